@@ -113,6 +113,20 @@ def _field(text: str) -> tuple[str, str]:
     return name, kind
 
 
+def parts(flink: str) -> list[tuple[str, str]]:
+    """Names and types of what a nested type consists of; empty for other types.
+
+    An ARRAY has an element, a MAP a key and a value, a ROW its fields.
+    """
+    word = base(flink)
+    if word == "ARRAY":
+        return [("element", _inner(flink))]
+    if word == "MAP":
+        key, value = _split(_inner(flink))
+        return [("key", key), ("value", value)]
+    return [_field(part) for part in _split(_inner(flink))] if word == "ROW" else []
+
+
 def duck_type(flink: str) -> str:
     """DuckDB's type for a Flink type, in DuckDB's spelling; `ValueError` for an unknown type."""
     word = base(flink)

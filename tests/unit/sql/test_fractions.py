@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from decimal import Decimal
 from typing import TYPE_CHECKING
 
@@ -41,3 +42,29 @@ def test_a_double_is_rounded_by_its_decimal_text(catalog: Catalog, operand: str)
     value = operand.format(DOUBLE.format("0.565"))
     assert catalog.value(f"CAST({value} AS DECIMAL(5, 2))") == Decimal("0.57")
     assert catalog.value(f"ROUND({value}, 2)") == 0.57
+
+
+@pytest.mark.parametrize(
+    ("cast", "value"),
+    [
+        ("CAST(ARRAY[2.75, 3.5] AS ARRAY<INT>)", [2, 3]),
+        ("CAST(ARRAY[ARRAY[2.75]] AS ARRAY<ARRAY<INT>>)", [[2]]),
+        ("CAST(MAP['a', -2.75] AS MAP<STRING, INT>)", {"a": -2}),
+        ("CAST(ROW(2.75, TRUE) AS ROW<a INT, b STRING>)", {"a": 2, "b": "TRUE"}),
+        ("CAST(ARRAY[ROW(2.75)] AS ARRAY<ROW<a INT>>)", [{"a": 2}]),
+        ("CAST(ARRAY[CAST(0.565 AS DOUBLE)] AS ARRAY<DECIMAL(5, 2)>)", [Decimal("0.57")]),
+        ("CAST(ARRAY[CAST(1E10 AS DOUBLE)] AS ARRAY<STRING>)", ["1.0E10"]),
+        ("CAST(ARRAY['abc'] AS ARRAY<CHAR(2)>)", ["ab"]),
+        ("CAST(ARRAY[TIMESTAMP '2026-01-02 03:04:05.9'] AS ARRAY<TIMESTAMP(0)>)",
+         [datetime(2026, 1, 2, 3, 4, 5)]),
+        ("CAST(CAST(NULL AS ARRAY<DOUBLE>) AS ARRAY<INT>)", None),
+        ("CAST(CAST(NULL AS ROW<a DOUBLE>) AS ROW<a INT>)", None),
+        ("CAST(CAST(NULL AS MAP<STRING, DOUBLE>) AS MAP<STRING, INT>)", None),
+        ("CAST(ARRAY[CAST(NULL AS ROW<a DOUBLE>)] AS ARRAY<ROW<a INT>>)", [None]),
+        ("TRY_CAST(ARRAY['1', '2'] AS ARRAY<INT>)", [1, 2]),
+        ("TRY_CAST(ARRAY['1', 'x'] AS ARRAY<INT>)", None),
+        ("TRY_CAST(ELEMENT(ARRAY[ARRAY['1', 'x']]) AS ARRAY<INT>)", None),
+    ],
+)  # fmt: skip
+def test_elements_are_cast_as_values_are(catalog: Catalog, cast: str, value: object) -> None:
+    assert catalog.value(cast) == value

@@ -48,6 +48,12 @@ def instants(catalog: Catalog) -> Catalog:
         ("CAST('2026-01-02 03:04:05.999' AS TIMESTAMP(0))", ""),
         # The digits of what is made of several are those of the longest.
         ("COALESCE(t0, t3)", ".000"),
+        ("GREATEST(t0, t0)", ""),
+        ("NULLIF(t2, t3)", ".67"),
+        ("ELEMENT(ARRAY[t0])", ""),
+        ("ARRAY_MAX(ARRAY[t2])", ".67"),
+        ("MAP['a', t0]['a']", ""),
+        ("CAST(ROW(t3) AS ROW<a TIMESTAMP(0)>).a", ""),
     ],
 )
 @pytest.mark.parametrize("place", ["SELECT {} AS v FROM instants", "SELECT CAST(x AS STRING) AS v "
@@ -59,6 +65,33 @@ def test_the_text_has_the_digits_of_the_type(
     expected = [(TO_SECOND + fraction,)]
     assert instants.query(text, [ROW]) == expected
     assert instants.rows(text, [ROW]) == expected
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "SELECT CAST(MAX(t0) AS STRING) FROM instants",
+        "SELECT CAST(FIRST_VALUE(t0) AS STRING) FROM instants",
+        "SELECT CAST(MIN(CAST(t9 AS TIMESTAMP(0))) OVER (ORDER BY t3) AS STRING) FROM instants",
+        "SELECT CAST((SELECT MAX(q.t0)) AS STRING) FROM (SELECT t0 FROM instants) AS q",
+        "SELECT (SELECT CAST(q.t0 AS STRING)) FROM instants AS q",
+        "WITH q AS (SELECT t0 AS x FROM instants) SELECT CAST(x AS STRING) FROM q",
+        "SELECT CAST(x AS STRING) FROM (SELECT MAX(t0) AS x FROM instants) AS q",
+        "SELECT CAST(x AS STRING) FROM (SELECT LAG(t0, 0) OVER (ORDER BY t3) FROM instants) q(x)",
+        "SELECT CAST(x AS STRING) FROM instants CROSS JOIN UNNEST(ARRAY[t0]) AS q(x)",
+        "SELECT CAST(x AS STRING) FROM instants, (VALUES (TIMESTAMP '2026-01-02 03:04:05')) q(x)",
+    ],
+)  # fmt: skip
+def test_aggregates_and_queries_keep_the_digits(instants: Catalog, query: str) -> None:
+    assert instants.query(query, [ROW]) == [(TO_SECOND,)]
+
+
+def test_the_sides_of_a_union_have_the_digits_of_both(instants: Catalog) -> None:
+    union = "(SELECT {} AS x FROM instants UNION ALL SELECT t0 FROM instants) AS q"
+    text = "SELECT CAST(x AS STRING) FROM " + union
+    assert instants.query(text.format("t0"), [ROW], [ROW]) == [(TO_SECOND,)] * 2
+    texts = instants.query(text.format("t2"), [ROW], [ROW])
+    assert sorted(texts) == [(f"{TO_SECOND}.00",), (f"{TO_SECOND}.67",)]
 
 
 def test_a_null_has_no_text(instants: Catalog) -> None:

@@ -45,8 +45,8 @@ class _Scans:
         return relations if self.rows is None else relations | {ROWS: self.rows.types}
 
     @property
-    def digits(self) -> dict[str, dict[str, int]]:
-        """The precisions of their TIMESTAMP and TIME columns."""
+    def declared(self) -> timestamp_digits.Declared:
+        """The types of their columns with times, with their precisions."""
         tables = enumerate(self.tables)
         return {f"scan_{i}": timestamp_digits.of_table(info) for i, (info, _, _) in tables}
 
@@ -145,7 +145,7 @@ def analyze_tree(
     try:
         qualified = _qualified(parsed, tree, scans)
         lowered = lowering.lower(
-            parsed.script, qualified, scans.relations, bounded=True, digits=scans.digits
+            parsed.script, qualified, scans.relations, bounded=True, declared=scans.declared
         )
         final = pushdown_projections(lowered)
     except OptimizeError as error:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 
 from sqlglot import exp
 
@@ -16,23 +15,25 @@ from streamhouse.sql.expressions import (
     decimals,
     double_rounding,
     intervals,
-    nested_text,
+    nested_values,
     timestamp_digits,
     typeof,
     udf_conversion,
 )
 from streamhouse.sql.expressions.binder import Relations
 from streamhouse.sql.expressions.operand_types import OperandTypes
-from streamhouse.sql.expressions.timestamp_digits import Digits
+from streamhouse.sql.expressions.timestamp_digits import Declared
 from streamhouse.sql.functions import json, texts, times
 from streamhouse.sql.functions.builtin_udfs import arrow_call
 from streamhouse.sql.functions.expression_builders import call, cast, number, try_cast, when
+from streamhouse.sql.functions.expression_builders import tried as tried_call
 from streamhouse.sql.text import Script
 
 _INTS = exp.DataType.INTEGER_TYPES
 _TIME = exp.DType.TIME
 _REALS = (exp.DType.FLOAT, exp.DType.DOUBLE)
 _NUMBERS = (*_INTS, *_REALS, exp.DType.DECIMAL)
+_NESTED = (exp.DType.ARRAY, exp.DType.MAP, exp.DType.STRUCT)
 _BINDS_NO_OPERAND = (exp.DType.BOOLEAN, *_REALS)
 """Types whose CAST is the same for every operand."""
 _NEVER_REAL = (
@@ -142,16 +143,16 @@ def lower(
     tree: exp.Expr,
     relations: Relations,
     bounded: bool,
-    digits: Digits = timestamp_digits.NONE,
+    declared: Declared = timestamp_digits.NONE,
 ) -> exp.Expr:
     """Translate a query to DuckDB's terms; every column must be qualified.
 
-    `digits` has the precisions of the relations' TIMESTAMP and TIME columns. Raises
+    `declared` has the types of columns with times, with their precisions. Raises
     `UnsupportedSqlError` where the meaning depends on a type that is unknown.
     """
     tree = fix_current_times(tree, bounded)
-    types = OperandTypes(relations)
-    translation = _Translation(script, relations, digits, types)
+    types = OperandTypes(relations, declared)
+    translation = _Translation(script, relations, types)
     for node, select in types.inner_first(tree):
         types.infer(node, select)
         new = translation.of(node)
@@ -159,6 +160,7 @@ def lower(
             continue
         if new.type is None:
             new.type = new.to if isinstance(new, exp.Cast) else node.type
+        timestamp_digits.note_precision(new)
         if node is tree:
             tree = new
         else:
@@ -172,7 +174,6 @@ class _Translation:
 
     script: Script
     relations: Relations
-    digits: Digits
     types: OperandTypes
 
     def of(self, node: exp.Expr) -> exp.Expr:
@@ -182,7 +183,7 @@ class _Translation:
         if isinstance(node, exp.Binary) and type(node) in _ARITHMETIC:
             return self._arithmetic(node)
         if isinstance(node, exp.Typeof):
-            precision = timestamp_digits.declared_precision(node.this, self.digits)
+            precision = timestamp_digits.declared_precision(node.this)
             return self._typed(node, typeof.type_name(node, self.relations, precision), _TYPE)
         if isinstance(node, exp.DPipe | exp.Lower | exp.Trim | exp.Upper):
             return self._with_texts(node)
@@ -221,7 +222,7 @@ class _Translation:
         if not node.meta.get("plain"):
             if not node.to.is_type(*_BINDS_NO_OPERAND):
                 self._bind(node.this)
-            return _convert(node, self.digits)
+            return _convert(node)
         if node.to.is_type(exp.DType.DATE, *times.TIMESTAMPS):
             times.note_type(node, self.types.of(node.this))
         return times.with_flink_type(times.lenient(_to_timestamp(node)))
@@ -229,7 +230,7 @@ class _Translation:
     def _bind(self, operand: exp.Expr) -> None:
         """Set the type of a cast's operand; for ROW(…) those of its fields, too."""
         self.types.of(operand)
-        if nested_text.is_row(operand):
+        if nested_values.is_row(operand):
             for field in operand.expressions:
                 self._bind(field)
 
@@ -241,7 +242,7 @@ class _Translation:
                     text = exp.Cast(to=exp.DataType(this=exp.DType.VARCHAR))
                     value.replace(text)
                     text.set("this", value)
-                    text.replace(_convert(text, self.digits))
+                    text.replace(_convert(text))
         return node
 
     def _arithmetic(self, node: exp.Binary) -> exp.Expr:
@@ -366,10 +367,15 @@ def _duck(kind: exp.DataType) -> exp.DataType:
         return exp.DataType.build("TIME", dialect="duckdb")
     if kind.is_type(exp.DType.BINARY, exp.DType.VARBINARY):
         return exp.DataType.build("BLOB", dialect="duckdb")
+    if kind.is_type(*_NESTED):
+        kind = kind.copy()
+        for part in list(kind.expressions):
+            inner = part.args["kind"] if isinstance(part, exp.ColumnDef) else part
+            inner.replace(_duck(inner))
     return kind
 
 
-def _convert(node: exp.Cast, digits: Digits) -> exp.Expr:
+def _convert(node: exp.Cast) -> exp.Expr:
     kind = node.args["to"]
     to = _duck(kind)
     tried = isinstance(node, exp.TryCast)
@@ -377,10 +383,10 @@ def _convert(node: exp.Cast, digits: Digits) -> exp.Expr:
     if kind.is_type(exp.DType.BINARY, exp.DType.VARBINARY):
         new = casts.as_bytes(node.this, kind, tried)
     elif to.is_type(*exp.DataType.TEXT_TYPES):
-        value = casts.readable(node.this, tried) or _text_of(node.this, digits)
+        value = casts.readable(node.this, tried) or _text_of(node.this)
         new = casts.sized(into(value, to), kind)
     else:
-        new = into(_value_of(node.this, to), to)
+        new = into(_value_of(node, to), to)
         if kind.is_type(_TIME):
             new = _truncated_time(times.on_epoch_day(new), timestamp_digits.precision(kind, 0))
     if kind.is_type(exp.DType.TIMESTAMPLTZ) and timestamp_digits.precision(kind) <= 3:
@@ -390,16 +396,29 @@ def _convert(node: exp.Cast, digits: Digits) -> exp.Expr:
         if timestamp_digits.precision(kind) == 0:
             new = cast(call("DATE_TRUNC", exp.Literal.string("second"), new), "TIMESTAMP_MS")
         timestamp_digits.mark(new, timestamp_digits.precision(kind))
+    if kind.is_type(exp.DType.TIMESTAMPLTZ):
+        timestamp_digits.mark(new, timestamp_digits.precision(kind))
     new.meta["plain"] = True
-    new.type = to
+    new.type = timestamp_digits.with_precisions(to, kind)
     return new
 
 
-def _value_of(source: exp.Expr, to: exp.DataType) -> exp.Expr:
+def _value_of(node: exp.Cast, to: exp.DataType) -> exp.Expr:
     """The operand of a cast, truncated where Flink truncates and DuckDB would round.
 
     A TIME that is cast to a TIMESTAMP gets the date 1970-01-01.
     """
+    source: exp.Expr = node.this
+    if to.is_type(*_NESTED):
+        if not isinstance(node, exp.TryCast):
+            return _cast_elements(source, node.to)
+
+        def cast_all(part: exp.Expr) -> exp.Expr:
+            part.type = source.type
+            return _cast_elements(part, node.to)
+
+        # One element that cannot be cast makes the whole value null.
+        return tried_call(cast_all, source)
     if source.is_type(_TIME) and to.is_type(*times.TIMESTAMPS):
         return times.on_epoch_day(source)
     if source.is_type(exp.DType.TIMESTAMP_NS) and not to.is_type(exp.DType.TIMESTAMP_NS):
@@ -412,6 +431,12 @@ def _value_of(source: exp.Expr, to: exp.DataType) -> exp.Expr:
     if to.is_type(exp.DType.TIMESTAMP_MS) and timestamp:
         return call("DATE_TRUNC", exp.Literal.string("milliseconds"), source)
     return source
+
+
+def _cast_elements(source: exp.Expr, kind: exp.DataType) -> exp.Expr:
+    return nested_values.cast_elements(
+        source, kind, lambda part, to: _convert(exp.Cast(this=part, to=to.copy()))
+    )
 
 
 def _to_timestamp(node: exp.Cast) -> exp.Cast:
@@ -435,7 +460,7 @@ def _truncated_time(timestamp: exp.Expr, digits: int) -> exp.Expr:
     return new
 
 
-def _text_of(source: exp.Expr, digits: Digits) -> exp.Expr:
+def _text_of(source: exp.Expr) -> exp.Expr:
     if source.is_type(exp.DType.BOOLEAN):
         return exp.Upper(this=cast(source, "VARCHAR"))
     if source.is_type(*_REALS):
@@ -443,17 +468,16 @@ def _text_of(source: exp.Expr, digits: Digits) -> exp.Expr:
     interval = intervals.text(source)
     if interval is not None:
         return interval
-    if nested_text.is_row(source):
-        return nested_text.of_row(source, lambda part: _text_of(part, digits))
+    if nested_values.is_row(source):
+        return nested_values.of_row(source, _text_of)
     if source.is_type(exp.DType.ARRAY, exp.DType.LIST, exp.DType.MAP, exp.DType.STRUCT):
-        common = partial(timestamp_digits.common, column_digits=digits)
-        return nested_text.of(source, _element_text, common) or source
-    return source if source.type is None else _time_text(source, digits)
+        return nested_values.of(source, _element_text) or source
+    return source if source.type is None else _time_text(source)
 
 
 def _element_text(element: exp.Expr) -> exp.Expr:
     """The text of an element of an array, map or row."""
-    return cast(_text_of(element, timestamp_digits.NONE), "VARCHAR")
+    return cast(_text_of(element), "VARCHAR")
 
 
 def _real_text(source: exp.Expr) -> exp.Expr:
@@ -472,17 +496,18 @@ def _real_text(source: exp.Expr) -> exp.Expr:
     return when(usual, short, arrow_call("double_text", source))
 
 
-def _time_text(source: exp.Expr, digits: Digits) -> exp.Expr:
+def _time_text(source: exp.Expr) -> exp.Expr:
     """The text of a timestamp with all digits of its fraction; DuckDB drops trailing zeros."""
-    if source.is_type(exp.DType.TIMESTAMPTZ, exp.DType.TIMESTAMPLTZ):
+    zoned = source.is_type(exp.DType.TIMESTAMPTZ, exp.DType.TIMESTAMPLTZ)
+    if zoned and timestamp_digits.declared_precision(source) is None:
         return _zoned_text(cast(source, "TIMESTAMP"))
-    return timestamp_digits.text(source, digits) or source
+    return timestamp_digits.text(source) or source
 
 
 def _zoned_text(timestamp: exp.Expr) -> exp.Expr:
-    """The text of a TIMESTAMP_LTZ: milliseconds, or microseconds if the value has any.
+    """The text of a TIMESTAMP_LTZ: milliseconds, or microseconds if it has any.
 
-    DuckDB's type does not keep its precision.
+    It is for values whose precision is unknown.
     """
     whole = call("DATE_TRUNC", exp.Literal.string("milliseconds"), timestamp.copy())
     short, long = (

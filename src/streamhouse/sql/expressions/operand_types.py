@@ -15,8 +15,9 @@ from duckdb.sqltypes import DuckDBPyType
 from sqlglot import exp
 from sqlglot.errors import ParseError
 
-from streamhouse.sql.expressions import intervals, type_probe
+from streamhouse.sql.expressions import intervals, timestamp_digits, type_probe
 from streamhouse.sql.expressions.binder import Relations
+from streamhouse.sql.expressions.timestamp_digits import Declared, results
 
 _UNKNOWN = exp.DataType(this=exp.DType.UNKNOWN)
 _NULL = exp.DataType(this=exp.DType.NULL)
@@ -47,6 +48,8 @@ _RETURNS: dict[type[exp.Expr], exp.DataType] = {
     exp.Interval: _INTERVAL,
     exp.Null: _NULL,
 }
+_OF_ELEMENT = ("LIST_EXTRACT", "LIST_MAX", "LIST_MIN")
+_OF_ARRAY = ("ARRAY_SLICE", "LIST_FILTER", "LIST_REVERSE", "LIST_SORT")
 _FIRST_PARTS = ("with_", "from_", "joins", "laterals", "where", "group")
 """The parts of a SELECT on whose types the other parts depend."""
 
@@ -83,8 +86,9 @@ def _map(key: exp.DataType, value: exp.DataType) -> exp.DataType:
 class OperandTypes:
     """The types of a tree's nodes; `infer` must visit them in the order of `inner_first`."""
 
-    def __init__(self, relations: Relations) -> None:
+    def __init__(self, relations: Relations, declared: Declared) -> None:
         self._relations = relations
+        self._declared = declared
         self._outer: dict[int, exp.Select | None] = {}
         self._sources: dict[int, dict[str, exp.Expr]] = {}
         self._columns: dict[tuple[int, str], exp.DataType] = {}
@@ -105,6 +109,7 @@ class OperandTypes:
     def infer(self, node: exp.Expr, select: exp.Select | None) -> None:
         """Set the type of a node whose parts are typed already; UNKNOWN if it must be bound."""
         node.type = self._inferred(node, select)
+        timestamp_digits.note_precision(node)
 
     def of(self, node: exp.Expr) -> exp.DataType:
         """The type of a node in the tree, which DuckDB binds if it was not inferred."""
@@ -137,6 +142,9 @@ class OperandTypes:
             return _arithmetic(node)
         if isinstance(node, exp.Case | exp.Coalesce | exp.Greatest | exp.Least):
             return _common([_of(one) for one in results(node)])
+        if isinstance(node, exp.Lag | exp.Lead):
+            default = node.args.get("default")
+            return _of(node.this) if default is None else _common([_of(node.this), _of(default)])
         if isinstance(node, exp.Substring):
             return _VARCHAR if _of(node.this).is_type(*_TEXTS) else _UNKNOWN
         if isinstance(node, exp.Sum):
@@ -154,6 +162,13 @@ class OperandTypes:
             return _map(*sides) if all(map(_is_known, sides)) else _UNKNOWN
         if isinstance(node, exp.Bracket):
             return _element(_of(node.this))
+        if isinstance(node, exp.Dot):
+            return _field(_of(node.this), node.name)
+        if isinstance(node, exp.ArrayAgg):
+            element = _of(node.this)
+            return _array(element) if _is_known(element) else _UNKNOWN
+        if isinstance(node, exp.Anonymous):
+            return _of_call(node)
         if isinstance(node, exp.Subquery) and isinstance(node.this, exp.Query):
             return _output(node.this, 0)
         return _UNKNOWN
@@ -193,9 +208,14 @@ class OperandTypes:
             if cte is not None:
                 return _named_output(cte.this, names or cte.alias_column_names, name)
             kind = self._relations.get(source.name, {}).get(name)
-            return _UNKNOWN if kind is None or names else _parsed(kind)
+            if kind is None or names:
+                return _UNKNOWN
+            return self._declared.get(source.name, {}).get(name) or _parsed(kind)
         if isinstance(source, exp.Subquery):
             return _named_output(source.this, names, name)
+        if isinstance(source, exp.Unnest) and names[:1] == [name]:
+            element = _element(_of(source.expressions[0]))
+            return _UNKNOWN if element.is_type(exp.DType.STRUCT) else element
         if isinstance(source, exp.Values) and name in names:
             index = names.index(name)
             return _common([_of(row.expressions[index]) for row in source.expressions])
@@ -204,18 +224,10 @@ class OperandTypes:
 
 def _parts(node: exp.Expr) -> list[exp.Expr]:
     """A node's parts; those come first on whose types the others depend."""
-    parts = list(node.iter_expressions())
+    parts = [part for part in node.iter_expressions() if not isinstance(part, exp.DataType)]
     first = _FIRST_PARTS if isinstance(node, exp.Select) else ("with_", "this")
     places = {name: place for place, name in enumerate(first)}
     return sorted(parts, key=lambda part: places.get(part.arg_key or "", len(first)))
-
-
-def results(node: exp.Expr) -> list[exp.Expr]:
-    """The possible results of a CASE, COALESCE, GREATEST or LEAST."""
-    if not isinstance(node, exp.Case):
-        return [node.this, *node.expressions]
-    values = [one.args["true"] for one in node.args["ifs"]]
-    return values + [one for one in (node.args.get("default"),) if one is not None]
 
 
 def _is_known(kind: exp.DataType) -> bool:
@@ -249,10 +261,11 @@ def _common(kinds: Sequence[exp.DataType]) -> exp.DataType:
     if not some:
         return _NULL if kinds else _UNKNOWN
     bases = {kind.this for kind in some}
-    if len(bases) == 1 and not some[0].args.get("nested"):
-        return _DECIMAL if some[0].this == exp.DType.DECIMAL else some[0]
+    if all(kind == some[0] for kind in some):
+        return some[0]
     if len(bases) == 1:
-        return some[0] if all(kind == some[0] for kind in some) else _UNKNOWN
+        nested = some[0].args.get("nested")
+        return _UNKNOWN if nested else timestamp_digits.common_type(some)
     if bases <= _TEXTS:
         return _VARCHAR
     if bases <= _EXACT:
@@ -266,6 +279,28 @@ def _element(kind: exp.DataType) -> exp.DataType:
     is_nested = kind.is_type(exp.DType.ARRAY, exp.DType.LIST, exp.DType.MAP) and kind.expressions
     element = kind.expressions[-1] if is_nested else None
     return element if isinstance(element, exp.DataType) else _UNKNOWN
+
+
+def _field(kind: exp.DataType, name: str) -> exp.DataType:
+    """The type of a field of a row."""
+    fields = kind.expressions if kind.is_type(exp.DType.STRUCT) else []
+    kinds = (one.kind for one in fields if isinstance(one, exp.ColumnDef) and one.name == name)
+    return next((one for one in kinds if isinstance(one, exp.DataType)), _UNKNOWN)
+
+
+def _of_call(node: exp.Anonymous) -> exp.DataType:
+    """The type of a DuckDB function that returns elements, a map's sides or an array as it is."""
+    if node.name == "ERROR":
+        return _NULL
+    argument = _of(node.expressions[0]) if node.expressions else _UNKNOWN
+    if node.name in _OF_ELEMENT:
+        return _element(argument)
+    if node.name in _OF_ARRAY:
+        return argument
+    if node.name in ("MAP_KEYS", "MAP_VALUES") and argument.is_type(exp.DType.MAP):
+        sides = argument.expressions
+        return _array(sides[0 if node.name == "MAP_KEYS" else -1]) if sides else _UNKNOWN
+    return _UNKNOWN
 
 
 def _cte(table: exp.Table) -> exp.CTE | None:

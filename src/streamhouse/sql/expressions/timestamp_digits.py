@@ -1,7 +1,7 @@
 """Declared precisions of TIMESTAMP and TIME: how many fractional digits their texts have.
 
-DuckDB has only three types, for up to 3, 6 and 9 digits. So the precision is looked up in the
-column or CAST that declares it.
+DuckDB has only three types, for up to 3, 6 and 9 digits. So the types of expressions have the
+precision of the column or CAST that declares it as a parameter, which DuckDB does not see.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from streamhouse.sql.expressions import intervals
 from streamhouse.sql.functions import times
 from streamhouse.sql.functions.expression_builders import call, cast, number, remainder
 from streamhouse.sql.plan import TableInfo
-from streamhouse.sql.types import base, digits
+from streamhouse.sql.types import base, digits, duck_type, parts
 
-Digits = Mapping[str, Mapping[str, int]]
-"""Relation name to its TIMESTAMP and TIME columns and their precisions."""
+Declared = Mapping[str, Mapping[str, exp.DataType]]
+"""Relation name to its columns with times or timestamps, and their types with precisions."""
 
-NONE: Digits = MappingProxyType({})
+NONE: Declared = MappingProxyType({})
 _MARK = "digits"
-_DEFAULTS = {"TIMESTAMP": 6, "TIME": 0}
+_DEFAULTS = {"TIMESTAMP": 6, "TIMESTAMP_LTZ": 6, "TIME": 0}
 _CLOCK_DIGITS = 3
 """A TIME has milliseconds at most."""
 _TO_SECOND = "%Y-%m-%d %H:%M:%S"
@@ -31,14 +31,61 @@ _UNITS = {
     exp.DType.TIMESTAMP: (6, ".%f"),
     exp.DType.TIMESTAMPNTZ: (6, ".%f"),
     exp.DType.TIMESTAMP_NS: (9, ".%n"),
+    exp.DType.TIMESTAMPTZ: (6, ".%f"),
+    exp.DType.TIMESTAMPLTZ: (6, ".%f"),
 }
+_TIMES = {*_UNITS, exp.DType.TIME}
 """DuckDB's types with their fractional digits and the `strftime` pattern of these."""
 
 
-def of_table(info: TableInfo) -> dict[str, int]:
-    """The precisions of a table's TIMESTAMP and TIME columns."""
-    timestamps = [column for column in info.columns if base(column.type) in _DEFAULTS]
-    return {column.name: digits(column.type, _DEFAULTS[base(column.type)]) for column in timestamps}
+def of_table(info: TableInfo) -> dict[str, exp.DataType]:
+    """The types, with precisions, of a table's columns that have times or timestamps."""
+    return {column.name: _type(column.type) for column in info.columns if "TIME" in column.type}
+
+
+def _type(flink: str) -> exp.DataType:
+    """A Flink type as DuckDB's, with the precisions of times and timestamps."""
+    word, inner = base(flink), [(name, _type(kind)) for name, kind in parts(flink)]
+    if word == "ROW":
+        fields = [exp.ColumnDef(this=exp.to_identifier(name), kind=kind) for name, kind in inner]
+        return exp.DataType(this=exp.DType.STRUCT, expressions=fields, nested=True)
+    if inner:
+        base_type = exp.DType.ARRAY if word == "ARRAY" else exp.DType.MAP
+        return exp.DataType(this=base_type, expressions=[kind for _, kind in inner], nested=True)
+    kind = exp.DataType.build(duck_type(flink), dialect="duckdb")
+    return with_precision(kind, digits(flink, _DEFAULTS.get(word, 0)))
+
+
+def with_precision(kind: exp.DataType, count: int | None) -> exp.DataType:
+    """The type with a declared precision, if it is a time or timestamp."""
+    if count is None or kind.this not in _TIMES:
+        return kind
+    return exp.DataType(this=kind.this, expressions=[exp.DataTypeParam(this=number(count))])
+
+
+def with_precisions(duck: exp.DataType, flink: exp.DataType) -> exp.DataType:
+    """DuckDB's type of a CAST with the precisions that its Flink type declares or implies."""
+    kind = duck.copy()
+    pairs = zip(kind.find_all(exp.DataType), flink.find_all(exp.DataType), strict=False)
+    for part, declared in list(pairs):
+        if part.this in _TIMES:
+            default = 0 if part.is_type(exp.DType.TIME) else _DEFAULTS["TIMESTAMP"]
+            count = precision(declared, default)
+            part.set("expressions", [exp.DataTypeParam(this=number(count))])
+    return kind
+
+
+def common_type(kinds: Sequence[exp.DataType]) -> exp.DataType:
+    """A type without parameters; that of times has the greatest precision if all have one."""
+    count = max(map(precision, kinds)) if all(kind.expressions for kind in kinds) else None
+    return with_precision(exp.DataType(this=kinds[0].this), count)
+
+
+def note_precision(node: exp.Expr) -> None:
+    """Give the type of a node its declared precision, if it is a time or timestamp."""
+    kind = node.type
+    if kind is not None and kind.this in _TIMES and not kind.expressions:
+        node.type = with_precision(kind, declared_precision(node))
 
 
 def mark(node: exp.Expr, precision: int) -> None:
@@ -51,17 +98,17 @@ def precision(kind: exp.DataType, default: int = 6) -> int:
     return int(kind.expressions[0].name) if kind.expressions else default
 
 
-def text(source: exp.Expr, column_digits: Digits) -> exp.Expr | None:
+def text(source: exp.Expr) -> exp.Expr | None:
     """The text of a TIME or TIMESTAMP; None for other types."""
     kind = source.type.this if isinstance(source.type, exp.DataType) else None
     if kind == exp.DType.TIME:
-        declared = declared_precision(source, column_digits)
+        declared = declared_precision(source)
         count = _CLOCK_DIGITS if declared is None else min(declared, _CLOCK_DIGITS)
         return _text(times.on_epoch_day(source), "%H:%M:%S", ".%g", _CLOCK_DIGITS, count)
     if kind not in _UNITS:
         return None
     most, pattern = _UNITS[kind]
-    declared = declared_precision(source, column_digits)
+    declared = declared_precision(source)
     count = most if declared is None else min(declared, most)
     timestamp = source if most == 9 else cast(source, "TIMESTAMP")
     return _text(timestamp, _TO_SECOND, pattern, most, count)
@@ -110,7 +157,7 @@ def _text(timestamp: exp.Expr, whole: str, fraction: str, most: int, count: int)
     )  # fmt: skip
 
 
-def _call_precision(node: exp.Expr, column_digits: Digits) -> int | None:
+def _call_precision(node: exp.Expr) -> int | None:
     """The precision of a time function, or of timestamp ± interval: that of its timestamp.
 
     It is at least 3 for an interval with fractions of a second. None for other nodes.
@@ -120,27 +167,31 @@ def _call_precision(node: exp.Expr, column_digits: Digits) -> int | None:
         sides = [(node.left, node.right), (node.right, node.left)]
         for side, step in sides:
             if intervals.units(step) and not intervals.units(side):
-                side_precision = _timestamp_precision(side, column_digits)
+                side_precision = _timestamp_precision(side)
                 return (
                     None
                     if side_precision is None
                     else max(side_precision, 3 * intervals.has_fraction(step))
                 )
-    return None if timestamp is None else _timestamp_precision(timestamp, column_digits)
+    return None if timestamp is None else _timestamp_precision(timestamp)
 
 
-def _timestamp_precision(node: exp.Expr, column_digits: Digits) -> int | None:
-    declared = declared_precision(node, column_digits)
+def _timestamp_precision(node: exp.Expr) -> int | None:
+    declared = declared_precision(node)
     kind = node.type.this if isinstance(node.type, exp.DataType) else None
-    return _UNITS[kind][0] if declared is None and kind in _UNITS else declared
+    zoned = kind in (exp.DType.TIMESTAMPTZ, exp.DType.TIMESTAMPLTZ)
+    return _UNITS[kind][0] if declared is None and kind in _UNITS and not zoned else declared
 
 
-def declared_precision(node: exp.Expr, column_digits: Digits) -> int | None:
-    """The declared precision of a timestamp; None if nothing declares one.
+def declared_precision(node: exp.Expr) -> int | None:
+    """The declared precision of a time or timestamp; None if nothing declares one.
 
-    It comes from a CAST, a column (also through subqueries), the branches of CASE or COALESCE, or
-    the argument of a time function.
+    It comes from a CAST, the type, the branches of CASE or COALESCE, or the argument of a time
+    function.
     """
+    kind = node.type
+    if kind is not None and kind.this in _TIMES and kind.expressions:
+        return precision(kind)
     inner = node.unnest()
     if _MARK in inner.meta:
         marked: int = inner.meta[_MARK]
@@ -148,52 +199,31 @@ def declared_precision(node: exp.Expr, column_digits: Digits) -> int | None:
     if isinstance(inner, exp.Cast) and not inner.meta.get("plain"):
         if inner.to.is_type(exp.DType.TIME):
             return precision(inner.to, 0)
-        timestamp = inner.to.is_type(exp.DType.TIMESTAMP, exp.DType.TIMESTAMPNTZ)
-        return precision(inner.to) if timestamp else None
-    if isinstance(inner, exp.Case | exp.Coalesce):
-        return common(_results(inner), column_digits)
+        return precision(inner.to) if inner.to.this in _UNITS else None
+    if isinstance(inner, exp.Case | exp.Coalesce | exp.Greatest | exp.Least):
+        return common(results(inner))
     clock = times.clock_of(inner)
     if clock is not None:
-        return declared_precision(clock, column_digits)
-    derived = _call_precision(inner, column_digits)
+        return declared_precision(clock)
+    derived = _call_precision(inner)
     if derived is None and isinstance(inner, exp.Cast):
-        derived = _call_precision(inner.this, column_digits)
-    if derived is not None:
-        return derived
-    select = inner.find_ancestor(exp.Select) if isinstance(inner, exp.Column) else None
-    clause = select.args.get("from_") if select is not None else None
-    if select is None or clause is None:
-        return None
-    for part in (clause.this, *(join.this for join in select.args.get("joins") or [])):
-        if part.alias_or_name == inner.text("table"):
-            return _column_precision(part, inner.name, column_digits)
-    return None
+        derived = _call_precision(inner.this)
+    return derived
 
 
-def _results(node: exp.Case | exp.Coalesce) -> list[exp.Expr]:
-    """The possible results of a CASE or COALESCE."""
-    if isinstance(node, exp.Coalesce):
+def results(node: exp.Expr) -> list[exp.Expr]:
+    """The possible results of a CASE, COALESCE, GREATEST or LEAST."""
+    if not isinstance(node, exp.Case):
         return [node.this, *node.expressions]
     values = [one.args["true"] for one in node.args["ifs"]]
     return values + [one for one in (node.args.get("default"),) if one is not None]
 
 
-def common(values: Sequence[exp.Expr], column_digits: Digits) -> int | None:
+def common(values: Sequence[exp.Expr]) -> int | None:
     """The greatest precision of the values that are not NULL; None if one is unknown."""
     non_null = [
         one for one in values if not (isinstance(one, exp.Null) or one.is_type(exp.DType.NULL))
     ]
-    precisions = [_timestamp_precision(one, column_digits) for one in non_null]
+    precisions = [_timestamp_precision(one) for one in non_null]
     declared = [one for one in precisions if one is not None]
     return max(declared) if declared and len(declared) == len(precisions) else None
-
-
-def _column_precision(source: exp.Expr, name: str, column_digits: Digits) -> int | None:
-    """The precision of a column of a table or subquery in FROM."""
-    if isinstance(source, exp.Table):
-        return column_digits.get(source.name, {}).get(name)
-    query = source.unnest() if isinstance(source, exp.Subquery) else None
-    for item in query.expressions if isinstance(query, exp.Select) else ():
-        if item.alias_or_name == name:
-            return declared_precision(item.unalias(), column_digits)
-    return None

@@ -9,7 +9,7 @@ from streamhouse.sql.expressions.binder import Relations
 from streamhouse.sql.functions.expression_builders import call, cast
 from streamhouse.sql.types import base, column_type
 
-_TIMESTAMPS = ("TIMESTAMP", "TIME")
+_TIMESTAMPS = ("TIMESTAMP", "TIMESTAMP_LTZ", "TIME")
 
 
 def type_name(node: exp.Typeof, relations: Relations, precision: int | None) -> exp.Expr | None:

@@ -47,12 +47,12 @@ class Stream:
         return relations
 
     @property
-    def digits(self) -> dict[str, dict[str, int]]:
-        """The precisions of the relations' TIMESTAMP and TIME columns."""
-        digits_by_relation = {SOURCE: timestamp_digits.of_table(self.source)}
+    def declared(self) -> timestamp_digits.Declared:
+        """The types of columns with times, with their precisions."""
+        declared = {SOURCE: timestamp_digits.of_table(self.source)}
         for lookup in self.lookups:
-            digits_by_relation[lookup.relation] = timestamp_digits.of_table(lookup.table)
-        return digits_by_relation
+            declared[lookup.relation] = timestamp_digits.of_table(lookup.table)
+        return declared
 
     def rows(
         self,
@@ -89,7 +89,7 @@ class Stream:
     def translated(self, select: exp.Select) -> exp.Select:
         """The tree translated to DuckDB's terms, without unused columns in its subqueries."""
         lowered = lowering.lower(
-            self.script, select, self.relations, bounded=False, digits=self.digits
+            self.script, select, self.relations, bounded=False, declared=self.declared
         )
         pruned = pushdown_projections(lowered)
         assert isinstance(pruned, exp.Select)

@@ -1,4 +1,7 @@
-"""The text of an array, a map or a row as Flink writes it: `[1, NULL]`, `{a=1}`, `(1, TRUE)`."""
+"""Texts and casts of arrays, maps and rows, made of those of their elements.
+
+Flink writes texts such as `[1, NULL]`, `{a=1}` and `(1, TRUE)`.
+"""
 
 from __future__ import annotations
 
@@ -8,12 +11,20 @@ from dataclasses import dataclass
 from sqlglot import exp
 
 from streamhouse.sql.expressions import timestamp_digits
-from streamhouse.sql.functions.expression_builders import call, cast, concat, lambda_of, when
+from streamhouse.sql.functions.expression_builders import (
+    call,
+    cast,
+    concat,
+    lambda_of,
+    number,
+    parameter,
+    when,
+)
 
+Cast = Callable[[exp.Expr, exp.DataType], exp.Expr]
+"""Casts an element whose `type` is set."""
 Text = Callable[[exp.Expr], exp.Expr]
 """Makes the text of an element whose `type` is set."""
-Digits = Callable[[Sequence[exp.Expr]], int | None]
-"""Returns the precision of timestamps from which an array, or a map's keys or values, is made."""
 _MICROS = 6
 _TIMESTAMPS = (exp.DType.TIMESTAMP, exp.DType.TIMESTAMPNTZ)
 _NULL = "NULL"
@@ -34,18 +45,18 @@ def of_row(source: exp.Expr, text: Text) -> exp.Expr:
     return exp.Paren(this=whole)
 
 
-def of(source: exp.Expr, text: Text, digits: Digits, depth: int = 0) -> exp.Expr | None:
+def of(source: exp.Expr, text: Text, depth: int = 0) -> exp.Expr | None:
     """The text of a typed array, map or row; None if its element types are unknown."""
     kind = source.type
     if not isinstance(kind, exp.DataType) or not kind.expressions:
         return None
     parts = kind.expressions
     if kind.is_type(exp.DType.ARRAY, exp.DType.LIST):
-        body = _joined_texts(source, _elements(source, parts[:1], digits), ("{}",), text, depth)
+        body = _joined_texts(source, _elements(source, parts[:1]), ("{}",), text, depth)
         return None if body is None else _null_or_bracketed(source, "[", body, "]")
     if kind.is_type(exp.DType.MAP):
         entries = call("MAP_ENTRIES", source)
-        kinds = _elements(source, parts[:2], digits)
+        kinds = _elements(source, parts[:2])
         body = _joined_texts(entries, kinds, ("{}.key", "{}.value"), text, depth)
         return None if body is None else _null_or_bracketed(source, "{", body, "}")
     return _row(source, parts, text, depth)
@@ -71,7 +82,7 @@ class _Element:
         return kind
 
 
-def _elements(source: exp.Expr, kinds: Sequence[exp.Expr], digits: Digits) -> list[_Element]:
+def _elements(source: exp.Expr, kinds: Sequence[exp.Expr]) -> list[_Element]:
     inner = source.unnest()
     parts: list[Sequence[exp.Expr]] = []
     if isinstance(inner, exp.Array):
@@ -80,7 +91,10 @@ def _elements(source: exp.Expr, kinds: Sequence[exp.Expr], digits: Digits) -> li
         parts = [inner.args[side].expressions for side in ("keys", "values")]
     if len(parts) != len(kinds):
         return [_Element(kind) for kind in kinds]
-    return [_Element(kind, digits(part)) for kind, part in zip(kinds, parts, strict=True)]
+    return [
+        _Element(kind, timestamp_digits.common(part))
+        for kind, part in zip(kinds, parts, strict=True)
+    ]
 
 
 def _joined_texts(
@@ -124,7 +138,7 @@ def _text_or_null(
     if kind is None:
         return None
     nested = kind.is_type(exp.DType.ARRAY, exp.DType.LIST, exp.DType.MAP, exp.DType.STRUCT)
-    element_text = of(element, text, lambda _: None, depth + 1) if nested else text(element)
+    element_text = of(element, text, depth + 1) if nested else text(element)
     return None if element_text is None else _or_null(element_text)
 
 
@@ -136,3 +150,76 @@ def _null_or_bracketed(source: exp.Expr, start: str, body: exp.Expr, end: str) -
     whole = concat(exp.Literal.string(start), body, exp.Literal.string(end))
     null = exp.Is(this=source.copy(), expression=exp.Null())
     return when(null, exp.Null(), exp.Paren(this=whole))
+
+
+def cast_elements(source: exp.Expr, kind: exp.DataType, cast_one: Cast) -> exp.Expr:
+    """An array, map or row with each element cast to that of the Flink type `kind`.
+
+    The source itself if the types of its elements are unknown, or need no cast.
+    """
+    if is_row(source) and kind.is_type(exp.DType.STRUCT):
+        return _fields(source, list(source.expressions), kind, cast_one)
+    have = source.type
+    if not isinstance(have, exp.DataType) or not _differs(have, kind):
+        return source
+    if kind.is_type(exp.DType.ARRAY):
+        return _cast_list(source, have.expressions[0], kind.expressions[0], cast_one)
+    if kind.is_type(exp.DType.MAP):
+        keys, values = (
+            _cast_list(call(f"MAP_{side}", source.copy()), one, other, cast_one)
+            for side, one, other in zip(
+                ("KEYS", "VALUES"), have.expressions, kind.expressions, strict=True
+            )
+        )
+        null = exp.Is(this=source.copy(), expression=exp.Null())
+        return when(null, exp.Null(), call("MAP", keys, values))
+    fields = [_field_of(source, field, place) for place, field in enumerate(have.expressions, 1)]
+    null = exp.Is(this=source.copy(), expression=exp.Null())
+    return when(null, exp.Null(), _fields(source, fields, kind, cast_one))
+
+
+def _field_of(source: exp.Expr, field: exp.Expr, place: int) -> exp.Expr:
+    """A field of a row by its name, or by its place from 1 if it has none."""
+    named = isinstance(field, exp.ColumnDef)
+    key = exp.Literal.string(field.name) if named else number(place)
+    value = call("STRUCT_EXTRACT", source.copy(), key)
+    kind = field.args["kind"] if named else field
+    value.type = kind if isinstance(kind, exp.DataType) else None
+    return value
+
+
+def _differs(have: exp.DataType, want: exp.DataType) -> bool:
+    """Whether two types are of the same kind, and their elements, which are known, differ."""
+    two = _kinds(have), _kinds(want)
+    if have.this != want.this or not two[0] or len(two[0]) != len(two[1]):
+        return False
+    return any(
+        _differs(one, other) if _kinds(one) and one.this == other.this else one != other
+        for one, other in zip(*two, strict=True)
+    )
+
+
+def _kinds(kind: exp.DataType) -> list[exp.DataType]:
+    """The types of the elements of a nested type."""
+    fields = (one.kind if isinstance(one, exp.ColumnDef) else one for one in kind.expressions)
+    return [one for one in fields if isinstance(one, exp.DataType)]
+
+
+def _cast_list(array: exp.Expr, have: exp.DataType, want: exp.DataType, cast_one: Cast) -> exp.Expr:
+    element = parameter("c")
+    element.type = have
+    return call("LIST_TRANSFORM", array.copy(), lambda_of("c", cast_one(element, want)))
+
+
+def _fields(
+    source: exp.Expr, values: Sequence[exp.Expr], kind: exp.DataType, cast_one: Cast
+) -> exp.Expr:
+    """A row of cast values; the source itself if their number is another one."""
+    wanted = [one for one in kind.expressions if isinstance(one, exp.ColumnDef)]
+    if len(wanted) != len(values):
+        return source
+    pairs = zip(wanted, values, strict=True)
+    return exp.Struct(expressions=[
+        exp.PropertyEQ(this=one.this.copy(), expression=cast_one(value.copy(), one.args["kind"]))
+        for one, value in pairs
+    ])  # fmt: skip
