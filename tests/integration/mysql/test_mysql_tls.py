@@ -14,10 +14,13 @@ from tests.mysql_server import IS_MYSQL, Server
 
 from streamhouse.connectors.jdbc.options import parse as parse_jdbc
 from streamhouse.connectors.jdbc.table import KeyedTable
+from streamhouse.connectors.mysql_cdc.binlog.dump import BinlogDump
+from streamhouse.connectors.mysql_cdc.binlog.format.events import HEADER
 from streamhouse.connectors.mysql_cdc.relay.log import RelayTable
 from streamhouse.connectors.mysql_cdc.relay.relay import Relay
 from streamhouse.connectors.mysql_cdc.server.connection import Session
 from streamhouse.connectors.mysql_cdc.server.options import parse
+from streamhouse.connectors.mysql_cdc.server.position import BinlogPosition
 from streamhouse.connectors.mysql_cdc.source import MySqlSource
 from streamhouse.demo.mariadb import PASSWORD, USER, MariaDB
 from streamhouse.errors import ConnectError, OptionError
@@ -103,6 +106,30 @@ def test_both_phases_and_the_relay_use_tls(
         assert relay.error is None and [row["id"] for row in rows] == [3]
     finally:
         relay.close()
+
+
+@pytest.mark.parametrize("mode", ["disabled", "required"])
+def test_changes_that_have_arrived_are_read_at_once(table: Database, mode: str) -> None:
+    """A read by TLS returns one record, of perhaps one transaction, and a relay pauses after it."""
+    options = parse(table.options("t", **{"ssl.mode": mode}))
+    (file, pos), *_ = [row[:2] for row in table.run("SHOW MASTER STATUS")]
+    dump = BinlogDump(options, BinlogPosition(file, int(pos)))
+    try:
+        for number in range(2, 202):
+            table.run(f"INSERT INTO t VALUES ({number})")
+        end = int(table.run("SHOW MASTER STATUS")[0][1])
+        time.sleep(1)
+        blocks, reached = 0, 0
+        while reached < end:
+            block = dump.block()
+            blocks += 1
+            at = 0
+            while at < len(block):
+                _, _, _, size, reached, _ = HEADER.unpack_from(block, at)
+                at += size
+        assert blocks < 20
+    finally:
+        dump.close()
 
 
 def test_the_lookup_uses_tls(secured: Secured, table: Database) -> None:

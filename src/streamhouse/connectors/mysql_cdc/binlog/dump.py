@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ssl
 from typing import Any
 
 import pymysql
@@ -62,13 +63,32 @@ class BinlogDump:
             events = self._whole_events()
             if events:
                 return events[0] if len(events) == 1 else b"".join(events)
-            received = self._file.read1(_BLOCK_BYTES)
-            if not received:
-                raise pymysql.err.OperationalError(2013, "the binlog connection was lost")
-            self._buffer += received
+            self._receive()
 
     def close(self) -> None:
         close_quietly(self._connection)
+
+    def _receive(self) -> None:
+        received = self._file.read1(_BLOCK_BYTES)
+        if not received:
+            raise pymysql.err.OperationalError(2013, "the binlog connection was lost")
+        self._buffer += received
+        if isinstance(self._socket, ssl.SSLSocket):
+            self._receive_arrived(self._socket)
+
+    def _receive_arrived(self, tls: ssl.SSLSocket) -> None:
+        """Receive what else has arrived: a read by TLS returns one record, of perhaps one event."""
+        most = len(self._buffer) + _BLOCK_BYTES
+        tls.settimeout(0)
+        try:
+            # The reader's own buffer is empty, as it has just returned all of it.
+            while len(self._buffer) < most and (received := tls.recv(_BLOCK_BYTES)):
+                self._buffer += received
+        except OSError:
+            # There is no more, or the connection is lost: then the next read fails, too.
+            pass
+        finally:
+            tls.settimeout(_READ_SECONDS)
 
     def _request_dump(self, server_id: int, start: BinlogPosition) -> None:
         command = (
@@ -80,8 +100,8 @@ class BinlogDump:
         )
         connection: Any = self._connection
         connection._write_bytes(len(command).to_bytes(3, "little") + b"\0" + command)
-        self._file = connection._rfile
-        connection._sock.settimeout(_READ_SECONDS)
+        self._file, self._socket = connection._rfile, connection._sock
+        self._socket.settimeout(_READ_SECONDS)
 
     def _whole_events(self) -> list[bytes]:
         """The events of all complete packets received; a packet's first byte is its status."""
