@@ -11,7 +11,7 @@ from typing import Any
 from tests.mysql_server import IS_MYSQL
 
 from streamhouse.connectors.jdbc.options import parse as parse_jdbc
-from streamhouse.connectors.jdbc.table import KeyedTable
+from streamhouse.connectors.jdbc.reader import JdbcReader
 from streamhouse.connectors.mysql_cdc.database.sharding.declared_table import DeclaredSource
 from streamhouse.connectors.mysql_cdc.relay.log import RelayTable
 from streamhouse.connectors.mysql_cdc.relay.relay import Relay
@@ -61,10 +61,10 @@ class Database:
 
     def keyed(
         self, table: str, columns: Sequence[Column] | None = None, parameters: str = ""
-    ) -> KeyedTable:
+    ) -> JdbcReader:
         url = f"jdbc:mysql://127.0.0.1:{self.server.port}/{self.name}{parameters}"
         options = {"url": url, "table-name": table, "username": USER, "password": PASSWORD}
-        return KeyedTable(parse_jdbc(options).server, columns)
+        return JdbcReader(parse_jdbc(options).server, columns)
 
     def relay(self, folder: Path, *tables: str, **settings: Any) -> Relay:
         """A reader of the tables' changes, started."""

@@ -13,7 +13,7 @@ from tests.integration.mysql.history import Database, catch_up, rows_of, snapsho
 from tests.mysql_server import IS_MYSQL, Server
 
 from streamhouse.connectors.jdbc.options import parse as parse_jdbc
-from streamhouse.connectors.jdbc.table import KeyedTable
+from streamhouse.connectors.jdbc.reader import JdbcReader
 from streamhouse.connectors.mysql_cdc.binlog.dump import BinlogDump
 from streamhouse.connectors.mysql_cdc.binlog.format.events import HEADER
 from streamhouse.connectors.mysql_cdc.relay.log import RelayTable
@@ -143,7 +143,7 @@ def test_the_lookup_uses_tls(secured: Secured, table: Database) -> None:
         "ssl.cert": secured.client[0],
         "ssl.key": secured.client[1],
     } | user
-    keyed = KeyedTable(parse_jdbc(options).server)
+    keyed = JdbcReader(parse_jdbc(options).server)
     try:
         assert keyed.rows(["id"], [(1,)]).to_pylist() == [{"id": 1}]
     finally:

@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 
 from streamhouse.connectors.jdbc.options import KNOWN, JdbcOptions, check_hint, parse
 from streamhouse.connectors.jdbc.ranges import conditions
-from streamhouse.connectors.jdbc.scan_options import ScanOptions, parse_scan
-from streamhouse.connectors.jdbc.table import (
+from streamhouse.connectors.jdbc.reader import (
     BYTES_A_STATEMENT,
     KEYS_A_STATEMENT,
     key_slices,
     statement,
 )
+from streamhouse.connectors.jdbc.scan_options import ScanOptions, parse_scan
 from streamhouse.connectors.mysql_cdc.server.values.types import MySqlColumn
 from streamhouse.errors import OptionError, TableError
 

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 
 from streamhouse.connectors.base import Connector, Delivery, Scan
 from streamhouse.connectors.jdbc.options import OPTIONS, WITHOUT_EFFECT, parse
+from streamhouse.connectors.jdbc.reader import JdbcReader
 from streamhouse.connectors.jdbc.scan_options import parse_scan
 from streamhouse.connectors.jdbc.sink import JdbcSink
-from streamhouse.connectors.jdbc.table import KeyedTable
 from streamhouse.connectors.jdbc.write_options import parse_write
 from streamhouse.connectors.specs import SinkSpec
 from streamhouse.sql.plan import Capabilities, TableInfo
@@ -68,7 +68,7 @@ class _Jdbc(Connector):
 
     def scan(self, table: TableInfo, options: Mapping[str, str], columns: Sequence[str]) -> Scan:
         selected = [column for column in table.columns if column.name in columns]
-        reader, split = KeyedTable(parse(options).server, selected), parse_scan(options)
+        reader, split = JdbcReader(parse(options).server, selected), parse_scan(options)
         try:
             ranges = ["TRUE"] if split is None else reader.ranges(split)
         finally:

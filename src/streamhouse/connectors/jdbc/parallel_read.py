@@ -34,6 +34,8 @@ def parallel_rows(ranges: Sequence[str], read: Read) -> Iterator[pa.RecordBatch]
 
 
 class _Reading:
+    """The threads of one read, and the queue of the batches that they have read."""
+
     def __init__(self, ranges: Sequence[str], read: Read) -> None:
         self._read = read
         self._ranges: queue.SimpleQueue[str] = queue.SimpleQueue()
@@ -64,7 +66,7 @@ class _Reading:
                 yield found
 
     def stop(self) -> None:
-        """End the threads: whoever waits for the server gets a closed connection."""
+        """End the threads; closes the connections of those that wait for the server."""
         self._stopped.set()
         for connection in list(self._connections.values()):
             _shut_down(connection)
@@ -91,7 +93,7 @@ class _Reading:
             close_quietly(connection)
 
     def _put(self, found: pa.RecordBatch | Exception | None) -> bool:
-        """False if nobody reads any more."""
+        """Queue a batch, an error or the end of a thread; False if the read was stopped."""
         while not self._stopped.is_set():
             try:
                 self._found.put(found, timeout=_WAIT_S)
@@ -102,7 +104,7 @@ class _Reading:
 
 
 def _shut_down(connection: Connection) -> None:
-    """Let a thread that waits for the server go on, with an error."""
+    """Make a thread that waits for the server fail."""
     underlying: Any = connection._sock  # type: ignore[attr-defined]
     if underlying is not None:
         with contextlib.suppress(OSError):

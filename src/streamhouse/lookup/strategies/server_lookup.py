@@ -15,7 +15,7 @@ from typing import Any
 import pyarrow as pa
 
 from streamhouse.connectors.jdbc.options import JdbcOptions, check_hint, parse
-from streamhouse.connectors.jdbc.table import Key, KeyedTable
+from streamhouse.connectors.jdbc.reader import JdbcReader, Key
 from streamhouse.connectors.registry import effective_options
 from streamhouse.errors import OptionError
 from streamhouse.lookup.dimension import DimensionSpec, ServerRows
@@ -38,14 +38,14 @@ def with_secrets(lookup: LookupJoin) -> LookupJoin:
     return replace(lookup, table=replace(lookup.table, options=options))
 
 
-def open_table(lookup: LookupJoin) -> tuple[KeyedTable, tuple[str, ...]]:
+def open_table(lookup: LookupJoin) -> tuple[JdbcReader, tuple[str, ...]]:
     """The table with the lookup's columns, and the names of those by which keys are looked up.
 
-    Connects to the server. Raises as `KeyedTable`, and `OptionError` if the server cannot compare
+    Connects to the server. Raises as `JdbcReader`, and `OptionError` if the server cannot compare
     any of the key columns.
     """
     declared = {column.name: column for column in lookup.table.columns}
-    table = KeyedTable(options_of(lookup).server, [declared[name] for name in lookup.columns])
+    table = JdbcReader(options_of(lookup).server, [declared[name] for name in lookup.columns])
     names = table.comparable(lookup.key_columns)
     if not names:
         table.close()
@@ -100,7 +100,7 @@ class ServerDimension:
         self._options = options_of(lookup)
         self._cache = Cache(self._options)
         self._waits = lookup.retry is not None
-        self._table: KeyedTable | None = None
+        self._table: JdbcReader | None = None
         self._key: tuple[str, ...] = ()
         self._answers: dict[Key, Rows] = {}
         self._recorded: pa.Table | None = None
@@ -135,12 +135,12 @@ class ServerDimension:
         if table is not None:
             table.close()
 
-    def _opened(self) -> KeyedTable:
+    def _opened(self) -> JdbcReader:
         if self._table is None:
             self._table, self._key = open_table(self._lookup)
         return self._table
 
-    def _query_server(self, keys: Sequence[Key], table: KeyedTable) -> None:
+    def _query_server(self, keys: Sequence[Key], table: JdbcReader) -> None:
         now, uncached = time.monotonic(), []
         for key in keys:
             cached = self._cache.get(key, now)

@@ -32,8 +32,8 @@ BYTES_A_STATEMENT = 1 << 20
 Key = tuple[Any, ...]
 
 
-class KeyedTable:
-    """The current rows of a MySQL table, by key or all. Connects on creation; not thread-safe.
+class JdbcReader:
+    """Reads a MySQL table, by key or as a whole. Connects when it is made; not thread-safe.
 
     `columns`: the declared columns to read, matched by name and cast to the declared types as in
     `mysql-cdc`; None: all columns of the table. Raises `OptionError`, `ConnectError` or
@@ -55,7 +55,7 @@ class KeyedTable:
         self._writer = RowWriter(tuple(self._selected), zone)
 
     def __repr__(self) -> str:
-        return f"KeyedTable({self._options.name} at {self._options.address})"
+        return f"JdbcReader({self._options.name} at {self._options.address})"
 
     @property
     def schema(self) -> pa.Schema:
