@@ -7,11 +7,24 @@ from pathlib import Path
 import pytest
 
 from streamhouse import execute
-from streamhouse.errors import TableError
+from streamhouse.errors import StreamhouseError, TableError
 from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.runtime.session.draft_warehouse import DraftWarehouse
 from streamhouse.sql.plan import Column
-from streamhouse.sql.schema_changes import RenameColumn
+from streamhouse.sql.schema_changes import (
+    AddColumn,
+    ColumnPosition,
+    DropColumn,
+    MoveColumn,
+    RenameColumn,
+    ResetTableOption,
+    SchemaChange,
+    SetColumnComment,
+    SetDefault,
+    SetNullable,
+    SetTableOption,
+    SetType,
+)
 
 
 @pytest.fixture
@@ -50,3 +63,91 @@ def test_a_renamed_column_stays_in_the_primary_key(draft: DraftWarehouse) -> Non
     draft.create_table("d", "k", [Column("id", "INT", False), Column("n", "INT")], ("id",))
     draft.alter_table("d.k", RenameColumn(("id",), "key"))
     assert draft.readable("d.k").primary_key == ("key",)
+
+
+COLUMNS = [
+    Column("id", "INT", nullable=False),
+    Column("day_", "STRING", nullable=False),
+    Column("n", "INT", comment="a number"),
+    Column("r", "ROW<a INT, b ARRAY<STRING>>"),
+    Column("t", "TIMESTAMP(3)"),
+]
+NOT_NULL_DISABLED = "alter-column-null-to-not-null.disabled"
+ALTERATIONS: list[list[SchemaChange]] = [
+    [SetNullable(("n",), True)],
+    [SetNullable(("n",), False)],
+    [SetTableOption(NOT_NULL_DISABLED, "false"), SetNullable(("n",), False)],
+    [SetNullable(("id",), True)],
+    [SetNullable(("id",), True, implied=True)],
+    [MoveColumn("t", ColumnPosition())],
+    [MoveColumn("id", ColumnPosition("r"))],
+    [MoveColumn("n", ColumnPosition("n"))],
+    [MoveColumn("n", ColumnPosition("none"))],
+    [RenameColumn(("day_",), "x")],
+    [RenameColumn(("id",), "x")],
+    [RenameColumn(("n",), "id")],
+    [RenameColumn(("none",), "x")],
+    [RenameColumn(("none",), "x", if_exists=True)],
+    [RenameColumn(("r", "a"), "c")],
+    [RenameColumn(("n",), "m"), SetType(("m",), "BIGINT"), MoveColumn("m", ColumnPosition())],
+    [DropColumn(("id",))],
+    [DropColumn(("day_",))],
+    [DropColumn(("n",))],
+    [DropColumn(("r", "b"))],
+    [DropColumn(("r", "none"))],
+    [DropColumn(("none",), if_exists=True)],
+    [SetType(("n",), "BIGINT")],
+    [SetType(("n",), "SMALLINT")],
+    [SetType(("id",), "BIGINT")],
+    [SetType(("r", "a"), "BIGINT")],
+    [SetType(("r", "a"), "TINYINT")],
+    [SetType(("r", "b", "element"), "BIGINT")],
+    [AddColumn(Column("x", "DECIMAL(5, 2)", comment="new"), ColumnPosition("id"))],
+    [AddColumn(Column("x", "INT", nullable=False))],
+    [AddColumn(Column("n", "INT"))],
+    [AddColumn(Column("n", "INT"), if_not_exists=True)],
+    [AddColumn(Column("c", "TIMESTAMP_LTZ(3)"), parent=("r",))],
+    [SetColumnComment(("n",), "other")],
+    [SetDefault(("none",), "1")],
+    [SetTableOption("bucket", "3")],
+    [SetTableOption("merge-engine", "partial-update")],
+    [SetTableOption("buckett", "3")],
+    [SetTableOption("primary-key", "n")],
+    [SetTableOption("sequence.field", "n"), RenameColumn(("n",), "m")],
+    [SetTableOption("sequence.field", "n"), DropColumn(("n",))],
+    [SetTableOption("snapshot.num-retained.max", "9"), ResetTableOption("bucket")],
+]
+
+
+def outcome(warehouse: Warehouse, identifier: str, changes: list[SchemaChange]) -> object:
+    """The table after changes, or the error that they raise."""
+    try:
+        warehouse.alter_table(identifier, *changes)
+    except StreamhouseError as error:
+        return type(error).__name__, str(error)
+    table = warehouse.readable(identifier)
+    return list(table.columns), table.primary_key, table.partition_keys, dict(table.options)
+
+
+@pytest.mark.parametrize("changes", ALTERATIONS, ids=lambda changes: str(changes[-1])[:60])
+def test_a_draft_is_altered_as_a_table_is(tmp_path: Path, changes: list[SchemaChange]) -> None:
+    (tmp_path / "real").mkdir()
+    real = Warehouse({"warehouse": str(tmp_path / "real")})
+    created = DraftWarehouse({"warehouse": str(tmp_path / "draft")})
+    for warehouse in (real, created):
+        warehouse.create_database("d")
+        warehouse.create_table("d", "t", COLUMNS, ("id", "day_"), ("day_",), {"bucket": "2"})
+    stored = DraftWarehouse({"warehouse": str(tmp_path / "real")})
+    drafted = [outcome(one, "d.t", changes) for one in (created, stored)]
+    expected = outcome(real, "d.t", changes)
+    assert drafted == [expected, expected]
+
+
+def test_a_draft_is_not_renamed_to_an_existing_table(draft: DraftWarehouse) -> None:
+    with pytest.raises(TableError, match=r"table 'd.u' already exists"):
+        draft.rename_table("d.t", "d.u")
+    with pytest.raises(TableError, match="there is no database 'e'"):
+        draft.rename_table("d.t", "e.t")
+    draft.rename_table("d.t", "d.w")
+    assert draft.tables("d") == ["u", "w"]
+    assert draft.readable("d.w").identifier == "d.w"

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from streamhouse.close_matches import nearest
 from streamhouse.errors import SchemaChangeError, TableError
+from streamhouse.paimon.catalog.alterable_table import AlterableTable
 from streamhouse.paimon.catalog.immutable_options import check_option
-from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.schema import types
 from streamhouse.paimon.schema.file_formats import orc_values
 from streamhouse.paimon.schema.file_formats.nanosecond_timestamps import check_type
@@ -49,26 +50,50 @@ def alter_table(
     `catalog` is pypaimon's. Raises `TableError` for a column that is missing or already exists,
     `SchemaChangeError` for a change that would lose values, `OptionError` for options.
     """
-    defaults: list[SetDefault] = []
     with commit_lock(warehouse.table(identifier).location):
-        draft = _Draft(warehouse.table(identifier))
-        for change in changes:
-            change = _with_current_option(change)
-            if isinstance(change, SetDefault):
-                draft.column(change.path)
-                defaults.append(change)
-            else:
-                draft.apply(change)
-        draft.check()
-        if draft.pypaimon_changes:
-            try:
-                catalog.alter_table(identifier, draft.pypaimon_changes, False)
-            except (RuntimeError, ValueError) as error:
-                raise SchemaChangeError(f"{draft.where}: {_reason(error)}") from error
+        new_schema_changes, defaults = checked_changes(warehouse.table(identifier), changes)
+        if new_schema_changes:
+            with schema_errors(identifier):
+                catalog.alter_table(identifier, new_schema_changes, False)
         if defaults:
             from streamhouse.paimon.catalog.column_defaults import set_defaults
 
             set_defaults(warehouse.options, identifier, defaults)
+
+
+def checked_changes(
+    table: AlterableTable, changes: Sequence[SchemaChange]
+) -> tuple[list[Any], list[SetDefault]]:
+    """The changes as pypaimon's objects, and those of defaults, which it does not support.
+
+    Raises the errors of `alter_table`.
+    """
+    defaults: list[SetDefault] = []
+    draft = _Draft(table)
+    for change in changes:
+        change = _with_current_option(change)
+        if isinstance(change, SetDefault):
+            draft.column(change.path)
+            defaults.append(change)
+        else:
+            draft.apply(change)
+    draft.check()
+    return draft.pypaimon_changes, defaults
+
+
+@contextmanager
+def schema_errors(identifier: str) -> Iterator[None]:
+    """Raise `SchemaChangeError` for a change that pypaimon refuses."""
+    from pypaimon.catalog.catalog_exception import (
+        ColumnAlreadyExistException,
+        ColumnNotExistException,
+    )
+
+    refusals = (RuntimeError, ValueError, ColumnAlreadyExistException, ColumnNotExistException)
+    try:
+        yield
+    except refusals as error:
+        raise SchemaChangeError(f"table {identifier}: {_reason(error)}") from error
 
 
 def _with_current_option(change: SchemaChange) -> SchemaChange:
@@ -88,7 +113,7 @@ def _with_current_option(change: SchemaChange) -> SchemaChange:
 class _Draft:
     """The columns and options after the changes so far, and these changes as pypaimon's objects."""
 
-    def __init__(self, table: Table) -> None:
+    def __init__(self, table: AlterableTable) -> None:
         from pypaimon.schema.schema_change import Move, SchemaChange
 
         self._table = table

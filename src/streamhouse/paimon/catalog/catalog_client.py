@@ -50,28 +50,11 @@ class CatalogClient:
 
     def create_table(self, full: str, declaration: TableDeclaration) -> bool:
         """Create a table; False if it exists."""
-        from pypaimon import Schema
         from pypaimon.catalog.catalog_exception import TableAlreadyExistException
-        from pypaimon.schema import data_types
 
-        counter = data_types.AtomicInteger(-1)
-        fields = []
-        for column in declaration.columns:
-            number = counter.increment_and_get()
-            nullable = column.nullable and column.name not in declaration.primary_key
-            parsed = data_types.DataTypeParser.parse_data_type(types.parse(column.type, nullable))
-            data_type = data_types.reassign_field_id(parsed, counter)
-            fields.append(data_types.DataField(number, column.name, data_type, column.comment))
         try:
-            schema = Schema(
-                fields,
-                list(declaration.partitioned_by),
-                list(declaration.primary_key),
-                dict(declaration.options),
-                declaration.comment,
-            )
             with self.pypaimon() as catalog:
-                catalog.create_table(full, schema, False)
+                catalog.create_table(full, new_schema(declaration), False)
         except TableAlreadyExistException:
             return False
         except ValueError as error:
@@ -142,3 +125,25 @@ def _opened(create: Callable[[], Any]) -> Any:
         raise ConnectError(f"the catalog's database does not answer: {error}") from None
     except ValueError as error:
         raise OptionError(f"the catalog cannot be opened: {error}") from None
+
+
+def new_schema(declaration: TableDeclaration) -> Any:
+    """pypaimon's schema of a declared table; `ValueError` for what it does not accept."""
+    from pypaimon import Schema
+    from pypaimon.schema import data_types
+
+    counter = data_types.AtomicInteger(-1)
+    fields = []
+    for column in declaration.columns:
+        number = counter.increment_and_get()
+        nullable = column.nullable and column.name not in declaration.primary_key
+        parsed = data_types.DataTypeParser.parse_data_type(types.parse(column.type, nullable))
+        data_type = data_types.reassign_field_id(parsed, counter)
+        fields.append(data_types.DataField(number, column.name, data_type, column.comment))
+    return Schema(
+        fields,
+        list(declaration.partitioned_by),
+        list(declaration.primary_key),
+        dict(declaration.options),
+        declaration.comment,
+    )

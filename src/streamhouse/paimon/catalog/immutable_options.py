@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 from streamhouse.errors import OptionError
+from streamhouse.paimon.catalog.alterable_table import AlterableTable
 from streamhouse.paimon.read.rust_core import ignored_deletes
 from streamhouse.paimon.read.rust_core.lookup_merge import has_levels, newest_level_counts
 from streamhouse.paimon.schema.file_formats.orc_values import LTZ_OPTION
-
-if TYPE_CHECKING:
-    from streamhouse.paimon.read.table import Table
 
 _NEVER = {
     "primary-key": "the primary key decides how every file is sorted",
@@ -45,7 +42,7 @@ _ONCE_FILLED = {
 
 
 def check_option(
-    table: Table, options: Mapping[str, str], key: str, value: str | None, filled: bool
+    table: AlterableTable, options: Mapping[str, str], key: str, value: str | None, filled: bool
 ) -> None:
     """Raise `OptionError` if a table's option cannot be changed (`value` None: reset).
 
@@ -88,7 +85,7 @@ def check_option(
         _check_deletes(table, {**options, key: value or "false"})
 
 
-def _check_deletes(table: Table, new: Mapping[str, str]) -> None:
+def _check_deletes(table: AlterableTable, new: Mapping[str, str]) -> None:
     """Raise `OptionError` if ignoring deletes would bring back rows that have been deleted."""
     if ignored_deletes.ignores_deletes(new, table.primary_key):
         if ignored_deletes.deleted_rows(table.splits()):
@@ -99,7 +96,7 @@ def _check_deletes(table: Table, new: Mapping[str, str]) -> None:
             )
 
 
-def _check_levels(table: Table, new: Mapping[str, str], old: Mapping[str, str]) -> None:
+def _check_levels(table: AlterableTable, new: Mapping[str, str], old: Mapping[str, str]) -> None:
     """Raise `OptionError` if a table with several levels would then be merged differently.
 
     With lookup compaction, each level holds a key's whole value; otherwise, parts of it.

@@ -196,8 +196,11 @@ class Warehouse:
                 raise self._missing_database(new_database)
             if self.exists(new_database, new):
                 raise TableError(f"table '{new_name}' already exists; choose another name")
-            with self._catalog.pypaimon() as catalog:
-                catalog.rename_table(identifier, new_name)
+            self._rename(identifier, new_name)
+
+    def _rename(self, identifier: str, new_name: str) -> None:
+        with self._catalog.pypaimon() as catalog:
+            catalog.rename_table(identifier, new_name)
         evict(identifier)
         evict(new_name)
 

@@ -56,6 +56,25 @@ def flink_spelling(text: str) -> str:
     return re.sub(r"\bTIMESTAMP\((\d)\) WITH LOCAL TIME ZONE", r"TIMESTAMP_LTZ(\1)", plain)
 
 
+def flink_text(parsed: JsonType) -> str:
+    """Flink's spelling of a type in Paimon's JSON form, without its own nullability."""
+    return _text_with_nulls(parsed).removesuffix(" NOT NULL")
+
+
+def _text_with_nulls(parsed: JsonType) -> str:
+    if isinstance(parsed, str):
+        suffix = " NOT NULL" if parsed.endswith(" NOT NULL") else ""
+        return flink_spelling(parsed) + suffix
+    word = parsed["type"].removesuffix(" NOT NULL")
+    if word == "ROW":
+        quoted = ((item["name"].replace("`", "``"), item["type"]) for item in parsed["fields"])
+        inner = ", ".join(f"`{name}` {_text_with_nulls(kind)}" for name, kind in quoted)
+    else:
+        sides = ("key", "value") if word == "MAP" else ("element",)
+        inner = ", ".join(_text_with_nulls(parsed[side]) for side in sides)
+    return f"{word}<{inner}>" + (" NOT NULL" if parsed["type"].endswith(" NOT NULL") else "")
+
+
 def arrow_type(parsed: JsonType) -> pa.DataType:
     """The Arrow type in which Paimon's Rust core returns a column of this type."""
     if isinstance(parsed, str):

@@ -4,29 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
 from typing import Any
 
 from streamhouse.close_matches import nearest
 from streamhouse.errors import TableError
+from streamhouse.paimon.catalog.draft_table import DraftTable
 from streamhouse.paimon.catalog.table_declaration import TableDeclaration
 from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.paimon.schema.table_name import split_identifier
-from streamhouse.sql import schema_changes
-from streamhouse.sql.plan import AsOf, Column
+from streamhouse.sql.plan import AsOf
+from streamhouse.sql.schema_changes import SchemaChange
 
 NO_WAREHOUSE = "/nonexistent-warehouse-of-a-draft"
 """The path of the warehouse of a script that names none."""
-
-
-@dataclass(frozen=True)
-class DraftTable:
-    """A table that a script would create, or a stored table as the script would change it."""
-
-    columns: tuple[Column, ...]
-    primary_key: tuple[str, ...]
-    partition_keys: tuple[str, ...]
-    options: Mapping[str, str]
 
 
 class DraftWarehouse(Warehouse):
@@ -84,23 +74,20 @@ class DraftWarehouse(Warehouse):
             return
         self._drop(f"{database}.{name}")
 
-    def rename_table(self, identifier: str, new_name: str, if_exists: bool = False) -> None:
-        database, name = split_identifier(identifier)
-        if not self._found(database, name, if_exists):
-            return
-        self._drafts[new_name] = self.readable(identifier)
-        self.drop_table(database, name)
+    def _rename(self, identifier: str, new_name: str) -> None:
+        self._drafts[new_name] = self._draft(identifier).renamed(new_name)
+        self._drop(identifier)
 
-    def alter_table(
-        self, identifier: str, *changes: schema_changes.SchemaChange, if_exists: bool = False
-    ) -> None:
+    def alter_table(self, identifier: str, *changes: SchemaChange, if_exists: bool = False) -> None:
         database, name = split_identifier(identifier)
         if not self._found(database, name, if_exists):
             return
-        table = self.readable(identifier)
-        for change in changes:
-            table = _changed(identifier, table, change)
-        self._drafts[identifier] = table
+        self._drafts[identifier] = self._draft(identifier).altered(changes)
+
+    def _draft(self, identifier: str) -> DraftTable:
+        """The table as the script has changed it so far."""
+        drafted = self._drafts.get(identifier)
+        return drafted or DraftTable.of_stored(self.table(identifier))
 
     def readable(
         self,
@@ -112,24 +99,10 @@ class DraftWarehouse(Warehouse):
         """The table as the script has changed it so far, else the stored table as of `as_of`."""
         if identifier in self._drafts:
             return self._drafts[identifier]
-        table = super().readable(identifier, as_of, options, pin)
-        return DraftTable(
-            tuple(table.columns),
-            tuple(table.primary_key),
-            tuple(table.partition_keys),
-            dict(table.options),
-        )
+        return super().readable(identifier, as_of, options, pin)
 
     def _create(self, full: str, declaration: TableDeclaration) -> bool:
-        keys = declaration.primary_key
-        self._drafts[full] = DraftTable(
-            tuple(
-                replace(c, nullable=c.nullable and c.name not in keys) for c in declaration.columns
-            ),
-            tuple(keys),
-            tuple(declaration.partitioned_by),
-            declaration.options,
-        )
+        self._drafts[full] = DraftTable(full, declaration)
         return True
 
     def _stored_databases(self) -> set[str]:
@@ -143,45 +116,3 @@ class DraftWarehouse(Warehouse):
 
     def _missing_database(self, name: str) -> TableError:
         return TableError(f"there is no database '{name}'; {nearest(name, self.databases())}")
-
-
-def _changed(identifier: str, table: DraftTable, change: schema_changes.SchemaChange) -> DraftTable:
-    columns = list(table.columns)
-    names = [column.name for column in columns]
-    match change:
-        case schema_changes.AddColumn(column=column, parent=()):
-            if column.name in names:
-                if change.if_not_exists:
-                    return table
-                raise TableError(f"table {identifier}: column '{column.name}' already exists")
-            index = len(columns)
-            if change.position is not None:
-                after = change.position.after
-                index = 0 if after is None else 1 + _index(identifier, names, after)
-            columns.insert(index, column)
-        case schema_changes.DropColumn(path=(name,)):
-            if name not in names and change.if_exists:
-                return table
-            del columns[_index(identifier, names, name)]
-        case schema_changes.RenameColumn(path=(name,)):
-            if name not in names and change.if_exists:
-                return table
-            index = _index(identifier, names, name)
-            columns[index] = replace(columns[index], name=change.new_name)
-            key = [change.new_name if one == name else one for one in table.primary_key]
-            return replace(table, columns=tuple(columns), primary_key=tuple(key))
-        case schema_changes.SetType(path=(name,)):
-            index = _index(identifier, names, name)
-            columns[index] = replace(columns[index], type=change.type)
-        case schema_changes.SetTableOption():
-            return replace(table, options={**table.options, change.key: change.value})
-        case schema_changes.ResetTableOption():
-            options = {key: value for key, value in table.options.items() if key != change.key}
-            return replace(table, options=options)
-    return replace(table, columns=tuple(columns))
-
-
-def _index(identifier: str, names: list[str], name: str) -> int:
-    if name not in names:
-        raise TableError(f"table {identifier}: there is no column '{name}'; {nearest(name, names)}")
-    return names.index(name)

@@ -11,10 +11,11 @@ import pyarrow as pa
 from streamhouse.errors import TableError
 from streamhouse.lookup.dimension import DimensionSpec
 from streamhouse.lookup.strategies.selection import DISPLAY_NAMES, choose_all
+from streamhouse.paimon.catalog.draft_table import DraftTable
 from streamhouse.paimon.schema.types import arrow_type, parse
 from streamhouse.runtime.query_spec import unshuffled
 from streamhouse.runtime.session.catalogs import DEFAULT_CATALOG, Catalogs
-from streamhouse.runtime.session.draft_warehouse import NO_WAREHOUSE, DraftTable, DraftWarehouse
+from streamhouse.runtime.session.draft_warehouse import NO_WAREHOUSE, DraftWarehouse
 from streamhouse.runtime.session.session import Session
 from streamhouse.runtime.session.views import Names, SessionViews
 from streamhouse.sql.plan import Name, StreamQuery, TableInfo, ViewInfo
