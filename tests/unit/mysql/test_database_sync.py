@@ -10,14 +10,9 @@ import pytest
 from streamhouse.connectors.mysql_cdc.database.progress import DatabaseProgress
 from streamhouse.connectors.mysql_cdc.database.tables.catalogue import Catalogues
 from streamhouse.connectors.mysql_cdc.database.tables.followed_table import FollowedTable
-from streamhouse.connectors.mysql_cdc.relay.files import (
-    FrameWriter,
-    RelayView,
-    drop_old,
-    held_bytes,
-    segments,
-)
+from streamhouse.connectors.mysql_cdc.relay.files import FrameWriter, drop_old, held_bytes, segments
 from streamhouse.connectors.mysql_cdc.relay.log import RelayLog, RelayTable
+from streamhouse.connectors.mysql_cdc.relay.state import RelayView
 from streamhouse.connectors.mysql_cdc.server.position import (
     BinlogIdentity,
     BinlogPosition,

@@ -18,14 +18,9 @@ from streamhouse.connectors.mysql_cdc.binlog.format.events import (
 from streamhouse.connectors.mysql_cdc.binlog.transaction_buffer import TransactionBuffer
 from streamhouse.connectors.mysql_cdc.binlog.transactions import Committed
 from streamhouse.connectors.mysql_cdc.relay import files
-from streamhouse.connectors.mysql_cdc.relay.files import (
-    FrameReader,
-    RelayView,
-    Segment,
-    drop_old,
-    segments,
-)
+from streamhouse.connectors.mysql_cdc.relay.files import FrameReader, Segment, drop_old, segments
 from streamhouse.connectors.mysql_cdc.relay.log import RelayLog, RelayTable
+from streamhouse.connectors.mysql_cdc.relay.state import RelayView
 from streamhouse.connectors.mysql_cdc.server.position import BinlogPosition
 
 FILE = "binlog.000001"

@@ -29,8 +29,8 @@ from streamhouse.connectors.mysql_cdc.binlog.rows.batch_decoder import (
 from streamhouse.connectors.mysql_cdc.binlog.rows.event import Change, RowEvent
 from streamhouse.connectors.mysql_cdc.binlog.transactions import Committed, Transactions
 from streamhouse.connectors.mysql_cdc.binlog.xa import read_prepared
-from streamhouse.connectors.mysql_cdc.relay.files import RelayView
 from streamhouse.connectors.mysql_cdc.relay.reader import RelayReader
+from streamhouse.connectors.mysql_cdc.relay.state import RelayView
 from streamhouse.connectors.mysql_cdc.server.connection import Backoff, is_lost, readable
 from streamhouse.connectors.mysql_cdc.server.gtids import parse_gtids
 from streamhouse.connectors.mysql_cdc.server.options import MySqlOptions

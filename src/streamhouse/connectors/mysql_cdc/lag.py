@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Collection
 from typing import NamedTuple
 
-from streamhouse.connectors.mysql_cdc.relay.files import RelayState
+from streamhouse.connectors.mysql_cdc.relay.state import RelayState
 from streamhouse.connectors.mysql_cdc.server.position import BinlogPosition
 from streamhouse.source import SourceState
 

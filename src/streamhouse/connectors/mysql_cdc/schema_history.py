@@ -13,7 +13,6 @@ from streamhouse.connectors.mysql_cdc.binlog.captured_table import CapturedTable
 from streamhouse.connectors.mysql_cdc.binlog.query import Statement
 from streamhouse.connectors.mysql_cdc.binlog.statements import ParsedStatement, StatementCheck
 from streamhouse.connectors.mysql_cdc.change_reader import relay_view
-from streamhouse.connectors.mysql_cdc.relay.files import KEPT_STATEMENTS
 from streamhouse.connectors.mysql_cdc.server.connection import Session
 from streamhouse.connectors.mysql_cdc.server.position import START_AGAIN, BinlogPosition
 from streamhouse.connectors.mysql_cdc.server.table import Server, TableDefinition, load_table
@@ -85,11 +84,7 @@ class SchemaHistory:
         state = None if view is None else view.state()
         begin = None if view is None or state is None else view.begin()
         if state is not None and begin is not None and begin <= start and end <= state.end:
-            altered = state.altered.get(self._captured.options.name, ())
-            # The log keeps only the last positions: there may be earlier statements.
-            if not any(start <= one < end for one in altered) and not (
-                len(altered) >= KEPT_STATEMENTS and start < altered[0]
-            ):
+            if not state.may_have_statements(self._captured.options.name, start, end):
                 return []
         found = self._scan.between(start, end)
         if self._captured.relay is not None:

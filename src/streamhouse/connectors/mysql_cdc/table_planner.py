@@ -15,7 +15,7 @@ from streamhouse.connectors.mysql_cdc.binlog.startup import (
 from streamhouse.connectors.mysql_cdc.change_reader import TablePosition, relay_view
 from streamhouse.connectors.mysql_cdc.key_group import KeyGroup, key_group_count, key_indexes
 from streamhouse.connectors.mysql_cdc.relay.batch_end import RelayedBatches
-from streamhouse.connectors.mysql_cdc.relay.files import RelayState
+from streamhouse.connectors.mysql_cdc.relay.state import RelayState
 from streamhouse.connectors.mysql_cdc.schema_history import SchemaHistory
 from streamhouse.connectors.mysql_cdc.server.connection import Session
 from streamhouse.connectors.mysql_cdc.server.position import (

@@ -20,8 +20,9 @@ from streamhouse.connectors.mysql_cdc.binlog.change_decoder import (
 from streamhouse.connectors.mysql_cdc.binlog.format.events import TABLE_MAP
 from streamhouse.connectors.mysql_cdc.binlog.rows.event import RowEvent
 from streamhouse.connectors.mysql_cdc.change_reader import BinlogReader, TablePosition, relay_view
-from streamhouse.connectors.mysql_cdc.relay.files import FrameReader, RelayView
+from streamhouse.connectors.mysql_cdc.relay.files import FrameReader
 from streamhouse.connectors.mysql_cdc.relay.reader import relayed_events
+from streamhouse.connectors.mysql_cdc.relay.state import RelayView
 from streamhouse.connectors.mysql_cdc.server.connection import Backoff, is_lost, readable
 from streamhouse.connectors.mysql_cdc.server.position import BinlogPosition
 

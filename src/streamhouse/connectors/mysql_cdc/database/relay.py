@@ -8,10 +8,10 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from streamhouse.connectors.mysql_cdc.database.tables.discovery import TableNames
-from streamhouse.connectors.mysql_cdc.relay.files import RelayView
 from streamhouse.connectors.mysql_cdc.relay.log import RelayTable
 from streamhouse.connectors.mysql_cdc.relay.relay import MOST_BYTES, Relay
 from streamhouse.connectors.mysql_cdc.relay.relays import FOLDER, own_folder
+from streamhouse.connectors.mysql_cdc.relay.state import RelayView
 from streamhouse.connectors.mysql_cdc.server.options import MySqlOptions
 from streamhouse.connectors.mysql_cdc.server.position import BinlogPosition
 

@@ -33,7 +33,7 @@ from streamhouse.connectors.mysql_cdc.database.tables_planner import (
     TablesPlanner,
 )
 from streamhouse.connectors.mysql_cdc.relay.batch_end import BATCH_BYTES
-from streamhouse.connectors.mysql_cdc.relay.files import RelayView
+from streamhouse.connectors.mysql_cdc.relay.state import RelayView
 from streamhouse.connectors.mysql_cdc.server.columns import server_zone
 from streamhouse.connectors.mysql_cdc.server.options import MySqlOptions
 from streamhouse.connectors.mysql_cdc.server.position import BinlogPosition, KeyJson

@@ -12,7 +12,7 @@ from streamhouse.connectors.mysql_cdc.binlog.ddl_change import DdlChange, DdlCha
 from streamhouse.connectors.mysql_cdc.database.progress import DatabaseProgress, Stale
 from streamhouse.connectors.mysql_cdc.database.tables.discovery import FoundTable
 from streamhouse.connectors.mysql_cdc.database.tables.followed_table import FollowedTable
-from streamhouse.connectors.mysql_cdc.relay.files import KEPT_STATEMENTS, RelayView
+from streamhouse.connectors.mysql_cdc.relay.state import RelayView
 from streamhouse.connectors.mysql_cdc.server.options import MySqlOptions
 from streamhouse.connectors.mysql_cdc.server.position import BinlogPosition
 from streamhouse.connectors.mysql_cdc.server.table import Server
@@ -128,8 +128,7 @@ class TableStatements:
         tables = list(tables)
         for table in tables:
             known = state.altered.get(table.full_name, ())
-            if len(known) >= KEPT_STATEMENTS and start < known[0]:
-                # The log keeps only the last positions: there may be earlier statements.
+            if state.lacks_statements(table.full_name, start):
                 unknown[table.full_name] = min(known[0], end)
             found += [at for at in known if start <= at < end]
         if unknown:

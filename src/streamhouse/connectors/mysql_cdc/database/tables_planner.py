@@ -13,7 +13,7 @@ from streamhouse.connectors.mysql_cdc.binlog.binlog_inspector import BinlogInspe
 from streamhouse.connectors.mysql_cdc.database.progress import DatabaseProgress
 from streamhouse.connectors.mysql_cdc.database.tables.catalogue import Catalogue
 from streamhouse.connectors.mysql_cdc.relay.batch_end import RelayedBatches
-from streamhouse.connectors.mysql_cdc.relay.files import RelayView
+from streamhouse.connectors.mysql_cdc.relay.state import RelayView
 from streamhouse.connectors.mysql_cdc.server.connection import Session
 from streamhouse.connectors.mysql_cdc.server.options import MySqlOptions
 from streamhouse.connectors.mysql_cdc.server.position import BinlogPosition, TableProgress

@@ -6,7 +6,7 @@ import time
 from collections.abc import Sequence
 
 from streamhouse.connectors.mysql_cdc.binlog.limits import byte_budget
-from streamhouse.connectors.mysql_cdc.relay.files import RelayState, RelayView
+from streamhouse.connectors.mysql_cdc.relay.state import RelayState, RelayView
 from streamhouse.connectors.mysql_cdc.server.position import BinlogPosition
 from streamhouse.connectors.mysql_cdc.server.table import TableDefinition
 

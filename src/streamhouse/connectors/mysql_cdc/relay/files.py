@@ -17,23 +17,17 @@ their segment is dropped.
 from __future__ import annotations
 
 import bisect
-import json
 import os
 import struct
-import time
-import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from streamhouse.connectors.mysql_cdc.binlog.format.events import CHECKSUM_BYTES
 from streamhouse.connectors.mysql_cdc.server.position import (
-    BinlogIdentity,
     BinlogPosition,
-    BinlogState,
 )
-from streamhouse.machine import machine
 
 FRAME = struct.Struct("<QIB3x")
 """A frame's header: its end in the server's binlog file, the bytes of its events, its kind."""
@@ -41,14 +35,6 @@ _PLAIN, _SUMS, _LAST = 0, 1, 2
 """Kinds of frames: events, events with checksums, or the name of the next segment."""
 INDEX = struct.Struct("<QQ")
 """An entry of an index: where a frame ends in the server's binlog file, and in the segment."""
-_SUM = struct.Struct("<II")
-_STATE = "state"
-_MACHINE = "machine"
-_STATE_BYTES = 1 << 20
-_WAIT_S, _POLL_S = 10.0, 0.002
-KEPT_STATEMENTS = 16
-"""How many positions of statements about a table a log keeps: those of the last ones."""
-_FAR_BYTES = 32 * 1024 * 1024
 
 
 @dataclass(frozen=True)
@@ -87,155 +73,6 @@ def _segment(folder: Path, name: str) -> Segment:
     return Segment(folder, BinlogPosition(file, int(pos)))
 
 
-class RelayState(NamedTuple):
-    """The end of a log, and the last changes of its tables.
-
-    `changed`: where the last change of each `database.table` ends. `altered`: where the last
-    statements about it begin, such as ALTER TABLE; batches end before them. `prepared`: where XA
-    transactions begin that are neither committed nor rolled back. `binlogs`: the identities of the
-    last binlog files. `times`: when the server executed each table's last change (epoch seconds),
-    and when the change arrived (epoch milliseconds).
-    """
-
-    end: BinlogPosition
-    changed: Mapping[str, BinlogPosition]
-    altered: Mapping[str, Sequence[BinlogPosition]]
-    prepared: Mapping[str, BinlogPosition]
-    binlogs: Mapping[str, BinlogIdentity]
-    times: Mapping[str, tuple[int, int]] = {}
-
-    def binlog_state_at(self, end: BinlogPosition) -> BinlogState:
-        """The state of the binlog at a position in the log, as of when it was written."""
-        prepared = {xid: at for xid, at in self.prepared.items() if at < end}
-        return BinlogState(self.binlogs.get(end.file), prepared)
-
-    def is_far(self, position: BinlogPosition) -> bool:
-        """Whether the server's binlog has at least 32 MB from a position to the log's end."""
-        same = position.file == self.end.file
-        return self.end.pos - (position.pos if same else 0) >= _FAR_BYTES
-
-
-class StateWriter:
-    """Publishes the state to the readers."""
-
-    def __init__(self, folder: Path) -> None:
-        (folder / _MACHINE).write_text(machine())
-        self._handle = os.open(folder / _STATE, os.O_WRONLY | os.O_CREAT, 0o600)
-
-    def write(self, state: RelayState | None) -> None:
-        """Publish the state; None means that the log has ended."""
-        # In place, with a checksum: replacing the file each time would write to the disk each time.
-        text = json.dumps(state, default=lambda position: [position.file, position.pos]).encode()
-        os.pwrite(self._handle, _SUM.pack(len(text), zlib.crc32(text)) + text, 0)
-
-    def close(self) -> None:
-        os.close(self._handle)
-
-
-class RelayView:
-    """A reader's view of a relay log, in any process on the writer's machine."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self._raw = b""
-        self._state: RelayState | None = None
-        self._handle = -1
-
-    def state(self) -> RelayState | None:
-        """The current state; None if the log is missing, of another machine, or has ended."""
-        if self._handle < 0:
-            try:
-                if (self.folder / _MACHINE).read_text() != machine():
-                    return None
-                self._handle = os.open(self.folder / _STATE, os.O_RDONLY)
-            except OSError:
-                return None
-        while (raw := os.pread(self._handle, _STATE_BYTES, 0)) != self._raw:
-            size, total = _SUM.unpack_from(raw) if raw else (0, 0)
-            text = raw[_SUM.size : _SUM.size + size]
-            # A wrong checksum: this has read during a write, so read again.
-            if text and zlib.crc32(text) == total:
-                self._raw, self._state = raw, _state_of(json.loads(text))
-        return self._state
-
-    def continues(self, binlog: BinlogIdentity | None, start: BinlogPosition) -> bool:
-        """Whether the log is of the binlog whose file at `start` has this identity (None: any)."""
-        state = self.state()
-        if state is None:
-            return False
-        return binlog is None or state.binlogs.get(start.file, binlog) == binlog
-
-    def close(self) -> None:
-        if self._handle >= 0:
-            os.close(self._handle)
-            self._handle = -1
-
-    def begin(self) -> BinlogPosition | None:
-        """The oldest position from which the log has all changes; None if there is no log."""
-        if self.state() is None:
-            return None
-        try:
-            return segments(self.folder)[0].start
-        except (OSError, IndexError):
-            return None
-
-    def reaches(self, end: BinlogPosition) -> bool:
-        """Whether the log reaches `end` within 10 s; waits until it does."""
-        deadline = time.monotonic() + _WAIT_S
-        while (state := self.state()) is not None:
-            if end <= state.end:
-                return True
-            if time.monotonic() >= deadline:
-                break
-            time.sleep(_POLL_S)
-        return False
-
-    def bounded(
-        self, start: BinlogPosition, end: BinlogPosition, most_bytes: int
-    ) -> BinlogPosition:
-        """The end of a transaction after `start`, about `most_bytes` later, and at most `end`."""
-        remaining = most_bytes
-        for segment in _segments_from(segments(self.folder), start):
-            if not segment.start < end:
-                break
-            try:
-                index = segment.index.open("rb")
-            except FileNotFoundError:
-                # It has just been dropped: tasks read its range from the server.
-                continue
-            with index:
-                entries = _Index(index.fileno())
-                start_pos = start.pos if segment.start.file == start.file else 0
-                at = entries.after(start_pos)
-                if at >= len(entries):
-                    continue
-                begun = entries[at - 1][1] if at else 0
-                stop = bisect.bisect_left(
-                    entries, begun + remaining, at, key=lambda entry: entry[1]
-                )
-                if stop < len(entries):
-                    return min(end, BinlogPosition(segment.start.file, entries[stop][0]))
-                remaining -= entries[-1][1] - begun
-        return end
-
-
-def _state_of(parsed: Any) -> RelayState | None:
-    if parsed is None:
-        return None
-    end, changed, altered, prepared, binlogs, times = parsed
-    return RelayState(
-        BinlogPosition(*end),
-        {name: BinlogPosition(*position) for name, position in changed.items()},
-        {
-            name: [BinlogPosition(*position) for position in positions]
-            for name, positions in altered.items()
-        },
-        {xid: BinlogPosition(*position) for xid, position in prepared.items()},
-        {file: BinlogIdentity(*identity) for file, identity in binlogs.items()},
-        {name: (int(seconds), int(arrived)) for name, (seconds, arrived) in times.items()},
-    )
-
-
 class _Index:
     """An index file as a sequence of entries (position in the binlog, byte in the segment)."""
 
@@ -260,6 +97,33 @@ def _segments_from(ordered: list[Segment], start: BinlogPosition) -> list[Segmen
     """The segments from the one that contains `start` on."""
     at = bisect.bisect_right(ordered, start, key=lambda segment: segment.start)
     return ordered[max(0, at - 1) :]
+
+
+def bounded(
+    folder: Path, start: BinlogPosition, end: BinlogPosition, most_bytes: int
+) -> BinlogPosition:
+    """The end of a transaction after `start`, about `most_bytes` later, and at most `end`."""
+    remaining = most_bytes
+    for segment in _segments_from(segments(folder), start):
+        if not segment.start < end:
+            break
+        try:
+            index = segment.index.open("rb")
+        except FileNotFoundError:
+            # It has just been dropped: tasks read its range from the server.
+            continue
+        with index:
+            entries = _Index(index.fileno())
+            start_pos = start.pos if segment.start.file == start.file else 0
+            at = entries.after(start_pos)
+            if at >= len(entries):
+                continue
+            begun = entries[at - 1][1] if at else 0
+            stop = bisect.bisect_left(entries, begun + remaining, at, key=lambda entry: entry[1])
+            if stop < len(entries):
+                return min(end, BinlogPosition(segment.start.file, entries[stop][0]))
+            remaining -= entries[-1][1] - begun
+    return end
 
 
 class Frame(NamedTuple):

@@ -34,12 +34,8 @@ from streamhouse.connectors.mysql_cdc.binlog.sql.token_cursor import TableName
 from streamhouse.connectors.mysql_cdc.binlog.statements import ParsedStatement
 from streamhouse.connectors.mysql_cdc.binlog.transaction_buffer import TransactionBuffer
 from streamhouse.connectors.mysql_cdc.binlog.transactions import Committed, Transactions
-from streamhouse.connectors.mysql_cdc.relay.files import (
-    KEPT_STATEMENTS,
-    FrameWriter,
-    RelayState,
-    StateWriter,
-)
+from streamhouse.connectors.mysql_cdc.relay.files import FrameWriter
+from streamhouse.connectors.mysql_cdc.relay.state import KEPT_STATEMENTS, RelayState, StateWriter
 from streamhouse.connectors.mysql_cdc.server.position import BinlogPosition
 from streamhouse.connectors.mysql_cdc.server.table import Server
 

@@ -12,7 +12,8 @@ from streamhouse.connectors.mysql_cdc.binlog.change_decoder import (
 )
 from streamhouse.connectors.mysql_cdc.binlog.format.events import HEADER, ROWS
 from streamhouse.connectors.mysql_cdc.binlog.rows.event import RowEvent
-from streamhouse.connectors.mysql_cdc.relay.files import FrameReader, RelayView
+from streamhouse.connectors.mysql_cdc.relay.files import FrameReader
+from streamhouse.connectors.mysql_cdc.relay.state import RelayView
 from streamhouse.connectors.mysql_cdc.server.position import BinlogPosition
 from streamhouse.connectors.mysql_cdc.server.table import TableDefinition
 

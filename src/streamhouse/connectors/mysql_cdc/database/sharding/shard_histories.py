@@ -9,7 +9,7 @@ from streamhouse.connectors.mysql_cdc.binlog.captured_table import CapturedTable
 from streamhouse.connectors.mysql_cdc.database.progress import DatabaseProgress
 from streamhouse.connectors.mysql_cdc.database.tables.catalogue import Catalogue
 from streamhouse.connectors.mysql_cdc.database.tables.followed_table import FollowedTable
-from streamhouse.connectors.mysql_cdc.relay.files import KEPT_STATEMENTS, RelayView
+from streamhouse.connectors.mysql_cdc.relay.state import RelayView
 from streamhouse.connectors.mysql_cdc.schema_history import SchemaHistory
 from streamhouse.connectors.mysql_cdc.server.connection import Session
 from streamhouse.connectors.mysql_cdc.server.position import BinlogPosition
@@ -107,14 +107,11 @@ class ShardHistories:
         state = None if relay is None else relay.state()
         if state is None or state.end < end:
             return self._scanned(start, end, tables)
-        found = []
-        for table in tables.tables.values():
-            at = state.altered.get(table.full_name, ())
-            if any(start <= one < end for one in at) or (
-                len(at) >= KEPT_STATEMENTS and start < at[0]
-            ):
-                found.append(table)
-        return found
+        return [
+            table
+            for table in tables.tables.values()
+            if state.may_have_statements(table.full_name, start, end)
+        ]
 
     def _scanned(
         self, start: BinlogPosition, end: BinlogPosition, tables: Catalogue

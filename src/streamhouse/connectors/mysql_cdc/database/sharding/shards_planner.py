@@ -22,7 +22,7 @@ from streamhouse.connectors.mysql_cdc.database.tables_planner import (
     CatalogueStore,
     TablesPlanner,
 )
-from streamhouse.connectors.mysql_cdc.relay.files import RelayState, RelayView
+from streamhouse.connectors.mysql_cdc.relay.state import RelayState, RelayView
 from streamhouse.connectors.mysql_cdc.server.connection import Session
 from streamhouse.connectors.mysql_cdc.server.options import MySqlOptions
 from streamhouse.connectors.mysql_cdc.server.position import (

@@ -1,0 +1,166 @@
+"""The state of a relay log, which its writer publishes and readers poll."""
+
+from __future__ import annotations
+
+import json
+import os
+import struct
+import time
+import zlib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from streamhouse.connectors.mysql_cdc.relay.files import bounded, segments
+from streamhouse.connectors.mysql_cdc.server.position import (
+    BinlogIdentity,
+    BinlogPosition,
+    BinlogState,
+)
+from streamhouse.machine import machine
+
+KEPT_STATEMENTS = 16
+"""How many positions of statements about a table a log keeps: those of the last ones."""
+_SUM = struct.Struct("<II")
+_STATE = "state"
+_MACHINE = "machine"
+_STATE_BYTES = 1 << 20
+_WAIT_S, _POLL_S = 10.0, 0.002
+_FAR_BYTES = 32 * 1024 * 1024
+
+
+class RelayState(NamedTuple):
+    """The end of a log, and the last changes of its tables.
+
+    `changed`: where the last change of each `database.table` ends. `altered`: where the last
+    statements about it begin, such as ALTER TABLE; batches end before them. `prepared`: where XA
+    transactions begin that are neither committed nor rolled back. `binlogs`: the identities of the
+    last binlog files. `times`: when the server executed each table's last change (epoch seconds),
+    and when the change arrived (epoch milliseconds).
+    """
+
+    end: BinlogPosition
+    changed: Mapping[str, BinlogPosition]
+    altered: Mapping[str, Sequence[BinlogPosition]]
+    prepared: Mapping[str, BinlogPosition]
+    binlogs: Mapping[str, BinlogIdentity]
+    times: Mapping[str, tuple[int, int]] = {}
+
+    def binlog_state_at(self, end: BinlogPosition) -> BinlogState:
+        """The state of the binlog at a position in the log, as of when it was written."""
+        prepared = {xid: at for xid, at in self.prepared.items() if at < end}
+        return BinlogState(self.binlogs.get(end.file), prepared)
+
+    def may_have_statements(self, table: str, start: BinlogPosition, end: BinlogPosition) -> bool:
+        """Whether a statement about a table may begin from `start` on and before `end`."""
+        found = any(start <= at < end for at in self.altered.get(table, ()))
+        return found or self.lacks_statements(table, start)
+
+    def lacks_statements(self, table: str, start: BinlogPosition) -> bool:
+        """Whether `altered` may lack statements about a table from `start` on."""
+        kept = self.altered.get(table, ())
+        return len(kept) >= KEPT_STATEMENTS and start < kept[0]
+
+    def is_far(self, position: BinlogPosition) -> bool:
+        """Whether the server's binlog has at least 32 MB from a position to the log's end."""
+        same = position.file == self.end.file
+        return self.end.pos - (position.pos if same else 0) >= _FAR_BYTES
+
+
+class StateWriter:
+    """Publishes the state to the readers."""
+
+    def __init__(self, folder: Path) -> None:
+        (folder / _MACHINE).write_text(machine())
+        self._handle = os.open(folder / _STATE, os.O_WRONLY | os.O_CREAT, 0o600)
+
+    def write(self, state: RelayState | None) -> None:
+        """Publish the state; None means that the log has ended."""
+        # In place, with a checksum: replacing the file each time would write to the disk each time.
+        text = json.dumps(state, default=lambda position: [position.file, position.pos]).encode()
+        os.pwrite(self._handle, _SUM.pack(len(text), zlib.crc32(text)) + text, 0)
+
+    def close(self) -> None:
+        os.close(self._handle)
+
+
+class RelayView:
+    """A reader's view of a relay log, in any process on the writer's machine."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._raw = b""
+        self._state: RelayState | None = None
+        self._handle = -1
+
+    def state(self) -> RelayState | None:
+        """The current state; None if the log is missing, of another machine, or has ended."""
+        if self._handle < 0:
+            try:
+                if (self.folder / _MACHINE).read_text() != machine():
+                    return None
+                self._handle = os.open(self.folder / _STATE, os.O_RDONLY)
+            except OSError:
+                return None
+        while (raw := os.pread(self._handle, _STATE_BYTES, 0)) != self._raw:
+            size, total = _SUM.unpack_from(raw) if raw else (0, 0)
+            text = raw[_SUM.size : _SUM.size + size]
+            # A wrong checksum: this has read during a write, so read again.
+            if text and zlib.crc32(text) == total:
+                self._raw, self._state = raw, _state_of(json.loads(text))
+        return self._state
+
+    def continues(self, binlog: BinlogIdentity | None, start: BinlogPosition) -> bool:
+        """Whether the log is of the binlog whose file at `start` has this identity (None: any)."""
+        state = self.state()
+        if state is None:
+            return False
+        return binlog is None or state.binlogs.get(start.file, binlog) == binlog
+
+    def close(self) -> None:
+        if self._handle >= 0:
+            os.close(self._handle)
+            self._handle = -1
+
+    def begin(self) -> BinlogPosition | None:
+        """The oldest position from which the log has all changes; None if there is no log."""
+        if self.state() is None:
+            return None
+        try:
+            return segments(self.folder)[0].start
+        except (OSError, IndexError):
+            return None
+
+    def reaches(self, end: BinlogPosition) -> bool:
+        """Whether the log reaches `end` within 10 s; waits until it does."""
+        deadline = time.monotonic() + _WAIT_S
+        while (state := self.state()) is not None:
+            if end <= state.end:
+                return True
+            if time.monotonic() >= deadline:
+                break
+            time.sleep(_POLL_S)
+        return False
+
+    def bounded(
+        self, start: BinlogPosition, end: BinlogPosition, most_bytes: int
+    ) -> BinlogPosition:
+        """The end of a transaction after `start`, about `most_bytes` later, and at most `end`."""
+        return bounded(self.folder, start, end, most_bytes)
+
+
+def _state_of(parsed: Any) -> RelayState | None:
+    if parsed is None:
+        return None
+    end, changed, altered, prepared, binlogs, times = parsed
+    return RelayState(
+        BinlogPosition(*end),
+        {name: BinlogPosition(*position) for name, position in changed.items()},
+        {
+            name: [BinlogPosition(*position) for position in positions]
+            for name, positions in altered.items()
+        },
+        {xid: BinlogPosition(*position) for xid, position in prepared.items()},
+        {file: BinlogIdentity(*identity) for file, identity in binlogs.items()},
+        {name: (int(seconds), int(arrived)) for name, (seconds, arrived) in times.items()},
+    )
