@@ -6,6 +6,7 @@ from datetime import datetime
 from decimal import Decimal
 from typing import TYPE_CHECKING
 
+import duckdb
 import pytest
 
 if TYPE_CHECKING:
@@ -68,3 +69,31 @@ def test_a_double_is_rounded_by_its_decimal_text(catalog: Catalog, operand: str)
 )  # fmt: skip
 def test_elements_are_cast_as_values_are(catalog: Catalog, cast: str, value: object) -> None:
     assert catalog.value(cast) == value
+
+
+@pytest.mark.parametrize("place", ["{}", "ELEMENT(ARRAY[{}])", "s"])
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("1.999", 1), ("-1.999", -1), (" 12 ", 12), ("+5.", 5), (".5", 0), ("123", 123),
+        ("", None), ("foo", None), ("1e3", None), ("0x1F", None), ("1_000", None), ("1.x", None),
+        ("-", None), ("1 2", None),
+    ],
+)  # fmt: skip
+def test_a_text_is_a_number_without_its_fraction(
+    catalog: Catalog, place: str, text: str, value: int | None
+) -> None:
+    operand = place.format(f"'{text}'")
+    assert catalog.value(f"TRY_CAST({operand} AS INT)", s=text) == value
+    if value is None:
+        with pytest.raises(duckdb.ConversionException):
+            catalog.value(f"CAST({operand} AS BIGINT)", s=text)
+    else:
+        assert catalog.value(f"CAST({operand} AS BIGINT)", s=text) == value
+
+
+@pytest.mark.parametrize("text", ["2021-09-27", "2021-09-27 12:34:56", "noon"])
+def test_a_date_is_no_time(catalog: Catalog, text: str) -> None:
+    assert catalog.value("TRY_CAST(s AS TIME)", s=text) is None
+    with pytest.raises(duckdb.ConversionException):
+        catalog.value("CAST(s AS TIME)", s=text)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import datetime, time
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
@@ -126,6 +126,16 @@ CASES: list[tuple[str, object]] = [
     ("REGEXP_INSTR('hello world', 'wor')", 7),
     ("REGEXP_INSTR('hello', 'x')", 0),
     ("REGEXP_SUBSTR('hello world', 'w[a-z]+')", "world"),
+    ("SUBSTRING('hello', 0)", "hello"),
+    ("SUBSTRING('hello', -3, 2)", "ll"),
+    ("SUBSTRING('hello', -5)", "hello"),
+    ("SUBSTRING('hello', -6)", ""),
+    ("SUBSTRING('hello', i - 12, 9)", ""),
+    ("SUBSTRING('hello', i, 2)", "el"),
+    ("SUBSTRING('hello' FROM 2 FOR -1)", None),
+    ("SUBSTRING('hello' FROM 2 FOR i - 3)", None),
+    ("CAST('12' AS TIME)", time(12)),
+    ("JSON_VALUE(ELEMENT(ARRAY['{\"a\": 1}']), '$.a')", "1"),
     ("URL_ENCODE('a b&c')", "a+b%26c"),
     ("URL_DECODE('a+b%26c')", "a b&c"),
     ("URL_DECODE('%zz')", None),

@@ -10,6 +10,7 @@ from functools import partial
 
 from sqlglot import exp
 
+from streamhouse.sql.expressions import double_rounding
 from streamhouse.sql.functions import expression_builders
 from streamhouse.sql.functions.expression_builders import call, cast, number, when
 from streamhouse.sql.types import base, digits
@@ -36,6 +37,33 @@ def sized(text: exp.Expr, kind: exp.DataType) -> exp.Expr:
     if size is None:
         return text
     return cast(_text(text, size, kind.is_type(*_FIXED)), "VARCHAR")
+
+
+_WHOLE = " *[+-]?[0-9]+ *"
+_WITH_FRACTION = "^( *[+-]?)([0-9]*)[.][0-9]* *$"
+_OTHER_NUMBER = "^(.*[0-9].*[a-zA-Z_].*)$"
+
+
+def whole_text(text: exp.Expr) -> exp.Expr:
+    """The text of a number for a cast to an integer type, without its fraction.
+
+    DuckDB would round it. Texts that only DuckDB reads (`1e3`, `0x1F`, `1_000`) get quotes, so that
+    the cast fails as in Flink.
+    """
+    string = exp.Literal.string
+    cut = call("REGEXP_REPLACE", text.copy(), string(_WITH_FRACTION), string("\\10\\2"))
+    quoted = call("REGEXP_REPLACE", cut, string(_OTHER_NUMBER), string('"\\1"'))
+    if not double_rounding.is_repeatable(text):
+        return quoted
+    is_whole = call("REGEXP_FULL_MATCH", text.copy(), string(_WHOLE))
+    return when(is_whole, text.copy(), quoted)
+
+
+def clock_text(text: exp.Expr) -> exp.Expr:
+    """A text for a cast to TIME: `12` is an hour; a date gets quotes, so that the cast fails."""
+    string = exp.Literal.string
+    hour = call("REGEXP_REPLACE", text, string("^ *([0-9]{1,2}) *$"), string("\\1:00"))
+    return call("REGEXP_REPLACE", hour, string("^(.*[0-9]-[0-9].*)$"), string('"\\1"'))
 
 
 def as_bytes(source: exp.Expr, kind: exp.DataType, tried: bool) -> exp.Expr:

@@ -31,7 +31,7 @@ def rounded(node: exp.Round) -> exp.Expr:
     if digits is None:
         return node
     exact = arrow_call("round_double", value, digits)
-    if not _is_repeatable(value):
+    if not is_repeatable(value):
         return exact
     more = exp.Add(this=exp.Paren(this=digits.copy()), expression=number(1))
     size = exp.Mul(this=exp.Abs(this=value.copy()), expression=call("POW", number(10), more))
@@ -53,7 +53,7 @@ def truncated(node: exp.Anonymous) -> exp.Expr:
     """TRUNC(double, digits)."""
     value, digits = node.expressions
     exact = arrow_call("truncate_double", value, digits)
-    if not _is_repeatable(value):
+    if not is_repeatable(value):
         return exact
     return exp.Case(ifs=[_unchanged(value, digits)], default=exact)
 
@@ -63,7 +63,7 @@ def decimal_source(value: exp.Expr) -> exp.Expr:
     return cast(value, "VARCHAR")
 
 
-def _is_repeatable(value: exp.Expr) -> bool:
+def is_repeatable(value: exp.Expr) -> bool:
     """Whether an expression is cheap, and the same, each time that it is computed for a row."""
     nodes = list(value.walk())
     return len(nodes) <= _MOST_NODES and not any(

@@ -311,15 +311,28 @@ def _stepped(node: exp.Add | exp.Sub, kind: exp.DataType, step: exp.Expr) -> exp
 
 
 def _substring_from_one(node: exp.Substring) -> exp.Expr:
-    """Make SUBSTRING from position 0 start at position 1, as in Flink."""
-    start, one = node.args.get("start"), number(1)
+    """Make SUBSTRING from position 0 start at position 1, as in Flink.
+
+    A start before the text gives the empty text, a negative length null.
+    """
+    start, length, one = node.args.get("start"), node.args.get("length"), number(1)
+    ifs: list[exp.If] = []
+    if length is not None and not isinstance(length, exp.Literal):
+        negative = exp.LT(this=_wrap(length.copy()), expression=number(0))
+        ifs.append(exp.If(this=negative, true=exp.Null()))
     if isinstance(start, exp.Literal):
         if start.name == "0":
             node.set("start", one)
-    elif start is not None and not isinstance(start, exp.Neg):
-        zero = exp.EQ(this=_wrap(start.copy()), expression=number(0))
-        node.set("start", when(zero, one, start.copy()))
-    return node
+    elif start is not None:
+        if node.this.is_type(*exp.DataType.TEXT_TYPES):
+            size = call("LENGTH", node.this.copy())
+            place = exp.Add(this=_wrap(start.copy()), expression=size)
+            before = exp.LT(this=place, expression=number(0))
+            ifs.append(exp.If(this=before, true=exp.Literal.string("")))
+        if not isinstance(start, exp.Neg):
+            zero = exp.EQ(this=_wrap(start.copy()), expression=number(0))
+            node.set("start", when(zero, one, start.copy()))
+    return exp.Case(ifs=ifs, default=node.copy()) if ifs else node
 
 
 _COMPARISONS = (exp.GT, exp.GTE, exp.LT, exp.LTE, exp.EQ, exp.NEQ)
@@ -423,6 +436,10 @@ def _value_of(node: exp.Cast, to: exp.DataType) -> exp.Expr:
         return times.on_epoch_day(source)
     if source.is_type(exp.DType.TIMESTAMP_NS) and not to.is_type(exp.DType.TIMESTAMP_NS):
         source = timestamp_digits.in_micros(source)
+    if source.is_type(*exp.DataType.TEXT_TYPES):
+        if to.is_type(*_INTS):
+            return casts.whole_text(source)
+        return casts.clock_text(source) if to.is_type(_TIME) else source
     if to.is_type(*_INTS) and source.is_type(*_REALS, exp.DType.DECIMAL):
         return call("TRUNC", source)
     if to.is_type(exp.DType.DECIMAL) and source.is_type(exp.DType.DOUBLE):
