@@ -25,7 +25,7 @@ from streamhouse.sql.expressions.operand_types import OperandTypes
 from streamhouse.sql.expressions.timestamp_digits import Declared
 from streamhouse.sql.functions import json, texts, times
 from streamhouse.sql.functions.builtin_udfs import arrow_call
-from streamhouse.sql.functions.expression_builders import call, cast, number, try_cast, when
+from streamhouse.sql.functions.expression_builders import call, cast, concat, number, try_cast, when
 from streamhouse.sql.functions.expression_builders import tried as tried_call
 from streamhouse.sql.text import Script
 
@@ -200,6 +200,11 @@ class _Translation:
         if isinstance(node, exp.Floor | exp.Ceil) and self._is(node.this, *_INTS):
             whole: exp.Expr = node.this
             return whole
+        if isinstance(node, exp.Anonymous) and node.name == "TO_JSON":
+            (value,) = node.expressions
+            kind = self.types.of(value)
+            differs = nested_values.differs_in_json(kind, _OTHER_JSON)
+            return nested_values.json_text(value, _json_scalar) if differs else node
         if isinstance(node, _COMPARISONS) and not isinstance(node.parent, exp.Join):
             return self._comparison(node)
         if isinstance(node, exp.Bracket) and self._is(node.this, exp.DType.ARRAY, exp.DType.LIST):
@@ -519,6 +524,31 @@ def _time_text(source: exp.Expr) -> exp.Expr:
     if zoned and timestamp_digits.declared_precision(source) is None:
         return _zoned_text(cast(source, "TIMESTAMP"))
     return timestamp_digits.text(source) or source
+
+
+_OTHER_JSON = (
+    *_REALS, exp.DType.DECIMAL, *times.TIMESTAMPS,
+    exp.DType.BINARY, exp.DType.VARBINARY, exp.DType.BLOB,
+)  # fmt: skip
+"""Types of which DuckDB writes another JSON than Flink."""
+
+
+def _json_scalar(value: exp.Expr) -> exp.Expr:
+    """A value as JSON: numbers as Java writes them, ISO 8601 timestamps, bytes as Base64."""
+    quote = exp.Literal.string('"')
+    if value.is_type(*_REALS):
+        text = cast(_real_text(value), "VARCHAR")
+        is_finite = call("ISFINITE", cast(value.copy(), "DOUBLE"))
+        return when(is_finite, text, concat(quote, text.copy(), quote.copy()))
+    if value.is_type(exp.DType.DECIMAL):
+        text = cast(value, "VARCHAR")
+        cut = call("RTRIM", call("RTRIM", text, exp.Literal.string("0")), exp.Literal.string("."))
+        return when(call("CONTAINS", text.copy(), exp.Literal.string(".")), cut, text.copy())
+    if value.is_type(exp.DType.BINARY, exp.DType.VARBINARY, exp.DType.BLOB):
+        return concat(quote, call("BASE64", value), quote.copy())
+    if value.is_type(*times.TIMESTAMPS):
+        return concat(quote, timestamp_digits.iso_text(value), quote.copy())
+    return cast(call("TO_JSON", value), "VARCHAR")
 
 
 def _zoned_text(timestamp: exp.Expr) -> exp.Expr:

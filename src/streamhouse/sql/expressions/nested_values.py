@@ -1,10 +1,11 @@
-"""Texts and casts of arrays, maps and rows, made of those of their elements.
+"""Texts, casts and JSON of arrays, maps and rows, made of those of their elements.
 
 Flink writes texts such as `[1, NULL]`, `{a=1}` and `(1, TRUE)`.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -223,3 +224,49 @@ def _fields(
         exp.PropertyEQ(this=one.this.copy(), expression=cast_one(value.copy(), one.args["kind"]))
         for one, value in pairs
     ])  # fmt: skip
+
+
+def differs_in_json(kind: exp.DataType, leaves: Sequence[exp.DType]) -> bool:
+    """Whether a type is one of `leaves` or contains one, or is a row without names of fields."""
+    if kind.this in leaves:
+        return True
+    parts = _kinds(kind) if kind.args.get("nested") else []
+    unnamed = kind.is_type(exp.DType.STRUCT) and isinstance(kind.expressions[0], exp.DataType)
+    return unnamed or any(differs_in_json(part, leaves) for part in parts)
+
+
+def json_text(value: exp.Expr, text: Text, depth: int = 0) -> exp.Expr:
+    """A value of known type as JSON; null for a null. `text` writes what is not nested."""
+    kind, name, string = value.type, f"j{depth}", exp.Literal.string
+    if kind is None or not kind.args.get("nested") or not _kinds(kind):
+        return text(value)
+    kinds = _kinds(kind)
+
+    def part(element: exp.Expr, of_kind: exp.DataType) -> exp.Expr:
+        element.type = of_kind
+        written = cast(json_text(element, text, depth + 1), "VARCHAR")
+        return exp.Coalesce(this=written, expressions=[string("null")])
+
+    if kind.is_type(exp.DType.STRUCT):
+        members: list[exp.Expr] = []
+        for place, (field, of_kind) in enumerate(zip(kind.expressions, kinds, strict=True)):
+            named = isinstance(field, exp.ColumnDef)
+            label = json.dumps(field.name if named else f"EXPR${place}", ensure_ascii=False)
+            written = part(_field_of(value, field, place + 1), of_kind)
+            members += [string(f"{',' if place else ''}{label}:"), written]
+        return _null_or_bracketed(value, "{", concat(*members), "}")
+    if kind.is_type(exp.DType.MAP):
+        entry = exp.Var(this=f'"{name}".key')
+        key = cast(call("TO_JSON", cast(entry, "VARCHAR")), "VARCHAR")
+        pair = concat(key, string(":"), part(exp.Var(this=f'"{name}".value'), kinds[-1]))
+        return _json_list(value, call("MAP_ENTRIES", value.copy()), name, pair, "{}")
+    body = part(parameter(name), kinds[0])
+    return _json_list(value, value.copy(), name, body, "[]")
+
+
+def _json_list(
+    source: exp.Expr, array: exp.Expr, name: str, body: exp.Expr, brackets: str
+) -> exp.Expr:
+    mapped = call("LIST_TRANSFORM", array, lambda_of(name, body))
+    joined = call("ARRAY_TO_STRING", mapped, exp.Literal.string(","))
+    return _null_or_bracketed(source, brackets[0], joined, brackets[1])

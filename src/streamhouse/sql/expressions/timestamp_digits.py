@@ -114,6 +114,16 @@ def text(source: exp.Expr) -> exp.Expr | None:
     return _text(timestamp, _TO_SECOND, pattern, most, count)
 
 
+def iso_text(timestamp: exp.Expr) -> exp.Expr:
+    """A timestamp as ISO 8601, without trailing zeros; a TIMESTAMP_LTZ ends in `Z`."""
+    zoned = timestamp.is_type(exp.DType.TIMESTAMPTZ, exp.DType.TIMESTAMPLTZ)
+    nanos = timestamp.is_type(exp.DType.TIMESTAMP_NS)
+    plain = timestamp if nanos else cast(timestamp, "TIMESTAMP")
+    pattern = exp.Literal.string("%Y-%m-%dT%H:%M:%S" + (".%n" if nanos else ".%f"))
+    zeros, end = exp.Literal.string("[.]?0*$"), exp.Literal.string("Z" if zoned else "")
+    return call("REGEXP_REPLACE", call("STRFTIME", plain, pattern), zeros, end)
+
+
 def in_micros(fine: exp.Expr) -> exp.Expr:
     """A TIMESTAMP_NS truncated to a TIMESTAMP; DuckDB's own cast would round."""
     whole = exp.Sub(this=call("EPOCH_NS", fine.copy()), expression=_submicro_nanos(fine))
