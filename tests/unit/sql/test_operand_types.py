@@ -26,6 +26,7 @@ COLUMNS = {
     "e": ("DOUBLE", "12345678.565"),
     "nan": ("DOUBLE", "'NaN'"),
     "f": ("FLOAT", "0.565"),
+    "tiny": ("TINYINT", "7"),
     "m": ("DECIMAL(6, 3)", "-2.750"),
     "i": ("INT", "-7"),
     "l": ("BIGINT", "20"),
@@ -191,3 +192,33 @@ def test_the_source_of_an_operand_makes_no_difference(table: Table, part: int) -
             (result,) = table.bounded(text)
             wrong += [(text, result, expected)] if result != expected else []
     assert not wrong
+
+
+@pytest.mark.parametrize(
+    ("expression", "value", "kind"),
+    [
+        ("tiny * 100", "700", "INT"),
+        ("tiny + -100", "-93", "INT"),
+        ("tiny + tiny", "14", "TINYINT"),
+        ("tiny / 2", "3", "INT"),
+        ("ELEMENT(ARRAY[tiny]) * 100", "700", "INT"),
+        ("COALESCE(tiny, 1) * 100", "700", "INT"),
+        ("CASE WHEN b THEN tiny ELSE 1 END * 100", "700", "INT"),
+        ("GREATEST(tiny, 1) * 100", "700", "INT"),
+        ("tiny * CAST(300 AS SMALLINT)", "2100", "SMALLINT"),
+        ("f * 0.5", "0.2824999988079071", "DOUBLE"),
+        ("f + m", "-2.185000002384186", "DOUBLE"),
+        ("f / 0.5", "1.1299999952316284", "DOUBLE"),
+        ("COALESCE(f, 0.5)", "0.5649999976158142", "DOUBLE"),
+        ("CASE WHEN b THEN f ELSE 0.5 END", "0.5649999976158142", "DOUBLE"),
+        ("f = 0.565", "FALSE", "BOOLEAN"),
+        ("f * 2", "1.13", "FLOAT"),
+        ("i * 0.5", "-3.5", "DECIMAL(12, 1)"),
+        ("POSITION('2' IN s)", "1", "INT"),
+    ],
+)
+def test_literals_and_reals_have_flinks_common_type(
+    table: Table, expression: str, value: str, kind: str
+) -> None:
+    text = f"SELECT CAST({expression} AS STRING), TYPEOF({expression}) FROM t"
+    assert [one for _, one in table.bounded(text)] == [repr(value), repr(kind)]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from sqlglot import exp
@@ -190,7 +190,13 @@ class _Translation:
         if isinstance(node, exp.StrPosition | exp.Substring):
             # sqlglot's generator needs the type.
             self.types.of(node.this)
-            return _substring_from_one(node) if isinstance(node, exp.Substring) else node
+            if isinstance(node, exp.Substring):
+                return _substring_from_one(node)
+            return cast(node.copy(), "INT")
+        if isinstance(node, exp.Case | exp.Coalesce | exp.Greatest | exp.Least):
+            if not any(value.is_type(*_NEVER_REAL) for value in timestamp_digits.results(node)):
+                self._adapt(timestamp_digits.results(node))
+            return node
         if isinstance(node, exp.Round):
             is_double = self._is(node.this, exp.DType.DOUBLE)
             return double_rounding.rounded(node) if is_double else node
@@ -257,6 +263,7 @@ class _Translation:
                 raise node_errors.error(
                     self.script, node, f"'{sign}' does not take a string; CAST it to a number"
                 )
+        self._adapt([node.left, node.right])
         if isinstance(node, exp.Div):
             return self._division(node)
         if not isinstance(node, exp.Add | exp.Sub):
@@ -265,6 +272,26 @@ class _Translation:
             if intervals.units(step) and not intervals.units(side):
                 return _stepped(node, self.types.of(side), step)
         return node
+
+    def _adapt(self, values: Sequence[exp.Expr]) -> None:
+        """Cast operands where Flink's common type is wider than DuckDB's.
+
+        An integer literal is an INT; for DuckDB it has the type of the other operand. The common
+        type of FLOAT and DECIMAL is DOUBLE; for DuckDB it is FLOAT.
+        """
+        others = [value for value in values if not _is_whole_literal(value)]
+        for value in others:
+            if isinstance(value.unnest(), _OF_ANY_TYPE):
+                self.types.of(value)
+        if others and all(value.is_type(exp.DType.TINYINT, exp.DType.SMALLINT) for value in others):
+            for value in values:
+                if _is_whole_literal(value):
+                    _replace_by_cast(value, "INT")
+        kinds = {value.type.this for value in values if value.type is not None}
+        if {exp.DType.FLOAT, exp.DType.DECIMAL} <= kinds:
+            for value in values:
+                if not value.is_type(exp.DType.NULL):
+                    _replace_by_cast(value, "DOUBLE")
 
     def _division(self, node: exp.Div) -> exp.Expr:
         if node.left.is_type(*_INTS) and node.right.is_type(*_INTS):
@@ -280,8 +307,10 @@ class _Translation:
     def _comparison(self, node: exp.Binary) -> exp.Expr:
         sides = (node.left, node.right)
         if not any(side.is_type(*_NEVER_REAL) for side in sides):
-            for side in sides:
-                self.types.of(side)
+            kinds = {self.types.of(side).this for side in sides}
+            if kinds == {exp.DType.FLOAT, exp.DType.DECIMAL}:
+                for side in sides:
+                    _replace_by_cast(side, "DOUBLE")
         return _compare_nan(node)
 
     def _check_condition(self, condition: exp.Expr | None) -> None:
@@ -365,6 +394,21 @@ def _index_from_one(node: exp.Bracket) -> exp.Expr:
         return node
     in_range = exp.GT(this=_wrap(index.copy()), expression=number(0))
     return when(in_range, node.copy())
+
+
+_OF_ANY_TYPE = (exp.Bracket, exp.Case, exp.Coalesce, exp.Column, exp.Dot, exp.Subquery)
+
+
+def _is_whole_literal(node: exp.Expr) -> bool:
+    inner = node.unnest()
+    inner = inner.this.unnest() if isinstance(inner, exp.Neg) else inner
+    return isinstance(inner, exp.Literal) and not inner.is_string and inner.name.isdigit()
+
+
+def _replace_by_cast(node: exp.Expr, kind: str) -> None:
+    new = cast(node.copy(), kind)
+    new.type = new.to
+    node.replace(new)
 
 
 def _wrap(node: exp.Expr) -> exp.Expr:
