@@ -193,9 +193,11 @@ class _Translation:
             if isinstance(node, exp.Substring):
                 return _substring_from_one(node)
             return cast(node.copy(), "INT")
-        if isinstance(node, exp.Case | exp.Coalesce | exp.Greatest | exp.Least):
-            if not any(value.is_type(*_NEVER_REAL) for value in timestamp_digits.results(node)):
-                self._adapt(timestamp_digits.results(node))
+        if isinstance(node, exp.Array | exp.Case | exp.Coalesce | exp.Greatest | exp.Least):
+            is_array = isinstance(node, exp.Array)
+            values = node.expressions if is_array else timestamp_digits.results(node)
+            if not any(value.is_type(*_NEVER_REAL) for value in values):
+                self._adapt(values)
             return node
         if isinstance(node, exp.Round):
             is_double = self._is(node.this, exp.DType.DOUBLE)

@@ -223,10 +223,33 @@ def to_date(args: Args) -> exp.Expr:
     return cast(_timestamp(args), "DATE")
 
 
+_MONTHS = {"MONTH": 1, "QUARTER": 3, "YEAR": 12}
+
+
 def difference(args: Args) -> exp.Expr:
-    unit = exp.Literal.string(_unit(args[0]).lower())
-    timestamps = [cast(arg, "TIMESTAMP") for arg in args[1:]]
-    return cast(call("DATE_SUB", unit, *timestamps), "INT")
+    """TIMESTAMPDIFF(unit, start, end)."""
+    name = _unit(args[0])
+    start, end = (cast(arg, "TIMESTAMP") for arg in args[1:])
+    whole = cast(call("DATE_SUB", exp.Literal.string(name.lower()), start, end), "INT")
+    if name not in _MONTHS:
+        return whole
+    earlier = exp.LT(this=end.copy(), expression=start.copy())
+    back = exp.IntDiv(this=_months_back(start, end), expression=number(_MONTHS[name]))
+    return exp.Paren(this=when(earlier, cast(exp.Paren(this=back), "INT"), whole))
+
+
+def _months_back(start: exp.Expr, end: exp.Expr) -> exp.Expr:
+    """The months to an earlier timestamp, as Flink counts them.
+
+    Those between the dates, and one more if these are whole months and `end` has an earlier time.
+    """
+    first, last = (cast(one.copy(), "DATE") for one in (start, end))
+    months = call("DATE_SUB", exp.Literal.string("month"), first, last)
+    moved = exp.Add(this=first.copy(), expression=call("TO_MONTHS", cast(months.copy(), "INT")))
+    same_day = exp.EQ(this=cast(exp.Paren(this=moved), "DATE"), expression=last.copy())
+    earlier = exp.LT(this=cast(end.copy(), "TIME"), expression=cast(start.copy(), "TIME"))
+    one = when(exp.and_(same_day, earlier), number(1), number(0))
+    return exp.Paren(this=exp.Sub(this=months, expression=exp.Paren(this=one)))
 
 
 def days_between(args: Args) -> exp.Expr:
