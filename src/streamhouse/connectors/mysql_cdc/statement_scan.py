@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import pymysql
 
 from streamhouse.connectors.mysql_cdc.binlog.captured_table import CapturedTable
 from streamhouse.connectors.mysql_cdc.binlog.change_decoder import TRANSACTION_CONTROL
-from streamhouse.connectors.mysql_cdc.binlog.dump import BinlogDump
+from streamhouse.connectors.mysql_cdc.binlog.dump import BinlogDump, RawEvent
 from streamhouse.connectors.mysql_cdc.binlog.format.events import (
-    HEADER,
     QUERY,
     PositionTracker,
     query_of,
@@ -44,7 +43,7 @@ class StatementScan:
         self._mariadb, self._ignores_case = tables[0].mariadb, tables[0].ignores_case
         self._dump: BinlogDump | None = None
         self._track = PositionTracker(_NOWHERE, True)
-        self._block, self._at = b"", 0
+        self._events: Iterator[RawEvent] = iter(())
 
     def between(self, start: BinlogPosition, end: BinlogPosition) -> list[FoundStatement]:
         """The statements between two ends of transactions."""
@@ -82,19 +81,17 @@ class StatementScan:
             self.close()
             self._dump = BinlogDump(self._options, start)
             self._track = PositionTracker(start, self._dump.checksums)
-            self._block, self._at = b"", 0
+            self._events = self._dump.events()
         found: list[FoundStatement] = []
         opened: list[tuple[BinlogPosition, Statement, CapturedTable]] = []
         before, moved = start, time.monotonic()
         while self._track.position < end if end is not None else before == start:
-            if self._at >= len(self._block):
-                if time.monotonic() - moved > _STALLED_SECONDS:
-                    raise DataLossError(
-                        f"the binlog of MySQL at {self._options.address} ends at "
-                        f"{self._track.position}, before {end or 'a statement'}: it was "
-                        f"reset; {START_AGAIN}"
-                    )
-                self._block, self._at = self._dump.block(), 0
+            if time.monotonic() - moved > _STALLED_SECONDS:
+                raise DataLossError(
+                    f"the binlog of MySQL at {self._options.address} ends at "
+                    f"{self._track.position}, before {end or 'a statement'}: it was "
+                    f"reset; {START_AGAIN}"
+                )
             position = self._track.position
             opened += [(before, *one) for one in self._next()]
             if position != self._track.position:
@@ -107,14 +104,12 @@ class StatementScan:
 
     def _next(self) -> list[tuple[Statement, CapturedTable]]:
         """Read one event; returns its statement with each table that the statement concerns."""
-        block, at = self._block, self._at
-        _, kind, _, size, _, _ = HEADER.unpack_from(block, at)
-        self._at = at + size
-        self._track.take(block, at)
+        _, kind, size, _, data, at = next(self._events)
+        self._track.take(data, at)
         end = at + size - self._track.trailer
-        if kind != QUERY or query_of(block, at, end)[1] in TRANSACTION_CONTROL:
+        if kind != QUERY or query_of(data, at, end)[1] in TRANSACTION_CONTROL:
             return []
-        statement = statement_of(kind, block, at, end, self._mariadb)
+        statement = statement_of(kind, data, at, end, self._mariadb)
         parsed = ParsedStatement(statement, self._ignores_case)
         found = []
         for one in self._tables:

@@ -10,7 +10,7 @@ from typing import TypeVar
 import pymysql
 
 from streamhouse.connectors.mysql_cdc.binlog.dump import BinlogDump
-from streamhouse.connectors.mysql_cdc.binlog.format.events import FORMAT, HEADER, PositionTracker
+from streamhouse.connectors.mysql_cdc.binlog.format.events import FORMAT, PositionTracker
 from streamhouse.connectors.mysql_cdc.binlog.limits import log_files, purged
 from streamhouse.connectors.mysql_cdc.binlog.transactions import other_binlog
 from streamhouse.connectors.mysql_cdc.binlog.xa import (
@@ -217,13 +217,10 @@ def _identity(options: MySqlOptions, file: str) -> BinlogIdentity:
     dump = BinlogDump(options, start)
     try:
         track = PositionTracker(start, dump.checksums)
-        while True:
-            block, at = dump.block(), 0
-            while at < len(block):
-                _, kind, _, size, _, _ = HEADER.unpack_from(block, at)
-                track.take(block, at)
-                if kind == FORMAT and track.binlog is not None:
-                    return track.binlog
-                at += size
+        for event in dump.events():
+            track.take(event.data, event.at)
+            if event.kind == FORMAT and track.binlog is not None:
+                return track.binlog
+        raise AssertionError("unreachable")
     finally:
         dump.close()

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import ssl
-from typing import Any
+from collections.abc import Iterator
+from typing import Any, NamedTuple
 
 import pymysql
 
@@ -11,6 +12,7 @@ from streamhouse.connectors.mysql_cdc.binlog.format.compression import COMPRESSE
 from streamhouse.connectors.mysql_cdc.binlog.format.events import (
     CHECKSUM_BYTES,
     FORMAT,
+    HEADER,
     announces_checksums,
 )
 from streamhouse.connectors.mysql_cdc.server.connection import close_quietly, open_connection, run
@@ -33,6 +35,17 @@ _SETTINGS = (
 )
 _CHECKSUM = "SELECT @@global.binlog_checksum"
 _NO_CHECKSUM = ("NONE", "0")
+
+
+class RawEvent(NamedTuple):
+    """An event at byte `at` of `data`; `seconds`, `kind`, `size` and `pos` are in its header."""
+
+    seconds: int
+    kind: int
+    size: int
+    pos: int
+    data: bytes
+    at: int
 
 
 class BinlogDump:
@@ -64,6 +77,15 @@ class BinlogDump:
             if events:
                 return events[0] if len(events) == 1 else b"".join(events)
             self._receive()
+
+    def events(self) -> Iterator[RawEvent]:
+        """The events one by one, without end; waits for each."""
+        while True:
+            block, at = self.block(), 0
+            while at < len(block):
+                seconds, kind, _, size, pos, _ = HEADER.unpack_from(block, at)
+                yield RawEvent(seconds, kind, size, pos, block, at)
+                at += size
 
     def close(self) -> None:
         close_quietly(self._connection)

@@ -12,7 +12,6 @@ from streamhouse.connectors.mysql_cdc.binlog.binlog_inspector import BinlogInspe
 from streamhouse.connectors.mysql_cdc.binlog.dump import BinlogDump
 from streamhouse.connectors.mysql_cdc.binlog.format.events import (
     GTIDS,
-    HEADER,
     ROWS,
     PositionTracker,
 )
@@ -228,18 +227,18 @@ class _Search:
         dump = BinlogDump(self._options, start)
         track = PositionTracker(start, dump.checksums)
         try:
-            while not (track.between and track.position >= self._end):
-                block, at = dump.block(), 0
-                while at < len(block):
-                    seconds, kind, _, size, pos, _ = HEADER.unpack_from(block, at)
-                    begin, between = track.position, track.between
-                    track.take(block, at)
-                    if begin >= self._end and between:
-                        return
-                    if pos and track.position != begin:
-                        ends = track.between and not between
-                        yield _Event(kind, block, at, begin, track.position, seconds, ends)
-                    at += size
+            if start >= self._end:
+                return
+            for seconds, kind, _, pos, data, at in dump.events():
+                begin, between = track.position, track.between
+                track.take(data, at)
+                if begin >= self._end and between:
+                    return
+                if pos and track.position != begin:
+                    ends = track.between and not between
+                    yield _Event(kind, data, at, begin, track.position, seconds, ends)
+                if track.between and track.position >= self._end:
+                    return
         finally:
             dump.close()
 
@@ -249,19 +248,16 @@ class _Search:
         dump = BinlogDump(self._options, start)
         track, created = PositionTracker(start, dump.checksums), 0
         try:
-            while True:
-                block, at = dump.block(), 0
-                while at < len(block):
-                    _, kind, _, size, pos, _ = HEADER.unpack_from(block, at)
-                    track.take(block, at)
-                    created = track.binlog.created if track.binlog is not None else created
-                    if kind == _GTID_LIST and pos:
-                        return created, gtid_list(block, at)
-                    if kind == _PREVIOUS_GTIDS:
-                        return created, previous_gtids(block, at)
-                    if kind in GTIDS or not track.between or track.position >= self._end:
-                        return created, None
-                    at += size
+            for _, kind, _, pos, data, at in dump.events():
+                track.take(data, at)
+                created = track.binlog.created if track.binlog is not None else created
+                if kind == _GTID_LIST and pos:
+                    return created, gtid_list(data, at)
+                if kind == _PREVIOUS_GTIDS:
+                    return created, previous_gtids(data, at)
+                if kind in GTIDS or not track.between or track.position >= self._end:
+                    return created, None
+            raise AssertionError("unreachable")
         finally:
             dump.close()
 

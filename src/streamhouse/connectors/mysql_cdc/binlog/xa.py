@@ -7,7 +7,6 @@ from collections.abc import Collection
 
 from streamhouse.connectors.mysql_cdc.binlog.dump import BinlogDump
 from streamhouse.connectors.mysql_cdc.binlog.format.events import (
-    HEADER,
     PositionTracker,
     Step,
     xid_text,
@@ -62,7 +61,7 @@ class XaScan:
     def __init__(self, options: MySqlOptions, start: BinlogPosition) -> None:
         self._dump = BinlogDump(options, start)
         self._track = PositionTracker(start, self._dump.checksums)
-        self._block, self._at = b"", 0
+        self._events = self._dump.events()
         self.prepared: dict[str, BinlogPosition] = {}
         self.decided: dict[str, Step] = {}
 
@@ -74,12 +73,8 @@ class XaScan:
         """Read up to `end`; with `file_only`, at most to the end of the first file."""
         track = self._track
         while not (track.between and self.position >= end):
-            if self._at >= len(self._block):
-                self._block, self._at = self._dump.block(), 0
-            at, file = self._at, track.file
-            size = HEADER.unpack_from(self._block, at)[3]
-            step = track.take(self._block, at)
-            self._at = at + size
+            event, file = next(self._events), track.file
+            step = track.take(event.data, event.at)
             if step is Step.PREPARE:
                 self.prepared[track.name] = track.group
                 self.decided.pop(track.name, None)
