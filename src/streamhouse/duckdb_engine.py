@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pyarrow as pa
 
-from streamhouse import memory_limits
+from streamhouse import duckdb_memory
 from streamhouse.errors import LimitError, NoSpaceError, QueryError, TimeLimitError, is_full
 from streamhouse.sql.expressions.value_errors import readable
 from streamhouse.sql.functions.builtin_udfs import register
@@ -49,7 +49,7 @@ class Limits:
     """
 
     seconds: float | None = None
-    memory: str = memory_limits.BOUNDED_QUERY
+    memory: str = duckdb_memory.BOUNDED_QUERY
     spill: str | None = None
 
 

@@ -7,7 +7,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSource
 
 from streamhouse.paimon.spark.datasource import PaimonDataSource
-from streamhouse.runtime.streaming.fused_source import FusedDataSource
+from streamhouse.runtime.streaming.spark_data_source import FusedDataSource
 from streamhouse.spark import register_source
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streamhouse import memory_limits
+from streamhouse import duckdb_memory
 from streamhouse.duckdb_connection import LastingConnection
 from streamhouse.errors import StreamhouseError, TableError
 from streamhouse.runtime.partial_aggregation import PartialAggregation
@@ -54,7 +54,7 @@ class QueryOperator:
         self._copied_schema: pa.Schema | None = None
         self._types_kept = False
         self._db = LastingConnection(
-            query.functions, threads=1, memory_limit=memory_limits.CONTINUOUS_QUERY
+            query.functions, threads=1, memory_limit=duckdb_memory.CONTINUOUS_QUERY
         )
 
     @property

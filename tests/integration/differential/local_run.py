@@ -21,10 +21,10 @@ import pyarrow as pa
 from pyspark.sql.streaming.datasource import ReadLimit
 
 from streamhouse.runtime.query_spec import QuerySpec
-from streamhouse.runtime.streaming.fused_source import SPEC, FusedReader
 from streamhouse.runtime.streaming.shuffle.blocks import BLOCKS
 from streamhouse.runtime.streaming.shuffle.gather_task import GatherStep
 from streamhouse.runtime.streaming.shuffle.join_task import JoinStep
+from streamhouse.runtime.streaming.spark_data_source import SPEC, FusedReader
 from streamhouse.runtime.streaming.stream_run import StreamRun
 from streamhouse.runtime.streaming.tasks import task as task_caches
 from streamhouse.source import Offset
@@ -165,7 +165,7 @@ def without_spark() -> Iterator[None]:
             f"{base}.spark.session.report_batch": lambda: None,
             f"{base}.spark.session.check_cluster": lambda *given: None,
             f"{base}.spark.session.executor_watch": lambda *given: None,
-            f"{base}.streaming.fused_source._IDLE_WAIT_S": 0.0,
+            f"{base}.streaming.spark_data_source._IDLE_WAIT_S": 0.0,
         }.items():
             stack.enter_context(patch(name, stand_in))
         yield

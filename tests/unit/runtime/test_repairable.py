@@ -13,7 +13,7 @@ from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.runtime.audit.recompute import Batch
 from streamhouse.runtime.audit.repairable_views import check_query
 from streamhouse.runtime.query_spec import QuerySpec
-from streamhouse.runtime.state.query_definition import definition_json
+from streamhouse.runtime.state.recorded_query import definition_json
 
 ADDRESS = TableAddress({"warehouse": "nowhere"}, "shop.view")
 WAY_ROUND = r"INSERT OVERWRITE … SELECT after SET 'execution.runtime-mode' = 'batch'"

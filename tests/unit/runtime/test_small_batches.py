@@ -17,9 +17,9 @@ from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.paimon.write.commit import TableCommitter
 from streamhouse.paimon.write.table_writer import TableWriter
 from streamhouse.runtime.query_spec import QuerySpec
-from streamhouse.runtime.streaming.fused_source import SPEC, FusedReader, TaskPartition
 from streamhouse.runtime.streaming.shuffle import small_batches
 from streamhouse.runtime.streaming.shuffle.blocks import BLOCKS
+from streamhouse.runtime.streaming.spark_data_source import SPEC, FusedReader, TaskPartition
 from streamhouse.source import Offset
 from streamhouse.sql.plan import Column, LookupJoin, StreamQuery, TableInfo
 

@@ -24,7 +24,7 @@ from streamhouse.paimon.write.table_writer import TableWriter
 from streamhouse.runtime.audit.recompute import Batch, Recomputation
 from streamhouse.runtime.query_spec import QuerySpec, unshuffled
 from streamhouse.runtime.state import pending_rows
-from streamhouse.runtime.state.query_definition import definition_json
+from streamhouse.runtime.state.recorded_query import definition_json
 from streamhouse.runtime.streaming.batch_planner import BatchPlanner
 from streamhouse.runtime.streaming.tasks import task as tasks_of
 from streamhouse.runtime.streaming.tasks.ordered_task import task_of

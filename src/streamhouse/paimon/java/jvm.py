@@ -1,4 +1,7 @@
-"""A JVM in a process of its own, called through py4j."""
+"""A JVM in a process of its own, called through py4j.
+
+The options of the sidecar's JVM, with the sizes of its heap, are `core_connection.JAVA_OPTIONS`.
+"""
 
 from __future__ import annotations
 

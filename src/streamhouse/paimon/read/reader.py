@@ -258,7 +258,7 @@ class TableReader:
         if is_temporary(error):
             return self._read_error(error)
         if snapshot is not None and self._table.snapshots.find(snapshot) is None:
-            return self._table.snapshots.lost(snapshot)
+            return self._table.snapshots.expired_error(snapshot)
         return self._read_error(error)
 
     def _read_error(self, error: BaseException) -> StreamhouseError:

@@ -98,7 +98,7 @@ def _check_exists(table: Table, snapshot: int, latest: int | None) -> int:
             f"table '{table.identifier}' has no snapshot {snapshot}; its newest is {latest}"
         )
     if table.snapshots.find(snapshot) is None:
-        raise DataLossError(f"{table.snapshots.lost(snapshot)}{_tags(table)}")
+        raise DataLossError(f"{table.snapshots.expired_error(snapshot)}{_tags(table)}")
     return snapshot
 
 

@@ -111,7 +111,7 @@ class Snapshots:
         """One snapshot; if it has expired, `DataLossError` with the range of those left."""
         snapshot = self.find(snapshot_id)
         if snapshot is None:
-            raise self.lost(snapshot_id)
+            raise self.expired_error(snapshot_id)
         return snapshot
 
     def find(self, snapshot_id: int) -> Snapshot | None:
@@ -160,7 +160,7 @@ class Snapshots:
             yield snapshot
             snapshot_id -= 1
 
-    def lost(self, snapshot_id: int) -> DataLossError:
+    def expired_error(self, snapshot_id: int) -> DataLossError:
         """The error for a snapshot that has expired."""
         earliest, latest = self.earliest_id(), self.latest_id()
         remaining = (

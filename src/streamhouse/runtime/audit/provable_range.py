@@ -25,7 +25,7 @@ from streamhouse.runtime.query_sources import source_offsets
 from streamhouse.runtime.query_spec import QuerySpec
 from streamhouse.runtime.state.lookup_journal import LookupJournal
 from streamhouse.runtime.state.pending_rows import ATTEMPTS, DUE, PendingRows, as_source
-from streamhouse.runtime.state.query_definition import spec_of
+from streamhouse.runtime.state.recorded_query import spec_of
 
 
 @dataclass(frozen=True)

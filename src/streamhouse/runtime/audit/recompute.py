@@ -28,7 +28,7 @@ from streamhouse.runtime.query_operator import ROW, numbered, only, without
 from streamhouse.runtime.query_sources import source_offsets
 from streamhouse.runtime.query_spec import QuerySpec
 from streamhouse.runtime.state.lookup_journal import LookupJournal
-from streamhouse.runtime.state.query_definition import spec_of
+from streamhouse.runtime.state.recorded_query import spec_of
 from streamhouse.runtime.streaming.batch_planner import BatchPlanner
 from streamhouse.runtime.streaming.dimensions.versions import pinned_partitions
 from streamhouse.source import ROW_KIND, Offset

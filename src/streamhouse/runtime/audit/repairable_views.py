@@ -9,7 +9,7 @@ from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.read.visibility import hides_new_rows
 from streamhouse.runtime.audit.recompute import Batch
-from streamhouse.runtime.state.query_definition import spec_of
+from streamhouse.runtime.state.recorded_query import spec_of
 
 _OVERWRITE = (
     "stop the query, and write the table by INSERT OVERWRITE … SELECT after "

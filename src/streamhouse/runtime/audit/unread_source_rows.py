@@ -12,7 +12,7 @@ from streamhouse.paimon.changelog.invisible_rows import InvisibleRows
 from streamhouse.runtime.audit.recompute import Batch
 from streamhouse.runtime.query_sources import source_offsets
 from streamhouse.runtime.query_spec import QuerySpec
-from streamhouse.runtime.state.query_definition import spec_of
+from streamhouse.runtime.state.recorded_query import spec_of
 from streamhouse.source import Lag, Lagging
 
 

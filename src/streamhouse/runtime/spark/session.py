@@ -44,7 +44,7 @@ from streamhouse.runtime.spark.worker_python import (
     worker_python,
 )
 from streamhouse.runtime.spark.worker_request import PARENT
-from streamhouse.runtime.streaming.fused_source import FORMAT, FusedDataSource
+from streamhouse.runtime.streaming.spark_data_source import FORMAT, FusedDataSource
 from streamhouse.spark import loopback, prepare, register_source
 
 DEFAULTS = SparkOptions()

@@ -41,7 +41,7 @@ _LIBRARIES = (
     "pyspark.sql.worker.create_data_source",
     "pyspark.sql.worker.lookup_data_sources",
     "pyspark.sql.worker.plan_data_source_read",
-    "streamhouse.runtime.streaming.fused_source",
+    "streamhouse.runtime.streaming.spark_data_source",
     "streamhouse.runtime.streaming.batch_planner",
     "streamhouse.runtime.streaming.tasks.task",
     # PyArrow imports pandas in each process that makes an array of Python values.

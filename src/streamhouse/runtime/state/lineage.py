@@ -33,7 +33,7 @@ from streamhouse.runtime.failpoint import reached
 from streamhouse.runtime.query_spec import QuerySpec
 from streamhouse.runtime.state import lineage_retention
 from streamhouse.runtime.state.checkpoint import Checkpoint
-from streamhouse.runtime.state.query_definition import definition_json
+from streamhouse.runtime.state.recorded_query import definition_json
 from streamhouse.source import Offset
 from streamhouse.sql.options.store_options import is_object_store
 from streamhouse.sql.plan import Column

@@ -21,16 +21,16 @@ from streamhouse.runtime.state.batch_logs import next_batch
 from streamhouse.runtime.state.checkpoint import Checkpoint
 from streamhouse.runtime.state.checkpoint_claim import claim
 from streamhouse.runtime.state.lineage import Lineage
-from streamhouse.runtime.state.query_definition import definition_json
+from streamhouse.runtime.state.recorded_query import definition_json
 from streamhouse.runtime.state.retention_holds import RetentionHolds
 from streamhouse.runtime.streaming.batch_commit import BatchCommitter, CommittedBatch
 from streamhouse.runtime.streaming.batch_planner import BatchPlanner
 from streamhouse.runtime.streaming.dimensions import preload_reports
 from streamhouse.runtime.streaming.first_read import unordered_first_read
-from streamhouse.runtime.streaming.fused_source import FORMAT
 from streamhouse.runtime.streaming.progress import ContinuousProgress
 from streamhouse.runtime.streaming.shuffle.shuffle import shuffled
 from streamhouse.runtime.streaming.shuffle.small_batches import is_small_batch
+from streamhouse.runtime.streaming.spark_data_source import FORMAT
 from streamhouse.runtime.streaming.stream_run import StreamRun
 from streamhouse.runtime.streaming.tasks.task_results import RESULT
 from streamhouse.runtime.streaming.throttle import Throttle
@@ -96,9 +96,12 @@ class ContinuousQuery:
 
         None otherwise.
         """
-        before = self._checkpoint.previous()
         if not self.progress.last_offset:
             return unordered_first_read(self._spec)
+        return self._changed_select_notice()
+
+    def _changed_select_notice(self) -> str | None:
+        before = self._checkpoint.previous()
         if before is None or before["fingerprint"] == self._spec.query.fingerprint:
             return None
         named = self.description

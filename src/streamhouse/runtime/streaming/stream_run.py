@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from streamhouse.runtime.streaming.foreach_batch import foreach_batch
-from streamhouse.runtime.streaming.fused_source import SPEC, STOP_REQUEST, STOPPED
+from streamhouse.runtime.streaming.spark_data_source import SPEC, STOP_REQUEST, STOPPED
 
 
 class StreamRun:

@@ -11,7 +11,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
 
 from streamhouse.serve.auth.scope import EVERYTHING, Scope
-from streamhouse.serve.pipelines.source_metrics import HELP
+from streamhouse.serve.pipelines.query_metrics import HELP
 
 if TYPE_CHECKING:
     from streamhouse.serve.admission.fair_queue import FairQueue
@@ -94,12 +94,12 @@ class Metrics:
         visible = [stats for stats in self._streams() if scope.sees(stats.name)]
         streams = generate_latest(_StreamCollector(visible))
         return (
-            generate_latest(self._registry) + streams + generate_latest(_SourceCollector(pipelines))
+            generate_latest(self._registry) + streams + generate_latest(_QueryCollector(pipelines))
         )
 
 
-class _SourceCollector:
-    """Prometheus collector over the sources of running queries."""
+class _QueryCollector:
+    """Prometheus collector over the metrics of running queries."""
 
     def __init__(self, pipelines: Sequence[Mapping[str, Any]]) -> None:
         self._pipelines = [one for one in pipelines if one["state"] == "running"]

@@ -26,7 +26,7 @@ from streamhouse.serve.admission.request_queues import CLIENT
 from streamhouse.serve.admission.response_memory import UnsentResponse, UnsentResponses
 from streamhouse.serve.errors import Problem, problem_of
 from streamhouse.serve.formats.cells import printable
-from streamhouse.serve.http.authorization import check_origin, token_scope
+from streamhouse.serve.http.access_control import check_origin, token_scope
 from streamhouse.serve.http.connections import client_network
 from streamhouse.serve.http.responses import HEAD
 from streamhouse.serve.settings import MAX_BODY_BYTES, MAX_HEAD_BYTES, MAX_LINE_BYTES

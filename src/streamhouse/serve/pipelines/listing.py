@@ -14,7 +14,7 @@ A pipeline is a JSON object:
   (its duration), `last_error`, and `lag`: `seconds`, `rows`, `snapshots`, `bytes`, `waiting_rows`
   (committed, but invisible until a compaction). Each part of the lag is null if the source does
   not know it. `lag` itself is null if the source knows none, and while the pipeline does not run.
-  `metrics` of its source have Flink's and Debezium's names, see `serve.pipelines.source_metrics`
+  `metrics` of its source have Flink's and Debezium's names, see `serve.pipelines.query_metrics`
 - `maintenance`: `busy` (how many tables are being maintained), `failures`, `last_error`,
   `last_error_time`; null if nothing is maintained
 
@@ -35,7 +35,7 @@ from streamhouse.runtime.monitoring.status import (
     Status,
     Statuses,
 )
-from streamhouse.serve.pipelines.source_metrics import source_metrics
+from streamhouse.serve.pipelines.query_metrics import query_metrics
 from streamhouse.source import Lag
 
 Pipeline = dict[str, Any]
@@ -92,7 +92,7 @@ def _query(query: QueryStatus, is_live: bool) -> dict[str, Any]:
         "last_batch": _time(query.last_batch_ms),
         "last_batch_ms": query.took_ms,
         "lag": _lag(query.lag) if query.lag is not None and is_live else None,
-        "metrics": source_metrics(query, is_live, time.time_ns() // 1_000_000),
+        "metrics": query_metrics(query, is_live, time.time_ns() // 1_000_000),
         "last_error": query.last_error,
     }
 

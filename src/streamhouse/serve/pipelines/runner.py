@@ -25,7 +25,7 @@ from streamhouse.runtime.monitoring.process import Process, own
 from streamhouse.runtime.monitoring.status import SCRIPT, Status, Statuses
 from streamhouse.secret_references import ALLOWED
 from streamhouse.sql.secrets import without_secrets
-from streamhouse.sql.statements.masked_secrets import with_secrets
+from streamhouse.sql.statements.restore_secrets import restore_secrets
 
 MAX_SQL_BYTES = 1 << 20
 _NAME = re.compile(r"[a-z0-9_-]{1,64}")
@@ -53,7 +53,7 @@ class Runner:
         """Start a new pipeline, or give a pipeline that has ended a new script and start it.
 
         A secret masked with stars, as in displayed scripts, is replaced by the secret of the
-        previous script (`sql.statements.masked_secrets`). `from_scratch` and `keep_targets` apply
+        previous script (`sql.statements.restore_secrets`). `from_scratch` and `keep_targets` apply
         to this start only; they are the options of `streamhouse run`.
 
         Raises `OptionError` for an invalid name or script, for `keep_targets` alone, or if the
@@ -71,7 +71,7 @@ class Runner:
             raise OptionError(f"the script is longer than {MAX_SQL_BYTES:,} bytes; split it")
         with self._lock:
             self._check_not_running(name)
-            sql = with_secrets(sql, self._stored_script(name))
+            sql = restore_secrets(sql, self._stored_script(name))
             folder = self._folder(name)
             folder.mkdir(parents=True, exist_ok=True)
             _replace(folder / SCRIPT, sql)

@@ -1,4 +1,4 @@
-"""The fused Spark data source of a sync; see `runtime.streaming.fused_source`."""
+"""The fused Spark data source of a sync; see `runtime.streaming.spark_data_source`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 
-from streamhouse.runtime.streaming.fused_source import FusedReader
+from streamhouse.runtime.streaming.spark_data_source import FusedReader
 from streamhouse.runtime.streaming.tasks.result_ddl import RESULT_DDL
 
 if TYPE_CHECKING:

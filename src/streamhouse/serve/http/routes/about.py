@@ -17,7 +17,7 @@ from streamhouse.serve.access_log import LOGGER
 from streamhouse.serve.admission.request_queues import client_of
 from streamhouse.serve.auth.scope import EVERYTHING, RUN, Scope
 from streamhouse.serve.errors import Problem
-from streamhouse.serve.http.authorization import MayRead, token_scope
+from streamhouse.serve.http.access_control import MayRead, token_scope
 from streamhouse.serve.http.health import OK
 from streamhouse.serve.http.metrics import CONTENT_TYPE
 from streamhouse.serve.http.models import HealthResponse

@@ -32,7 +32,7 @@ from streamhouse.serve.admission.request_queues import client_of
 from streamhouse.serve.auth import scope as scopes
 from streamhouse.serve.errors import Problem, problem_of
 from streamhouse.serve.formats.json_rows import compact
-from streamhouse.serve.http.authorization import MayRead, subprotocol
+from streamhouse.serve.http.access_control import MayRead, subprotocol
 from streamhouse.serve.http.openapi import error_responses
 from streamhouse.serve.http.responses import send_start
 from streamhouse.serve.http.routes.parameters import (

@@ -9,7 +9,7 @@ from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
 from streamhouse.serve.admission.request_queues import client_of
-from streamhouse.serve.http.authorization import MayRead
+from streamhouse.serve.http.access_control import MayRead
 from streamhouse.serve.http.models import (
     FilesResponse,
     OptionsResponse,

@@ -20,7 +20,7 @@ from streamhouse.serve.admission.request_queues import client_of
 from streamhouse.serve.admission.thread_pool import QueuedThreads
 from streamhouse.serve.auth.scope import RUN, Scope
 from streamhouse.serve.errors import Problem
-from streamhouse.serve.http.authorization import MayRead, MayRun, check_body
+from streamhouse.serve.http.access_control import MayRead, MayRun, check_body
 from streamhouse.serve.http.openapi import error_responses
 from streamhouse.serve.http.routes.parameters import check_parameters
 from streamhouse.serve.pipelines.checker import Checker

@@ -13,7 +13,7 @@ from streamhouse.options import check_known
 from streamhouse.serve.admission.request_queues import client_of
 from streamhouse.serve.errors import Problem
 from streamhouse.serve.formats.row_formats import Format
-from streamhouse.serve.http.authorization import MayQuery
+from streamhouse.serve.http.access_control import MayQuery
 from streamhouse.serve.http.models import SqlResponse
 from streamhouse.serve.http.openapi import content_in_all_formats, error_responses
 from streamhouse.serve.http.responses import TemporaryFileResponse

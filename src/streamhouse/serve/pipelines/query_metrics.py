@@ -45,7 +45,7 @@ HELP: Mapping[str, str] = {
 """The metrics that are numbers, and what each means; `BinlogFilename` is a text."""
 
 
-def source_metrics(query: QueryStatus, is_live: bool, now_ms: int) -> Values:
+def query_metrics(query: QueryStatus, is_live: bool, now_ms: int) -> Values:
     """The metrics that are known; those of an ended query are its counts and its position."""
     values: Values = {"numRecordsIn": query.rows}
     if query.bad_records:

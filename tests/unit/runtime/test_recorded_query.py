@@ -11,7 +11,7 @@ from streamhouse.connectors.registry import declared, names
 from streamhouse.connectors.specs import SourceSpec
 from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.runtime.query_spec import QuerySpec
-from streamhouse.runtime.state.query_definition import definition_json, spec_of
+from streamhouse.runtime.state.recorded_query import definition_json, spec_of
 from streamhouse.sql.plan import Column, LookupJoin, StreamQuery, TableInfo
 
 ID = (Column("id", "INT"),)

@@ -29,7 +29,7 @@ _ADDRESS = ("connector", "driver", "endpoint", "host", "path", "port", "type", "
 _KEY = re.compile(r"[\w.-]+")
 
 
-def with_secrets(text: str, previous: str) -> str:
+def restore_secrets(text: str, previous: str) -> str:
     """The script with its stars replaced by the secrets of its `previous` version.
 
     It takes a value from the same option of the same table or catalog, if connector, address and

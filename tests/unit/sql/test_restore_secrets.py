@@ -8,7 +8,7 @@ import pytest
 
 from streamhouse.errors import SqlError
 from streamhouse.sql.secrets import without_secrets
-from streamhouse.sql.statements.masked_secrets import with_secrets
+from streamhouse.sql.statements.restore_secrets import restore_secrets
 
 SCRIPT = """-- The shop's tables; the last reader had 'password' = 'an-old-one'.
 CREATE CATALOG lake WITH ('type' = 'paimon', 'warehouse' = 's3://lake', 's3.secret-key' = 'key-1');
@@ -32,12 +32,12 @@ HIDDEN = ("key-1", "it''s; one", "two", "three", "four", "five", "six", "an-old-
 
 def test_secrets_of_an_unchanged_script_are_restored() -> None:
     assert not any(f"'{secret}'" in SHOWN for secret in HIDDEN)
-    assert with_secrets(SHOWN, SCRIPT) == SCRIPT.replace("an-old-one", "****")
-    assert with_secrets(SCRIPT, "") == SCRIPT
+    assert restore_secrets(SHOWN, SCRIPT) == SCRIPT.replace("an-old-one", "****")
+    assert restore_secrets(SCRIPT, "") == SCRIPT
     plain = (
         "INSERT INTO t SELECT '****', password FROM s WHERE 'a' = '****'; -- 'password' = '****'"
     )
-    assert with_secrets(plain, "") == plain
+    assert restore_secrets(plain, "") == plain
 
 
 EDITS = {
@@ -57,7 +57,7 @@ def test_secrets_are_restored_for_the_same_table_and_address(edit: str) -> None:
     old, new = EDITS[edit]
     assert old in SHOWN
     edited = SHOWN.replace(old, new)
-    restored = with_secrets(edited, SCRIPT)
+    restored = restore_secrets(edited, SCRIPT)
     assert without_secrets(restored) == without_secrets(edited)
     stars = restored.replace("'password' = '****'.\n", "").count("****")
     assert stars == 0
@@ -87,7 +87,7 @@ def test_secrets_are_not_restored_for_another_address(edit: str) -> None:
     old, new, message, line = REFUSED[edit]
     assert old in SHOWN
     with pytest.raises(SqlError, match="write it out") as raised:
-        with_secrets(SHOWN.replace(old, new, 1), SCRIPT)
+        restore_secrets(SHOWN.replace(old, new, 1), SCRIPT)
     assert message in raised.value.message and raised.value.line == line
     assert raised.value.snippet == "****"
     assert not any(secret in str(raised.value) for secret in HIDDEN)
@@ -97,14 +97,14 @@ def test_ambiguous_secrets_are_refused() -> None:
     made = "CREATE TEMPORARY TABLE t (i INT) WITH ('connector' = 'jdbc', 'password' = '{}');\n"
     twice = made.format("one") + made.format("two")
     with pytest.raises(SqlError, match="write it out"):
-        with_secrets(without_secrets(twice), twice)
+        restore_secrets(without_secrets(twice), twice)
     same = made.format("one") * 2
-    assert with_secrets(without_secrets(same), same) == same
+    assert restore_secrets(without_secrets(same), same) == same
 
 
 def test_stars_without_a_previous_script_are_refused_with_their_position() -> None:
     with pytest.raises(SqlError) as raised:
-        with_secrets("SELECT 1;\nCREATE TABLE t (i INT) WITH ('password' = '****')", "")
+        restore_secrets("SELECT 1;\nCREATE TABLE t (i INT) WITH ('password' = '****')", "")
     assert (raised.value.line, raised.value.column) == (2, 44)
 
 
@@ -112,5 +112,5 @@ def test_stars_without_a_previous_script_are_refused_with_their_position() -> No
 def test_long_and_malformed_texts_are_read_fast(piece: str) -> None:
     text = piece * (300_000 // len(piece))
     began = time.process_time()
-    assert with_secrets(text, text.replace("****", "once")) == text.replace("****", "once")
+    assert restore_secrets(text, text.replace("****", "once")) == text.replace("****", "once")
     assert time.process_time() - began < 10
