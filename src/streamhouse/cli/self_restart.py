@@ -28,11 +28,12 @@ def restart_after(error: BaseException, reporter: Reporter | None) -> None:
     Those are the death of Spark's JVM, an internal error of a query, and a panic of Paimon's Rust
     core. A start recovers from all that a crash can leave.
     """
-    from streamhouse.runtime.spark.session import died, end_session, jvm_error_output
+    from streamhouse.runtime.spark.jvm_output import OUTPUT
+    from streamhouse.runtime.spark.session import died, end_session
     from streamhouse.runtime.streaming.query import QueryFailed
 
     if died():
-        _restart(reporter, "Spark's JVM has died", jvm_error_output())
+        _restart(reporter, "Spark's JVM has died", OUTPUT.last_lines())
     elif isinstance(error, QueryFailed) and explain(error)[1] == INTERNAL_ERROR:
         end_session()
         _restart(reporter, "a query has failed", explain(error)[0])

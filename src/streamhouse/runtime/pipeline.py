@@ -253,16 +253,12 @@ class Pipeline:
             self._running[self._checked].check()
 
     def _start(self, warm: bool) -> None:
-        from streamhouse.runtime.spark.session import (
-            check_cluster,
-            executor_watch,
-            new_output,
-            start_session,
-        )
+        from streamhouse.runtime.spark.jvm_output import OUTPUT
+        from streamhouse.runtime.spark.session import check_cluster, executor_watch, start_session
 
         self._reports.starting()
         if self._reporter is not None:
-            self._reporter.begin(self.queries, lambda: list(self._maintenance.values()), new_output)
+            self._reporter.begin(self.queries, lambda: list(self._maintenance.values()), OUTPUT.new)
         self._shared.start(self._new)
         with progress() as line:
             line.part("preparing the queries", None)

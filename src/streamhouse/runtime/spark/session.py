@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import fcntl
 import os
-import re
 import shutil
 import subprocess
 import sys
-import tempfile
 import threading
 import uuid
 from collections.abc import Callable, Iterable, Mapping
@@ -37,7 +34,16 @@ from streamhouse.runtime.spark.executors import (
     executors,
     wait_for_executors,
 )
+from streamhouse.runtime.spark.jvm_output import OUTPUT
 from streamhouse.runtime.spark.options import SparkOptions
+from streamhouse.runtime.spark.settings import (
+    EXECUTORS,
+    JAVA_OPTIONS,
+    SETTINGS,
+    SOCKET_FOLDER,
+    socket_settings,
+    with_attempts,
+)
 from streamhouse.runtime.spark.worker_python import (
     WorkerParent,
     driver_python_path,
@@ -48,52 +54,10 @@ from streamhouse.runtime.streaming.spark_data_source import FORMAT, FusedDataSou
 from streamhouse.spark import loopback, prepare, register_source
 
 DEFAULTS = SparkOptions()
-TASK_ATTEMPTS = 4
-"""The maximum number of attempts of a task, for instance if its Python worker dies."""
-
-_FILE_MANAGER = (
-    "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
-)
-_SETTINGS = {
-    "spark.ui.enabled": "false",
-    # Without the UI, what Spark stores of running and finished jobs is never read.
-    "spark.ui.liveUpdate.period": "60s",
-    "spark.ui.retainedJobs": "20",
-    "spark.ui.retainedStages": "20",
-    "spark.ui.retainedTasks": "100",
-    "spark.sql.ui.retainedExecutions": "20",
-    "spark.ui.showConsoleProgress": "false",
-    "spark.sql.session.timeZone": "UTC",
-    "spark.sql.shuffle.partitions": "2",
-    "spark.sql.streaming.pollingDelay": "5ms",
-    "spark.sql.streaming.metricsEnabled": "false",
-    "spark.sql.streaming.stopTimeout": "20s",
-    "spark.python.daemon.module": "streamhouse.runtime.spark.worker_daemon",
-    "spark.python.worker.reuse": "true",
-    # Measured: writing both of Spark's logs takes 15 ms per batch, against 80 ms with Hadoop's
-    # FileContext and a checksum file per file. The rename is atomic in both cases.
-    "spark.sql.streaming.checkpointFileManagerClass": _FILE_MANAGER,
-    "spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
-    # Plans are tiny and call Python: compiling them takes longer than it saves.
-    "spark.sql.codegen.wholeStage": "false",
-    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-    "spark.python.authenticate.socketTimeout": "120s",
-    "spark.driver.memory": "1g",
-    "spark.locality.wait": "0",
-    "spark.cleaner.periodicGC.interval": "10min",
-    "spark.sql.adaptive.enabled": "false",
-}
-_JAVA_OPTIONS = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
-"""For many small batches the C2 compiler costs more than it saves."""
-_EXECUTORS = {"spark.executor.extraJavaOptions": _JAVA_OPTIONS}
-"""Defaults for a cluster: executors pass rows between Python and the network, and compute none."""
 _DRIVER_JAVA = "spark.driver.extraJavaOptions"
 _CLIENT_LOG = "org.apache.spark.deploy.client"
 _END_SECONDS = 10.0
 _SWITCH_S = 0.0005
-_TAIL_BYTES = 8192
-_READ_BYTES = 1 << 20
-_MOST_BYTES = 8 << 20
 _own_session: SparkSession | None = None
 """The session that this module started itself; None if the active session is another's."""
 _parent: WorkerParent | None = None
@@ -102,14 +66,6 @@ _starting: _StartingSession | None = None
 """The session that `begin_session` is starting, until `start_session` takes it."""
 _checked: set[tuple[str, str]] = set()
 """The applications and warehouses that `check_cluster` has checked."""
-_output: int | None = None
-"""Descriptor of the file with the JVM's standard error; the file is unlinked."""
-_output_read = 0
-"""How many bytes of that file `new_output` has returned."""
-_LONGEST_SOCKET_FOLDER = 60
-"""In bytes: a Unix socket address has at most 107, of which Spark's file names take 42."""
-_SOCKET_FOLDER = "spark.python.unix.domain.socket.dir"
-_LOCAL = re.compile(r"local(\[(?P<threads>\d+|\*)\])?")
 
 
 def start_session(name: str, options: SparkOptions = DEFAULTS) -> SparkSession:
@@ -142,7 +98,7 @@ def begin_session(name: str, options: SparkOptions = DEFAULTS) -> None:
     global _starting
     check_java()
     settings = sorted(options.settings.items())
-    claim = handover.claim_path(name, options.master, options.verbose, settings, _SETTINGS)
+    claim = handover.claim_path(name, options.master, options.verbose, settings, SETTINGS)
     _starting = _StartingSession(name, options, claim if options.is_local else None)
 
 
@@ -206,12 +162,12 @@ def _start(
     python = worker_python() if local else executor_python(given)
     os.environ["PYSPARK_PYTHON"] = python
     os.environ["PYSPARK_DRIVER_PYTHON"] = python if local else sys.executable
-    defaults = _SETTINGS if local else defaults_for_cluster({**_SETTINGS, **_EXECUTORS})
+    defaults = SETTINGS if local else defaults_for_cluster({**SETTINGS, **EXECUTORS})
     conf = SparkConf().setMaster(with_attempts(options.master)).setAppName(name)
     conf.setAll(list({**defaults, **loopback(options.master), **given}.items()))
     archive = class_archive.archive_path()
     own = given.get(_DRIVER_JAVA, "")
-    conf.set(_DRIVER_JAVA, f"{_JAVA_OPTIONS} {class_archive.java_options(archive)} {own}".strip())
+    conf.set(_DRIVER_JAVA, f"{JAVA_OPTIONS} {class_archive.java_options(archive)} {own}".strip())
     is_own = SparkContext._active_spark_context is None
     context = None
     if is_own:
@@ -222,7 +178,7 @@ def _start(
             conf.set("spark.executorEnv.STREAMHOUSE_DRIVER", uuid.uuid4().hex)
         else:
             if local:
-                conf.setAll(list(_socket_settings().items()))
+                conf.setAll(list(socket_settings().items()))
             gateway = _gateway(conf, class_archive.options_path(archive), options.verbose)
         if cancelled():
             _end_jvm(gateway)
@@ -266,9 +222,9 @@ def check_cluster(
     new = [one for one in warehouses if (context, one["warehouse"]) not in _checked]
     if not new and any(checked == context for checked, _ in _checked):
         return
-    wait_for_executors(session, options.master, _log_tail, notice, stopped)
+    wait_for_executors(session, options.master, OUTPUT.tail, notice, stopped)
     if not stopped():
-        check_executors(session, new, _log_tail, notice)
+        check_executors(session, new, OUTPUT.tail, notice)
         _checked.update((context, one["warehouse"]) for one in new)
 
 
@@ -288,7 +244,7 @@ def _log_executors(session: SparkSession) -> None:
 
 def _taken_over(claim: Path) -> tuple[Any, Any] | None:
     """Take over the JVM of a killed driver of this command; the result of `jvm.attach`, or None."""
-    global _parent, _output, _output_read
+    global _parent
     claimed = handover.claim(claim)
     if claimed is None:
         return None
@@ -302,8 +258,7 @@ def _taken_over(claim: Path) -> tuple[Any, Any] | None:
     except (spark_jvm.JavaExited, OSError):
         _end_parent()
         return None
-    _output = jvm.stderr
-    _output_read = 0 if _output is None else os.fstat(_output).st_size
+    OUTPUT.take_over(jvm.stderr)
     return attached
 
 
@@ -313,7 +268,7 @@ def _keep(claim: Path) -> None:
     assert context is not None and gateway is not None
     if _parent is None:
         return
-    folder = context.getConf().get(_SOCKET_FOLDER)
+    folder = context.getConf().get(SOCKET_FOLDER)
     try:
         process = os.pidfd_open(gateway.proc.pid)
     except OSError:
@@ -326,7 +281,7 @@ def _keep(claim: Path) -> None:
             () if folder is None else (folder,),
             process,
             gateway.proc.stdin.fileno(),
-            _output,
+            OUTPUT.descriptor,
         )
         _parent.keep(jvm, claim, handover.linger_s())
     finally:
@@ -339,22 +294,6 @@ def _warm_up(session: SparkSession) -> None:
         session.read.format(FORMAT).load().collect()
     except Exception:  # noqa: BLE001  # the session may end meanwhile; queries report other errors
         return
-
-
-def _socket_settings() -> dict[str, str]:
-    """Settings for Unix sockets between Spark and its Python workers.
-
-    Their folder is removed when this process exits. Over TCP a small job takes about 40 ms longer.
-    If the temporary folder's path is too long for a socket address, Spark uses TCP.
-    """
-    folder = tempfile.mkdtemp(prefix="streamhouse-sockets-")
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    if len(folder) > _LONGEST_SOCKET_FOLDER:
-        return {}
-    return {
-        "spark.python.unix.domain.socket.enabled": "true",
-        _SOCKET_FOLDER: folder,
-    }
 
 
 def end_session() -> None:
@@ -392,27 +331,15 @@ def _end_jvm(gateway: Any) -> None:
     _end_parent()
 
 
-def with_attempts(master: str) -> str:
-    """The master; a local one without a number of task attempts gets `TASK_ATTEMPTS`."""
-    match = _LOCAL.fullmatch(master)
-    if match is None:
-        return master
-    return f"local[{match['threads'] or 1},{TASK_ATTEMPTS}]"
-
-
 def _gateway(conf: SparkConf, options: Path, verbose: bool) -> Any:
     if SparkContext._gateway is not None:
         return SparkContext._gateway
     check_java()
     settings, environment = dict(conf.getAll()), _environment()
-    global _output, _output_read
-    output_path, _output_read = None, 0
-    if not verbose:
-        _output, output_path = tempfile.mkstemp(prefix="streamhouse-spark-")
-        # The JVM appends, so that the file can be truncated.
-        fcntl.fcntl(_output, fcntl.F_SETFL, os.O_RDWR | os.O_APPEND)
+    output_path = None if verbose else OUTPUT.open()
     try:
-        return spark_jvm.launch(settings, environment, options, None if verbose else _output)
+        stderr = None if verbose else OUTPUT.descriptor
+        return spark_jvm.launch(settings, environment, options, stderr)
     except (spark_jvm.JavaExited, OSError) as error:
         _end_parent()
         output = "" if output_path is None else Path(output_path).read_text(errors="replace")
@@ -429,7 +356,7 @@ def _environment() -> dict[str, str]:
     global _parent
     _end_parent()
     given = {**os.environ}
-    given.setdefault("SPARK_LAUNCHER_OPTS", _JAVA_OPTIONS)
+    given.setdefault("SPARK_LAUNCHER_OPTS", JAVA_OPTIONS)
     given.pop(PARENT, None)
     # Without the parent, workers only start more slowly.
     with contextlib.suppress(OSError):
@@ -456,34 +383,3 @@ def died(wait_s: float = 2.0) -> bool:
     with contextlib.suppress(subprocess.TimeoutExpired):
         process.wait(wait_s)
     return process.poll() is not None
-
-
-def new_output() -> bytes:
-    """What the JVM has written to its standard error since the last call: Spark's own log."""
-    global _output_read
-    if _output is None:
-        return b""
-    size = os.fstat(_output).st_size
-    if size <= _output_read:
-        return b""
-    text = os.pread(_output, _READ_BYTES, max(_output_read, size - _READ_BYTES))
-    _output_read = size
-    if size > _MOST_BYTES:
-        os.ftruncate(_output, 0)
-        _output_read = 0
-    return text
-
-
-def _log_tail(most: int = 1 << 16) -> str:
-    """The end of what the JVM has written to its standard error."""
-    if _output is None:
-        return ""
-    size = os.fstat(_output).st_size
-    return os.pread(_output, most, max(0, size - most)).decode(errors="replace")
-
-
-def jvm_error_output() -> str:
-    """The last lines of the JVM's standard error, for a JVM that has died; empty if none."""
-    text = _log_tail(_TAIL_BYTES)
-    lines = [line for line in text.splitlines() if line and not line.startswith(("\t", " "))]
-    return " | ".join(lines[-5:])

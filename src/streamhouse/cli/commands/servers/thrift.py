@@ -78,7 +78,8 @@ def thrift(
     stop = StopSignal(notice="stopping …")
     opened = open_warehouse(warehouse, option)
 
-    from streamhouse.runtime.spark.session import died, jvm_error_output
+    from streamhouse.runtime.spark.jvm_output import OUTPUT
+    from streamhouse.runtime.spark.session import died
     from streamhouse.thrift.server import ThriftServer
 
     server = ThriftServer(opened, host, port, master, settings, _notice, verbose, password)
@@ -97,7 +98,7 @@ def thrift(
                 continue
             if died(0.0):
                 raise StreamhouseError(
-                    f"Spark's JVM has died: {jvm_error_output() or 'without a message'}"
+                    f"Spark's JVM has died: {OUTPUT.last_lines() or 'without a message'}"
                 )
             server.refresh()
             refreshed = time.monotonic()
