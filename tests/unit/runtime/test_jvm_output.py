@@ -1,0 +1,74 @@
+"""The file with what Spark's JVM writes to its standard error."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from streamhouse.runtime.spark import jvm_output
+from streamhouse.runtime.spark.jvm_output import JvmOutput
+
+
+@pytest.fixture
+def output() -> Iterator[JvmOutput]:
+    made = JvmOutput()
+    os.unlink(made.open())
+    yield made
+    assert made.descriptor is not None
+    os.close(made.descriptor)
+
+
+@pytest.fixture
+def write(output: JvmOutput) -> Callable[[str], None]:
+    def written(text: str) -> None:
+        assert output.descriptor is not None
+        os.write(output.descriptor, text.encode())
+
+    return written
+
+
+def test_each_call_returns_what_is_new(output: JvmOutput, write: Callable[[str], None]) -> None:
+    write("one\n")
+    assert output.new() == b"one\n"
+    assert output.new() == b""
+    write("two\n")
+    assert output.new() == b"two\n"
+    assert output.tail() == "one\ntwo\n"
+    assert output.tail(4) == "two\n"
+
+
+def test_a_long_file_is_emptied_once_it_was_read(
+    output: JvmOutput, write: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(jvm_output, "_MOST_BYTES", 8)
+    write("0123456789")
+    assert output.new() == b"0123456789"
+    assert output.tail() == ""
+    write("later")
+    assert output.new() == b"later"
+
+
+def test_the_last_lines_are_those_without_stack_traces(
+    output: JvmOutput, write: Callable[[str], None]
+) -> None:
+    write("".join(f"line {number}\n\tat frame\n  more\n\n" for number in range(9)))
+    assert output.last_lines() == "line 4 | line 5 | line 6 | line 7 | line 8"
+
+
+def test_the_file_of_another_process_is_read_from_its_end(
+    output: JvmOutput, write: Callable[[str], None]
+) -> None:
+    write("before\n")
+    other = JvmOutput()
+    other.take_over(output.descriptor)
+    assert other.new() == b""
+    write("after\n")
+    assert other.new() == b"after\n"
+
+
+def test_without_a_file_there_is_nothing() -> None:
+    nothing = JvmOutput()
+    nothing.take_over(None)
+    assert (nothing.new(), nothing.tail(), nothing.last_lines()) == (b"", "", "")
