@@ -36,6 +36,7 @@ from streamhouse.connectors.mysql_cdc.server.gtids import parse_gtids
 from streamhouse.connectors.mysql_cdc.server.options import MySqlOptions
 from streamhouse.connectors.mysql_cdc.server.position import (
     NO_BINLOG_STATE,
+    START_AGAIN,
     BinlogPosition,
     BinlogState,
     Skip,
@@ -102,7 +103,7 @@ class BinlogReader(Generic[Decoded_co]):
                 elif time.monotonic() - advanced > _STALLED_SECONDS:
                     raise DataLossError(
                         f"the binlog of MySQL at {self._options.address} ends at {last}, "
-                        f"before {end}: it was reset; start again with a new checkpoint"
+                        f"before {end}: it was reset; {START_AGAIN}"
                     )
                 self._block, self._at = self._dump.block(), 0
             self._at, committed = advance(self._block, self._at)
@@ -111,7 +112,7 @@ class BinlogReader(Generic[Decoded_co]):
         if not track.between or self.position != end:
             raise DataLossError(
                 f"the binlog of MySQL at {self._options.address} has no end of a "
-                f"transaction at {end}: it was reset; start again with a new checkpoint"
+                f"transaction at {end}: it was reset; {START_AGAIN}"
             )
 
     def continues(self, binlog_state: BinlogState) -> bool:

@@ -6,7 +6,11 @@ import re
 from collections.abc import Sequence
 
 from streamhouse.connectors.mysql_cdc.server.connection import Session
-from streamhouse.connectors.mysql_cdc.server.position import BINLOG_START, BinlogPosition
+from streamhouse.connectors.mysql_cdc.server.position import (
+    BINLOG_START,
+    START_AGAIN,
+    BinlogPosition,
+)
 from streamhouse.connectors.mysql_cdc.server.table import TableDefinition
 from streamhouse.errors import ConnectError, DataLossError
 
@@ -63,7 +67,7 @@ def purged(table: str, file: str, files: Sequence[str]) -> DataLossError:
     oldest = files[0] if files else "none"
     return DataLossError(
         f"the server has removed the binlog file {file}, which {table} still needs (the oldest "
-        f"file is {oldest}); start again with a new checkpoint, and keep binlogs longer "
+        f"file is {oldest}); {START_AGAIN}, and keep binlogs longer "
         "(expire_logs_days, binlog_expire_logs_seconds)"
     )
 

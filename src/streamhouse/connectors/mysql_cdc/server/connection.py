@@ -14,6 +14,7 @@ from pymysql.constants import CR, ER
 from pymysql.converters import encoders
 
 from streamhouse.connectors.mysql_cdc.server.options import MySqlOptions
+from streamhouse.connectors.mysql_cdc.server.position import START_AGAIN
 from streamhouse.connectors.mysql_cdc.server.tls import Tls, handshake_reason, is_interrupted
 from streamhouse.errors import AlteredTableError, ConnectError, DataLossError, StreamhouseError
 
@@ -188,7 +189,7 @@ def readable(error: Exception, options: MySqlOptions) -> StreamhouseError:
     if code == _BINLOG_FATAL:
         return DataLossError(
             f"MySQL at {options.address} no longer has the binlog needed for {options.name} "
-            f"({reason}); start again with a new checkpoint, and keep binlogs longer "
+            f"({reason}); {START_AGAIN}, and keep binlogs longer "
             "(expire_logs_days, binlog_expire_logs_seconds)"
         )
     if is_lost(error):

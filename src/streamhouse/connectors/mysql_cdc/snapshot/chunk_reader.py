@@ -40,7 +40,7 @@ from streamhouse.connectors.mysql_cdc.server.connection import (
 from streamhouse.connectors.mysql_cdc.server.keys import KeySpace, check_key, escaped, key_select
 from streamhouse.connectors.mysql_cdc.server.options import MySqlOptions
 from streamhouse.connectors.mysql_cdc.server.pending_commits import await_commits
-from streamhouse.connectors.mysql_cdc.server.position import BinlogPosition, KeyJson
+from streamhouse.connectors.mysql_cdc.server.position import START_AGAIN, BinlogPosition, KeyJson
 from streamhouse.connectors.mysql_cdc.server.table import Server
 from streamhouse.connectors.mysql_cdc.server.values.result_rows import Columns, stream_columns
 from streamhouse.connectors.mysql_cdc.server.values.types import key_of_text, key_of_value
@@ -281,7 +281,7 @@ class ChunkReader:
             if end < start:
                 raise DataLossError(
                     f"the binlog of MySQL at {self._captured.options.address} ends at {end}, "
-                    f"before {start}: it was reset; start again with a new checkpoint"
+                    f"before {start}: it was reset; {START_AGAIN}"
                 )
             if end == start:
                 return

@@ -35,6 +35,7 @@ from streamhouse.connectors.mysql_cdc.binlog.format.temporal import (
     year_reader,
 )
 from streamhouse.connectors.mysql_cdc.server.charsets import KNOWN, Charsets
+from streamhouse.connectors.mysql_cdc.server.position import START_AGAIN
 from streamhouse.connectors.mysql_cdc.server.values.addresses import (
     inet4_text,
     inet6_text,
@@ -115,7 +116,7 @@ def reader(wire: LoggedColumn, column: MySqlColumn, context: Context) -> Read:
     if wire.type not in _WIRE[column.family] or not _same_sign(wire, column):
         raise SchemaChangeError(
             f"column '{column.name}' is {column.column_type}, but the binlog has another type "
-            f"(number {wire.type}): it was altered; start again with a new checkpoint"
+            f"(number {wire.type}): it was altered; {START_AGAIN}"
         )
     read = _MAKERS[column.family](wire, column, context)
     return _for_keys(read, column) if context.in_key and column.may_read_as_null else read
@@ -278,7 +279,7 @@ def logged_charset(wire: LoggedColumn, column: MySqlColumn) -> str:
     found = f"collation number {wire.collation}" if charset is None else charset
     raise SchemaChangeError(
         f"column '{column.name}' is {column.column_type} CHARACTER SET {column.charset}, but the "
-        f"binlog has it as {found}: it was altered; start again with a new checkpoint"
+        f"binlog has it as {found}: it was altered; {START_AGAIN}"
     )
 
 
@@ -329,7 +330,7 @@ def no_member(column: MySqlColumn) -> SchemaChangeError:
     """The error for a number that no member of the column has."""
     return SchemaChangeError(
         f"column '{column.name}' ({column.column_type}) has another member in the binlog: it was "
-        "altered; start again with a new checkpoint"
+        f"altered; {START_AGAIN}"
     )
 
 
@@ -367,7 +368,7 @@ def _temporal(make: Callable[[LoggedColumn], Read]) -> _Maker:
             raise SchemaChangeError(
                 f"column '{column.name}' ({column.column_type}) has fractions of seconds in the "
                 "form before MariaDB 10.1, which is not supported; run ALTER TABLE … FORCE, and "
-                "start again with a new checkpoint"
+                f"{START_AGAIN}"
             )
         return make(wire)
 

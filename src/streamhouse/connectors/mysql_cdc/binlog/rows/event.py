@@ -20,6 +20,7 @@ from streamhouse.connectors.mysql_cdc.binlog.format.table_map import LoggedColum
 from streamhouse.connectors.mysql_cdc.binlog.format.temporal import Read
 from streamhouse.connectors.mysql_cdc.binlog.rows.arrays import ToArray, to_array
 from streamhouse.connectors.mysql_cdc.server.charsets import charsets_of
+from streamhouse.connectors.mysql_cdc.server.position import START_AGAIN
 from streamhouse.connectors.mysql_cdc.server.values.types import MySqlColumn
 from streamhouse.errors import ConnectError
 
@@ -86,7 +87,7 @@ class LoggedTable:
         return ConnectError(
             f"the binlog of MySQL at {self.captured.options.address} contains incomplete rows of "
             f"{self.captured.table.full_name}; set binlog_row_image = FULL, in sessions too, and "
-            "start again with a new checkpoint"
+            f"{START_AGAIN}"
         )
 
     def _reader(self, wire: LoggedColumn, column: MySqlColumn) -> Read:
