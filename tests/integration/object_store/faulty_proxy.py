@@ -63,6 +63,19 @@ class FaultyProxy(LocalHttpServer):
                 self.injected.append((fault, f"{method} {path}"))
         return fault
 
+    def await_released(self) -> None:
+        """Wait until all commit locks have been released, which happens in the background."""
+
+        def count(method: str) -> int:
+            with self._lock:
+                locks = [one for one in self.requests if one.path.endswith("/.commit-lock")]
+            return sum(one.method == method for one in locks)
+
+        deadline = time.monotonic() + 30
+        while count("PUT") > count("DELETE"):
+            assert time.monotonic() < deadline, "a commit lock is not released"
+            time.sleep(0.01)
+
 
 class _Handler(http.server.BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"

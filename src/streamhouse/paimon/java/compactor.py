@@ -5,13 +5,15 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Mapping, Sequence
 from contextlib import closing
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from py4j.protocol import Py4JJavaError
 
 from streamhouse.paimon.java.bucket_compaction import compacted, loses_retractions
 from streamhouse.paimon.java.core_connection import CoreConnection
 from streamhouse.paimon.java.core_errors import gave_up, is_conflict
+from streamhouse.paimon.java.local_copies.compaction import CopiedCompaction
+from streamhouse.paimon.java.local_copies.copy import LocalCopies
 from streamhouse.paimon.java.long_lived_writer import LongLivedWriter
 from streamhouse.paimon.java.rewritten_files import check_schema, discard
 from streamhouse.paimon.java.unfinished_compactions import compaction_marker
@@ -20,6 +22,9 @@ from streamhouse.paimon.schema.table_name import branch_root
 from streamhouse.paimon.storage.files import files_of, is_local
 from streamhouse.paimon.storage.lock import commit_lock
 from streamhouse.sql.options.renamed_options import stored
+
+if TYPE_CHECKING:
+    from streamhouse.paimon.read.table import Table
 
 COMMIT_USER = "streamhouse-maintenance"
 """Commit user of compactions; never that of a query."""
@@ -45,13 +50,14 @@ _COMMIT_OPTIONS = {
 class Compactor:
     """Compacts tables over one connection; its methods must be called within `core.run`.
 
-    Keeps the writers of some tables open between calls, until the JVM ends.
+    Keeps the writers of some tables open, and the local copies of others, until the JVM ends.
     """
 
     def __init__(self, core: CoreConnection) -> None:
         self._core = core
         self._open_writers: dict[str, LongLivedWriter] = {}
-        core.before_end(self._close_writers)
+        self._copies = LocalCopies()
+        core.before_end(self._close_all)
 
     def compact(
         self, name: str, full: bool, partitions: Sequence[Mapping[str, str]] | None
@@ -103,11 +109,38 @@ class Compactor:
         self._keep_open(name, writer, shared)
         return committed
 
-    def compact_manifests(self, name: str) -> None:
-        """Merge all manifests of a table, without touching its data."""
+    def compact_copy(self, name: str, full: bool, followed: Table) -> bool | None:
+        """Compact a table in a local copy; None if it must be compacted in the store itself."""
+        if not followed.primary_key or followed.bucket < 1:
+            return None
+        with self._copies.borrowed(name, followed) as copy:
+            if copy is None:
+                return None
+            work = CopiedCompaction(self._core.jvm, copy, _COMPACT_OPTIONS, COMMIT_USER)
+            return work.run(followed, full, _committer)
+
+    def compact_manifests(self, name: str, followed: Table | None = None) -> None:
+        """Merge all manifests of a table, without touching its data; in a local copy if possible.
+
+        `followed`: the table, if it is in an object store, and is compacted again and again.
+        """
+        if followed is not None and self._merge_copy(name, followed):
+            return
         table = self._core.table(name)
         with commit_lock(_location(table)), closing(_committer(table)) as commit:
             commit.compactManifests()
+
+    def _merge_copy(self, name: str, followed: Table) -> bool:
+        """Merge the manifests of a table in a local copy; False if that is not possible."""
+        with self._copies.borrowed(name, followed) as copy:
+            if copy is None or copy.hold_newest() is None:
+                return False
+            with (
+                copy.uploaded(copy.data_files()),
+                closing(_committer(copy.java(self._core.jvm))) as commit,
+            ):
+                copy.commit(commit.compactManifests)
+        return True
 
     def _compact_buckets(
         self, table: Any, full: bool, partitions: Sequence[Mapping[str, str]] | None, spill: str
@@ -186,7 +219,8 @@ class Compactor:
         if evicted is not None:
             evicted.close(shared)
 
-    def _close_writers(self) -> None:
+    def _close_all(self) -> None:
+        self._copies.close()
         writers, self._open_writers = self._open_writers, {}
         for writer in writers.values():
             writer.close(None)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -16,6 +16,9 @@ from streamhouse.paimon.java.compactor import Compactor, snapshot_reader
 from streamhouse.paimon.java.core_connection import JAVA_OPTIONS, CoreConnection
 from streamhouse.paimon.java.jvm import END_SECONDS
 from streamhouse.paimon.java.parquet_copy import copy_rows
+
+if TYPE_CHECKING:
+    from streamhouse.paimon.read.table import Table
 
 Result = TypeVar("Result")
 
@@ -85,6 +88,7 @@ class Sidecar:
         full: bool = False,
         partitions: Sequence[Mapping[str, str]] | None = None,
         keep: bool = False,
+        followed: Table | None = None,
     ) -> bool:
         """Compact all buckets, or those of some partitions; returns whether it made a snapshot.
 
@@ -94,14 +98,25 @@ class Sidecar:
         `changelog-producer` says. Append tables are compacted if they have enough small files.
         With `keep`, and neither `full` nor `partitions`, the Java writer of a local table stays
         open for the next such call (`paimon.java.long_lived_writer`).
+        `followed` is the table as `Warehouse.followed` opens it, of a caller that compacts it again
+        and again: if it is small, it is compacted in a local copy (`paimon.java.local_copies`).
         """
+        if followed is not None and partitions is None:
+            done = self._core.run(
+                table, lambda: self._compactor.compact_copy(table, full, followed)
+            )
+            if done is not None:
+                return done
         if keep and not full and partitions is None:
             return self._core.run(table, lambda: self._compactor.compact_with_open_writer(table))
         return self._core.run(table, lambda: self._compactor.compact(table, full, partitions))
 
-    def compact_manifests(self, table: str) -> None:
-        """Merge all manifests of a table, without touching its data."""
-        self._core.run(table, lambda: self._compactor.compact_manifests(table))
+    def compact_manifests(self, table: str, followed: Table | None = None) -> None:
+        """Merge all manifests of a table, without touching its data.
+
+        `followed`: as in `compact`.
+        """
+        self._core.run(table, lambda: self._compactor.compact_manifests(table, followed))
 
     def write_iceberg_metadata(self, table: str) -> int:
         """Write Iceberg metadata of the newest snapshot, unless it exists; returns the snapshot.

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from streamhouse.paimon.storage.data_files import data_files
 from streamhouse.paimon.storage.files import Files, LocalFiles, local_path
+from streamhouse.paimon.storage.object_store.object_files import ObjectFiles
 
 if TYPE_CHECKING:
     from streamhouse.paimon.java.sidecar import Sidecar
@@ -61,7 +62,10 @@ def compaction_marker(files: Files, root: str, snapshot: int) -> Iterator[dict[s
         else:
             marker.close()
         yield prefixes(compaction_id)
-        files.delete(path)
+        if isinstance(files, ObjectFiles):
+            files.delete_file(path)
+        else:
+            files.delete(path)
     finally:
         marker.close()
 

@@ -316,7 +316,7 @@ class Maintenance:
             if kind in ("compact", "full"):
                 self._compact(schedule, kind == "full", latest)
             elif kind == "merge":
-                self._sidecar.compact_manifests(schedule.name)
+                self._sidecar.compact_manifests(schedule.name, self._followed(schedule.name))
                 schedule.merged = latest + 1
                 self._count(merges=1)
             elif kind == "iceberg":
@@ -341,7 +341,12 @@ class Maintenance:
     def _compact(self, schedule: TableSchedule, full: bool, latest: int) -> None:
         now = time.monotonic()
         schedule.attempted = latest
-        committed = self._sidecar.compact(schedule.name, full=full, keep=schedule.prompt)
+        committed = self._sidecar.compact(
+            schedule.name,
+            full=full,
+            keep=schedule.prompt,
+            followed=self._followed(schedule.name),
+        )
         if committed:
             self._pressure.compacted(schedule.name, now)
             self._count(compactions=1)
@@ -351,6 +356,10 @@ class Maintenance:
             schedule.idle_at = latest
         # The options may have changed meanwhile.
         schedule.table = None
+
+    def _followed(self, name: str) -> Table | None:
+        """The followed table, if it is in an object store."""
+        return None if self._local else Warehouse(self._options).followed(name)
 
     def _expire(self, schedule: TableSchedule) -> None:
         table = Warehouse(self._options).table(schedule.name)

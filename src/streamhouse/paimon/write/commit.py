@@ -183,7 +183,9 @@ class TableCommitter:
         base, etag = snapshots.texts(newest, newest), None if verified else snapshots.etag(newest)
         if not base or not (verified or etag):
             return False
-        done = self._mirrored.commit(base[0], identifier, commit_messages, etag)
+        done = self._mirrored.commit(
+            base[0], identifier, commit_messages, etag, snapshots.peer_folder
+        )
         if not done:
             return False
         snapshots.add_commit(*done, self._mirrored.folder)

@@ -121,10 +121,12 @@ class MirrorFolder:
         assert content is not None
         self._files.write_bytes(f"{self._root}/{name}", content)
 
+    def fetch(self, names: Sequence[str]) -> None:
+        """Copy files from the store to here; `FileNotFoundError` if one is gone."""
+        run_parallel([partial(self._fetch_one, name) for name in names])
+
     def _fetch(self, names: set[str]) -> None:
-        missing = [one for one in sorted(names) if not self._has(one)]
-        if missing:
-            run_parallel([partial(self._fetch_one, name) for name in missing])
+        self.fetch([f"manifest/{one}" for one in sorted(names) if not self._has(one)])
 
     def _has(self, name: str) -> bool:
         """Whether a file is here, or can be linked to that of another process."""
@@ -139,10 +141,11 @@ class MirrorFolder:
         return True
 
     def _fetch_one(self, name: str) -> None:
-        content = self._files.read_bytes(f"{self._root}/manifest/{name}")
+        content = self._files.read_bytes(f"{self._root}/{name}")
         if content is None:
-            raise FileNotFoundError(f"{self._root}/manifest/{name}")
-        self._write(f"manifest/{name}", content)
+            raise FileNotFoundError(f"{self._root}/{name}")
+        os.makedirs(os.path.dirname(os.path.join(self.path, name)), exist_ok=True)
+        self._write(name, content)
 
     def _named_by(self, name: str) -> dict[str, int]:
         """The manifests that a list names, and their sizes."""

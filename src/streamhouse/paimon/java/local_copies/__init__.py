@@ -1,0 +1,1 @@
+"""Local copies of small tables in object stores, in which the Java core compacts."""

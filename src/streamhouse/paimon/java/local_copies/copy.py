@@ -1,0 +1,254 @@
+"""Local copies of small tables in object stores, in which the Java core compacts (decision 217).
+
+On the store itself the Java core takes some hundred requests for a compaction, one after the other,
+thirty of them while its commit holds the table's lock. In a copy it takes none: the metadata and
+the data files that are not here yet are fetched, and what the Java core has written is uploaded,
+several files at a time. Most are here: it has written them itself, or a query on this machine has.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Any
+
+from streamhouse.errors import CommitConflictError, StoreError
+from streamhouse.paimon.schema.options.iceberg_metadata import has_iceberg_metadata
+from streamhouse.paimon.storage.followed_snapshots import FollowedSnapshots
+from streamhouse.paimon.storage.lock import LOCK_WAIT_S, commit_lock
+from streamhouse.paimon.storage.metadata_mirror.folder import MirrorFolder
+from streamhouse.paimon.storage.metadata_mirror.followed import object_store_parts
+from streamhouse.paimon.storage.metadata_mirror.snapshot_upload import LostCommit, SnapshotUpload
+from streamhouse.paimon.storage.object_store.object_files import ObjectFiles
+
+if TYPE_CHECKING:
+    from streamhouse.paimon.read.table import Table
+
+_MOST_BYTES = 16 << 20
+_MOST_FILES = 64
+_MOST_COPIES = 16
+_REFUSED_S = 60.0
+_UNUSUAL = ("data-file.external-paths", "commit.callbacks", "tag.automatic-creation")
+"""Options by which the Java core reads or writes more than data files and metadata."""
+
+
+class LocalCopy:
+    """The copy of one table, kept from one compaction to the next; for one thread at a time.
+
+    It has at most 16 MB of data files. It must be closed after an error.
+    """
+
+    def __init__(self, table: Table, files: ObjectFiles, snapshots: FollowedSnapshots) -> None:
+        self._files, self._snapshots = files, snapshots
+        self._root, self._schema_id = table.root, table.schema_id
+        self._folder = MirrorFolder(files, table.root, table.schema)
+        self._upload = SnapshotUpload(files, table.root, table.schema_id)
+        self.refused = False
+        """Whether the last `fetch` has found that the table does not fit here."""
+        self._attempted = False
+
+    @classmethod
+    def of(cls, table: Table) -> LocalCopy | None:
+        """The copy of a followed table; None if the Java core must work on the store itself."""
+        parts = object_store_parts(table)
+        if parts is None or has_iceberg_metadata(table.options):
+            return None
+        if any(name.startswith(_UNUSUAL) for name in table.options):
+            return None
+        return cls(table, *parts)
+
+    def fits(self, table: Table) -> bool:
+        """Whether this is a copy of the table, with its schema."""
+        return (self._root, self._schema_id) == (table.root, table.schema_id)
+
+    def hold_newest(self) -> int | None:
+        """Bring the metadata up to date; returns the newest snapshot.
+
+        None if the Java core must work on the store itself, also as there is no snapshot.
+        """
+        self._snapshots.take_notice()
+        # It also probes for newer ones.
+        self._snapshots.verify()
+        return self._hold()
+
+    def _hold(self) -> int | None:
+        newest = self._snapshots.latest_id(LOCK_WAIT_S)
+        texts = self._snapshots.texts(newest, newest) if newest else None
+        if not texts or json.loads(texts[0]).get("indexManifest"):
+            # Deletion vectors and indexes of buckets are files besides the manifests.
+            return None
+        try:
+            self._folder.hold(texts, True, peer_folder=self._snapshots.peer_folder)
+        except OSError:
+            # They are gone or large.
+            return None
+        return newest
+
+    def java(self, jvm: Any) -> Any:
+        """The Java core's table on the copy."""
+        paimon = jvm.org.apache.paimon
+        options = paimon.options.Options.fromMap({"path": self._folder.path})
+        context = paimon.catalog.CatalogContext.create(options)
+        return paimon.table.FileStoreTableFactory.create(context)
+
+    def fetch(self, java: Any, full: bool) -> list[tuple[Any, int]] | None:
+        """Fetch the data files of the buckets to compact; returns the partitions and buckets.
+
+        Without `full`, these are the buckets with files of level 0. None if the files are too many
+        or too large, or have another schema: then the Java core must work on the store itself.
+        """
+        buckets = self._fetched(java, full)
+        self.refused = buckets is None
+        return buckets
+
+    def _fetched(self, java: Any, full: bool) -> list[tuple[Any, int]] | None:
+        entries = java.store().newScan().plan().files()
+        if int(entries.size()) > _MOST_FILES:
+            return None
+        levels = [(one.partition(), int(one.bucket()), one.file()) for one in entries]
+        buckets = {
+            (partition, bucket): None
+            for partition, bucket, file in levels
+            if full or not int(file.level())
+        }
+        chosen = [one for one in levels if one[:2] in buckets]
+        files = [file for *_, file in chosen]
+        if any(int(file.schemaId()) != self._schema_id for file in files):
+            return None
+        if sum(int(file.fileSize()) for file in files) > _MOST_BYTES:
+            return None
+        paths = java.store().pathFactory()
+        needed = set()
+        for partition, bucket, file in chosen:
+            factory = paths.createDataFilePathFactory(partition, bucket)
+            needed |= {str(path.toUri().getPath()) for path in file.collectFiles(factory)}
+        return list(buckets) if self._hold_data(needed) else None
+
+    def _hold_data(self, paths: set[str]) -> bool:
+        """Have exactly these data files here; False if one is gone, or not below the table."""
+        if not all(path.startswith(f"{self._folder.path}/") for path in paths):
+            return False
+        needed = {os.path.relpath(path, self._folder.path) for path in paths}
+        here = self.data_files()
+        self._folder.delete(sorted(here - needed))
+        try:
+            self._folder.fetch(sorted(needed - here))
+        except OSError:
+            return False
+        return True
+
+    def data_files(self) -> set[str]:
+        """The data files that are here, relative to the folder."""
+        return {name for name in self._folder.names() if not name.startswith("manifest/")}
+
+    @contextmanager
+    def uploaded(self, before: set[str]) -> Iterator[None]:
+        """Upload what the Java core has written since `before`; deletes it if the commit is lost.
+
+        Once the snapshot may be there, the files stay at any other error.
+        """
+        names, self._attempted = sorted(self.data_files() - before), False
+        try:
+            self._folder.upload(names)
+            yield
+        except LostCommit as error:
+            self._delete(names)
+            raise CommitConflictError(f"{error}; nothing was changed: call again") from None
+        except BaseException:
+            if not self._attempted:
+                self._delete(names)
+            raise
+
+    def commit(self, work: Callable[[], None]) -> bool:
+        """Commit what `work` commits to the copy; call it in `uploaded`, if there are data files.
+
+        Returns False if `work` has committed nothing. Raises `LostCommit` if the schema was
+        altered, or another writer does not wait for the lock.
+        """
+        with commit_lock(self._root, meanwhile=self._snapshots.probe):
+            newest = self._hold()
+            etag = None if newest is None else self._snapshots.etag(newest)
+            if newest is None or etag is None:
+                raise LostCommit(f"the table at {self._root} has been replaced")
+            before = self._folder.names()
+            work()
+            number = newest + 1
+            text = (self._folder.read(f"snapshot/snapshot-{number}") or b"").decode()
+            if not text:
+                return False
+            if self._folder.read(f"snapshot/snapshot-{number + 1}") is not None:
+                raise LostCommit(f"the table at {self._root}: one snapshot was expected")
+            names = sorted(self._folder.names() - before)
+            if not self._upload.upload_manifests(self._folder, names, newest, etag):
+                self._upload.delete(names)
+                raise LostCommit(f"the schema of the table at {self._root} was altered")
+            self._attempted = True
+            etag = self._upload.publish(number, text, names)
+            self._snapshots.add_commit(text, etag, self._folder.path)
+            return True
+
+    def _delete(self, names: Sequence[str]) -> None:
+        # What stays is removed by the marker of the compaction.
+        with suppress(StoreError):
+            self._upload.delete(names)
+
+    def close(self) -> None:
+        """Delete the copy."""
+        self._folder.remove()
+
+
+class LocalCopies:
+    """The copies of several tables; thread-safe."""
+
+    def __init__(self) -> None:
+        self._copies: dict[str, LocalCopy] = {}
+        self._refused_at: dict[str, float] = {}
+        self._lock = threading.Lock()
+
+    @contextmanager
+    def borrowed(self, name: str, table: Table) -> Iterator[LocalCopy | None]:
+        """The copy of a followed table, for the block alone, and closed if the block raises.
+
+        None if the Java core must work on the store itself, also for a minute after that was found.
+        """
+        if time.monotonic() - self._refused_at.get(name, float("-inf")) < _REFUSED_S:
+            yield None
+            return
+        with self._lock:
+            copy = self._copies.pop(name, None)
+        if copy is not None and not copy.fits(table):
+            copy.close()
+            copy = None
+        copy = copy or LocalCopy.of(table)
+        try:
+            yield copy
+        except BaseException:
+            if copy is not None:
+                copy.close()
+            raise
+        if copy is not None and copy.refused:
+            self._refused_at[name] = time.monotonic()
+            copy.close()
+        elif copy is not None:
+            self._keep(name, copy)
+
+    def _keep(self, name: str, copy: LocalCopy) -> None:
+        with self._lock:
+            others = [self._copies.pop(name, None)]
+            self._copies[name] = copy
+            if len(self._copies) > _MOST_COPIES:
+                others.append(self._copies.pop(next(iter(self._copies))))
+        for other in others:
+            if other is not None:
+                other.close()
+
+    def close(self) -> None:
+        """Delete the copies."""
+        with self._lock:
+            copies, self._copies = self._copies, {}
+        for copy in copies.values():
+            copy.close()

@@ -1,0 +1,103 @@
+"""Uploads a commit that one of Paimon's cores has made in a local copy of a table's metadata.
+
+Its manifests are uploaded first, at the same time, then the snapshot, on condition that its number
+is still free.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from concurrent.futures import Future
+from functools import partial
+from typing import Any
+
+from streamhouse.errors import StoreError
+from streamhouse.paimon.storage.metadata_mirror.folder import MirrorFolder
+from streamhouse.paimon.storage.object_store.conditional_objects import ConditionalObjects
+from streamhouse.paimon.storage.object_store.object_files import ObjectFiles
+from streamhouse.paimon.storage.object_store.parallel import run_parallel, submit
+
+_LOG = logging.getLogger("streamhouse.storage")
+
+
+class LostCommit(StoreError):
+    """Another writer has won, and nothing of this commit is visible; a new attempt may succeed."""
+
+
+class SnapshotUpload:
+    """Uploads commits to one table; the caller holds the table's lock.
+
+    `schema_id` is the version of the schema that the core has recorded in the snapshots.
+    """
+
+    def __init__(self, files: ObjectFiles, root: str, schema_id: int) -> None:
+        self._files, self._root, self._schema_id = files, root, schema_id
+        self._objects = ConditionalObjects(files.requests)
+        self._hint: Future[Any] | None = None
+
+    def upload_manifests(
+        self, folder: MirrorFolder, names: Sequence[str], base: int, etag: str | None
+    ) -> bool:
+        """Upload the manifests that the core has written, and meanwhile check what it relied on.
+
+        `etag`: that of the snapshot `base`, below the commit, if the caller has not verified it.
+        Returns False if the schema was altered: the core records the newest one in its snapshot.
+        Raises `LostCommit` if the snapshot `base` was replaced.
+        """
+        newer = f"{self._root}/schema/schema-{self._schema_id + 1}"
+        path = f"{self._root}/snapshot/snapshot-{base}"
+        altered, found, *_ = run_parallel(
+            [
+                lambda: self._files.exists(newer),
+                lambda: etag if etag is None else self._objects.etag(path),
+                *folder.uploads(names),
+            ]
+        )
+        if found != etag:
+            self.delete(names)
+            raise LostCommit(f"snapshot {base} of the table at {self._root} has been replaced")
+        return not altered
+
+    def publish(self, number: int, text: str, names: Sequence[str]) -> str:
+        """Write the snapshot, which makes the commit visible; returns its ETag.
+
+        `names` are the files to delete before it raises `LostCommit`, since another writer has
+        taken the number. After any other `StoreError` the snapshot may be there.
+        """
+        path = f"{self._root}/snapshot/snapshot-{number}"
+        if self._objects.supported:
+            etag = self._objects.create(path, text) or self._own(path, text)
+        else:
+            etag = self._objects.write(path, text)
+        if etag is None:
+            self.delete(names)
+            raise LostCommit(
+                f"another writer, which does not wait for the lock of the table at {self._root}, "
+                f"has just committed snapshot {number}"
+            )
+        self._name_latest(number)
+        return etag
+
+    def delete(self, names: Sequence[str]) -> None:
+        """Delete files of a commit from the store."""
+        run_parallel([partial(self._files.delete_file, f"{self._root}/{name}") for name in names])
+
+    def _own(self, path: str, text: str) -> str | None:
+        """The ETag of the snapshot if it is ours: the answer to a repeated request may be lost."""
+        found = self._objects.read(path)
+        return found[1] if found is not None and found[0] == text else None
+
+    def _name_latest(self, number: int) -> None:
+        """Write the hint `LATEST`, while the caller goes on."""
+        earlier = self._hint
+
+        def write() -> None:
+            if earlier is not None:
+                earlier.exception()
+            try:
+                self._files.write_text(f"{self._root}/snapshot/LATEST", str(number))
+            except StoreError as error:
+                _LOG.info("readers list the snapshots of %s: %s", self._root, error)
+
+        self._hint = submit(write)
