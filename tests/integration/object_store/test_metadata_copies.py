@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pyarrow as pa
 import pytest
 from pypaimon_rust.datafusion import CommitMessage
@@ -52,18 +54,44 @@ def rows_of(warehouse: Warehouse, followed: bool = False) -> dict[int, int]:
 def kinds(proxy: FaultyProxy) -> list[str]:
     """Record the requests from now on, as method and kind of object.
 
-    Without those of schemas, which are compared every two seconds.
+    Without those of schemas, which are compared every two seconds, and of the hint `LATEST`, which
+    is written in the background.
     """
+    proxy.await_released()
     seen: list[str] = []
 
     def note(request: Request) -> None:
         name = request.path.partition("?")[0].rpartition("/")[2]
         kind = "manifest" if name.startswith("manifest") else name
-        if not name.startswith("schema"):
+        if not name.startswith(("schema", "LATEST")):
             seen.append(f"{request.method} {'data' if name.endswith('parquet') else kind}")
 
     proxy.choose = note
     return seen
+
+
+def test_the_next_commit_waits_for_the_release_of_the_lock(
+    warehouse: Warehouse, proxy: FaultyProxy
+) -> None:
+    committer = TableCommitter(warehouse.options, "shop.t", USER, followed=True)
+    for number in range(2):
+        committer.commit(number, prepared(warehouse, USER, number, {number: number}))
+    messages = [prepared(warehouse, USER, number, {number: number}) for number in (2, 3)]
+    seen: list[str] = []
+
+    def delay(request: Request) -> Fault | None:
+        seen.append(f"{request.method} {request.path.rpartition('/')[2]}")
+        return Fault.SLOW if seen[-1] == "DELETE .commit-lock" else None
+
+    proxy.choose = delay
+    began = time.monotonic()
+    assert committer.commit(2, messages[0])
+    assert time.monotonic() - began < 0.9
+    assert committer.commit(3, messages[1])
+    assert time.monotonic() - began > 0.9
+    # It has not tried to take the lock before.
+    assert seen.count("PUT .commit-lock") == 2
+    assert rows_of(warehouse) == {number: number for number in range(4)}
 
 
 def test_a_batch_takes_few_requests(warehouse: Warehouse, proxy: FaultyProxy) -> None:
@@ -76,9 +104,10 @@ def test_a_batch_takes_few_requests(warehouse: Warehouse, proxy: FaultyProxy) ->
     assert sorted(seen) == ["GET snapshot-4", "HEAD snapshot-3", "PUT data"]
     seen.clear()
     assert committer.commit(3, messages)
+    proxy.await_released()
     waited = ["PUT .commit-lock", "GET snapshot-4", "HEAD snapshot-3", *["PUT manifest"] * 3]
     waited += ["PUT snapshot-4", "DELETE .commit-lock"]
-    assert sorted(one for one in seen if one != "PUT LATEST") == sorted(waited)
+    assert sorted(seen) == sorted(waited)
     assert rows_of(warehouse) == {0: 3, 1: 1, 2: 2}
 
 

@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from streamhouse.errors import CommitConflictError
 from streamhouse.paimon.storage import jdbc_lock
@@ -19,9 +19,14 @@ from streamhouse.paimon.storage.files import is_local, local_path, options_of
 from streamhouse.paimon.storage.object_store.parallel import submit
 from streamhouse.sql.options.store_options import is_object_store
 
+if TYPE_CHECKING:
+    from streamhouse.paimon.storage.object_store.object_lock import HeldObject
+
 LOCK_WAIT_S = 60.0
 _POLL_S = 0.001
 _OUTDATED_S = 0.2
+_SHORT_S = 5.0
+"""A quarter of the time after which another machine may take the lock over."""
 _COMMIT, _CREATION = ".commit-lock", ".creation-lock"
 _thread = threading.local()
 
@@ -39,12 +44,15 @@ def commit_lock(
 
     `meanwhile` is called once no other process of this machine holds the lock, while the lock
     between machines is taken; again if that took long.
+
+    After a commit that was published (`publish_commit`), the lock between machines ends in the
+    background, and that of this machine with it.
     """
     path = _lock_path(location, _COMMIT)
     activity = f"committing to the table at {location}"
-    with _locked(path, wait_s, activity):
+    with _locked(path, wait_s, activity) as local:
         began, called = time.monotonic(), None if meanwhile is None else submit(meanwhile)
-        with _between_machines(location, _COMMIT, wait_s, activity):
+        with _between_machines(location, _COMMIT, wait_s, activity) as remote:
             if meanwhile is not None and called is not None:
                 called.result()
                 if time.monotonic() - began > _OUTDATED_S:
@@ -55,7 +63,11 @@ def commit_lock(
                 yield
             finally:
                 held.remove(path)
-                _stamp(location, path)
+                short = time.monotonic() - began < _SHORT_S
+                if _stamp(location, path) and short and remote is not None:
+                    # No one takes over a lock so early, and the snapshot was written on condition
+                    # that its number was free.
+                    remote.release_later(local.kept_open())
 
 
 def commit_stamp(location: str) -> int | None:
@@ -90,10 +102,11 @@ def commit_notice(location: str, stamp: int) -> Mapping[str, Any] | None:
     return notice if notice.get("stamp") == stamp else None
 
 
-def _stamp(location: str, path: str) -> None:
+def _stamp(location: str, path: str) -> bool:
+    """Let other processes of this machine notice a commit; returns whether it was published."""
     notice, now = _notices().pop(path, None), time.time_ns()
     if is_local(location):
-        return
+        return False
     # The files may be another user's. Then readers look for snapshots without a notice.
     with suppress(PermissionError):
         if notice is not None:
@@ -102,6 +115,7 @@ def _stamp(location: str, path: str) -> None:
                 json.dump({**notice, "stamp": now}, file)
             os.replace(temporary, f"{path}.news")
         os.utime(path, ns=(now, now))
+    return notice is not None
 
 
 def _notices() -> dict[str, Mapping[str, Any]]:
@@ -129,7 +143,7 @@ def creation_lock(warehouse: str, wait_s: float = LOCK_WAIT_S) -> Iterator[None]
 
 def _between_machines(
     location: str, name: str, wait_s: float, activity: str
-) -> AbstractContextManager[None]:
+) -> AbstractContextManager[HeldObject | None]:
     """The lock between machines, if the catalog or the store has one; local processes queue first.
 
     A JDBC catalog's lock is for commits to tables.
@@ -149,10 +163,29 @@ def _between_machines(
     return object_lock(objects, f"{location.rstrip('/')}/{name}", wait_s, activity)
 
 
+class _LocalLock:
+    """A lock of the processes of this machine, which ends when its file is closed."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor: int | None = descriptor
+
+    def kept_open(self) -> Callable[[], None]:
+        """Keep the lock after the end of its block; returns the call that ends it."""
+        kept = _LocalLock(self._descriptor or 0)
+        self._descriptor = None
+        return kept.close
+
+    def close(self) -> None:
+        """End the lock, unless it is kept."""
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+
+
 @contextmanager
-def _locked(path: str, wait_s: float, activity: str) -> Iterator[None]:
+def _locked(path: str, wait_s: float, activity: str) -> Iterator[_LocalLock]:
     deadline = time.monotonic() + wait_s
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    lock = _LocalLock(descriptor)
     try:
         while not _try_lock(descriptor):
             if time.monotonic() > deadline:
@@ -161,9 +194,9 @@ def _locked(path: str, wait_s: float, activity: str) -> Iterator[None]:
                     f"{path}); end it and try again"
                 )
             time.sleep(_POLL_S)
-        yield
+        yield lock
     finally:
-        os.close(descriptor)
+        lock.close()
 
 
 def holds_lock(location: str) -> bool:

@@ -14,11 +14,12 @@ import socket
 import threading
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from streamhouse.errors import CommitConflictError, StreamhouseError
 from streamhouse.paimon.storage.object_store.conditional_objects import ConditionalObjects
+from streamhouse.paimon.storage.object_store.parallel import submit
 
 _LOG = logging.getLogger("streamhouse.storage")
 LEASE_S = 20.0
@@ -31,7 +32,7 @@ _conditional: dict[tuple[int, str], bool] = {}
 @contextmanager
 def object_lock(
     objects: ConditionalObjects, path: str, wait_s: float, activity: str
-) -> Iterator[None]:
+) -> Iterator[HeldObject]:
     """Hold the lock object at `path`; `CommitConflictError` after `wait_s` seconds.
 
     Not re-entrant, also not between threads. Raises `StreamhouseError` at the end of the block if
@@ -40,11 +41,11 @@ def object_lock(
     holder = json.dumps(
         {"id": uuid.uuid4().hex, "host": socket.gethostname(), "process": os.getpid()}
     )
-    held = _Held(objects, path, holder, _acquired(objects, path, holder, wait_s, activity))
+    held = HeldObject(objects, path, holder, _acquired(objects, path, holder, wait_s, activity))
     try:
-        yield
+        yield held
     finally:
-        kept = held.release()
+        kept = held.is_left or held.release()
     if not kept:
         # No conflict: what retries after a conflict would do again what may have been done.
         raise StreamhouseError(
@@ -110,18 +111,40 @@ def _named(text: str) -> str:
         return "an unknown process"
 
 
-class _Held:
+class HeldObject:
     """A lock that this process holds, and the thread that renews it if it is held for long."""
 
     def __init__(self, objects: ConditionalObjects, path: str, holder: str, etag: str) -> None:
         self._objects, self._path, self._holder = objects, path, holder
         self._etag: str | None = etag
         self._renewed = time.monotonic()
+        self._left = False
         self._ended = threading.Event()
         self._lock = threading.Lock()
         self._timer = threading.Timer(_RENEW_S, self._renew)
         self._timer.daemon = True
         self._timer.start()
+
+    @property
+    def is_left(self) -> bool:
+        """Whether the end of the block leaves the lock to `release_later`."""
+        return self._left
+
+    def release_later(self, then: Callable[[], None]) -> None:
+        """Release the lock in the background, and call `then`; the block need not wait for it.
+
+        Only if nothing that was done under the lock relies on it: then it may have been lost.
+        """
+        self._left = True
+
+        def release() -> None:
+            try:
+                if not self.release():
+                    _LOG.warning("the lock %s was lost before it was released", self._path)
+            finally:
+                then()
+
+        submit(release)
 
     def release(self) -> bool:
         """Delete the lock object; returns whether it was held without interruption."""
