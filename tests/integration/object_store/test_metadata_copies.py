@@ -12,6 +12,7 @@ from tests.integration.object_store.faulty_proxy import Fault, FaultyProxy, Requ
 from streamhouse.demo.s3_server import S3Server
 from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.paimon.changelog.stream_source import PaimonSource
+from streamhouse.paimon.java.sidecar import Sidecar
 from streamhouse.paimon.storage.metadata_mirror import write as mirrored_write
 from streamhouse.paimon.write.commit import TableCommitter
 from streamhouse.paimon.write.table_writer import TableWriter
@@ -109,6 +110,40 @@ def test_a_batch_takes_few_requests(warehouse: Warehouse, proxy: FaultyProxy) ->
     waited += ["PUT snapshot-4", "DELETE .commit-lock"]
     assert sorted(seen) == sorted(waited)
     assert rows_of(warehouse) == {0: 3, 1: 1, 2: 2}
+
+
+def test_rows_whose_order_does_not_matter_are_written_with_one_request(
+    warehouse: Warehouse, proxy: FaultyProxy
+) -> None:
+    columns = [Column("id", "INT", False), Column("n", "INT")]
+    options = {"bucket": "1", "merge-engine": "aggregation", "fields.n.aggregate-function": "sum"}
+    warehouse.create_table("shop", "sums", columns, ["id"], options=options)
+    one, two = (
+        TableCommitter(warehouse.options, "shop.sums", user, followed=True)
+        for user in (USER, OTHER)
+    )
+
+    def sums(user: str, number: int, value: int) -> list[bytes]:
+        writer = TableWriter(warehouse.options, "shop.sums", user, followed=True, commutes=True)
+        row = {"id": pa.array([1], pa.int32()), "n": pa.array([value], pa.int32())}
+        writer.write(pa.record_batch(row))
+        messages = writer.prepare(number)
+        writer.close()
+        return messages
+
+    for number in range(3):
+        one.commit(number, sums(USER, number, 1))
+    seen = kinds(proxy)
+    messages = sums(USER, 3, 10)
+    assert seen == ["PUT data"]
+    # Both files have the same sequence numbers.
+    two.commit(0, sums(OTHER, 0, 100))
+    one.commit(3, messages)
+    rows = [row for batch in warehouse.table("shop.sums").read() for row in batch.to_pylist()]
+    assert rows == [{"id": 1, "n": 113}]
+    with Sidecar(warehouse.options) as java:
+        assert java.compact("shop.sums", full=True)
+        assert java.read("shop.sums").to_pylist() == rows
 
 
 def test_later_rows_of_a_key_win_whoever_wrote_them(warehouse: Warehouse) -> None:

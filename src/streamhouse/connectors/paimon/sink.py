@@ -28,7 +28,7 @@ class PaimonSink:
         return self._address.planned().arrow_schema
 
     def writer(self, query_id: str, batch: int, attempt: str) -> PaimonSinkWriter:
-        return PaimonSinkWriter(self._address, query_id, batch, attempt)
+        return PaimonSinkWriter(self._address, query_id, batch, attempt, self._commutes)
 
     def committer(self, query_id: str) -> PaimonSinkCommitter:
         return PaimonSinkCommitter(self._address, query_id, self._commutes)
@@ -43,7 +43,14 @@ means that more commits are looked at."""
 class PaimonSinkWriter:
     """Writes the data files of one task; they are invisible until the committer commits them."""
 
-    def __init__(self, address: TableAddress, query_id: str, batch: int, attempt: str) -> None:
+    def __init__(
+        self,
+        address: TableAddress,
+        query_id: str,
+        batch: int,
+        attempt: str,
+        commutes: bool = False,
+    ) -> None:
         self._batch = batch
         self._writer = TableWriter(
             address.warehouse,
@@ -53,6 +60,7 @@ class PaimonSinkWriter:
             planned=address.schema_id,
             buffer_bytes=_BUFFER_BYTES,
             followed=True,
+            commutes=commutes,
         )
 
     def write(self, rows: pa.RecordBatch) -> None:

@@ -99,7 +99,8 @@ class TableWriter:
     `overwrite`, when `overwrite_table` does). `table_options` override the table's own. Rows have
     the column names of schema version `planned`, by default the newest. `buffer_bytes`: how much
     the buffers of all buckets have together, unless the table sets `write-buffer-size`.
-    `followed`: the process writes the table again and again (`Warehouse.followed`).
+    `followed`: the process writes the table again and again (`Warehouse.followed`). `commutes`:
+    the order of commits does not change the rows of the table.
     """
 
     def __init__(
@@ -114,6 +115,7 @@ class TableWriter:
         planned: int | None = None,
         buffer_bytes: int | None = None,
         followed: bool = False,
+        commutes: bool = False,
     ) -> None:
         warehouse = Warehouse(warehouse_options)
         table = warehouse.followed(identifier) if followed else warehouse.table(identifier)
@@ -143,7 +145,7 @@ class TableWriter:
         self._writer: Any = None
         self._mirrored: MirroredWrite | None = None
         if followed and not overwrite:
-            self._mirrored = MirroredWrite.of(self._table, commit_user)
+            self._mirrored = MirroredWrite.of(self._table, commit_user, commutes)
         self._kinds: bool | None = None
         self._added = AddedRows(self._table)
 

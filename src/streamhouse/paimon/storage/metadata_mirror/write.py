@@ -32,9 +32,15 @@ class MirroredWrite:
     """The rows of one writer: held until it is known that they are few, then written at once."""
 
     def __init__(
-        self, table: Table, files: ObjectFiles, snapshots: FollowedSnapshots, user: str
+        self,
+        table: Table,
+        files: ObjectFiles,
+        snapshots: FollowedSnapshots,
+        user: str,
+        commutes: bool,
     ) -> None:
         self._table, self._files, self._snapshots, self._user = table, files, snapshots, user
+        self._commutes = commutes
         self._size = 0
         self._resources = ExitStack()
         self._folder: MirrorFolder | None = None
@@ -43,10 +49,11 @@ class MirroredWrite:
         """The rows that are held."""
 
     @classmethod
-    def of(cls, table: Table, user: str) -> MirroredWrite | None:
+    def of(cls, table: Table, user: str, commutes: bool = False) -> MirroredWrite | None:
         """None for tables whose writers need more than metadata.
 
-        `table` has the options of writers.
+        `table` has the options of writers. `commutes`: the order of commits does not change its
+        rows, so the sequence numbers of its rows may be those of another writer.
         """
         found = object_store_parts(table)
         appends = table.bucket == -1 and not table.primary_key
@@ -54,7 +61,7 @@ class MirroredWrite:
             return None
         if any(name.startswith("data-file.external-paths") for name in table.options):
             return None
-        return cls(table, *found, user)
+        return cls(table, *found, user, commutes)
 
     def take(self, rows: pa.RecordBatch) -> bool:
         """Hold or write rows; False if those that are held are too many by now."""
@@ -103,8 +110,9 @@ class MirroredWrite:
 
     def _hold_newest(self, folder: MirrorFolder) -> bool:
         self._snapshots.take_notice()
-        # It also probes for newer ones.
-        self._snapshots.verify()
+        if not self._commutes:
+            # It also probes for newer ones.
+            self._snapshots.verify()
         newest = self._snapshots.latest_id(_RECENT_S)
         texts = newest and self._snapshots.texts(newest, newest)
         if not texts:
