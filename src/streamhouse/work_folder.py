@@ -19,17 +19,20 @@ _swept: set[tuple[str, str]] = set()
 
 
 @contextlib.contextmanager
-def work_folder(prefix: str) -> Iterator[str]:
+def work_folder(prefix: str, parent: str | None = None) -> Iterator[str]:
     """A temporary folder whose name begins with `prefix`; deleted when the `with` block ends.
 
-    The first call in a process also deletes the folders that killed processes have left.
+    It is in `parent`, by default the folder of temporary files. The first call in a process also
+    deletes the folders that killed processes have left.
     """
-    place = (tempfile.gettempdir(), prefix)
+    place = (parent or tempfile.gettempdir(), prefix)
     if place not in _swept:
         _swept.add(place)
         sweep(*place)
     while True:
-        with tempfile.TemporaryDirectory(prefix=prefix, ignore_cleanup_errors=True) as folder:
+        with tempfile.TemporaryDirectory(
+            prefix=prefix, dir=parent, ignore_cleanup_errors=True
+        ) as folder:
             lock = os.path.join(folder, _LOCK)
             with open(lock, "xb") as file:
                 fcntl.flock(file, fcntl.LOCK_EX)

@@ -27,6 +27,8 @@ LISTS = ("baseManifestList", "deltaManifestList", "changelogManifestList")
 _PARTS = ("snapshot", "schema", "manifest")
 _PURGE_EVERY = 64
 _MOST_BYTES = 16 << 20
+_MEMORY = "/dev/shm"
+_LEAST_FREE_BYTES = 1 << 30
 _folders: dict[int, str] = {}
 
 
@@ -194,11 +196,22 @@ class MirrorFolder:
                 os.remove(os.path.join(self.path, "snapshot", name))
 
 
+def _memory() -> str | None:
+    """A file system in memory, if it has room: the Rust core makes each file durable (`fsync`).
+
+    What is here is only a copy, so it need not survive.
+    """
+    if not os.access(_MEMORY, os.W_OK):
+        return None
+    found = os.statvfs(_MEMORY)
+    return _MEMORY if found.f_bavail * found.f_frsize >= _LEAST_FREE_BYTES else None
+
+
 def _process_folder() -> str:
     """This process's folder for all of them, deleted when it ends."""
     folder = _folders.get(os.getpid())
     if folder is None:
         stack = ExitStack()
-        folder = _folders[os.getpid()] = stack.enter_context(work_folder(_PREFIX))
+        folder = _folders[os.getpid()] = stack.enter_context(work_folder(_PREFIX, _memory()))
         atexit.register(stack.close)
     return folder
