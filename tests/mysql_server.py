@@ -63,6 +63,7 @@ _STATEMENTS = (
     (re.compile(r"RESET MASTER"), "RESET BINARY LOGS AND GTIDS"),
     (re.compile(r"CREATE OR REPLACE (TABLE|USER)"), r"CREATE \1"),
     (re.compile(r"BINLOG MONITOR"), "REPLICATION CLIENT"),
+    (re.compile(r"ADD COLUMN IF NOT EXISTS"), "ADD COLUMN"),
     (re.compile(r"\* 1000 AS INT\)"), "* 1000 AS SIGNED)"),
     (re.compile(r"(binlog_row_metadata = ')NO_LOG'"), r"\1MINIMAL'"),
 )
