@@ -61,14 +61,14 @@ _STATEMENTS = (
     (re.compile(r"\bENGINE\s*=\s*Aria( TRANSACTIONAL=\d)?"), "ENGINE=MyISAM"),
     (re.compile(r"SHOW MASTER STATUS"), "SHOW BINARY LOG STATUS"),
     (re.compile(r"RESET MASTER"), "RESET BINARY LOGS AND GTIDS"),
-    (re.compile(r"CREATE OR REPLACE (TABLE|USER)"), r"CREATE \1"),
+    (re.compile(r"CREATE OR REPLACE (TABLE|USER|DATABASE)"), r"CREATE \1"),
     (re.compile(r"BINLOG MONITOR"), "REPLICATION CLIENT"),
     (re.compile(r"ADD COLUMN IF NOT EXISTS"), "ADD COLUMN"),
     (re.compile(r"\* 1000 AS INT\)"), "* 1000 AS SIGNED)"),
     (re.compile(r"(binlog_row_metadata = ')NO_LOG'"), r"\1MINIMAL'"),
 )
 """MariaDB's syntax, which the tests use, and MySQL's."""
-_REPLACED_USER = re.compile(r"CREATE OR REPLACE USER (\S+)")
+_REPLACED = re.compile(r"CREATE OR REPLACE (USER|DATABASE) (\S+)")
 _MARIADB_ONLY = re.compile(
     r"SYSTEM VERSIONING|\bCOMPRESSED\b|\bUUID\b(?! *=)|\bINET[46]\b|SEQUENCE twin|ALTER IGNORE|"
     r"SET STATEMENT|CONVERT PARTITION|_nopad_|uca1400|gtid_binlog_pos|mysql56_temporal_format|"
@@ -88,8 +88,8 @@ class _Cursor(pymysql.cursors.Cursor):
     def execute(self, query: Any, args: Any = None) -> int:
         if mariadb_only(query):
             pytest.skip(f"only MariaDB has this: {query[:60]}")
-        if user := _REPLACED_USER.match(query):
-            super().execute(f"DROP USER IF EXISTS {user[1]}")
+        if replaced := _REPLACED.match(query):
+            super().execute(f"DROP {replaced[1]} IF EXISTS {replaced[2]}")
         for mariadb, mysql in _STATEMENTS:
             query = mariadb.sub(mysql, query)
         return super().execute(with_sequences(query), args)

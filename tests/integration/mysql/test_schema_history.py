@@ -136,7 +136,7 @@ def test_a_type_that_is_narrowed_while_the_stream_is_stopped(database: Database)
     offset, _ = catch_up(source, source.initial_offset())
     source.close()
     database.run(LOOSE, "ALTER TABLE t MODIFY v SMALLINT")
-    with pytest.raises(SchemaChangeError, match=r"column 'v' is int\(11\), and it makes it small"):
+    with pytest.raises(SchemaChangeError, match=r"column 'v' is int\S*, and it makes it small"):
         catch_up(database.source("t"), offset)
 
 
