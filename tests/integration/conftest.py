@@ -54,6 +54,12 @@ def installed_mysql(tmp_path_factory: pytest.TempPathFactory) -> Installed:
 
 
 @pytest.fixture(scope="session")
+def installed_demo(tmp_path_factory: pytest.TempPathFactory) -> Installed:
+    """The same of the demo's server, which is always MariaDB."""
+    return _installed(tmp_path_factory, MariaDB)
+
+
+@pytest.fixture(scope="session")
 def mariadb(installed: Installed, tmp_path_factory: pytest.TempPathFactory) -> Iterator[MariaDB]:
     """One private MariaDB for all tests; each test makes a database of its own."""
     with Server(installed(tmp_path_factory.mktemp("mariadb"))) as server:

@@ -93,9 +93,9 @@ def _at_its_terminal() -> None:
     fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 
 
-def test_ctrl_c_ends_the_live_view_and_proves_it(installed: Installed, tmp_path: Path) -> None:
+def test_ctrl_c_ends_the_live_view_and_proves_it(installed_demo: Installed, tmp_path: Path) -> None:
     """MariaDB and the driver do not get the terminal's signal: they are needed to the end."""
-    installed(tmp_path / "demo" / "mariadb")
+    installed_demo(tmp_path / "demo" / "mariadb")
     folder = str(tmp_path / "demo")
     terminal = Terminal("demo", "--dir", folder, "--orders-per-second", "200")
     try:
@@ -111,8 +111,8 @@ def test_ctrl_c_ends_the_live_view_and_proves_it(installed: Installed, tmp_path:
         terminal.close()
 
 
-def test_a_signal_ends_what_has_just_begun(installed: Installed, tmp_path: Path) -> None:
-    installed(tmp_path / "demo" / "mariadb")
+def test_a_signal_ends_what_has_just_begun(installed_demo: Installed, tmp_path: Path) -> None:
+    installed_demo(tmp_path / "demo" / "mariadb")
     command = ["demo", "membership", "--json", "--seconds", "600", "--dir", str(tmp_path / "demo")]
     run = Run(tmp_path, command, {})
     run.until(lambda: "starting the pipeline" in run.err)

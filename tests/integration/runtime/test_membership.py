@@ -39,9 +39,9 @@ def demo(folder: Path, *arguments: str, timeout: float) -> dict[str, Any]:
     "kills", [(), pytest.param(("--kill-every", "1"), marks=pytest.mark.soak)], ids=["no", "one"]
 )
 def test_every_figure_is_equal(
-    installed: Installed, tmp_path: Path, kills: tuple[str, ...]
+    installed_demo: Installed, tmp_path: Path, kills: tuple[str, ...]
 ) -> None:
-    installed(tmp_path / "mariadb")
+    installed_demo(tmp_path / "mariadb")
     rate = ("--changes-per-second", "20", "--seed", "7")
     result = demo(tmp_path, "--seconds", "2", *kills, *rate, timeout=840)
     assert result["queries"] >= 6

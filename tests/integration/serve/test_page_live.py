@@ -28,10 +28,10 @@ TRIES_S = 120.0
 # ConcurrentSteps other tests a wall-clock limit would measure the load that they make.
 @pytest.mark.parametrize("limit_s", [WAIT_MS / 1000, pytest.param(2.0, marks=pytest.mark.soak)])
 def test_mysql_update_reaches_the_page(
-    installed: Installed, tmp_path: Path, limit_s: float
+    installed_demo: Installed, tmp_path: Path, limit_s: float
 ) -> None:
     folder = tmp_path / "demo"
-    installed(folder / "mariadb")
+    installed_demo(folder / "mariadb")
     with (
         Scenario(folder, 200) as scenario,
         ended(Path(scenario.warehouse)),
