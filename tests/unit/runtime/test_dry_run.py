@@ -9,7 +9,10 @@ import pytest
 from streamhouse import execute
 from streamhouse.errors import StreamhouseError, TableError
 from streamhouse.paimon.catalog.warehouse import Warehouse
+from streamhouse.runtime.session.ddl import define
 from streamhouse.runtime.session.draft_warehouse import DraftWarehouse
+from streamhouse.runtime.session.dry_run import Draft
+from streamhouse.runtime.session.session import Session
 from streamhouse.sql.plan import Column
 from streamhouse.sql.schema_changes import (
     AddColumn,
@@ -25,6 +28,7 @@ from streamhouse.sql.schema_changes import (
     SetTableOption,
     SetType,
 )
+from streamhouse.sql.statements.script import parse_script
 
 
 @pytest.fixture
@@ -151,3 +155,59 @@ def test_a_draft_is_not_renamed_to_an_existing_table(draft: DraftWarehouse) -> N
     draft.rename_table("d.t", "d.w")
     assert draft.tables("d") == ["u", "w"]
     assert draft.readable("d.w").identifier == "d.w"
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        "CREATE VIEW v AS SELECT i FROM t; CREATE VIEW w AS SELECT i FROM v",
+        "CREATE TEMPORARY VIEW v AS SELECT i FROM t; CREATE VIEW w AS SELECT i FROM v",
+        "CREATE VIEW v AS SELECT i FROM t; DROP VIEW v; CREATE TEMPORARY VIEW v AS "
+        "SELECT i FROM t; CREATE VIEW w AS SELECT i FROM v",
+        "CREATE VIEW v AS SELECT i FROM t; CREATE TEMPORARY VIEW v AS SELECT i + 1 AS j FROM t; "
+        "CREATE TEMPORARY VIEW w AS SELECT j FROM v",
+        "CREATE VIEW v AS SELECT i FROM t; CREATE TEMPORARY VIEW v AS SELECT i + 1 AS j FROM t; "
+        "DROP VIEW v; CREATE VIEW w AS SELECT i FROM v",
+        "CREATE TEMPORARY VIEW v AS SELECT i FROM t; CREATE VIEW v AS SELECT i FROM t",
+        "CREATE VIEW v AS SELECT i FROM t; CREATE VIEW v AS SELECT i FROM t",
+        "CREATE VIEW v AS SELECT i FROM t; DROP TEMPORARY VIEW v",
+        "CREATE VIEW v AS SELECT i FROM t; DROP VIEW v; DROP VIEW v",
+        "CREATE VIEW v AS SELECT i FROM t; DROP VIEW v; CREATE VIEW v AS SELECT i AS j FROM t",
+        "CREATE VIEW e.v AS SELECT i FROM t",
+        "CREATE VIEW t AS SELECT i FROM u",
+        "DROP VIEW stored; CREATE VIEW w AS SELECT i FROM stored",
+        "DROP VIEW stored; CREATE VIEW stored AS SELECT i AS j FROM t",
+        "CREATE TEMPORARY VIEW stored AS SELECT i AS j FROM t; DROP VIEW stored; "
+        "CREATE VIEW w AS SELECT i FROM stored",
+        "DROP VIEW stored; DROP TABLE t; DROP TABLE u; DROP DATABASE d",
+        "DROP TABLE t; DROP TABLE u; DROP DATABASE d",
+        "CREATE DATABASE e; CREATE VIEW e.v AS SELECT i FROM t; DROP DATABASE e",
+        "CREATE DATABASE e; CREATE VIEW e.v AS SELECT i FROM t; DROP VIEW e.v; DROP DATABASE e",
+    ],
+)
+def test_a_draft_treats_views_as_a_run_does(tmp_path: Path, script: str) -> None:
+    execute(
+        str(tmp_path), "CREATE DATABASE d; USE d; CREATE TABLE t (i INT); CREATE TABLE u (i INT);"
+        "CREATE VIEW stored AS SELECT i FROM t;",
+    )  # fmt: skip
+    options = {"warehouse": str(tmp_path)}
+    drafted = definitions(Draft(options), script)
+    assert drafted == definitions(Session(options), script)
+
+
+def definitions(session: Session, script: str) -> object:
+    """The views after a script; or the error of the statement that failed."""
+    try:
+        for statement in parse_script(f"USE d; {script}"):
+            define(session, statement)
+    except StreamhouseError as error:
+        return str(error)
+    catalog = session.full(("v",))[0]
+    views = []
+    for database in session.catalogs.warehouse(catalog).databases():
+        for name in session.views.listed(catalog, database):
+            view = session.view((database, name))
+            assert view is not None
+            columns = [(column.name, column.type) for column in view.columns]
+            views.append((view.name, columns, view.query))
+    return views

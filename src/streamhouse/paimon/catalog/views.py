@@ -60,9 +60,7 @@ class Views:
     def create(self, view: ViewInfo) -> None:
         """Create or replace a view; `TableError` if there is no such database."""
         database, name = view.name[-2:]
-        databases = self._warehouse.databases()
-        if database not in databases:
-            raise TableError(f"there is no database '{database}'; {nearest(database, databases)}")
+        self.check_database(database)
         fields = [
             {"id": number, "name": column.name, "type": column.type}
             for number, column in enumerate(view.columns)
@@ -76,6 +74,12 @@ class Views:
         }
         text = json.dumps(record, indent=2, ensure_ascii=False)
         self._files.write_text(self._path(database, name), text + "\n")
+
+    def check_database(self, database: str) -> None:
+        """Raise `TableError` if there is no such database."""
+        databases = self._warehouse.databases()
+        if database not in databases:
+            raise TableError(f"there is no database '{database}'; {nearest(database, databases)}")
 
     def drop(self, database: str, name: str) -> None:
         """Delete a view, if it exists."""

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 
-from streamhouse.errors import TableError
 from streamhouse.lookup.dimension import DimensionSpec
 from streamhouse.lookup.strategies.selection import DISPLAY_NAMES, choose_all
 from streamhouse.paimon.catalog.draft_table import DraftTable
+from streamhouse.paimon.catalog.views import Views
 from streamhouse.paimon.schema.types import arrow_type, parse
 from streamhouse.runtime.query_spec import unshuffled
 from streamhouse.runtime.session.catalogs import DEFAULT_CATALOG, Catalogs
@@ -19,8 +19,6 @@ from streamhouse.runtime.session.draft_warehouse import NO_WAREHOUSE, DraftWareh
 from streamhouse.runtime.session.session import Session
 from streamhouse.runtime.session.views import Names, SessionViews
 from streamhouse.sql.plan import Name, StreamQuery, TableInfo, ViewInfo
-from streamhouse.sql.statements.create_view import CreateView, check_permanent, with_full_names
-from streamhouse.sql.syntax import Drop
 
 
 @dataclass(frozen=True)
@@ -69,43 +67,29 @@ class DraftCatalogs(Catalogs):
 
 
 class DraftViews(SessionViews):
-    """Keeps all views in memory for the script only, with the checks of persistent views."""
+    """Keeps the views that a script would store or drop in memory."""
 
     def __init__(self, names: Names, catalogs: Catalogs) -> None:
         super().__init__(names, catalogs)
-        self._dropped: set[Name] = set()
-        self._persistent: set[Name] = set()
+        self._drafts: dict[Name, ViewInfo | None] = {}
+        """By full name; None for a view that the script drops."""
 
-    def find(self, full: Name) -> ViewInfo | None:
-        view = super().find(full)
-        return None if full in self._dropped and full not in self._temporary else view
+    def _stored(self, full: Name) -> ViewInfo | None:
+        return self._drafts[full] if full in self._drafts else super()._stored(full)
 
-    def create(self, statement: CreateView) -> None:
-        full = self._names.full(statement.name)
-        if not statement.temporary:
-            check_permanent(statement)
-            with_full_names(statement.query, lambda name: self._stored_name(statement, full, name))
-            name = ".".join(full[1:])
-            if self.find(full) is not None:
-                if statement.if_not_exists:
-                    return
-                raise TableError(f"view {name} already exists; DROP it or write IF NOT EXISTS")
-            if self._names.has_table(full):
-                raise TableError(f"'{name}' is a table; give the view another name")
-            self._persistent.add(full)
-        super().create(replace(statement, temporary=True))
+    def _stored_names(self, catalog: str, database: str) -> list[str]:
+        names = set(super()._stored_names(catalog, database))
+        for full, view in self._drafts.items():
+            if full[:2] == (catalog, database):
+                (names.discard if view is None else names.add)(full[2])
+        return sorted(names)
 
-    def drop(self, statement: Drop) -> None:
-        full = self._names.full(statement.name)
-        if full in self._temporary or statement.temporary or self.find(full) is None:
-            super().drop(statement)
-        self._dropped.add(full)
+    def _store(self, view: ViewInfo) -> None:
+        Views(self._warehouse(view.name[0])).check_database(view.name[1])
+        self._drafts[view.name] = view
 
-    def _stored_name(self, statement: CreateView, view: Name, name: Name) -> Name:
-        full = self._names.full(name)
-        if full in self._persistent and full in self._temporary:
-            return full[1:] if full[0] == view[0] else full
-        return super()._stored_name(statement, view, name)
+    def _remove(self, full: Name) -> None:
+        self._drafts[full] = None
 
 
 class Draft(Session):

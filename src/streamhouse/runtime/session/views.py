@@ -56,8 +56,7 @@ class SessionViews:
             return self._temporary[full]
         if self._names.is_temporary(full) or "$" in full[2]:
             return None
-        view = Views(self._warehouse(full[0])).find(full[1], full[2])
-        return None if view is None else replace(view, name=full)
+        return self._stored(full)
 
     def temporary(self, full: Name) -> ViewInfo | None:
         """The temporary view of a full name."""
@@ -66,7 +65,7 @@ class SessionViews:
     def listed(self, catalog: str, database: str) -> list[str]:
         """The names of a database's views, sorted."""
         temporary = [name[2] for name in self._temporary if name[:2] == (catalog, database)]
-        return sorted({*temporary, *Views(self._warehouse(catalog)).names(database)})
+        return sorted({*temporary, *self._stored_names(catalog, database)})
 
     def create(self, statement: CreateView) -> None:
         """Run CREATE VIEW; raises an error if its query cannot be planned."""
@@ -96,7 +95,7 @@ class SessionViews:
         if statement.temporary:
             self._temporary[full] = view
         else:
-            Views(self._warehouse(full[0])).create(view)
+            self._store(view)
 
     def drop(self, statement: Drop) -> None:
         """Run DROP VIEW; raises `TableError` for a table."""
@@ -104,7 +103,7 @@ class SessionViews:
         if self._temporary.pop(full, None) is not None:
             return
         if not statement.temporary and self.find(full) is not None:
-            Views(self._warehouse(full[0])).drop(full[1], full[2])
+            self._remove(full)
             return
         if self._names.is_temporary(full) or self._names.has_table(full):
             raise TableError(f"'{'.'.join(full[1:])}' is a table; write DROP TABLE")
@@ -114,11 +113,25 @@ class SessionViews:
 
     def check_none(self, catalog: str, database: str) -> None:
         """Raise `TableError` if a database still has views."""
-        views = Views(self._warehouse(catalog)).names(database)
+        views = self._stored_names(catalog, database)
         if views:
             raise TableError(
                 f"database '{database}' still has views ({', '.join(views[:5])}); drop them first"
             )
+
+    def _stored(self, full: Name) -> ViewInfo | None:
+        """The view that a warehouse has under a full name."""
+        view = Views(self._warehouse(full[0])).find(full[1], full[2])
+        return None if view is None else replace(view, name=full)
+
+    def _stored_names(self, catalog: str, database: str) -> list[str]:
+        return Views(self._warehouse(catalog)).names(database)
+
+    def _store(self, view: ViewInfo) -> None:
+        Views(self._warehouse(view.name[0])).create(view)
+
+    def _remove(self, full: Name) -> None:
+        Views(self._warehouse(full[0])).drop(full[1], full[2])
 
     def _stored_name(self, statement: CreateView, view: Name, name: Name) -> Name:
         """A table's name as the view stores it; `TableError` if only the view would be stored."""
