@@ -56,7 +56,7 @@ def test_the_user_can_follow_the_binlog_but_not_write(mariadb: MariaDB) -> None:
     connection = pymysql.connect(host="127.0.0.1", port=mariadb.port, user=USER, password=PASSWORD)
     try:
         with connection.cursor() as cursor:
-            cursor.execute("SHOW MASTER STATUS")
+            cursor.execute("SHOW BINARY LOGS")
             assert cursor.fetchone() is not None
             with pytest.raises(pymysql.err.OperationalError):
                 cursor.execute("CREATE TABLE grants_db.t (i INT)")
