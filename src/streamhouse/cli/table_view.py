@@ -82,7 +82,7 @@ class TableView:
         rows = self._feed.rows
         assert rows is not None
         self._rows = rows.slice(0, MAX_ROWS)
-        if change.first:
+        if change.is_whole_table:
             return True
         changes = pa.Table.from_batches(change.batches) if change.batches else None
         if changes is None or changes.num_rows == 0:
@@ -112,7 +112,7 @@ class TableView:
             self._before[key_values] = None if kind == "+I" else row
 
     def _apply_appended(self, change: Change) -> bool:
-        newest = self._rows if not change.first else self._feed.schema.empty_table()
+        newest = self._rows if not change.is_whole_table else self._feed.schema.empty_table()
         kept, added, removed = newest, 0, 0
         for batch in change.batches:
             table = pa.Table.from_batches([batch])
@@ -123,8 +123,8 @@ class TableView:
         if removed:
             self._removed = [f"{removed:,} rows overwritten"]
         self._rows = kept
-        self._new_from = kept.num_rows if change.first else max(0, kept.num_rows - added)
-        return change.first or bool(added or removed)
+        self._new_from = kept.num_rows if change.is_whole_table else max(0, kept.num_rows - added)
+        return change.is_whole_table or bool(added or removed)
 
     def _visible(self, height: int | None) -> tuple[pa.Table, int]:
         count = self._change.rows if self._change else None
@@ -182,7 +182,7 @@ class TableView:
         if rows is not None:
             facts.append(f"{rows:,} row{'' if rows == 1 else 's'}")
         facts.append(f"committed {day}{at:%H:%M:%S}.{at.microsecond // 1000:03d} UTC")
-        if not self._change.first:
+        if not self._change.is_whole_table:
             facts.append(f"shown {self._latency_ms:,.0f} ms later")
         age = time.time() - self._change.commit_time_ms / 1000
         if live and age >= 1:

@@ -120,7 +120,7 @@ def test_columns_with_reserved_names_keep_their_values() -> None:
     columns = {"rowkind": "+I", "snapshot": 1, "snapshot_": 2}
     batch = pa.record_batch([[value] for value in columns.values()], names=list(columns))
     out = io.StringIO()
-    _print_json(iter([Change(7, 0, True, 1, [batch])]), out)
+    _print_json(iter([Change(7, 0, is_whole_table=True, rows=1, batches=[batch])]), out)
     row = {"snapshot": 7, "rowkind": "+I", "snapshot__": 1, "snapshot_": 2}
     assert json.loads(out.getvalue()) == row
 

@@ -20,8 +20,8 @@ from streamhouse.connectors.mysql_cdc.server.position import (
 )
 from streamhouse.connectors.mysql_cdc.server.table import TableDefinition
 from streamhouse.connectors.mysql_cdc.server.values.types import MySqlColumn
-from streamhouse.runtime.sync.lags import Lags
 from streamhouse.runtime.sync.micro_batch.commit import SyncedBatch
+from streamhouse.runtime.sync.table_states import TableStates
 
 KEY = MySqlColumn("id", "int", "int(11)", nullable=False)
 NOTE = MySqlColumn("note", "varchar", "varchar(9)", charset="utf8mb4", collation="utf8mb4_bin")
@@ -64,28 +64,28 @@ def test_progress_survives_its_offset() -> None:
 
 def test_lag_is_the_age_of_the_oldest_unread_change(tmp_path: Path) -> None:
     now = 100.0
-    lags = Lags(lambda: now)
+    table_states = TableStates(lambda: now)
     catalogue = Catalogues(tmp_path).add([table(0), table(1)], 2, "UTC")
-    lags.observe(at(10), {"shop.t0": at(10), "shop.t1": at(20)})
+    table_states.observe(at(10), {"shop.t0": at(10), "shop.t1": at(20)})
     now = 101.5
-    lags.observe(at(10), {"shop.t0": at(10), "shop.t1": at(30)})
-    assert (lags.behind_s("shop.t0"), lags.behind_s("shop.t1")) == (0.0, 1.5)
+    table_states.observe(at(10), {"shop.t0": at(10), "shop.t1": at(30)})
+    assert (table_states.behind_s("shop.t0"), table_states.behind_s("shop.t1")) == (0.0, 1.5)
     now = 102.0
-    lags.observe(at(20), {"shop.t1": at(30)})
-    assert lags.behind_s("shop.t1") == 0.0
+    table_states.observe(at(20), {"shop.t1": at(30)})
+    assert table_states.behind_s("shop.t1") == 0.0
     now = 102.5
-    lags.count(SyncedBatch({}, {"0": 5}, {"1": 2}, {}, {}, None))
-    states = lags.states(
+    table_states.count(SyncedBatch({}, {"0": 5}, {"1": 2}, {}, {}, None))
+    states = table_states.states(
         catalogue, DatabaseProgress(1, at(20), BinlogState(), {"0": (3,)}), ("0", "1")
     )
     assert [(s.table, s.complete, s.snapshot_rows, s.changes, s.lag_s) for s in states] == [
         ("shop.t0", False, 5, 0, None),
         ("shop.t1", True, 0, 2, 0.5),
     ]
-    lags.observe(at(30), {"shop.t1": at(30)})
-    assert lags.behind_s("shop.t1") == 0.0
+    table_states.observe(at(30), {"shop.t1": at(30)})
+    assert table_states.behind_s("shop.t1") == 0.0
     later = Catalogues(tmp_path).add([table(0), table(1), table(2)], 3, "UTC")
-    states = lags.states(later, DatabaseProgress(1, at(30), BinlogState()), ("0", "1"))
+    states = table_states.states(later, DatabaseProgress(1, at(30), BinlogState()), ("0", "1"))
     assert [state.complete for state in states] == [True, True, False]
 
 

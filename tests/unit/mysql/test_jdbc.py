@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from streamhouse.connectors.jdbc.options import KNOWN, JdbcOptions, check_hint, parse
 from streamhouse.connectors.jdbc.ranges import conditions
 from streamhouse.connectors.jdbc.reader import (
-    BYTES_A_STATEMENT,
-    KEYS_A_STATEMENT,
+    BYTES_PER_STATEMENT,
+    KEYS_PER_STATEMENT,
     key_slices,
     statement,
 )
@@ -127,8 +127,8 @@ def test_statements_are_bounded(values: list[Any], more: int) -> None:
     assert [key for piece in found for key in piece] == keys
     for piece in found:
         size = sum(len(key[0]) if isinstance(key[0], str) else 16 for key in piece)
-        assert 0 < len(piece) <= KEYS_A_STATEMENT
-        assert len(piece) == 1 or size <= BYTES_A_STATEMENT
+        assert 0 < len(piece) <= KEYS_PER_STATEMENT
+        assert len(piece) == 1 or size <= BYTES_PER_STATEMENT
 
 
 INT = MySqlColumn("id", "bigint", "bigint(20)")

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from streamhouse.errors import CommitConflictError, StreamhouseError, TableError
-from streamhouse.paimon.read.time_travel import pinned
+from streamhouse.paimon.read.time_travel import table_as_of
 from streamhouse.paimon.storage.lock import commit_lock
 from streamhouse.paimon.write.table_writer import TableWriter, file_prefix, query_tag
 from streamhouse.paimon.write.write_error import write_error
@@ -112,7 +112,7 @@ def test_files_that_only_a_branch_or_a_tag_has_are_no_leftovers(lab: Lab) -> Non
     lab.prepare(branch, 3, [(9, 90)])
     assert lab.committer(branch).remove_leftovers(query_tag(USER), 3) == 1
     assert (lab.content(table), lab.content(branch)) == ([(3, 30)], [(1, 10), (2, 20)])
-    assert lab.content(pinned(table, AsOf(tag="first"))) == [(1, 10)]
+    assert lab.content(table_as_of(table, AsOf(tag="first"))) == [(1, 10)]
 
 
 def test_files_are_named_for_query_batch_and_attempt(lab: Lab) -> None:

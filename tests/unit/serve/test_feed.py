@@ -40,7 +40,7 @@ def test_first_poll_returns_all_rows_in_key_order(shop: Any, feeds: list[TableFe
     feed = follow(feeds, shop, table)
     change = feed.poll()
     assert change is not None
-    assert (change.snapshot, change.first, change.rows) == (snapshot, True, 2)
+    assert (change.snapshot, change.is_whole_table, change.rows) == (snapshot, True, 2)
     assert abs(change.commit_time_ms / 1000 - time.time()) < 60
     assert taken(change) == [("+I", "Chad", 1, 1.5), ("+I", "Peru", 2, 2.5)]
     assert feed.poll() is None
@@ -192,7 +192,7 @@ def test_empty_table_returns_nothing_until_its_first_commit(
     assert feed.schema.names == ["country", "orders", "revenue"]
     shop.write(table, ("Chad", 1, 1.0))
     change = feed.poll()
-    assert change is not None and change.first
+    assert change is not None and change.is_whole_table
 
 
 def test_column_added_while_followed(shop: Any, feeds: list[TableFeed]) -> None:

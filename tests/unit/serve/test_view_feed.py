@@ -72,7 +72,7 @@ def test_redefined_view(shop_with_views: Any, feed: ViewFeed) -> None:
     keep(shop_with_views.warehouse, "big", "SELECT revenue FROM shop.sales", "revenue")
     shop_with_views.write("shop.sales", ("Peru", 2, 7.0))
     change = feed.poll()
-    assert change is not None and change.first
+    assert change is not None and change.is_whole_table
     assert taken(change) == [("+I", 7.0)]
     keep(shop_with_views.warehouse, "big", "SELECT nosuch FROM shop.sales", "nosuch")
     shop_with_views.write("shop.sales", ("Peru", 2, 8.0))

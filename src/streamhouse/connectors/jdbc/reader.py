@@ -25,9 +25,9 @@ from streamhouse.connectors.mysql_cdc.server.values.rows import RowWriter
 from streamhouse.connectors.mysql_cdc.server.values.types import MySqlColumn, quote
 from streamhouse.sql.plan import Column
 
-KEYS_A_STATEMENT = 500
+KEYS_PER_STATEMENT = 500
 """The most keys in one IN list; MariaDB turns lists of 1,000 and more into a temporary table."""
-BYTES_A_STATEMENT = 1 << 20
+BYTES_PER_STATEMENT = 1 << 20
 
 Key = tuple[Any, ...]
 
@@ -140,7 +140,7 @@ def key_slices(keys: Sequence[Key]) -> Iterator[Sequence[Key]]:
     first, size = 0, 0
     for index, key in enumerate(keys):
         key_size = sum(len(value) if isinstance(value, str | bytes) else 16 for value in key)
-        full = index - first >= KEYS_A_STATEMENT or size + key_size > BYTES_A_STATEMENT
+        full = index - first >= KEYS_PER_STATEMENT or size + key_size > BYTES_PER_STATEMENT
         if index > first and full:
             yield keys[first:index]
             first, size = index, 0

@@ -37,7 +37,7 @@ from streamhouse.connectors.mysql_cdc.table_reader import BinlogPart, SnapshotPa
 from streamhouse.errors import DataLossError
 from streamhouse.source import Offset
 
-_CHUNKS_A_BATCH = 128
+_CHUNKS_PER_BATCH = 128
 _BATCH_BYTES = 1 << 30
 
 
@@ -173,11 +173,11 @@ class TablePlanner:
 
     def _chunk_limits(self, max_rows: int | None) -> tuple[int, int]:
         """The rows per chunk, and the most chunks in a batch."""
-        size, most = self._options.chunk_size, _CHUNKS_A_BATCH
+        size, most = self._options.chunk_size, _CHUNKS_PER_BATCH
         row_bytes = self._captured.table.size.row_bytes
         if row_bytes:
             # A failed batch is read again, so batches of large rows must not get too large.
-            size = min(size, max(1, _BATCH_BYTES // _CHUNKS_A_BATCH // row_bytes))
+            size = min(size, max(1, _BATCH_BYTES // _CHUNKS_PER_BATCH // row_bytes))
         if max_rows is not None:
             size = min(size, max_rows)
             most = max(1, min(most, max_rows // size))

@@ -20,7 +20,6 @@ from streamhouse.lookup import partitions
 from streamhouse.lookup.dimension import DimensionSpec
 from streamhouse.lookup.options import CacheOptions, size_text
 from streamhouse.lookup.partitions import Partition
-from streamhouse.lookup.storage.bucket_reader import KeyReader, schema_of
 from streamhouse.lookup.storage.changed_keys import (
     Version,
     keys_changed_between,
@@ -28,6 +27,7 @@ from streamhouse.lookup.storage.changed_keys import (
     version_of,
 )
 from streamhouse.lookup.storage.key_hashes import KeyHash, distinct
+from streamhouse.lookup.storage.key_reader import KeyReader, schema_of
 from streamhouse.lookup.storage.overlay import Overlay
 from streamhouse.lookup.storage.segment import Segment, found_in, segment_tables
 from streamhouse.paimon.schema.evolution import current_columns
@@ -190,7 +190,7 @@ class FullDimension:
         tables = [self._schema.empty_table()]
         for group, row_numbers in reader.groups.split(keys).items():
             part = keys.take(pa.array(row_numbers))
-            batches = reader.keys(group, part)
+            batches = reader.rows_of_keys(group, part)
             rows = pa.Table.from_batches(batches, self._schema)
             tables.append(rows.join(part, self._key, join_type="left semi").select(self._columns))
         return pa.concat_tables(tables)

@@ -19,15 +19,15 @@ import pyarrow as pa
 from streamhouse.lookup.dimension import DimensionSpec
 from streamhouse.lookup.options import CacheOptions
 from streamhouse.lookup.partitions import Partition, mask
-from streamhouse.lookup.storage.bucket_reader import KEYS_A_READ, KeyReader, schema_of
 from streamhouse.lookup.storage.changed_keys import Version, keys_changed_between, version_of
 from streamhouse.lookup.storage.key_cache import KeyCache
 from streamhouse.lookup.storage.key_hashes import Hashes, KeyHash, among, distinct
 from streamhouse.lookup.storage.key_location import Group
+from streamhouse.lookup.storage.key_reader import KEYS_PER_READ, KeyReader, schema_of
 from streamhouse.lookup.storage.segment import Segment, found_in, segment_tables
 from streamhouse.sql.resolution.columns import physical
 
-ROWS_A_KEY = 50_000
+ROWS_PER_KEY = 50_000
 """Reading one key costs about as much as copying this many rows of its bucket."""
 _STALE_PART = 0.05
 
@@ -150,7 +150,7 @@ class PartialDimension:
         copy = self._copies.get(group)
         if copy is not None:
             copy.stale = np.union1d(copy.stale, hashes)
-            if len(copy.stale) > max(KEYS_A_READ, copy.rows * _STALE_PART):
+            if len(copy.stale) > max(KEYS_PER_READ, copy.rows * _STALE_PART):
                 del self._copies[group]
 
     def _of_group(
@@ -169,18 +169,18 @@ class PartialDimension:
     def _copied(self, group: Group, keys: pa.Table, now: float) -> _Copy | None:
         """Copy the group if enough of its keys were looked up; None if it is not copied."""
         assert self._reader is not None
-        rows = self._reader.count(group)
+        rows = self._reader.estimated_rows(group)
         if not rows:
             return None
         lookup_count = self._lookup_counts[group] = (
             self._lookup_counts.get(group, 0) + keys.num_rows
         )
-        few = lookup_count * ROWS_A_KEY < rows and self._reader.filter(keys) is not None
+        few = lookup_count * ROWS_PER_KEY < rows and self._reader.filter(keys) is not None
         if few or lookup_count < 0:
             return None
         limit, size = self._options.disk, 0
         segments = []
-        for piece in segment_tables(self._reader.group(group), self._schema):
+        for piece in segment_tables(self._reader.rows_of_group(group), self._schema):
             segment = Segment.of(piece, self._hash.of(piece, self._key))
             size += segment.nbytes
             small = self._in_memory() + size <= self._options.memory // 4
@@ -211,7 +211,7 @@ class PartialDimension:
         assert self._key_cache is not None and self._reader is not None
         wanted = distinct(hashes)
         tables, found_hashes = [], []
-        for batch in self._reader.keys(group, keys):
+        for batch in self._reader.rows_of_keys(group, keys):
             rows = pa.Table.from_batches([batch], self._schema)
             all_hashes = self._hash.of(rows, self._key)
             requested = among(all_hashes, wanted)

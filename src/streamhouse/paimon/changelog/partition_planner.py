@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from itertools import groupby
 
 from streamhouse.paimon.changelog.offset_planner import OffsetPlanner
-from streamhouse.paimon.changelog.read_units import ReadUnit, divided, in_order, inserts
+from streamhouse.paimon.changelog.read_units import ReadUnit, as_inserts, in_order, partitions_of
 from streamhouse.paimon.changelog.scan_options import ScanOptions
 from streamhouse.paimon.changelog.snapshot_units import SnapshotUnits, snapshots_between
 from streamhouse.paimon.read.table import Table
@@ -36,19 +36,19 @@ class PartitionPlanner:
             units = self._units.range(table, start, end)
             if not start.get("changes"):
                 return self._of_state(units, end, parallelism)
-            return divided(units, parallelism)
+            return partitions_of(units, parallelism)
         after = start["snapshot"] if start else self._offsets.before_first(end)
         if "split" in end:
             units = self._units.changes(table, end["snapshot"])[: self._units.position(table, end)]
-            return divided(units, parallelism)
+            return partitions_of(units, parallelism)
         return self._of_changes(table, after, end["snapshot"], parallelism)
 
     def _of_state(
         self, splits: Sequence[ReadUnit], end: Offset, parallelism: int
     ) -> list[ScanPartition]:
         if not self._keyed:
-            return divided(splits, parallelism)
-        return inserts(splits, int(end["snapshot"]), parallelism)
+            return partitions_of(splits, parallelism)
+        return as_inserts(splits, int(end["snapshot"]), parallelism)
 
     def _of_changes(
         self, table: Table, after: int, until: int, parallelism: int

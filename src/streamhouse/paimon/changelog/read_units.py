@@ -14,7 +14,7 @@ ReadUnit: TypeAlias = bytes | StateDifference
 """A serialised split, or a difference of states."""
 
 
-def divided(units: Sequence[ReadUnit], parallelism: int) -> list[ScanPartition]:
+def partitions_of(units: Sequence[ReadUnit], parallelism: int) -> list[ScanPartition]:
     """The units as partitions for several tasks; differences stay in one, in their order."""
     splits = [unit for unit in units if isinstance(unit, bytes)]
     return scan_partitions(splits, parallelism) if len(splits) == len(units) else in_order(units)
@@ -31,17 +31,17 @@ def in_order(units: Sequence[ReadUnit]) -> list[ScanPartition]:
     return [ScanPartition(tuple(groups))] if groups else []
 
 
-def inserts(units: Sequence[ReadUnit], snapshot: int, parallelism: int) -> list[ScanPartition]:
+def as_inserts(units: Sequence[ReadUnit], snapshot: int, parallelism: int) -> list[ScanPartition]:
     """The state of a keyed table: merged rows are inserts, whatever row kinds their files have."""
     return [
         ScanPartition(
             tuple(
-                StateDifference(snapshot, (), (), group)
+                StateDifference(snapshot, written=(), old=(), new=group)
                 for group in partition.groups
                 if isinstance(group, tuple)
             )
         )
-        for partition in divided(units, parallelism)
+        for partition in partitions_of(units, parallelism)
     ]
 
 

@@ -17,7 +17,7 @@ from streamhouse.paimon.read.compacted_full_scan import compacted_only
 from streamhouse.paimon.read.key_set import KeySet
 from streamhouse.paimon.read.reader import conformed
 from streamhouse.paimon.read.table import Table
-from streamhouse.paimon.read.time_travel import pinned, resolved
+from streamhouse.paimon.read.time_travel import resolve, table_as_of
 from streamhouse.paimon.read.version_clause import version_clause
 from streamhouse.paimon.read.visibility import hides_new_rows
 from streamhouse.paimon.schema import types
@@ -138,8 +138,8 @@ class SystemTable:
         The Rust core's log leaves deleted keys out unless the merge engine is `deduplicate`, which
         keeps the last row of each key. It also shows rows that are invisible until a compaction.
         """
-        as_of = resolved(self._data, self._as_of)
-        data = pinned(self._data, as_of)
+        as_of = resolve(self._data, self._as_of)
+        data = table_as_of(self._data, as_of)
         shows_all = not data.primary_key or hides_new_rows(data)
         if not shows_all and data.options.get("merge-engine", _DEDUPLICATE) == _DEDUPLICATE:
             yield from self._deduplicated(data, columns, as_of)
@@ -229,7 +229,7 @@ def open_table(
     data = warehouse.table(f"{database}.{parsed.data}", options)
     as_of = as_of or AsOf()
     if parsed.system is None:
-        return pinned(data, as_of) if as_of or pin else data
+        return table_as_of(data, as_of) if as_of or pin else data
     if parsed.system not in SYSTEM_TABLES:
         raise TableError(
             f"there is no system table '${parsed.system}'; {nearest(parsed.system, SYSTEM_TABLES)}"
@@ -242,8 +242,8 @@ def open_table(
             )
         return SystemTable(data, parsed, AsOf())
     if as_of or pin:
-        as_of = resolved(data, as_of)
-        data = pinned(data, as_of)
+        as_of = resolve(data, as_of)
+        data = table_as_of(data, as_of)
     return SystemTable(data, parsed, as_of)
 
 

@@ -18,13 +18,13 @@ from streamhouse.sql.options.time_travel import milliseconds
 from streamhouse.sql.plan import AsOf
 
 
-def pinned(table: Table, as_of: AsOf) -> Table:
+def table_as_of(table: Table, as_of: AsOf) -> Table:
     """The table as of a point in time, which its `read` and `splits` use if no snapshot is given.
 
     Raises `TableError` for a tag, snapshot or time that never existed, `DataLossError` for a
     snapshot that has expired; both say what exists.
     """
-    as_of = resolved(table, as_of)
+    as_of = resolve(table, as_of)
     if as_of.tag is not None:
         schema_id = _tagged(table, as_of.tag).schema_id
         return table.versions.open(schema_id, {"scan.tag-name": as_of.tag})
@@ -34,10 +34,10 @@ def pinned(table: Table, as_of: AsOf) -> Table:
     return table.versions.open(schema_id, {"scan.snapshot-id": str(as_of.snapshot)})
 
 
-def resolved(table: Table, as_of: AsOf) -> AsOf:
+def resolve(table: Table, as_of: AsOf) -> AsOf:
     """Resolve a point in time to an existing tag or snapshot; an empty one to the newest snapshot.
 
-    The result is empty for a table without snapshots. Raises the errors of `pinned`.
+    The result is empty for a table without snapshots. Raises the errors of `table_as_of`.
     """
     version = as_of.version
     if version is not None:
@@ -56,7 +56,7 @@ def resolved(table: Table, as_of: AsOf) -> AsOf:
     return AsOf(snapshot=_snapshot_at(table, as_of.timestamp_ms, latest))
 
 
-def named(table: Table, text: str) -> AsOf:
+def parse_as_of(table: Table, text: str) -> AsOf:
     """Parse a point in time: a tag, a snapshot's number, a time in UTC, or `5 min ago`."""
     if text in table.references.tags():
         return AsOf(tag=text)
@@ -75,8 +75,8 @@ def named(table: Table, text: str) -> AsOf:
     )
 
 
-def record(table: Table, as_of: AsOf) -> Snapshot | None:
-    """The snapshot of a point in time that `resolved` returned; None if that is empty."""
+def snapshot_of(table: Table, as_of: AsOf) -> Snapshot | None:
+    """The snapshot of a point in time that `resolve` returned; None if that is empty."""
     if as_of.tag is not None:
         return _tagged(table, as_of.tag)
     return None if as_of.snapshot is None else table.snapshot(as_of.snapshot)

@@ -34,7 +34,7 @@ from streamhouse.paimon.read.conditions import Filter
 from streamhouse.paimon.read.pushdown import push
 from streamhouse.paimon.read.system_tables import SystemTable, open_table
 from streamhouse.paimon.read.table import Table
-from streamhouse.paimon.read.time_travel import pinned, resolved
+from streamhouse.paimon.read.time_travel import resolve, table_as_of
 from streamhouse.paimon.spark.options import SparkOptions
 from streamhouse.paimon.spark.sink import PaimonStreamWriter, PaimonWriter
 from streamhouse.paimon.storage.split_groups import ScanPartition, scan_partitions
@@ -100,11 +100,11 @@ class PaimonReader(DataSourceReader):
         if isinstance(table, SystemTable):
             return [SourcePartition(ScanPartition(()))]
         # Executors must read the snapshot that was planned, not the newest at their time.
-        self._as_of = resolved(table, self._as_of)
+        self._as_of = resolve(table, self._as_of)
         if not self._as_of:
             return [SourcePartition(None)]
         planned = scan_partitions(
-            pinned(table, self._as_of).splits(None, self._columns(table), self._filter),
+            table_as_of(table, self._as_of).splits(None, self._columns(table), self._filter),
             self._options.parallelism,
         )
         return [SourcePartition(partition) for partition in planned] or [SourcePartition(None)]

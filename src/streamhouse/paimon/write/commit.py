@@ -11,7 +11,7 @@ from pypaimon_rust.datafusion import CommitMessage
 from streamhouse.errors import StoreError, TableError
 from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.paimon.read.table import Table
-from streamhouse.paimon.read.time_travel import pinned
+from streamhouse.paimon.read.time_travel import table_as_of
 from streamhouse.paimon.schema.table_name import MAIN, TableName
 from streamhouse.paimon.storage import rust_core
 from streamhouse.paimon.storage.data_files import data_files
@@ -292,7 +292,7 @@ def _referenced_files(table: Table) -> set[bytes]:
         branch_table = warehouse.table(f"{table.database}.{name.on(branch)}")
         referenced |= _files_of_snapshots(branch_table)
         for tag in branch_table.references.tags():
-            referenced |= _ids(*pinned(branch_table, AsOf(tag=tag)).splits())
+            referenced |= _ids(*table_as_of(branch_table, AsOf(tag=tag)).splits())
     return referenced
 
 

@@ -83,44 +83,47 @@ def attempt(table: Table, committer: TableCommitter) -> Iterator[str]:
 
     If the block raises, deletes those of its files that no snapshot has.
     """
-    word = f"{_HOST}x{os.getpid():x}x{uuid.uuid4().hex[:10]}"
-    marker = f"{table.location}/{_FOLDER}/{word}"
+    attempt_name = f"{_HOST}x{os.getpid():x}x{uuid.uuid4().hex[:10]}"
+    marker = f"{table.location}/{_FOLDER}/{attempt_name}"
     with table.files.open_output(marker) as file:
         file.write(str(table.latest_snapshot_id() or 0).encode())
     try:
-        yield prefix_of(word)
+        yield prefix_of(attempt_name)
     except BaseException:
-        committer.remove_leftovers(TAG, keep=_AllBut([word]))
+        committer.remove_leftovers(TAG, keep=_AllBut([attempt_name]))
         raise
     finally:
         table.files.delete(marker)
 
 
-def prefix_of(word: str) -> str:
-    """How the file names of the attempt with this marker begin."""
-    return f"{TAG}-b0-{word}-"
+def prefix_of(attempt_name: str) -> str:
+    """How the file names of the attempt begin; its marker file has its name."""
+    return f"{TAG}-b0-{attempt_name}-"
 
 
 def dead_attempts(table: Table) -> list[tuple[str, int]]:
-    """Attempts whose process on this machine died: each marker, and its snapshot at the start."""
+    """Attempts whose process on this machine died: each name, and the snapshot at its start."""
     folder = f"{table.location}/{_FOLDER}"
-    words = [name for name, _ in table.files.names(folder) if _died(name)]
-    return [(word, int(table.files.read_text(f"{folder}/{word}") or "0")) for word in words]
+    attempt_names = [name for name, _ in table.files.names(folder) if _died(name)]
+    return [
+        (attempt_name, int(table.files.read_text(f"{folder}/{attempt_name}") or "0"))
+        for attempt_name in attempt_names
+    ]
 
 
 def remove_dead_attempts(table: Table, committer: TableCommitter) -> int:
     """Delete orphan files of attempts whose process on this machine died; returns how many."""
     removed = 0
-    for word, start_snapshot in dead_attempts(table):
+    for attempt_name, start_snapshot in dead_attempts(table):
         # If the snapshot that it may have committed has expired, a tag may still need its files.
         if (table.earliest_snapshot_id() or 0) <= start_snapshot + 1:
-            removed += committer.remove_leftovers(TAG, keep=_AllBut([word]))
-        table.files.delete(f"{table.location}/{_FOLDER}/{word}")
+            removed += committer.remove_leftovers(TAG, keep=_AllBut([attempt_name]))
+        table.files.delete(f"{table.location}/{_FOLDER}/{attempt_name}")
     return removed
 
 
-def _died(word: str) -> bool:
-    host, _, rest = word.partition("x")
+def _died(attempt_name: str) -> bool:
+    host, _, rest = attempt_name.partition("x")
     if host != _HOST:
         return False
     try:
@@ -133,13 +136,13 @@ def _died(word: str) -> bool:
 
 
 class _AllBut(Collection[str]):
-    """All attempts except `words`, as the argument `keep` of `remove_leftovers`."""
+    """All attempts except `attempt_names`, as the argument `keep` of `remove_leftovers`."""
 
-    def __init__(self, words: list[str]) -> None:
-        self._words = words
+    def __init__(self, attempt_names: list[str]) -> None:
+        self._attempt_names = attempt_names
 
-    def __contains__(self, word: object) -> bool:
-        return word not in self._words
+    def __contains__(self, attempt_name: object) -> bool:
+        return attempt_name not in self._attempt_names
 
     def __iter__(self) -> Iterator[str]:
         return iter(())

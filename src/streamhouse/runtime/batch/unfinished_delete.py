@@ -25,7 +25,8 @@ from streamhouse.source import ROW_KIND
 def finish(address: TableAddress, purge: Purge) -> int:
     """Finish the deletes of statements whose process died; returns the number of rows.
 
-    Rows whose keys others have written since stay: their merge started from nothing.
+    Rows written again by others since then stay: after the retraction, those were merged into an
+    empty state.
     """
     table = address.open()
     option = remove_option(table.options)
@@ -66,7 +67,7 @@ def _finish(address: TableAddress, table: Table, snapshot: int, option: str, pur
 
 
 def _committed(table: Table, name: str, first: int) -> int | None:
-    """The snapshot that a try committed; None if there is none, or it has expired."""
+    """The snapshot that an attempt committed; None if there is none, or it has expired."""
     prefix = prefix_of(name).encode()
     for snapshot_id in range(first + 1, (table.latest_snapshot_id() or 0) + 1):
         snapshot = table.snapshots.find(snapshot_id)

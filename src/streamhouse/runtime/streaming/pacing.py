@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable
 
 _FEW_QUERIES = 4
-_BATCHES_A_PROCESSOR = 0.75
+_BATCHES_PER_PROCESSOR = 0.75
 """How many batches run per processor on average; compaction and Spark's own work need the rest."""
 _LONGEST_PAUSE_S = 0.125
 """Longest pause between two batches, in seconds per query of the pipeline."""
@@ -70,6 +70,6 @@ class Pacing:
             smooth, _ = self._took.get(query, (took_s, now))
             self._took[query] = (smooth + _NEW_WEIGHT * (took_s - smooth), now)
             busy_s = sum(took for took, at in self._took.values() if now - at < _IDLE_S)
-        interval_s = role.value * busy_s / (_BATCHES_A_PROCESSOR * self._processors)
+        interval_s = role.value * busy_s / (_BATCHES_PER_PROCESSOR * self._processors)
         longest_s = role.value * _LONGEST_PAUSE_S * self._queries
         return max(0.0, min(interval_s - took_s, longest_s))

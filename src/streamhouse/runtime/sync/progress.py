@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 
 from streamhouse.paimon.catalog.table_address import TableAddress
-from streamhouse.runtime.sync.lags import TableState
 from streamhouse.runtime.sync.query import SyncQuery
+from streamhouse.runtime.sync.table_states import TableState
 from streamhouse.source import Offset
 
 _SHOWN = 3

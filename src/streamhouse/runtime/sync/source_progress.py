@@ -11,10 +11,10 @@ from streamhouse.connectors.mysql_cdc.lag import Snapshots, source_state
 from streamhouse.connectors.mysql_cdc.server.connection import Session
 from streamhouse.connectors.mysql_cdc.server.table import Server
 from streamhouse.runtime.state.checkpoint import Checkpoint
-from streamhouse.runtime.sync.lags import Lags, TableState
 from streamhouse.runtime.sync.micro_batch.commit import SyncedBatch
 from streamhouse.runtime.sync.micro_batch.unread_targets import UnreadTargets
 from streamhouse.runtime.sync.options import SyncOptions
+from streamhouse.runtime.sync.table_states import TableState, TableStates
 from streamhouse.source import Lag, Offset
 
 
@@ -29,7 +29,7 @@ class SyncProgress:
         self._replayed = checkpoint.logs.last_logged() <= checkpoint.logs.last_committed()
         self._unread = UnreadTargets(checkpoint.path)
         self._session = Session(options.mysql)
-        self._lags = Lags()
+        self._table_states = TableStates()
         self._relay: DatabaseRelay | None = None
         self._server: Server | None = None
         self._find_tables: Callable[[], int] = lambda: 0
@@ -60,7 +60,7 @@ class SyncProgress:
         """Record a committed batch."""
         self._replayed = True
         self._last = batch.end
-        self._lags.count(batch)
+        self._table_states.count(batch)
 
     def observe(self) -> None:
         """Record which tables have changes that are not read yet; called often."""
@@ -69,7 +69,7 @@ class SyncProgress:
             return
         state = self._relay.view.state()
         if state is not None:
-            self._lags.observe(database.position, state.changed)
+            self._table_states.observe(database.position, state.changed)
 
     def caught_up_offset(self) -> Offset | None:
         last, database = self._last, self.database
@@ -112,7 +112,7 @@ class SyncProgress:
         """The progress of each followed table."""
         database = self.database
         planned = () if database is None else self._catalogues.get(database.catalogue).tables
-        return self._lags.states(self._catalogues.latest(), database, planned)
+        return self._table_states.states(self._catalogues.latest(), database, planned)
 
     def close(self) -> None:
         """Close the connection."""

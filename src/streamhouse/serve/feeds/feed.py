@@ -15,15 +15,15 @@ from streamhouse.serve.feeds.kept_rows import KeptRows
 class Change:
     """The result of one poll.
 
-    `batches` have a leading `rowkind` column and must be consumed before the next poll. `first`:
-    they are the whole table, not a difference. `rows` is how many rows the table has now (of a
-    table without a primary key: records), None if an old writer did not count them. A snapshot
-    without visible changes, such as a compaction, has no rows in its batches.
+    `batches` have a leading `rowkind` column and must be consumed before the next poll; with
+    `is_whole_table` they are no difference. `rows` is how many rows the table has now (of a table
+    without a primary key: records), None if an old writer did not count them. A snapshot without
+    visible changes, such as a compaction, has no rows in its batches.
     """
 
     snapshot: int
     commit_time_ms: int
-    first: bool
+    is_whole_table: bool
     rows: int | None
     batches: Iterable[pa.RecordBatch]
 

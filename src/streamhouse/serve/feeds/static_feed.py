@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from streamhouse.paimon.read.time_travel import named, pinned, record, resolved
+from streamhouse.paimon.read.time_travel import parse_as_of, resolve, snapshot_of, table_as_of
 from streamhouse.serve.feeds.feed import Change
 from streamhouse.serve.feeds.row_kinds import add_row_kind
 from streamhouse.serve.feeds.table_feed import TableFeed
@@ -25,9 +25,9 @@ class StaticFeed(TableFeed):
 
     def __init__(self, warehouse: Warehouse, identifier: str, text: str) -> None:
         super().__init__(warehouse, identifier)
-        as_of = resolved(self._table, named(self._table, text))
-        self._record = record(self._table, as_of)
-        self._table = pinned(self._table, as_of)
+        as_of = resolve(self._table, parse_as_of(self._table, text))
+        self._record = snapshot_of(self._table, as_of)
+        self._table = table_as_of(self._table, as_of)
         self._columns = self._select_columns()
 
     def poll(self) -> Change | None:
@@ -40,7 +40,13 @@ class StaticFeed(TableFeed):
             rows = rows.sort_by([(name, "ascending") for name in self.primary_key])
             self.kept.table = rows
         batches = add_row_kind(rows, "+I").to_batches()
-        return Change(self._record.id, self._record.time_ms, True, rows.num_rows, batches)
+        return Change(
+            self._record.id,
+            self._record.time_ms,
+            is_whole_table=True,
+            rows=rows.num_rows,
+            batches=batches,
+        )
 
     def _read(self, snapshot: int, columns: Sequence[str]) -> pa.Table:
         # Not by the snapshot id: a tag outlives its snapshot.

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from streamhouse.duckdb_engine import Batches
 from streamhouse.errors import OptionError, TableError
-from streamhouse.paimon.read.time_travel import named, pinned, record, resolved
+from streamhouse.paimon.read.time_travel import parse_as_of, resolve, snapshot_of, table_as_of
 from streamhouse.sql.options.time_travel import split_options
 from streamhouse.sql.plan import AsOf, BoundedScan
 
@@ -65,9 +65,9 @@ def pin_table(table: Table, as_of: AsOf | None = None) -> PinnedTable:
         latest = table.latest_snapshot_id()
         return PinnedTable(table, None if latest is None else table.snapshot(latest))
     try:
-        as_of = resolved(table, as_of)
-        snapshot = record(table, as_of)
-        return PinnedTable(pinned(table, as_of) if as_of else table, snapshot, own_schema=True)
+        as_of = resolve(table, as_of)
+        snapshot = snapshot_of(table, as_of)
+        return PinnedTable(table_as_of(table, as_of) if as_of else table, snapshot, own_schema=True)
     except (ValueError, OverflowError):
         raise _out_of_range() from None
 
@@ -75,7 +75,7 @@ def pin_table(table: Table, as_of: AsOf | None = None) -> PinnedTable:
 def parsed_as_of(table: Table, text: str) -> AsOf:
     """Parse a snapshot id, a tag, a time (UTC), or a duration such as `5 min ago`."""
     try:
-        return named(table, text)
+        return parse_as_of(table, text)
     except (ValueError, OverflowError):
         raise _out_of_range() from None
 

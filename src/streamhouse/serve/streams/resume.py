@@ -153,7 +153,7 @@ def _read_each_snapshot(
     subject = _subject(encoder.name, start)
     while last < end.snapshot:
         change = feed.poll()
-        if change is None or change.first or change.snapshot > end.snapshot:
+        if change is None or change.is_whole_table or change.snapshot > end.snapshot:
             raise DataLossError(f"{encoder.name} was rolled back")
         last = change.snapshot
         try:

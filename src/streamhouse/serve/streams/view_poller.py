@@ -280,7 +280,7 @@ class ViewPoller:
         if commit == seen.commit and same:
             return False
         backwards = commit.snapshot <= seen.commit.snapshot
-        if backwards or not same or (change.first and seen.commit.snapshot):
+        if backwards or not same or (change.is_whole_table and seen.commit.snapshot):
             self._emit_all_rows(feed, commit, change.rows)
             return True
         chunks: tuple[Chunk, ...] | None

@@ -15,7 +15,7 @@ from streamhouse.connectors.mysql_cdc.server.table import TableDefinition
 from streamhouse.errors import ConnectError, DataLossError
 
 _MOST_BYTES = 256 * 1024 * 1024
-_EVENTS_A_QUERY = 1000
+_EVENTS_PER_QUERY = 1000
 _GROUP_ENDS = ("Xid", "XID", "XA_prepare", "Transaction_payload", "Rotate", "Stop")
 _DATABASE = re.compile(r"\s*use `(?:[^`]|``)*`;\s*", re.IGNORECASE)
 _COLUMN_BYTES = 8
@@ -84,7 +84,7 @@ def _transaction_end(session: Session, start: BinlogPosition, budget: int) -> Bi
     at = start.pos
     while True:
         rows = session.rows(
-            f"SHOW BINLOG EVENTS IN '{start.file}' FROM {at} LIMIT {_EVENTS_A_QUERY}"
+            f"SHOW BINLOG EVENTS IN '{start.file}' FROM {at} LIMIT {_EVENTS_PER_QUERY}"
         )
         for _, _, kind, _, end, info in rows:
             is_end = kind in _GROUP_ENDS or (kind.startswith("Query") and _ends_group(str(info)))
@@ -92,7 +92,7 @@ def _transaction_end(session: Session, start: BinlogPosition, budget: int) -> Bi
                 return None
             if is_end and int(end) - start.pos >= budget:
                 return BinlogPosition(start.file, int(end))
-        if len(rows) < _EVENTS_A_QUERY:
+        if len(rows) < _EVENTS_PER_QUERY:
             return None
         at = int(rows[-1][4])
 

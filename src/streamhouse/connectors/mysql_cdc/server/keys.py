@@ -32,7 +32,7 @@ _LOCAL = frozenset(
     }
 )  # fmt: skip
 _BY_SERVER = frozenset({"string", "uuid", "inet4", "inet6"})
-_KEYS_A_QUERY = 500
+_KEYS_PER_QUERY = 500
 _LONGEST_LIST = 1000
 _TIME = re.compile(r"(-?)(\d+):(\d+):(\d+)(?:\.(\d+))?")
 
@@ -110,8 +110,8 @@ class KeySpace:
                 for key in comparable
             ]
         results: list[bool] = []
-        for start in range(0, len(keys), _KEYS_A_QUERY):
-            results += self._compare(keys[start : start + _KEYS_A_QUERY], low, high, session)
+        for start in range(0, len(keys), _KEYS_PER_QUERY):
+            results += self._compare(keys[start : start + _KEYS_PER_QUERY], low, high, session)
         return results
 
     def _compare(

@@ -1,1 +1,1 @@
-"""Differences between the Rust core's reads and the Java core's (`limits`), and workarounds."""
+"""Differences between the reads of the Rust core and the Java core (`differences`), workarounds."""

@@ -20,13 +20,13 @@ from streamhouse.paimon.catalog.table_declaration import TableDeclaration
 from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.paimon.java.core_connection import JAVA_OPTIONS
 from streamhouse.paimon.java.sidecar import Sidecar
-from streamhouse.paimon.read.rust_core.limits import CORE_VERSION, LIMITS
+from streamhouse.paimon.read.rust_core.differences import CORE_VERSION, DIFFERENCES
 from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.write.table_writer import writable
 from streamhouse.sql.plan import Column
 from streamhouse.sql.schema_changes import AddColumn
 
-BY_NAME = {limit.name: limit for limit in LIMITS}
+BY_NAME = {difference.name: difference for difference in DIFFERENCES}
 _tables, _batches = itertools.count(), itertools.count(1)
 SUMS = {"merge-engine": "aggregation", "fields.v.aggregate-function": "sum"}
 KINDS = ("+I", "-U", "+U", "-D")
@@ -93,7 +93,7 @@ class Lab:
 
 @pytest.fixture(scope="module")
 def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
-    warehouse = Warehouse(str(tmp_path_factory.mktemp("limits")))
+    warehouse = Warehouse(str(tmp_path_factory.mktemp("differences")))
     warehouse.create_database("db")
     with java_rows.utc_sidecar(warehouse.options) as java:
         yield Lab(warehouse, java)
@@ -124,14 +124,15 @@ def fails(work: Callable[[], object]) -> bool:
 
 @pytest.mark.parametrize("name", BY_NAME)
 def test_the_core_still_has_the_fault(lab: Lab, name: str) -> None:
-    limit = BY_NAME[name]
+    difference = BY_NAME[name]
     assert _faults[name](lab), (
-        f"mended in pypaimon-rust {version('pypaimon-rust')}: it no longer {limit.behavior}. "
-        f"Remove the workaround ({limit.workaround}), this test, and its entry in rust_core.limits"
+        f"mended in pypaimon-rust {version('pypaimon-rust')}: it no longer {difference.behavior}. "
+        f"Remove the workaround ({difference.workaround}), this test, and its entry in "
+        "rust_core.differences"
     )
 
 
-def test_the_limits_are_those_of_the_installed_core() -> None:
+def test_the_differences_are_those_of_the_installed_core() -> None:
     assert version("pypaimon-rust") == CORE_VERSION, "run these tests, then change CORE_VERSION"
     assert list(_faults) == list(BY_NAME)
 
@@ -156,7 +157,7 @@ def _(lab: Lab) -> bool:
     return not lab.audit_log(removed) and len(lab.audit_log(hidden)) == 1
 
 
-@fault("fine times written")
+@fault("nanosecond timestamps written")
 def _(lab: Lab) -> bool:
     table = lab.table("TIMESTAMP(9)")
     lab.write(table, 1_700_000_000_123_456_789)
@@ -164,7 +165,7 @@ def _(lab: Lab) -> bool:
     return bool(typed_values.normal(row["v"]) != "2023-11-14 22:13:20.123456789")
 
 
-@fault("fine times read")
+@fault("nanosecond timestamps read")
 def _(lab: Lab) -> bool:
     table = lab.table("TIMESTAMP(9)")
     lab.put(table, "9999-12-31 23:59:59")
@@ -186,7 +187,7 @@ def in_shanghai(lab: Lab, kind: str, value: str) -> list[Any]:
     return lab.raw(table)
 
 
-@fault("orc history")
+@fault("orc timestamps before 1900")
 def _(lab: Lab) -> bool:
     return in_shanghai(lab, "TIMESTAMP(3)", "1890-01-01 12:00:00") != ["1890-01-01 12:00:00"]
 
@@ -293,7 +294,7 @@ def _(lab: Lab) -> bool:
     return keys != set(json.loads(text)["options"])
 
 
-@fault("removals in memory")
+@fault("retractions merged in memory")
 def _(lab: Lab) -> bool:
     columns = [Column("id", "INT"), Column("w", "INT"), Column("v", "BIGINT")]
     options = {"bucket": "1", "merge-engine": "partial-update"}

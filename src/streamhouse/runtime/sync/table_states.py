@@ -29,7 +29,7 @@ class TableState:
     lag_s: float | None
 
 
-class Lags:
+class TableStates:
     """Counts the rows of each table, and records the time from which it has unread changes."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:

@@ -1,7 +1,7 @@
 """Differences between the Rust core and Paimon's Java core, and the workarounds for them.
 
-`tests/integration/paimon/test_core_limits.py` has a test for each, which fails once the installed
-core is correct. Then remove the workaround, and its entry here.
+`tests/integration/paimon/test_core_differences.py` has a test for each, which fails once the
+installed core is correct. Then remove the workaround, and its entry here.
 """
 
 from __future__ import annotations
@@ -9,11 +9,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 CORE_VERSION = "0.4.0"
-"""The version of pypaimon-rust that has the limits below."""
+"""The version of pypaimon-rust that has the differences below."""
 
 
 @dataclass(frozen=True)
-class Limit:
+class CoreDifference:
     """A difference (`behavior`), the module with its workaround, and the decision's number."""
 
     name: str
@@ -22,115 +22,115 @@ class Limit:
     decision: int | None = None
 
 
-LIMITS = (
-    Limit(
+DIFFERENCES = (
+    CoreDifference(
         "obsolete levels",
         "adds up rows of all levels where a compaction looks keys up",
         "paimon.read.rust_core.lookup_merge",
         105,
     ),
-    Limit(
+    CoreDifference(
         "audit log",
         "leaves deleted keys out of $audit_log unless the table deduplicates, and shows rows of "
         "level 0 that deletion vectors and first-row hide",
         "paimon.read.system_tables: SystemTable._audited",
         105,
     ),
-    Limit(
-        "fine times written",
+    CoreDifference(
+        "nanosecond timestamps written",
         "writes TIMESTAMP(7) to (9) as 64 bits of nanoseconds into Parquet, where the Java core "
         "reads INT96",
         "paimon.schema.file_formats.nanosecond_timestamps: check_type refuses such columns",
         106,
     ),
-    Limit(
-        "fine times read",
-        "wraps INT96 values outside the years 1677 to 2262 around",
+    CoreDifference(
+        "nanosecond timestamps read",
+        "overflows for INT96 values outside the years 1677 to 2262",
         "paimon.schema.file_formats.nanosecond_timestamps: check_files refuses such files",
         106,
     ),
-    Limit(
+    CoreDifference(
         "orc range",
         "cannot read timestamps of ORC files outside the years 1677 to 2262",
         "paimon.schema.file_formats.orc_values: OrcValues refuses to write them",
         107,
     ),
-    Limit(
-        "orc history",
+    CoreDifference(
+        "orc timestamps before 1900",
         "shifts timestamps before 1900 of ORC files that were not written in UTC",
         "paimon.schema.file_formats.orc_values: OrcReader refuses to read them",
         107,
     ),
-    Limit(
+    CoreDifference(
         "orc instants",
         "reads TIMESTAMP_LTZ of ORC files of the legacy kind as if they were written in UTC",
         "paimon.schema.file_formats.orc_values: OrcReader refuses other files; new tables are not "
         "of that kind",
         107,
     ),
-    Limit(
+    CoreDifference(
         "orc padding",
         "returns CHAR of ORC files with the trailing spaces that the Java core removes",
         "paimon.schema.file_formats.orc_values: OrcReader for reads, OrcValues for writes",
         107,
     ),
-    Limit(
+    CoreDifference(
         "orc writer",
         "writes no timestamps into ORC files",
         "paimon.write.table_writer: writable writes Parquet, which a compaction turns into ORC",
     ),
-    Limit(
+    CoreDifference(
         "orc vectors",
         "returns deleted rows of ORC files if the rows between them are more than a batch",
         "paimon.read.rust_core.batch_size",
         86,
     ),
-    Limit(
+    CoreDifference(
         "orc vectors and conditions",
         "panics over a condition on an ORC file with a deletion vector",
         "paimon.read.rust_core.batch_size",
         86,
     ),
-    Limit(
+    CoreDifference(
         "avro rows",
         "returns nulls for the fields of a ROW in batches of Avro files that begin with a null",
         "paimon.schema.file_formats.avro_rows, paimon.read.rust_core.batch_size",
         108,
     ),
-    Limit(
+    CoreDifference(
         "kinds of other versions",
         "loses the row kinds of files with another version of the schema",
         "paimon.schema.evolution: read_changes",
     ),
-    Limit(
+    CoreDifference(
         "columns of a snapshot",
         "looks for the columns and conditions of a read in the schema that its snapshot had",
         "paimon.read.table: Table.splits",
     ),
-    Limit(
+    CoreDifference(
         "partitions of a snapshot",
         "lists the partitions of the newest snapshot, whichever snapshot is requested",
         "lookup.partitions: newest_snapshot",
     ),
-    Limit(
+    CoreDifference(
         "options of a branch",
         "shows an option in a branch's $options that the table does not have",
         "paimon.read.system_tables: _options",
     ),
-    Limit(
-        "removals in memory",
+    CoreDifference(
+        "retractions merged in memory",
         "drops the retraction by the first row of a key when it merges rows of a table with "
         "merge-engine partial-update and aggregates before it writes them",
         "paimon.write.merge_rules.retraction_file_split",
         120,
     ),
-    Limit(
+    CoreDifference(
         "ignored deletes",
         "applies deletes of files when it reads a table with ignore-delete",
         "paimon.read.rust_core.ignored_deletes",
         138,
     ),
-    Limit(
+    CoreDifference(
         "manifests",
         "never merges manifests when it commits",
         "paimon.maintenance.service, which has the Java core do it",

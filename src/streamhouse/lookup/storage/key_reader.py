@@ -14,7 +14,7 @@ from streamhouse.paimon.read.pushdown import keys_filter
 from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.schema.evolution import current_columns
 
-KEYS_A_READ = 5_000
+KEYS_PER_READ = 5_000
 
 
 class KeyReader:
@@ -52,23 +52,23 @@ class KeyReader:
             splits_by_group.setdefault(self.groups.group_of(split), []).append(split)
         return splits_by_group
 
-    def count(self, group: Group) -> int:
+    def estimated_rows(self, group: Group) -> int:
         """About how many rows a group has."""
         splits = self._splits_by_group.get(group, [])
         return sum(Split.deserialize(split).row_count() for split in splits)
 
-    def group(self, group: Group) -> Iterator[pa.RecordBatch]:
+    def rows_of_group(self, group: Group) -> Iterator[pa.RecordBatch]:
         """All rows of a group."""
         yield from self._read(self._splits_by_group.get(group, []), None)
 
-    def keys(self, group: Group, keys: pa.Table) -> Iterator[pa.RecordBatch]:
+    def rows_of_keys(self, group: Group, keys: pa.Table) -> Iterator[pa.RecordBatch]:
         """At least the rows of some keys of a group, and maybe others."""
         splits = self._splits_by_group.get(group, [])
         if self.filter(keys) is None:
             yield from self._read(splits, None)
             return
-        for first in range(0, keys.num_rows, KEYS_A_READ):
-            yield from self._read(splits, self.filter(keys.slice(first, KEYS_A_READ)))
+        for first in range(0, keys.num_rows, KEYS_PER_READ):
+            yield from self._read(splits, self.filter(keys.slice(first, KEYS_PER_READ)))
 
     def filter(self, keys: pa.Table) -> Filter | None:
         """The filter by which the Rust core finds keys; None if it has none for their types."""
