@@ -97,7 +97,7 @@ def test_comments_delimiters_and_escapes() -> None:
 
 
 def test_options_and_columns_are_checked() -> None:
-    with pytest.raises(OptionError, match="'csv.field-delimiter': 'ab' is not one character"):
+    with pytest.raises(OptionError, match="'csv.field-delimiter' must be one character, not 'ab'"):
         decoded(field_delimiter="ab")
     nested = pa.schema([("m", pa.map_(pa.string(), pa.int32()))])
     with pytest.raises(OptionError, match="csv cannot hold MAP<STRING, INT>"):

@@ -51,7 +51,7 @@ class CommitsTable:
                 return str(error.args[1])
             if code_of(error) == ER.BAD_FIELD_ERROR:
                 raise TableError(
-                    f"table {self.name} has other columns than the sink's ({error.args[1]}); set "
+                    f"table {self.name} lacks a column that the sink needs ({error.args[1]}); set "
                     "'sink.commits-table' to another name"
                 ) from None
             raise
@@ -72,6 +72,7 @@ class CommitsTable:
                 f"INSERT IGNORE INTO {self._quoted} (query_id, batch, target) VALUES (%s, -1, %s)",
                 [self._query_id, self._target],
             )
+        # Checks the right to UPDATE the row.
         self.record(connection, self.last(connection))
         connection.commit()
 
@@ -82,7 +83,8 @@ class CommitsTable:
         if not rows:
             raise TableError(
                 f"table {self.name} has lost the row of query {self._query_id}, so it is unknown "
-                "whether its last batch was committed; compare the rows, and start the query again"
+                "whether its last batch was committed; check whether that batch is in the target "
+                "table, and start the query again"
             )
         return int(rows[0][0])
 

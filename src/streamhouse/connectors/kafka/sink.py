@@ -226,7 +226,7 @@ class KafkaSinkCommitter:
             raise DataLossError(
                 f"Kafka has no record of what this query has written into topic {self._topic} (the "
                 f"offset of group {self._id} is gone, for instance by the brokers' "
-                f"'offsets.retention.minutes'), so nobody knows whether batch {number} is in it: "
+                f"'offsets.retention.minutes'), so it is unknown whether batch {number} is in it: "
                 f"commit offset {number} for that group and partition 0 if it is not, or "
                 f"{number + 1} if it is, or run the script with --from-scratch"
             )

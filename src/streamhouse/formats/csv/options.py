@@ -61,9 +61,10 @@ class CsvOptions:
                 return None
             text = _ESCAPES.get(text, text)
             if len(text) != 1 or text in "\r\n":
-                raise OptionError(f"option '{where}{key}': '{text}' is not one character")
+                raise OptionError(f"option '{where}{key}' must be one character, not '{text}'")
             return text
 
+        # Only checked.
         flag("write-bigdecimal-in-scientific-notation")
         quote = character("quote-character")
         if flag("disable-quote-character"):

@@ -133,7 +133,7 @@ def _element(args: Args) -> exp.Expr:
     """ELEMENT: the only element; null for an empty array, an error for several elements."""
     array = args[0]
     several = exp.GT(this=call("LEN", array.copy()), expression=number(1))
-    message = exp.Literal.string("ELEMENT takes an array of one element, not of several")
+    message = exp.Literal.string("ELEMENT needs an array of at most one element")
     only = call("LIST_EXTRACT", array, number(1))
     return when(several, call("ERROR", message), only)
 

@@ -22,7 +22,9 @@ def shuffle_key(spec: QuerySpec) -> BucketKey:
     dimension = spec.dimensions()[spec.shuffle]
     found = bucket_key(dimension, dimension.open())
     if not isinstance(found, BucketKey):
-        raise StreamhouseError(f"{found} any more; start the query again")
+        raise StreamhouseError(
+            f"lookup strategy 'bucket' is no longer possible: {found}; start the query again"
+        )
     return BucketKey(found.fields, spec.choices[spec.shuffle].buckets)
 
 
@@ -35,7 +37,7 @@ def first_row_number(index: int, number: int) -> int:
     """The number of a split's first row; row numbers increase through a batch."""
     if number >= 1 << SPLIT_BITS:
         raise StreamhouseError(
-            f"a batch has more than {1 << SPLIT_BITS} splits of its source; take another lookup "
-            "strategy than 'bucket'"
+            f"a batch has more than {1 << SPLIT_BITS} splits of its source; choose a lookup "
+            "strategy other than 'bucket'"
         )
     return (index << SPLIT_BITS | number) << ROW_BITS
