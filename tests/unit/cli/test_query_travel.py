@@ -183,6 +183,7 @@ def test_the_error_of_an_expired_snapshot_lists_the_remaining_ones(sales: Any) -
     table.files.delete(f"{table.location}/snapshot/snapshot-1")
     said = failure(sales, "SELECT * FROM sales VERSION AS OF 1")
     assert "snapshot 1 is gone, 2 to 3 are left" in said and "its tags are two" in said
+    assert "snapshot.time-retained" in said and "anew" not in said
     table.files.delete(f"{table.location}/snapshot/snapshot-2")
     assert answer(sales, "SELECT orders FROM sales VERSION AS OF 'two'") == [(2,)]
 

@@ -15,14 +15,11 @@ from __future__ import annotations
 from streamhouse.errors import DataLossError
 from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.read.visibility import VisibleAt
+from streamhouse.paimon.storage.snapshots import ANEW
 from streamhouse.paimon.storage.table_identity import Identity
 from streamhouse.source import Offset
 
 OF = "of"
-ANEW = (
-    "to start anew, run the script with --from-scratch, or in Spark with a fresh checkpoint and an "
-    "empty target"
-)
 
 
 def bare(offset: Offset) -> Offset:

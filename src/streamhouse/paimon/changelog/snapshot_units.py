@@ -8,11 +8,10 @@ from typing import Any, Literal
 from streamhouse.errors import DataLossError, StreamhouseError
 from streamhouse.paimon.changelog.commit_order import has_several_buckets
 from streamhouse.paimon.changelog.differences.snapshot_changes import SnapshotStates
-from streamhouse.paimon.changelog.offset_origin import ANEW
 from streamhouse.paimon.changelog.read_units import ReadUnit
 from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.schema.evolution import current_columns
-from streamhouse.paimon.storage.snapshots import EXPIRY_USER, Snapshot
+from streamhouse.paimon.storage.snapshots import ANEW, EXPIRY_USER, Snapshot
 from streamhouse.paimon.storage.split_groups import Bound
 from streamhouse.source import Offset
 

@@ -98,7 +98,8 @@ def _check_exists(table: Table, snapshot: int, latest: int | None) -> int:
             f"table '{table.identifier}' has no snapshot {snapshot}; its newest is {latest}"
         )
     if table.snapshots.find(snapshot) is None:
-        raise DataLossError(f"{table.snapshots.expired_error(snapshot)}{_tags(table)}")
+        expired = table.snapshots.expired_error(snapshot, time_travel=True)
+        raise DataLossError(f"{expired}{_tags(table)}")
     return snapshot
 
 

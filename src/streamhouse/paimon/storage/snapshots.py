@@ -19,6 +19,12 @@ PURGE_USER = "streamhouse-purge"
 _SAME_ROWS = ("COMPACT", "ANALYZE")
 """Snapshots of these kinds change no row, except for purges."""
 
+ANEW = (
+    "to start anew, run the script with --from-scratch, or in Spark with a fresh checkpoint and an "
+    "empty target"
+)
+"""Advice for a stream that cannot continue."""
+
 _NAMED_WITHIN_S = 0.05
 _NAMED_STEP_S = 0.001
 _TORN_FILE_WAIT_S = 0.002
@@ -160,16 +166,19 @@ class Snapshots:
             yield snapshot
             snapshot_id -= 1
 
-    def expired_error(self, snapshot_id: int) -> DataLossError:
-        """The error for a snapshot that has expired."""
+    def expired_error(self, snapshot_id: int, time_travel: bool = False) -> DataLossError:
+        """The error for a snapshot that has expired, with advice for streams.
+
+        A query with `time_travel` has no checkpoint from which it could start anew.
+        """
         earliest, latest = self.earliest_id(), self.latest_id()
         remaining = (
             "no snapshots are left" if earliest is None else f"{earliest} to {latest} are left"
         )
+        advice = "" if time_travel else f"; {ANEW}"
         return DataLossError(
             f"table {self._name}: snapshot {snapshot_id} is gone, {remaining}; keep more with the "
-            "table options snapshot.time-retained and snapshot.num-retained.min, or start anew "
-            "from a fresh checkpoint"
+            f"table options snapshot.time-retained and snapshot.num-retained.min{advice}"
         )
 
     def _path(self, snapshot_id: int) -> str:
