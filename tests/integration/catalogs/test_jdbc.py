@@ -5,11 +5,13 @@ from __future__ import annotations
 import sqlite3
 import uuid
 from collections.abc import Mapping
-from contextlib import closing
+from contextlib import AbstractContextManager, closing
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pyarrow as pa
+import pymysql
 import pytest
 from typer.testing import CliRunner
 
@@ -122,6 +124,79 @@ def test_a_lock_that_expired_is_taken_over(tmp_path: Path) -> None:
         )
     with commit_lock(location, 0.5):
         pass
+
+
+@pytest.fixture
+def opened(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """The connections to databases that the test opens from here on."""
+    connections: list[Any] = []
+
+    def collected(connect: Any) -> Any:
+        def collect(*args: Any, **kwargs: Any) -> Any:
+            connections.append(connect(*args, **kwargs))
+            return connections[-1]
+
+        return collect
+
+    for module in (sqlite3, pymysql):
+        monkeypatch.setattr(module, "connect", collected(module.connect))
+    return connections
+
+
+def test_errors_of_the_lock_are_reported_and_close_the_connection(
+    options: Mapping[str, str], opened: list[Any]
+) -> None:
+    from streamhouse.paimon.storage.jdbc_lock import jdbc_lock
+
+    def execute(statement: str) -> None:
+        with closing(connected(options)) as connection, closing(connection.cursor()) as cursor:
+            cursor.execute(statement)
+            connection.commit()
+
+    def lock() -> AbstractContextManager[None]:
+        return jdbc_lock(options, f"{options['warehouse']}/shop.db/t", 0.1, "testing")
+
+    refused = "the catalog's database refuses the lock 'jdbc.shop.t': "
+    with pytest.raises(ConnectError, match=refused):
+        with lock():
+            execute("DROP TABLE paimon_distributed_locks")
+    checked = "lock_id VARCHAR(9), acquired_at INT, expire_time_seconds INT, CHECK (lock_id = 'x')"
+    for columns in ("lock_id INT", checked):
+        execute(f"CREATE TABLE paimon_distributed_locks ({columns})")
+        with pytest.raises(ConnectError, match=refused), lock():
+            pass
+        execute("DROP TABLE paimon_distributed_locks")
+    assert len(opened) >= 3 and all(map(is_closed, opened))
+
+
+def connected(options: Mapping[str, str]) -> Any:
+    """A connection to the catalog's database."""
+    if options["uri"].startswith("jdbc:sqlite:"):
+        return sqlite3.connect(options["uri"].removeprefix("jdbc:sqlite:"))
+    at = urlsplit(options["uri"].removeprefix("jdbc:"))
+    return pymysql.connect(
+        host=at.hostname, port=at.port or 0, database=at.path.lstrip("/"),
+        user=options["jdbc.user"], password=options["jdbc.password"],
+    )  # fmt: skip
+
+
+def is_closed(connection: Any) -> bool:
+    try:
+        connection.cursor().execute("SELECT 1")
+    except (sqlite3.ProgrammingError, pymysql.InterfaceError):
+        return True
+    return False
+
+
+def test_a_file_that_is_no_database_is_reported(tmp_path: Path, opened: list[Any]) -> None:
+    from streamhouse.paimon.storage.jdbc_lock import jdbc_lock
+
+    (tmp_path / "catalog.db").write_text("no database" * 100)
+    options = {"uri": f"jdbc:sqlite:{tmp_path / 'catalog.db'}"}
+    with pytest.raises(ConnectError, match="refuses the lock 'jdbc.shop.t': file is not a"):
+        with jdbc_lock(options, f"{tmp_path}/shop.db/t", 0.1, "testing"):
+            pass
+    assert len(opened) == 1 and is_closed(opened[0])
 
 
 @pytest.mark.parametrize(

@@ -20,6 +20,7 @@ _EXPIRES = "lock-acquire-timeout"
 _POLL_S, _MAX_POLL_S = 0.01, 0.5
 _SQLITE, _MYSQL = "jdbc:sqlite:", "jdbc:mysql:"
 _DUPLICATE_KEY = 1062
+_SQLITE_DUPLICATE_KEY = sqlite3.SQLITE_CONSTRAINT_PRIMARYKEY, sqlite3.SQLITE_CONSTRAINT_UNIQUE
 _ID_LENGTH = 255
 _TABLE = (
     "CREATE TABLE IF NOT EXISTS paimon_distributed_locks (lock_id VARCHAR({}) NOT NULL,"
@@ -57,9 +58,9 @@ def jdbc_lock(
     key = options.get("catalog-key", "jdbc")
     lock_id = f"{key}.{database.rpartition('/')[2].removesuffix('.db')}.{table}"
     expires_s = duration_ms(_EXPIRES, options.get(_EXPIRES, "8 min")) // 1000
-    with contextlib.closing(_Locks(options)) as locks:
+    with contextlib.closing(_Lock(options, lock_id)) as lock:
         deadline, pause = time.monotonic() + wait_s, _POLL_S
-        while not locks.acquired(lock_id, expires_s):
+        while not lock.try_acquire(expires_s):
             if time.monotonic() > deadline:
                 raise CommitConflictError(
                     f"another process has been {activity} for more than {wait_s:g} s (it holds the "
@@ -70,13 +71,14 @@ def jdbc_lock(
         try:
             yield
         finally:
-            locks.release(lock_id)
+            lock.release()
 
 
-class _Locks:
-    """The table of locks in the catalog's database."""
+class _Lock:
+    """A lock: a row of the table of locks in the catalog's database."""
 
-    def __init__(self, options: Mapping[str, str]) -> None:
+    def __init__(self, options: Mapping[str, str], lock_id: str) -> None:
+        self._id = lock_id
         uri = options.get("uri", "")
         self._connection: Any
         try:
@@ -95,28 +97,48 @@ class _Locks:
                 )
         except (pymysql.Error, sqlite3.Error) as error:
             raise ConnectError(f"the catalog's database does not answer: {error}") from None
-        self._execute(_TABLE.format(_ID_LENGTH))
-
-    def acquired(self, lock_id: str, expires_s: int) -> bool:
-        """Try to insert the lock's row; first delete one that has expired."""
-        self._execute(
-            f"{_DELETE.format(self._mark)} AND {_AGE[self._kind]} > expire_time_seconds", lock_id
-        )
         try:
-            self._execute(_INSERT.format(self._mark), lock_id, expires_s)
-        except sqlite3.IntegrityError:
-            return False
-        except pymysql.IntegrityError as error:
-            if error.args[0] != _DUPLICATE_KEY:
-                raise
-            return False
+            with self._errors():
+                self._execute(_TABLE.format(_ID_LENGTH))
+        except ConnectError:
+            self.close()
+            raise
+
+    def try_acquire(self, expires_s: int) -> bool:
+        """Try to insert the lock's row; first delete one that has expired."""
+        with self._errors():
+            self._execute(
+                f"{_DELETE.format(self._mark)} AND {_AGE[self._kind]} > expire_time_seconds",
+                self._id,
+            )
+            try:
+                self._execute(_INSERT.format(self._mark), self._id, expires_s)
+            except sqlite3.IntegrityError as error:
+                if error.sqlite_errorcode not in _SQLITE_DUPLICATE_KEY:
+                    raise
+                return False
+            except pymysql.IntegrityError as error:
+                if error.args[0] != _DUPLICATE_KEY:
+                    raise
+                return False
         return True
 
-    def release(self, lock_id: str) -> None:
-        self._execute(_DELETE.format(self._mark), lock_id)
+    def release(self) -> None:
+        with self._errors():
+            self._execute(_DELETE.format(self._mark), self._id)
 
     def close(self) -> None:
         self._connection.close()
+
+    @contextmanager
+    def _errors(self) -> Iterator[None]:
+        """Turn the database's errors into `ConnectError`."""
+        try:
+            yield
+        except (pymysql.Error, sqlite3.Error) as error:
+            raise ConnectError(
+                f"the catalog's database refuses the lock '{self._id}': {error}"
+            ) from None
 
     def _execute(self, statement: str, *values: object) -> None:
         with contextlib.closing(self._connection.cursor()) as cursor:
