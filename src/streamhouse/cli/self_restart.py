@@ -19,7 +19,7 @@ _PROGRAMMING = re.compile(
     r"\b(Attribute|Import|Index|Key|ModuleNotFound|Name|NotImplemented|Syntax|Type|UnboundLocal)"
     r"Error\b"
 )
-"""Errors that a program raises again if it does the same again."""
+"""Errors in the program itself, which a restart does not cure."""
 
 
 def restart_after(error: BaseException, reporter: Reporter | None) -> None:
@@ -46,7 +46,7 @@ def _restart(reporter: Reporter | None, failure: str, cause: str) -> None:
     """Replace this process by a new one of the same command.
 
     After more than `restart_state.MAX_RESTARTS` restarts within an hour, raises `StreamhouseError`
-    instead; at once if a restart has just led to the same error in a program.
+    instead; at once if a restart has just led to the same programming error.
     """
     if restart_state.is_same_again(cause) and _PROGRAMMING.search(cause):
         raise StreamhouseError(f"{failure}, and again after a restart: {cause}")

@@ -38,7 +38,7 @@ class Driver:
         self._process = start_command(command, self._log)
 
     def check(self) -> None:
-        """Raise the driver's error message, if it has failed."""
+        """Raise `StreamhouseError` with the driver's error message, if it has failed."""
         if self._process is not None and self._process.poll() not in (None, 0):
             raise StreamhouseError(f"the pipeline failed: {self._last_error()}")
 
@@ -58,7 +58,7 @@ class Driver:
         self.check()
 
     def kill(self, driver_only: bool = False) -> None:
-        """SIGKILL the driver, its JVMs and workers; `driver_only`: not those."""
+        """SIGKILL the driver, its JVMs and workers; `driver_only`: only the driver."""
         if self._process is not None:
             if driver_only:
                 self._process.kill()

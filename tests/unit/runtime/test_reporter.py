@@ -112,12 +112,12 @@ def test_it_reports_its_queries(options: dict[str, str], query: OneQuery, clock:
     assert (first.name, first.state, first.restarts) == ("p", "running", 2)
     assert first.process == own()
     assert Statuses(options).masked_script("p") == "SELECT 1"
-    query.metrics.batch(100, 0.25)
+    query.metrics.count_batch(100, 0.25)
     query.behind = Lag(seconds=1.23456, snapshots=2)
     clock.now += EVERY_S
     reporter.step()
     assert reported(options).queries[0].batches == 1
-    query.metrics.batch(100, 0.5)
+    query.metrics.count_batch(100, 0.5)
     reporter.step()
     assert reported(options).queries[0].batches == 1, "told twice within a short time"
     clock.now += EVERY_S
@@ -176,7 +176,7 @@ def test_a_successful_end_is_reported(
 ) -> None:
     reporter = Reporter("", clock=clock)
     reporter.begin([query], tuple)
-    query.metrics.batch(7, 0.1)
+    query.metrics.count_batch(7, 0.1)
     reporter.close()
     found = reported(options)
     assert (found.state, found.error, found.queries[0].rows) == ("stopped", None, 7)

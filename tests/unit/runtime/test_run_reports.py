@@ -71,7 +71,7 @@ def test_progress_is_reported_every_ten_seconds_from_the_start_of_the_queries() 
     for step in range(250):
         now = 105.0 + step / 10
         reports.step()
-    query.metrics.batch(3000, 0.1)
+    query.metrics.count_batch(3000, 0.1)
     reports.end("caught up")
     assert [(what, seconds) for what, seconds, _ in listener.said] == [
         ("progress", 10.0),

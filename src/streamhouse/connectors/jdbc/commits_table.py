@@ -1,4 +1,4 @@
-"""The table in which each transaction of a sink records its batch, so that none is done twice."""
+"""The table where each transaction of a sink records its batch, so that none is written twice."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _COLUMNS = """(
 class CommitsTable:
     """One row for each query: the number of the last batch that it has committed to `target`.
 
-    The row is locked from the begin of a transaction to its end, so a transaction of a killed
+    The row is locked from the beginning of a transaction to its end, so a transaction of a killed
     driver that the server still executes ends before its batch runs again.
     """
 

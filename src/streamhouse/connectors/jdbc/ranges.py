@@ -13,7 +13,7 @@ from streamhouse.connectors.mysql_cdc.server.values.types import MySqlColumn, qu
 from streamhouse.errors import OptionError, TableError
 
 _EPOCH = datetime.datetime(1970, 1, 1)
-_NUMBERS = ("int", "uint64", "decimal", "year", "float", "double")
+_NUMBER_FAMILIES = ("int", "uint64", "decimal", "year", "float", "double")
 _TIMESTAMPS = ("date", "datetime", "timestamp")
 _SECOND = datetime.timedelta(seconds=1)
 
@@ -27,7 +27,7 @@ def conditions(
     cannot be split.
     """
     column = _column(columns, scan.column)
-    name, text = quote(column.name), _literal(column)
+    name, to_literal = quote(column.name), _literal(column)
     first = last = ""
     if scan.lower is not None and scan.upper is not None:
         low, first = _bound(column, scan.lower, "lower-bound")
@@ -48,7 +48,7 @@ def conditions(
         high, _ = _bound(column, str(greatest), "upper-bound")
     count = min(scan.number, high - low + 1)
     starts = [low + (high - low + 1) * number // count for number in range(1, count)]
-    return _between(name, [text(start) for start in starts], first, last)
+    return _between(name, [to_literal(start) for start in starts], first, last)
 
 
 def _between(name: str, starts: Sequence[str], first: str, last: str) -> list[str]:
@@ -71,7 +71,7 @@ def _column(columns: Sequence[MySqlColumn], name: str) -> MySqlColumn:
             f"{nearest(name, by_name)}"
         )
     column = by_name[name]
-    if column.family not in (*_NUMBERS, *_TIMESTAMPS):
+    if column.family not in (*_NUMBER_FAMILIES, *_TIMESTAMPS):
         raise TableError(
             f"option 'scan.partition.column': '{name}' is {column.column_type}; it must be a "
             "number, a date or a timestamp"
@@ -82,13 +82,13 @@ def _column(columns: Sequence[MySqlColumn], name: str) -> MySqlColumn:
 def _bound(column: MySqlColumn, text: str, bound: str) -> tuple[int, str]:
     """A bound as a whole number (of seconds since 1970, for timestamps), and as a literal."""
     try:
-        if column.family in _NUMBERS:
+        if column.family in _NUMBER_FAMILIES:
             number = Decimal(text)
             return int(number.to_integral_value(ROUND_FLOOR)), f"{number:f}"
         timestamp = datetime.datetime.fromisoformat(text)
         return (timestamp - _EPOCH) // _SECOND, f"'{timestamp.isoformat(' ')}'"
     except (InvalidOperation, ValueError, TypeError):
-        kind = "a number" if column.family in _NUMBERS else "a date such as '2024-01-31'"
+        kind = "a number" if column.family in _NUMBER_FAMILIES else "a date such as '2024-01-31'"
         raise OptionError(
             f"option 'scan.partition.{bound}': '{text}' is not {kind}, as column '{column.name}' "
             f"({column.column_type}) needs"
@@ -96,7 +96,7 @@ def _bound(column: MySqlColumn, text: str, bound: str) -> tuple[int, str]:
 
 
 def _literal(column: MySqlColumn) -> Callable[[int], str]:
-    if column.family in _NUMBERS:
+    if column.family in _NUMBER_FAMILIES:
         return str
     if column.family == "date":
         return lambda seconds: f"'{(_EPOCH + seconds * _SECOND).date().isoformat()}'"

@@ -36,7 +36,7 @@ _ESCAPES = {r"\t": "\t", r"\u0001": "\u0001"}
 
 @dataclass(frozen=True)
 class CsvOptions:
-    """The options of a table's CSV, checked; `quote` and `escape` are None if there are none."""
+    """The checked CSV options of a table; `quote` and `escape` are None if there are none."""
 
     delimiter: str = ","
     quote: str | None = '"'
@@ -48,7 +48,10 @@ class CsvOptions:
 
     @classmethod
     def parse(cls, options: Mapping[str, str], where: str) -> CsvOptions:
-        """`where`: the prefix of the options; raises `OptionError`."""
+        """Parse the options; `where` is the prefix of their keys in errors.
+
+        Raises `OptionError`.
+        """
         known = {option.key: option.default for option in OPTIONS}
         check_known([where + key for key in options], [where + key for key in known], "format csv")
 

@@ -22,6 +22,8 @@ from streamhouse.paimon.read.table import Table
 
 _LOG = logging.getLogger("streamhouse.maintenance")
 _PREFIX = "consumer-"
+CHECKPOINT_LOCK = "lock"
+"""The file of a checkpoint with the process id of its query; empty once the query has stopped."""
 QUERY = "streamhouse-"
 """How the ids of continuous queries' consumers begin."""
 BEFORE = f"{QUERY}before-"

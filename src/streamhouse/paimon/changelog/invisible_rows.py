@@ -68,7 +68,7 @@ class InvisibleRowsCounter:
     def count(self, table: Table, visible_at: VisibleAt, within_s: float = 0.0) -> InvisibleRows:
         """The rows that wait for `visible_at` at the table's newest snapshot.
 
-        `within_s`: as of `Table.latest_snapshot_id`.
+        `within_s`: as in `Table.latest_snapshot_id`.
         """
         latest = table.latest_snapshot_id(within_s) or 0
         snapshot = table.snapshots.find(latest) if latest else None

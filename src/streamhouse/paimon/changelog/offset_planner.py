@@ -47,7 +47,7 @@ class OffsetPlanner:
     ) -> Offset:
         """The next offset after `start`, at most `bound` away; `start` if there is none.
 
-        `within_s`: as of `Table.latest_snapshot_id`.
+        `within_s`: as in `Table.latest_snapshot_id`.
         """
         latest = table.latest_snapshot_id(within_s)
         if self._last_snapshot is not None and latest is not None:

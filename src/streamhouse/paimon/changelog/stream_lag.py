@@ -30,7 +30,7 @@ class StreamLag:
     ) -> Lag | None:
         """The lag of a reader at `offset`, as `PaimonSource.lag` returns it.
 
-        `visible_at` is when the changes that it reads become visible. `within_s`: as of
+        `visible_at` is when the changes that it reads become visible. `within_s`: as in
         `Table.latest_snapshot_id`.
         """
         hidden = self._counter.count(table, visible_at, within_s).rows

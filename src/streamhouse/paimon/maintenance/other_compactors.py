@@ -11,16 +11,19 @@ import socket
 import time
 from pathlib import Path
 
-from streamhouse.paimon.changelog.consumers import Consumer, Consumers, query_consumer
+from streamhouse.paimon.changelog.consumers import (
+    CHECKPOINT_LOCK,
+    Consumer,
+    Consumers,
+    query_consumer,
+)
 from streamhouse.paimon.read.table import Table
 
-OWN_USERS = "streamhouse-"
+OWN_USER_PREFIX = "streamhouse-"
 """How the commit users of our maintenance and DML statements begin; those of queries are UUIDs."""
 ALIVE_S = 60.0
 """A process that has not refreshed its consumer or committed for this long counts as gone."""
 _RECENT = 100
-LOCK = "lock"
-"""The file of a checkpoint with the process id of its query; empty once the query has stopped."""
 
 
 def written_by_live_query(table: Table) -> bool:
@@ -29,7 +32,7 @@ def written_by_live_query(table: Table) -> bool:
     for number, snapshot in enumerate(table.snapshots.newest_first()):
         if number >= _RECENT:
             break
-        if not snapshot.commit_user.startswith(OWN_USERS):
+        if not snapshot.commit_user.startswith(OWN_USER_PREFIX):
             users.add(snapshot.commit_user)
     return any(_alive(consumers, query_consumer(user)) for user in users)
 
@@ -49,7 +52,9 @@ def compacted_by_others(table: Table) -> bool:
     for number, snapshot in enumerate(table.snapshots.newest_first()):
         if number >= _RECENT or snapshot.time_ms < oldest:
             break
-        if snapshot.commit_kind == "COMPACT" and not snapshot.commit_user.startswith(OWN_USERS):
+        if snapshot.commit_kind == "COMPACT" and not snapshot.commit_user.startswith(
+            OWN_USER_PREFIX
+        ):
             return True
     return written_by_live_query(table)
 
@@ -67,7 +72,7 @@ def _may_run(consumer: Consumer) -> bool:
     if consumer.checkpoint is None or consumer.host != socket.gethostname():
         return True
     try:
-        pid = (Path(consumer.checkpoint) / LOCK).read_text().strip()
+        pid = (Path(consumer.checkpoint) / CHECKPOINT_LOCK).read_text().strip()
     except OSError:
         return True
     return pid.isdigit() and os.path.exists(f"/proc/{pid}")

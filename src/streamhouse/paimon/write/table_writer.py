@@ -19,7 +19,10 @@ from streamhouse.paimon.schema.file_formats.orc_values import OrcValues, may_hol
 from streamhouse.paimon.schema.options.remove_record_option import removes_records
 from streamhouse.paimon.storage import rust_core
 from streamhouse.paimon.storage.metadata_mirror.write import MirroredWrite
-from streamhouse.paimon.write.merge_rules.before_images import BeforeImageFilter, hides_by_sequence
+from streamhouse.paimon.write.merge_rules.before_images import (
+    BeforeImageFilter,
+    must_drop_before_images,
+)
 from streamhouse.paimon.write.merge_rules.product_columns import ProductColumns
 from streamhouse.paimon.write.merge_rules.remove_record_on_delete import removals_without_values
 from streamhouse.paimon.write.merge_rules.retraction_file_split import (
@@ -131,7 +134,7 @@ class TableWriter:
         if overwrite:
             check_overwrite(table, write_options, partition)
         self._orc = OrcValues(table) if may_hold_orc(write_options) else None
-        drops_before_images = takes_upserts(table) or hides_by_sequence(table)
+        drops_before_images = takes_upserts(table) or must_drop_before_images(table)
         self._before_images = BeforeImageFilter(self._table) if drops_before_images else None
         self._retractions = RetractionFilter(self._table) if filters_retractions(table) else None
         self._separate = SeparateFiles(self._table) if needs_separate_files(table) else None

@@ -18,8 +18,8 @@ class MetricsSnapshot(NamedTuple):
     """A snapshot of a query's metrics.
 
     `last_batch_ms` is when the last batch ended (epoch ms), `took_ms` how long it took,
-    `last_rows_ms` when the last batch with rows ended. `changes` are counted by row kind; none of
-    a source that counts none. `commit`: the last one with rows.
+    `last_rows_ms` when the last batch with rows ended. `changes` are counted by row kind; None
+    if the source does not count them. `commit`: the last one with rows.
     """
 
     batches: int = 0
@@ -56,7 +56,7 @@ class QueryMetrics:
         with self._lock:
             self._began = self._clock()
 
-    def batch(
+    def count_batch(
         self,
         rows: int,
         took_s: float,

@@ -95,6 +95,8 @@ def continuous_targets(
 
 
 class _Finder:
+    """Collects the targets of the continuous queries while a script is planned."""
+
     def __init__(self, draft: Draft, name: str, root: Path | None) -> None:
         self._draft = draft
         self._name = name

@@ -22,7 +22,7 @@ from typing import Any
 from urllib.parse import quote, unquote
 
 from streamhouse.errors import StreamhouseError
-from streamhouse.paimon.maintenance.other_compactors import LOCK
+from streamhouse.paimon.changelog.consumers import CHECKPOINT_LOCK
 from streamhouse.paimon.storage.files import is_local, local_path
 from streamhouse.runtime.state.batch_logs import BatchLogs
 from streamhouse.sql.options.store_options import s3_location
@@ -130,7 +130,7 @@ class Checkpoint:
         `StreamhouseError` if another process runs the query.
         """
         self.path.mkdir(parents=True, exist_ok=True)
-        handle = os.open(self.path / LOCK, os.O_RDWR | os.O_CREAT, 0o644)
+        handle = os.open(self.path / CHECKPOINT_LOCK, os.O_RDWR | os.O_CREAT, 0o644)
         deadline = time.monotonic() + wait_s
         while True:
             try:
@@ -175,7 +175,7 @@ class Checkpoint:
         be waiting for it.
         """
         for entry in self.path.iterdir():
-            if entry.name == LOCK:
+            if entry.name == CHECKPOINT_LOCK:
                 continue
             if entry.is_dir():
                 shutil.rmtree(entry)

@@ -88,7 +88,7 @@ class PendingRows:
     def waiting(self, within_s: float = 0.0) -> PendingState:
         """The state at the newest snapshot; reads the table only if it has changed.
 
-        `within_s`: as of `Table.latest_snapshot_id`.
+        `within_s`: as in `Table.latest_snapshot_id`.
         """
         latest = self._address.follow().latest_snapshot_id(within_s)
         if latest is not None and latest != self._waiting.snapshot:

@@ -204,7 +204,7 @@ class ContinuousQuery:
         counts = [Counter[str](one["changes"]) for one in batch.reports]
         changes = None if is_shuffled else sum(counts, Counter[str]())
         took_s = time.monotonic() - began
-        self.metrics.batch(batch.record.rows or 0, took_s, bad, changes, batch.commit)
+        self.metrics.count_batch(batch.record.rows or 0, took_s, bad, changes, batch.commit)
         retried(lambda: self._holds.batch_done(end))
         preload_reports.write(self._run.folder, end, batch.reports)
         self._throttle.wait_for_compaction(self._files_of(batch), lambda: self._run.is_stopping)

@@ -218,7 +218,9 @@ class SyncQuery:
             self._notice(text)
         self._copy_comments(database)
         rows = sum(batch.snapshot.values()) + sum(batch.changes.values())
-        self.metrics.batch(rows, time.monotonic() - began, changes=batch.kinds, commit=batch.commit)
+        self.metrics.count_batch(
+            rows, time.monotonic() - began, changes=batch.kinds, commit=batch.commit
+        )
         self._throttle.wait_for_compaction(batch.files, lambda: self._run.is_stopping)
 
     def _copy_comments(self, progress: DatabaseProgress) -> None:

@@ -17,7 +17,7 @@ from streamhouse.runtime.sync.micro_batch.commit import SyncedBatch
 class TableState:
     """One followed table: rows since the start of this run, and how far it is behind.
 
-    `estimate`: of its rows, by the server. `lag_s` is None until the snapshot is `complete`.
+    `estimate`: the server's estimate of its rows. `lag_s` is None until the snapshot is `complete`.
     """
 
     table: str

@@ -25,7 +25,15 @@ from streamhouse.sql.expressions.operand_types import OperandTypes
 from streamhouse.sql.expressions.timestamp_digits import Declared
 from streamhouse.sql.functions import json, texts, times
 from streamhouse.sql.functions.builtin_udfs import arrow_call
-from streamhouse.sql.functions.expression_builders import call, cast, concat, number, try_cast, when
+from streamhouse.sql.functions.expression_builders import (
+    GENERATED,
+    call,
+    cast,
+    concat,
+    number,
+    try_cast,
+    when,
+)
 from streamhouse.sql.functions.expression_builders import tried as tried_call
 from streamhouse.sql.text import Script
 
@@ -232,7 +240,7 @@ class _Translation:
         return new
 
     def _cast(self, node: exp.Cast) -> exp.Expr:
-        if not node.meta.get("plain"):
+        if not node.meta.get(GENERATED):
             if not node.to.is_type(*_BINDS_NO_OPERAND):
                 self._bind(node.this)
             return _convert(node)
@@ -462,7 +470,7 @@ def _convert(node: exp.Cast) -> exp.Expr:
         timestamp_digits.mark(new, timestamp_digits.precision(kind))
     if kind.is_type(exp.DType.TIMESTAMPLTZ):
         timestamp_digits.mark(new, timestamp_digits.precision(kind))
-    new.meta["plain"] = True
+    new.meta[GENERATED] = True
     new.type = timestamp_digits.with_precisions(to, kind)
     return new
 

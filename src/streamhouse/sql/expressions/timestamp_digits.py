@@ -13,7 +13,7 @@ from sqlglot import exp
 
 from streamhouse.sql.expressions import intervals
 from streamhouse.sql.functions import times
-from streamhouse.sql.functions.expression_builders import call, cast, number, remainder
+from streamhouse.sql.functions.expression_builders import GENERATED, call, cast, number, remainder
 from streamhouse.sql.plan import TableInfo
 from streamhouse.sql.types import base, digits, duck_type, parts
 
@@ -206,7 +206,7 @@ def declared_precision(node: exp.Expr) -> int | None:
     if _MARK in inner.meta:
         marked: int = inner.meta[_MARK]
         return marked
-    if isinstance(inner, exp.Cast) and not inner.meta.get("plain"):
+    if isinstance(inner, exp.Cast) and not inner.meta.get(GENERATED):
         if inner.to.is_type(exp.DType.TIME):
             return precision(inner.to, 0)
         return precision(inner.to) if inner.to.this in _UNITS else None

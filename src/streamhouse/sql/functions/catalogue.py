@@ -9,7 +9,7 @@ from __future__ import annotations
 from sqlglot import exp
 
 from streamhouse.close_matches import closest
-from streamhouse.sql.functions import collections, json, numbers, texts, times
+from streamhouse.sql.functions import array_functions, json, numbers, texts, times
 from streamhouse.sql.functions.expression_builders import (
     Args,
     ArgumentError,
@@ -125,7 +125,7 @@ _TABLE: Table = {
     **_CHOICES,
     **times.TABLE,
     **_AGGREGATES,
-    **collections.TABLE,
+    **array_functions.TABLE,
 }
 
 BUILDERS: dict[str, Build] = {

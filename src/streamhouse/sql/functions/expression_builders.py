@@ -14,6 +14,9 @@ Table = dict[str, tuple[int, int | None, Build]]
 CURRENT_TIMES = ("PROCTIME", "CURRENT_TIMESTAMP", "LOCALTIMESTAMP", "CURRENT_DATE", "LOCALTIME")
 _CURRENT = "__current_"
 
+GENERATED = "generated"
+"""The key in `meta` of nodes that were made by the planner, not written by the user."""
+
 
 class ArgumentError(ValueError):
     """A call with arguments that the function does not take; the text is the user's message.
@@ -46,14 +49,14 @@ def number(value: int) -> exp.Expr:
 def cast(node: exp.Expr, kind: str | exp.DataType) -> exp.Cast:
     """A cast of a DuckDB expression with DuckDB's semantics, not lowered like a user's CAST."""
     tree = exp.Cast(this=node, to=exp.DataType.build(kind, dialect="duckdb"))
-    tree.meta["plain"] = True
+    tree.meta[GENERATED] = True
     return tree
 
 
 def try_cast(node: exp.Expr, kind: str | exp.DataType) -> exp.TryCast:
     """As `cast`, but null for a value that the type cannot hold."""
     tree = exp.TryCast(this=node, to=exp.DataType.build(kind, dialect="duckdb"))
-    tree.meta["plain"] = True
+    tree.meta[GENERATED] = True
     return tree
 
 
@@ -120,7 +123,7 @@ def text_of(node: exp.Expr) -> exp.Expr:
 def lambda_of(name: str, body: exp.Expr) -> exp.Expr:
     """A DuckDB lambda with one parameter; its body refers to it by `parameter(name)`."""
     tree = exp.Lambda(this=body, expressions=[exp.to_identifier(name)])
-    tree.meta["plain"] = True
+    tree.meta[GENERATED] = True
     return tree
 
 

@@ -13,6 +13,7 @@ from sqlglot import exp
 
 from streamhouse.errors import SqlError, UnsupportedSqlError
 from streamhouse.sql import node_errors
+from streamhouse.sql.functions.expression_builders import GENERATED
 from streamhouse.sql.text import Script, span
 
 _NAMED_ARGUMENTS = "named arguments are not supported; pass them by position"
@@ -69,7 +70,7 @@ def check(script: Script, tree: exp.Expr, start: int, end: int) -> None:
     `start` and `end` are the offsets of the whole text, for a part without a position of its own.
     """
     for node in tree.walk(bfs=False):
-        message = None if node.meta.get("plain") else _UNSUPPORTED.get(type(node))
+        message = None if node.meta.get(GENERATED) else _UNSUPPORTED.get(type(node))
         if message is None and isinstance(node, exp.DataType):
             message = _type_error(node)
         elif isinstance(node, exp.LimitOptions):
@@ -112,7 +113,7 @@ def _limit_error(node: exp.LimitOptions) -> str | None:
 
 def _type_error(node: exp.DataType) -> str | None:
     parent = node.parent
-    if isinstance(parent, exp.Cast) and parent.meta.get("plain"):
+    if isinstance(parent, exp.Cast) and parent.meta.get(GENERATED):
         # Part of how a function is computed, not of the user's text.
         return None
     kind = node.this

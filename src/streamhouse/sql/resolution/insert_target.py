@@ -9,7 +9,7 @@ from sqlglot import exp
 from streamhouse.close_matches import nearest
 from streamhouse.sql import node_errors
 from streamhouse.sql.expressions import aggregates, binder, casts, double_rounding
-from streamhouse.sql.functions.expression_builders import call
+from streamhouse.sql.functions.expression_builders import GENERATED, call
 from streamhouse.sql.options.merge_functions import merge_function
 from streamhouse.sql.plan import Column, Name, TableInfo
 from streamhouse.sql.text import Script
@@ -107,7 +107,7 @@ def cast_to(item: exp.Expr, source: str, flink: str) -> exp.Expr:
         value = double_rounding.decimal_source(item)
     value = casts.fitted(value, flink)
     tree = exp.Cast(this=value, to=exp.DataType.build(kind, dialect="duckdb"))
-    tree.meta["plain"] = True
+    tree.meta[GENERATED] = True
     return tree
 
 

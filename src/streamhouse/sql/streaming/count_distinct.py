@@ -15,6 +15,7 @@ from sqlglot import exp
 from streamhouse.sql import node_errors
 from streamhouse.sql.expressions.binder import generate, quote
 from streamhouse.sql.functions import call
+from streamhouse.sql.functions.expression_builders import GENERATED
 from streamhouse.sql.plan import Column, DistinctCounts, TableInfo
 from streamhouse.sql.resolution import insert_target as targets
 from streamhouse.sql.resolution.insert_target import ColumnMapping
@@ -146,5 +147,5 @@ def _text(script: Script, one: Counted, kind: str) -> exp.Expr:
         # -0.0 and 0.0 are the same value.
         value = exp.Paren(this=exp.Add(this=value, expression=exp.Literal.number("0.0")))
     text = exp.Cast(this=value, to=exp.DataType.build("VARCHAR", dialect="duckdb"))
-    text.meta["plain"] = True
+    text.meta[GENERATED] = True
     return text

@@ -1,4 +1,4 @@
-"""Passes encoded rows to a producer, one call a record: most of the time that a sink takes."""
+"""Passes encoded rows to a producer with one call per record, most of the time of a sink."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def _column(name: str, rows: pa.RecordBatch) -> Sequence[bytes | None]:
 
 
 def _extras(rows: pa.RecordBatch) -> list[dict[str, Any]] | None:
-    """The timestamp and the headers of each record, as far as it has them; None if none can."""
+    """The timestamp and the headers of each record, where set; None without columns for them."""
     names = [name for name in (TIMESTAMP, HEADERS) if name in rows.schema.names]
     if not names:
         return None

@@ -16,7 +16,7 @@ from streamhouse.paimon.read.table import Table
 from streamhouse.source import ROW_KIND
 
 
-def hides_by_sequence(table: Table) -> bool:
+def must_drop_before_images(table: Table) -> bool:
     """Whether a `-U` must not reach the table when a `+U` of its key follows."""
     options = table.options
     return (

@@ -19,7 +19,7 @@ from streamhouse.runtime.streaming.shuffle.blocks import JOINED, packed, unpacke
 from streamhouse.runtime.streaming.shuffle.partitioning import (
     ROW_BITS,
     SPLIT_BITS,
-    join_tasks,
+    join_task_count,
     shuffle_key,
 )
 from streamhouse.runtime.streaming.tasks.task import CHUNK_ROWS, Task
@@ -63,7 +63,7 @@ class JoinTask(Task):
     def __init__(self, spec: QuerySpec, task: SplitsInput, rows: int) -> None:
         super().__init__(spec, task)
         self._out.read = rows
-        self._count = join_tasks(spec)
+        self._count = join_task_count(spec)
 
     def joined(self, blocks: list[pa.Table]) -> Iterator[pa.RecordBatch]:
         """Yields rows of `RESULT`; if `gathered`, with a column `block` of joined rows."""

@@ -10,7 +10,7 @@ ROW_BITS, SPLIT_BITS = 36, 14
 """Of a row's number: those of the row in its split, and of the split in its task."""
 
 
-def join_tasks(spec: QuerySpec) -> int:
+def join_task_count(spec: QuerySpec) -> int:
     """The number of join tasks."""
     assert spec.shuffle is not None
     return max(1, min(spec.parallelism, spec.choices[spec.shuffle].buckets))

@@ -15,7 +15,7 @@ from streamhouse.runtime.query_spec import QuerySpec
 from streamhouse.runtime.streaming.shuffle.blocks import BLOCKS, block_row, packed
 from streamhouse.runtime.streaming.shuffle.partitioning import (
     first_row_number,
-    join_tasks,
+    join_task_count,
     needs_row_numbers,
     shuffle_key,
 )
@@ -31,7 +31,7 @@ class ReadTask:
     def __init__(self, spec: QuerySpec, task: SplitsInput) -> None:
         assert spec.shuffle is not None
         self._spec, self._task = spec, task
-        self._count = join_tasks(spec)
+        self._count = join_task_count(spec)
         self._key = shuffle_key(spec)
         sql = spec.query.lookups[spec.shuffle].row_keys_sql
         assert sql is not None

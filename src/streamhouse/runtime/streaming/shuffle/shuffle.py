@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from streamhouse.runtime.query_spec import QuerySpec
 from streamhouse.runtime.streaming.shuffle.gather_task import GatherStep
 from streamhouse.runtime.streaming.shuffle.join_task import JoinStep
-from streamhouse.runtime.streaming.shuffle.partitioning import join_tasks
+from streamhouse.runtime.streaming.shuffle.partitioning import join_task_count
 from streamhouse.runtime.streaming.tasks.result_ddl import RESULT_DDL
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ _JOINED = f"{RESULT_DDL}, block BINARY"
 
 def shuffled(frame: DataFrame, spec: QuerySpec) -> DataFrame:
     """Join, and write, the blocks of a batch; returns a frame of `RESULT` rows."""
-    count = join_tasks(spec)
+    count = join_task_count(spec)
     placed = frame.repartitionById(count, frame["part"])
     if not spec.gathered:
         return placed.mapInArrow(JoinStep(spec), RESULT_DDL)

@@ -6,6 +6,7 @@ from sqlglot import exp
 
 from streamhouse.sql.functions.builtin_udfs import arrow_call
 from streamhouse.sql.functions.expression_builders import (
+    GENERATED,
     Args,
     ArgumentError,
     Build,
@@ -23,13 +24,13 @@ from streamhouse.sql.functions.expression_builders import (
 _X = "x"
 
 
-def _list(name: str) -> Build:
-    """A builder of a call of the DuckDB function with the same meaning, without a cast."""
+def _same(name: str) -> Build:
+    """Builds a call of DuckDB's function `name`, without a cast."""
     return lambda args: call(name, *args)
 
 
 def _strict(name: str) -> Build:
-    """As `_list`, but null if an argument is null."""
+    """As `_same`, but null if an argument is null."""
     return lambda args: any_null(args, call(name, *args))
 
 
@@ -77,7 +78,7 @@ def _distinct(array: exp.Expr) -> exp.Expr:
     predicate = exp.Lambda(
         this=first, expressions=[exp.to_identifier(_X), exp.to_identifier(index_name)]
     )
-    predicate.meta["plain"] = True
+    predicate.meta[GENERATED] = True
     return call("LIST_FILTER", array, predicate)
 
 
@@ -153,8 +154,8 @@ TABLE: Table = {
     "ARRAY_EXCEPT": (2, 2, _intersect_or_except(False)),
     "ARRAY_INTERSECT": (2, 2, _intersect_or_except(True)),
     "ARRAY_JOIN": (2, 3, _join),
-    "ARRAY_MAX": (1, 1, _list("LIST_MAX")),
-    "ARRAY_MIN": (1, 1, _list("LIST_MIN")),
+    "ARRAY_MAX": (1, 1, _same("LIST_MAX")),
+    "ARRAY_MIN": (1, 1, _same("LIST_MIN")),
     "ARRAY_POSITION": (2, 2, _position),
     "ARRAY_PREPEND": (
         2,
@@ -162,14 +163,14 @@ TABLE: Table = {
         lambda args: _if_array(args[0], call("LIST_PREPEND", args[1], args[0])),
     ),
     "ARRAY_REMOVE": (2, 2, _remove),
-    "ARRAY_REVERSE": (1, 1, _list("LIST_REVERSE")),
+    "ARRAY_REVERSE": (1, 1, _same("LIST_REVERSE")),
     "ARRAY_SLICE": (2, 3, _slice),
     "ARRAY_SORT": (1, 3, _sort),
     "ARRAY_UNION": (2, 2, _union),
     "ELEMENT": (1, 1, _element),
-    "MAP_ENTRIES": (1, 1, _list("MAP_ENTRIES")),
+    "MAP_ENTRIES": (1, 1, _same("MAP_ENTRIES")),
     "MAP_FROM_ARRAYS": (2, 2, _strict("MAP")),
-    "MAP_KEYS": (1, 1, _list("MAP_KEYS")),
+    "MAP_KEYS": (1, 1, _same("MAP_KEYS")),
     "MAP_UNION": (1, None, _strict("MAP_CONCAT")),
-    "MAP_VALUES": (1, 1, _list("MAP_VALUES")),
+    "MAP_VALUES": (1, 1, _same("MAP_VALUES")),
 }
