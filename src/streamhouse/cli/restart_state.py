@@ -21,7 +21,9 @@ _CAUSE = "STREAMHOUSE_RESTART_CAUSE"
 _RESET = "STREAMHOUSE_RESET_DONE"
 
 
-def count(environment: MutableMapping[str, str] = os.environ, now: float | None = None) -> int:
+def record_restart(
+    environment: MutableMapping[str, str] = os.environ, now: float | None = None
+) -> int:
     """Record one more restart; returns how many there were within the last hour, including it.
 
     `environment` passes their times to the next process, in seconds of the machine's monotonic
@@ -33,7 +35,9 @@ def count(environment: MutableMapping[str, str] = os.environ, now: float | None 
     return len(times)
 
 
-def recent(environment: MutableMapping[str, str] = os.environ, now: float | None = None) -> int:
+def recent_restarts(
+    environment: MutableMapping[str, str] = os.environ, now: float | None = None
+) -> int:
     """How many restarts there were within the last hour."""
     at = time.monotonic() if now is None else now
     return sum(0 <= at - restart < WITHIN_S for restart in _times(environment))
@@ -42,13 +46,20 @@ def recent(environment: MutableMapping[str, str] = os.environ, now: float | None
 def is_same_again(
     cause: str, environment: MutableMapping[str, str] = os.environ, now: float | None = None
 ) -> bool:
-    """Whether the last restart was a moment ago and for this cause, which is recorded."""
+    """Whether the last restart was a moment ago and for this cause."""
     at = time.monotonic() if now is None else now
-    before = environment.get(_CAUSE)
-    # A NUL cannot be in an environment variable.
-    recorded = environment[_CAUSE] = cause.replace("\0", " ")
     soon = any(abs(at - restart) < SOON_S for restart in _times(environment))
-    return soon and recorded == before
+    return soon and environment.get(_CAUSE) == _without_nul(cause)
+
+
+def record_cause(cause: str, environment: MutableMapping[str, str] = os.environ) -> None:
+    """Record the cause of a restart, for `is_same_again` in the next process."""
+    environment[_CAUSE] = _without_nul(cause)
+
+
+def _without_nul(cause: str) -> str:
+    """The cause as an environment variable can have it."""
+    return cause.replace("\0", " ")
 
 
 def _times(environment: MutableMapping[str, str]) -> list[float]:

@@ -50,7 +50,8 @@ def _restart(reporter: Reporter | None, failure: str, cause: str) -> None:
     """
     if restart_state.is_same_again(cause) and _PROGRAMMING.search(cause):
         raise StreamhouseError(f"{failure}, and again after a restart: {cause}")
-    count = restart_state.count()
+    restart_state.record_cause(cause)
+    count = restart_state.record_restart()
     if count > restart_state.MAX_RESTARTS:
         raise StreamhouseError(f"{failure}, {count} times within an hour; the last cause: {cause}")
     message = f"{failure} ({cause or 'without a message'})"

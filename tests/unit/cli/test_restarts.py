@@ -18,7 +18,7 @@ from streamhouse.errors import StreamhouseError
 def test_restarts_in_a_row_add_up() -> None:
     environment: dict[str, str] = {}
     counts = [
-        restart_state.count(environment, 5_000.0 + at)
+        restart_state.record_restart(environment, 5_000.0 + at)
         for at in range(restart_state.MAX_RESTARTS + 1)
     ]
     assert counts == [1, 2, 3, 4, 5, 6]
@@ -28,21 +28,23 @@ def test_restarts_in_a_row_add_up() -> None:
 def test_restarts_once_a_month_never_add_up() -> None:
     environment: dict[str, str] = {}
     month = 30 * 24 * 3600.0
-    assert {restart_state.count(environment, number * month) for number in range(1, 30)} == {1}
+    assert {
+        restart_state.record_restart(environment, number * month) for number in range(1, 30)
+    } == {1}
 
 
 def test_only_restarts_of_the_last_hour_count() -> None:
     environment: dict[str, str] = {}
     times = (10_000.0, 11_000.0, 13_599.0, 13_601.0, 14_601.0, 30_000.0)
-    assert [restart_state.count(environment, at) for at in times] == [1, 2, 3, 3, 3, 1]
+    assert [restart_state.record_restart(environment, at) for at in times] == [1, 2, 3, 3, 3, 1]
 
 
 @pytest.mark.parametrize("noted", ["3", "x nan inf", "9000", "", "  "])
 def test_values_that_are_not_times_of_this_boot_do_not_count(noted: str) -> None:
     """A number of an older version, somebody's nonsense, a time before the last boot."""
     environment = {restart_state.VARIABLE: noted}
-    assert restart_state.count(environment, 5_000.0) == 1
-    assert restart_state.count(environment, 5_001.0) == 2
+    assert restart_state.record_restart(environment, 5_000.0) == 1
+    assert restart_state.record_restart(environment, 5_001.0) == 2
 
 
 def test_too_many_restarts_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -80,11 +82,15 @@ def test_a_programming_error_ends_the_command_when_it_comes_again(
 
 def test_recent_restarts_are_counted_without_adding_one() -> None:
     environment: dict[str, str] = {}
-    assert restart_state.recent(environment, 0.0) == 0
-    restart_state.count(environment, 10.0)
-    restart_state.count(environment, 20.0)
-    assert restart_state.recent(environment, 30.0) == restart_state.recent(environment, 31.0) == 2
-    assert restart_state.recent(environment, 15.0 + restart_state.WITHIN_S) == 1
+    assert restart_state.recent_restarts(environment, 0.0) == 0
+    restart_state.record_restart(environment, 10.0)
+    restart_state.record_restart(environment, 20.0)
+    assert (
+        restart_state.recent_restarts(environment, 30.0)
+        == restart_state.recent_restarts(environment, 31.0)
+        == 2
+    )
+    assert restart_state.recent_restarts(environment, 15.0 + restart_state.WITHIN_S) == 1
 
 
 def test_a_child_process_does_not_inherit_the_reset() -> None:

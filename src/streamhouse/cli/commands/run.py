@@ -124,7 +124,7 @@ def run(
         from streamhouse.sql.secrets import without_secrets
 
         reporter = Reporter(
-            without_secrets(join_scripts(file, scripts)), name, restart_state.recent()
+            without_secrets(join_scripts(file, scripts)), name, restart_state.recent_restarts()
         )
         with _report_status(reporter, catalog, output):
             statements, origins = parse_scripts(file, scripts)

@@ -266,7 +266,9 @@ def _run(make: Callable[..., SyncOptions], flags: Mapping[str, Any]) -> None:
             _print_json if flags["json"] else _print_line,
             run_listener=None if flags["json"] else StartOutput(),
         )
-        run.reporter = Reporter(f"sync {checked.origin}", run.pipeline, restart_state.recent())
+        run.reporter = Reporter(
+            f"sync {checked.origin}", run.pipeline, restart_state.recent_restarts()
+        )
         reporter = run.reporter
 
         def failed(error: BaseException) -> None:
