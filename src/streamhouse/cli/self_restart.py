@@ -29,10 +29,10 @@ def restart_after(error: BaseException, reporter: Reporter | None) -> None:
     core. A start recovers from all that a crash can leave.
     """
     from streamhouse.runtime.spark.jvm_output import OUTPUT
-    from streamhouse.runtime.spark.session import died, end_session
+    from streamhouse.runtime.spark.session import end_session, jvm_has_exited
     from streamhouse.runtime.streaming.query import QueryFailed
 
-    if died():
+    if jvm_has_exited():
         _restart(reporter, "Spark's JVM has died", OUTPUT.last_lines())
     elif isinstance(error, QueryFailed) and explain(error)[1] == INTERNAL_ERROR:
         end_session()

@@ -308,7 +308,7 @@ def end_session() -> None:
     session, _own_session = _own_session, None
     if session is None or session.sparkContext is not SparkContext._active_spark_context:
         return
-    if died(0.0):
+    if jvm_has_exited(0.0):
         _end_parent()
         return
     gateway: Any = SparkContext._gateway
@@ -375,7 +375,7 @@ def _end_parent() -> None:
         parent.close()
 
 
-def died(wait_s: float = 2.0) -> bool:
+def jvm_has_exited(wait_s: float = 2.0) -> bool:
     """Whether Spark's JVM has exited; waits up to `wait_s` seconds for its exit."""
     process = getattr(SparkContext._gateway, "proc", None)
     if process is None:

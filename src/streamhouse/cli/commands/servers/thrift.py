@@ -79,7 +79,7 @@ def thrift(
     opened = open_warehouse(warehouse, option)
 
     from streamhouse.runtime.spark.jvm_output import OUTPUT
-    from streamhouse.runtime.spark.session import died
+    from streamhouse.runtime.spark.session import jvm_has_exited
     from streamhouse.thrift.server import ThriftServer
 
     server = ThriftServer(opened, host, port, master, settings, _notice, verbose, password)
@@ -96,7 +96,7 @@ def thrift(
             time.sleep(STEP_S)
             if time.monotonic() - refreshed < interval:
                 continue
-            if died(0.0):
+            if jvm_has_exited(0.0):
                 raise StreamhouseError(
                     f"Spark's JVM has died: {OUTPUT.last_lines() or 'without a message'}"
                 )
