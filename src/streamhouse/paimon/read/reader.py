@@ -12,7 +12,7 @@ from pypaimon_rust.datafusion import Split
 
 from streamhouse.errors import DataLossError, StoreError, StreamhouseError
 from streamhouse.options import integer
-from streamhouse.paimon.read.conditions import Filter, only_on
+from streamhouse.paimon.read.conditions import Filter, matching, only_on
 from streamhouse.paimon.read.rust_core import (
     batch_size,
     ignored_deletes,
@@ -184,7 +184,7 @@ class TableReader:
                 batches = self._batches(builder, splits)
                 for batch in batch_size.sized(batches, group.rows, self._batch_rows):
                     if filter is not None and group.unfiltered:
-                        batch = batch_size.matching(batch, filter)
+                        batch = matching(batch, filter)
                     rows = conformed(batch, schema)
                     yield rows if from_orc is None else from_orc.read(rows)
 

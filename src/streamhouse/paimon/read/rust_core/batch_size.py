@@ -11,13 +11,11 @@ Avro files with ROW columns are read row by row (`paimon.schema.file_formats.avr
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 from pypaimon_rust.datafusion import Split
 
 from streamhouse.arrow_batches import gathered
@@ -70,21 +68,6 @@ def sized(batches: Iterable[pa.RecordBatch], read: int, usual: int) -> Iterator[
         return
     for group in gathered(batches, usual):
         yield pa.concat_batches(group)
-
-
-def matching(batch: pa.RecordBatch, condition: Mapping[str, Any]) -> pa.RecordBatch:
-    """Remove rows that do not meet a condition in the core's form, if the batch has its columns.
-
-    Only `equal` and `in` are applied; the caller checks other comparisons, as it always does.
-    """
-    if condition["method"] == "and":
-        for child in condition["children"]:
-            batch = matching(batch, child)
-    elif condition["method"] in ("equal", "in") and condition["field"] in batch.schema.names:
-        column = batch.column(condition["field"])
-        values = pa.array(condition["literals"], column.type)
-        batch = batch.filter(pc.is_in(column, value_set=values))
-    return batch
 
 
 def _slices(batch: pa.RecordBatch, rows: int) -> Iterator[pa.RecordBatch]:
