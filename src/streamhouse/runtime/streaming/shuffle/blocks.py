@@ -26,12 +26,12 @@ def block_row(part: int, place: int, block: bytes | None, report: str | None) ->
     return pa.RecordBatch.from_pylist([row], schema=BLOCKS)
 
 
-def packed(rows: pa.Table) -> bytes:
+def to_ipc(rows: pa.Table) -> bytes:
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, rows.schema) as out:
         out.write_table(rows)
     return bytes(sink.getvalue())
 
 
-def unpacked(block: bytes) -> pa.Table:
+def from_ipc(block: bytes) -> pa.Table:
     return pa.ipc.open_stream(block).read_all()

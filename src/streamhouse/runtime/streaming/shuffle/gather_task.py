@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from streamhouse.paimon.storage.object_store.store_retries import retried
 from streamhouse.runtime.query_operator import ROW
 from streamhouse.runtime.query_spec import QuerySpec
-from streamhouse.runtime.streaming.shuffle.blocks import unpacked
+from streamhouse.runtime.streaming.shuffle.blocks import from_ipc
 from streamhouse.runtime.streaming.tasks.task import Task
 from streamhouse.runtime.streaming.tasks.task_input import SplitsInput
 from streamhouse.runtime.streaming.tasks.task_results import RESULT
@@ -31,7 +31,7 @@ class GatherStep:
         for batch in batches:
             for row in batch.to_pylist():
                 if row["block"] is not None:
-                    blocks.append(unpacked(row["block"]))
+                    blocks.append(from_ipc(row["block"]))
                 elif row["report"] is not None:
                     report = json.loads(row["report"])
             passed = batch.filter(pc.is_null(batch.column("block")))

@@ -15,7 +15,7 @@ from streamhouse.arrow_batches import gathered
 from streamhouse.paimon.storage.object_store.store_retries import retried_task
 from streamhouse.runtime.query_operator import ROW, numbered, only
 from streamhouse.runtime.query_spec import QuerySpec
-from streamhouse.runtime.streaming.shuffle.blocks import JOINED, packed, unpacked
+from streamhouse.runtime.streaming.shuffle.blocks import JOINED, from_ipc, to_ipc
 from streamhouse.runtime.streaming.shuffle.partitioning import (
     ROW_BITS,
     SPLIT_BITS,
@@ -44,7 +44,7 @@ class JoinStep:
                 if row["task_report"] is not None:
                     reports.append(json.loads(row["task_report"]))
                 else:
-                    blocks.append((row["place"], unpacked(row["block"])))
+                    blocks.append((row["place"], from_ipc(row["block"])))
         if reports:
             blocks.sort(key=lambda one: one[0])
             end = reports[0]["end"]
@@ -81,7 +81,7 @@ class JoinTask(Task):
         yield pa.RecordBatch.from_arrays([*result.columns, nothing], schema=JOINED)
         for table in self._out.rows:
             if table.num_rows:
-                yield pa.RecordBatch.from_pylist([{"block": packed(table)}], JOINED)
+                yield pa.RecordBatch.from_pylist([{"block": to_ipc(table)}], JOINED)
 
     def _join_all(self, blocks: list[pa.Table]) -> None:
         self._dimensions.take(self._task.index, self._count)

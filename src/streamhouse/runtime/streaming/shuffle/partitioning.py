@@ -7,7 +7,7 @@ from streamhouse.lookup.strategies.bucket import BucketKey, bucket_key
 from streamhouse.runtime.query_spec import QuerySpec
 
 ROW_BITS, SPLIT_BITS = 36, 14
-"""Of a row's number: those of the row in its split, and of the split in its task."""
+"""Bits of a row number: for the row within its split, and for the split within its task."""
 
 
 def join_task_count(spec: QuerySpec) -> int:
@@ -33,11 +33,11 @@ def needs_row_numbers(spec: QuerySpec) -> bool:
     return spec.gathered or spec.retry is not None
 
 
-def first_row_number(index: int, number: int) -> int:
+def first_row_number(task: int, split: int) -> int:
     """The number of a split's first row; row numbers increase through a batch."""
-    if number >= 1 << SPLIT_BITS:
+    if split >= 1 << SPLIT_BITS:
         raise StreamhouseError(
             f"a batch has more than {1 << SPLIT_BITS} splits of its source; choose a lookup "
             "strategy other than 'bucket'"
         )
-    return (index << SPLIT_BITS | number) << ROW_BITS
+    return (task << SPLIT_BITS | split) << ROW_BITS

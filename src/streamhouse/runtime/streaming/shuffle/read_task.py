@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from streamhouse.runtime.query_operator import ROW, numbered
 from streamhouse.runtime.query_spec import QuerySpec
-from streamhouse.runtime.streaming.shuffle.blocks import BLOCKS, block_row, packed
+from streamhouse.runtime.streaming.shuffle.blocks import BLOCKS, block_row, to_ipc
 from streamhouse.runtime.streaming.shuffle.partitioning import (
     first_row_number,
     join_task_count,
@@ -84,7 +84,7 @@ class ReadTask:
                 rows = src.take(pa.array(mine - first))
                 if not needs_row_numbers(self._spec):
                     rows = rows.drop_columns([ROW])
-                yield block_row(task, int(mine[0]), packed(rows), None)
+                yield block_row(task, int(mine[0]), to_ipc(rows), None)
 
 
 class UnshuffledTask(Task):
