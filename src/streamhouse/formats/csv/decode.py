@@ -87,13 +87,14 @@ class CsvDecoder:
     def _column(
         self, number: int, values: Sequence[str], kept: Sequence[int], bad: dict[int, str]
     ) -> pa.Array:
+        """Convert a column; adds the reason to `bad` for each record whose value is wrong."""
         field = self._schema.field(number)
         texts = pa.array(values, pa.string())
         for word in _null_words(field, self._options):
             texts = pc.if_else(pc.equal(texts, word), pa.scalar(None, pa.string()), texts)
         array = _cast(texts, field.type)
         if array is None:
-            array = self._singly(number, texts.to_pylist(), kept, bad)
+            array = self._convert_each(number, texts.to_pylist(), kept, bad)
         if not field.nullable and array.null_count:
             for row in np.flatnonzero(array.is_null().to_numpy(zero_copy_only=False)):
                 kind = flink_type(field.type)
@@ -102,9 +103,10 @@ class CsvDecoder:
                 )
         return array
 
-    def _singly(
+    def _convert_each(
         self, number: int, values: Sequence[Any], kept: Sequence[int], bad: dict[int, str]
     ) -> pa.Array:
+        """As `_column`, one value at a time; wrong values are null."""
         assert self._converters is not None
         field, convert = self._schema.field(number), self._converters[number]
         converted: list[Any] = []
@@ -158,10 +160,10 @@ def _converter(field: pa.Field, options: CsvOptions) -> Convert:
     convert = converter(field.type, settings)
     if not pa.types.is_list(field.type):
         return convert
-    return _of_list(convert, options)
+    return _list_converter(convert, options)
 
 
-def _of_list(convert: Callable[[Any], Any], options: CsvOptions) -> Convert:
+def _list_converter(convert: Callable[[Any], Any], options: CsvOptions) -> Convert:
     def elements(value: str | None) -> Any:
         if value is None:
             return None
