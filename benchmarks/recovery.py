@@ -45,7 +45,7 @@ def recovered(scenario: Scenario, alone: bool) -> float:
     dead = time.time()
     scenario.start()
     while time.time() < dead + AGAIN_S:
-        scenario.driver.check()
+        scenario.driver.raise_if_failed()
         first = scenario.clock.first_after(dead)
         if first is not None:
             return first - killed
@@ -57,7 +57,7 @@ def run(scenario: Scenario, seconds: float) -> None:
     """Let it run."""
     until = time.time() + seconds
     while time.time() < until:
-        scenario.driver.check()
+        scenario.driver.raise_if_failed()
         scenario.freshness.update()
         time.sleep(0.2)
 

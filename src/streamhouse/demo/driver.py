@@ -37,7 +37,7 @@ class Driver:
         command = ["run", *self._scripts, *self._arguments, *arguments]
         self._process = start_command(command, self._log)
 
-    def check(self) -> None:
+    def raise_if_failed(self) -> None:
         """Raise `StreamhouseError` with the driver's error message, if it has failed."""
         if self._process is not None and self._process.poll() not in (None, 0):
             raise StreamhouseError(f"the pipeline failed: {self._last_error()}")
@@ -55,7 +55,7 @@ class Driver:
                     f"the pipeline did not finish within {timeout_s:.0f} s; see {self._log}"
                 )
             time.sleep(0.05)
-        self.check()
+        self.raise_if_failed()
 
     def kill(self, driver_only: bool = False) -> None:
         """SIGKILL the driver, its JVMs and workers; `driver_only`: only the driver."""

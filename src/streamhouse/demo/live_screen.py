@@ -105,7 +105,7 @@ class LiveScreen(ABC, Generic[S]):
         with Live(self._frame(), console=self._console, auto_refresh=False) as live:
             while self._seconds is None or time.monotonic() - started < self._seconds:
                 self._check_and_print_address()
-                self._scenario.check()
+                self._scenario.raise_if_failed()
                 for message in (self._kills and self._kills.step(self._scenario), changes.step()):
                     if message:
                         self._add_message(message)

@@ -26,7 +26,7 @@ class DemoScenario(Killable, Protocol):
     def log(self) -> Path:
         """The log of the pipeline."""
 
-    def check(self) -> None:
+    def raise_if_failed(self) -> None:
         """Raise the error of a process that has failed."""
 
     def progress(self) -> str:
@@ -44,7 +44,7 @@ def wait_for_first_result(scenario: DemoScenario, name: str, check: Check) -> fl
     deadline = time.monotonic() + FIRST_RESULT_S
     while True:
         check()
-        scenario.driver.check()
+        scenario.driver.raise_if_failed()
         first = scenario.clock.first_after(0)
         if first is not None:
             return first
@@ -71,7 +71,7 @@ def run_steps(
     minutes: list[dict[str, float] | None] = []
     while (passed := elapsed()) < seconds:
         check()
-        scenario.check()
+        scenario.raise_if_failed()
         for message in (kills.step(scenario) if kills else None, changes.step()):
             print_progress(message)
         if passed - reported >= _PROGRESS_EVERY_S:

@@ -237,7 +237,7 @@ class Business:
         self._thread = threading.Thread(target=self._run, name="business", daemon=True)
         self._thread.start()
 
-    def check(self) -> None:
+    def raise_if_failed(self) -> None:
         """Raise the error that ended the thread, if any."""
         if self._error is not None:
             raise self._error
@@ -253,7 +253,7 @@ class Business:
         try:
             with self._mariadb.connect(DATABASE, multi_statements=True) as connection:
                 self._commit_steps(connection)
-        except Exception as error:  # noqa: BLE001  # `check` raises it in the main thread
+        except Exception as error:  # noqa: BLE001  # `raise_if_failed` does so in the main thread
             self._error = error
 
     def _commit_steps(self, connection: pymysql.Connection[Any]) -> None:

@@ -63,7 +63,7 @@ def _run_steps(
     )
     for message in changes.finish():
         check()
-        scenario.driver.check()
+        scenario.driver.raise_if_failed()
         print_progress(message)
         if changes.followed:
             break
@@ -75,7 +75,7 @@ def _await_board(scenario: Membership, check: Check) -> None:
     deadline = time.monotonic() + _SHOWN_S
     while scenario.probes.waiting and time.monotonic() < deadline:
         check()
-        scenario.driver.check()
+        scenario.driver.raise_if_failed()
         time.sleep(0.05)
 
 

@@ -78,10 +78,10 @@ class Membership:
         self.driver.start("--until-caught-up")
         self.driver.wait(_CATCH_UP_S, check)
 
-    def check(self) -> None:
+    def raise_if_failed(self) -> None:
         """Raise the error of the pipeline or of the business, if one has failed."""
-        self.driver.check()
-        self.business.check()
+        self.driver.raise_if_failed()
+        self.business.raise_if_failed()
 
     def progress(self) -> str:
         """A part of a progress message: the changes, and the freshness of the last orders."""

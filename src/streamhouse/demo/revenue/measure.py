@@ -56,6 +56,6 @@ def _run_steps(
     minutes = run_steps(scenario, seconds, lambda: time.time() - first, kills, changes, check)
     for message in changes.finish():
         check()
-        scenario.check()
+        scenario.raise_if_failed()
         print_progress(message)
     return minutes

@@ -110,9 +110,9 @@ class Scenario:
         self.driver.start("--until-caught-up")
         self.driver.wait(_CATCH_UP_S, check)
 
-    def check(self) -> None:
+    def raise_if_failed(self) -> None:
         """Raise the error of the pipeline, if it has failed."""
-        self.driver.check()
+        self.driver.raise_if_failed()
 
     def progress(self) -> str:
         """A part of a progress message: the freshness of the last batches."""
