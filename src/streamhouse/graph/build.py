@@ -21,7 +21,7 @@ from streamhouse.graph.model import (
 from streamhouse.lookup.dimension import is_server
 from streamhouse.runtime.batch.insert_columns import given_columns
 from streamhouse.runtime.session.ddl import define, located
-from streamhouse.runtime.session.dry_run import Draft
+from streamhouse.runtime.session.dry_run import DraftSession
 from streamhouse.sql import syntax
 from streamhouse.sql.batch.bounded_query import analyze_bounded
 from streamhouse.sql.batch.dml_plan import analyze_dml
@@ -47,7 +47,7 @@ def graph_of(
     for the script: `SqlError`, `UnsupportedSqlError`, `TableError`, `OptionError`, each with line
     and column.
     """
-    builder = _Builder(Draft(warehouse))
+    builder = _Builder(DraftSession(warehouse))
     for number, statement in enumerate(statements):
         builder.file = PurePath(files[number]).name if files else None
         try:
@@ -64,7 +64,7 @@ class _Builder:
     file: str | None = None
     """The file of the statement that is being added; None if the script has only one."""
 
-    def __init__(self, session: Draft) -> None:
+    def __init__(self, session: DraftSession) -> None:
         self._session = session
         self._tables: dict[Name, TableInfo] = {}
         self._queries: list[QueryNode] = []

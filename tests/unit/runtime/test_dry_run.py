@@ -11,7 +11,7 @@ from streamhouse.errors import StreamhouseError, TableError
 from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.runtime.session.ddl import define
 from streamhouse.runtime.session.draft_warehouse import DraftWarehouse
-from streamhouse.runtime.session.dry_run import Draft
+from streamhouse.runtime.session.dry_run import DraftSession
 from streamhouse.runtime.session.session import Session
 from streamhouse.sql.plan import Column
 from streamhouse.sql.schema_changes import (
@@ -191,7 +191,7 @@ def test_a_draft_treats_views_as_a_run_does(tmp_path: Path, script: str) -> None
         "CREATE VIEW stored AS SELECT i FROM t;",
     )  # fmt: skip
     options = {"warehouse": str(tmp_path)}
-    drafted = definitions(Draft(options), script)
+    drafted = definitions(DraftSession(options), script)
     assert drafted == definitions(Session(options), script)
 
 

@@ -1,6 +1,6 @@
 """Finds the tables that a script's continuous queries write, without running the script.
 
-The whole script is planned with a `Draft` session, so an error anywhere in it is raised before any
+The whole script is planned with a `DraftSession`, so an error anywhere in it is raised before any
 of its statements runs.
 """
 
@@ -15,7 +15,7 @@ from streamhouse.errors import StreamhouseError
 from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.runtime.batch.insert_columns import given_columns
 from streamhouse.runtime.session.ddl import define, located
-from streamhouse.runtime.session.dry_run import Draft
+from streamhouse.runtime.session.dry_run import DraftSession
 from streamhouse.runtime.state.checkpoint import checkpoints_of
 from streamhouse.sql import syntax
 from streamhouse.sql.plan import TableInfo
@@ -76,7 +76,7 @@ def continuous_targets(
     and `root` (the checkpoints) are as in `ScriptOptions`. Raises the errors that running the
     script would raise: `SqlError`, `TableError`, `OptionError`, with line and column.
     """
-    draft = Draft(warehouse, requires_warehouse=True)
+    draft = DraftSession(warehouse, requires_warehouse=True)
     # The run itself prints the notices.
     draft.notice = lambda text: None
     finder = _Finder(draft, name, root)
@@ -97,7 +97,7 @@ def continuous_targets(
 class _Finder:
     """Collects the targets of the continuous queries while a script is planned."""
 
-    def __init__(self, draft: Draft, name: str, root: Path | None) -> None:
+    def __init__(self, draft: DraftSession, name: str, root: Path | None) -> None:
         self._draft = draft
         self._name = name
         self._root = root

@@ -92,11 +92,11 @@ class DraftViews(SessionViews):
         self._drafts[full] = None
 
 
-class Draft(Session):
+class DraftSession(Session):
     """A session whose catalogs are `DraftWarehouse`s.
 
-    Without a `warehouse` the default catalog is empty. With `requires_warehouse`, using it is then
-    an error, as in a run.
+    Without a `warehouse` the default catalog is empty. With `requires_warehouse`, using the default
+    catalog without a warehouse is an error, as in a run.
     """
 
     catalogs: DraftCatalogs
