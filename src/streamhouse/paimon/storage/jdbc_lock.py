@@ -36,7 +36,7 @@ _AGE = {
 
 
 def is_enabled(options: Mapping[str, str]) -> bool:
-    """Whether commits to tables of a catalog take its lock, as Paimon has it.
+    """Whether commits to tables of a catalog take its lock, as in Paimon.
 
     That is a JDBC catalog with `lock.enabled`, whose default is `true` for object stores.
     """
@@ -52,7 +52,8 @@ def jdbc_lock(
 ) -> Iterator[None]:
     """Hold the catalog's lock of the table at `location`; `CommitConflictError` after `wait_s` s.
 
-    A lock that is older than the catalog's `lock-acquire-timeout` (8 minutes) is of a dead process.
+    A lock that is older than the catalog's `lock-acquire-timeout` (8 minutes) counts as left by a
+    dead process.
     """
     database, _, table = location.rpartition("/")
     key = options.get("catalog-key", "jdbc")
