@@ -191,6 +191,7 @@ def test_a_schema_that_commits_were_made_with_is_not_read_again(
     reader = warehouse.followed("shop.t")
     time.sleep(1.1)
     writer.write(3)
+    proxy.await_released()
     seen = requests(proxy)
     assert warehouse.followed("shop.t") is reader
     time.sleep(0.2)
