@@ -30,17 +30,21 @@ def rollback_to(
 ) -> pa.Table:
     """Roll a table back to a tag or a snapshot: all later snapshots are deleted.
 
-    `tag` may also be a snapshot's number. Running readers stop with a `DataLossError` that says
-    so. Later rows of running writers are lost, and these do not write them again. So it is refused,
-    unless `force`, while live queries are past that snapshot. Returns `previous_snapshot_id`,
-    `current_snapshot_id`.
+    `tag` may also be a snapshot's number, unless a tag has that name. Running readers stop with a
+    `DataLossError` that says so. Later rows of running writers are lost, and these do not write
+    them again. So it is refused, unless `force`, while live queries are past that snapshot. Returns
+    `previous_snapshot_id`, `current_snapshot_id`.
     """
     if (tag is None) == (snapshot_id is None):
         raise OptionError("sys.rollback_to takes either a tag or a snapshot_id; give one")
-    target: str | int = snapshot_id if snapshot_id is not None else str(tag)
-    if isinstance(target, str) and target.isdigit():
-        target = int(target)
-    return _rollback(context, table, lambda java_table: target, force)
+
+    def target(java_table: Any) -> str | int:
+        if snapshot_id is not None:
+            return snapshot_id
+        text = str(tag)
+        return int(text) if text.isdigit() and text not in _tags(java_table) else text
+
+    return _rollback(context, table, target, force, "rollback_to")
 
 
 @procedure()
@@ -49,7 +53,8 @@ def rollback_to_timestamp(
 ) -> pa.Table:
     """Roll a table back to its last snapshot at or before a point in time; see `rollback_to`.
 
-    `timestamp` is `2026-01-31 12:00:00` in the machine's time zone, or milliseconds since 1970.
+    `timestamp` is `2026-01-31 12:00:00` in the machine's time zone, as in Paimon, or milliseconds
+    since 1970.
     """
     time_ms = timestamp_ms("timestamp", str(timestamp))
 
@@ -62,7 +67,7 @@ def rollback_to_timestamp(
             )
         return int(snapshot.id())
 
-    return _rollback(context, table, target, force)
+    return _rollback(context, table, target, force, "rollback_to_timestamp")
 
 
 @procedure()
@@ -85,10 +90,12 @@ def rollback_to_watermark(
             )
         return max(earlier)
 
-    return _rollback(context, table, target, force)
+    return _rollback(context, table, target, force, "rollback_to_watermark")
 
 
-def _rollback(context: Context, table: str, find: FindTarget, force: bool) -> pa.Table:
+def _rollback(
+    context: Context, table: str, find: FindTarget, force: bool, procedure_name: str
+) -> pa.Table:
     def work(jvm: Any, java_table: Any) -> pa.Table:
         target = find(java_table)
         latest = java_table.snapshotManager().latestSnapshotId()
@@ -96,7 +103,7 @@ def _rollback(context: Context, table: str, find: FindTarget, force: bool) -> pa
             raise TableError(f"table {table} has no snapshot to roll back from")
         snapshot = _check(java_table, table, target)
         if not force:
-            refuse_if_held(context.table(table), snapshot, "rollback_to")
+            refuse_if_held(context.table(table), snapshot, procedure_name)
         java_table.rollbackTo(
             target if isinstance(target, str) else jvm.java.lang.Long.valueOf(target)
         )
@@ -108,9 +115,7 @@ def _rollback(context: Context, table: str, find: FindTarget, force: bool) -> pa
 
 def _check(table: Any, name: str, target: str | int) -> int:
     """The snapshot to roll back to; raises an error if it does not exist."""
-    tags = {str(tag): int(snapshot.id())
-            for snapshot, names in dict(table.tagManager().tags()).items()
-            for tag in names}  # fmt: skip
+    tags = _tags(table)
     if isinstance(target, str):
         if target not in tags:
             raise TableError(f"table {name} has no tag '{target}'; {nearest(target, tags)}")
@@ -122,3 +127,12 @@ def _check(table: Any, name: str, target: str | int) -> int:
             f"{manager.latestSnapshotId()} are left"
         )
     return target
+
+
+def _tags(table: Any) -> dict[str, int]:
+    """The tags of Java's table, with their snapshots."""
+    return {
+        str(tag): int(snapshot.id())
+        for snapshot, names in dict(table.tagManager().tags()).items()
+        for tag in names
+    }

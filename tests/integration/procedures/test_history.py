@@ -140,6 +140,16 @@ def test_rollback(lake: Lake) -> None:
         procedures.rollback_to(lake.context, name)
 
 
+def test_a_rollback_takes_a_tag_that_is_named_like_a_snapshot(lake: Lake) -> None:
+    name = table(lake, 5)
+    procedures.create_tag(lake.context, name, "four", 4)
+    tags = Path(lake.warehouse.table(name).location) / "tag"
+    (tags / "tag-four").rename(tags / "tag-2")
+    done = procedures.rollback_to(lake.context, name, "2").to_pylist()
+    assert done == [{"previous_snapshot_id": 5, "current_snapshot_id": 4}]
+    assert lake.rows(name) == [{"id": 1, "n": 4}]
+
+
 def test_a_rollback_to_a_watermark_passes_over_snapshots_without_one(lake: Lake) -> None:
     name = table(lake, 4)
     with pytest.raises(DataLossError, match="no snapshot of watermark 20 is left"):
