@@ -68,7 +68,11 @@ def roll_back(warehouse: Warehouse, snapshot: int) -> None:
 
 
 def requests(proxy: FaultyProxy) -> list[tuple[str, str]]:
-    """Record the requests from now on, as method and name, into the list that is returned."""
+    """Record the requests from now on, as method and name, into the list that is returned.
+
+    Waits for requests of earlier commits, which release their locks in the background.
+    """
+    proxy.await_released()
     seen: list[tuple[str, str]] = []
 
     def note(request: Request) -> None:
@@ -191,7 +195,6 @@ def test_a_schema_that_commits_were_made_with_is_not_read_again(
     reader = warehouse.followed("shop.t")
     time.sleep(1.1)
     writer.write(3)
-    proxy.await_released()
     seen = requests(proxy)
     assert warehouse.followed("shop.t") is reader
     time.sleep(0.2)
