@@ -19,12 +19,12 @@ _RECENT_ORDERS = 50
 _FILTER = {"method": "equal", "field": "agent_id", "literals": [DESK]}
 
 
-class Probes:
+class FreshnessProbe:
     """Polls the board every 10 ms, and measures each order of the desk once, when it is included.
 
     The desk's orders never change, and arrive in the order of their commits: a board that shows n
     of them shows the first n. Orders from before the start do not count, nor those committed in the
-    first `skip_s` seconds of the business.
+    first `skip_s` seconds after the desk's first order.
     """
 
     def __init__(self, board: TableAddress, business: Business, skip_s: float = 0.0) -> None:
@@ -50,7 +50,7 @@ class Probes:
             return self._all.percentiles()
 
     def recent(self) -> dict[str, float] | None:
-        """The same over the last 50 orders."""
+        """The same over the last 50 orders, also those of the first `skip_s` seconds."""
         ages = AgeHistogram()
         with self._lock:
             ages.add(np.array(self._recent))
@@ -78,10 +78,9 @@ class Probes:
                 if latest is None or latest == last:
                     continue
                 now = time.time() * 1000
-                last = latest
                 rows = [
                     row
-                    for batch in table.read(["agent_id", "orders"], snapshot=last, filter=_FILTER)
+                    for batch in table.read(["agent_id", "orders"], snapshot=latest, filter=_FILTER)
                     for row in batch.to_pylist()
                     if row["agent_id"] == DESK
                 ]
@@ -89,8 +88,9 @@ class Probes:
                 pause = _ABSENT_POLL_S
                 continue
             except StreamhouseError:
-                # The snapshot expired while it was read.
+                # The snapshot expired while it was read, or the store failed: look again.
                 continue
+            last = latest
             if rows:
                 self._take(int(rows[0]["orders"] or 0), now)
 

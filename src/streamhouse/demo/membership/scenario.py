@@ -12,7 +12,7 @@ from streamhouse.demo.latency import SnapshotClock
 from streamhouse.demo.mariadb import MariaDB
 from streamhouse.demo.membership.business import DATABASE, Business
 from streamhouse.demo.membership.expected_results import EXPECTED, ResultComparison
-from streamhouse.demo.membership.freshness import Probes
+from streamhouse.demo.membership.freshness import FreshnessProbe
 from streamhouse.errors import StreamhouseError
 from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.paimon.catalog.warehouse import Warehouse
@@ -57,7 +57,7 @@ class Membership:
             raise
         board = TableAddress(self.warehouse.options, SPRINT_BOARD)
         self.clock = SnapshotClock(board)
-        self.probes = Probes(board, self.business, _FIRST_SECONDS)
+        self.probes = FreshnessProbe(board, self.business, _FIRST_SECONDS)
         return self
 
     def __exit__(self, *exception: object) -> None:

@@ -71,7 +71,7 @@ class Freshness:
         return self._all.percentiles()
 
     def recent(self) -> dict[str, float] | None:
-        """The same over the last batches."""
+        """The same over the last batches, also those of the first `skip_s` seconds."""
         ages = AgeHistogram()
         for batch_ages in self._recent:
             ages.add(batch_ages)
