@@ -20,7 +20,7 @@ from streamhouse import duckdb_memory
 from streamhouse.errors import LimitError, NoSpaceError, QueryError, TimeLimitError, is_full
 from streamhouse.sql.expressions.value_errors import readable
 from streamhouse.sql.functions.builtin_udfs import register
-from streamhouse.sql.options.time_travel import split_options
+from streamhouse.sql.options.time_travel_options import split_options
 from streamhouse.sql.plan import ROWS, BoundedQuery, BoundedScan
 from streamhouse.sql.udf_modules.evaluation import PythonUdfs
 from streamhouse.work_folder import work_folder

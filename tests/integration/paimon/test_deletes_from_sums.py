@@ -17,7 +17,7 @@ from streamhouse.lookup.storage.changed_keys import keys_changed_between, versio
 from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.paimon.changelog.stream_source import PaimonSource
 from streamhouse.paimon.java.sidecar import Sidecar
-from streamhouse.paimon.maintenance.full_compaction import Purge
+from streamhouse.paimon.maintenance.purge import Purge
 from streamhouse.paimon.write import commit_retries
 from streamhouse.paimon.write.commit import TableCommitter
 from streamhouse.paimon.write.table_writer import TableWriter

@@ -15,8 +15,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from streamhouse.connectors.bad_records import CORRECT_TABLE, BadRecordCollector
+from streamhouse.connectors.filesystem.data_file import DataFile
 from streamhouse.connectors.filesystem.folders import folder_of
-from streamhouse.connectors.filesystem.listing import DataFile
 from streamhouse.connectors.filesystem.metadata import metadata_values
 from streamhouse.connectors.filesystem.options import FilesystemOptions
 from streamhouse.connectors.filesystem.partitions import partition_values

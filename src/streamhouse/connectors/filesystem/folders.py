@@ -8,7 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Protocol
 
-from streamhouse.connectors.filesystem.listing import DataFile, is_hidden
+from streamhouse.connectors.filesystem.data_file import DataFile, is_hidden
 from streamhouse.errors import OptionError
 from streamhouse.paimon.storage.object_store.store_retries import retried
 from streamhouse.sql.options.store_options import is_object_store

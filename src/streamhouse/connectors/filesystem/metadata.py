@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pyarrow as pa
 
 from streamhouse.connectors.base import Metadata
-from streamhouse.connectors.filesystem.listing import DataFile
+from streamhouse.connectors.filesystem.data_file import DataFile
 from streamhouse.sql.plan import Column
 from streamhouse.types import arrow_type
 

@@ -14,7 +14,7 @@ from streamhouse.errors import DataLossError, OptionError, TableError
 from streamhouse.options import duration_ms
 from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.storage.snapshots import Snapshot
-from streamhouse.sql.options.time_travel import milliseconds
+from streamhouse.sql.options.time_travel_options import milliseconds
 from streamhouse.sql.plan import AsOf
 
 

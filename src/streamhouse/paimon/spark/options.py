@@ -18,7 +18,7 @@ from streamhouse.sql.options.catalog_options import (
     is_warehouse_option,
 )
 from streamhouse.sql.options.store_options import canonical_options, check_store_option
-from streamhouse.sql.options.time_travel import TRAVEL_KEYS, split_options
+from streamhouse.sql.options.time_travel_options import TRAVEL_KEYS, split_options
 from streamhouse.sql.plan import AsOf
 
 _WHERE = "format 'paimon'"

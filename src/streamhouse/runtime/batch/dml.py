@@ -15,7 +15,7 @@ from streamhouse.duckdb_engine import Batches, bounded_reader
 from streamhouse.errors import UnsupportedSqlError
 from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.paimon.java.sidecar import Sidecar
-from streamhouse.paimon.maintenance.full_compaction import Purge
+from streamhouse.paimon.maintenance.purge import Purge
 from streamhouse.paimon.read.visibility import hides_new_rows
 from streamhouse.paimon.schema.options.iceberg_metadata import has_iceberg_metadata
 from streamhouse.paimon.storage.lock import commit_lock

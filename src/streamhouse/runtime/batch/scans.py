@@ -15,7 +15,7 @@ from streamhouse.paimon.read.table import Table
 from streamhouse.runtime.batch.progress_line import Progress
 from streamhouse.runtime.batch.scan_pruning import Pruning
 from streamhouse.runtime.session.session import Session
-from streamhouse.sql.options.time_travel import split_options
+from streamhouse.sql.options.time_travel_options import split_options
 from streamhouse.sql.plan import BoundedQuery, BoundedScan
 
 

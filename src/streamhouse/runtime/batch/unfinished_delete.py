@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streamhouse.paimon.catalog.table_address import TableAddress
-from streamhouse.paimon.maintenance.full_compaction import Purge
+from streamhouse.paimon.maintenance.purge import Purge
 from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.schema.options.remove_record_option import remove_option
 from streamhouse.paimon.storage.lock import commit_lock

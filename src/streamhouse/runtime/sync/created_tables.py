@@ -1,4 +1,4 @@
-"""The Paimon tables that a sync creates, until a catalogue has them.
+"""The Paimon tables that a sync creates, until the sync's catalogue of followed tables has them.
 
 If the process dies in between, only this file distinguishes such a table from the user's. MySQL's
 table may have other columns by the next run, and the target must not keep the old ones.

@@ -21,7 +21,7 @@ from streamhouse.serve.views.definition import definition, hide_definition_error
 from streamhouse.serve.views.warehouse_tables import WarehouseTables
 from streamhouse.sql import node_errors
 from streamhouse.sql.batch.bounded_query import analyze_bounded
-from streamhouse.sql.options.time_travel import TRAVEL_KEYS
+from streamhouse.sql.options.time_travel_options import TRAVEL_KEYS
 from streamhouse.sql.plan import AsOf, BoundedQuery, Name, TableInfo, ViewInfo
 from streamhouse.sql.resolution import columns as names
 from streamhouse.sql.syntax import Query

@@ -12,7 +12,7 @@ import pyarrow as pa
 from streamhouse.duckdb_engine import Batches
 from streamhouse.errors import OptionError, TableError
 from streamhouse.paimon.read.time_travel import parse_as_of, resolve, snapshot_of, table_as_of
-from streamhouse.sql.options.time_travel import split_options
+from streamhouse.sql.options.time_travel_options import split_options
 from streamhouse.sql.plan import AsOf, BoundedScan
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from sqlglot.schema import MappingSchema
 
 from streamhouse.close_matches import nearest
 from streamhouse.sql import node_errors
-from streamhouse.sql.batch import literal_insert, time_travel
+from streamhouse.sql.batch import as_of_clause, literal_insert
 from streamhouse.sql.expressions import aggregates, lowering, timestamp_digits
 from streamhouse.sql.expressions.binder import BindError, describe, generate, refusal
 from streamhouse.sql.literal_rows import LiteralRows
@@ -225,9 +225,9 @@ def _scan(
     override: TableInfo | None = None,
 ) -> None:
     """Replace a table by its relation `scan_n`, with computed columns in a subquery over it."""
-    options, as_of = time_travel.as_of(parsed, tree, table, resolver)
+    options, as_of = as_of_clause.as_of(parsed, tree, table, resolver)
     info = override or names.resolve_table(
-        parsed.script, table, time_travel.resolver_as_of(resolver, as_of)
+        parsed.script, table, as_of_clause.resolver_as_of(resolver, as_of)
     )
     relation = exp.to_identifier(f"scan_{len(scans.tables)}", quoted=True)
     scans.tables.append((info, options, as_of))

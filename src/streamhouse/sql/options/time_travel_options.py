@@ -1,4 +1,4 @@
-"""Time travel options: they name the snapshot, tag or time at which a table is read."""
+"""The options of time travel: the snapshot, tag or time at which a table is read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Time travel: the snapshot or time as of which a query reads a table (clause or option)."""
+"""Time travel in queries: which snapshot, tag or time a clause or an option names."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from streamhouse.sql import functions, node_errors
 from streamhouse.sql.expressions import lowering
 from streamhouse.sql.expressions.binder import generate
 from streamhouse.sql.expressions.sandboxed_connection import sandboxed
-from streamhouse.sql.options.time_travel import epoch_ms, split_options
+from streamhouse.sql.options.time_travel_options import epoch_ms, split_options
 from streamhouse.sql.plan import AsOf, Name, Resolver, TableInfo, TravellingResolver
 from streamhouse.sql.resolution import columns as names
 from streamhouse.sql.resolution.columns import Parsed

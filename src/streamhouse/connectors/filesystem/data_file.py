@@ -1,4 +1,4 @@
-"""A file as a listing has it."""
+"""A file of a table, as a listing of its folder shows it."""
 
 from __future__ import annotations
 
