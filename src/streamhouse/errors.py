@@ -134,6 +134,10 @@ class StoreError(StreamhouseError):
     lasting = False
 
 
+class LostCommitError(StoreError):
+    """Another writer has won, and nothing of this commit is visible; a new attempt may succeed."""
+
+
 class DataLossError(StreamhouseError):
     """Data that a reader still needs is gone; the message says what is left."""
 

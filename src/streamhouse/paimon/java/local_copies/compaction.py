@@ -7,10 +7,10 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
+from streamhouse.errors import LostCommitError
 from streamhouse.paimon.java.bucket_compaction import compacted
 from streamhouse.paimon.java.local_copies.copy import LocalCopy
 from streamhouse.paimon.java.unfinished_compactions import compaction_marker
-from streamhouse.paimon.storage.metadata_mirror.snapshot_upload import LostCommit
 
 if TYPE_CHECKING:
     from streamhouse.paimon.read.table import Table
@@ -46,7 +46,7 @@ class CopiedCompaction:
                 return False
             with self._copy.uploaded(before), closing(open_commit(table)) as commit:
                 if not self._copy.commit(lambda: commit.commit(identifier, messages)):
-                    raise LostCommit(f"table {followed.identifier}: no snapshot was made")
+                    raise LostCommitError(f"table {followed.identifier}: no snapshot was made")
         return True
 
     def _messages(

@@ -16,13 +16,13 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
-from streamhouse.errors import CommitConflictError, StoreError
+from streamhouse.errors import CommitConflictError, LostCommitError, StoreError
 from streamhouse.paimon.schema.options.iceberg_metadata import has_iceberg_metadata
 from streamhouse.paimon.storage.followed_snapshots import FollowedSnapshots
 from streamhouse.paimon.storage.lock import LOCK_WAIT_S, commit_lock
 from streamhouse.paimon.storage.metadata_mirror.folder import MirrorFolder
 from streamhouse.paimon.storage.metadata_mirror.followed import object_store_parts
-from streamhouse.paimon.storage.metadata_mirror.snapshot_upload import LostCommit, SnapshotUpload
+from streamhouse.paimon.storage.metadata_mirror.snapshot_upload import SnapshotUpload
 from streamhouse.paimon.storage.object_store.object_files import ObjectFiles
 
 if TYPE_CHECKING:
@@ -155,7 +155,7 @@ class LocalCopy:
         try:
             self._folder.upload(names)
             yield
-        except LostCommit as error:
+        except LostCommitError as error:
             self._delete(names)
             raise CommitConflictError(f"{error}; nothing was changed: call again") from None
         except BaseException:
@@ -166,14 +166,14 @@ class LocalCopy:
     def commit(self, work: Callable[[], None]) -> bool:
         """Commit what `work` commits to the copy; call it in `uploaded`, if there are data files.
 
-        Returns False if `work` has committed nothing. Raises `LostCommit` if the schema was
+        Returns False if `work` has committed nothing. Raises `LostCommitError` if the schema was
         altered, or another writer does not wait for the lock.
         """
         with commit_lock(self._root, meanwhile=self._snapshots.probe):
             newest = self._hold()
             etag = None if newest is None else self._snapshots.etag(newest)
             if newest is None or etag is None:
-                raise LostCommit(f"the table at {self._root} has been replaced")
+                raise LostCommitError(f"the table at {self._root} has been replaced")
             before = self._folder.names()
             work()
             number = newest + 1
@@ -181,11 +181,11 @@ class LocalCopy:
             if not text:
                 return False
             if self._folder.read(f"snapshot/snapshot-{number + 1}") is not None:
-                raise LostCommit(f"the table at {self._root}: one snapshot was expected")
+                raise LostCommitError(f"the table at {self._root}: one snapshot was expected")
             names = sorted(self._folder.names() - before)
             if not self._upload.upload_manifests(self._folder, names, newest, etag):
                 self._upload.delete(names)
-                raise LostCommit(f"the schema of the table at {self._root} was altered")
+                raise LostCommitError(f"the schema of the table at {self._root} was altered")
             self._attempted = True
             etag = self._upload.publish(number, text, names)
             self._snapshots.add_commit(text, etag, self._folder.path)

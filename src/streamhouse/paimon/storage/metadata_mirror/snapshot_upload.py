@@ -12,17 +12,13 @@ from concurrent.futures import Future
 from functools import partial
 from typing import Any
 
-from streamhouse.errors import StoreError
+from streamhouse.errors import LostCommitError, StoreError
 from streamhouse.paimon.storage.metadata_mirror.folder import MirrorFolder
 from streamhouse.paimon.storage.object_store.conditional_objects import ConditionalObjects
 from streamhouse.paimon.storage.object_store.object_files import ObjectFiles
 from streamhouse.paimon.storage.object_store.parallel import run_parallel, submit
 
 _LOG = logging.getLogger("streamhouse.storage")
-
-
-class LostCommit(StoreError):
-    """Another writer has won, and nothing of this commit is visible; a new attempt may succeed."""
 
 
 class SnapshotUpload:
@@ -43,7 +39,7 @@ class SnapshotUpload:
 
         `etag`: that of the snapshot `base`, below the commit, if the caller has not verified it.
         Returns False if the schema was altered: the core records the newest one in its snapshot.
-        Raises `LostCommit` if the snapshot `base` was replaced.
+        Raises `LostCommitError` if the snapshot `base` was replaced.
         """
         newer = f"{self._root}/schema/schema-{self._schema_id + 1}"
         path = f"{self._root}/snapshot/snapshot-{base}"
@@ -56,13 +52,13 @@ class SnapshotUpload:
         )
         if found != etag:
             self.delete(names)
-            raise LostCommit(f"snapshot {base} of the table at {self._root} has been replaced")
+            raise LostCommitError(f"snapshot {base} of the table at {self._root} has been replaced")
         return not altered
 
     def publish(self, number: int, text: str, names: Sequence[str]) -> str:
         """Write the snapshot, which makes the commit visible; returns its ETag.
 
-        `names` are the files to delete before it raises `LostCommit`, since another writer has
+        `names` are the files to delete before it raises `LostCommitError`, since another writer has
         taken the number. After any other `StoreError` the snapshot may be there.
         """
         path = f"{self._root}/snapshot/snapshot-{number}"
@@ -72,7 +68,7 @@ class SnapshotUpload:
             etag = self._objects.write(path, text)
         if etag is None:
             self.delete(names)
-            raise LostCommit(
+            raise LostCommitError(
                 f"another writer, which does not wait for the lock of the table at {self._root}, "
                 f"has just committed snapshot {number}"
             )
