@@ -171,6 +171,8 @@ def test_a_rollback_while_a_commit_takes_its_lock_is_noticed(
             left.pop()
             roll_back(beside, 2)
 
+    # The lock of the last commit is released in the background.
+    proxy.await_released()
     proxy.choose = choose
     writer.write(10)
     assert not left
