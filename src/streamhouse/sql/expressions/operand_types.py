@@ -289,9 +289,12 @@ def _field(kind: exp.DataType, name: str) -> exp.DataType:
 
 
 def _of_call(node: exp.Anonymous) -> exp.DataType:
-    """The type of a DuckDB function that returns elements, a map's sides or an array as it is."""
+    """The type of a DuckDB function that returns a part of an argument, or its type."""
     if node.name == "ERROR":
         return _NULL
+    if node.name == "DATE_TRUNC":
+        time = _of(node.expressions[1])
+        return time if time.is_type(exp.DType.TIMESTAMPNTZ) else _UNKNOWN
     argument = _of(node.expressions[0]) if node.expressions else _UNKNOWN
     if node.name in _OF_ELEMENT:
         return _element(argument)
