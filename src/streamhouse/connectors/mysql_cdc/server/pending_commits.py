@@ -36,11 +36,8 @@ def await_commits(
     Raises `ConnectError` after the `deadline`, of the monotonic clock, or if the server reports to
     the user neither which commits are pending nor that they are so only briefly.
     """
-    has_gtids = uses_gtids(session)
-    pending = _owned_gtids(session) if has_gtids else commit_locks(session)
-    if pending is None:
-        _await_unreported(session, options)
-        return
+    pending_of = _owned_gtids if uses_gtids(session) else commit_locks
+    pending = pending_of(session)
     while pending:
         if time.monotonic() > deadline:
             raise ConnectError(
@@ -48,11 +45,10 @@ def await_commits(
                 f"hangs on the server ({', '.join(sorted(pending))})"
             )
         time.sleep(_POLL_SECONDS)
-        now = _owned_gtids(session) if has_gtids else commit_locks(session)
-        if now is None:
-            _await_unreported(session, options)
-            return
-        pending &= now
+        now = pending_of(session)
+        pending = None if now is None else pending & now
+    if pending is None:
+        _await_unreported(session, options)
 
 
 def uses_gtids(session: Session) -> bool:
