@@ -297,11 +297,7 @@ class _Translation:
             for value in values:
                 if _is_whole_literal(value):
                     _replace_by_cast(value, "INT")
-        kinds = {value.type.this for value in values if value.type is not None}
-        if {exp.DType.FLOAT, exp.DType.DECIMAL} <= kinds:
-            for value in values:
-                if not value.is_type(exp.DType.NULL):
-                    _replace_by_cast(value, "DOUBLE")
+        _widen_floats(values)
 
     def _division(self, node: exp.Div) -> exp.Expr:
         if node.left.is_type(*_INTS) and node.right.is_type(*_INTS):
@@ -317,10 +313,9 @@ class _Translation:
     def _comparison(self, node: exp.Binary) -> exp.Expr:
         sides = (node.left, node.right)
         if not any(side.is_type(*_NEVER_REAL) for side in sides):
-            kinds = {self.types.of(side).this for side in sides}
-            if kinds == {exp.DType.FLOAT, exp.DType.DECIMAL}:
-                for side in sides:
-                    _replace_by_cast(side, "DOUBLE")
+            for side in sides:
+                self.types.of(side)
+            _widen_floats(sides)
         return _compare_nan(node)
 
     def _check_condition(self, condition: exp.Expr | None) -> None:
@@ -413,6 +408,15 @@ def _is_whole_literal(node: exp.Expr) -> bool:
     inner = node.unnest()
     inner = inner.this.unnest() if isinstance(inner, exp.Neg) else inner
     return isinstance(inner, exp.Literal) and not inner.is_string and inner.name.isdigit()
+
+
+def _widen_floats(values: Sequence[exp.Expr]) -> None:
+    """Cast values to DOUBLE if some are FLOAT and others DECIMAL, as Flink does."""
+    kinds = {value.type.this for value in values if value.type is not None}
+    if {exp.DType.FLOAT, exp.DType.DECIMAL} <= kinds:
+        for value in values:
+            if not value.is_type(exp.DType.NULL):
+                _replace_by_cast(value, "DOUBLE")
 
 
 def _replace_by_cast(node: exp.Expr, kind: str) -> None:
