@@ -63,6 +63,25 @@ class FaultyProxy(LocalHttpServer):
                 self.injected.append((fault, f"{method} {path}"))
         return fault
 
+    def record_kinds(self) -> list[str]:
+        """Record the requests from now on, as method and kind of object, into the returned list.
+
+        Without those of schemas, which are compared every two seconds, and of the hint `LATEST`,
+        which is written in the background. Waits for the release of earlier locks first.
+        """
+        self.await_released()
+        seen: list[str] = []
+
+        def note(request: Request) -> None:
+            name = request.path.partition("?")[0].rpartition("/")[2]
+            kinds = (kind for kind in ("manifest", ".compaction") if name.startswith(kind))
+            kind = "data" if name.endswith("parquet") else next(kinds, name)
+            if not name.startswith(("schema", "LATEST")):
+                seen.append(f"{request.method} {kind}")
+
+        self.choose = note
+        return seen
+
     def await_released(self) -> None:
         """Wait until all commit locks have been released, which happens in the background."""
 

@@ -105,23 +105,6 @@ class Writer:
         return [name for name in names if name.startswith("compact-")]
 
 
-def recorded(proxy: FaultyProxy) -> list[str]:
-    """Record the requests from now on, as method and kind of object; without schemas and hints."""
-    proxy.await_released()
-    seen: list[str] = []
-
-    def note(request: Request) -> None:
-        name = request.path.partition("?")[0].rpartition("/")[2]
-        kind = "manifest" if name.startswith("manifest") else name
-        kind = "data" if name.endswith("parquet") else kind
-        kind = ".compaction" if name.startswith(".compaction") else kind
-        if not name.startswith(("schema", "LATEST")):
-            seen.append(f"{request.method} {kind}")
-
-    proxy.choose = note
-    return seen
-
-
 def test_a_compaction_takes_few_requests(
     warehouse: Warehouse, proxy: FaultyProxy, java: Java
 ) -> None:
@@ -131,7 +114,7 @@ def test_a_compaction_takes_few_requests(
     assert writer.compact(sidecar, full=True)
     writer.write({9: 1})
     writer.write({9: 1})
-    seen = recorded(proxy)
+    seen = proxy.record_kinds()
     assert writer.compact(sidecar, full=True)
     proxy.await_released()
     # What it has written itself is here, and the metadata that this machine has committed.
@@ -185,8 +168,8 @@ def changes(writer: Writer) -> list[tuple[str, int, int]]:
     start = {"snapshot": 0}
     return [
         (row["rowkind"], row["id"], row["n"])
-        for piece in source.partitions(start, source.latest_offset(start))
-        for batch in source.read(piece)
+        for partition in source.partitions(start, source.latest_offset(start))
+        for batch in source.read(partition)
         for row in batch.to_pylist()
     ]
 
@@ -334,7 +317,7 @@ def test_manifests_are_merged_in_a_copy(
     sidecar, writer = java.of(warehouse), Writer(warehouse, SUMS)
     for _ in range(10):
         writer.write({1: 1})
-    seen = recorded(proxy)
+    seen = proxy.record_kinds()
     sidecar.compact_manifests(writer.name, warehouse.followed(writer.name))
     # The first commit was made in the store itself.
     assert seen.count("GET manifest") == 1

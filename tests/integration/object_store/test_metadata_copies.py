@@ -52,25 +52,6 @@ def rows_of(warehouse: Warehouse, followed: bool = False) -> dict[int, int]:
     return {row["id"]: row["n"] for row in rows}
 
 
-def kinds(proxy: FaultyProxy) -> list[str]:
-    """Record the requests from now on, as method and kind of object.
-
-    Without those of schemas, which are compared every two seconds, and of the hint `LATEST`, which
-    is written in the background.
-    """
-    proxy.await_released()
-    seen: list[str] = []
-
-    def note(request: Request) -> None:
-        name = request.path.partition("?")[0].rpartition("/")[2]
-        kind = "manifest" if name.startswith("manifest") else name
-        if not name.startswith(("schema", "LATEST")):
-            seen.append(f"{request.method} {'data' if name.endswith('parquet') else kind}")
-
-    proxy.choose = note
-    return seen
-
-
 def test_the_next_commit_waits_for_the_release_of_the_lock(
     warehouse: Warehouse, proxy: FaultyProxy
 ) -> None:
@@ -99,7 +80,7 @@ def test_a_batch_takes_few_requests(warehouse: Warehouse, proxy: FaultyProxy) ->
     committer = TableCommitter(warehouse.options, "shop.t", USER, followed=True)
     for number in range(3):
         committer.commit(number, prepared(warehouse, USER, number, {number: number}))
-    seen = kinds(proxy)
+    seen = proxy.record_kinds()
     messages = prepared(warehouse, USER, 3, {0: 3})
     # The process has committed all snapshots itself, and has their metadata.
     assert sorted(seen) == ["GET snapshot-4", "HEAD snapshot-3", "PUT data"]
@@ -133,7 +114,7 @@ def test_rows_whose_order_does_not_matter_are_written_with_one_request(
 
     for number in range(3):
         one.commit(number, sums(USER, number, 1))
-    seen = kinds(proxy)
+    seen = proxy.record_kinds()
     messages = sums(USER, 3, 10)
     assert seen == ["PUT data"]
     # Both files have the same sequence numbers.
