@@ -1,4 +1,4 @@
-"""CAST between texts and bytes, and to types with a length.
+"""CAST in DuckDB's terms, and the texts and JSON of values.
 
 Flink converts between texts and bytes as UTF-8; DuckDB reads and writes escapes such as `\\x41`. A
 value longer than its type is truncated; CHAR(n) is padded with spaces, BINARY(n) with zero bytes.
@@ -10,25 +10,239 @@ from functools import partial
 
 from sqlglot import exp
 
-from streamhouse.sql.expressions import double_rounding
-from streamhouse.sql.functions import expression_builders
-from streamhouse.sql.functions.expression_builders import call, cast, number, when
+from streamhouse.sql.expressions import (
+    double_rounding,
+    intervals,
+    nested_values,
+    timestamp_digits,
+)
+from streamhouse.sql.functions import times
+from streamhouse.sql.functions.builtin_udfs import arrow_call
+from streamhouse.sql.functions.expression_builders import (
+    GENERATED,
+    call,
+    cast,
+    concat,
+    number,
+    tried,
+    try_cast,
+    when,
+)
 from streamhouse.sql.types import base, digits
 
 _BLOBS = (exp.DType.BINARY, exp.DType.VARBINARY, exp.DType.BLOB)
 _FIXED = (exp.DType.CHAR, exp.DType.NCHAR)
+_INTS = exp.DataType.INTEGER_TYPES
+_TIME = exp.DType.TIME
+_REALS = (exp.DType.FLOAT, exp.DType.DOUBLE)
+_NESTED = (exp.DType.ARRAY, exp.DType.MAP, exp.DType.STRUCT)
 
 
-def readable(source: exp.Expr, tried: bool) -> exp.Expr | None:
+def _duck(kind: exp.DataType) -> exp.DataType:
+    """DuckDB's type for a CAST; the precision of a TIMESTAMP decides its unit."""
+    if kind.is_type(exp.DType.TIMESTAMP, exp.DType.TIMESTAMPNTZ):
+        size = int(kind.expressions[0].name) if kind.expressions else 6
+        word = "TIMESTAMP_MS" if size <= 3 else "TIMESTAMP" if size <= 6 else "TIMESTAMP_NS"
+        return exp.DataType.build(word, dialect="duckdb")
+    if kind.is_type(exp.DType.TIMESTAMPLTZ):
+        return exp.DataType.build("TIMESTAMPTZ", dialect="duckdb")
+    if kind.is_type(*exp.DataType.TEXT_TYPES):
+        return exp.DataType.build("VARCHAR", dialect="duckdb")
+    if kind.is_type(exp.DType.TIME):
+        return exp.DataType.build("TIME", dialect="duckdb")
+    if kind.is_type(exp.DType.BINARY, exp.DType.VARBINARY):
+        return exp.DataType.build("BLOB", dialect="duckdb")
+    if kind.is_type(*_NESTED):
+        kind = kind.copy()
+        for part in list(kind.expressions):
+            inner = part.args["kind"] if isinstance(part, exp.ColumnDef) else part
+            inner.replace(_duck(inner))
+    return kind
+
+
+def converted(node: exp.Cast) -> exp.Expr:
+    """A CAST or TRY_CAST to a Flink type in DuckDB's terms; its operand must be typed."""
+    kind = node.args["to"]
+    to = _duck(kind)
+    is_try = isinstance(node, exp.TryCast)
+    into = try_cast if is_try else cast
+    if kind.is_type(exp.DType.BINARY, exp.DType.VARBINARY):
+        new = as_bytes(node.this, kind, is_try)
+    elif to.is_type(*exp.DataType.TEXT_TYPES):
+        value = readable(node.this, is_try) or _text_of(node.this)
+        new = sized(into(value, to), kind)
+    else:
+        new = into(_value_of(node, to), to)
+        if kind.is_type(_TIME):
+            new = truncated_time(times.on_epoch_day(new), timestamp_digits.precision(kind, 0))
+    if kind.is_type(exp.DType.TIMESTAMPLTZ) and timestamp_digits.precision(kind) <= 3:
+        unit = "milliseconds" if timestamp_digits.precision(kind) else "second"
+        new = cast(call("DATE_TRUNC", exp.Literal.string(unit), new), "TIMESTAMPTZ")
+    if kind.is_type(exp.DType.TIMESTAMP, exp.DType.TIMESTAMPNTZ):
+        if timestamp_digits.precision(kind) == 0:
+            new = cast(call("DATE_TRUNC", exp.Literal.string("second"), new), "TIMESTAMP_MS")
+        timestamp_digits.mark(new, timestamp_digits.precision(kind))
+    if kind.is_type(exp.DType.TIMESTAMPLTZ):
+        timestamp_digits.mark(new, timestamp_digits.precision(kind))
+    new.meta[GENERATED] = True
+    new.type = timestamp_digits.with_precisions(to, kind)
+    return new
+
+
+def _value_of(node: exp.Cast, to: exp.DataType) -> exp.Expr:
+    """The operand of a cast, truncated where Flink truncates and DuckDB would round.
+
+    A TIME that is cast to a TIMESTAMP gets the date 1970-01-01.
+    """
+    source: exp.Expr = node.this
+    if to.is_type(*_NESTED):
+        if not isinstance(node, exp.TryCast):
+            return _cast_elements(source, node.to)
+
+        def cast_all(part: exp.Expr) -> exp.Expr:
+            part.type = source.type
+            return _cast_elements(part, node.to)
+
+        # One element that cannot be cast makes the whole value null.
+        return tried(cast_all, source)
+    if source.is_type(_TIME) and to.is_type(*times.TIMESTAMPS):
+        return times.on_epoch_day(source)
+    if source.is_type(exp.DType.TIMESTAMP_NS) and not to.is_type(exp.DType.TIMESTAMP_NS):
+        source = timestamp_digits.in_micros(source)
+    if source.is_type(*exp.DataType.TEXT_TYPES):
+        if to.is_type(*_INTS):
+            return whole_text(source)
+        return clock_text(source) if to.is_type(_TIME) else source
+    if to.is_type(*_INTS) and source.is_type(*_REALS, exp.DType.DECIMAL):
+        return call("TRUNC", source)
+    if to.is_type(exp.DType.DECIMAL) and source.is_type(exp.DType.DOUBLE):
+        return double_rounding.decimal_source(source)
+    timestamp = source.is_type(exp.DType.TIMESTAMP, exp.DType.TIMESTAMPNTZ)
+    if to.is_type(exp.DType.TIMESTAMP_MS) and timestamp:
+        return call("DATE_TRUNC", exp.Literal.string("milliseconds"), source)
+    return source
+
+
+def _cast_elements(source: exp.Expr, kind: exp.DataType) -> exp.Expr:
+    return nested_values.cast_elements(
+        source, kind, lambda part, to: converted(exp.Cast(this=part, to=to.copy()))
+    )
+
+
+def to_timestamp(node: exp.Cast) -> exp.Cast:
+    """Adapt a plain cast to TIMESTAMP of a value that DuckDB could not cast, or would round."""
+    if not node.to.is_type(exp.DType.TIMESTAMP, exp.DType.TIMESTAMPNTZ):
+        return node
+    if node.this.is_type(_TIME):
+        node.set("this", times.on_epoch_day(node.this))
+    elif node.this.is_type(exp.DType.TIMESTAMP_NS):
+        node.set("this", timestamp_digits.in_micros(node.this))
+    elif intervals.units(node.this):
+        node.set("to", exp.DataType.build("INTERVAL"))
+    return node
+
+
+def truncated_time(timestamp: exp.Expr, digits: int) -> exp.Expr:
+    """The TIME of a TIMESTAMP, truncated to seconds (0 digits) or else to milliseconds."""
+    unit = exp.Literal.string("milliseconds" if digits else "second")
+    new = cast(call("DATE_TRUNC", unit, timestamp), "TIME")
+    timestamp_digits.mark(new, digits)
+    return new
+
+
+def _text_of(source: exp.Expr) -> exp.Expr:
+    if source.is_type(exp.DType.BOOLEAN):
+        return exp.Upper(this=cast(source, "VARCHAR"))
+    if source.is_type(*_REALS):
+        return _real_text(source)
+    interval = intervals.text(source)
+    if interval is not None:
+        return interval
+    if nested_values.is_row(source):
+        return nested_values.of_row(source, _text_of)
+    if source.is_type(exp.DType.ARRAY, exp.DType.LIST, exp.DType.MAP, exp.DType.STRUCT):
+        return nested_values.of(source, _element_text) or source
+    return source if source.type is None else _time_text(source)
+
+
+def _element_text(element: exp.Expr) -> exp.Expr:
+    """The text of an element of an array, map or row."""
+    return cast(_text_of(element), "VARCHAR")
+
+
+def _real_text(source: exp.Expr) -> exp.Expr:
+    """The text of a FLOAT or DOUBLE as Java writes it.
+
+    For a DOUBLE from 0.001 to 9,999,999 DuckDB's own text is the same.
+    """
+    if source.is_type(exp.DType.FLOAT):
+        return arrow_call("float_text", source)
+    usual = exp.Between(
+        this=exp.Abs(this=source.copy()),
+        low=exp.Literal.number("0.001"),
+        high=exp.Literal.number("9999999"),
+    )
+    short = cast(source.copy(), "VARCHAR")
+    return when(usual, short, arrow_call("double_text", source))
+
+
+def _time_text(source: exp.Expr) -> exp.Expr:
+    """The text of a timestamp with all digits of its fraction; DuckDB drops trailing zeros."""
+    zoned = source.is_type(exp.DType.TIMESTAMPTZ, exp.DType.TIMESTAMPLTZ)
+    if zoned and timestamp_digits.declared_precision(source) is None:
+        return _zoned_text(cast(source, "TIMESTAMP"))
+    return timestamp_digits.text(source) or source
+
+
+OTHER_JSON = (
+    *_REALS, exp.DType.DECIMAL, *times.TIMESTAMPS,
+    exp.DType.BINARY, exp.DType.VARBINARY, exp.DType.BLOB,
+)  # fmt: skip
+"""Types of which DuckDB writes another JSON than Flink."""
+
+
+def json_scalar(value: exp.Expr) -> exp.Expr:
+    """A value as JSON: numbers as Java writes them, ISO 8601 timestamps, bytes as Base64."""
+    quote = exp.Literal.string('"')
+    if value.is_type(*_REALS):
+        text = cast(_real_text(value), "VARCHAR")
+        is_finite = call("ISFINITE", cast(value.copy(), "DOUBLE"))
+        return when(is_finite, text, concat(quote, text.copy(), quote.copy()))
+    if value.is_type(exp.DType.DECIMAL):
+        text = cast(value, "VARCHAR")
+        cut = call("RTRIM", call("RTRIM", text, exp.Literal.string("0")), exp.Literal.string("."))
+        return when(call("CONTAINS", text.copy(), exp.Literal.string(".")), cut, text.copy())
+    if value.is_type(exp.DType.BINARY, exp.DType.VARBINARY, exp.DType.BLOB):
+        return concat(quote, call("BASE64", value), quote.copy())
+    if value.is_type(*times.TIMESTAMPS):
+        return concat(quote, timestamp_digits.iso_text(value), quote.copy())
+    return cast(call("TO_JSON", value), "VARCHAR")
+
+
+def _zoned_text(timestamp: exp.Expr) -> exp.Expr:
+    """The text of a TIMESTAMP_LTZ: milliseconds, or microseconds if it has any.
+
+    It is for values whose precision is unknown.
+    """
+    whole = call("DATE_TRUNC", exp.Literal.string("milliseconds"), timestamp.copy())
+    short, long = (
+        call("STRFTIME", timestamp.copy(), exp.Literal.string(f"%Y-%m-%d %H:%M:%S.{digits}"))
+        for digits in ("%g", "%f")
+    )
+    exact = exp.EQ(this=whole, expression=timestamp)
+    return when(exact, short, long)
+
+
+def readable(source: exp.Expr, is_try: bool) -> exp.Expr | None:
     """Bytes decoded to a text; None if `source` is not bytes.
 
     Bytes that are not UTF-8 end the query, as in Flink 2 (1.20 replaces them by U+FFFD); with
-    `tried` (TRY_CAST) they give null.
+    `is_try` (TRY_CAST) they give null.
     """
     if not source.is_type(*_BLOBS):
         return None
     decode = partial(call, "DECODE")
-    return expression_builders.tried(decode, source) if tried else decode(source)
+    return tried(decode, source) if is_try else decode(source)
 
 
 def sized(text: exp.Expr, kind: exp.DataType) -> exp.Expr:
@@ -66,7 +280,7 @@ def clock_text(text: exp.Expr) -> exp.Expr:
     return call("REGEXP_REPLACE", hour, string("^(.*[0-9]-[0-9].*)$"), string('"\\1"'))
 
 
-def as_bytes(source: exp.Expr, kind: exp.DataType, tried: bool) -> exp.Expr:
+def as_bytes(source: exp.Expr, kind: exp.DataType, is_try: bool) -> exp.Expr:
     """A text or bytes as bytes, truncated or padded to the length of the type."""
     if source.is_type(*exp.DataType.TEXT_TYPES):
         value: exp.Expr = call("ENCODE", source)

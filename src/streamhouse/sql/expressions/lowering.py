@@ -24,24 +24,18 @@ from streamhouse.sql.expressions.binder import Relations
 from streamhouse.sql.expressions.operand_types import OperandTypes
 from streamhouse.sql.expressions.timestamp_digits import Declared
 from streamhouse.sql.functions import json, texts, times
-from streamhouse.sql.functions.builtin_udfs import arrow_call
 from streamhouse.sql.functions.expression_builders import (
     GENERATED,
     call,
     cast,
-    concat,
     number,
-    try_cast,
     when,
 )
-from streamhouse.sql.functions.expression_builders import tried as tried_call
 from streamhouse.sql.text import Script
 
 _INTS = exp.DataType.INTEGER_TYPES
-_TIME = exp.DType.TIME
 _REALS = (exp.DType.FLOAT, exp.DType.DOUBLE)
 _NUMBERS = (*_INTS, *_REALS, exp.DType.DECIMAL)
-_NESTED = (exp.DType.ARRAY, exp.DType.MAP, exp.DType.STRUCT)
 _BINDS_NO_OPERAND = (exp.DType.BOOLEAN, *_REALS)
 """Types whose CAST is the same for every operand."""
 _NEVER_REAL = (
@@ -140,7 +134,7 @@ def fix_current_times(tree: exp.Expr, bounded: bool) -> exp.Expr:
         if name is None:
             return node
         if name == "LOCALTIME":
-            return _truncated_time(now.copy(), 0)
+            return casts.truncated_time(now.copy(), 0)
         return cast(now.copy(), "DATE") if name == "CURRENT_DATE" else now.copy()
 
     return _rewrite(tree, rule)
@@ -219,8 +213,8 @@ class _Translation:
         if isinstance(node, exp.Anonymous) and node.name == "TO_JSON":
             (value,) = node.expressions
             kind = self.types.of(value)
-            differs = nested_values.differs_in_json(kind, _OTHER_JSON)
-            return nested_values.json_text(value, _json_scalar) if differs else node
+            differs = nested_values.differs_in_json(kind, casts.OTHER_JSON)
+            return nested_values.json_text(value, casts.json_scalar) if differs else node
         if isinstance(node, _COMPARISONS) and not isinstance(node.parent, exp.Join):
             return self._comparison(node)
         if isinstance(node, exp.Bracket) and self._is(node.this, exp.DType.ARRAY, exp.DType.LIST):
@@ -243,10 +237,10 @@ class _Translation:
         if not node.meta.get(GENERATED):
             if not node.to.is_type(*_BINDS_NO_OPERAND):
                 self._bind(node.this)
-            return _convert(node)
+            return casts.converted(node)
         if node.to.is_type(exp.DType.DATE, *times.TIMESTAMPS):
             times.note_type(node, self.types.of(node.this))
-        return times.with_flink_type(times.lenient(_to_timestamp(node)))
+        return times.with_flink_type(times.lenient(casts.to_timestamp(node)))
 
     def _bind(self, operand: exp.Expr) -> None:
         """Set the type of a cast's operand; for ROW(…) those of its fields, too."""
@@ -263,7 +257,7 @@ class _Translation:
                     text = exp.Cast(to=exp.DataType(this=exp.DType.VARCHAR))
                     value.replace(text)
                     text.set("this", value)
-                    text.replace(_convert(text))
+                    text.replace(casts.converted(text))
         return node
 
     def _arithmetic(self, node: exp.Binary) -> exp.Expr:
@@ -427,197 +421,3 @@ def _replace_by_cast(node: exp.Expr, kind: str) -> None:
 
 def _wrap(node: exp.Expr) -> exp.Expr:
     return exp.Paren(this=node) if isinstance(node, exp.Binary) else node
-
-
-def _duck(kind: exp.DataType) -> exp.DataType:
-    """DuckDB's type for a CAST; the precision of a TIMESTAMP decides its unit."""
-    if kind.is_type(exp.DType.TIMESTAMP, exp.DType.TIMESTAMPNTZ):
-        size = int(kind.expressions[0].name) if kind.expressions else 6
-        word = "TIMESTAMP_MS" if size <= 3 else "TIMESTAMP" if size <= 6 else "TIMESTAMP_NS"
-        return exp.DataType.build(word, dialect="duckdb")
-    if kind.is_type(exp.DType.TIMESTAMPLTZ):
-        return exp.DataType.build("TIMESTAMPTZ", dialect="duckdb")
-    if kind.is_type(*exp.DataType.TEXT_TYPES):
-        return exp.DataType.build("VARCHAR", dialect="duckdb")
-    if kind.is_type(exp.DType.TIME):
-        return exp.DataType.build("TIME", dialect="duckdb")
-    if kind.is_type(exp.DType.BINARY, exp.DType.VARBINARY):
-        return exp.DataType.build("BLOB", dialect="duckdb")
-    if kind.is_type(*_NESTED):
-        kind = kind.copy()
-        for part in list(kind.expressions):
-            inner = part.args["kind"] if isinstance(part, exp.ColumnDef) else part
-            inner.replace(_duck(inner))
-    return kind
-
-
-def _convert(node: exp.Cast) -> exp.Expr:
-    kind = node.args["to"]
-    to = _duck(kind)
-    tried = isinstance(node, exp.TryCast)
-    into = try_cast if tried else cast
-    if kind.is_type(exp.DType.BINARY, exp.DType.VARBINARY):
-        new = casts.as_bytes(node.this, kind, tried)
-    elif to.is_type(*exp.DataType.TEXT_TYPES):
-        value = casts.readable(node.this, tried) or _text_of(node.this)
-        new = casts.sized(into(value, to), kind)
-    else:
-        new = into(_value_of(node, to), to)
-        if kind.is_type(_TIME):
-            new = _truncated_time(times.on_epoch_day(new), timestamp_digits.precision(kind, 0))
-    if kind.is_type(exp.DType.TIMESTAMPLTZ) and timestamp_digits.precision(kind) <= 3:
-        unit = "milliseconds" if timestamp_digits.precision(kind) else "second"
-        new = cast(call("DATE_TRUNC", exp.Literal.string(unit), new), "TIMESTAMPTZ")
-    if kind.is_type(exp.DType.TIMESTAMP, exp.DType.TIMESTAMPNTZ):
-        if timestamp_digits.precision(kind) == 0:
-            new = cast(call("DATE_TRUNC", exp.Literal.string("second"), new), "TIMESTAMP_MS")
-        timestamp_digits.mark(new, timestamp_digits.precision(kind))
-    if kind.is_type(exp.DType.TIMESTAMPLTZ):
-        timestamp_digits.mark(new, timestamp_digits.precision(kind))
-    new.meta[GENERATED] = True
-    new.type = timestamp_digits.with_precisions(to, kind)
-    return new
-
-
-def _value_of(node: exp.Cast, to: exp.DataType) -> exp.Expr:
-    """The operand of a cast, truncated where Flink truncates and DuckDB would round.
-
-    A TIME that is cast to a TIMESTAMP gets the date 1970-01-01.
-    """
-    source: exp.Expr = node.this
-    if to.is_type(*_NESTED):
-        if not isinstance(node, exp.TryCast):
-            return _cast_elements(source, node.to)
-
-        def cast_all(part: exp.Expr) -> exp.Expr:
-            part.type = source.type
-            return _cast_elements(part, node.to)
-
-        # One element that cannot be cast makes the whole value null.
-        return tried_call(cast_all, source)
-    if source.is_type(_TIME) and to.is_type(*times.TIMESTAMPS):
-        return times.on_epoch_day(source)
-    if source.is_type(exp.DType.TIMESTAMP_NS) and not to.is_type(exp.DType.TIMESTAMP_NS):
-        source = timestamp_digits.in_micros(source)
-    if source.is_type(*exp.DataType.TEXT_TYPES):
-        if to.is_type(*_INTS):
-            return casts.whole_text(source)
-        return casts.clock_text(source) if to.is_type(_TIME) else source
-    if to.is_type(*_INTS) and source.is_type(*_REALS, exp.DType.DECIMAL):
-        return call("TRUNC", source)
-    if to.is_type(exp.DType.DECIMAL) and source.is_type(exp.DType.DOUBLE):
-        return double_rounding.decimal_source(source)
-    timestamp = source.is_type(exp.DType.TIMESTAMP, exp.DType.TIMESTAMPNTZ)
-    if to.is_type(exp.DType.TIMESTAMP_MS) and timestamp:
-        return call("DATE_TRUNC", exp.Literal.string("milliseconds"), source)
-    return source
-
-
-def _cast_elements(source: exp.Expr, kind: exp.DataType) -> exp.Expr:
-    return nested_values.cast_elements(
-        source, kind, lambda part, to: _convert(exp.Cast(this=part, to=to.copy()))
-    )
-
-
-def _to_timestamp(node: exp.Cast) -> exp.Cast:
-    """Adapt a plain cast to TIMESTAMP of a value that DuckDB could not cast, or would round."""
-    if not node.to.is_type(exp.DType.TIMESTAMP, exp.DType.TIMESTAMPNTZ):
-        return node
-    if node.this.is_type(_TIME):
-        node.set("this", times.on_epoch_day(node.this))
-    elif node.this.is_type(exp.DType.TIMESTAMP_NS):
-        node.set("this", timestamp_digits.in_micros(node.this))
-    elif intervals.units(node.this):
-        node.set("to", exp.DataType.build("INTERVAL"))
-    return node
-
-
-def _truncated_time(timestamp: exp.Expr, digits: int) -> exp.Expr:
-    """The TIME of a TIMESTAMP, truncated to seconds (0 digits) or else to milliseconds."""
-    unit = exp.Literal.string("milliseconds" if digits else "second")
-    new = cast(call("DATE_TRUNC", unit, timestamp), "TIME")
-    timestamp_digits.mark(new, digits)
-    return new
-
-
-def _text_of(source: exp.Expr) -> exp.Expr:
-    if source.is_type(exp.DType.BOOLEAN):
-        return exp.Upper(this=cast(source, "VARCHAR"))
-    if source.is_type(*_REALS):
-        return _real_text(source)
-    interval = intervals.text(source)
-    if interval is not None:
-        return interval
-    if nested_values.is_row(source):
-        return nested_values.of_row(source, _text_of)
-    if source.is_type(exp.DType.ARRAY, exp.DType.LIST, exp.DType.MAP, exp.DType.STRUCT):
-        return nested_values.of(source, _element_text) or source
-    return source if source.type is None else _time_text(source)
-
-
-def _element_text(element: exp.Expr) -> exp.Expr:
-    """The text of an element of an array, map or row."""
-    return cast(_text_of(element), "VARCHAR")
-
-
-def _real_text(source: exp.Expr) -> exp.Expr:
-    """The text of a FLOAT or DOUBLE as Java writes it.
-
-    For a DOUBLE from 0.001 to 9,999,999 DuckDB's own text is the same.
-    """
-    if source.is_type(exp.DType.FLOAT):
-        return arrow_call("float_text", source)
-    usual = exp.Between(
-        this=exp.Abs(this=source.copy()),
-        low=exp.Literal.number("0.001"),
-        high=exp.Literal.number("9999999"),
-    )
-    short = cast(source.copy(), "VARCHAR")
-    return when(usual, short, arrow_call("double_text", source))
-
-
-def _time_text(source: exp.Expr) -> exp.Expr:
-    """The text of a timestamp with all digits of its fraction; DuckDB drops trailing zeros."""
-    zoned = source.is_type(exp.DType.TIMESTAMPTZ, exp.DType.TIMESTAMPLTZ)
-    if zoned and timestamp_digits.declared_precision(source) is None:
-        return _zoned_text(cast(source, "TIMESTAMP"))
-    return timestamp_digits.text(source) or source
-
-
-_OTHER_JSON = (
-    *_REALS, exp.DType.DECIMAL, *times.TIMESTAMPS,
-    exp.DType.BINARY, exp.DType.VARBINARY, exp.DType.BLOB,
-)  # fmt: skip
-"""Types of which DuckDB writes another JSON than Flink."""
-
-
-def _json_scalar(value: exp.Expr) -> exp.Expr:
-    """A value as JSON: numbers as Java writes them, ISO 8601 timestamps, bytes as Base64."""
-    quote = exp.Literal.string('"')
-    if value.is_type(*_REALS):
-        text = cast(_real_text(value), "VARCHAR")
-        is_finite = call("ISFINITE", cast(value.copy(), "DOUBLE"))
-        return when(is_finite, text, concat(quote, text.copy(), quote.copy()))
-    if value.is_type(exp.DType.DECIMAL):
-        text = cast(value, "VARCHAR")
-        cut = call("RTRIM", call("RTRIM", text, exp.Literal.string("0")), exp.Literal.string("."))
-        return when(call("CONTAINS", text.copy(), exp.Literal.string(".")), cut, text.copy())
-    if value.is_type(exp.DType.BINARY, exp.DType.VARBINARY, exp.DType.BLOB):
-        return concat(quote, call("BASE64", value), quote.copy())
-    if value.is_type(*times.TIMESTAMPS):
-        return concat(quote, timestamp_digits.iso_text(value), quote.copy())
-    return cast(call("TO_JSON", value), "VARCHAR")
-
-
-def _zoned_text(timestamp: exp.Expr) -> exp.Expr:
-    """The text of a TIMESTAMP_LTZ: milliseconds, or microseconds if it has any.
-
-    It is for values whose precision is unknown.
-    """
-    whole = call("DATE_TRUNC", exp.Literal.string("milliseconds"), timestamp.copy())
-    short, long = (
-        call("STRFTIME", timestamp.copy(), exp.Literal.string(f"%Y-%m-%d %H:%M:%S.{digits}"))
-        for digits in ("%g", "%f")
-    )
-    exact = exp.EQ(this=whole, expression=timestamp)
-    return when(exact, short, long)
