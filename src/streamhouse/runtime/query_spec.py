@@ -10,6 +10,7 @@ from streamhouse.connectors.specs import SinkSpec, SourceSpec
 from streamhouse.lookup.dimension import DimensionSpec, is_server
 from streamhouse.lookup.strategies.selection import BUCKET, IN_ORDER, Choice
 from streamhouse.paimon.catalog.table_address import TableAddress
+from streamhouse.paimon.schema.options.remove_record_option import removes_records
 from streamhouse.runtime.partial_aggregation import PartialAggregation
 from streamhouse.source import Keyed, Source
 from streamhouse.sql.plan import LookupJoin, LookupRetry, StreamQuery, TableInfo
@@ -55,9 +56,19 @@ class QuerySpec:
         """Open the sink of the rows; raises `OptionError`, `TableError` or `ConnectError`."""
         if self.sink is not None:
             return self.sink.open()
+        columns = self.target.planned().columns
+        return SinkSpec("paimon", {}, columns, self.target, self.commutes).open()
+
+    @property
+    def commutes(self) -> bool:
+        """Whether the order of the target's commits, also of others' commits, changes no row.
+
+        A `-D` that removes a record also removes the rows that were merged into it before.
+        """
         target = self.target.planned()
-        commutes = not target.primary_key or self.combine() is not None
-        return SinkSpec("paimon", {}, target.columns, self.target, commutes).open()
+        if not target.primary_key:
+            return True
+        return self.combine() is not None and not removes_records(target.options)
 
     @property
     def auxiliary_tables(self) -> tuple[TableAddress, ...]:
