@@ -32,7 +32,7 @@ PRELOADED = [
     "streamhouse.cli.output",
     "streamhouse.cli.commands.servers.serve",
     "streamhouse.cli.commands.watch",
-    "streamhouse.graph.worker",
+    "streamhouse.graph.checker_process",
     "streamhouse.paimon.catalog.views",
     "streamhouse.runtime.execute",
     "streamhouse.serve.http.app",
@@ -140,7 +140,7 @@ class ScriptWorker(Module):
     def __init__(self) -> None:
         (theirs_in, ours_in), (ours_out, theirs_out) = os.pipe(), os.pipe()
         self.stdin, self.stdout = open(ours_in, "wb", 0), open(ours_out, "rb", 0)
-        super().__init__("streamhouse.graph.worker", theirs_in, theirs_out)
+        super().__init__("streamhouse.graph.checker_process", theirs_in, theirs_out)
         os.close(theirs_in)
         os.close(theirs_out)
 

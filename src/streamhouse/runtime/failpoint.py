@@ -30,7 +30,7 @@ SYNC_STEP = "table-committed"
 """The step after the commit to one of the tables of a sync, in any order of the tables."""
 
 TABLE_STEP = "table-created"
-"""The step of a sync after it has created a table, before a catalogue has it; its number is always
+"""The step of a sync after it has created a table, before a table set has it; its number is always
 0."""
 
 ALTERED_STEP = "target-altered"

@@ -44,7 +44,7 @@ from streamhouse.runtime.session.show_statements import describe
 from streamhouse.runtime.shared_target import check_apart, own_name
 from streamhouse.runtime.spark.options import DEFAULT_MASTER, SparkOptions
 from streamhouse.runtime.state.checkpoint import Checkpoint, part_names
-from streamhouse.runtime.state.checkpoint_claim import note_place
+from streamhouse.runtime.state.checkpoint_registry import announce_checkpoints
 from streamhouse.runtime.statements.call import ProcedureCalls
 from streamhouse.runtime.statements.explain import explain
 from streamhouse.runtime.statements.insert_plan import lookup_strategies, plan_insert
@@ -319,7 +319,7 @@ class ScriptRunner:
         if root is None and not target.warehouse:
             root = self._temporary_checkpoints
         elif root is None:
-            note_place(target.warehouse["warehouse"], self._printer.notice)
+            announce_checkpoints(target.warehouse["warehouse"], self._printer.notice)
         return CheckpointLocation.of(self._session.settings, options.name, root, target)
 
     @cached_property

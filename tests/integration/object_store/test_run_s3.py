@@ -21,7 +21,11 @@ from streamhouse.errors import StreamhouseError
 from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.paimon.storage.object_store import s3_client
 from streamhouse.runtime.state.checkpoint import Checkpoint, checkpoints_of
-from streamhouse.runtime.state.checkpoint_claim import claim, claims, release
+from streamhouse.runtime.state.checkpoint_registry import (
+    register_checkpoint,
+    registered_checkpoints,
+    unregister_checkpoints,
+)
 
 SCRIPT = """
 SET 'pipeline.name' = 'sales';
@@ -138,19 +142,19 @@ def test_a_pipeline_outlives_outages_of_the_store(
 def test_a_query_needs_its_checkpoint(lake: str, tmp_path: Path) -> None:
     options = Warehouse(lake).options
     here, there = (Checkpoint(tmp_path / name, "sales", "shop.t") for name in ("here", "there"))
-    claim(options, here)
-    claim(options, here)
+    register_checkpoint(options, here)
+    register_checkpoint(options, here)
     with pytest.raises(StreamhouseError, match=f"another checkpoint .{here.path} on"):
-        claim(options, there)
+        register_checkpoint(options, there)
     part = Checkpoint(tmp_path / "here", "sales", "shop.t+a.b")
-    claim(options, part)
-    assert {one.id for one in claims(options, here).values() if one} == {
+    register_checkpoint(options, part)
+    assert {one.id for one in registered_checkpoints(options, here).values() if one} == {
         here.query_id(),
         part.query_id(),
     }
-    release(options, there)
-    claim(options, there)
-    assert len(claims(options, here)) == 1
+    unregister_checkpoints(options, there)
+    register_checkpoint(options, there)
+    assert len(registered_checkpoints(options, here)) == 1
 
 
 def test_what_is_wrong_is_one_line(lake: str, s3: S3Server) -> None:

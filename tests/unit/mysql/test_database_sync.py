@@ -1,4 +1,4 @@
-"""The state of a sync: its catalogues, offsets and lags, and the relay log that waits."""
+"""The state of a sync: its table sets, offsets and lags, and the relay log that waits."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from streamhouse.connectors.mysql_cdc.database.progress import DatabaseProgress
-from streamhouse.connectors.mysql_cdc.database.tables.catalogue import Catalogues
 from streamhouse.connectors.mysql_cdc.database.tables.followed_table import FollowedTable
+from streamhouse.connectors.mysql_cdc.database.tables.table_sets import TableSets
 from streamhouse.connectors.mysql_cdc.relay.files import FrameWriter, drop_old, held_bytes, segments
 from streamhouse.connectors.mysql_cdc.relay.log import RelayLog, RelayTable
 from streamhouse.connectors.mysql_cdc.relay.state import RelayView
@@ -37,12 +37,12 @@ def at(pos: int) -> BinlogPosition:
     return BinlogPosition("binlog.000003", pos)
 
 
-def test_a_catalogue_is_never_written_twice(tmp_path: Path) -> None:
-    catalogues = Catalogues(tmp_path)
-    assert catalogues.latest().tables == {}
-    first = catalogues.add([table(0), table(1)], 2, "UTC")
-    second = catalogues.add([table(1), table(2)], 3, "+08:00")
-    again = Catalogues(tmp_path)
+def test_a_table_set_is_never_written_twice(tmp_path: Path) -> None:
+    table_sets = TableSets(tmp_path)
+    assert table_sets.latest().tables == {}
+    first = table_sets.add([table(0), table(1)], 2, "UTC")
+    second = table_sets.add([table(1), table(2)], 3, "+08:00")
+    again = TableSets(tmp_path)
     assert (again.get(1), again.latest()) == (first, second)
     assert (second.number, second.next_id, second.zone) == (2, 3, "+08:00")
     assert again.get(1).tables["1"] == table(1)
@@ -65,7 +65,7 @@ def test_progress_survives_its_offset() -> None:
 def test_lag_is_the_age_of_the_oldest_unread_change(tmp_path: Path) -> None:
     now = 100.0
     table_states = TableStates(lambda: now)
-    catalogue = Catalogues(tmp_path).add([table(0), table(1)], 2, "UTC")
+    table_set = TableSets(tmp_path).add([table(0), table(1)], 2, "UTC")
     table_states.observe(at(10), {"shop.t0": at(10), "shop.t1": at(20)})
     now = 101.5
     table_states.observe(at(10), {"shop.t0": at(10), "shop.t1": at(30)})
@@ -76,7 +76,7 @@ def test_lag_is_the_age_of_the_oldest_unread_change(tmp_path: Path) -> None:
     now = 102.5
     table_states.count(SyncedBatch({}, {"0": 5}, {"1": 2}, {}, {}, None))
     states = table_states.states(
-        catalogue, DatabaseProgress(1, at(20), BinlogState(), {"0": (3,)}), ("0", "1")
+        table_set, DatabaseProgress(1, at(20), BinlogState(), {"0": (3,)}), ("0", "1")
     )
     assert [(s.table, s.complete, s.snapshot_rows, s.changes, s.lag_s) for s in states] == [
         ("shop.t0", False, 5, 0, None),
@@ -84,7 +84,7 @@ def test_lag_is_the_age_of_the_oldest_unread_change(tmp_path: Path) -> None:
     ]
     table_states.observe(at(30), {"shop.t1": at(30)})
     assert table_states.behind_s("shop.t1") == 0.0
-    later = Catalogues(tmp_path).add([table(0), table(1), table(2)], 3, "UTC")
+    later = TableSets(tmp_path).add([table(0), table(1), table(2)], 3, "UTC")
     states = table_states.states(later, DatabaseProgress(1, at(30), BinlogState()), ("0", "1"))
     assert [state.complete for state in states] == [True, True, False]
 

@@ -31,7 +31,10 @@ from streamhouse.runtime.reset.marker import Reset, ResetMarker
 from streamhouse.runtime.reset.table_writers import other_writers, own_consumers
 from streamhouse.runtime.state.auxiliary_tables import remove_rows
 from streamhouse.runtime.state.checkpoint import Checkpoint, checkpoints_for
-from streamhouse.runtime.state.checkpoint_claim import claims, release
+from streamhouse.runtime.state.checkpoint_registry import (
+    registered_checkpoints,
+    unregister_checkpoints,
+)
 
 Notice = Callable[[str], None]
 
@@ -150,14 +153,14 @@ def _other_queries(
     Raises `StreamhouseError` if one of them runs.
     """
     found = set()
-    for claim in claims(target.address.warehouse, checkpoint).values():
-        if claim is None:
+    for other in registered_checkpoints(target.address.warehouse, checkpoint).values():
+        if other is None:
             continue
-        found.add(claim.id)
-        if claim.id != checkpoint.known_id() and table is not None and is_alive(table, claim.id):
+        found.add(other.id)
+        if other.id != checkpoint.known_id() and table is not None and is_alive(table, other.id):
             raise StreamhouseError(
-                f"the query of {target.address.identifier} runs on {claim.host} (checkpoint "
-                f"{claim.checkpoint}), or ran there until a minute ago; stop it first"
+                f"the query of {target.address.identifier} runs on {other.host} (checkpoint "
+                f"{other.checkpoint}), or ran there until a minute ago; stop it first"
             )
     return found
 
@@ -208,7 +211,7 @@ def _run_steps(
         for checkpoint in entry.checkpoints:
             is_first = checkpoint is entry.checkpoints[0]
             checkpoint.clear(entry.queries if is_first and entry.keep else ())
-            release(entry.target.address.warehouse, checkpoint)
+            unregister_checkpoints(entry.target.address.warehouse, checkpoint)
         reached("checkpoints-cleared", 0, entry.name)
     for entry in resets:
         for marker in entry.markers:

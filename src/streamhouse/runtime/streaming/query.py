@@ -19,7 +19,7 @@ from streamhouse.runtime.query_spec import QuerySpec
 from streamhouse.runtime.state import distinct_counts, lookup_journal, pending_rows
 from streamhouse.runtime.state.batch_logs import next_batch
 from streamhouse.runtime.state.checkpoint import Checkpoint
-from streamhouse.runtime.state.checkpoint_claim import claim
+from streamhouse.runtime.state.checkpoint_registry import register_checkpoint
 from streamhouse.runtime.state.lineage import Lineage
 from streamhouse.runtime.state.recorded_query import definition_json
 from streamhouse.runtime.state.retention_holds import RetentionHolds
@@ -58,7 +58,7 @@ class ContinuousQuery:
         try:
             self.progress = ContinuousProgress(checkpoint.logs.last_offset())
             self._spec: QuerySpec = replace(spec, query_id=checkpoint.query_id())
-            claim(spec.target.warehouse, checkpoint)
+            register_checkpoint(spec.target.warehouse, checkpoint)
             self._run = StreamRun(checkpoint.run_folder())
         except BaseException:
             checkpoint.release()

@@ -1,4 +1,4 @@
-"""The Paimon tables that a sync creates, until the sync's catalogue of followed tables has them.
+"""The Paimon tables that a sync creates, until one of the sync's table sets has them.
 
 If the process dies in between, only this file distinguishes such a table from the user's. MySQL's
 table may have other columns by the next run, and the target must not keep the old ones.
@@ -40,7 +40,7 @@ class CreatedTables:
         return is_same and table.latest_snapshot_id() is None
 
     def clear(self) -> None:
-        """Forget all tables: a catalogue has them."""
+        """Forget all tables: a table set has them."""
         self._path.unlink(missing_ok=True)
 
     def _all(self) -> dict[str, list[list[str]]]:

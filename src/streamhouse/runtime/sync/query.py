@@ -16,9 +16,9 @@ from streamhouse.connectors.mysql_cdc.database.sync_startup import (
     absent_tables,
     sync_startup,
 )
-from streamhouse.connectors.mysql_cdc.database.tables.catalogue import Catalogues
 from streamhouse.connectors.mysql_cdc.database.tables.discovery import Discovery
 from streamhouse.connectors.mysql_cdc.database.tables.followed_table import FollowedTable
+from streamhouse.connectors.mysql_cdc.database.tables.table_sets import TableSets
 from streamhouse.connectors.mysql_cdc.database.tables.versions import TableVersions
 from streamhouse.connectors.mysql_cdc.server.connection import Session
 from streamhouse.connectors.mysql_cdc.server.position import BinlogPosition
@@ -29,7 +29,7 @@ from streamhouse.runtime.monitoring.metrics import QueryMetrics
 from streamhouse.runtime.query_description import QueryDescription
 from streamhouse.runtime.state.batch_logs import next_batch
 from streamhouse.runtime.state.checkpoint import Checkpoint
-from streamhouse.runtime.state.checkpoint_claim import claim
+from streamhouse.runtime.state.checkpoint_registry import register_checkpoint
 from streamhouse.runtime.streaming.query import QueryFailed
 from streamhouse.runtime.streaming.stream_run import StreamRun
 from streamhouse.runtime.streaming.throttle import Throttle
@@ -66,7 +66,7 @@ class SyncQuery:
         try:
             self._run = StreamRun(checkpoint.run_folder())
             self._query_id = checkpoint.query_id()
-            claim(options.warehouse, checkpoint)
+            register_checkpoint(options.warehouse, checkpoint)
         except BaseException:
             checkpoint.release()
             raise
@@ -79,8 +79,8 @@ class SyncQuery:
             (options.tables.databases,),
         )
         self.metrics = QueryMetrics()
-        self._catalogues = Catalogues(checkpoint.path)
-        self.progress = SyncProgress(options, checkpoint, self._catalogues)
+        self._table_sets = TableSets(checkpoint.path)
+        self.progress = SyncProgress(options, checkpoint, self._table_sets)
         self._session = Session(options.mysql)
         self._relay: DatabaseRelay | None = None
         self._watch: TableWatch | None = None
@@ -98,7 +98,7 @@ class SyncQuery:
     @property
     def tables(self) -> list[str]:
         """The names of the Paimon tables that it writes."""
-        tables = self._catalogues.latest().tables.values()
+        tables = self._table_sets.latest().tables.values()
         return list(dict.fromkeys(table.target for table in tables))
 
     def use_shared(self, number: int, folder: Path) -> None:
@@ -137,13 +137,13 @@ class SyncQuery:
         )
         self._holds = SyncHolds(self._spec, self._checkpoint.path)
         self._committer = SyncCommitter(self._spec, self._before_commit)
-        before = list(self._catalogues.latest().tables.values())
-        self._start_in_the_past(before, self._catalogues.latest_number())
+        before = list(self._table_sets.latest().tables.values())
+        self._start_in_the_past(before, self._table_sets.latest_number())
         self._relay.follow([table.names for table in before])
         self._holds.add(dict.fromkeys(table.target for table in before), self.progress.replayed)
         self._tables = SyncTables(
             self._options,
-            self._catalogues,
+            self._table_sets,
             self._session,
             self._notice,
             self._join,
@@ -151,7 +151,7 @@ class SyncQuery:
         )
         self._tables.start()
         self.progress.prepared(self._relay, server, self._tables.discover)
-        self._drop_old_catalogues()
+        self._drop_old_table_sets()
         if not self.progress.replayed:
             self._committer.remove_leftovers(self.tables, next_batch(self.progress.last_offset))
 
@@ -227,7 +227,7 @@ class SyncQuery:
         """Copy the comments of tables that the last batch altered, or whose rows it compared."""
         names = {
             id: table.names
-            for id, table in self._catalogues.get(progress.catalogue).tables.items()
+            for id, table in self._table_sets.get(progress.table_set).tables.items()
             if id in progress.altered or table.target in progress.reloaded
         }
         if not names:
@@ -252,12 +252,12 @@ class SyncQuery:
         if not self._options.mysql.starts_in_the_past:
             return None
         past = SyncStartup.read(self._checkpoint.path)
-        if past is None or self._catalogues.latest_number() < past.catalogue:
+        if past is None or self._table_sets.latest_number() < past.table_set:
             past = sync_startup(self._session, self._options.mysql, server)
             self._past = past, server
         return past.position
 
-    def _start_in_the_past(self, tables: Sequence[FollowedTable], catalogue: int) -> None:
+    def _start_in_the_past(self, tables: Sequence[FollowedTable], table_set: int) -> None:
         """Note where the first tables begin, before a batch reads them."""
         if self._past is None or not tables:
             return
@@ -265,12 +265,12 @@ class SyncQuery:
         self._past = None
         options = self._options.mysql
         gone = absent_tables(start, tables, self._session, options, server)
-        replace(start, catalogue=catalogue, gone=gone).write(self._checkpoint.path)
+        replace(start, table_set=table_set, gone=gone).write(self._checkpoint.path)
 
     def _join(self, tables: Sequence[FollowedTable]) -> None:
         """Prepare for new tables, before a batch reads them."""
         assert self._relay is not None
-        self._start_in_the_past(tables, self._catalogues.latest_number() + 1)
+        self._start_in_the_past(tables, self._table_sets.latest_number() + 1)
         self._holds.add(dict.fromkeys(table.target for table in tables))
         self._relay.follow([table.names for table in tables])
         names = ", ".join(table.full_name for table in tables[:3])
@@ -278,11 +278,11 @@ class SyncQuery:
         if self._run.started:
             self._notice(f"now also following {names}{more}")
 
-    def _drop_old_catalogues(self) -> None:
-        """Delete the catalogues and versions that no batch in Spark's offset log has."""
+    def _drop_old_table_sets(self) -> None:
+        """Delete the table sets and versions that no batch in Spark's offset log has."""
         logged = [one for one in self._checkpoint.logs.logged().values() if one]
         if logged:
-            self._catalogues.drop_before(min(int(one["source"]["tables"]) for one in logged))
+            self._table_sets.drop_before(min(int(one["source"]["tables"]) for one in logged))
             used = {name for one in logged for name in one["source"].get("versions", {}).values()}
             TableVersions(self._checkpoint.path).keep(used)
 

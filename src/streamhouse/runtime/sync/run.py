@@ -12,7 +12,7 @@ from streamhouse.runtime.monitoring.run_reports import RunListener
 from streamhouse.runtime.pipeline import Pipeline
 from streamhouse.runtime.spark.options import SparkOptions
 from streamhouse.runtime.state.checkpoint import Checkpoint, checkpoints_of
-from streamhouse.runtime.state.checkpoint_claim import note_place
+from streamhouse.runtime.state.checkpoint_registry import announce_checkpoints
 from streamhouse.runtime.sync.options import SyncOptions
 from streamhouse.runtime.sync.progress import Listener, ProgressReports
 from streamhouse.runtime.sync.query import SyncQuery
@@ -49,7 +49,7 @@ def new_query(run: SyncRun, parallelism: int = 2) -> SyncQuery:
     """The query of a sync, which locks its checkpoint; `parallelism`: tasks of a batch."""
     options = run.options
     if run.checkpoints is None:
-        note_place(options.warehouse["warehouse"], run.notice)
+        announce_checkpoints(options.warehouse["warehouse"], run.notice)
     root = run.checkpoints or checkpoints_of(options.warehouse["warehouse"])
     checkpoint = Checkpoint(root, run.pipeline, f"sync-{options.name}")
     return SyncQuery(options, checkpoint, run.pipeline, run.notice, parallelism)

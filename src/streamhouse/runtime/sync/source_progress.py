@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from streamhouse.connectors.mysql_cdc.database.progress import DatabaseProgress
 from streamhouse.connectors.mysql_cdc.database.relay import DatabaseRelay
-from streamhouse.connectors.mysql_cdc.database.tables.catalogue import Catalogues
+from streamhouse.connectors.mysql_cdc.database.tables.table_sets import TableSets
 from streamhouse.connectors.mysql_cdc.lag import Snapshots, source_state
 from streamhouse.connectors.mysql_cdc.server.connection import Session
 from streamhouse.connectors.mysql_cdc.server.table import Server
@@ -21,10 +21,8 @@ from streamhouse.source import Lag, Offset
 class SyncProgress:
     """The `SourceProgress` of a `SyncQuery`, which reports its batches to it."""
 
-    def __init__(
-        self, options: SyncOptions, checkpoint: Checkpoint, catalogues: Catalogues
-    ) -> None:
-        self._options, self._catalogues = options, catalogues
+    def __init__(self, options: SyncOptions, checkpoint: Checkpoint, table_sets: TableSets) -> None:
+        self._options, self._table_sets = options, table_sets
         self._last: Offset = checkpoint.logs.last_offset()
         self._replayed = checkpoint.logs.last_logged() <= checkpoint.logs.last_committed()
         self._unread = UnreadTargets(checkpoint.path)
@@ -77,7 +75,7 @@ class SyncProgress:
             return None
         if database.snapshot or database.stale or self._unread.of(int(last["batch"])):
             return None
-        if database.catalogue != self._catalogues.latest_number():
+        if database.table_set != self._table_sets.latest_number():
             return None
         if self._options.ends_with_snapshot:
             return last
@@ -111,8 +109,8 @@ class SyncProgress:
     def states(self) -> list[TableState]:
         """The progress of each followed table."""
         database = self.database
-        planned = () if database is None else self._catalogues.get(database.catalogue).tables
-        return self._table_states.states(self._catalogues.latest(), database, planned)
+        planned = () if database is None else self._table_sets.get(database.table_set).tables
+        return self._table_states.states(self._table_sets.latest(), database, planned)
 
     def close(self) -> None:
         """Close the connection."""
@@ -120,4 +118,4 @@ class SyncProgress:
 
     def _names(self) -> list[str]:
         """The names of all followed tables in MySQL."""
-        return [table.full_name for table in self._catalogues.latest().tables.values()]
+        return [table.full_name for table in self._table_sets.latest().tables.values()]

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
 from streamhouse.connectors.mysql_cdc.database.progress import DatabaseProgress
-from streamhouse.connectors.mysql_cdc.database.tables.catalogue import Catalogue
+from streamhouse.connectors.mysql_cdc.database.tables.table_sets import TableSet
 from streamhouse.connectors.mysql_cdc.server.position import BinlogPosition
 from streamhouse.runtime.sync.micro_batch.commit import SyncedBatch
 
@@ -65,7 +65,7 @@ class TableStates:
 
     def states(
         self,
-        catalogue: Catalogue,
+        table_set: TableSet,
         progress: DatabaseProgress | None,
         planned: Collection[str],
     ) -> list[TableState]:
@@ -74,7 +74,7 @@ class TableStates:
         `planned`: the ids of the tables that the progress is about; the others are newer.
         """
         states = []
-        for table in sorted(catalogue.tables.values(), key=lambda one: one.full_name):
+        for table in sorted(table_set.tables.values(), key=lambda one: one.full_name):
             complete = (
                 progress is not None and table.id in planned and table.id not in progress.snapshot
             )

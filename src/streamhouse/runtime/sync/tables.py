@@ -1,4 +1,4 @@
-"""The tables that a sync follows: found in MySQL, created in Paimon, and written to a catalogue."""
+"""The tables that a sync follows: found in MySQL, created in Paimon, and written to a table set."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 from streamhouse.close_matches import nearest
-from streamhouse.connectors.mysql_cdc.database.tables.catalogue import Catalogue, Catalogues
 from streamhouse.connectors.mysql_cdc.database.tables.discovery import (
     Discovery,
     FoundTable,
     TableNames,
 )
 from streamhouse.connectors.mysql_cdc.database.tables.followed_table import FollowedTable
+from streamhouse.connectors.mysql_cdc.database.tables.table_sets import TableSet, TableSets
 from streamhouse.connectors.mysql_cdc.server.columns import server_zone
 from streamhouse.connectors.mysql_cdc.server.connection import Session
 from streamhouse.errors import SchemaChangeError, TableError
@@ -28,22 +28,22 @@ _SHOWN = 5
 
 
 class SyncTables:
-    """Keeps the newest catalogue up to date; driver only, thread-safe.
+    """Keeps the newest table set up to date; driver only, thread-safe.
 
-    `joining` is called with the names of tables, and their targets, before a catalogue has them;
+    `joining` is called with the names of tables, and their targets, before a table set has them;
     `created` notes the tables that are created in Paimon until then.
     """
 
     def __init__(
         self,
         options: SyncOptions,
-        catalogues: Catalogues,
+        table_sets: TableSets,
         session: Session,
         notice: Callable[[str], None],
         joining: Callable[[Sequence[FollowedTable]], None],
         created: CreatedTables,
     ) -> None:
-        self._options, self._catalogues, self._session = options, catalogues, session
+        self._options, self._table_sets, self._session = options, table_sets, session
         self._discovery = Discovery(session, options.mysql, options.tables)
         self._targets, self._created = Targets(options, notice, created), created
         self._notice, self._joining = notice, joining
@@ -51,21 +51,21 @@ class SyncTables:
         self._lock = threading.Lock()
 
     @property
-    def catalogue(self) -> Catalogue:
-        """The newest catalogue."""
-        return self._catalogues.latest()
+    def table_set(self) -> TableSet:
+        """The newest table set."""
+        return self._table_sets.latest()
 
     def start(self) -> None:
-        """Write the first catalogue of this run, if the tables differ from the last run's.
+        """Write the first table set of this run, if the tables differ from the last run's.
 
         Raises `TableError` if there is no table, or one that cannot be followed.
         """
         with self._lock:
-            old = self.catalogue
+            old = self.table_set
             self._drop_unselected(old)
-            self._targets.set_options(table.target for table in self.catalogue.tables.values())
-            self._add(self._discovery.found(self.catalogue.by_names()))
-            if not self.catalogue.tables:
+            self._targets.set_options(table.target for table in self.table_set.tables.values())
+            self._add(self._discovery.found(self.table_set.by_names()))
+            if not self.table_set.tables:
                 raise self._nothing()
             self._check_targets()
 
@@ -74,7 +74,7 @@ class SyncTables:
         with self._lock:
             if not self._options.live:
                 return 0
-            known = {*self.catalogue.by_names(), *self._skipped}
+            known = {*self.table_set.by_names(), *self._skipped}
             if self._discovery.names() <= known:
                 return 0
             return self._add(self._discovery.found(known))
@@ -83,7 +83,7 @@ class SyncTables:
         followable = self._followable(found)
         if not followable:
             return 0
-        old = self.catalogue
+        old = self.table_set
         if not self._options.names.merge_shards:
             self._check_apart(old, followable)
         own = {table.target for table in old.tables.values()}
@@ -103,7 +103,7 @@ class SyncTables:
         self._note_present_rows(old, tables)
         self._joining(tables)
         next_id = old.next_id + len(tables)
-        self._catalogues.add([*old.tables.values(), *tables], next_id, zone)
+        self._table_sets.add([*old.tables.values(), *tables], next_id, zone)
         self._created.clear()
         return len(tables)
 
@@ -144,7 +144,7 @@ class SyncTables:
         )
         return replace(found, definition=None, reason=reason)
 
-    def _note_present_rows(self, old: Catalogue, tables: Sequence[FollowedTable]) -> None:
+    def _note_present_rows(self, old: TableSet, tables: Sequence[FollowedTable]) -> None:
         """Print a notice of targets that have rows which this sync has not written."""
         own = {table.target for table in old.tables.values()}
         for target in dict.fromkeys(table.target for table in tables):
@@ -155,7 +155,7 @@ class SyncTables:
                     "before the first run to start anew"
                 )
 
-    def _check_apart(self, old: Catalogue, found: Sequence[FoundTable]) -> None:
+    def _check_apart(self, old: TableSet, found: Sequence[FoundTable]) -> None:
         taken = {table.target: table.full_name for table in old.tables.values()}
         for one in found:
             target = self._options.target(one.names)
@@ -165,8 +165,8 @@ class SyncTables:
                     "exclude one of them"
                 )
 
-    def _drop_unselected(self, old: Catalogue) -> None:
-        """Write a catalogue without the tables that the options exclude now."""
+    def _drop_unselected(self, old: TableSet) -> None:
+        """Write a table set without the tables that the options exclude now."""
         kept = [one for one in old.tables.values() if self._options.tables.selects(*one.names)]
         if len(kept) == len(old.tables):
             return
@@ -176,11 +176,11 @@ class SyncTables:
                 self._notice(
                     f"{table.full_name} is not followed any more; the rows in {table.target} stay"
                 )
-        self._catalogues.add(kept, old.next_id, old.zone)
+        self._table_sets.add(kept, old.next_id, old.zone)
 
     def _check_targets(self) -> None:
-        """Raise `SchemaChangeError` if a target lacks columns that the catalogue has."""
-        for table in self.catalogue.tables.values():
+        """Raise `SchemaChangeError` if a target lacks columns that the table set has."""
+        for table in self.table_set.tables.values():
             if self._options.target(table.names) != table.target:
                 raise SchemaChangeError(
                     f"{table.full_name} is written to {table.target} so far, and the options now "

@@ -19,7 +19,7 @@ from typing import Any
 from streamhouse.errors import BusyError
 from streamhouse.serve.private_paths import hide_path
 
-_WORKER = "streamhouse.graph.worker"
+_WORKER = "streamhouse.graph.checker_process"
 _START_S = 60.0
 PLAN_S = 10.0
 """How long planning one script may take."""
@@ -31,7 +31,7 @@ _CHUNK = 1 << 16
 
 
 class Checker:
-    """Client of the worker process `streamhouse.graph.worker`; sends one script at a time.
+    """Client of the worker process `streamhouse.graph.checker_process`; sends one script at a time.
 
     Thread-safe: concurrent calls block until it is their turn. The worker is started on first use
     and again after it died; it exits by itself when idle. `warehouse` are the options of the

@@ -1,8 +1,7 @@
-"""The supported Flink functions, each with a builder of its DuckDB expression (`catalogue`)."""
+"""The supported Flink functions, each with a builder of its DuckDB expression (`supported`)."""
 
 from __future__ import annotations
 
-from streamhouse.sql.functions.catalogue import BUILDERS, WINDOW_TABLES, known, unknown
 from streamhouse.sql.functions.expression_builders import (
     CURRENT_TIMES,
     ArgumentError,
@@ -11,6 +10,7 @@ from streamhouse.sql.functions.expression_builders import (
     current_time,
     current_time_name,
 )
+from streamhouse.sql.functions.supported import BUILDERS, WINDOW_TABLES, known, unknown
 from streamhouse.sql.functions.times import extract, rounded
 from streamhouse.sql.functions.unsupported_functions import replacement_for
 

@@ -38,10 +38,10 @@ class Stale:
 
 @dataclass(frozen=True)
 class DatabaseProgress:
-    """How far a batch has read the tables of a `catalogue`, as of `position`.
+    """How far a batch has read the tables of a `table_set`, as of `position`.
 
     `snapshot`: for each table whose snapshot is not complete, the key up to which its rows have
-    been read (None: no rows). `versions`: for tables that were altered since the catalogue was
+    been read (None: no rows). `versions`: for tables that were altered since the table set was
     written, the name of their description in `TableVersions`. `columns`: the columns of such tables
     in shards, and in offsets of earlier releases. `stale`: targets that are not written until they
     are reloaded. `gone`: tables that MySQL does not have at the position. `zone`: the server's, if
@@ -52,7 +52,7 @@ class DatabaseProgress:
     `altered`, the tables that its statement is about; `statements`, texts about those it follows.
     """
 
-    catalogue: int
+    table_set: int
     position: BinlogPosition
     binlog_state: BinlogState
     snapshot: Mapping[str, KeyJson | None] = field(default_factory=dict)
@@ -69,7 +69,7 @@ class DatabaseProgress:
     def to_offset(self) -> Offset:
         """The progress as a JSON object."""
         offset: Offset = {
-            "tables": self.catalogue,
+            "tables": self.table_set,
             "file": self.position.file,
             "pos": self.position.pos,
             **self.binlog_state.to_json(),

@@ -32,23 +32,23 @@ _SHOWN = 3
 
 @dataclass(frozen=True)
 class SyncStartup:
-    """The position from which the tables of a `catalogue` are read, and the binlog's state there.
+    """The position from which the tables of a `table_set` are read, and the binlog's state there.
 
     `gone`: the ids of tables that are not read before a statement creates them.
     """
 
     position: BinlogPosition
     binlog_state: BinlogState
-    catalogue: int = 0
+    table_set: int = 0
     gone: frozenset[str] = frozenset()
 
     def write(self, checkpoint: Path) -> None:
-        """Write the position to the checkpoint of a sync, before the sync's first catalogue."""
+        """Write the position to the checkpoint of a sync, before the sync's first table set."""
         text = {
             "file": self.position.file,
             "pos": self.position.pos,
             **self.binlog_state.to_json(),
-            "tables": self.catalogue,
+            "tables": self.table_set,
             "gone": sorted(self.gone),
         }
         checkpoint.mkdir(parents=True, exist_ok=True)

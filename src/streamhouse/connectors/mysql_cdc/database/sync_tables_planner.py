@@ -22,10 +22,10 @@ from streamhouse.connectors.mysql_cdc.database.table_statements import (
     SchemaFollower,
     TableStatements,
 )
-from streamhouse.connectors.mysql_cdc.database.tables.catalogue import Catalogue, Catalogues
 from streamhouse.connectors.mysql_cdc.database.tables.discovery import Discovery
 from streamhouse.connectors.mysql_cdc.database.tables.followed_table import FollowedTable
 from streamhouse.connectors.mysql_cdc.database.tables.table_filter import TableFilter
+from streamhouse.connectors.mysql_cdc.database.tables.table_sets import TableSet, TableSets
 from streamhouse.connectors.mysql_cdc.database.tables.versions import TableVersions
 from streamhouse.connectors.mysql_cdc.database.tables_planner import (
     BATCH_CHUNKS,
@@ -59,11 +59,11 @@ class SyncTablesPlanner(TablesPlanner):
         follower: SchemaFollower,
         skip_snapshot: bool = False,
     ) -> None:
-        catalogues = Catalogues(checkpoint)
-        super().__init__(options, catalogues, relay, skip_snapshot)
+        table_sets = TableSets(checkpoint)
+        super().__init__(options, table_sets, relay, skip_snapshot)
         self._startup = SyncStartup.read(checkpoint) if options.starts_in_the_past else None
         self._versions = TableVersions(checkpoint)
-        self._at, self._follower = TablesAt(catalogues, self._versions), follower
+        self._at, self._follower = TablesAt(table_sets, self._versions), follower
         self._discovery = Discovery(self._session, options, filter)
         self._statements = TableStatements(options, self._server, relay, self._relay_log)
         self._unread: Collection[str] = ()
@@ -80,7 +80,7 @@ class SyncTablesPlanner(TablesPlanner):
             return start  # If the log has ended, the driver reports the reason.
 
     def _next(self, start: Offset) -> Offset:
-        newest = self._catalogues.latest()
+        newest = self._table_sets.latest()
         before = DatabaseProgress.from_offset(start)
         if before is None:
             return self._begin(newest)
@@ -105,16 +105,16 @@ class SyncTablesPlanner(TablesPlanner):
 
         return list(self._at.parts(before, after, changed, self._skip_snapshot, chunks))
 
-    def _of_newest(self, before: DatabaseProgress, newest: Catalogue) -> DatabaseProgress:
-        """The progress with the tables of the newest catalogue, without what its batch did."""
-        old, tables = self._catalogues.get(before.catalogue).tables, newest.tables
+    def _of_newest(self, before: DatabaseProgress, newest: TableSet) -> DatabaseProgress:
+        """The progress with the tables of the newest table set, without what its batch did."""
+        old, tables = self._table_sets.get(before.table_set).tables, newest.tables
         snapshot = {id: key for id, key in before.snapshot.items() if id in tables}
         added = [id for id in tables if id not in old]
         targets = {table.target for table in tables.values()}
         again = dict.fromkeys(self._unread, Stale(f"{UNKNOWN_STATEMENT} while it was read"))
         return replace(
             before,
-            catalogue=newest.number,
+            table_set=newest.number,
             snapshot={**snapshot, **dict.fromkeys(added)},
             columns={id: part for id, part in before.columns.items() if id in tables},
             versions={id: name for id, name in before.versions.items() if id in tables},
@@ -128,11 +128,11 @@ class SyncTablesPlanner(TablesPlanner):
 
     # -- the rows of tables
 
-    def _begin(self, newest: Catalogue) -> Offset:
+    def _begin(self, newest: TableSet) -> Offset:
         if self._startup is not None:
             past = self._startup
             begin = DatabaseProgress(
-                past.catalogue, past.position, past.binlog_state, gone=past.gone
+                past.table_set, past.position, past.binlog_state, gone=past.gone
             )
             return begin.to_offset()
         snapshot: dict[str, KeyJson | None] = dict.fromkeys(newest.tables)
@@ -146,9 +146,9 @@ class SyncTablesPlanner(TablesPlanner):
             return begin.to_offset()
         return self._chunked(begin, newest, set(newest.tables))
 
-    def _next_rows(self, start: Offset, before: DatabaseProgress, newest: Catalogue) -> Offset:
+    def _next_rows(self, start: Offset, before: DatabaseProgress, newest: TableSet) -> Offset:
         """A batch with rows of tables; all earlier statements are followed before it."""
-        old = self._catalogues.get(int(start["tables"])).tables
+        old = self._table_sets.get(int(start["tables"])).tables
         added = {id for id in before.snapshot if id not in old}
         position, binlog_state = self._binlog.snapshot_position(self._current)
         view = self._relay_log()
@@ -179,9 +179,7 @@ class SyncTablesPlanner(TablesPlanner):
             return start if position == before.position else after.to_offset()
         return self._chunked(after, newest, added)
 
-    def _chunked(
-        self, after: DatabaseProgress, newest: Catalogue, added: Collection[str]
-    ) -> Offset:
+    def _chunked(self, after: DatabaseProgress, newest: TableSet, added: Collection[str]) -> Offset:
         """A batch with chunks of unread tables, the smallest first.
 
         On MySQL, `lookback` begins here, and the next batch reads the tables in `added`.
@@ -248,7 +246,7 @@ class SyncTablesPlanner(TablesPlanner):
         return self._statements.first([tables[id] for id in ids], start, now)
 
     def _reloaded(
-        self, after: DatabaseProgress, newest: Catalogue, added: Collection[str]
+        self, after: DatabaseProgress, newest: TableSet, added: Collection[str]
     ) -> DatabaseProgress | None:
         """The end of a batch that reloads stale targets; None if no target can be reloaded yet."""
         tables = self._at.all(after, newest)
@@ -289,7 +287,7 @@ class SyncTablesPlanner(TablesPlanner):
 
     # -- the binlog
 
-    def _next_changes(self, start: Offset, before: DatabaseProgress, newest: Catalogue) -> Offset:
+    def _next_changes(self, start: Offset, before: DatabaseProgress, newest: TableSet) -> Offset:
         view = self._relay_log()
         state = None if view is None else view.state()
         if view is None or state is None:
@@ -316,7 +314,7 @@ class SyncTablesPlanner(TablesPlanner):
     # -- statements
 
     def _next_statement(
-        self, before: DatabaseProgress, newest: Catalogue, end: BinlogPosition
+        self, before: DatabaseProgress, newest: TableSet, end: BinlogPosition
     ) -> tuple[DatabaseProgress, BinlogPosition | None]:
         """The position of the next statement up to `end` at which a batch has to end.
 
@@ -343,7 +341,7 @@ class SyncTablesPlanner(TablesPlanner):
                 tables = self._at.all(before, newest)
 
     def _up_to_statement(
-        self, before: DatabaseProgress, newest: Catalogue, at: BinlogPosition
+        self, before: DatabaseProgress, newest: TableSet, at: BinlogPosition
     ) -> Offset:
         """A batch that ends before a statement about a table, or that consists of the statement."""
         if before.position < at:

@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 from streamhouse.connectors.mysql_cdc.change_reader import TablePosition
 from streamhouse.connectors.mysql_cdc.database.progress import DatabaseProgress
-from streamhouse.connectors.mysql_cdc.database.tables.catalogue import Catalogue, Catalogues
 from streamhouse.connectors.mysql_cdc.database.tables.followed_table import FollowedTable
+from streamhouse.connectors.mysql_cdc.database.tables.table_sets import TableSet, TableSets
 from streamhouse.connectors.mysql_cdc.database.tables.versions import TableVersions
 from streamhouse.connectors.mysql_cdc.key_group import KeyGroup
 from streamhouse.connectors.mysql_cdc.schema_history import table_at
@@ -88,12 +88,12 @@ def unread_of(
 class TablesAt:
     """The followed tables of a sync as they are at an offset."""
 
-    def __init__(self, catalogues: Catalogues, versions: TableVersions) -> None:
-        self._catalogues, self._versions = catalogues, versions
+    def __init__(self, table_sets: TableSets, versions: TableVersions) -> None:
+        self._table_sets, self._versions = table_sets, versions
 
-    def all(self, progress: DatabaseProgress, catalogue: Catalogue) -> dict[str, FollowedTable]:
-        """All tables of a catalogue, by their ids."""
-        return {id: self.one(progress, table) for id, table in catalogue.tables.items()}
+    def all(self, progress: DatabaseProgress, table_set: TableSet) -> dict[str, FollowedTable]:
+        """All tables of a table set, by their ids."""
+        return {id: self.one(progress, table) for id, table in table_set.tables.items()}
 
     def one(self, progress: DatabaseProgress, table: FollowedTable) -> FollowedTable:
         """The table at the position of `progress`."""
@@ -116,11 +116,11 @@ class TablesAt:
         chunks: Callable[[FollowedTable, Chunk], list[Chunk]],
     ) -> Iterator[TablePart]:
         """The parts of a batch; `changed` as of `unread_of`; `chunks` divides a range of keys."""
-        newest = self._catalogues.latest().tables
+        newest = self._table_sets.latest().tables
         old: Mapping[str, FollowedTable] = {}
         if before is not None:
-            old = self._catalogues.get(before.catalogue).tables
-        for table in self._catalogues.get(after.catalogue).tables.values():
+            old = self._table_sets.get(before.table_set).tables
+        for table in self._table_sets.get(after.table_set).tables.values():
             if table.id not in newest:
                 continue  # It was removed from the sync after the batch was planned.
             own = before if table.id in old else None

@@ -11,7 +11,7 @@ from typing import Protocol
 
 from streamhouse.connectors.mysql_cdc.binlog.binlog_inspector import BinlogInspector
 from streamhouse.connectors.mysql_cdc.database.progress import DatabaseProgress
-from streamhouse.connectors.mysql_cdc.database.tables.catalogue import Catalogue
+from streamhouse.connectors.mysql_cdc.database.tables.table_sets import TableSet
 from streamhouse.connectors.mysql_cdc.relay.batch_end import RelayedBatches
 from streamhouse.connectors.mysql_cdc.relay.state import RelayView
 from streamhouse.connectors.mysql_cdc.server.connection import Session
@@ -26,32 +26,32 @@ SMALL_TABLE = 0.25
 """The last chunk of a table counts as this many chunks, since it may be nearly empty."""
 
 
-class CatalogueStore(Protocol):
-    """Has the catalogues that offsets refer to by number."""
+class TableSetStore(Protocol):
+    """Has the table sets that offsets refer to by number."""
 
-    def latest(self) -> Catalogue:
-        """The newest catalogue."""
+    def latest(self) -> TableSet:
+        """The newest table set."""
 
-    def get(self, number: int) -> Catalogue:
-        """The catalogue with a number."""
+    def get(self, number: int) -> TableSet:
+        """The table set with a number."""
 
 
 class TablesPlanner:
     """The base of the planners of a sync and of shards; on the driver.
 
     Offsets are those of `DatabaseProgress`. The same two offsets give the same parts, except that
-    tables which the newest catalogue lacks are left out. `relay`: the folder of the relay log.
+    tables which the newest table set lacks are left out. `relay`: the folder of the relay log.
     `skip_snapshot`: the first tables are followed without their existing rows.
     """
 
     def __init__(
         self,
         options: MySqlOptions,
-        catalogues: CatalogueStore,
+        table_sets: TableSetStore,
         relay: Path | None,
         skip_snapshot: bool,
     ) -> None:
-        self._options, self._catalogues, self._relay = options, catalogues, relay
+        self._options, self._table_sets, self._relay = options, table_sets, relay
         self._skip_snapshot = skip_snapshot
         self._session = Session(options)
         self._server: Server = check_server(self._session, options)

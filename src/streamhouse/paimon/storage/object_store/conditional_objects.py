@@ -1,7 +1,7 @@
 """Objects with their ETags, and writes on condition that an object is missing or unchanged.
 
 An ETag identifies the content that a writer has seen. Such writes are what locks, snapshots and
-claims of checkpoints between machines are made of.
+registrations of checkpoints are made of.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from streamhouse.connectors.mysql_cdc.database.progress import DatabaseProgress
 from streamhouse.connectors.mysql_cdc.database.sync_tables_planner import SyncTablesPlanner
 from streamhouse.connectors.mysql_cdc.database.table_part import TablePart
-from streamhouse.connectors.mysql_cdc.database.tables.catalogue import Catalogues
+from streamhouse.connectors.mysql_cdc.database.tables.table_sets import TableSets
 from streamhouse.connectors.mysql_cdc.key_group import key_group_count
 from streamhouse.runtime.state.batch_logs import next_batch
 from streamhouse.runtime.sync.added_columns import AddedColumns
@@ -32,7 +32,7 @@ class SyncPlanner:
 
     def __init__(self, spec: SyncSpec) -> None:
         self._spec = spec
-        self._catalogues = Catalogues(spec.checkpoint)
+        self._table_sets = TableSets(spec.checkpoint)
         self._unread = UnreadTargets(spec.checkpoint)
         self._tables_planner = SyncTablesPlanner(
             spec.options.mysql,
@@ -62,7 +62,7 @@ class SyncPlanner:
         if start == end:
             return []
         parts = self._tables_planner.parts(start.get("source", {}), end["source"])
-        zone = self._catalogues.get(int(end["source"]["tables"])).zone
+        zone = self._table_sets.get(int(end["source"]["tables"])).zone
         zone = end["source"].get("zone", zone)
         groups = self._groups(parts, self._key_group_count(start, end))
         return [

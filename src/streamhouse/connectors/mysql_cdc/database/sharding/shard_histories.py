@@ -7,8 +7,8 @@ from typing import Any
 
 from streamhouse.connectors.mysql_cdc.binlog.captured_table import CapturedTable
 from streamhouse.connectors.mysql_cdc.database.progress import DatabaseProgress
-from streamhouse.connectors.mysql_cdc.database.tables.catalogue import Catalogue
 from streamhouse.connectors.mysql_cdc.database.tables.followed_table import FollowedTable
+from streamhouse.connectors.mysql_cdc.database.tables.table_sets import TableSet
 from streamhouse.connectors.mysql_cdc.relay.state import RelayView
 from streamhouse.connectors.mysql_cdc.schema_history import SchemaHistory
 from streamhouse.connectors.mysql_cdc.server.connection import Session
@@ -34,7 +34,7 @@ class ShardHistories:
         self._histories: dict[str, SchemaHistory] = {}
         self._scan: tuple[list[str], StatementScan] | None = None
 
-    def now(self, position: BinlogPosition, tables: Catalogue) -> dict[str, Any]:
+    def now(self, position: BinlogPosition, tables: TableSet) -> dict[str, Any]:
         """The columns of all tables, for an offset at a startup position."""
         return {id: self._of(table).now(position) for id, table in tables.tables.items()}
 
@@ -45,7 +45,7 @@ class ShardHistories:
     def cut(
         self,
         before: DatabaseProgress,
-        tables: Catalogue,
+        tables: TableSet,
         end: BinlogPosition,
         relay: RelayView | None,
     ) -> tuple[BinlogPosition, Mapping[str, Any]]:
@@ -64,7 +64,7 @@ class ShardHistories:
     def columns(
         self,
         before: DatabaseProgress,
-        tables: Catalogue,
+        tables: TableSet,
         end: BinlogPosition,
         relay: RelayView | None,
     ) -> dict[str, Any]:
@@ -80,7 +80,7 @@ class ShardHistories:
     def _columns(
         self,
         before: DatabaseProgress,
-        tables: Catalogue,
+        tables: TableSet,
         end: BinlogPosition,
         altered: Sequence[FollowedTable],
     ) -> dict[str, Any]:
@@ -96,7 +96,7 @@ class ShardHistories:
     def _altered(
         self,
         before: DatabaseProgress,
-        tables: Catalogue,
+        tables: TableSet,
         end: BinlogPosition,
         relay: RelayView | None,
     ) -> list[FollowedTable]:
@@ -114,7 +114,7 @@ class ShardHistories:
         ]
 
     def _scanned(
-        self, start: BinlogPosition, end: BinlogPosition, tables: Catalogue
+        self, start: BinlogPosition, end: BinlogPosition, tables: TableSet
     ) -> list[FollowedTable]:
         """As `_altered`, from the server's binlog."""
         by_name = {table.full_name: table for table in tables.tables.values()}

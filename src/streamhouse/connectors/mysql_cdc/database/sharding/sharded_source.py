@@ -27,10 +27,10 @@ from streamhouse.connectors.mysql_cdc.database.sharding.shards_reader import (
     ShardsReader,
 )
 from streamhouse.connectors.mysql_cdc.database.table_part import TablePart
-from streamhouse.connectors.mysql_cdc.database.tables.catalogue import Catalogue
 from streamhouse.connectors.mysql_cdc.database.tables.discovery import TableNames
 from streamhouse.connectors.mysql_cdc.database.tables.followed_table import FollowedTable
 from streamhouse.connectors.mysql_cdc.database.tables.table_filter import TableFilter
+from streamhouse.connectors.mysql_cdc.database.tables.table_sets import TableSet
 from streamhouse.connectors.mysql_cdc.lag import Snapshots, UnreadChanges, source_state
 from streamhouse.connectors.mysql_cdc.metadata import MetadataColumns
 from streamhouse.connectors.mysql_cdc.server.options import MySqlOptions
@@ -46,23 +46,23 @@ log = logging.getLogger("streamhouse.mysql")
 _SNAPSHOT: Offset = {"phase": "snapshot"}
 
 
-class _OffsetCatalogues:
-    """The catalogues of the current offsets, by their numbers; a `CatalogueStore`."""
+class _OffsetTableSets:
+    """The table sets of the current offsets, by their numbers; a `TableSetStore`."""
 
     def __init__(self) -> None:
-        self._catalogues: dict[int, Catalogue] = {0: Catalogue(0, 0, "UTC", {})}
+        self._table_sets: dict[int, TableSet] = {0: TableSet(0, 0, "UTC", {})}
         self._latest = 0
 
-    def latest(self) -> Catalogue:
-        return self._catalogues[self._latest]
+    def latest(self) -> TableSet:
+        return self._table_sets[self._latest]
 
-    def get(self, number: int) -> Catalogue:
-        return self._catalogues[number]
+    def get(self, number: int) -> TableSet:
+        return self._table_sets[number]
 
     def set(self, number: int, tables: Iterable[FollowedTable], latest: bool = True) -> None:
-        """Set the tables of a catalogue; `latest`: it is the newest one."""
+        """Define the tables of a number; `latest`: it is the newest one."""
         named = {table.id: table for table in tables}
-        self._catalogues[number] = Catalogue(number, 0, "UTC", named)
+        self._table_sets[number] = TableSet(number, 0, "UTC", named)
         if latest:
             self._latest = number
 
@@ -89,10 +89,10 @@ class ShardedSource:
     ) -> None:
         self._options = options
         self.changelog = not options.append_only
-        self._catalogues = _OffsetCatalogues()
+        self._table_sets = _OffsetTableSets()
         self._unread = UnreadChanges()
         self._counts = ChangeCounts()
-        self._planner = ShardsPlanner(options, self._catalogues, relay, not options.has_snapshot)
+        self._planner = ShardsPlanner(options, self._table_sets, relay, not options.has_snapshot)
         try:
             session, server = self._planner.session, self._planner.server
             check_startup(session, options, server)
@@ -155,14 +155,14 @@ class ShardedSource:
         if _is_initial(start):
             return self._first(start, max_rows)
         number, tables = int(start["tables"]), self._selected(start)
-        self._catalogues.set(number, tables, latest=False)
+        self._table_sets.set(number, tables, latest=False)
         new = self._tables.new(tables)
         if new or len(tables) < len(shards_of(start)):
             number += 1
-        self._catalogues.set(number, [*tables, *new])
+        self._table_sets.set(number, [*tables, *new])
         plain = decoded(start)
         end = self._planner.latest_offset(plain, max_rows)
-        return start if end == plain else encoded(end, self._catalogues.latest().tables)
+        return start if end == plain else encoded(end, self._table_sets.latest().tables)
 
     def partitions(self, start: Offset, end: Offset, parallelism: int = 1) -> Sequence[Any]:
         if "start" in start or _is_initial(end):
@@ -170,8 +170,8 @@ class ShardedSource:
         before: Offset = {}
         if not _is_initial(start):
             before = decoded(start)
-            self._catalogues.set(int(start["tables"]), self._selected(start), latest=False)
-        self._catalogues.set(int(end["tables"]), self._selected(end))
+            self._table_sets.set(int(start["tables"]), self._selected(start), latest=False)
+        self._table_sets.set(int(end["tables"]), self._selected(end))
         parts = self._planner.parts(before, decoded(end))
         position = BinlogPosition(end["file"], int(end["pos"]))
         # One task reads all changes, to keep the order of rows that move between tables.
@@ -189,10 +189,10 @@ class ShardedSource:
     def whole_table(self, parallelism: int = 1) -> Sequence[Any]:
         """Partitions that together contain the tables' current rows; driver only."""
         tables = self._tables.all()
-        self._catalogues.set(1, tables)
-        position, binlog_state, columns = self._planner.startup_position(self._catalogues.latest())
+        self._table_sets.set(1, tables)
+        position, binlog_state, columns = self._planner.startup_position(self._table_sets.latest())
         progress = DatabaseProgress(1, position, binlog_state, {}, columns)
-        end = encoded(progress.to_offset(), self._catalogues.latest().tables)
+        end = encoded(progress.to_offset(), self._table_sets.latest().tables)
         return self.partitions(dict(_SNAPSHOT), end, parallelism)
 
     def hold(self) -> None:
@@ -214,7 +214,7 @@ class ShardedSource:
         progress = DatabaseProgress.from_offset(decoded(offset))
         assert progress is not None
         tables = self._selected(offset)
-        self._catalogues.set(int(offset["tables"]), tables)
+        self._table_sets.set(int(offset["tables"]), tables)
         if progress.snapshot or self._tables.new(tables):
             return False
         if self._planner.relay_state(progress) is None:
@@ -238,7 +238,7 @@ class ShardedSource:
         position, left = progress.position, self.rows_left(offset)
         snapshots = Snapshots(len(progress.snapshot), left, size)
         names = [".".join(names) for names in shards_of(offset).values()]
-        self._catalogues.set(int(offset["tables"]), self._selected(offset))
+        self._table_sets.set(int(offset["tables"]), self._selected(offset))
         log_state = self._planner.relay_state(progress)
         reader_state = source_state(snapshots, position, log_state, names)
         if progress.snapshot or log_state is None:
@@ -280,9 +280,9 @@ class ShardedSource:
     def _first(self, start: Offset, max_rows: int | None) -> Offset:
         """The end of the first batch."""
         tables = self._tables.all()
-        self._catalogues.set(0, [], latest=False)
-        self._catalogues.set(1, tables)
-        newest = self._catalogues.latest()
+        self._table_sets.set(0, [], latest=False)
+        self._table_sets.set(1, tables)
+        newest = self._table_sets.latest()
         options, mode = self._options, start.get("start")
         if mode in (None, "latest-offset"):
             end = self._planner.latest_offset({}, max_rows)

@@ -14,12 +14,12 @@ from streamhouse.connectors.mysql_cdc.change_reader import TablePosition, log_vi
 from streamhouse.connectors.mysql_cdc.database.progress import DatabaseProgress
 from streamhouse.connectors.mysql_cdc.database.sharding.shard_histories import ShardHistories
 from streamhouse.connectors.mysql_cdc.database.table_part import TablePart, unread_of
-from streamhouse.connectors.mysql_cdc.database.tables.catalogue import Catalogue
 from streamhouse.connectors.mysql_cdc.database.tables.followed_table import FollowedTable
+from streamhouse.connectors.mysql_cdc.database.tables.table_sets import TableSet
 from streamhouse.connectors.mysql_cdc.database.tables_planner import (
     BATCH_CHUNKS,
     SMALL_TABLE,
-    CatalogueStore,
+    TableSetStore,
     TablesPlanner,
 )
 from streamhouse.connectors.mysql_cdc.relay.state import RelayState, RelayView
@@ -45,11 +45,11 @@ class ShardsPlanner(TablesPlanner):
     def __init__(
         self,
         options: MySqlOptions,
-        catalogues: CatalogueStore,
+        table_sets: TableSetStore,
         relay: Path | None,
         skip_snapshot: bool,
     ) -> None:
-        super().__init__(options, catalogues, relay, skip_snapshot)
+        super().__init__(options, table_sets, relay, skip_snapshot)
         self._captured: dict[tuple[str, Path | None], CapturedTable] = {}
         self._histories = ShardHistories(self._session, self._server, self._captured_table)
         self._stop_at: BinlogPosition | None = None
@@ -74,11 +74,11 @@ class ShardsPlanner(TablesPlanner):
     def latest_offset(self, start: Offset, max_rows: int | None = None) -> Offset:
         """The end of the next batch, of about `max_rows`; `start` if there is nothing to read."""
         before = DatabaseProgress.from_offset(start)
-        newest = self._catalogues.latest()
+        newest = self._table_sets.latest()
         if before is None:
             return self._first(newest, max_rows)
         self._check_binlog(before, self._relay_log(before)[0])
-        old = self._catalogues.get(before.catalogue).tables
+        old = self._table_sets.get(before.table_set).tables
         added = [id for id in newest.tables if id not in old]
         snapshot = {id: key for id, key in before.snapshot.items() if id in newest.tables}
         if snapshot or added:
@@ -94,8 +94,8 @@ class ShardsPlanner(TablesPlanner):
         """The parts of the batch from `start` to `end`: one for each table with unread rows."""
         before, after = DatabaseProgress.from_offset(start), DatabaseProgress.from_offset(end)
         assert after is not None
-        newest = self._catalogues.latest().tables
-        tables = self._catalogues.get(after.catalogue).tables
+        newest = self._table_sets.latest().tables
+        tables = self._table_sets.get(after.table_set).tables
         changed = None
         if before is not None:
             changed = self._changed(before, after.position, self._relay_log(before)[0])
@@ -115,7 +115,7 @@ class ShardsPlanner(TablesPlanner):
     # -- startup
 
     def startup_position(
-        self, newest: Catalogue
+        self, newest: TableSet
     ) -> tuple[BinlogPosition, BinlogState, dict[str, Any]]:
         """The current startup position, with the binlog's state and the tables' columns there."""
         return current_startup_position(
@@ -125,7 +125,7 @@ class ShardsPlanner(TablesPlanner):
             lambda columns: all(columns.values()),
         )
 
-    def _first(self, newest: Catalogue, max_rows: int | None) -> Offset:
+    def _first(self, newest: TableSet, max_rows: int | None) -> Offset:
         snapshot: dict[str, KeyJson | None] = dict.fromkeys(newest.tables)
         if self._skip_snapshot or not self._server.mariadb:
             # On MySQL, the binlog from this position on will correct the SELECTs (`lookback`).
@@ -143,7 +143,7 @@ class ShardsPlanner(TablesPlanner):
     def _next_chunks(
         self,
         before: DatabaseProgress | None,
-        newest: Catalogue,
+        newest: TableSet,
         unread: Mapping[str, KeyJson | None],
         max_rows: int | None,
         later: Collection[str] = (),
@@ -194,7 +194,7 @@ class ShardsPlanner(TablesPlanner):
     # -- the binlog
 
     def _next_changes(
-        self, start: Offset, before: DatabaseProgress, newest: Catalogue, max_rows: int | None
+        self, start: Offset, before: DatabaseProgress, newest: TableSet, max_rows: int | None
     ) -> Offset:
         view, log = self._relay_log(before)
         if view is None or log is None:
@@ -213,7 +213,7 @@ class ShardsPlanner(TablesPlanner):
         return DatabaseProgress(newest.number, end, state, {}, columns).to_offset()
 
     def _server_end(
-        self, start: BinlogPosition, newest: Catalogue, max_rows: int | None
+        self, start: BinlogPosition, newest: TableSet, max_rows: int | None
     ) -> BinlogPosition:
         """The end of a batch that is read from the server's binlog."""
         current, tables = self._current(), list(newest.tables.values())
@@ -237,7 +237,7 @@ class ShardsPlanner(TablesPlanner):
         end: Offset,
     ) -> TablePart | None:
         own = before
-        if before is not None and table.id not in self._catalogues.get(before.catalogue).tables:
+        if before is not None and table.id not in self._table_sets.get(before.table_set).tables:
             own = None
         begin = None if own is None else self._position(table, own)
         unread = unread_of(table, own, after, changed, before is None and self._skip_snapshot)
@@ -264,7 +264,7 @@ class ShardsPlanner(TablesPlanner):
 
     def relay_folder(self) -> Path | None:
         """The folder of the relay log, if that has the changes of all tables."""
-        tables: Sequence[FollowedTable] = list(self._catalogues.latest().tables.values())
+        tables: Sequence[FollowedTable] = list(self._table_sets.latest().tables.values())
         return self._relay if self._relays(tables) else None
 
     def relay_state(self, before: DatabaseProgress) -> RelayState | None:
@@ -287,6 +287,6 @@ class ShardsPlanner(TablesPlanner):
         usable = self._stop_at is None and before.binlog_state.skip is None
         if not usable or begin is None or before.position < begin:
             return None, None
-        if not self._relays(self._catalogues.latest().tables.values()):
+        if not self._relays(self._table_sets.latest().tables.values()):
             return None, None
         return view, state

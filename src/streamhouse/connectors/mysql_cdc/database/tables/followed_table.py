@@ -101,7 +101,7 @@ class FollowedTable:
         return RowWriter(selected, zone, frozenset(one.name for one in self.definition.key))
 
     def to_json(self) -> dict[str, Any]:
-        """The form in a catalogue."""
+        """The form in a table set."""
         table = self.definition
         return {
             "id": self.id,

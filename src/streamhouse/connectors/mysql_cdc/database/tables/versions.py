@@ -1,4 +1,4 @@
-"""Files that describe tables which were altered after their catalogue was written.
+"""Files that describe tables which were altered after their table set was written.
 
 An offset has the name of a file, which depends on the file's content: planning a batch again gives
 the same name, and no file is written twice.

@@ -1,6 +1,6 @@
-"""The tables that a sync follows, as numbered files beside its checkpoint.
+"""Table sets: the tables that a sync follows, as numbered files beside its checkpoint.
 
-A batch's offset has the number of the catalogue that it was planned with. A number is never
+A batch's offset has the number of the table set that it was planned with. A number is never
 written twice, so a batch that runs again finds the same tables.
 """
 
@@ -20,8 +20,8 @@ _FOLDER = "tables"
 
 
 @dataclass(frozen=True)
-class Catalogue:
-    """The followed tables, by their ids; `next_id`: the lowest id that was never used."""
+class TableSet:
+    """A numbered set of followed tables, by their ids; `next_id`: the lowest id never used."""
 
     number: int
     next_id: int
@@ -33,38 +33,38 @@ class Catalogue:
         return {table.names: table for table in self.tables.values()}
 
 
-class Catalogues:
-    """The catalogues of one sync; the driver writes them, its planner and tasks read them."""
+class TableSets:
+    """The table sets of one sync; the driver writes them, its planner and tasks read them."""
 
     def __init__(self, checkpoint: Path) -> None:
         self._folder = checkpoint / _FOLDER
-        self._read: dict[int, Catalogue] = {}
+        self._read: dict[int, TableSet] = {}
 
     def latest_number(self) -> int:
-        """The number of the newest catalogue; 0 if there is none."""
+        """The number of the newest table set; 0 if there is none."""
         try:
             return max((int(one) for one in os.listdir(self._folder) if one.isdigit()), default=0)
         except FileNotFoundError:
             return 0
 
-    def latest(self) -> Catalogue:
-        """The newest catalogue; an empty one with the number 0 if there is none."""
+    def latest(self) -> TableSet:
+        """The newest table set; an empty one with the number 0 if there is none."""
         return self.get(self.latest_number())
 
-    def get(self, number: int) -> Catalogue:
-        """The catalogue with a number."""
+    def get(self, number: int) -> TableSet:
+        """The table set with a number."""
         if number == 0:
-            return Catalogue(0, 0, "UTC", {})
+            return TableSet(0, 0, "UTC", {})
         if number not in self._read:
             parsed = json.loads((self._folder / str(number)).read_text())
             tables = [FollowedTable.from_json(one) for one in parsed["tables"]]
-            self._read[number] = Catalogue(
+            self._read[number] = TableSet(
                 number, parsed["next_id"], parsed["zone"], {one.id: one for one in tables}
             )
         return self._read[number]
 
-    def add(self, tables: Sequence[FollowedTable], next_id: int, zone: str) -> Catalogue:
-        """Write the next catalogue."""
+    def add(self, tables: Sequence[FollowedTable], next_id: int, zone: str) -> TableSet:
+        """Write the next table set."""
         self._folder.mkdir(parents=True, exist_ok=True)
         number = self.latest_number() + 1
         text = json.dumps(
@@ -74,7 +74,7 @@ class Catalogues:
         return self.get(number)
 
     def drop_before(self, number: int) -> None:
-        """Delete the catalogues before one that no batch needs any more."""
+        """Delete the table sets before one that no batch needs any more."""
         for name in os.listdir(self._folder):
             if name.isdigit() and int(name) < number:
                 (self._folder / name).unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""Which checkpoint a query of a warehouse in an object store belongs to.
+"""Registers in a warehouse in an object store which checkpoint each of its queries has.
 
 Checkpoints are on a machine's disk, the warehouse is not. Without its checkpoint, on another
 machine or after the disk was lost, a query would begin anew and write its rows a second time. So
@@ -18,13 +18,13 @@ from streamhouse.paimon.storage.object_store.conditional_objects import Conditio
 from streamhouse.paimon.storage.object_store.object_files import ObjectFiles
 from streamhouse.runtime.state.checkpoint import FOLDER, Checkpoint, checkpoints_of
 
-_noted: set[str] = set()
+_announced: set[str] = set()
 
 
-def note_place(warehouse: str, notice: Callable[[str], None]) -> None:
+def announce_checkpoints(warehouse: str, notice: Callable[[str], None]) -> None:
     """Say once where the checkpoints of a warehouse are, if they are not in it."""
-    if not is_local(warehouse) and warehouse not in _noted:
-        _noted.add(warehouse)
+    if not is_local(warehouse) and warehouse not in _announced:
+        _announced.add(warehouse)
         notice(
             f"the checkpoints of queries are on this machine, in {checkpoints_of(warehouse)}; "
             "--checkpoints DIR sets another folder"
@@ -32,7 +32,7 @@ def note_place(warehouse: str, notice: Callable[[str], None]) -> None:
 
 
 @dataclass(frozen=True)
-class Claim:
+class RegisteredCheckpoint:
     """The record of a query: its id, and where its checkpoint is."""
 
     id: str
@@ -40,7 +40,7 @@ class Claim:
     checkpoint: str
 
     @classmethod
-    def parse(cls, text: str) -> Claim | None:
+    def parse(cls, text: str) -> RegisteredCheckpoint | None:
         """Parse a record; None if it is damaged."""
         try:
             return cls(**json.loads(text))
@@ -48,7 +48,7 @@ class Claim:
             return None
 
 
-def claim(warehouse: Mapping[str, str], checkpoint: Checkpoint) -> None:
+def register_checkpoint(warehouse: Mapping[str, str], checkpoint: Checkpoint) -> None:
     """Record that the query of this checkpoint is the one that runs; call it before it writes.
 
     No effect for local warehouses. Raises `StreamhouseError` if the query has run with another
@@ -58,10 +58,10 @@ def claim(warehouse: Mapping[str, str], checkpoint: Checkpoint) -> None:
     if files is None:
         return
     path = f"{_folder(warehouse, checkpoint)}/{checkpoint.path.name}.json"
-    own = Claim(checkpoint.query_id(), socket.gethostname(), str(checkpoint.path))
+    own = RegisteredCheckpoint(checkpoint.query_id(), socket.gethostname(), str(checkpoint.path))
     if ConditionalObjects(files.requests).create(path, json.dumps(asdict(own))) is not None:
         return
-    other = Claim.parse(files.read_text(path) or "")
+    other = RegisteredCheckpoint.parse(files.read_text(path) or "")
     if other is not None and other.id == own.id:
         return
     place = f"{path}, which is damaged" if other is None else f"{other.checkpoint} on {other.host}"
@@ -72,7 +72,9 @@ def claim(warehouse: Mapping[str, str], checkpoint: Checkpoint) -> None:
     )
 
 
-def claims(warehouse: Mapping[str, str], checkpoint: Checkpoint) -> dict[str, Claim | None]:
+def registered_checkpoints(
+    warehouse: Mapping[str, str], checkpoint: Checkpoint
+) -> dict[str, RegisteredCheckpoint | None]:
     """The records of the query of a target, and of its parts, by path; None for a damaged one."""
     files = _files(warehouse)
     if files is None:
@@ -83,14 +85,14 @@ def claims(warehouse: Mapping[str, str], checkpoint: Checkpoint) -> dict[str, Cl
         for name, is_folder in files.names(folder)
         if not is_folder and (name == f"{own}.json" or name.startswith(f"{own}+"))
     ]
-    return {path: Claim.parse(files.read_text(path) or "") for path in paths}
+    return {path: RegisteredCheckpoint.parse(files.read_text(path) or "") for path in paths}
 
 
-def release(warehouse: Mapping[str, str], checkpoint: Checkpoint) -> None:
+def unregister_checkpoints(warehouse: Mapping[str, str], checkpoint: Checkpoint) -> None:
     """Forget the checkpoints of a target, and of its parts, so that the next run may begin anew."""
     files = _files(warehouse)
     if files is not None:
-        for path in claims(warehouse, checkpoint):
+        for path in registered_checkpoints(warehouse, checkpoint):
             files.delete_file(path)
 
 

@@ -1,4 +1,4 @@
-"""The catalogue of supported Flink functions, each with a builder of its DuckDB expression.
+"""All supported Flink functions, each with a builder of its DuckDB expression.
 
 Every entry of the tables has the least and greatest number of arguments and the builder. A function
 that is not in `BUILDERS` is an error; no call is passed to DuckDB by name alone.
