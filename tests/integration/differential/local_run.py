@@ -57,12 +57,12 @@ def shuffled(frame: LocalFrame, spec: QuerySpec) -> LocalFrame:
     """As `shuffle.shuffled`, in this process."""
 
     def run() -> list[pa.RecordBatch]:
-        parts: dict[int, list[pa.RecordBatch]] = defaultdict(list)
+        by_task: dict[int, list[pa.RecordBatch]] = defaultdict(list)
         for batch in frame.run():
             for number in range(batch.num_rows):
                 row = batch.slice(number, 1)
-                parts[row.column("part")[0].as_py()].append(row.cast(BLOCKS))
-        joined = [out for part in sorted(parts) for out in JoinStep(spec)(iter(parts[part]))]
+                by_task[row.column("task")[0].as_py()].append(row.cast(BLOCKS))
+        joined = [out for task in sorted(by_task) for out in JoinStep(spec)(iter(by_task[task]))]
         return list(GatherStep(spec)(iter(joined))) if spec.gathered else joined
 
     return LocalFrame(run)

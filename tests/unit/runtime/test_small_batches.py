@@ -116,7 +116,7 @@ def test_a_small_batch_is_joined_where_it_is_read(tmp_path: Path) -> None:
     )
     assert not small_batches.is_small_batch(tmp_path, 1)
     (result,) = shop.reader.read(tasks[0])
-    assert result.schema == BLOCKS and result.column("part").null_count == result.num_rows
+    assert result.schema == BLOCKS and result.column("task").null_count == result.num_rows
     rows = result.to_pylist()
     messages = [row["message"] for row in rows if row["message"] is not None]
     assert rows[-1]["report"] is not None and len(messages) == len(rows) - 1 > 0

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.storage.split_header import BucketHeader, bucket_folder
 from streamhouse.paimon.write.bucket_hash import bucket_of
-from streamhouse.paimon.write.buckets import bucket_fields
+from streamhouse.paimon.write.buckets import Refusal, bucket_fields
 
 Group = tuple[str, int]
 """A partition's folder and a bucket; `*` and -1 where the key does not determine them."""
@@ -41,7 +41,7 @@ class Groups:
             name in key and _is_plain_text(table.arrow_schema.field(name).type) for name in names
         )
         fields = hashed_fields(table)
-        columns = () if isinstance(fields, str) else tuple(field.name for field in fields)
+        columns = () if isinstance(fields, Refusal) else tuple(field.name for field in fields)
         # A partition may still have another number of buckets, with which it was written.
         by_bucket = set(columns) <= set(key) and all(
             BucketHeader.parse(split).total == table.bucket for split in splits
@@ -89,14 +89,16 @@ class Groups:
         return joined.indices.to_numpy().astype(np.int64), joined.dictionary.to_pylist()
 
 
-def hashed_fields(table: Table) -> tuple[pa.Field, ...] | str:
-    """The fields whose values determine the bucket of a key; or, as text, why they do not."""
+def hashed_fields(table: Table) -> tuple[pa.Field, ...] | Refusal:
+    """The fields whose values determine the bucket of a key, if the table has such fields."""
     fields = bucket_fields(table)
-    if isinstance(fields, str):
+    if isinstance(fields, Refusal):
         return fields
     for field in fields:
         if pa.types.is_timestamp(field.type) and field.type.unit == "ns":
-            return f"timestamps are compared in microseconds, and {field.name} has more digits"
+            return Refusal(
+                f"timestamps are compared in microseconds, and {field.name} has more digits"
+            )
     return fields
 
 

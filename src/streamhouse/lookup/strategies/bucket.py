@@ -26,6 +26,7 @@ from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.schema.evolution import current_columns
 from streamhouse.paimon.storage.split_header import BucketHeader, without_snapshot
 from streamhouse.paimon.write.bucket_hash import bucket_of
+from streamhouse.paimon.write.buckets import Refusal
 
 
 @dataclass(frozen=True)
@@ -50,17 +51,19 @@ class BucketKey:
         return tasks
 
 
-def bucket_key(spec: DimensionSpec, table: Table) -> BucketKey | str:
-    """The bucket function that shuffles the rows of a stream; or, as text, why none can."""
+def bucket_key(spec: DimensionSpec, table: Table) -> BucketKey | Refusal:
+    """The bucket function by which the rows of a stream can be shuffled."""
     fields = hashed_fields(table)
-    if isinstance(fields, str):
+    if isinstance(fields, Refusal):
         return fields
     names = [field.name for field in fields]
     missing = [name for name in names if name not in spec.lookup.key_columns]
     if missing:
-        return f"ON does not compare {', '.join(missing)} of the bucket key ({', '.join(names)})"
+        return Refusal(
+            f"ON does not compare {', '.join(missing)} of the bucket key ({', '.join(names)})"
+        )
     if spec.lookup.row_keys_sql is None:
-        return "its keys come from another lookup, or the rows from a UNION ALL"
+        return Refusal("its keys come from another lookup, or the rows from a UNION ALL")
     return BucketKey(fields, table.bucket)
 
 

@@ -15,6 +15,7 @@ from streamhouse.lookup.strategies.bucket import BucketDimension, BucketKey, buc
 from streamhouse.lookup.strategies.full import FullDimension
 from streamhouse.lookup.strategies.partial import PartialDimension
 from streamhouse.paimon.read.table import Table
+from streamhouse.paimon.write.buckets import Refusal
 from streamhouse.sql.plan import LookupJoin
 
 FULL, PARTIAL, BUCKET, SHUFFLE = "full", "partial", "bucket", "shuffle"
@@ -83,10 +84,10 @@ def choose(spec: DimensionSpec, unshuffled: str | None = None) -> Choice:
         return _chosen_explicitly(
             spec, table, hinted, f"hint LOOKUP: strategy '{hinted}'", "set by hint"
         )
-    key = unshuffled or bucket_key(spec, table)
+    key = bucket_key(spec, table) if unshuffled is None else Refusal(unshuffled)
     if hinted in (BUCKET, SHUFFLE) and isinstance(key, BucketKey):
         return Choice(BUCKET, "set by hint", key.buckets)
-    if hinted == BUCKET and key != IN_ORDER:
+    if hinted == BUCKET and unshuffled != IN_ORDER:
         raise OptionError(
             f"hint LOOKUP: strategy 'bucket' cannot be used for table {spec.identifier}: {key}; "
             "leave it out, or use 'full' or 'partial'"
@@ -165,7 +166,7 @@ def _chosen_explicitly(
 
 
 def _by_rule(
-    spec: DimensionSpec, table: Table, options: CacheOptions, key: BucketKey | str
+    spec: DimensionSpec, table: Table, options: CacheOptions, key: BucketKey | Refusal
 ) -> Choice:
     latest = table.latest_snapshot_id()
     rows = 0 if latest is None else table.snapshot(latest).total_record_count or 0

@@ -136,7 +136,7 @@ class Compactor:
             if copy is None or copy.hold_newest() is None:
                 return False
             with (
-                copy.uploaded(copy.data_files()),
+                copy.conflicts_reported(),
                 closing(_committer(copy.java(self._core.jvm))) as commit,
             ):
                 copy.commit(commit.compactManifests)

@@ -16,7 +16,7 @@ PACKAGE = "openjdk-17-jre-headless"
 """Debian's package."""
 _RELEASE = re.compile(r'^JAVA_VERSION="([^"]+)"', re.MULTILINE)
 _VERSION = re.compile(r'version "([^"]+)"')
-_SECONDS = 30.0
+_TIMEOUT_S = 30.0
 
 
 def java_command() -> str:
@@ -60,14 +60,14 @@ def _version(program: str) -> str:
         found = _RELEASE.search(release.read_text())
     except OSError:
         found = None
-    return found[1] if found else _asked(program)
+    return found[1] if found else _reported_version(program)
 
 
-def _asked(program: str) -> str:
+def _reported_version(program: str) -> str:
     """The version that the program itself reports."""
     try:
         done = subprocess.run(
-            [program, "-version"], capture_output=True, text=True, timeout=_SECONDS, check=True
+            [program, "-version"], capture_output=True, text=True, timeout=_TIMEOUT_S, check=True
         )
     except (OSError, subprocess.SubprocessError) as error:
         raise StreamhouseError(f"{program} does not run: {error}; {_advice()}") from None

@@ -26,10 +26,12 @@ def table_as_of(table: Table, as_of: AsOf) -> Table:
     """
     as_of = resolve(table, as_of)
     if as_of.tag is not None:
-        schema_id = _tagged(table, as_of.tag).schema_id
+        schema_id = _tag_snapshot(table, as_of.tag).schema_id
         return table.versions.open(schema_id, {"scan.tag-name": as_of.tag})
     if as_of.snapshot is None:
-        return Empty(table.rust, table.database, table.name, table.catalog_options, table.schema)
+        return TableWithoutSnapshots(
+            table.rust, table.database, table.name, table.catalog_options, table.schema
+        )
     schema_id = table.snapshot(as_of.snapshot).schema_id
     return table.versions.open(schema_id, {"scan.snapshot-id": str(as_of.snapshot)})
 
@@ -46,7 +48,7 @@ def resolve(table: Table, as_of: AsOf) -> AsOf:
         else:
             as_of = AsOf(tag=version)
     if as_of.tag is not None:
-        _tagged(table, as_of.tag)
+        _tag_snapshot(table, as_of.tag)
         return as_of
     latest = table.latest_snapshot_id()
     if as_of.snapshot is not None:
@@ -78,11 +80,11 @@ def parse_as_of(table: Table, text: str) -> AsOf:
 def snapshot_of(table: Table, as_of: AsOf) -> Snapshot | None:
     """The snapshot of a point in time that `resolve` returned; None if that is empty."""
     if as_of.tag is not None:
-        return _tagged(table, as_of.tag)
+        return _tag_snapshot(table, as_of.tag)
     return None if as_of.snapshot is None else table.snapshot(as_of.snapshot)
 
 
-def _tagged(table: Table, tag: str) -> Snapshot:
+def _tag_snapshot(table: Table, tag: str) -> Snapshot:
     tags = table.references.tags()
     snapshot = table.references.tag(tag) if tag in tags else None
     if snapshot is None:
@@ -99,7 +101,7 @@ def _check_exists(table: Table, snapshot: int, latest: int | None) -> int:
         )
     if table.snapshots.find(snapshot) is None:
         expired = table.snapshots.expired_error(snapshot, time_travel=True)
-        raise DataLossError(f"{expired}{_tags(table)}")
+        raise DataLossError(f"{expired}{_tags_hint(table)}")
     return snapshot
 
 
@@ -117,12 +119,12 @@ def _snapshot_at(table: Table, time_ms: int, latest: int) -> int:
         earliest_ms = table.snapshot(earliest).time_ms
         raise TableError(
             f"table '{table.identifier}' has no snapshot as old as {_iso(time_ms)}; "
-            f"its earliest is {earliest}, committed at {_iso(earliest_ms)}{_tags(table)}"
+            f"its earliest is {earliest}, committed at {_iso(earliest_ms)}{_tags_hint(table)}"
         )
     return high
 
 
-def _tags(table: Table) -> str:
+def _tags_hint(table: Table) -> str:
     tags = table.references.tags()
     return f"; its tags are {', '.join(tags)}" if tags else ""
 
@@ -135,7 +137,7 @@ def _iso(time_ms: int) -> str:
     return as_of.strftime("%Y-%m-%d %H:%M:%S.") + f"{time_ms % 1000:03d} UTC"
 
 
-class Empty(Table):
+class TableWithoutSnapshots(Table):
     """A table pinned while it had no snapshot: it has no rows."""
 
     def read(self, *_: object, **__: object) -> Iterator[pa.RecordBatch]:

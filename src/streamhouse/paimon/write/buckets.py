@@ -19,6 +19,16 @@ group."""
 
 
 @dataclass(frozen=True)
+class Refusal:
+    """Why something is not possible, as a part of a sentence; returned where that is no error."""
+
+    reason: str
+
+    def __str__(self) -> str:
+        return self.reason
+
+
+@dataclass(frozen=True)
 class Grouping:
     """Assigns each row to one of `count` groups, by the bucket of its bucket key.
 
@@ -41,7 +51,7 @@ class Grouping:
         a bucket key with nested types or with columns outside the primary key.
         """
         fields = bucket_fields(table)
-        if isinstance(fields, str) or not {field.name for field in fields} <= set(
+        if isinstance(fields, Refusal) or not {field.name for field in fields} <= set(
             table.primary_key
         ):
             return None
@@ -69,13 +79,13 @@ class Grouping:
         return (bucket_of(keys, self.buckets) % self.count).astype(np.uint8)
 
 
-def bucket_fields(table: Table) -> tuple[pa.Field, ...] | str:
-    """The fields of a table's bucket key; or, as text, why they do not determine the bucket."""
+def bucket_fields(table: Table) -> tuple[pa.Field, ...] | Refusal:
+    """The fields of a table's bucket key, if they determine the bucket."""
     if table.bucket < 2:
-        return f"table {table.identifier} has no fixed number of buckets above 1"
+        return Refusal(f"table {table.identifier} has no fixed number of buckets above 1")
     function = table.options.get("bucket-function.type", "default").lower()
     if function != "default":
-        return f"table {table.identifier} has the bucket function '{function}'"
+        return Refusal(f"table {table.identifier} has the bucket function '{function}'")
     bucket_key = table.options.get("bucket-key")
     names = (
         tuple(name.strip() for name in bucket_key.split(","))
@@ -84,5 +94,5 @@ def bucket_fields(table: Table) -> tuple[pa.Field, ...] | str:
     )
     fields = tuple(table.arrow_schema.field(name) for name in names)
     if not fields or not all(hashable(field.type) for field in fields):
-        return f"table {table.identifier} has no bucket key without nested types"
+        return Refusal(f"table {table.identifier} has no bucket key without nested types")
     return fields

@@ -7,6 +7,7 @@ that died between them left rows of zeros, or rows that are hidden but not remov
 from __future__ import annotations
 
 import uuid
+from dataclasses import dataclass
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -20,6 +21,13 @@ from streamhouse.paimon.write.commit import TableCommitter
 from streamhouse.paimon.write.commit_retries import CHANGE_USER, attempt, dead_attempts, prefix_of
 from streamhouse.paimon.write.table_writer import TableWriter
 from streamhouse.source import ROW_KIND
+
+
+@dataclass(frozen=True)
+class _Remaining:
+    """What a killed DELETE has left to do: commit these `-D` rows, if there are any; compact."""
+
+    rows: pa.Table
 
 
 def finish(address: TableAddress, purge: Purge) -> int:
@@ -37,7 +45,7 @@ def finish(address: TableAddress, purge: Purge) -> int:
         for name, first in dead_attempts(table)
         if (snapshot := _committed(table, name, first))
     ]
-    if not unfinished or not any(_pending(table, snapshot, option) for snapshot in unfinished):
+    if not unfinished or not any(_remaining(table, snapshot, option) for snapshot in unfinished):
         return 0
     purge.start()
     deleted = 0
@@ -48,9 +56,10 @@ def finish(address: TableAddress, purge: Purge) -> int:
 
 
 def _finish(address: TableAddress, table: Table, snapshot: int, option: str, purge: Purge) -> int:
-    rows = _pending(table, snapshot, option)
-    if rows is None:
+    remaining = _remaining(table, snapshot, option)
+    if remaining is None:
         return 0
+    rows = remaining.rows
     if rows.num_rows:
         user = f"{CHANGE_USER}-{uuid.uuid4()}"
         committer = TableCommitter(address.warehouse, address.identifier, user)
@@ -79,10 +88,10 @@ def _committed(table: Table, name: str, first: int) -> int | None:
     return None
 
 
-def _pending(table: Table, snapshot: int, option: str) -> pa.Table | None:
-    """The `-D` rows to write before the compaction; empty if only the compaction is missing.
+def _remaining(table: Table, snapshot: int, option: str) -> _Remaining | None:
+    """What is left to do of a delete whose first commit is a snapshot; None if nothing is.
 
-    None: nothing is left to do. A table with its own remove-record option hides the deleted rows
+    A table with its own remove-record option hides the deleted rows
     already, so it only needs the compaction. Once another snapshot has followed, it is too late
     for that: it is unknown what the removal would hide.
     """
@@ -91,15 +100,16 @@ def _pending(table: Table, snapshot: int, option: str) -> pa.Table | None:
     if table.options.get(option, "false").lower() == "true":
         numbers = range(snapshot + 1, (table.latest_snapshot_id() or 0) + 1)
         followed = any(other is not None for other in map(table.snapshots.find, numbers))
-        return None if followed else table.read_schema(row_kind=True).empty_table()
+        return None if followed else _Remaining(table.read_schema(row_kind=True).empty_table())
     later = [_keys(table, number) for number in _since(table, snapshot)]
     if later:
         deleted = deleted.join(pa.concat_tables(later), keys=key, join_type="left anti")
     rows = pa.Table.from_batches(table.read(), schema=table.read_schema())
-    pending = rows.join(deleted, keys=key, join_type="left semi").select(rows.column_names)
-    if not pending.num_rows:
+    left = rows.join(deleted, keys=key, join_type="left semi").select(rows.column_names)
+    if not left.num_rows:
         return None
-    return pending.append_column(ROW_KIND, pa.repeat(pa.scalar("-D"), pending.num_rows))
+    kinds = pa.repeat(pa.scalar("-D"), left.num_rows)
+    return _Remaining(left.append_column(ROW_KIND, kinds))
 
 
 def _since(table: Table, snapshot: int) -> list[int]:

@@ -48,7 +48,7 @@ COLUMNS = (
 PIECE_ROWS = 10_000
 KEPT_BATCHES = 100
 """How many batches Spark's offset log keeps; these may run again."""
-_WINDOW = 1000
+_WINDOW_BATCHES = 1000
 
 
 def create_table(address: TableAddress) -> None:
@@ -71,7 +71,7 @@ class LookupJournal:
         }
         self._db = LastingConnection(threads=1)
         self._window: tuple[int, pa.Table] | None = None
-        self._aged_at = time.monotonic()
+        self._expiry_checked_s = time.monotonic()
 
     def close(self) -> None:
         """Close the embedded DuckDB."""
@@ -87,10 +87,10 @@ class LookupJournal:
 
     def past(self, batch: int) -> dict[str, pa.Table]:
         """The same for an audit; reads the journal in windows, so batches should be in order."""
-        window = batch // _WINDOW
+        window = batch // _WINDOW_BATCHES
         if self._window is None or self._window[0] != window:
-            first = window * _WINDOW
-            rows = self._read(self._address.open(), first, first + _WINDOW)
+            first = window * _WINDOW_BATCHES
+            rows = self._read(self._address.open(), first, first + _WINDOW_BATCHES)
             self._window = window, rows
         return self._results(self._window[1], batch)
 
@@ -101,7 +101,7 @@ class LookupJournal:
         first = pc.min(rows.column(BATCH)).as_py()
         return 0 if first is None else int(first)
 
-    def rows(self, batch: int, taken: Mapping[str, ServerRows]) -> list[pa.Table]:
+    def rows(self, batch: int, results: Mapping[str, ServerRows]) -> list[pa.Table]:
         """The rows that a batch writes: what it found and, at times, `-D` rows for old batches."""
         records = [
             {
@@ -110,11 +110,11 @@ class LookupJournal:
                 LOOKUP: relation,
                 PIECE: number,
                 "_table": self._lookups[relation].table.name[-1],
-                "_keys": found.keys,
+                "_keys": result.keys,
                 "_rows": self._text(piece, self._lookups[relation]),
             }
-            for relation, found in taken.items()
-            for number, piece in enumerate(_pieces(found.rows))
+            for relation, result in results.items()
+            for number, piece in enumerate(_pieces(result.rows))
         ]
         table = self._address.open()
         records_table = pa.Table.from_pylist(records, schema=table.arrow_schema)
@@ -125,9 +125,9 @@ class LookupJournal:
         return [added] if expired is None else [expired, added]
 
     def _expired(self, table: Table, batch: int) -> pa.Table | None:
-        if time.monotonic() - self._aged_at < lineage_retention.EVERY_S:
+        if time.monotonic() - self._expiry_checked_s < lineage_retention.EVERY_S:
             return None
-        self._aged_at = time.monotonic()
+        self._expiry_checked_s = time.monotonic()
         oldest_commit = lineage_retention.dead_before(self._target.open(), self._user)
         if oldest_commit is None:
             return None

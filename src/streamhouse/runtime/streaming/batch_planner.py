@@ -1,16 +1,15 @@
 """Plans the micro-batches of a continuous query: their offsets and tasks.
 
-An offset is `{"batch", "now", "of", "source", "dims", "pending"}` and determines all that a batch
-reads:
+The offset at which a batch ends determines all that the batch reads. It is a JSON object:
 
-- `batch`: the number of the batch that ends there (from 0; Spark's own numbers also count an empty
-  first batch);
-- `now`: the current timestamp of the batch (epoch ms);
-- `of`: what it reads, and `source`: the source's own offset (`runtime.query_sources`);
+- `batch`: the number of the batch, from 0. Spark's own numbers also count an empty first batch;
+- `now`: the time of the batch in epoch milliseconds, which CURRENT_TIMESTAMP returns in it;
+- `source`: the offset of the source, and `of`: the source that this offset belongs to
+  (`runtime.query_sources`);
 - `dims`: the snapshot of each lookup's table (0: before the first), with the keys that
   `streaming.dimensions.versions` adds;
-- `pending`: the snapshot of the pending table (0: no row of it is due, nor needed for the order of
-  later ones);
+- `pending`: the snapshot of the pending table. 0 if the batch does not read that table: no row
+  of it is due, and none must be written before later rows;
 - `distinct`, if distinct values are counted: the snapshot of their table (0: before the first).
 
 Spark writes the offset to its log before the batch runs, so a batch that runs again reads exactly
@@ -36,8 +35,8 @@ from streamhouse.runtime.streaming.tasks.task_input import SplitsInput
 from streamhouse.source import Lag, Offset
 
 _PENDING_WITHIN_S = 10.0
-"""How old the state of waiting rows may be; commits of this machine, so all that write them for
-this query, are seen at once."""
+"""The greatest age of what is known about pending rows. Only this query writes its pending rows,
+and commits from this machine are noticed at once."""
 SHARED_ROWS = 500_000
 """From this number of rows on, several tasks share a split, if there are more tasks than splits."""
 
@@ -95,7 +94,10 @@ class BatchPlanner:
         return {} if address is None else {"distinct": address.follow().latest_snapshot_id() or 0}
 
     def tasks(self, start: Offset, end: Offset, single: bool = False) -> list[SplitsInput]:
-        """The tasks of the batch from `start` to `end`; at least one; with `single` exactly one."""
+        """The tasks of the batch from `start` to `end`: at least one, none if the two are equal.
+
+        `single`: one task has the whole batch.
+        """
         if start == end:
             return []
         parallelism = 1 if single or self._one_task else self._spec.parallelism
@@ -111,9 +113,10 @@ class BatchPlanner:
         ]
 
     def _shares(self, splits: Sequence[SourceSplit], most: int) -> int:
-        """How many tasks share each split, since one large file is a single split.
+        """How many tasks share each split: 1, or up to `most`, since a large file is one split.
 
-        Only splits with a known number of rows return them in the same order to every reader.
+        Splits are shared only if all report their number of rows: only these return their rows in
+        the same order to every reader.
         """
         if most < 2 or self._spec.shuffle is not None:
             return 1
@@ -122,6 +125,7 @@ class BatchPlanner:
         return most if len(known) == len(rows) and sum(known) >= SHARED_ROWS else 1
 
     def committed(self, end: Offset) -> None:
+        """Notify the sources that the batch up to `end` is committed."""
         self._inputs.committed(end)
 
     def caught_up(self, start: Offset) -> bool:

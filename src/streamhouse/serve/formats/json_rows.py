@@ -47,7 +47,8 @@ def unreserved_names(names: Sequence[str]) -> list[str]:
 
 def objects(batch: pa.RecordBatch) -> bytes:
     """The rows as JSON objects, separated by commas, in UTF-8."""
-    import pyarrow.compute as pc  # slow to import, and seldom needed
+    # Imported on first use: it takes long, and many processes never write rows as JSON.
+    import pyarrow.compute as pc
 
     if not batch.num_rows or not batch.num_columns:
         return b""

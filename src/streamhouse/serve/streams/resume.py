@@ -1,4 +1,4 @@
-"""Resuming subscribers: reads the changes that they have missed from the warehouse."""
+"""Reads the changes that a reconnecting subscriber has missed, since its `last_id`."""
 
 from __future__ import annotations
 
@@ -28,7 +28,11 @@ _SHOWN = 40
 
 @dataclass(frozen=True)
 class ResumePosition:
-    """The position in a `last_id`; without a `stamp` it is a snapshot id of the current table."""
+    """A parsed `last_id`: the snapshot after which a subscriber resumes.
+
+    `stamp` identifies the table's incarnation and the commit; None if the client gave only a
+    snapshot's number.
+    """
 
     snapshot: int
     stamp: str | None = None
@@ -49,13 +53,13 @@ class ResumePosition:
         return f"{self.snapshot}" if self.stamp is None else f"{self.snapshot}-{self.stamp}"
 
     def matches(self, commit: Commit) -> bool:
-        """Whether this is the position of that commit."""
+        """Whether the position is that of a commit; without a stamp, only the number counts."""
         return self.snapshot == commit.snapshot and self.stamp in (None, commit.stamp)
 
 
 @dataclass(frozen=True)
 class ResumeTarget:
-    """The end of the missed changes: a commit, and the rows of a table with a primary key."""
+    """The commit up to which changes are read; `state`: the rows as of it, with a primary key."""
 
     commit: Commit
     state: pa.Table | None
@@ -64,13 +68,15 @@ class ResumeTarget:
 def read_missed_events(
     feed: Feed, position: ResumePosition, target: ResumeTarget, encoder: StreamEncoder
 ) -> tuple[Event, ...] | None:
-    """The events from a position to the target; None if the subscriber needs the initial state.
+    """Read the change events between a position and the target.
 
-    A table with a primary key gives one event, the difference of the two states; an append-only
-    table gives one per snapshot. The result is None if the columns have changed. Raises
-    `ExpiredError` if the position's snapshot has expired, does not exist yet, or belongs to another
-    table of that name, and for every view; `TooLargeError` if too many rows were missed;
-    `DataLossError` if the target itself is outdated.
+    A table with a primary key returns one event, the difference of the two states; an append-only
+    table returns one event per snapshot. Returns None if the columns have changed since: the
+    subscriber must start with the initial state.
+
+    Raises `ExpiredError` if the position's snapshot has expired, does not exist yet, or belongs to
+    another table of that name, and always for a view; `TooLargeError` if too many rows were missed;
+    `DataLossError` if the table was recreated or rolled back since the target was determined.
     """
     name = encoder.name
     if not isinstance(feed, TableFeed):

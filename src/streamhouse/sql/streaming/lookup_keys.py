@@ -25,11 +25,11 @@ _GROUPS = (
 
 @dataclass(frozen=True)
 class LookupKeys:
-    """The values of `LookupJoin.key_columns`, `.keys_sql` and `.row_keys_sql`."""
+    """The fields of a `LookupJoin` of the same names."""
 
-    columns: tuple[str, ...]
-    sql: str | None
-    row_sql: str | None
+    key_columns: tuple[str, ...]
+    keys_sql: str | None
+    row_keys_sql: str | None
 
 
 def lookup_keys(stream: Stream, lookup: Lookup) -> LookupKeys:

@@ -383,7 +383,7 @@ def _lookup_join(lookup: Lookup, trees: list[exp.Expr], keys: LookupKeys) -> Loo
         options=lookup.options,
         strategy=lookup.strategy,
         ordered=lookup.ordered,
-        key_columns=keys.columns,
-        keys_sql=keys.sql,
-        row_keys_sql=keys.row_sql,
+        key_columns=keys.key_columns,
+        keys_sql=keys.keys_sql,
+        row_keys_sql=keys.row_keys_sql,
     )

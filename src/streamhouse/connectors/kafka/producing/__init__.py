@@ -1,1 +1,1 @@
-"""How the sink produces: one call a record, to which partition, and again after an outage."""
+"""Parts of `kafka.sink`: one producer call per record, the partitions, a retry after an outage."""

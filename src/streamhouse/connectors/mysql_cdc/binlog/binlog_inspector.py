@@ -11,7 +11,7 @@ import pymysql
 
 from streamhouse.connectors.mysql_cdc.binlog.dump import BinlogDump
 from streamhouse.connectors.mysql_cdc.binlog.format.events import FORMAT, PositionTracker
-from streamhouse.connectors.mysql_cdc.binlog.limits import log_files, purged
+from streamhouse.connectors.mysql_cdc.binlog.limits import log_files, purged_file_error
 from streamhouse.connectors.mysql_cdc.binlog.transactions import other_binlog
 from streamhouse.connectors.mysql_cdc.binlog.xa import (
     XaScan,
@@ -67,7 +67,7 @@ class BinlogInspector:
             files = [name for name, _ in log_files(self._session)]
             current = self._server.position(self._session)
             if position.file not in files and position < current:
-                raise purged(self._options.name, position.file, files)
+                raise purged_file_error(self._options.name, position.file, files)
             if current < position:
                 return
         found = self.identity(position.file)

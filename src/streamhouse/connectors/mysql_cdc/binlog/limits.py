@@ -53,7 +53,7 @@ def bounded_end(
     files = log_files(session)
     names = [name for name, _ in files]
     if start.file not in names:
-        raise purged(table.full_name, start.file, names)
+        raise purged_file_error(table.full_name, start.file, names)
     budget = byte_budget(table, max_rows)
     at = names.index(start.file)
     if sum(size for _, size in files[at:]) - start.pos <= budget:
@@ -62,7 +62,7 @@ def bounded_end(
     return end or BinlogPosition(names[at + 1], BINLOG_START)
 
 
-def purged(table: str, file: str, files: Sequence[str]) -> DataLossError:
+def purged_file_error(table: str, file: str, files: Sequence[str]) -> DataLossError:
     """The error for a needed binlog file that is not among the server's `files`."""
     oldest = files[0] if files else "none"
     return DataLossError(

@@ -44,7 +44,11 @@ class CopiedCompaction:
             messages = self._messages(table, buckets, full, identifier)
             if not any(not message.isEmpty() for message in messages):
                 return False
-            with self._copy.uploaded(before), closing(open_commit(table)) as commit:
+            with (
+                self._copy.conflicts_reported(),
+                self._copy.uploaded(before),
+                closing(open_commit(table)) as commit,
+            ):
                 if not self._copy.commit(lambda: commit.commit(identifier, messages)):
                     raise LostCommitError(f"table {followed.identifier}: no snapshot was made")
         return True

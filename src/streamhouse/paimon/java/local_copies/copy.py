@@ -146,6 +146,14 @@ class LocalCopy:
         return {name for name in self._folder.names() if not name.startswith("manifest/")}
 
     @contextmanager
+    def conflicts_reported(self) -> Iterator[None]:
+        """Report a lost commit to the caller as `CommitConflictError`: nothing was changed."""
+        try:
+            yield
+        except LostCommitError as error:
+            raise CommitConflictError(f"{error}; nothing was changed: call again") from None
+
+    @contextmanager
     def uploaded(self, before: set[str]) -> Iterator[None]:
         """Upload what the Java core has written since `before`; deletes it if the commit is lost.
 
@@ -155,16 +163,16 @@ class LocalCopy:
         try:
             self._folder.upload(names)
             yield
-        except LostCommitError as error:
+        except LostCommitError:
             self._delete(names)
-            raise CommitConflictError(f"{error}; nothing was changed: call again") from None
+            raise
         except BaseException:
             if not self._attempted:
                 self._delete(names)
             raise
 
     def commit(self, work: Callable[[], None]) -> bool:
-        """Commit what `work` commits to the copy; call it in `uploaded`, if there are data files.
+        """Commit what `work` commits to the copy; new data files must be `uploaded` before.
 
         Returns False if `work` has committed nothing. Raises `LostCommitError` if the schema was
         altered, or another writer does not wait for the lock.

@@ -37,19 +37,19 @@ class JoinStep:
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         blocks: list[tuple[int, pa.Table]] = []
         reports: list[dict[str, Any]] = []
-        part = 0
+        index = 0
         for batch in batches:
             for row in batch.to_pylist():
-                part = row["part"]
+                index = row["task"]
                 if row["task_report"] is not None:
                     reports.append(json.loads(row["task_report"]))
                 else:
-                    blocks.append((row["place"], from_ipc(row["block"])))
+                    blocks.append((row["first_row"], from_ipc(row["block"])))
         if reports:
-            blocks.sort(key=lambda one: one[0])
+            blocks.sort(key=lambda block: block[0])
             end = reports[0]["end"]
-            task = SplitsInput(part, reports[0]["start"], end, (), due=end["pending"] > 0)
-            rows = sum(one["rows"] for one in reports)
+            task = SplitsInput(index, reports[0]["start"], end, (), due=end["pending"] > 0)
+            rows = sum(report["rows"] for report in reports)
             tables = [table for _, table in blocks]
             warehouse = self.spec.target.warehouse
             yield from retried_task(
@@ -109,11 +109,11 @@ class JoinTask(Task):
         sql = spec.query.lookups[spec.shuffle].row_keys_sql
         assert sql is not None
         keys = self._operator.keys(sql, src)
-        part = shuffle_key(spec).tasks(keys, self._count)
-        places = keys.column(ROW).to_numpy() + due.num_rows
-        whose = np.zeros(due.num_rows, np.int64)
-        whose[places[part >= 0]] = part[part >= 0]
-        mine = pa.array(whose == self._task.index)
+        tasks = shuffle_key(spec).tasks(keys, self._count)
+        indexes = keys.column(ROW).to_numpy() + due.num_rows
+        task_of_row = np.zeros(due.num_rows, np.int64)
+        task_of_row[indexes[tasks >= 0]] = tasks[tasks >= 0]
+        mine = pa.array(task_of_row == self._task.index)
         return due.filter(mine), src.filter(mine)
 
     def _keep(self, src: pa.Table) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from streamhouse.errors import StreamhouseError
 from streamhouse.lookup.strategies.bucket import BucketKey, bucket_key
+from streamhouse.paimon.write.buckets import Refusal
 from streamhouse.runtime.query_spec import QuerySpec
 
 ROW_BITS, SPLIT_BITS = 36, 14
@@ -21,7 +22,7 @@ def shuffle_key(spec: QuerySpec) -> BucketKey:
     assert spec.shuffle is not None
     dimension = spec.dimensions()[spec.shuffle]
     found = bucket_key(dimension, dimension.open())
-    if not isinstance(found, BucketKey):
+    if isinstance(found, Refusal):
         raise StreamhouseError(
             f"lookup strategy 'bucket' is no longer possible: {found}; start the query again"
         )

@@ -51,8 +51,8 @@ class ReadTask:
                     first += chunk.num_rows
                     rows += chunk.num_rows
         counted = self._task.index % self._count
-        for part in range(self._count):
-            yield block_row(part, -1, None, self._report(rows if part == counted else 0))
+        for task in range(self._count):
+            yield block_row(task, -1, None, self._report(rows if task == counted else 0))
 
     def _sources(self, stack: ExitStack) -> list[Source]:
         """The query's sources; with a retry policy other ones, which `stack` closes."""
@@ -70,13 +70,13 @@ class ReadTask:
 
     def _blocks(self, src: pa.Table) -> Iterator[pa.RecordBatch]:
         keys = self._operator.keys(self._sql, src)
-        part = self._key.tasks(keys, self._count)
-        part[part < 0] = self._task.index % self._count
+        tasks = self._key.tasks(keys, self._count)
+        tasks[tasks < 0] = self._task.index % self._count
         numbers = keys.column(ROW).to_numpy()
         # NumPy's stable sort is a radix sort for 16-bit integers, and slower for longer ones.
-        part = part.astype(np.int16 if self._count < 1 << 15 else np.int64)
-        order = np.argsort(part, kind="stable")
-        bounds = np.searchsorted(part[order], np.arange(self._count + 1))
+        tasks = tasks.astype(np.int16 if self._count < 1 << 15 else np.int64)
+        order = np.argsort(tasks, kind="stable")
+        bounds = np.searchsorted(tasks[order], np.arange(self._count + 1))
         first = src.column(ROW)[0].as_py()
         for task in range(self._count):
             mine = np.sort(numbers[order[bounds[task] : bounds[task + 1]]])

@@ -19,8 +19,8 @@ _JOINED = f"{RESULT_DDL}, block BINARY"
 def shuffled(frame: DataFrame, spec: QuerySpec) -> DataFrame:
     """Join, and write, the blocks of a batch; returns a frame of `RESULT` rows."""
     count = join_task_count(spec)
-    placed = frame.repartitionById(count, frame["part"])
+    partitioned = frame.repartitionById(count, frame["task"])
     if not spec.gathered:
-        return placed.mapInArrow(JoinStep(spec), RESULT_DDL)
-    joined = placed.mapInArrow(JoinStep(spec), _JOINED)
+        return partitioned.mapInArrow(JoinStep(spec), RESULT_DDL)
+    joined = partitioned.mapInArrow(JoinStep(spec), _JOINED)
     return joined.coalesce(1).mapInArrow(GatherStep(spec), RESULT_DDL)
