@@ -53,7 +53,7 @@ def _check_allowed(option: str, reference: str) -> None:
     patterns = os.environ.get(ALLOWED)
     if patterns is None:
         return
-    if not any(fnmatchcase(reference, one.strip()) for one in patterns.split(",")):
+    if not any(fnmatchcase(reference, pattern.strip()) for pattern in patterns.split(",")):
         raise OptionError(
             f"{option} refers to {reference}, which is not allowed here; whoever runs the server "
             f"can allow it in the environment variable {ALLOWED}, such as {ALLOWED}='{reference}'"

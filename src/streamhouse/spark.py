@@ -119,7 +119,9 @@ def active_session() -> SparkSession:
 
 def spark_schema(schema: pa.Schema) -> StructType:
     """Spark's types for a source's columns; zoneless timestamps are TIMESTAMP_NTZ."""
-    plain = pa.schema(pa.field(one.name, _spark_type(one.type), one.nullable) for one in schema)
+    plain = pa.schema(
+        pa.field(field.name, _spark_type(field.type), field.nullable) for field in schema
+    )
     return from_arrow_schema(plain, prefer_timestamp_ntz=True)
 
 

@@ -51,7 +51,7 @@ def missing_packages(with_demo: bool) -> list[MissingProgram]:
 
 def install_command(missing: list[MissingProgram]) -> str:
     """The command that installs the packages on Debian."""
-    words = [package for one in missing for package in one.packages]
+    words = [package for requirement in missing for package in requirement.packages]
     sudo = "sudo " if os.geteuid() and shutil.which("sudo") else ""
     return f"{sudo}apt-get install --no-install-recommends {' '.join(words)}"
 
@@ -60,7 +60,7 @@ def check_packages(with_demo: bool) -> None:
     """Raise `StreamhouseError` with one line that names all that is missing and the command."""
     missing = missing_packages(with_demo)
     if missing:
-        what = ", ".join(f"{one.name} ({one.reason})" for one in missing)
+        what = ", ".join(f"{requirement.name} ({requirement.reason})" for requirement in missing)
         raise StreamhouseError(f"missing: {what}; install: {install_command(missing)}")
 
 

@@ -145,7 +145,7 @@ def progress_text(seconds: float, queries: Sequence[QueryProgress]) -> str:
     rate = sum(query.rows_per_second for query in queries)
     rows = _rows(sum(query.rows for query in queries))
     late = [(query.lag.seconds or 0.0, query) for query in queries if query.lag is not None]
-    late = sorted((one for one in late if one[0] >= 0.05), key=lambda one: one[0], reverse=True)
+    late = sorted((lag for lag in late if lag[0] >= 0.05), key=lambda lag: lag[0], reverse=True)
     behind = ", ".join(f"{query.target} {seconds:.1f} s" for seconds, query in late[:_MAX_NAMED])
     return (
         f"after {seconds:.0f} s: {rows} into {len(totals(queries))} tables ({rate:,.0f} rows/s); "

@@ -93,7 +93,7 @@ class RawCodec:
         rows = pa.record_batch([pa.array(values, self._field.type)], schema=self._schema)
         if not bad:
             return Decoded(rows)
-        bad_indexes = {one.index for one in bad}
+        bad_indexes = {refused.index for refused in bad}
         decoded = [index for index in range(len(records)) if index not in bad_indexes]
         return Decoded(rows, np.array(decoded, np.int64), bad)
 

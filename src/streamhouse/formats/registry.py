@@ -51,9 +51,9 @@ def declared_options(formats: Iterable[Format], before: str = "") -> tuple[Optio
     """The options of formats with their prefixes, as a connector declares them."""
     return tuple(
         Option(
-            f"{before}{one.name}.{option.key}", option.type, option.doc, option.default,
+            f"{before}{known.name}.{option.key}", option.type, option.doc, option.default,
             option.required,
         )
-        for one in formats
-        for option in one.options
+        for known in formats
+        for option in known.options
     )  # fmt: skip

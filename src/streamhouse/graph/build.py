@@ -116,7 +116,7 @@ class _Builder:
         ]
         edges = []
         for start, end, kind, text in self._edges:
-            ends_ = [labels[one] if isinstance(one, tuple) else one for one in (start, end)]
+            ends_ = [labels[node] if isinstance(node, tuple) else node for node in (start, end)]
             edge = Edge(ends_[0], ends_[1], kind, text)
             if edge not in edges:
                 edges.append(edge)

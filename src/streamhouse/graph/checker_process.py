@@ -52,9 +52,13 @@ def check_script(request: Mapping[str, Any]) -> dict[str, Any]:
         statements = parse_script(request["sql"])
         if not request.get("functions"):
             _refuse_functions(statements)
-        planned = [_without_store_options(one) for one in statements]
+        planned = [_without_store_options(statement) for statement in statements]
         if request.get("applied"):
-            planned = [_if_absent(one) for one in planned if not isinstance(one, AlterTable)]
+            planned = [
+                _if_absent(statement)
+                for statement in planned
+                if not isinstance(statement, AlterTable)
+            ]
         graph = graph_of(planned, request["warehouse"])
         response = {"ok": True, "statements": len(statements), "graph": graph.record()}
         return {**response, "svg": draw(graph)} if request.get("svg") else response

@@ -143,9 +143,9 @@ def _uncross(
             weights = {}
             for place, name in enumerate(columns[number]):
                 near = [
-                    positions[one]
-                    for one in neighbours.get(name, ([], []))[side]
-                    if one in positions
+                    positions[other]
+                    for other in neighbours.get(name, ([], []))[side]
+                    if other in positions
                 ]
                 weights[name] = sum(near) / len(near) if near else float(place)
             columns[number].sort(key=weights.__getitem__)

@@ -141,7 +141,7 @@ def _edge(graph: Graph, edge: Edge, placed: Layout, boxes: dict[str, Box]) -> st
     words = ["edge"]
     if edge.kind == "looks up":
         words.append("lookup")
-    if any(graph.node(one).kind == "bounded" for one in (edge.start, edge.end)):
+    if any(graph.node(end).kind == "bounded" for end in (edge.start, edge.end)):
         words.append("once")
     tip = f"<title>{escape(edge.label)}</title>" if edge.label else ""
     path = (
@@ -174,7 +174,7 @@ def _legend(graph: Graph, y: float) -> str:
     parts = []
     x = _MARGIN
     used = {_colour(node) for node in graph.nodes}
-    for word in (one for one in _LIGHT if one in used):
+    for word in (colour for colour in _LIGHT if colour in used):
         name = {"bounded": "once", "console": "SELECT"}.get(word, word)
         parts.append(
             f'<circle class="of-{word}" cx="{x + 4:.1f}" cy="{y - 4:.1f}" r="4"/>'

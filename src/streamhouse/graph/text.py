@@ -99,4 +99,4 @@ class _TreeRenderer:
 
 
 def _dotted(details: tuple[str, ...]) -> Text:
-    return Text("".join(f" · {one}" for one in details), style="dim")
+    return Text("".join(f" · {detail}" for detail in details), style="dim")

@@ -154,8 +154,12 @@ def newest_snapshot(table: Table) -> tuple[int, list[Partition]]:
         listed = table.rust.list_partitions()
         latest = table.latest_snapshot_id()
         if latest == snapshot:
-            partitions = (tuple(one[key] for key in table.partition_keys) for one in listed)
-            return snapshot, [tuple(None if t == null else t for t in one) for one in partitions]
+            partitions = (
+                tuple(partition[key] for key in table.partition_keys) for partition in listed
+            )
+            return snapshot, [
+                tuple(None if t == null else t for t in partition) for partition in partitions
+            ]
         snapshot = latest
 
 

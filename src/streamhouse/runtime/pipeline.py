@@ -231,7 +231,9 @@ class Pipeline:
         self._check_next()
         for query in self._running:
             query.tick()
-        if not self._batch_reported and any(one.metrics.read().batches for one in self._running):
+        if not self._batch_reported and any(
+            running.metrics.read().batches for running in self._running
+        ):
             from streamhouse.runtime.spark.session import report_batch
 
             self._batch_reported = True
@@ -277,7 +279,9 @@ class Pipeline:
         """The warehouses that the tasks of new queries read or write."""
         described = [query.description for query in self._new]
         addresses = [
-            at for one in described for at in (one.address, *one.source_tables, *one.lookups)
+            at
+            for description in described
+            for at in (description.address, *description.source_tables, *description.lookups)
         ]
         found = {at.warehouse["warehouse"]: at.warehouse for at in addresses if at.warehouse}
         return list(found.values())
@@ -303,18 +307,18 @@ class Pipeline:
         def written(tables: Iterable[TableAddress]) -> bool:
             return any(target.same(at) for at in tables for target in targets)
 
-        read = any(written(one.description.source_tables) for one in others)
-        if not read and any(written(one.description.lookups) for one in others):
+        read = any(written(other.description.source_tables) for other in others)
+        if not read and any(written(other.description.lookups) for other in others):
             return Role.LOOKUP
         sources = query.description.source_tables
-        if any(to.same(at) for one in others for to in one.targets for at in sources):
+        if any(to.same(at) for other in others for to in other.targets for at in sources):
             return Role.DOWNSTREAM
         return Role.SOURCE
 
     def _follow(self, tables: Sequence[TableAddress]) -> None:
         """Register source tables with maintenance; it compacts them where readers wait for that."""
         for table in tables:
-            if not any(table.same(one) for one in self._reads):
+            if not any(table.same(read) for read in self._reads):
                 self._reads.append(table)
                 opened = table.open()
                 if changes_visible(opened) != "commit":
@@ -327,16 +331,16 @@ class Pipeline:
         It starts at once if a query sees the rows of a source there only after a compaction.
         Otherwise it leaves the processors to the first batch of every running query.
         """
-        if any(one.warehouse == warehouse for one in self._awaited):
+        if any(query.warehouse == warehouse for query in self._awaited):
             return True
-        return bool(self._running) and all(one.metrics.read().batches for one in self._running)
+        return bool(self._running) and all(query.metrics.read().batches for query in self._running)
 
     def _waits(self, warehouse: Mapping[str, str]) -> bool:
         """Whether a table written in the warehouse shows rows or changes only after a compaction.
 
         Tables that show changes only after a full compaction do not count.
         """
-        targets = [target for one in self.queries for target in one.targets]
+        targets = [target for query in self.queries for target in query.targets]
         tables = [target.open() for target in targets if target.warehouse == warehouse]
         return any(
             hides_new_rows(table) or changes_visible(table) == "compaction" for table in tables
@@ -351,15 +355,17 @@ class Pipeline:
                 warehouse,
                 lambda: [
                     table
-                    for one in self._running
-                    if one.description.address.warehouse == warehouse
-                    for table in one.tables
+                    for query in self._running
+                    if query.description.address.warehouse == warehouse
+                    for table in query.tables
                 ],
-                may_expire=lambda: all(one.progress.replayed for one in self._running),
+                may_expire=lambda: all(query.progress.replayed for query in self._running),
                 may_begin=lambda: not warm or self._may_compact(warehouse),
                 warm=warm,
                 nice=0 if self._waits(warehouse) else _NICE,
-                reads=lambda: [one.identifier for one in self._reads if one.warehouse == warehouse],
+                reads=lambda: [
+                    read.identifier for read in self._reads if read.warehouse == warehouse
+                ],
             )
             self._maintenance[key].start()
         return self._maintenance[key]

@@ -167,7 +167,7 @@ class QuerySpec:
         if self.lookups:
             return False
         passed = {self.query.passed.get(name) for name in primary_key}
-        keys = [set(one.keyed_by) if isinstance(one, Keyed) else set() for one in sources]
+        keys = [set(source.keyed_by) if isinstance(source, Keyed) else set() for source in sources]
         return all(key and key <= passed for key in keys)
 
 

@@ -369,7 +369,9 @@ class ScriptRunner:
         location = self._checkpoint_location(address)
         self._notice_ineffective(query)
         waits = any(lookup.retry is not None for lookup in query.lookups)
-        lookups = [with_secrets(one) if is_server(one) else one for one in query.lookups]
+        lookups = [
+            with_secrets(lookup) if is_server(lookup) else lookup for lookup in query.lookups
+        ]
         spec = QuerySpec(
             query=replace(query, lookups=tuple(lookups)),
             sources=(session.endpoints.source(query),),

@@ -73,7 +73,7 @@ def secrets(text: str) -> Iterator[OptionValue]:
 def disjoint_secrets(text: str) -> list[OptionValue]:
     """The values of `secrets` in the order of the text, without overlaps."""
     values: list[OptionValue] = []
-    for value in sorted(secrets(text), key=lambda one: (one.start, -one.end)):
+    for value in sorted(secrets(text), key=lambda secret: (secret.start, -secret.end)):
         if not values or value.start >= values[-1].end:
             values.append(value)
     return values

@@ -57,8 +57,8 @@ def _record(result: Audit) -> dict[str, Any]:
         "equal": result.equal,
         "complete": result.complete,
         "unread": [
-            {"table": one.table, "snapshots": one.snapshots, "waiting_rows": one.waiting_rows}
-            for one in result.unread
+            {"table": view.table, "snapshots": view.snapshots, "waiting_rows": view.waiting_rows}
+            for view in result.unread
         ],
         "differences": [
             {"key": list(d.key), "actual": d.actual, "expected": d.expected}
@@ -84,8 +84,8 @@ def _print(result: Audit) -> None:
             f"verified from snapshot {result.from_snapshot} on; the sources of its state at that "
             "snapshot have expired or were overwritten, so that state is not verified"
         )
-    for one in result.unread:
-        print(f"not included: {one}")
+    for view in result.unread:
+        print(f"not included: {view}")
     if result.equal:
         print("equal" if result.complete else "equal to what was read")
         return

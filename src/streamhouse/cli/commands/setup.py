@@ -31,11 +31,11 @@ def setup(demo: _DemoOption = True, as_json: _JsonOption = False) -> None:
     )
 
     missing = missing_packages(demo)
-    packages = [package for one in missing for package in one.packages]
+    packages = [package for requirement in missing for package in requirement.packages]
     result: dict[str, object] = {"missing": packages}
     if missing:
         result["install"] = install_command(missing)
-    if not any(one.name.startswith("Java") for one in missing):
+    if not any(requirement.name.startswith("Java") for requirement in missing):
         from streamhouse.paimon.java.installed_java import check_java
 
         result["java"] = check_java()

@@ -71,7 +71,7 @@ def _parts(path: str, parsed: Any) -> list[tuple[str, Any]] | None:
     if isinstance(parsed, str) or parsed["type"] not in _NESTED:
         return None
     if parsed["type"] == "ROW":
-        return [(f"{path}.{one['name']}", one["type"]) for one in parsed["fields"]]
+        return [(f"{path}.{field['name']}", field["type"]) for field in parsed["fields"]]
     if parsed["type"] == "ARRAY":
         return [(f"{path}.element", parsed["element"])]
     return [(f"{path}.key", parsed["key"]), (f"{path}.value", parsed["value"])]

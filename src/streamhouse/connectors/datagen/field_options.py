@@ -141,7 +141,7 @@ class _ColumnOptions:
         for option in _SEQUENCE_ONLY:
             if option not in self._own:
                 raise OptionError(f"datagen: a sequence needs '{self._prefix}{option}'")
-        low, high = (integer(self._prefix + one, self._own[one]) for one in _SEQUENCE_ONLY)
+        low, high = (integer(self._prefix + key, self._own[key]) for key in _SEQUENCE_ONLY)
         self._check_order("start", low, "end", high)
         self._check_fits(low, high)
         return low, high

@@ -80,7 +80,7 @@ def check(options: Mapping[str, str], columns: tuple[Column, ...], where: str) -
         if key in options:
             integer(key, options[key], least)
     try:
-        own = dict(one for column in columns for one in own_options(column))
+        own = dict(option for column in columns for option in own_options(column))
         _check_fields(options, own)
         Disorder.parse(options)
         columns_of(columns, options)

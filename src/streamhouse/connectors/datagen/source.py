@@ -28,7 +28,7 @@ class DatagenSource(GeneratedSource):
         rate = integer("rows-per-second", options.get("rows-per-second", "10000"), 1)
         disorder = Disorder.parse(options)
         made = columns_of(columns, options, disorder.seed)
-        fields = [one.field for one in made if isinstance(one, FieldValues)]
+        fields = [values.field for values in made if isinstance(values, FieldValues)]
         limit = options.get("number-of-rows")
         total = total_rows(fields, None if limit is None else integer("number-of-rows", limit, 0))
         if not columns:
@@ -36,7 +36,7 @@ class DatagenSource(GeneratedSource):
         super().__init__(
             pa.schema([(c.name, one.type) for c, one in zip(columns, made, strict=True)]),
             lambda numbers, due_ms: [
-                one.values(RowNumbers(numbers, due_ms, disorder.seed)) for one in made
+                values.values(RowNumbers(numbers, due_ms, disorder.seed)) for values in made
             ],
             rate,
             total,

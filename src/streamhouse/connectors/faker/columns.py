@@ -42,9 +42,9 @@ class ExpressionValues:
         ]
         if len(values) == 1 and isinstance(values[0], pa.Array):
             return values[0]
-        texts = [one.cast(pa.string()) for one in values]
-        if not any(isinstance(one, pa.Array) for one in texts):
-            return pa.repeat("".join(one.as_py() for one in texts), len(rows))
+        texts = [value.cast(pa.string()) for value in values]
+        if not any(isinstance(text, pa.Array) for text in texts):
+            return pa.repeat("".join(text.as_py() for text in texts), len(rows))
         return pc.binary_join_element_wise(*texts, pa.scalar(""))
 
 

@@ -68,7 +68,7 @@ def _within(bits: Bits, low: int, high: int) -> Numbers:
 
 def _numbers(name: str, arguments: Arguments, least: int, most: int) -> list[int]:
     try:
-        numbers = [int(one) for one in arguments]
+        numbers = [int(argument) for argument in arguments]
     except ValueError:
         numbers = []
     if len(numbers) != len(arguments) or not least <= len(numbers) <= most:
@@ -202,12 +202,12 @@ def _birthday(rows: RowNumbers, stream: str, arguments: Arguments) -> pa.Array:
 
 def _date_between(rows: RowNumbers, stream: str, arguments: Arguments) -> pa.Array:
     try:
-        first, last = (datetime.datetime.fromisoformat(one) for one in arguments)
+        first, last = (datetime.datetime.fromisoformat(argument) for argument in arguments)
     except ValueError:
         raise ValueError(
             "directive 'date.between' takes two dates: #{date.between '2024-01-01','2024-12-31'}"
         ) from None
-    low, high = ((one - _EPOCH) // datetime.timedelta(milliseconds=1) for one in (first, last))
+    low, high = ((time - _EPOCH) // datetime.timedelta(milliseconds=1) for time in (first, last))
     return _timestamps(low + unit_interval(rows.bits(stream)) * (high - low))
 
 

@@ -27,7 +27,7 @@ class Directive:
         return self.name.replace("_", "").lower()
 
     def __str__(self) -> str:
-        given = ",".join(f"'{one}'" for one in self.arguments)
+        given = ",".join(f"'{argument}'" for argument in self.arguments)
         return f"#{{{self.name}{' ' if given else ''}{given}}}"
 
 

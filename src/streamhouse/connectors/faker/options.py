@@ -61,7 +61,7 @@ def parse(columns: Sequence[Column], options: Mapping[str, str]) -> FakerOptions
     if not columns:
         raise OptionError("faker: the table has no physical column; declare one")
     plain = [key for key in options if not key.startswith("fields.")]
-    check_known(plain, [one.key for one in OPTIONS if "<" not in one.key], "faker")
+    check_known(plain, [option.key for option in OPTIONS if "<" not in option.key], "faker")
     locale = options.get("locale", _LOCALE)
     try:
         check_locale(locale)
@@ -113,7 +113,9 @@ class _Fields:
 
     def _part(self, kind: pa.DataType, path: str, size: int | None = None) -> ColumnValues:
         if pa.types.is_struct(kind):
-            return Row(kind, tuple(self._part(one.type, f"{path}.{one.name}") for one in kind))
+            return Row(
+                kind, tuple(self._part(field.type, f"{path}.{field.name}") for field in kind)
+            )
         if pa.types.is_map(kind):
             length = self._length(path)
             keys = self._part(kind.key_type, f"{path}.key")

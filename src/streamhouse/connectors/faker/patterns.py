@@ -112,7 +112,7 @@ def _members(nodes: Sequence[Any]) -> str:
 
 
 def _without(excluded: str) -> str:
-    left = "".join(one for one in _PRINTABLE if one not in excluded)
+    left = "".join(char for char in _PRINTABLE if char not in excluded)
     if not left:
         raise ValueError("a set of characters excludes all letters and digits")
     return left
@@ -124,7 +124,7 @@ def _chosen(characters: str, bits: Bits) -> pa.Array:
 
 
 def _joined(parts: Sequence[pa.Array | pa.Scalar], count: int) -> pa.Array:
-    texts = [one if isinstance(one, pa.Array) else pa.repeat(one, count) for one in parts]
+    texts = [part if isinstance(part, pa.Array) else pa.repeat(part, count) for part in parts]
     if not texts:
         return pa.repeat(pa.scalar(""), count)
     return pc.binary_join_element_wise(*texts, pa.scalar(""))

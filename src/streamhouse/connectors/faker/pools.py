@@ -169,4 +169,4 @@ def _candidates(name: str) -> list[str]:
     provider, _, method = name.rpartition(".")
     snake = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", method).lower()
     names = [snake, f"{provider.lower()}_{snake}"] if provider else [snake]
-    return [one for one in names if not _EXCLUDED.search(one)]
+    return [entry for entry in names if not _EXCLUDED.search(entry)]

@@ -48,7 +48,7 @@ class CommitLog:
     def commit(self, batch: int, files: Sequence[StagedFile]) -> None:
         """Record a batch, then make its files visible."""
         self._own.mkdir(parents=True, exist_ok=True)
-        text = json.dumps({"batch": batch, "files": [[one.staged, one.final] for one in files]})
+        text = json.dumps({"batch": batch, "files": [[file.staged, file.final] for file in files]})
         replace_text(self._path, text)
         self.last = batch
         self._rename(files)

@@ -53,12 +53,12 @@ class _Filesystem(Connector):
                     f"{where}: option '{key}' does not apply to 'format' = '{parsed.format}'; "
                     "leave it out"
                 )
-        stored_columns = tuple(one for one in table.columns if one.metadata is None)
+        stored_columns = tuple(column for column in table.columns if column.metadata is None)
         if len(table.partitioned_by) == len(stored_columns):
             raise TableError(f"{where}: declare a column besides those of PARTITIONED BY")
         _reader(table, options, parsed)
         spec = SinkSpec(self.name, options, stored_columns, partitioned_by=table.partitioned_by)
-        stored = [one for one in spec.arrow_schema if one.name not in table.partitioned_by]
+        stored = [field for field in spec.arrow_schema if field.name not in table.partitioned_by]
         encoder_of(spec, pa.schema(stored))
 
     def refused_changes(self, table: TableInfo) -> str | None:
@@ -83,7 +83,7 @@ class _Filesystem(Connector):
         return pa.schema([reader.schema.field(name) for name in columns]), read
 
     def sink(self, spec: SinkSpec) -> FilesystemSink:
-        filled = next((one for one in spec.columns if one.metadata is not None), None)
+        filled = next((column for column in spec.columns if column.metadata is not None), None)
         if filled is not None:
             raise OptionError(
                 f"table {spec.name}: METADATA column '{filled.name}' cannot be written; declare it "

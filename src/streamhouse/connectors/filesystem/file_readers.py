@@ -49,9 +49,9 @@ class FileReader:
         self.schema = arrow_schema(columns)
         self._columns = tuple(columns)
         self.bad_records = BadRecordCollector(options.bad_records, CORRECT_TABLE)
-        of_file = {*partitions, *(one.name for one in columns if one.metadata is not None)}
-        self._stored = pa.schema([one for one in self.schema if one.name not in of_file])
-        self._partitions = [one for one in self.schema if one.name in partitions]
+        of_file = {*partitions, *(column.name for column in columns if column.metadata is not None)}
+        self._stored = pa.schema([field for field in self.schema if field.name not in of_file])
+        self._partitions = [field for field in self.schema if field.name in partitions]
         self._decoder: Decoder | None = None
         self._quote: bytes | None = None
         self._null_lines = False

@@ -67,7 +67,7 @@ class ObjectCommitLog:
         self._objects.delete_file(self._log)
 
     def _record(self, batch: int, files: Sequence[StagedFile]) -> None:
-        pairs = [[one.staged, one.final] for one in files]
+        pairs = [[file.staged, file.final] for file in files]
         text = json.dumps({"batch": batch, "files": pairs})
         retried(lambda: self._objects.write_text(self._log, text))
 

@@ -43,7 +43,7 @@ OPTIONS = (
         "machine that runs tasks sees, or an `s3://` or `oss://` location",
         required=True,
     ),
-    Option("format", ", ".join(f"`{one}`" for one in FORMATS), "of the files", required=True),
+    Option("format", ", ".join(f"`{known}`" for known in FORMATS), "of the files", required=True),
     Option(
         _NAME,
         "STRING",
@@ -63,7 +63,9 @@ OPTIONS = (
         "write an empty file into each partition folder that a commit has added files to",
     ),
     Option(_SUCCESS, "STRING", "the name of that file", "_SUCCESS"),
-    Option(_COMPRESSION, ", ".join(f"`{one}`" for one in COMPRESSIONS), "of Parquet files", "zstd"),
+    Option(
+        _COMPRESSION, ", ".join(f"`{known}`" for known in COMPRESSIONS), "of Parquet files", "zstd"
+    ),
     *BAD_RECORDS,
     *declared_options(format_of(name) for name in TEXT_FORMATS),
 )

@@ -17,7 +17,7 @@ _ESCAPED = frozenset("\"#%'*/:=?\\{[]^") | {chr(n) for n in (*range(1, 32), 127)
 
 def escaped(text: str) -> str:
     """A value as Hive writes it in the name of a folder."""
-    return "".join(f"%{ord(one):02X}" if one in _ESCAPED else one for one in text)
+    return "".join(f"%{ord(char):02X}" if char in _ESCAPED else char for char in text)
 
 
 def split_rows(

@@ -36,7 +36,7 @@ class FilesystemSink:
         self._options = parse(spec.options)
         self._partitions = spec.partitioned_by
         self._spec = spec
-        fields = [one for one in spec.arrow_schema if one.name not in spec.partitioned_by]
+        fields = [field for field in spec.arrow_schema if field.name not in spec.partitioned_by]
         self._stored = pa.schema(fields)
 
     @property

@@ -77,7 +77,7 @@ class JdbcReader:
             texts = self._session.rows(sql, values, raw=True)
             if texts:
                 columns = zip(*texts, strict=True)
-                batches.append(self._batch([pa.array(one, pa.binary()) for one in columns]))
+                batches.append(self._batch([pa.array(column, pa.binary()) for column in columns]))
         return pa.Table.from_batches(batches, self.schema)
 
     def ranges(self, scan: ScanOptions) -> list[str]:

@@ -107,7 +107,7 @@ class JdbcCommitter:
         """Remove the query's row of the commits table: no batch will run again."""
         commits = self._commits
         if commits is not None:
-            self._transactions.run(lambda one: commits.forget(one.connection))
+            self._transactions.run(lambda table: commits.forget(table.connection))
 
     def close(self) -> None:
         self._transactions.close()
@@ -144,7 +144,7 @@ class JdbcCommitter:
         server, target = self._server, self._target
         commits = CommitsTable(server.database, options.commits_table, query_id, target.name)
         if target.transactional:
-            refused = self._transactions.run(lambda one: commits.prepare(one.connection))
+            refused = self._transactions.run(lambda table: commits.prepare(table.connection))
             if refused is None:
                 return commits
             remedy = (

@@ -105,7 +105,7 @@ class Client:
         """The first offset of a time; the end of a partition without later records."""
         wanted = list(partitions)
         found = self._offsets(dict.fromkeys(wanted, OffsetSpec.for_timestamp(epoch_ms)))
-        late = [one for one in wanted if found[one] < 0]
+        late = [topic for topic in wanted if found[topic] < 0]
         return {**found, **(self.ends(late) if late else {})}
 
     def _offsets(self, wanted: Mapping[Partition, Any]) -> dict[Partition, int]:
@@ -127,7 +127,7 @@ class Client:
         ):
             return TableError(
                 f"Kafka at {self._options.servers} has no topic '{topic}'; "
-                f"{nearest(topic, [one for one in self._all() if not one.startswith('__')])}"
+                f"{nearest(topic, [found for found in self._all() if not found.startswith('__')])}"
             )
         return kafka_error(self._options, error)
 

@@ -34,7 +34,7 @@ GUARANTEE_NOTE = (
     "`sink.delivery-guarantee` chooses; with `exactly-once`, each micro-batch is one transaction, "
     "which also records its number"
 )
-_CHANGELOGS = tuple(one.name for one in FORMATS if one.changelog)
+_CHANGELOGS = tuple(known.name for known in FORMATS if known.changelog)
 
 
 class _Kafka(Connector):

@@ -248,7 +248,8 @@ def _format(options: Mapping[str, str], key: str, before: str, where: str) -> Fo
     formats.format_of(name, f"{where}: {key}" if where else key)
     others = [
         other for other in options
-        if any(other.startswith(f"{before}{one.name}.") for one in FORMATS if one.name != name)
+        if any(other.startswith(f"{before}{known.name}.") for known in FORMATS
+               if known.name != name)
     ]  # fmt: skip
     if others:
         raise OptionError(f"{where}: option '{others[0]}' does not apply to '{key}' = '{name}'")
@@ -258,7 +259,7 @@ def _format(options: Mapping[str, str], key: str, before: str, where: str) -> Fo
 def _key_fields(
     options: Mapping[str, str], key: FormatChoice | None, where: str
 ) -> tuple[tuple[str, ...], str, bool]:
-    names = tuple(one.strip() for one in options.get("key.fields", "").split(";") if one.strip())
+    names = tuple(text.strip() for text in options.get("key.fields", "").split(";") if text.strip())
     prefix = options.get("key.fields-prefix", "")
     include = choice(
         "value.fields-include", options.get("value.fields-include", "ALL"), ("ALL", "EXCEPT_KEY")
@@ -311,7 +312,7 @@ _OFFSET = re.compile(r"partition:(\d+),offset:(\d+)")
 
 def _offsets(key: str, text: str) -> dict[int, int]:
     found = {}
-    for part in filter(None, (one.strip() for one in text.split(";"))):
+    for part in filter(None, (entry.strip() for entry in text.split(";"))):
         match = _OFFSET.fullmatch(part.replace(" ", ""))
         if match is None:
             raise OptionError(

@@ -109,8 +109,10 @@ class Bounds:
         """`other`: the mode of partitions for which specific offsets are not given."""
         if position.mode == SPECIFIC:
             offsets = position.offsets
-            rest = [one for one in wanted if one[1] not in offsets]
-            given = {one: offsets[one[1]] for one in wanted if one[1] in offsets}
+            rest = [partition for partition in wanted if partition[1] not in offsets]
+            given = {
+                partition: offsets[partition[1]] for partition in wanted if partition[1] in offsets
+            }
             return {**given, **self._at(ScanPosition(other), rest, other)}
         if position.mode == TIMESTAMP:
             return self._client.at_time(wanted, position.timestamp_ms)
@@ -121,7 +123,7 @@ class Bounds:
     def _committed(self, wanted: list[Partition]) -> dict[Partition, int]:
         options = self._options
         found = self._group_offsets(wanted, where="scan.startup.mode")
-        rest = [one for one in wanted if one not in found]
+        rest = [partition for partition in wanted if partition not in found]
         if rest and options.reset not in ("earliest", "latest"):
             topic, number = rest[0]
             raise OptionError(
@@ -144,9 +146,15 @@ class Bounds:
             )
         reader = consumer(options)
         try:
-            found = reader.committed([TopicPartition(*one) for one in wanted], TIMEOUT_S)
+            found = reader.committed(
+                [TopicPartition(*partition) for partition in wanted], TIMEOUT_S
+            )
         except KafkaException as error:
             raise kafka_error(options, error) from None
         finally:
             reader.close()
-        return {(one.topic, one.partition): one.offset for one in found if one.offset >= 0}
+        return {
+            (partition.topic, partition.partition): partition.offset
+            for partition in found
+            if partition.offset >= 0
+        }

@@ -51,7 +51,9 @@ class Layout:
             schema.field(name).with_name(name.removeprefix(options.key_prefix))
             for name in options.key_fields
         )
-        of_value = [one for one in stored if options.value_has_key or one not in options.key_fields]
+        of_value = [
+            name for name in stored if options.value_has_key or name not in options.key_fields
+        ]
         value = pa.schema([schema.field(name) for name in of_value])
         return cls(tuple(columns), schema, key, options.key_fields, value)
 
@@ -85,7 +87,7 @@ class Records:
         records = decoded.records
         if records is None:
             records = np.arange(decoded.rows.num_rows)
-        bad = {one.index: one.reason for one in decoded.bad}
+        bad = {record.index: record.reason for record in decoded.bad}
         found: dict[str, Any] = {}
         kept = np.arange(len(messages))
         if self._key is not None:
@@ -103,8 +105,8 @@ class Records:
         """The columns of the keys, and the indexes of the messages that they belong to."""
         assert self._key is not None
         decoded = self._key.decode([message.key() for message in messages])
-        for one in decoded.bad:
-            bad.setdefault(one.index, f"key: {one.reason}")
+        for record in decoded.bad:
+            bad.setdefault(record.index, f"key: {record.reason}")
         kept = decoded.records
         if kept is None:
             kept = np.arange(decoded.rows.num_rows)
@@ -138,7 +140,7 @@ class Records:
             if message.key() is None:
                 bad.setdefault(index, "the record has no key, which upsert-kafka needs")
         deleted = np.array([message.value() is None for message in messages], bool)
-        usable = np.array([one for one in kept.tolist() if one not in bad], np.int64)
+        usable = np.array([row for row in kept.tolist() if row not in bad], np.int64)
         with_value = np.isin(usable, records)
         usable = usable[with_value | deleted[usable]]
         # The value's row of each message; null for a deleted one, whose columns are then null.
@@ -160,4 +162,4 @@ class Records:
 
 
 def _bad(found: dict[int, str]) -> list[BadRecord]:
-    return [BadRecord(*one) for one in sorted(found.items())]
+    return [BadRecord(*item) for item in sorted(found.items())]

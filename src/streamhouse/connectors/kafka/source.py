@@ -133,8 +133,8 @@ class KafkaSource:
     def read(self, partition: Range | Replay) -> Iterator[pa.RecordBatch]:
         for messages in self._messages(partition):
             rows, bad = self._records.decode(messages)
-            for one in bad:
-                self._leave_out(messages[one.index], one.reason)
+            for record in bad:
+                self._leave_out(messages[record.index], record.reason)
             if rows.num_rows:
                 yield rows
 
@@ -204,9 +204,9 @@ class KafkaSource:
         return Lag(seconds=max(0.0, time.time() - behind), rows=rows)
 
     def close(self) -> None:
-        for one in (self._reader, self._reporter):
-            if one is not None:
-                one.close()
+        for part in (self._reader, self._reporter):
+            if part is not None:
+                part.close()
         self._forget()
 
     @property
@@ -300,7 +300,7 @@ def _split(ranges: Sequence[Range], parallelism: int) -> list[Range]:
     """Cut long ranges, if there are fewer than tasks."""
     found = list(ranges)
     while 0 < len(found) < parallelism:
-        longest = max(found, key=lambda one: one.end - one.start)
+        longest = max(found, key=lambda piece: piece.end - piece.start)
         if longest.end - longest.start < 2 * _SPLIT_RECORDS:
             break
         place, middle = found.index(longest), (longest.start + longest.end) // 2

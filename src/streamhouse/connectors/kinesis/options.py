@@ -213,7 +213,7 @@ def _stream(options: Mapping[str, str]) -> tuple[str, str | None]:
 def _init(options: Mapping[str, str]) -> tuple[InitPosition, int | None]:
     key, time = "source.init.position", "source.init.timestamp"
     name = choice(key, options.get(key, "LATEST").upper(), _POSITIONS)
-    (position,) = (one for one in _POSITIONS if one == name)
+    (position,) = (known for known in _POSITIONS if known == name)
     shape = options.get(f"{time}.format", _ISO_FORMAT)
     if shape != _ISO_FORMAT:
         raise OptionError(
@@ -261,7 +261,10 @@ def _credentials(options: Mapping[str, str]) -> dict[str, str]:
         if option not in options:
             raise OptionError(f"{WHERE}: '{key}' = '{provider}' needs the option '{option}'")
     for option in options:
-        others = {*optional.values(), *(one for each in fields.values() for one in each.values())}
+        others = {
+            *optional.values(),
+            *(value for each in fields.values() for value in each.values()),
+        }
         mine = {*wanted.values(), *(optional.values() if provider == "ASSUME_ROLE" else ())}
         if option in others - mine:
             raise OptionError(f"option '{option}' has no effect with '{key}' = '{provider}'")

@@ -62,7 +62,7 @@ def table_schema(columns: Sequence[Column]) -> pa.Schema:
 
 def _values(key: str, origins: Sequence[UserRecord]) -> pa.Array:
     if key == _TIME:
-        return pa.array([one.arrival_ms for one in origins], pa.timestamp("ms", "UTC"))
+        return pa.array([origin.arrival_ms for origin in origins], pa.timestamp("ms", "UTC"))
     if key == _NUMBER:
-        return pa.array([str(one.number) for one in origins], pa.string())
-    return pa.array([one.shard for one in origins], pa.string())
+        return pa.array([str(origin.number) for origin in origins], pa.string())
+    return pa.array([origin.shard for origin in origins], pa.string())

@@ -94,7 +94,7 @@ class KinesisSource:
         closed = [shard for shard in readable if listed[shard].closed]
         self._poller.follow({shard: before.start(shard) for shard in readable}, closed)
         after, at_ms = self._batch_end(before, readable, min(max_rows or _MAX_ROWS, _MAX_ROWS))
-        if any(one.done for one in after.values()):
+        if any(position.done for position in after.values()):
             self._listed_at = None
         replayed = self._requested()
         if after or replayed > before.replayed or at_ms - before.at_ms >= _HEARTBEAT_MS:
@@ -162,11 +162,11 @@ class KinesisSource:
     def read(self, partition: ShardRange | Replay) -> Iterator[pa.RecordBatch]:
         for records in self._user_records(partition):
             rows, bad = self._rows.decode(records)
-            for one in bad:
-                record = records[one.index]
+            for refused in bad:
+                record = records[refused.index]
                 position = record.position(self._options.name)
                 self._bad_records.add(
-                    position, one.reason, record.data, timestamp=record.arrival_ms
+                    position, refused.reason, record.data, timestamp=record.arrival_ms
                 )
             if rows.num_rows:
                 yield rows
@@ -269,7 +269,7 @@ class KinesisSource:
             return False
         self._listed_at = None
         listed = self._shards()
-        return all(self._empty(listed[one], at.start(one)) for one in at.readable(listed))
+        return all(self._empty(listed[shard], at.start(shard)) for shard in at.readable(listed))
 
     def _empty(self, shard: Shard, start: Start) -> bool:
         """Whether a shard has no records after `start`, nor children (it is not closed)."""

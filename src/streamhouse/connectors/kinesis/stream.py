@@ -118,13 +118,13 @@ class Stream:
         while True:
             with self._readable():
                 answer = self._client.list_shards(**request)
-            for one in answer["Shards"]:
-                parents = (one.get("ParentShardId"), one.get("AdjacentParentShardId"))
-                closed = "EndingSequenceNumber" in one["SequenceNumberRange"]
+            for shard in answer["Shards"]:
+                parents = (shard.get("ParentShardId"), shard.get("AdjacentParentShardId"))
+                closed = "EndingSequenceNumber" in shard["SequenceNumberRange"]
                 known = tuple(parent for parent in parents if parent)
-                range_ = one["HashKeyRange"]
+                range_ = shard["HashKeyRange"]
                 keys = HashKeyRange(int(range_["StartingHashKey"]), int(range_["EndingHashKey"]))
-                found[one["ShardId"]] = Shard(one["ShardId"], known, closed, keys)
+                found[shard["ShardId"]] = Shard(shard["ShardId"], known, closed, keys)
             if not answer.get("NextToken"):
                 return found
             request = {"NextToken": answer["NextToken"]}
@@ -147,11 +147,11 @@ class Stream:
             raise ExpiredIterator from error
         records = [
             Record(
-                int(one["SequenceNumber"]),
-                round(one["ApproximateArrivalTimestamp"].timestamp() * 1000),
-                one["Data"],
+                int(record["SequenceNumber"]),
+                round(record["ApproximateArrivalTimestamp"].timestamp() * 1000),
+                record["Data"],
             )
-            for one in answer["Records"]
+            for record in answer["Records"]
         ]
         return Page(records, answer.get("NextShardIterator"), answer.get("MillisBehindLatest", 0))
 

@@ -19,8 +19,8 @@ class ChangeCounts:
 
     def add(self, rows: pa.RecordBatch) -> None:
         """Count rows, which have a row kind."""
-        for one in pc.value_counts(rows.column(ROW_KIND)).to_pylist():
-            self._counts[one["values"]] += one["counts"]
+        for counted in pc.value_counts(rows.column(ROW_KIND)).to_pylist():
+            self._counts[counted["values"]] += counted["counts"]
 
     def counted(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield the batches, and count their rows."""

@@ -42,8 +42,8 @@ def source_state(
     """The state of a reader at a position, with the last change of its tables in a relay log."""
     snapshotting = snapshots.tables > 0
     times = [] if log is None or snapshotting else [log.times.get(name) for name in tables]
-    received = [one for one in times if one is not None]
-    seconds, at_ms = max(received, key=lambda one: one[1]) if received else (None, None)
+    received = [time_ms for time_ms in times if time_ms is not None]
+    seconds, at_ms = max(received, key=lambda lag: lag[1]) if received else (None, None)
     return SourceState(
         snapshotting,
         None if position is None else (position.file, position.pos),

@@ -50,7 +50,7 @@ class SchemaHistory:
         found = self._statements(begin, end)
         if found and cut:
             end = found[0].before if begin < found[0].before else found[0].after
-            found = [one for one in found if one.after <= end]
+            found = [event for event in found if event.after <= end]
         known = self._after(known, found)
         if known is None:
             known = self._current_if_unaltered(end)
@@ -95,9 +95,9 @@ class SchemaHistory:
         self, known: TableDefinition | None, found: list[FoundStatement]
     ) -> TableDefinition | None:
         self._check.resume(known)
-        for one in found:
+        for event in found:
             try:
-                self._check.take(one.statement, one.after)
+                self._check.take(event.statement, event.after)
             except (SchemaChangeError, DataLossError):
                 return known  # the reader of this batch raises it, too
         return self._check.known
@@ -109,7 +109,7 @@ class SchemaHistory:
         except TableError:
             return None
         found = self._statements(position, self._server.position(self._session))
-        return table if all(self._creates(one.statement) for one in found) else None
+        return table if all(self._creates(event.statement) for event in found) else None
 
     def _creates(self, statement: Statement) -> bool:
         parsed = ParsedStatement(statement, self._captured.ignores_case)

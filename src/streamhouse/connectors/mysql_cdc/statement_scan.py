@@ -93,7 +93,7 @@ class StatementScan:
                     f"reset; {START_AGAIN}"
                 )
             position = self._track.position
-            opened += [(before, *one) for one in self._next()]
+            opened += [(before, *following) for following in self._next()]
             if position != self._track.position:
                 moved = time.monotonic()
             if self._track.between:
@@ -112,8 +112,8 @@ class StatementScan:
         statement = statement_of(kind, data, at, end, self._mariadb)
         parsed = ParsedStatement(statement, self._ignores_case)
         found = []
-        for one in self._tables:
-            name = one.parsed_name
+        for table in self._tables:
+            name = table.parsed_name
             if parsed.concerns(name) or parsed.hides(name):
-                found.append((statement, one))
+                found.append((statement, table))
         return found

@@ -50,7 +50,9 @@ class _UpsertKafka(Connector):
     name = "upsert-kafka"
     summary = "A topic as a table: each record is the row of its key, one without a value deletes."
     options = tuple(
-        one for one in (*CONNECTION, *SOURCE, *RECORDS, *SINK, *BAD_RECORDS) if _applies(one.key)
+        option
+        for option in (*CONNECTION, *SOURCE, *RECORDS, *SINK, *BAD_RECORDS)
+        if _applies(option.key)
     )
     metadata = METADATA
     without_effect: Mapping[str, str] = {
@@ -69,7 +71,7 @@ class _UpsertKafka(Connector):
     def check(self, table: TableInfo, options: Mapping[str, str], where: str) -> None:
         wrong = next((key for key in options if not _applies(key)), None)
         if wrong is not None:
-            known = [one.key for one in self.options]
+            known = [option.key for option in self.options]
             check_known([wrong], [key for key in known if key != wrong], where)
         _layout(options, table, where)
 

@@ -142,7 +142,7 @@ class KafkaBroker(PrivateServer):
 
     def _write_settings(self) -> None:
         addresses = [f"{name}://127.0.0.1:{port}" for name, port in self._ports.items()]
-        advertised = [one for one in addresses if not one.startswith("CONTROLLER:")]
+        advertised = [line for line in addresses if not line.startswith("CONTROLLER:")]
         protocols = {**self._listeners, "CONTROLLER": "PLAINTEXT"}
         settings = {
             **_SETTINGS,
@@ -172,7 +172,7 @@ class KafkaBroker(PrivateServer):
             start_new_session=True, cwd=self.data_dir,
         )  # fmt: skip
         if result.returncode != 0:
-            lines = [one for one in (result.stderr + result.stdout).splitlines() if one.strip()]
+            lines = [line for line in (result.stderr + result.stdout).splitlines() if line.strip()]
             raise ConnectError(f"Kafka's data folder was not created: {lines[0] if lines else '?'}")
         marker.touch()
 

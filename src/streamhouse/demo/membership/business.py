@@ -220,7 +220,7 @@ class Business:
     def create(self, orders: int) -> None:
         """Recreate the tables, with orders of the last days."""
         text = (Path(__file__).parent / "business.sql").read_text()
-        statements = [one.strip() for one in text.split(";") if one.strip()]
+        statements = [statement.strip() for statement in text.split(";") if statement.strip()]
         self._mariadb.execute(f"DROP DATABASE IF EXISTS {DATABASE}", *statements)
         with self._mariadb.connect(DATABASE) as connection:
             connection.begin()
@@ -271,7 +271,9 @@ class Business:
 
     def _commit(self, connection: pymysql.Connection[Any], step: Step) -> int:
         with connection.cursor() as cursor:
-            parts = [cursor.mogrify(one.sql, one.parameters) for one in step.statements]
+            parts = [
+                cursor.mogrify(statement.sql, statement.parameters) for statement in step.statements
+            ]
             # In one message, since each round trip costs as much as a statement.
             cursor.execute("; ".join(["BEGIN", *parts, "COMMIT"]))
             while cursor.nextset():

@@ -47,7 +47,7 @@ class AvroDecoder:
                 continue
             try:
                 value = self._value(record)
-                row = [_converted(value, *one) for one in converters]
+                row = [_converted(value, *arguments) for arguments in converters]
             except ValueError as error:
                 bad.append(BadRecord(index, str(error)))
                 continue
@@ -131,7 +131,7 @@ class AvroEncoder:
 
 def _values(array: pa.Array) -> list[Any]:
     """Python values that fastavro writes: maps as dicts, times without zone as UTC."""
-    return [_plain(one, array.type) for one in array.to_pylist()]
+    return [_plain(item, array.type) for item in array.to_pylist()]
 
 
 def _plain(value: Any, kind: pa.DataType) -> Any:
@@ -140,7 +140,7 @@ def _plain(value: Any, kind: pa.DataType) -> Any:
     if pa.types.is_map(kind):
         return {key: _plain(one, kind.item_type) for key, one in value}
     if pa.types.is_list(kind):
-        return [_plain(one, kind.value_type) for one in value]
+        return [_plain(item, kind.value_type) for item in value]
     if pa.types.is_struct(kind):
         return {field.name: _plain(value[field.name], field.type) for field in kind}
     if isinstance(value, datetime.datetime) and value.tzinfo is None:

@@ -52,7 +52,7 @@ def _plain(kind: pa.DataType) -> Convert:
         return lambda v: v if type(v) is datetime.date else None
     if pa.types.is_list(kind):
         item = converter(kind.value_type)
-        return lambda v: [item(one) for one in v] if isinstance(v, list) else None
+        return lambda v: [item(element) for element in v] if isinstance(v, list) else None
     if pa.types.is_map(kind):
         other = converter(kind.item_type)
         return lambda v: (

@@ -45,7 +45,7 @@ class CsvDecoder:
             kept_rows = np.flatnonzero(~np.isin(of_rows, list(bad)))
             batch, index = batch.take(pa.array(kept_rows)), of_rows[kept_rows]
         reported = () if self._options.ignore_parse_errors else sorted(bad.items())
-        return Decoded(batch, index, [BadRecord(*one) for one in reported])
+        return Decoded(batch, index, [BadRecord(*fields) for fields in reported])
 
     def _fields(
         self, records: Sequence[bytes | None]
@@ -124,7 +124,7 @@ def check_columns(schema: pa.Schema) -> None:
     for field in schema:
         kind = field.type
         nested = [kind.value_type] if pa.types.is_list(kind) else [kind]
-        if any(pa.types.is_nested(one) for one in nested):
+        if any(pa.types.is_nested(item) for item in nested):
             raise OptionError(
                 f"format csv cannot hold {flink_type(kind)} (column '{field.name}'); use json"
             )

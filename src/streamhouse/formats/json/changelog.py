@@ -24,7 +24,7 @@ from streamhouse.formats.json.options import OPTIONS, JsonOptions
 from streamhouse.options import Option, boolean
 from streamhouse.source import ROW_KIND
 
-_JSON = tuple(one for one in OPTIONS if one.key != "fail-on-missing-field")
+_JSON = tuple(option for option in OPTIONS if option.key != "fail-on-missing-field")
 _ADDED = ("+I", "+U")
 
 

@@ -124,7 +124,7 @@ class Columns:
         try:
             values = list(map(itemgetter(name), found.objects))
         except KeyError:
-            values = [one.get(name) for one in found.objects]
+            values = [record.get(name) for record in found.objects]
         array = column(values, field.type, self._options.standard)
         if array is None:
             array = self._singly(number, field, values, found, records)

@@ -37,7 +37,7 @@ class JsonEncoder:
             found = texts.objects(rows, self._names, self._options.standard)
             if found is not None:
                 return found
-        return pa.array([orjson.dumps(one) for one in self.objects(rows)], pa.binary())
+        return pa.array([orjson.dumps(record) for record in self.objects(rows)], pa.binary())
 
     def objects(self, rows: pa.RecordBatch) -> list[dict[str, Any]]:
         """The rows as dicts that orjson can write."""
@@ -47,7 +47,7 @@ class JsonEncoder:
         if not names:
             found = [{} for _ in range(rows.num_rows)]
         if self._options.ignore_null_fields:
-            return [{k: v for k, v in one.items() if v is not None} for one in found]
+            return [{k: v for k, v in record.items() if v is not None} for record in found]
         return found
 
 
@@ -79,7 +79,7 @@ def _floats(array: pa.Array) -> list[Any]:
         # The shortest text of the number as a FLOAT, not that of the nearest DOUBLE.
         array = array.cast(pa.string()).cast(pa.float64())
     values = array.to_pylist()
-    return [one if one is None or math.isfinite(one) else _special(one) for one in values]
+    return [value if value is None or math.isfinite(value) else _special(value) for value in values]
 
 
 def _special(value: float) -> str:
@@ -90,12 +90,12 @@ def _special(value: float) -> str:
 
 def _decimals(array: pa.Array) -> list[Any]:
     values = array.to_pylist()
-    return [None if one is None else orjson.Fragment(f"{one:f}") for one in values]
+    return [None if value is None else orjson.Fragment(f"{value:f}") for value in values]
 
 
 def _binaries(array: pa.Array) -> list[Any]:
     values = array.to_pylist()
-    return [None if one is None else base64.b64encode(one).decode() for one in values]
+    return [None if value is None else base64.b64encode(value).decode() for value in values]
 
 
 def _sliced(array: pa.Array, flat: Sequence[Any]) -> list[Any]:
@@ -140,8 +140,8 @@ def _map(field: pa.Field, options: JsonOptions) -> _Values:
             )
         )
         return [
-            None if one is None else _object(field.name, one, options)
-            for one in _sliced(array, pairs)
+            None if value is None else _object(field.name, value, options)
+            for value in _sliced(array, pairs)
         ]
 
     return values

@@ -255,7 +255,7 @@ def _list(kind: pa.DataType, options: JsonOptions) -> Convert:
     def convert(value: Any) -> list[Any]:
         if not isinstance(value, list):
             raise ValueError(value)
-        return [item(one) for one in value]
+        return [item(element) for element in value]
 
     return convert
 

@@ -56,8 +56,8 @@ def _strings(array: pa.Array) -> pa.Array:
     if not pc.any(escaped).as_py():
         return _quoted(array)
     texts = [
-        None if one is None else orjson.dumps(one).decode()
-        for one in array.filter(escaped).to_pylist()
+        None if value is None else orjson.dumps(value).decode()
+        for value in array.filter(escaped).to_pylist()
     ]
     return pc.replace_with_mask(
         _quoted(array), escaped.fill_null(False), pa.array(texts, pa.string())

@@ -115,10 +115,10 @@ def few_changes_between(before: Version, after: Version, follows: bool = True) -
     if snapshots is None or _lacks_changelog(table, snapshots):
         return False
     if hides_new_rows(table):
-        return sum(one.changelog_record_count or 0 for one in snapshots) <= FEW_ROWS
+        return sum(later.changelog_record_count or 0 for later in snapshots) <= FEW_ROWS
     if not table.primary_key and not _as_written(table):
         return False
-    added = [one.delta_record_count or 0 for one in snapshots if one.commit_kind == "APPEND"]
+    added = [later.delta_record_count or 0 for later in snapshots if later.commit_kind == "APPEND"]
     return sum(added) <= FEW_ROWS
 
 

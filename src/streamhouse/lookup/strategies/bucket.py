@@ -148,7 +148,7 @@ class BucketDimension:
         parts = [self._bucket(table, *entry) for entry in splits.items()]
         self._forget(splits)
         cached = self._whole.get(self._part)
-        if cached is not None and [id(one) for one in cached[0]] == [id(one) for one in parts]:
+        if cached is not None and [id(rows) for rows in cached[0]] == [id(part) for part in parts]:
             return cached[1]
         schema = table.read_schema(current_columns(table, self._spec.planned, columns))
         whole = pa.concat_tables([schema.empty_table(), *parts]).rename_columns(columns)

@@ -201,7 +201,9 @@ class PartialDimension:
 
     def _in_memory(self) -> int:
         copies = self._copies.values()
-        return sum(one.nbytes for copy in copies for one in copy.segments if not one.on_disk)
+        return sum(
+            segment.nbytes for copy in copies for segment in copy.segments if not segment.on_disk
+        )
 
     def _copied_bytes(self) -> int:
         return sum(copy.nbytes for copy in self._copies.values())

@@ -58,11 +58,11 @@ def choose_all(specs: Sequence[DimensionSpec], unshuffled: str | None = None) ->
     `unshuffled` is why the rows of the query cannot be shuffled; None if they can. Raises as
     `choose`.
     """
-    hinted = next((one.identifier for one in specs if one.lookup.strategy == BUCKET), None)
+    hinted = next((other.identifier for other in specs if other.lookup.strategy == BUCKET), None)
     choices: list[Choice] = []
     for spec in specs:
         problem = unshuffled
-        if any(one.strategy == BUCKET for one in choices):
+        if any(choice.strategy == BUCKET for choice in choices):
             problem = "another lookup of the query is shuffled"
         elif problem is None and hinted is not None and spec.lookup.strategy != BUCKET:
             problem = f"the hint for {hinted} requests the shuffle"

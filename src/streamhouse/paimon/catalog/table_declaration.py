@@ -49,9 +49,9 @@ def checked_declaration(full: str, declared: TableDeclaration) -> TableDeclarati
     )
     names = [column.name for column in columns]
     _check_columns(full, names, primary_key, partitioned_by)
-    arrow = pa.schema((one.name, _arrow_type(full, one)) for one in columns)
-    for one in arrow:
-        check_type(f"table {full}", one.name, one.type)
+    arrow = pa.schema((column.name, _arrow_type(full, column)) for column in columns)
+    for arrow_field in arrow:
+        check_type(f"table {full}", arrow_field.name, arrow_field.type)
     avro_rows.check_columns(f"table {full}", arrow, options)
     types_by_name = {column.name: column.type for column in columns}
     options |= orc_values.implied_options(types_by_name, options)

@@ -47,7 +47,7 @@ class ChangeReader:
         for run in snapshot_runs(table, partition.groups):
             group = run.groups[0]
             if isinstance(group, StateDifference):
-                differences = [one for one in run.groups if isinstance(one, StateDifference)]
+                differences = [part for part in run.groups if isinstance(part, StateDifference)]
                 batches = self._changed_rows(table, differences, columns, run.simple)
             else:
                 batches = self._changelog(table, group, columns)

@@ -46,6 +46,8 @@ def is_replayable(table: Table, snapshot_id: int) -> bool:
         return False
     snapshots = (table.snapshots.find(number) for number in range(1, snapshot_id + 1))
     return all(
-        one is not None and one.commit_kind in _KEEP_ROWS and (one.delta_record_count or 0) >= 0
-        for one in snapshots
+        snapshot is not None
+        and snapshot.commit_kind in _KEEP_ROWS
+        and (snapshot.delta_record_count or 0) >= 0
+        for snapshot in snapshots
     )

@@ -79,7 +79,7 @@ class Consumers:
             for name, is_folder in self._files.names(self._folder)
             if not is_folder and name.startswith(_PREFIX)
         ]
-        return [one for one in map(self.get, sorted(ids)) if one is not None]
+        return [found for found in map(self.get, sorted(ids)) if found is not None]
 
     def hold(
         self,

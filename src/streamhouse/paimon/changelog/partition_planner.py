@@ -54,10 +54,14 @@ class PartitionPlanner:
         self, table: Table, after: int, until: int, parallelism: int
     ) -> list[ScanPartition]:
         snapshots = [
-            one for one in snapshots_between(table, after, until) if self._units.has_changes(one)
+            snapshot
+            for snapshot in snapshots_between(table, after, until)
+            if self._units.has_changes(snapshot)
         ]
         if self._keyed:
-            by_snapshot = [in_order(self._units.changes(table, one.id)) for one in snapshots]
+            by_snapshot = [
+                in_order(self._units.changes(table, snapshot.id)) for snapshot in snapshots
+            ]
             groups = tuple(
                 group
                 for snapshot_partitions in by_snapshot
@@ -66,11 +70,13 @@ class PartitionPlanner:
             )
             return [ScanPartition(groups)] if groups else []
         all_partitions: list[ScanPartition] = []
-        for is_overwrite, run in groupby(snapshots, lambda one: one.commit_kind == "OVERWRITE"):
-            ids = [one.id for one in run]
+        for is_overwrite, run in groupby(
+            snapshots, lambda snapshot: snapshot.commit_kind == "OVERWRITE"
+        ):
+            ids = [snapshot.id for snapshot in run]
             if is_overwrite:
                 all_partitions += in_order(
-                    [unit for one in ids for unit in self._units.changes(table, one)]
+                    [unit for changed in ids for unit in self._units.changes(table, changed)]
                 )
             else:
                 all_partitions += scan_partitions(self._units.appended(table, ids), parallelism)

@@ -131,7 +131,9 @@ class SnapshotUnits:
             return splits
         # The core plans a range partition by partition and bucket by bucket.
         return [
-            split for one in snapshots for split in table.changes(one - 1, one, "delta", columns)
+            split
+            for snapshot in snapshots
+            for split in table.changes(snapshot - 1, snapshot, "delta", columns)
         ]
 
     def at(self, table: Table, offset: Offset) -> Sequence[ReadUnit]:

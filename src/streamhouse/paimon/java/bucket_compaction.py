@@ -41,9 +41,11 @@ def compacted(
         buckets, lambda bucket: retracted.contains(pair(*bucket)), identifier, open_write
     )
     partly = [
-        one for one in messages if not retracted.contains(pair(one.partition(), one.bucket()))
+        message
+        for message in messages
+        if not retracted.contains(pair(message.partition(), message.bucket()))
     ]
-    if not any(_retractions(one.compactIncrement().compactBefore()) for one in partly):
+    if not any(_retractions(message.compactIncrement().compactBefore()) for message in partly):
         return messages
     # A writer has committed retractions in the meantime.
     discard(table, messages)

@@ -71,7 +71,7 @@ def is_due(table: Table) -> bool:
     min_retained = integer(_MIN, options.get(_MIN, "10"), 1)
     until = latest - min_retained + 1
     if options.get("consumer.changelog-only", "false").lower() != "true":
-        until = min([until, *(one.next_snapshot for one in Consumers(table).all())])
+        until = min([until, *(consumer.next_snapshot for consumer in Consumers(table).all())])
     if earliest >= until:
         return False
     max_retained = options.get(_MAX)

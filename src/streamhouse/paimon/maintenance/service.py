@@ -109,7 +109,9 @@ class Maintenance:
     @property
     def busy(self) -> int:
         """How many tables have a job that is running or queued."""
-        return sum(one.busy or one.cleaning for one in list(self._schedules.values()))
+        return sum(
+            schedule.busy or schedule.cleaning for schedule in list(self._schedules.values())
+        )
 
     @property
     def failures(self) -> int:
@@ -155,7 +157,7 @@ class Maintenance:
 
     def behind(self) -> bool:
         """Whether a table has invisible rows that are about to be compacted."""
-        return any(one.option is None for one in self.waiting())
+        return any(waiting.option is None for waiting in self.waiting())
 
     def start(self) -> None:
         """Start the maintenance thread; returns at once."""
@@ -287,7 +289,10 @@ class Maintenance:
         """About how many commits an earlier run left uncompacted; at most `_MAX_UNCOMPACTED`."""
         newest = Warehouse(self._options).table(name).snapshots.newest_first()
         recent = itertools.islice(newest, _MAX_UNCOMPACTED)
-        return sum(1 for _ in itertools.takewhile(lambda one: one.commit_kind != "COMPACT", recent))
+        return sum(
+            1
+            for _ in itertools.takewhile(lambda snapshot: snapshot.commit_kind != "COMPACT", recent)
+        )
 
     def _finish_iceberg(self) -> None:
         """Bring the Iceberg metadata of all written tables up to date, at the end."""

@@ -50,7 +50,7 @@ class ReadTraits:
     def of(table: Table) -> ReadTraits:
         """The traits of a table."""
         return ReadTraits(
-            orc_values.char_columns({one.name: one.type for one in table.columns}),
+            orc_values.char_columns({column.name: column.type for column in table.columns}),
             avro_rows.RowColumns.of(table.arrow_schema),
             lookup_merge.newest_level_counts(table.options, table.primary_key),
         )

@@ -238,7 +238,7 @@ def open_table(
         if as_of:
             raise TableError(
                 f"table '{identifier}' does not support time travel; these system tables do: "
-                f"{', '.join('$' + one for one in TRAVELLING)}"
+                f"{', '.join('$' + known for known in TRAVELLING)}"
             )
         return SystemTable(data, parsed, AsOf())
     if as_of or pin:

@@ -44,4 +44,4 @@ class TableSchema:
             if field.get("defaultValue") is not None
         }
         self.nanosecond_columns = nanosecond_timestamps.nanosecond_columns(self.arrow_schema)
-        self.precisions = types.precisions({one.name: one.type for one in columns})
+        self.precisions = types.precisions({column.name: column.type for column in columns})

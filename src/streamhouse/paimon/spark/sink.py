@@ -124,13 +124,13 @@ class _Sink:
         self, messages: Sequence[Written], user: str, batch: int | None
     ) -> list[bytes]:
         """The commit messages of all tasks; writes staged rows, in the order of partitions."""
-        ordered = sorted(messages, key=lambda one: one.partition)
-        written = [message for one in ordered for message in one.files]
-        staged = [one.staged for one in ordered if one.staged is not None]
+        ordered = sorted(messages, key=lambda message: message.partition)
+        written = [message for result in ordered for message in result.files]
+        staged = [result.staged for result in ordered if result.staged is not None]
         if not staged:
             return written
         # For a small write, one writer is enough, and so one file per bucket.
-        by_group = self._grouping is not None and any(one.paths for one in staged)
+        by_group = self._grouping is not None and any(result.paths for result in staged)
         groups = range(self._grouping.count) if by_group and self._grouping else (None,)
         with ThreadPoolExecutor(min(len(groups), os.cpu_count() or 1)) as pool:
             parts = pool.map(lambda group: self._write_group(staged, group, user, batch), groups)
@@ -167,7 +167,7 @@ class PaimonWriter(_Sink, DataSourceArrowWriter):
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         try:
-            written = [one for one in messages if isinstance(one, Written)]
+            written = [message for message in messages if isinstance(message, Written)]
             if self._overwrite:
                 commit_messages = self._commit_messages(written, self._user, None)
                 overwrite_table(self._table(), self._user, commit_messages, self._options.table)
@@ -248,15 +248,15 @@ class PaimonStreamWriter(_Sink, DataSourceStreamArrowWriter):
         return written
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        written = [one for one in messages if isinstance(one, Written)]
-        user = next((one.query for one in written if one.query), None)
+        written = [message for message in messages if isinstance(message, Written)]
+        user = next((result.query for result in written if result.query), None)
         if user is None:
             return
         committer = self._committer(user)
         self._clean(committer, user, written)
         try:
             if committer.committed(batchId):
-                committer.discard(batchId, [file for one in written for file in one.files])
+                committer.discard(batchId, [file for result in written for file in result.files])
                 return
             self._check_planned_columns(committer.table, user)
             _hold(committer.table, user)
@@ -268,8 +268,8 @@ class PaimonStreamWriter(_Sink, DataSourceStreamArrowWriter):
             self._drop_staging(self._folder(user, written[0].batch))
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        written = [one for one in messages if isinstance(one, Written)]
-        for user, batch in {(one.query, one.batch) for one in written if one.query}:
+        written = [message for message in messages if isinstance(message, Written)]
+        for user, batch in {(result.query, result.batch) for result in written if result.query}:
             self._drop_staging(self._folder(user, batch))
             self._committer(user).remove_leftovers(query_tag(user), batchId)
 
@@ -284,7 +284,7 @@ class PaimonStreamWriter(_Sink, DataSourceStreamArrowWriter):
         key = (self._location, user)
         if key not in _cleaned:
             _cleaned.add(key)
-            committer.remove_leftovers(query_tag(user), keep={one.attempt for one in written})
+            committer.remove_leftovers(query_tag(user), keep={result.attempt for result in written})
             batch = written[0].batch
             files = self._files()
             folder = f"{self._location}/.staging-{user}"

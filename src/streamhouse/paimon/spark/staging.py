@@ -66,11 +66,11 @@ def staged_rows(
     files: Files, grouping: Grouping | None, staged: Sequence[Staged], group: int | None
 ) -> Iterator[pa.RecordBatch]:
     """The staged rows of a group (None: of all), in the order of `staged`; driver."""
-    for one in staged:
-        if one.data is not None:
-            for rows in pa.ipc.open_stream(one.data):
+    for result in staged:
+        if result.data is not None:
+            for rows in pa.ipc.open_stream(result.data):
                 yield rows if group is None or grouping is None else grouping.only(rows, group)
-        for number, path in one.paths:
+        for number, path in result.paths:
             if group is None or number == group:
                 yield from _file_rows(files, path)
 

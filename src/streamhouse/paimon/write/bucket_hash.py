@@ -58,8 +58,8 @@ def row_hashes(keys: Sequence[pa.Array]) -> npt.NDArray[np.int32]:
             size = size + 4 * field.tail.words
     with np.errstate(over="ignore"):
         state: Any = np.full(rows, _SEED)
-        for one in (*head, *fixed):
-            state = _mixed(state, one)
+        for block in (*head, *fixed):
+            state = _mixed(state, block)
         for tail in tails:
             tail.mix(state)
         hashes: npt.NDArray[np.int32] = _final(state ^ _offset(size)).view(np.int32)

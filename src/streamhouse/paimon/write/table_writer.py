@@ -264,9 +264,9 @@ class TableWriter:
         # collector.
         writer, self._writer = self._writer, None
         mirrored, self._mirrored = self._mirrored, None
-        for one in (writer, mirrored):
-            if one is not None:
-                one.close()
+        for part in (writer, mirrored):
+            if part is not None:
+                part.close()
 
 
 def _buffer_options(table: Table, buffer_bytes: int | None) -> dict[str, str]:

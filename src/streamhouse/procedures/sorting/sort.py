@@ -187,9 +187,9 @@ class _Sort:
         """The ranges of the curve for each partition: one for each file of the target size."""
         target = self._target_bytes()
         keys = self.table.partition_keys
-        specs = {one.partition: one.spec for one in self.entries}
-        sizes = {one: sum(entry.size for entry in self.entries if entry.partition == one)
-                 for one in specs}  # fmt: skip
+        specs = {entry.partition: entry.spec for entry in self.entries}
+        sizes = {spec: sum(entry.size for entry in self.entries if entry.partition == spec)
+                 for spec in specs}  # fmt: skip
         known = _tuples(partition_table(list(specs.values()), self.table), keys) if keys else [()]
         places = curve.positions(sample)
         owners = _tuples(sample.select(list(keys)), keys) if keys else [()] * len(sample)
@@ -217,13 +217,13 @@ class _Sort:
 
     def _commit(self, splits: Sequence[bytes], messages: Sequence[bytes]) -> int:
         """Replace the old files by the new ones, as a compaction."""
-        partitions = list({one.partition: None for one in self.entries})
+        partitions = list({entry.partition: None for entry in self.entries})
         location, snapshot = self.table.location, self.snapshot
         read = file_ids(*splits)
 
         def work(jvm: Any, java_table: Any) -> int:
             old = _files(jvm, java_table, snapshot, partitions)
-            names = [str(one.fileName()) for files in old.values() for one in files]
+            names = [str(file.fileName()) for files in old.values() for file in files]
             if file_ids(*(name.encode() for name in names)) != read:
                 raise StreamhouseError(
                     f"sorting table {self.table.identifier}: the two cores saw different files; "
@@ -247,11 +247,11 @@ class _Sort:
 
     def _reads(self, filters: Sequence[tuple[str, str]], snapshot: int) -> tuple[int, list[int]]:
         """How many files there are, and how many each filter reads, as the Java core plans it."""
-        partitions = list({one.partition: None for one in self.entries})
+        partitions = list({entry.partition: None for entry in self.entries})
 
         def work(jvm: Any, java_table: Any) -> tuple[int, list[int]]:
             all_files = sum(
-                len(one) for one in _files(jvm, java_table, snapshot, partitions).values()
+                len(group) for group in _files(jvm, java_table, snapshot, partitions).values()
             )
             # Despite its name, it makes a predicate on any columns, with their values as text.
             equals = jvm.org.apache.paimon.partition.PartitionPredicate.createPartitionPredicate
@@ -259,7 +259,7 @@ class _Sort:
             for column, text in filters:
                 equal = equals({column: text}, java_table.rowType(), _NO_NULL)
                 files = _files(jvm, java_table, snapshot, partitions, equal)
-                counts.append(sum(len(one) for one in files.values()))
+                counts.append(sum(len(group) for group in files.values()))
             return all_files, counts
 
         return self.context.java(self.table.identifier, work)

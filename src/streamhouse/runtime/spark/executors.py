@@ -130,7 +130,7 @@ def check_executors(
         try:
             while not wait([job], _POLL_S).done:
                 if lacks := _LOST_TASK.split(log(), 1)[1:]:
-                    if any(one.search(lacks[0]) for one in _LACKS):
+                    if any(pattern.search(lacks[0]) for pattern in _LACKS):
                         raise ClusterError(explained(lacks[0]))
                 if time.monotonic() > notice_at:
                     notice_at = float("inf")

@@ -219,7 +219,9 @@ def check_cluster(
     if options.is_local:
         return
     context = session.sparkContext.applicationId
-    new = [one for one in warehouses if (context, one["warehouse"]) not in _checked]
+    new = [
+        warehouse for warehouse in warehouses if (context, warehouse["warehouse"]) not in _checked
+    ]
     if not new and any(checked == context for checked, _ in _checked):
         return
     wait_for_executors(session, options.master, OUTPUT.tail, notice, stopped)

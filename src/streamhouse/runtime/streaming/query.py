@@ -201,7 +201,7 @@ class ContinuousQuery:
         self.progress.committed(end)
         bad = sum(report.get("bad", 0) for report in batch.reports)
         # The tasks that write shuffled rows do not know how many changes were read.
-        counts = [Counter[str](one["changes"]) for one in batch.reports]
+        counts = [Counter[str](report["changes"]) for report in batch.reports]
         changes = None if is_shuffled else sum(counts, Counter[str]())
         took_s = time.monotonic() - began
         self.metrics.count_batch(batch.record.rows or 0, took_s, bad, changes, batch.commit)

@@ -61,14 +61,14 @@ class SchemaEvolution:
                 self._follow_recreated(tables[id], ddl, followed)
             else:
                 self._follow(tables[id], ddl, followed)
-        altered = {one.id: one for one in followed.tables}
+        altered = {table.id: table for table in followed.tables}
         for target in dict.fromkeys(tables[id].target for id in altered):
             if target in followed.stale:
                 continue
             own = {id: one for id, one in tables.items() if one.target == target and id not in gone}
             ddls = {id: found[id] for id in own if id in altered}
             self._alter(target, own, altered, ddls, followed)
-        followed.tables = [one for one in followed.tables if one.target not in followed.stale]
+        followed.tables = [table for table in followed.tables if table.target not in followed.stale]
         return followed
 
     def prepare(
@@ -79,9 +79,9 @@ class SchemaEvolution:
         found: Mapping[str, FoundTable],
     ) -> tuple[list[FollowedTable], bool]:
         """See `SchemaFollower`."""
-        for one in found.values():
-            if one.definition is None:
-                raise refused(target, stale.statement, str(one.reason))
+        for table in found.values():
+            if table.definition is None:
+                raise refused(target, stale.statement, str(table.reason))
         deletes = stale.deletes and (
             len(found) == len(tables) or self._rules.follows("drop.table")
         )  # fmt: skip
@@ -90,8 +90,8 @@ class SchemaEvolution:
             return [], deletes
         columns = [
             column
-            for id, one in tables.items()
-            for column in self._mapped(one) if id in found
+            for id, followed in tables.items()
+            for column in self._mapped(followed) if id in found
         ]  # fmt: skip
         wanted = self._wanted(target, list(found.values()), stale.statement)
         renamed = {old: self._options.spelt(new) for old, new in stale.renamed.items()}
@@ -104,7 +104,9 @@ class SchemaEvolution:
             dropped=stale.dropped,
             leftover=sorted(leftover),
         )
-        self._added.replace(target, leftover | {one.name for one in wanted.columns} - known.keys())
+        self._added.replace(
+            target, leftover | {column.name for column in wanted.columns} - known.keys()
+        )
         types = self._altered(target, wanted).types
         return [
             self._with_columns(replace(tables[id], definition=one.definition, rows=one.rows), types)
@@ -198,11 +200,11 @@ class SchemaEvolution:
     ) -> None:
         """Alter one target, after ALTER TABLE of its tables whose rows stay as they are."""
         now = {id: altered.get(id, table) for id, table in before.items()}
-        statement = "; ".join(dict.fromkeys(one.statement for one in ddls.values()))
+        statement = "; ".join(dict.fromkeys(ddl.statement for ddl in ddls.values()))
         wanted = self._wanted(target, [_found(table) for table in now.values()], statement)
         others = [table for id, table in now.items() if id not in ddls]
         spelt = self._options.spelt
-        renamed = {old: spelt(new) for one in ddls.values() for old, new in one.renamed.items()}
+        renamed = {old: spelt(new) for ddl in ddls.values() for old, new in ddl.renamed.items()}
         wanted = replace(
             wanted,
             before=dict(column for table in before.values() for column in self._mapped(table)),
@@ -210,7 +212,7 @@ class SchemaEvolution:
             shared={spelt(column.name) for table in others for column in table.definition.columns},
         )
         reconciliation = self._altered(target, wanted)
-        followed.tables = [one for one in followed.tables if one.target != target]
+        followed.tables = [other for other in followed.tables if other.target != target]
         for table in now.values():
             one = self._with_columns(table, reconciliation.types)
             if one != before[table.id]:
@@ -262,8 +264,8 @@ class SchemaEvolution:
             if self._rules.behavior != "try_evolve":
                 raise
             # What loses nothing when it is left out.
-            optional = [one for one in changes if isinstance(one, DropColumn | MoveColumn)]
-            needed = [one for one in changes if one not in optional]
+            optional = [change for change in changes if isinstance(change, DropColumn | MoveColumn)]
+            needed = [change for change in changes if change not in optional]
             if needed:
                 self._warehouse.alter_table(target, *needed)
         reached(ALTERED_STEP, 0, target)

@@ -43,21 +43,23 @@ class Report:
         if self.followed < len(self.tables):
             read = sum(table.snapshot_rows for table in self.tables)
             expected = max(read, sum(table.estimate for table in self.tables))
-            running = [one.table for one in self.tables if one.snapshot_rows and not one.complete]
+            running = [
+                table.table for table in self.tables if table.snapshot_rows and not table.complete
+            ]
             now = f"; reading {', '.join(running[:_SHOWN])}" if running else ""
             return (
                 f"{self.followed} of {len(self.tables)} tables read, {read:,} of about "
                 f"{expected:,} rows{now}"
             )
         changes = sum(table.changes for table in self.tables)
-        late = [one for one in self.tables if one.lag_s]
-        late.sort(key=lambda one: one.lag_s or 0.0, reverse=True)
-        slowest = ", ".join(f"{one.table} {one.lag_s:.1f} s" for one in late[:_SHOWN])
+        late = [table for table in self.tables if table.lag_s]
+        late.sort(key=lambda table: table.lag_s or 0.0, reverse=True)
+        slowest = ", ".join(f"{table.table} {table.lag_s:.1f} s" for table in late[:_SHOWN])
         behind = f"behind: {slowest}" if slowest else "none is behind"
         return f"{len(self.tables)} tables followed, {changes:,} changes; {behind}"
 
     def _lag(self) -> float | None:
-        lags = [one.lag_s for one in self.tables if one.lag_s is not None]
+        lags = [table.lag_s for table in self.tables if table.lag_s is not None]
         return round(max(lags), 2) if lags else None
 
 

@@ -280,10 +280,12 @@ class SyncQuery:
 
     def _drop_old_table_sets(self) -> None:
         """Delete the table sets and versions that no batch in Spark's offset log has."""
-        logged = [one for one in self._checkpoint.logs.logged().values() if one]
+        logged = [offset for offset in self._checkpoint.logs.logged().values() if offset]
         if logged:
-            self._table_sets.drop_before(min(int(one["source"]["tables"]) for one in logged))
-            used = {name for one in logged for name in one["source"].get("versions", {}).values()}
+            self._table_sets.drop_before(min(int(offset["source"]["tables"]) for offset in logged))
+            used = {
+                name for offset in logged for name in offset["source"].get("versions", {}).values()
+            }
             TableVersions(self._checkpoint.path).keep(used)
 
     def _check_origin(self) -> None:

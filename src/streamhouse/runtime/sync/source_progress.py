@@ -93,10 +93,10 @@ class SyncProgress:
         if database is None or self._relay is None:
             return None
         states = self.states()
-        known = [one.lag_s for one in states if one.lag_s is not None]
+        known = [followed.lag_s for followed in states if followed.lag_s is not None]
         log = self._relay.view.state()
-        unread = [one for one in states if not one.complete]
-        rows = sum(max(0, one.estimate - one.snapshot_rows) for one in unread)
+        unread = [followed for followed in states if not followed.complete]
+        rows = sum(max(0, followed.estimate - followed.snapshot_rows) for followed in unread)
         snapshots = Snapshots(len(unread), rows, self._options.mysql.chunk_size)
         state = source_state(snapshots, database.position, log, self._names())
         complete = bool(known) and len(known) == len(states)

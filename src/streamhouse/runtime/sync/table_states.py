@@ -74,7 +74,7 @@ class TableStates:
         `planned`: the ids of the tables that the progress is about; the others are newer.
         """
         states = []
-        for table in sorted(table_set.tables.values(), key=lambda one: one.full_name):
+        for table in sorted(table_set.tables.values(), key=lambda followed: followed.full_name):
             complete = (
                 progress is not None and table.id in planned and table.id not in progress.snapshot
             )

@@ -96,7 +96,7 @@ class SyncTables:
                     number = str(old.next_id + len(tables))
                     tables.append(self._followed(source, target, number))
         accepted = {table.names for table in tables}
-        self._skipped |= {one.names for one in followable if one.names not in accepted}
+        self._skipped |= {table.names for table in followable if table.names not in accepted}
         if not tables:
             return 0
         zone = self._zone(tables) or zone
@@ -116,21 +116,21 @@ class SyncTables:
         return FollowedTable(id, source.definition, target.identifier, columns, source.rows)
 
     def _followable(self, found: Sequence[FoundTable]) -> list[FoundTable]:
-        found = [self._with_valid_name(one) for one in found]
-        refused = [one for one in found if one.reason is not None]
+        found = [self._with_valid_name(table) for table in found]
+        refused = [table for table in found if table.reason is not None]
         whole = self._options.table is None
-        fatal = [one for one in refused if not (whole and one.left_out)]
+        fatal = [table for table in refused if not (whole and table.left_out)]
         if fatal and not self._options.skip_unsupported:
-            reasons = "; ".join(str(one.reason) for one in fatal[:_SHOWN])
+            reasons = "; ".join(str(table.reason) for table in fatal[:_SHOWN])
             more = f"; and {len(fatal) - _SHOWN} more" if len(fatal) > _SHOWN else ""
             raise TableError(
                 f"{len(fatal)} of the selected tables cannot be followed: {reasons}{more}. "
                 "Exclude them (--excluding-tables), or leave them out with --skip-unsupported"
             )
-        for one in refused:
-            self._skipped.add(one.names)
-            self._notice(f"not followed: {one.reason}")
-        return [one for one in found if one.reason is None]
+        for table in refused:
+            self._skipped.add(table.names)
+            self._notice(f"not followed: {table.reason}")
+        return [table for table in found if table.reason is None]
 
     def _with_valid_name(self, found: FoundTable) -> FoundTable:
         """The table, with a reason not to follow it if Paimon can have no table of that name."""
@@ -157,20 +157,24 @@ class SyncTables:
 
     def _check_apart(self, old: TableSet, found: Sequence[FoundTable]) -> None:
         taken = {table.target: table.full_name for table in old.tables.values()}
-        for one in found:
-            target = self._options.target(one.names)
+        for table in found:
+            target = self._options.target(table.names)
             if target in taken:
                 raise TableError(
-                    f"{one.full_name} and {taken[target]} would both be written to {target}; "
+                    f"{table.full_name} and {taken[target]} would both be written to {target}; "
                     "exclude one of them"
                 )
 
     def _drop_unselected(self, old: TableSet) -> None:
         """Write a table set without the tables that the options exclude now."""
-        kept = [one for one in old.tables.values() if self._options.tables.selects(*one.names)]
+        kept = [
+            followed
+            for followed in old.tables.values()
+            if self._options.tables.selects(*followed.names)
+        ]
         if len(kept) == len(old.tables):
             return
-        ids = {one.id for one in kept}
+        ids = {followed.id for followed in kept}
         for table in old.tables.values():
             if table.id not in ids:
                 self._notice(

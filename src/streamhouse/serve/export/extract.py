@@ -166,8 +166,10 @@ def _sortable(table: Table) -> bool:
 
     It needs a primary key. DuckDB's timestamps with time zone end at microseconds.
     """
-    kinds = [one.type for one in table.arrow_schema]
-    loses_digits = any(pa.types.is_timestamp(one) and one.unit == "ns" and one.tz for one in kinds)
+    kinds = [item.type for item in table.arrow_schema]
+    loses_digits = any(
+        pa.types.is_timestamp(kind) and kind.unit == "ns" and kind.tz for kind in kinds
+    )
     return bool(table.primary_key) and not loses_digits
 
 

@@ -139,7 +139,7 @@ class HttpConnection(HttpToolsProtocol):
         if not most or len(self.connections) <= most:
             return False
         own_network = client_network(self.client)
-        clients = (getattr(one, "client", None) for one in self.connections)
+        clients = (getattr(connection, "client", None) for connection in self.connections)
         return sum(client_network(client) == own_network for client in clients) > most
 
     def _start_timer(self) -> None:

@@ -102,7 +102,7 @@ class _QueryCollector:
     """Prometheus collector over the metrics of running queries."""
 
     def __init__(self, pipelines: Sequence[Mapping[str, Any]]) -> None:
-        self._pipelines = [one for one in pipelines if one["state"] == "running"]
+        self._pipelines = [pipeline for pipeline in pipelines if pipeline["state"] == "running"]
 
     def collect(self) -> Iterable[Metric]:
         for name, text in HELP.items():

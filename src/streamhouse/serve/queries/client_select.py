@@ -125,7 +125,7 @@ def _check(query: Query, tables: _Served) -> None:
     for clause in tree.find_all(exp.With):
         if clause.args.get("recursive"):
             raise node_errors.unsupported(script, clause, "WITH RECURSIVE is not supported")
-        _check_names(one.alias for one in clause.expressions)
+        _check_names(expression.alias for expression in clause.expressions)
     for table in names.leaves(tree):
         if not isinstance(table.this, exp.Identifier):
             raise node_errors.unsupported(script, table, "table functions are not supported here")

@@ -115,7 +115,9 @@ class PinnedTables:
     def records(self) -> int:
         """The number of records of all tables; each version of a row counts."""
         snapshots = (pin.snapshot for pin in self.tables.values())
-        return sum(one.total_record_count or 0 for one in snapshots if one is not None)
+        return sum(
+            snapshot.total_record_count or 0 for snapshot in snapshots if snapshot is not None
+        )
 
     @property
     def stamp(self) -> str:

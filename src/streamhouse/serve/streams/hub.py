@@ -148,7 +148,7 @@ def _sum(stats: ChannelStats | None, channel: Channel) -> ChannelStats:
         previous,
         subscribers=previous.subscribers + channel.readers,
         streams=previous.streams + 1,
-        snapshot=max((one for one in snapshots if one is not None), default=None),
+        snapshot=max((snapshot for snapshot in snapshots if snapshot is not None), default=None),
         freshness_ms=previous.freshness_ms
         if channel.freshness_ms is None
         else channel.freshness_ms,

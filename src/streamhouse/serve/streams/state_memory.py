@@ -19,10 +19,12 @@ class StateMemory:
 
     def add(self, state: FirstEvents) -> None:
         """Add a state; beyond the limit, disconnects the subscribers still reading the oldest."""
-        alive = [one for one in (reference() for reference in self._states) if one is not None]
-        total = state.size + sum(one.size for one in alive)
+        alive = [
+            found for found in (reference() for reference in self._states) if found is not None
+        ]
+        total = state.size + sum(kept.size for kept in alive)
         while alive and total > self._max_bytes:
             oldest = alive.pop(0)
             total -= oldest.size
             oldest.disconnect_readers()
-        self._states = [weakref.ref(one) for one in (*alive, state)]
+        self._states = [weakref.ref(kept) for kept in (*alive, state)]

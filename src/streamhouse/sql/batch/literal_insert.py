@@ -112,14 +112,16 @@ def replace_values(tree: exp.Query, rows: LiteralRows) -> bool:
 def _literals(cell: exp.Expr) -> set[str]:
     """The columns of `ROWS` that have the literals of a cell."""
     return {
-        one.meta[_ROWS_COLUMN] for one in cell.find_all(exp.Literal) if _ROWS_COLUMN in one.meta
+        literal.meta[_ROWS_COLUMN]
+        for literal in cell.find_all(exp.Literal)
+        if _ROWS_COLUMN in literal.meta
     }
 
 
 def _number_types(values: exp.Values) -> dict[str, exp.DataType]:
     """The DuckDB type of each number among the literals, by its text."""
-    marked = (one for one in values.find_all(exp.Literal) if _ROWS_COLUMN in one.meta)
-    texts = list(dict.fromkeys(str(one.this) for one in marked if not one.is_string))
+    marked = (literal for literal in values.find_all(exp.Literal) if _ROWS_COLUMN in literal.meta)
+    texts = list(dict.fromkeys(str(literal.this) for literal in marked if not literal.is_string))
     if not texts:
         return {}
     kinds = [kind for _, kind in describe(f"SELECT {', '.join(texts)}", {})]

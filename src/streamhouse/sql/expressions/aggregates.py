@@ -165,7 +165,9 @@ def _average(whole: exp.Expr, core: exp.Expr, kind: DuckDBPyType) -> exp.Expr:
 
 def _multiset(whole: exp.Expr, core: exp.Expr, kind: DuckDBPyType) -> exp.Expr:
     """COLLECT: a map from each non-null value to the number of its occurrences."""
-    counts = _with_aggregate(whole, call("HISTOGRAM", *(one.copy() for one in core.expressions)))
+    counts = _with_aggregate(
+        whole, call("HISTOGRAM", *(expression.copy() for expression in core.expressions))
+    )
     non_null = exp.Coalesce(this=counts, expressions=[call("MAP")])
     return cast(non_null, f"MAP({duck_type(flink_type(kind))}, INTEGER)")
 

@@ -39,14 +39,14 @@ def of_two_units(text: str, first: str, second: str) -> exp.Expr:
             raise IntervalError(f"'{text}' is not a number of years and months, such as '2-10'")
         months = int(match[2]) * 12 + int(match[3])
         return _interval(-months if match[1] == "-" else months, "MONTH")
-    indexes = [_FIELDS.index(one) for one in (first, second) if one in _FIELDS]
+    indexes = [_FIELDS.index(name) for name in (first, second) if name in _FIELDS]
     if len(indexes) < 2 or indexes[0] >= indexes[1]:
         raise IntervalError(
             f"{first} TO {second} are not valid INTERVAL units; write YEAR TO MONTH, or two of "
             f"{', '.join(_FIELDS)}, the larger one first"
         )
     units = _FIELDS[indexes[0] : indexes[1] + 1]
-    pattern = _PATTERNS[first] + "".join(_BETWEEN[one] + _PATTERNS[one] for one in units[1:])
+    pattern = _PATTERNS[first] + "".join(_BETWEEN[name] + _PATTERNS[name] for name in units[1:])
     match = re.fullmatch(rf"\s*([+-]?){pattern}\s*", text)
     if match is None:
         example = "10 12:30:59.123"
@@ -94,8 +94,8 @@ def is_whole_days(node: exp.Expr) -> bool:
 
 def has_fraction(node: exp.Expr) -> bool:
     """Whether an interval has fractions of a second."""
-    literals = (one.this for one in node.find_all(exp.Interval))
-    return "MILLISECOND" in units(node) or any("." in one.name for one in literals)
+    literals = (interval.this for interval in node.find_all(exp.Interval))
+    return "MILLISECOND" in units(node) or any("." in literal.name for literal in literals)
 
 
 def text(node: exp.Expr) -> exp.Expr | None:
@@ -107,8 +107,8 @@ def text(node: exp.Expr) -> exp.Expr | None:
 
 
 def _of_months(node: exp.Expr) -> exp.Expr:
-    years, months = (call("DATE_PART", exp.Literal.string(one), node.copy())
-                     for one in ("year", "month"))  # fmt: skip
+    years, months = (call("DATE_PART", exp.Literal.string(field), node.copy())
+                     for field in ("year", "month"))  # fmt: skip
     whole = exp.Add(this=exp.Mul(this=years, expression=number(12)), expression=months)
     return _formatted("{}{}-{:02d}", exp.Paren(this=whole), [12])
 

@@ -202,8 +202,11 @@ def _differs(have: exp.DataType, want: exp.DataType) -> bool:
 
 def _kinds(kind: exp.DataType) -> list[exp.DataType]:
     """The types of the elements of a nested type."""
-    fields = (one.kind if isinstance(one, exp.ColumnDef) else one for one in kind.expressions)
-    return [one for one in fields if isinstance(one, exp.DataType)]
+    fields = (
+        expression.kind if isinstance(expression, exp.ColumnDef) else expression
+        for expression in kind.expressions
+    )
+    return [field for field in fields if isinstance(field, exp.DataType)]
 
 
 def _cast_list(array: exp.Expr, have: exp.DataType, want: exp.DataType, cast_one: Cast) -> exp.Expr:
@@ -216,7 +219,9 @@ def _fields(
     source: exp.Expr, values: Sequence[exp.Expr], kind: exp.DataType, cast_one: Cast
 ) -> exp.Expr:
     """A row of cast values; the source itself if their number is another one."""
-    wanted = [one for one in kind.expressions if isinstance(one, exp.ColumnDef)]
+    wanted = [
+        expression for expression in kind.expressions if isinstance(expression, exp.ColumnDef)
+    ]
     if len(wanted) != len(values):
         return source
     pairs = zip(wanted, values, strict=True)

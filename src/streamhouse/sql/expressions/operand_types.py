@@ -141,7 +141,7 @@ class OperandTypes:
         if isinstance(node, _ARITHMETIC):
             return _arithmetic(node)
         if isinstance(node, exp.Case | exp.Coalesce | exp.Greatest | exp.Least):
-            return _common([_of(one) for one in results(node)])
+            return _common([_of(result) for result in results(node)])
         if isinstance(node, exp.Lag | exp.Lead):
             default = node.args.get("default")
             return _of(node.this) if default is None else _common([_of(node.this), _of(default)])
@@ -155,7 +155,7 @@ class OperandTypes:
     def _nested(self, node: exp.Expr, select: exp.Select | None) -> exp.DataType:
         """The type of an array, a map, one of their elements, a field, or a scalar subquery."""
         if isinstance(node, exp.Array):
-            element = _common([_of(one) for one in node.expressions])
+            element = _common([_of(expression) for expression in node.expressions])
             return _array(element) if _is_known(element) else _UNKNOWN
         if isinstance(node, exp.Map):
             sides = [_element(_of(node.args[side])) for side in ("keys", "values")]
@@ -176,8 +176,8 @@ class OperandTypes:
     def _column(self, column: exp.Column, select: exp.Select | None) -> exp.DataType:
         if not column.table:
             items = () if select is None else select.expressions
-            aliased = (one for one in items if isinstance(one, exp.Alias))
-            return next((_of(one) for one in aliased if one.alias == column.name), _UNKNOWN)
+            aliased = (item for item in items if isinstance(item, exp.Alias))
+            return next((_of(alias) for alias in aliased if alias.alias == column.name), _UNKNOWN)
         while select is not None:
             source = self._visible(select).get(column.table)
             if source is not None:
@@ -191,8 +191,8 @@ class OperandTypes:
             clause = select.args.get("from_")
             joins = [*(select.args.get("joins") or []), *(select.args.get("laterals") or [])]
             parts = [] if clause is None else [clause.this]
-            parts += [one.this if isinstance(one, exp.Join) else one for one in joins]
-            self._sources[id(select)] = {one.alias_or_name: one for one in parts}
+            parts += [join.this if isinstance(join, exp.Join) else join for join in joins]
+            self._sources[id(select)] = {part.alias_or_name: part for part in parts}
         return self._sources[id(select)]
 
     def _source_column(self, source: exp.Expr, name: str) -> exp.DataType:
@@ -284,8 +284,10 @@ def _element(kind: exp.DataType) -> exp.DataType:
 def _field(kind: exp.DataType, name: str) -> exp.DataType:
     """The type of a field of a row."""
     fields = kind.expressions if kind.is_type(exp.DType.STRUCT) else []
-    kinds = (one.kind for one in fields if isinstance(one, exp.ColumnDef) and one.name == name)
-    return next((one for one in kinds if isinstance(one, exp.DataType)), _UNKNOWN)
+    kinds = (
+        field.kind for field in fields if isinstance(field, exp.ColumnDef) and field.name == name
+    )
+    return next((part for part in kinds if isinstance(part, exp.DataType)), _UNKNOWN)
 
 
 def _of_call(node: exp.Anonymous) -> exp.DataType:
@@ -324,7 +326,7 @@ def _named_output(query: exp.Expr, names: Sequence[str], name: str) -> exp.DataT
     inner = query.unnest()
     if not isinstance(inner, exp.Query):
         return _UNKNOWN
-    output = list(names) or [one.alias_or_name for one in inner.selects]
+    output = list(names) or [item.alias_or_name for item in inner.selects]
     return _output(inner, output.index(name)) if name in output else _UNKNOWN
 
 

@@ -225,15 +225,17 @@ def results(node: exp.Expr) -> list[exp.Expr]:
     """The possible results of a CASE, COALESCE, GREATEST or LEAST."""
     if not isinstance(node, exp.Case):
         return [node.this, *node.expressions]
-    values = [one.args["true"] for one in node.args["ifs"]]
-    return values + [one for one in (node.args.get("default"),) if one is not None]
+    values = [branch.args["true"] for branch in node.args["ifs"]]
+    return values + [value for value in (node.args.get("default"),) if value is not None]
 
 
 def common(values: Sequence[exp.Expr]) -> int | None:
     """The greatest precision of the values that are not NULL; None if one is unknown."""
     non_null = [
-        one for one in values if not (isinstance(one, exp.Null) or one.is_type(exp.DType.NULL))
+        value
+        for value in values
+        if not (isinstance(value, exp.Null) or value.is_type(exp.DType.NULL))
     ]
-    precisions = [_timestamp_precision(one) for one in non_null]
-    declared = [one for one in precisions if one is not None]
+    precisions = [_timestamp_precision(value) for value in non_null]
+    declared = [known for known in precisions if known is not None]
     return max(declared) if declared and len(declared) == len(precisions) else None

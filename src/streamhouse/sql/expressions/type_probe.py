@@ -31,7 +31,7 @@ def types(
     for key in _CLAUSES:
         part = args.get(key)
         if part:
-            copies = [one.copy() for one in part] if isinstance(part, list) else part.copy()
+            copies = [item.copy() for item in part] if isinstance(part, list) else part.copy()
             probe.set(key, copies)
     _with(probe, node)
     for attempt in (_unchanged, _without_group, _with_outer_sources):
@@ -65,7 +65,7 @@ def _with_outer_sources(probe: exp.Select, select: exp.Select | None) -> None:
         clause = None if outer is None else outer.args.get("from_")
         if outer is not None and clause is not None:
             own = probe.args.get("from_")
-            joins = [one.copy() for one in outer.args.get("joins") or []]
+            joins = [join.copy() for join in outer.args.get("joins") or []]
             if own is None:
                 probe.set("from_", clause.copy())
             else:

@@ -79,7 +79,7 @@ def _types(calls: list[exp.Expr], relations: Relations) -> dict[int, str | None]
     """
     kinds: dict[int, str | None] = {}
     unresolved: list[exp.Expr] = []
-    for argument in (one for call in calls for one in call.expressions):
+    for argument in (expression for call in calls for expression in call.expressions):
         inner = argument.unnest()
         if isinstance(inner, exp.Cast):
             # This works also in a correlated subquery, where a probe of the value would not.

@@ -85,7 +85,7 @@ def register(
     if sql is not None and PREFIX not in sql.lower():
         return
     registered = set() if registered is None else registered
-    called = FUNCTIONS.keys() if sql is None else {one.lower() for one in _CALLED.findall(sql)}
+    called = FUNCTIONS.keys() if sql is None else {word.lower() for word in _CALLED.findall(sql)}
     for name in called - registered:
         function = FUNCTIONS.get(name)
         if function is None:
@@ -327,8 +327,8 @@ def _regexp_replace(text: str, pattern: str, new: str) -> str | None:
 
 
 def _array_join(values: list[str | None], separator: str, null: str | None) -> str:
-    texts = [null if one is None else one for one in values]
-    return separator.join(one for one in texts if one is not None)
+    texts = [null if value is None else value for value in values]
+    return separator.join(text for text in texts if text is not None)
 
 
 FUNCTIONS: dict[str, ArrowFunction] = {

@@ -35,5 +35,5 @@ def java_float(value: float) -> str:
     if value and not 1e-3 <= abs(value) < 1e7:
         return java_double(value, shortest)
     return java_double(
-        value, lambda one: str(np.format_float_positional(np.float32(one), trim="0"))
+        value, lambda number: str(np.format_float_positional(np.float32(number), trim="0"))
     )

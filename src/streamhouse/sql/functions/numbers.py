@@ -29,7 +29,9 @@ def _ratio(one: exp.Expr, two: exp.Expr) -> exp.Expr:
 
 
 def _log2(args: Args) -> exp.Expr:
-    return _ratio(*(cast(call("LN", one), "DOUBLE") for one in (args[0], exp.Literal.number(2))))
+    return _ratio(
+        *(cast(call("LN", argument), "DOUBLE") for argument in (args[0], exp.Literal.number(2)))
+    )
 
 
 def _mod(args: Args) -> exp.Expr:

@@ -207,7 +207,7 @@ def _parse_url(args: Args) -> exp.Expr:
 
 
 def _str_to_map(args: Args) -> exp.Expr:
-    defaults = [exp.Literal.string(one) for one in (",", "=")]
+    defaults = [exp.Literal.string(default) for default in (",", "=")]
     return arrow_call("map_of", *args, *defaults[len(args) - 1 :])
 
 

@@ -154,7 +154,9 @@ def argument(node: exp.Expr) -> exp.Expr | None:
     """The timestamp argument of a call whose type depends on it; None for any other node."""
     if not isinstance(node, exp.Cast) or not follows_argument(node):
         return None
-    marked = next((one for one in node.find_all(exp.Cast) if one.meta.get(_ARGUMENT)), None)
+    marked = next(
+        (marker for marker in node.find_all(exp.Cast) if marker.meta.get(_ARGUMENT)), None
+    )
     return None if marked is None else marked.this
 
 
@@ -168,7 +170,9 @@ def with_flink_type(node: exp.Expr) -> exp.Expr:
     """Cast a marked call to DATE or TIME where Flink returns that."""
     if not isinstance(node, exp.Cast) or not follows_argument(node):
         return node
-    kind = next((one.meta[_TYPE] for one in node.find_all(exp.Cast) if _TYPE in one.meta), None)
+    kind = next(
+        (marker.meta[_TYPE] for marker in node.find_all(exp.Cast) if _TYPE in marker.meta), None
+    )
     if kind == exp.DType.TIME:
         return _as(node, "TIME")
     return as_date(node) if node.meta[_DATED] and kind == exp.DType.DATE else node
@@ -243,7 +247,7 @@ def _months_back(start: exp.Expr, end: exp.Expr) -> exp.Expr:
 
     Those between the dates, and one more if these are whole months and `end` has an earlier time.
     """
-    first, last = (cast(one.copy(), "DATE") for one in (start, end))
+    first, last = (cast(day.copy(), "DATE") for day in (start, end))
     months = call("DATE_SUB", exp.Literal.string("month"), first, last)
     moved = exp.Add(this=first.copy(), expression=call("TO_MONTHS", cast(months.copy(), "INT")))
     same_day = exp.EQ(this=cast(exp.Paren(this=moved), "DATE"), expression=last.copy())
@@ -255,8 +259,8 @@ def _months_back(start: exp.Expr, end: exp.Expr) -> exp.Expr:
 def days_between(args: Args) -> exp.Expr:
     """DATEDIFF(end, start)."""
     end, start = (cast(arg, "DATE") for arg in args)
-    for one in (end, start):
-        one.meta[_LENIENT] = True
+    for day in (end, start):
+        day.meta[_LENIENT] = True
     return cast(call("DATE_DIFF", exp.Literal.string("day"), start, end), "INT")
 
 
@@ -369,7 +373,7 @@ def overlaps(node: exp.Overlaps) -> exp.Expr:
     for side in (node.this, node.expression):
         if not isinstance(side, exp.Tuple) or len(side.expressions) != 2:
             raise ArgumentError("OVERLAPS takes (start, end) or (start, INTERVAL …) on both sides")
-        start, end = (one.copy() for one in side.expressions)
+        start, end = (expression.copy() for expression in side.expressions)
         first = cast(start, "TIMESTAMP")
         last: exp.Expr = cast(end, "TIMESTAMP")
         if end.unnest().find(exp.Interval):

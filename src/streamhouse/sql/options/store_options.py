@@ -177,7 +177,7 @@ def _canonical(key: str, prefix: str, where: str) -> str | None:
         return None
     if name not in _NAMES:
         displayed = "fs.oss." if prefix in OSS_PREFIXES else "s3."
-        known = [f"{displayed}{one}" for one in _SHOWN[displayed]]
+        known = [f"{displayed}{suffix}" for suffix in _SHOWN[displayed]]
         raise OptionError(f"{where}: unknown option '{key}'; {nearest(key, known)}")
     return _NAMES[name]
 

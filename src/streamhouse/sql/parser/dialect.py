@@ -223,7 +223,7 @@ class Flink(Dialect):
             if self._curr.token_type != TokenType.R_PAREN:
                 arguments = self._parse_csv(self._parse_disjunction)
             if not self._match(TokenType.R_PAREN) or any(
-                isinstance(one, exp.Star) for one in arguments
+                isinstance(argument, exp.Star) for argument in arguments
             ):
                 self.raise_error("Expecting )")
             return declared_call(declaration, arguments).update_positions(token)

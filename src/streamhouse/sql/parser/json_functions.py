@@ -32,7 +32,7 @@ class JsonFunctionsParser(StrictParser):
         return scalar if kind is None else exp.TryCast(this=scalar, to=kind)
 
     def _with_checked_count(self, name: str, arguments: list[exp.Expr]) -> list[exp.Expr]:
-        functions.BUILDERS[name]([one.copy() for one in arguments])
+        functions.BUILDERS[name]([argument.copy() for argument in arguments])
         return arguments
 
     def _parse_exists_error(self) -> exp.Expr | None:

@@ -80,7 +80,7 @@ def check(script: Script, tree: exp.Expr, start: int, end: int) -> None:
         error_class = SqlError if message is None else UnsupportedSqlError
         message = message or _syntax_mistake(node)
         if message is not None:
-            has_position = any(span(one) for one in (node, *_ancestors(node)))
+            has_position = any(span(ancestor) for ancestor in (node, *_ancestors(node)))
             offsets = node_errors.position_of(script, node) if has_position else (start, end)
             raise script.error(message, *offsets, error_class)
 

@@ -156,9 +156,11 @@ def _is_whole(node: exp.Expr) -> bool:
     value = inner.this.unnest()
     values = [value]
     if isinstance(value, exp.Case):
-        values = [one.args["true"] for one in value.args["ifs"]]
+        values = [branch.args["true"] for branch in value.args["ifs"]]
         values += [value.args["default"]] if value.args.get("default") is not None else []
-    return all(isinstance(one.unnest(), exp.Literal) and one.unnest().is_int for one in values)
+    return all(
+        isinstance(result.unnest(), exp.Literal) and result.unnest().is_int for result in values
+    )
 
 
 def _dotted(target: TableInfo) -> str:

@@ -108,14 +108,14 @@ def _pass_options(script: Script, view: exp.Table, inner: exp.Expr) -> None:
     hints = view.meta.get("hints")
     if not hints:
         return
-    tables = [one for one in names.leaves(inner) if one.args.get("version") is None]
-    if len({names.table_name(one) for one in tables}) != 1:
-        read = ", ".join(dict.fromkeys(".".join(names.table_name(one)[-2:]) for one in tables))
+    tables = [leaf for leaf in names.leaves(inner) if leaf.args.get("version") is None]
+    if len({names.table_name(table) for table in tables}) != 1:
+        read = ", ".join(dict.fromkeys(".".join(names.table_name(table)[-2:]) for table in tables))
         raise node_errors.unsupported(
             script,
             hints[0],
             f"OPTIONS on view '{view.name}' could apply to any of its tables ({read}); write "
             "them in the view, after the table's name",
         )
-    for one in tables:
-        one.meta["hints"] = [*one.meta.get("hints", ()), *(hint.copy() for hint in hints)]
+    for table in tables:
+        table.meta["hints"] = [*table.meta.get("hints", ()), *(hint.copy() for hint in hints)]

@@ -41,7 +41,7 @@ def _arguments(cursor: Cursor) -> tuple[Argument, ...]:
             raise cursor.script.error(
                 "an argument without a name must come before the named ones", start
             )
-        if argument.name is not None and argument.name in (one.name for one in arguments):
+        if argument.name is not None and argument.name in (given.name for given in arguments):
             raise cursor.script.error(f"argument '{argument.name}' is given twice", start)
         arguments.append(argument)
     return tuple(arguments)
@@ -118,7 +118,7 @@ def _list(cursor: Cursor) -> list[ArgumentValue]:
 
 def _map(cursor: Cursor) -> dict[str, str]:
     start = cursor.offset
-    items = [str(one) for one in _list(cursor)]
+    items = [str(item) for item in _list(cursor)]
     if len(items) % 2:
         raise cursor.script.error("MAP takes pairs: MAP['key', 'value', …]", start)
     return dict(zip(items[::2], items[1::2], strict=True))

@@ -311,10 +311,11 @@ def _checked_expression(cursor: Cursor, tokens: list[Token]) -> None:
     """Parse an expression, so that CREATE TABLE reports errors in it; refuse Python functions."""
     first, last = tokens[0].start, tokens[-1].end
     tree = query_parser.parse_tokens(cursor.script, cursor.lexed(first, last))
-    for one in declarations_in(tree):
+    for declaration in declarations_in(tree):
         raise cursor.script.error(
-            f"an expression of a table is stored with it, but function '{one.name}' belongs only "
-            "to the script; call it in the SELECT that reads the table, or in a temporary view",
+            "an expression of a table is stored with it, but function "
+            f"'{declaration.name}' belongs only to the script; call it in the SELECT that "
+            "reads the table, or in a temporary view",
             first,
             last + 1,
         )

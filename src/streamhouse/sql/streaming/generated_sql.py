@@ -132,13 +132,13 @@ class Stream:
         reads `src` and the lookups before this one. It may omit rows that filters over the source
         drop.
         """
-        block = next(one for one in self.top.innermost_first() if lookup in one.lookups)
+        block = next(level for level in self.top.innermost_first() if lookup in level.lookups)
         sides = equalities(lookup.on, lookup.alias)
         items = [exp.alias_(sides[name].copy(), _name(name)) for name in key]
         select = exp.Select(expressions=items)
         select.set("from_", exp.From(this=_source(block, [])))
         before = block.lookups[: block.lookups.index(lookup)]
-        select.set("joins", [_join(one) for one in before])
+        select.set("joins", [_join(join) for join in before])
         self._filter(select, block)
         return self.translated(select)
 
@@ -147,9 +147,9 @@ class Stream:
 
         None if a value depends on the result of another lookup.
         """
-        block = next(one for one in self.top.innermost_first() if lookup in one.lookups)
+        block = next(level for level in self.top.innermost_first() if lookup in level.lookups)
         sides = equalities(lookup.on, lookup.alias)
-        if any(one.lookups for one in block.innermost_first()[:-1]):
+        if any(inner.lookups for inner in block.innermost_first()[:-1]):
             return None
         if not all(_reads_only(sides[name], block.alias) for name in key):
             return None

@@ -60,7 +60,7 @@ def check(
         )
     if not target.primary_key or target.options.get("merge-engine") != "aggregation":
         raise node_errors.unsupported(script, node, _declaration(script, block, target, mappings))
-    groups = {_text(one) for one in block.group if not is_constant(one)}
+    groups = {_text(item) for item in block.group if not is_constant(item)}
     where = block.group[0] if block.group else node
     key_groups: set[str] = set()
     for mapping in mappings:

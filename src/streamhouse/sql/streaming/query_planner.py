@@ -97,7 +97,7 @@ def _analyzed(
         one = _Analysis(parsed, part, resolver, fixed=fixed)
         groups.setdefault(one.reads, []).append(one)
     queries = [_merged(group, resolver, target, columns) for group in groups.values()]
-    if len(queries) > 1 and any(one.distinct is not None for one in queries):
+    if len(queries) > 1 and any(planned.distinct is not None for planned in queries):
         raise _separate_counts(parsed)
     return queries
 
@@ -128,13 +128,13 @@ def _merged(
             one = _Analysis(one.parsed, one.tree, resolver, fixed=one.fixed)
         return one.run(target, insert_columns)
     queries: list[StreamQuery] = []
-    ordered = not any(one.aggregates for one in group)
+    ordered = not any(analysis.aggregates for analysis in group)
     for number, one in enumerate(group):
         if number:
             dimensions = sum(len(part.lookups) for part in queries)
             one = _Analysis(one.parsed, one.tree, resolver, dimensions, one.fixed)
         queries.append(one.run(target, insert_columns, keep_row=ordered))
-    if any(one.distinct is not None for one in queries):
+    if any(part.distinct is not None for part in queries):
         raise _separate_counts(group[0].parsed)
     first, top = queries[0], group[-1].top
     for other in queries[1:]:

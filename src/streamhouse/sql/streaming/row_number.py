@@ -165,17 +165,17 @@ def read(script: Script, select: exp.Select, visible: Visible) -> Ranked | None:
     if not ordered or not partition:
         message = "ROW_NUMBER on a stream needs OVER (PARTITION BY key ORDER BY time DESC)"
         raise node_errors.unsupported(script, window, message)
-    newest = {bool(one.args.get("desc")) for one in ordered}
+    newest = {bool(item.args.get("desc")) for item in ordered}
     if len(newest) > 1:
         message = "ORDER BY of ROW_NUMBER must have one direction: all columns DESC, or none"
         raise node_errors.unsupported(script, window, message)
     return Ranked(
         window,
-        tuple(columns.resolve(script, one.copy(), visible) for one in partition),
-        tuple(columns.resolve(script, one.this.copy(), visible) for one in ordered),
+        tuple(columns.resolve(script, item.copy(), visible) for item in partition),
+        tuple(columns.resolve(script, item.this.copy(), visible) for item in ordered),
         newest.pop(),
         # The parser has set the default: NULL is the smallest value.
-        tuple(bool(one.args.get("nulls_first")) for one in ordered),
+        tuple(bool(item.args.get("nulls_first")) for item in ordered),
     )
 
 
@@ -191,7 +191,7 @@ def check(
 
     Raises `UnsupportedSqlError`, with the declaration to use, for a target that keeps other rows.
     """
-    block = next((one for one in top.innermost_first() if one.ranked is not None), None)
+    block = next((level for level in top.innermost_first() if level.ranked is not None), None)
     if block is None or block.ranked is None:
         return ""
     ranked = block.ranked
@@ -204,7 +204,7 @@ def check(
         mapping.column.name: _at_block(top, mapping, block) for mapping in mappings
     }
     name = "table " + ".".join(target.name)
-    keys = {_text(one) for one in ranked.partition}
+    keys = {_text(item) for item in ranked.partition}
     # A constant column does not distinguish rows, so it need not be in PARTITION BY.
     constant = {
         mapping.column.name
@@ -253,7 +253,7 @@ def _check_changes(script: Script, block: QueryBlock, source: TableInfo) -> None
     When the newest of them is deleted, the next one is not known.
     """
     assert block.ranked is not None
-    names = {_source_column(one, block) for one in block.ranked.partition}
+    names = {_source_column(item, block) for item in block.ranked.partition}
     if not set(source.primary_key) <= names:
         raise node_errors.unsupported(
             script,
@@ -273,8 +273,8 @@ def _check_nulls(script: Script, block: QueryBlock, source: TableInfo, target: T
     if ranked is None:
         return
     sequence = sequence_fields(target.options)
-    required = {one.name for one in source.columns if not one.nullable}
-    if not any(one.nullable for one in target.columns if one.name in sequence):
+    required = {column.name for column in source.columns if not column.nullable}
+    if not any(column.nullable for column in target.columns if column.name in sequence):
         return
     for order, nulls_first in zip(ranked.order, ranked.nulls_first, strict=True):
         if nulls_first and _source_column(order, block) not in required:
@@ -296,9 +296,9 @@ def _check_types(
 ) -> None:
     """Refuse a `sequence.field` type that could make distinct values of the order equal."""
     assert block.ranked is not None
-    source_types = {one.name: one.type for one in source.columns}
+    source_types = {declared.name: declared.type for declared in source.columns}
     sequence_columns = [
-        one for one in target.columns if one.name in sequence_fields(target.options)
+        declared for declared in target.columns if declared.name in sequence_fields(target.options)
     ]
     for order in block.ranked.order:
         kind = source_types.get(_source_column(order, block) or "")

@@ -107,7 +107,7 @@ def merged(
         ),
         numbered_sql=None,
         rows_sql=rows,
-        misses_sql=" UNION ".join(f"({one})" for one in misses) if misses else None,
+        misses_sql=" UNION ".join(f"({sql})" for sql in misses) if misses else None,
         grouped=any(part.grouped for part in parts),
         upsert="; ".join(dict.fromkeys(part.upsert for part in parts if part.upsert)),
         passed={},

@@ -86,7 +86,7 @@ def of_record(record: Mapping[str, Any]) -> PythonFunction:
     """The function from what `PythonFunction.record` returned; it has no sources."""
     stored = record["signature"]
     signature = Signature(
-        tuple(ValueType(**one) for one in stored["parameters"]),
+        tuple(ValueType(**parameter) for parameter in stored["parameters"]),
         ValueType(**stored["result"]),
         stored["arrays"],
     )

@@ -19,12 +19,12 @@ def macros(sql: str) -> Iterator[str]:
     does not call it. It takes arguments of any type: `expressions.udf_conversion` has checked them,
     or binds the query to learn their types.
     """
-    for name in {one.lower() for one in _CALLED.findall(sql)}:
+    for name in {word.lower() for word in _CALLED.findall(sql)}:
         function = by_engine_name(name)
         if function is None:
             continue
         names = [f"a{number}" for number in range(len(function.signature.parameters))]
-        all_null = " AND ".join(f"{one} IS NULL" for one in names)
+        all_null = " AND ".join(f"{parameter} IS NULL" for parameter in names)
         kind = duck_type(function.signature.result.type)
         yield (
             f"CREATE TEMP MACRO {name}({', '.join(names)}) AS "

@@ -271,8 +271,8 @@ def _same_family(source: pa.DataType, target: pa.DataType) -> bool:
         (kinds.is_time,),
     )
     for family in families:
-        if any(one(target) for one in family):
-            return any(one(source) for one in family)
+        if any(is_kind(target) for is_kind in family):
+            return any(is_kind(source) for is_kind in family)
     return bool(source.id == target.id and (kinds.is_map(target) or kinds.is_struct(target)))
 
 

@@ -41,9 +41,9 @@ class _SourceFinder(importlib.abc.MetaPathFinder, importlib.abc.ExecutionLoader)
             sys.meta_path.insert(0, self)
         if sources.folder not in sys.path:
             sys.path.append(sources.folder)
-        changed = [one for one in sources.modules if self._modules.get(one.name) != one]
+        changed = [source for source in sources.modules if self._modules.get(source.name) != source]
         # Modules that import a changed module must be imported again, too.
-        replaced = any(one.name in self._modules for one in changed)
+        replaced = any(source.name in self._modules for source in changed)
         for module in sources.modules if replaced else changed:
             self._modules[module.name] = module
             sys.modules.pop(module.name, None)
@@ -169,7 +169,7 @@ def _read_sources(module: str) -> Sources | None:
             text = _read_text(path)
             modules[part] = Module(part, str(path), text)
             pending += _imports(part, text, path.name == "__init__.py")
-    if sum(len(one.text.encode()) for one in modules.values()) > _MOST_BYTES:
+    if sum(len(source.text.encode()) for source in modules.values()) > _MOST_BYTES:
         raise SqlError(
             f"module '{module}' and its imports from the same folder exceed {_MOST_BYTES:,} bytes, "
             "which every batch would send; install them as a package"

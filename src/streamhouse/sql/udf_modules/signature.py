@@ -103,7 +103,7 @@ def _value_type(hint: Any, what: str) -> tuple[ValueType, bool]:
     types: list[Any] = []
     if get_origin(hint) is Annotated:
         hint, *extras = get_args(hint)
-        types = [one for one in extras if isinstance(one, str | pa.DataType)]
+        types = [extra for extra in extras if isinstance(extra, str | pa.DataType)]
         hint, inner_optional = _without_none(hint)
         optional = optional or inner_optional
     arrays = inspect.isclass(hint) and issubclass(hint, pa.Array | pa.ChunkedArray)
@@ -127,7 +127,7 @@ def _without_none(hint: Any) -> tuple[Any, bool]:
     """`T` of `T | None`, and whether the annotation allows None."""
     if get_origin(hint) not in (typing.Union, types.UnionType):
         return hint, False
-    parts = [one for one in get_args(hint) if one is not type(None)]
+    parts = [part for part in get_args(hint) if part is not type(None)]
     if len(parts) != 1:
         return hint, False
     return parts[0], len(parts) < len(get_args(hint))
@@ -138,7 +138,7 @@ def _suggestion(hint: Any, arrays: bool) -> str:
         return 'write Annotated[pa.Array, "BIGINT"], with its own type'
     if hint is Decimal:
         return 'write Annotated[Decimal, "DECIMAL(10, 2)"]'
-    types = ", ".join(one.__name__ for one in _PLAIN)
+    types = ", ".join(kind.__name__ for kind in _PLAIN)
     return f'annotate it with one of {types}, or with Annotated[…, "ARRAY<STRING>"]'
 
 
@@ -159,7 +159,7 @@ def _checked(kind: str, what: str) -> str:
         plain = "STRING" if "CHAR" in word else "BYTES"
         raise SignatureError(f"{what} is {kind}; types of a function have no length, write {plain}")
     if word in _PRECISIONS and digits(kind) not in _PRECISIONS[word]:
-        allowed = " or ".join(f"{word}({one})" for one in _PRECISIONS[word])
+        allowed = " or ".join(f"{word}({precision})" for precision in _PRECISIONS[word])
         raise SignatureError(f"{what} is {kind}; write {allowed}")
     return kind
 

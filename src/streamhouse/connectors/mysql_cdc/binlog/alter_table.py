@@ -51,7 +51,7 @@ def refusal(
     are read. `key`: the columns of the key, which is that of `index`. Both are in lower case.
     `strict`: an ALTER fails for values that do not fit.
     """
-    before = {} if known is None else {one.name.lower(): one for one in known.columns}
+    before = {} if known is None else {column.name.lower(): column for column in known.columns}
     generated = any("generated" in before[name].extra for name in captured if name in before)
     new_key: Sequence[str] | None = key
     for change in changes:
@@ -158,11 +158,11 @@ def altered(
 
     `complete`: `before` has all columns, so that the order of the columns is certain, too.
     """
-    columns = {one.name.lower(): one for one in before.columns}
+    columns = {former.name.lower(): former for former in before.columns}
     renamed: set[str] = set()
     moved: list[tuple[str, MySqlColumn, str | None]] = []
     charset = before.charset
-    gone = {one.name for one in changes if isinstance(one, ColumnDropped)}
+    gone = {other.name for other in changes if isinstance(other, ColumnDropped)}
     result = {name: column for name, column in columns.items() if name not in gone}
     for change in changes:
         if isinstance(change, DefaultCharset | CharsetConverted):
@@ -231,11 +231,13 @@ def _placed(
         else:
             return None
     by_name = dict(order)
-    if len(by_name) != len(order) or any(one.name.lower() not in by_name for one in before.key):
+    if len(by_name) != len(order) or any(
+        former.name.lower() not in by_name for former in before.key
+    ):
         return None
     return replace(
         before,
         columns=tuple(column for _, column in order),
-        key=tuple(by_name[one.name.lower()] for one in before.key),
+        key=tuple(by_name[former.name.lower()] for former in before.key),
         charset=charset,
     )

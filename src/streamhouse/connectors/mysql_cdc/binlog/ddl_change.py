@@ -92,7 +92,7 @@ class DdlChanges(StatementCheck):
         if not self._found:
             return None
         first = self._found[0]
-        if any(one != first for one in self._found):
+        if any(change != first for change in self._found):
             # The text can be decoded in several ways.
             return replace(first, after=None, reload="it is not understood")
         return first
@@ -192,7 +192,7 @@ def _reload(changes: Sequence[TableChange], known: TableDefinition, strict: bool
             rest.append(change)
         else:
             rest.append(change)
-    captured |= {one.spec.name.lower() for one in rest if isinstance(one, ColumnAdded)}
+    captured |= {other.spec.name.lower() for other in rest if isinstance(other, ColumnAdded)}
     found = refusal(rest, known, captured, key, strict, known.index)
     return None if found is None else found.why
 

@@ -266,7 +266,7 @@ class StatementCheck:
             return "changes it"
         if statement.written is not None:
             fold = str.lower if self._captured.ignores_case else str
-            if name.database not in {fold(one) for one in statement.written}:
+            if name.database not in {fold(written) for written in statement.written}:
                 return None
         if target is None:
             return "may change it"

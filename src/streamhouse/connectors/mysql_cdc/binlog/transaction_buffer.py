@@ -72,7 +72,7 @@ class TransactionBuffer:
 
     def savepoint(self, name: str) -> None:
         """Set a savepoint; an earlier one of the same name is forgotten."""
-        self._savepoints = [one for one in self._savepoints if one[0] != name]
+        self._savepoints = [savepoint for savepoint in self._savepoints if savepoint[0] != name]
         self._savepoints.append((name, self._file_bytes, len(self._events)))
 
     def rollback(self) -> None:
@@ -82,10 +82,10 @@ class TransactionBuffer:
 
     def rollback_to(self, name: str) -> None:
         """Drop the changes of rows since a savepoint, and all later savepoints."""
-        names = [one[0] for one in self._savepoints]
-        if name not in names or not all(one.isascii() for one in names):
+        names = [savepoint[0] for savepoint in self._savepoints]
+        if name not in names or not all(text.isascii() for text in names):
             # The server also compares names without accents: é is e.
-            others = [one for one in names if one != name]
+            others = [other for other in names if other != name]
             if name not in names or others:
                 raise DataLossError(
                     f"a transaction is rolled back to an unclear savepoint '{name}'"

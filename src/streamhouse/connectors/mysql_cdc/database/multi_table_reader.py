@@ -67,7 +67,7 @@ class _TableDecoders:
     """The decoders of several tables, as one decoder."""
 
     def __init__(self, tables: Sequence[TableRange]) -> None:
-        self._all = [ChangeDecoder(one.captured, one.start.table) for one in tables]
+        self._all = [ChangeDecoder(table.captured, table.start.table) for table in tables]
         self._ignores_case = tables[0].captured.ignores_case
         self._by_names = {
             self._names(names_of(one.captured.table.database, one.captured.table.name)): index
@@ -148,7 +148,7 @@ def _from_server(
 ) -> Iterator[TableEvent]:
     """The row events without the first `skip`; keeps the reader for the next range."""
     start, options = tables[0].start, tables[0].captured.options
-    key, backoff, yielded = _key(one.captured for one in tables), Backoff(options), skip
+    key, backoff, yielded = _key(table.captured for table in tables), Backoff(options), skip
     while start.position < end:
         reader = _READERS.pop(key, None)
         if reader is not None and not (

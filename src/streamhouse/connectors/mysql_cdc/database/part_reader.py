@@ -140,8 +140,8 @@ class PartReader:
             if held:
                 yield _drained(changing, collected)
         finally:
-            for one in collected:
-                one.close()
+            for rows in collected:
+                rows.close()
 
     def _collector(
         self, part: TablePart, captured: CapturedTable

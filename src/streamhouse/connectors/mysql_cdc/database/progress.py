@@ -93,7 +93,7 @@ class DatabaseProgress:
         if self.zone is not None:
             offset["zone"] = self.zone
         if self.hidden:
-            offset["hidden"] = {id: [list(one) for one in own] for id, own in self.hidden.items()}
+            offset["hidden"] = {id: [list(part) for part in own] for id, own in self.hidden.items()}
         if self.statements:
             offset["statements"] = list(self.statements)
         return offset

@@ -103,13 +103,13 @@ def absent_tables(
     finally:
         scan.close()
     by_table: dict[str, list[FoundStatement]] = {}
-    for one in found:
-        by_table.setdefault(one.table.table.full_name, []).append(one)
+    for event in found:
+        by_table.setdefault(event.table.table.full_name, []).append(event)
     absent, altered = set(), []
     for table in tables:
         own = by_table.get(table.full_name, [])
         kept = KeptColumns(captured[table.full_name])
-        altering = [one for one in own if not kept.keeps(one.statement, one.after)]
+        altering = [event for event in own if not kept.keeps(event.statement, event.after)]
         if kept.is_new or (own and _creates(own[0]) and not _has_changes(own[0], start)):
             absent.add(table.id)
         else:
@@ -140,10 +140,10 @@ def _has_changes(found: FoundStatement, start: SyncStartup) -> bool:
 def _unknown_columns(
     start: SyncStartup, options: MySqlOptions, altered: Sequence[FoundStatement]
 ) -> SchemaChangeError:
-    last = max(one.after for one in altered)
+    last = max(event.after for event in altered)
     texts = "; ".join(
-        f"{one.table.table.full_name} by '{one.statement}' at {one.before}"
-        for one in altered[:_SHOWN]
+        f"{event.table.table.full_name} by '{event.statement}' at {event.before}"
+        for event in altered[:_SHOWN]
     )
     more = f"; and {len(altered) - _SHOWN} more" if len(altered) > _SHOWN else ""
     return SchemaChangeError(

@@ -189,8 +189,8 @@ class SyncTablesPlanner(TablesPlanner):
         stale: dict[str, Stale] = {}
         snapshot, used = dict(after.snapshot), 0.0
         plan: dict[str, list[Chunk]] = {}
-        for one in sorted(ready, key=lambda one: tables[one].rows):
-            table, low = tables[one], snapshot[one]
+        for id in sorted(ready, key=lambda id: tables[id].rows):
+            table, low = tables[id], snapshot[id]
             if table.target in stale or used >= BATCH_CHUNKS:
                 continue
             try:
@@ -198,19 +198,19 @@ class SyncTablesPlanner(TablesPlanner):
             except AlteredTableError:
                 stale[table.target] = Stale(f"{UNKNOWN_STATEMENT} while it was read")
                 continue
-            plan[one] = chunks
+            plan[id] = chunks
             if complete:
-                del snapshot[one]
+                del snapshot[id]
                 used += len(chunks) - 1 + SMALL_TABLE
             else:
-                snapshot[one] = chunks[-1].high
+                snapshot[id] = chunks[-1].high
                 used += len(chunks)
-        begun = [one for one in plan if after.snapshot[one] is None]
+        begun = [id for id in plan if after.snapshot[id] is None]
         stale |= self._altered_since(tables, after.position, begun)
-        for one, table in tables.items():
-            if table.target in stale and one in plan:
-                del plan[one]
-                snapshot[one] = after.snapshot[one]
+        for id, table in tables.items():
+            if table.target in stale and id in plan:
+                del plan[id]
+                snapshot[id] = after.snapshot[id]
         end = replace(after, snapshot=snapshot, stale={**after.stale, **stale}).to_offset()
         self._plan = (end, plan)
         return end
@@ -369,7 +369,7 @@ class SyncTablesPlanner(TablesPlanner):
         """The server's time zone, if columns of altered tables need it."""
         if progress.zone is not None or self._options.server_time_zone is not None:
             return progress.zone or self._options.server_time_zone
-        selected = [one for table in altered for one in table.arrow_columns]
+        selected = [column for table in altered for column in table.arrow_columns]
         if all(column.family != "timestamp" for column, _ in selected):
             return None
         return server_zone(self._session, selected, "--mysql-conf server-time-zone=…")

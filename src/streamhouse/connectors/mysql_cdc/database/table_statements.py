@@ -95,7 +95,7 @@ class _ScannedRange:
 
     def group(self, names: frozenset[str], start: BinlogPosition) -> list[FoundStatement]:
         """The statements of the group of events at a position; none if they are not known."""
-        return [one for one in self.found if names == self.names and one.before == start]
+        return [event for event in self.found if names == self.names and event.before == start]
 
 
 class TableStatements:
@@ -132,9 +132,9 @@ class TableStatements:
                 unknown[table.full_name] = min(known[0], end)
             found += [at for at in known if start <= at < end]
         if unknown:
-            for one in self._between(tables, start, max(unknown.values())):
-                if start <= one.before < unknown.get(one.table.table.full_name, start):
-                    found.append(one.before)
+            for event in self._between(tables, start, max(unknown.values())):
+                if start <= event.before < unknown.get(event.table.table.full_name, start):
+                    found.append(event.before)
         return min(found, default=None)
 
     def at(
@@ -160,12 +160,12 @@ class TableStatements:
         by_names = {table.full_name: table for table in tables}
         found: dict[str, DdlChange] = {}
         hidden: dict[str, tuple[tuple[str, int], ...]] = {}
-        for one in statements:
-            table = by_names[one.table.table.full_name]
+        for event in statements:
+            table = by_names[event.table.table.full_name]
             before = hidden.get(table.id, table.definition.hidden_in)
             table = table.hidden_in(before)
             ddls = self._of(table)
-            ddl = ddls.of(one.statement, one.after, table.id not in gone)
+            ddl = ddls.of(event.statement, event.after, table.id not in gone)
             if ddl is not None:
                 found[table.id] = ddl
             if ddls.hidden_in != before:

@@ -267,8 +267,8 @@ class _EventSelection:
         # Keeps too many statements rather than too few: readers compare names as the server does.
         parsed = ParsedStatement(statement, ignores_case=True)
         names = {
-            one.full_name: TableName.parsed(one.database, one.name, ignores_case=True)
-            for one in self._tables
+            table.full_name: TableName.parsed(table.database, table.name, ignores_case=True)
+            for table in self._tables
         }
         self.altered = frozenset(
             full for full, name in names.items() if parsed.concerns(name) or parsed.hides(name)

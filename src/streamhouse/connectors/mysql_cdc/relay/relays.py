@@ -79,9 +79,11 @@ class Relays:
             for source, one in zip(sources, options, strict=True)
             for table in self._tables_of(one, source.last_offset)
         }
-        positions = [_startup_position(*one) for one in zip(sources, options, strict=True)]
+        positions = [
+            _startup_position(*arguments) for arguments in zip(sources, options, strict=True)
+        ]
         known = [position for position in positions if position is not None]
-        max_bytes = max(one.relay_bytes for one in options)
+        max_bytes = max(of_source.relay_bytes for of_source in options)
         all_known = len(known) == len(positions)
         relay = Relay(options[0], list(tables), folder, known, max_bytes, all_known=all_known)
         self._running.append(_Running(relay, folder, lock, sources))

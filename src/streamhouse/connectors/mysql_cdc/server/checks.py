@@ -53,7 +53,7 @@ class Checked:
 
     @property
     def ok(self) -> bool:
-        return all(one.status != "missing" for one in self.requirements)
+        return all(requirement.status != "missing" for requirement in self.requirements)
 
 
 def check(options: MySqlOptions, databases: Sequence[str], tables: Sequence[str]) -> Checked:
@@ -74,7 +74,7 @@ def check(options: MySqlOptions, databases: Sequence[str], tables: Sequence[str]
         found += server_requirements(session, options, variables)
         found.append(_select(session))
         found += _advice(session, options, version)
-        if all(one.status != "missing" for one in found):
+        if all(result.status != "missing" for result in found):
             found += _tables(session, options, databases, tables)
         elif databases or tables:
             found.append(
@@ -186,7 +186,7 @@ def _time_zone(session: Session) -> Requirement:
 def _tables(
     session: Session, options: MySqlOptions, databases: Sequence[str], tables: Sequence[str]
 ) -> Iterator[Requirement]:
-    names = [(database, table) for database, _, table in (one.partition(".") for one in tables)]
+    names = [(database, table) for database, _, table in (name.partition(".") for name in tables)]
     if not tables:
         for database in databases:
             found = session.rows(_TABLES, (database,))

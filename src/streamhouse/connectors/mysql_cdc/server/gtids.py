@@ -32,7 +32,7 @@ class GtidSet:
     def contains(self, origin: str, number: int) -> bool:
         """Whether the transaction is in the set."""
         ranges = self.ranges.get(origin, ())
-        at = bisect.bisect_right(ranges, number, key=lambda one: one[0]) - 1
+        at = bisect.bisect_right(ranges, number, key=lambda bounds: bounds[0]) - 1
         return at >= 0 and number <= ranges[at][1]
 
     def includes(self, other: GtidSet) -> bool:

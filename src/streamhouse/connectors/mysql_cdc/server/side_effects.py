@@ -73,6 +73,6 @@ def _granted(grants: Collection[tuple[str, ...]], privilege: str, database: str 
     places = {"*.*"} if database is None else {"*.*", f"`{database}`.*"}
     return any(
         place in places
-        and {privilege, "ALL PRIVILEGES"} & {one.strip().upper() for one in listed.split(",")}
+        and {privilege, "ALL PRIVILEGES"} & {name.strip().upper() for name in listed.split(",")}
         for listed, place in grants
     )

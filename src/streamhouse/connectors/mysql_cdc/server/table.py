@@ -189,7 +189,7 @@ def key_of(
             usable.append((index != PRIMARY, len(key), index, tuple(key)))
     if not usable:
         return PRIMARY, ()
-    _, _, found, chosen = min(usable, key=lambda one: one[:3])
+    _, _, found, chosen = min(usable, key=lambda row: row[:3])
     return found, chosen
 
 
@@ -234,7 +234,7 @@ def logs_cascades(session: Session, foreign_keys: Iterable[tuple[Any, ...]]) -> 
     `foreign_keys`: each ends with its rules for UPDATE and DELETE. Queries the server only if one
     of them changes rows. A replica may have rows from an older server, which did not log them.
     """
-    if all(set(one[-2:]) <= set(_PASSIVE) for one in foreign_keys):
+    if all(set(foreign_key[-2:]) <= set(_PASSIVE) for foreign_key in foreign_keys):
         return False
     rows = session.rows("SHOW GLOBAL VARIABLES LIKE 'innodb_native_foreign_keys'")
     if not rows or str(rows[0][1]).upper() != "OFF":

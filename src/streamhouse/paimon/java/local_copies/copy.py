@@ -109,13 +109,13 @@ class LocalCopy:
         entries = java.store().newScan().plan().files()
         if int(entries.size()) > _MOST_FILES:
             return None
-        levels = [(one.partition(), int(one.bucket()), one.file()) for one in entries]
+        levels = [(entry.partition(), int(entry.bucket()), entry.file()) for entry in entries]
         buckets = {
             (partition, bucket): None
             for partition, bucket, file in levels
             if full or not int(file.level())
         }
-        chosen = [one for one in levels if one[:2] in buckets]
+        chosen = [level for level in levels if level[:2] in buckets]
         files = [file for *_, file in chosen]
         if any(int(file.schemaId()) != self._schema_id for file in files):
             return None

@@ -219,4 +219,6 @@ def _chars(columns: Mapping[str, str]) -> dict[str, types.JsonType]:
 
 def _in_utc() -> bool:
     """Whether this machine's time zone has no offset from UTC, neither now nor before 1900."""
-    return all(time.localtime(one).tm_gmtoff == 0 for one in (_ZONE_HISTORY_S - 10**8, time.time()))
+    return all(
+        time.localtime(second).tm_gmtoff == 0 for second in (_ZONE_HISTORY_S - 10**8, time.time())
+    )

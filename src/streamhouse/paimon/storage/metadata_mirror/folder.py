@@ -69,11 +69,11 @@ class MirrorFolder:
         self._peer_folder = peer_folder
         records = [json.loads(text) for text in texts]
         keys = (*lists, "indexManifest")
-        names = {one[key] for one in records for key in keys if one.get(key)}
+        names = {entry[key] for entry in records for key in keys if entry.get(key)}
         self._fetch(names)
         if manifests:
-            named = {one[key] for one in records for key in lists if one.get(key)}
-            sizes = {name: size for one in named for name, size in self._named_by(one).items()}
+            named = {entry[key] for entry in records for key in lists if entry.get(key)}
+            sizes = {name: size for entry in named for name, size in self._named_by(entry).items()}
             missing = sum(size for name, size in sizes.items() if not self._has(name))
             if missing > _MOST_BYTES:
                 raise OSError(f"{missing} bytes of manifests are not here")
@@ -128,7 +128,7 @@ class MirrorFolder:
         run_parallel([partial(self._fetch_one, name) for name in names])
 
     def _fetch(self, names: set[str]) -> None:
-        self.fetch([f"manifest/{one}" for one in sorted(names) if not self._has(one)])
+        self.fetch([f"manifest/{name}" for name in sorted(names) if not self._has(name)])
 
     def _has(self, name: str) -> bool:
         """Whether a file is here, or can be linked to that of another process."""
@@ -156,7 +156,7 @@ class MirrorFolder:
 
         with open(self._place(name), "rb") as file:
             records: Any = fastavro.reader(file)
-            return {str(one["_FILE_NAME"]): int(one["_FILE_SIZE"]) for one in records}
+            return {str(record["_FILE_NAME"]): int(record["_FILE_SIZE"]) for record in records}
 
     def _remove_after(self, number: int) -> None:
         """Remove snapshots after this one: the table was rolled back, or a plan ends earlier."""
@@ -181,7 +181,10 @@ class MirrorFolder:
         if self._held % _PURGE_EVERY:
             return
         needed = {
-            str(one[key]) for one in records for key in (*LISTS, "indexManifest") if key in one
+            str(record[key])
+            for record in records
+            for key in (*LISTS, "indexManifest")
+            if key in record
         }
         for name in list(needed):
             if os.path.exists(self._place(name)) and "list" in name:

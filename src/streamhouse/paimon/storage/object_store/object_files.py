@@ -46,10 +46,10 @@ class ObjectFiles:
             for page in self.requests.pages(path, Delimiter="/"):
                 for folder in page.get("CommonPrefixes", ()):
                     result.append((folder["Prefix"][len(prefix) : -1], True))
-                for one in page.get("Contents", ()):
+                for item in page.get("Contents", ()):
                     # Some programs make an empty object that stands for the folder.
-                    if one["Key"] != prefix:
-                        result.append((one["Key"][len(prefix) :], False))
+                    if item["Key"] != prefix:
+                        result.append((item["Key"][len(prefix) :], False))
         return result
 
     def stamp(self, path: str) -> object | None:
@@ -92,7 +92,7 @@ class ObjectFiles:
                 Bucket=bucket, Prefix=f"{key.rstrip('/')}/"
             )
             for page in pages:
-                keys = [{"Key": one["Key"]} for one in page.get("Contents", ())]
+                keys = [{"Key": item["Key"]} for item in page.get("Contents", ())]
                 if keys:
                     client.delete_objects(Bucket=bucket, Delete={"Objects": keys})
 

@@ -33,8 +33,8 @@ def run_parallel(calls: Sequence[Callable[[], Any]]) -> list[Any]:
         first = [call() for call in calls[:1]]
     except Exception as error:  # noqa: BLE001 - raised below, when the others have ended
         failure = error
-    errors = [one.exception() for one in futures]
+    errors = [future.exception() for future in futures]
     failure = failure or next((error for error in errors if error is not None), None)
     if failure is not None:
         raise failure
-    return first + [one.result() for one in futures]
+    return first + [future.result() for future in futures]

@@ -30,10 +30,10 @@ class StagedObjects(ObjectFiles):
         prefix = f"{key.rstrip('/')}/" if key else ""
         with self.requests.explained():
             for page in self.requests.pages(path):
-                for one in page.get("Contents", ()):
+                for item in page.get("Contents", ()):
                     # Some programs make empty objects that stand for folders.
-                    if not one["Key"].endswith("/"):
-                        yield one["Key"][len(prefix) :], int(one["Size"]), one["LastModified"]
+                    if not item["Key"].endswith("/"):
+                        yield item["Key"][len(prefix) :], int(item["Size"]), item["LastModified"]
 
     def size(self, path: str) -> int | None:
         """The bytes of an object; None if there is none."""
@@ -92,6 +92,6 @@ class StagedObjects(ObjectFiles):
                 Bucket=bucket, Prefix=f"{key.rstrip('/')}/"
             )
             for page in pages:
-                for one in page.get("Uploads", ()):
-                    found.append((f"s3://{bucket}/{one['Key']}", one["UploadId"]))
+                for upload in page.get("Uploads", ()):
+                    found.append((f"s3://{bucket}/{upload['Key']}", upload["UploadId"]))
         return found

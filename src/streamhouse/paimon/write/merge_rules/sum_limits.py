@@ -118,7 +118,7 @@ class SumLimits:
         if not self._limits:
             return
         new = [NewFiles.parse(message) for message in messages]
-        added = [(one.bucket_id, self._bound(one.files)) for one in new]
+        added = [(message.bucket_id, self._bound(message.files)) for message in new]
         self._refresh_bounds()
         bounds = self._with_added(added)
         if self._exceeding(bounds):
@@ -235,10 +235,10 @@ class _SumsByKey:
     def check(self, new: Sequence[NewFiles]) -> None:
         folders = {name: folder for folder, name in data_files(self._table, self._table.location)}
         written: dict[BucketId, list[pa.Table]] = defaultdict(list)
-        for one in new:
-            for file in one.files:
-                split = one.split(file, folders.get(file.name, ""))
-                written[one.bucket_id].append(self._read([split.serialize()], row_kind=True))
+        for message in new:
+            for file in message.files:
+                split = message.split(file, folders.get(file.name, ""))
+                written[message.bucket_id].append(self._read([split.serialize()], row_kind=True))
         for bucket_id, changes in written.items():
             self._check_bucket(bucket_id, changes)
 

@@ -25,7 +25,7 @@ def write(folder: Path, end: Offset, reports: Sequence[Mapping[str, Any]]) -> No
     """
     if "coming" not in end:
         return
-    reported = [set(one["loaded"]) for one in reports if one["loaded"] is not None]
+    reported = [set(report["loaded"]) for report in reports if report["loaded"] is not None]
     loaded = set(end["coming"]).intersection(*reported)
     part = folder / f"{_FILE}.part"
     # The folder may be gone if the run is being stopped.

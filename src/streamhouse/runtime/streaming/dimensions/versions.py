@@ -107,7 +107,7 @@ class DimensionVersions:
 def pinned_partitions(offset: Offset, relation: str) -> list[Partition] | None:
     """The partitions of a lookup that a batch joins; None: all."""
     found: Mapping[str, Sequence[Sequence[str | None]]] = offset.get("partitions", {})
-    return [tuple(one) for one in found[relation]] if relation in found else None
+    return [tuple(partition) for partition in found[relation]] if relation in found else None
 
 
 def preloading_version(offset: Offset, relation: str) -> Pinned | None:
@@ -116,7 +116,9 @@ def preloading_version(offset: Offset, relation: str) -> Pinned | None:
     if found is None:
         return None
     partitions = found.get("partitions")
-    return found["snapshot"], None if partitions is None else [tuple(one) for one in partitions]
+    return found["snapshot"], None if partitions is None else [
+        tuple(partition) for partition in partitions
+    ]
 
 
 class _Lookup:
@@ -204,7 +206,7 @@ def _exists(table: Table, snapshot: int) -> bool:
 
 
 def _listed(partitions: Sequence[Partition]) -> list[list[str | None]]:
-    return [list(one) for one in partitions]
+    return [list(partition) for partition in partitions]
 
 
 def _version_json(snapshot: int, partitions: Sequence[Partition] | None) -> dict[str, Any]:

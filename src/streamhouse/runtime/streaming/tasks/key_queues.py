@@ -43,8 +43,8 @@ class KeyQueues:
 
     def add(self, waiting: Iterable[Waiting]) -> None:
         """Add all waiting rows of some keys, the oldest of each first."""
-        for one in waiting:
-            self._queues.setdefault(one.key, []).append(one)
+        for row in waiting:
+            self._queues.setdefault(row.key, []).append(row)
 
     def __contains__(self, key: Hashable) -> bool:
         return key in self._queues
@@ -55,7 +55,7 @@ class KeyQueues:
     def due(self, now_ms: int) -> list[Waiting]:
         """The rows of keys whose oldest row is due: those behind it follow at once."""
         queues = [queue for queue in self._queues.values() if queue[0].due_ms <= now_ms]
-        return [one for queue in queues for one in queue]
+        return [row for queue in queues for row in queue]
 
     def retry(
         self, now_ms: int, is_missed: Callable[[Waiting], bool], most: int
@@ -66,7 +66,7 @@ class KeyQueues:
         first lookup; then it leaves the queue.
         """
         outcomes: list[tuple[Waiting, Outcome]] = []
-        for queue in [one for one in self._queues.values() if one[0].due_ms <= now_ms]:
+        for queue in [waiting for waiting in self._queues.values() if waiting[0].due_ms <= now_ms]:
             while queue:
                 first = queue[0]
                 outcome = Outcome.FOUND

@@ -43,7 +43,7 @@ class MessageFiles:
         """
         shared = None
         for batch in results:
-            sizes = [len(one.as_buffer() or b"") for one in batch.column("message")]
+            sizes = [len(message.as_buffer() or b"") for message in batch.column("message")]
             if max(sizes, default=0) >= LARGE_BYTES:
                 shared = self._is_shared() if shared is None else shared
                 if shared:

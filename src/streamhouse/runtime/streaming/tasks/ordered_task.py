@@ -47,7 +47,7 @@ class OrderedTask(Task):
             self._others = rows
             return
         self._load(rows)
-        tried = [self._places[one.row_id] for one in self._queues.due(self._task.now_ms)]
+        tried = [self._places[row.row_id] for row in self._queues.due(self._task.now_ms)]
         if self._stored is not None and tried:
             self._retry_rows(self._stored, only(self._stored, pa.array(tried, pa.int64())))
 
@@ -57,7 +57,7 @@ class OrderedTask(Task):
         missed = set(self._operator.misses(tried).to_pylist())
         self._settle(stored, self._queues.retry(
             self._task.now_ms,
-            lambda one: self._places[one.row_id] in missed,
+            lambda row: self._places[row.row_id] in missed,
             self._spec.retry.max_attempts,
         ))  # fmt: skip
 
@@ -100,7 +100,7 @@ class OrderedTask(Task):
         self._put_stored(again, "+U")
         self._put_stored(done, "-D")
         if done:
-            numbers = sorted(self._places[one.row_id] for one in done)
+            numbers = sorted(self._places[waiting.row_id] for waiting in done)
             self._emit(only(src, pa.array(numbers, pa.int64())))
         for one, outcome in outcomes:
             row = src.slice(self._places[one.row_id], 1)
@@ -171,12 +171,12 @@ class OrderedTask(Task):
     def _put_stored(self, rows: list[Waiting], kind: str) -> None:
         if self._stored is None or not rows:
             return
-        taken = self._stored.take(pa.array([self._places[one.row_id] for one in rows], pa.int64()))
+        taken = self._stored.take(pa.array([self._places[row.row_id] for row in rows], pa.int64()))
         self._put_all(taken, rows, kind)
 
     def _put_all(self, src: pa.Table, rows: list[Waiting], kind: str) -> None:
-        attempts = pa.array([one.attempts for one in rows], pa.int32())
-        ids = pa.array([one.row_id for one in rows], pa.string())
+        attempts = pa.array([row.attempts for row in rows], pa.int32())
+        ids = pa.array([row.row_id for row in rows], pa.string())
         self._put(src.drop_columns([ROW]), ids, attempts, kind)
 
     def _write(self) -> list[tuple[str, bytes]]:

@@ -21,15 +21,15 @@ def copy_comments(
     depend on comments.
     """
     warehouse = Warehouse(options.warehouse)
-    for one in found:
-        target = options.target(one.names)
+    for source in found:
+        target = options.target(source.names)
         try:
             table = warehouse.table(target)
-            changes = _changes(table, one, options)
+            changes = _changes(table, source, options)
             if changes:
                 warehouse.alter_table(target, *changes)
         except StreamhouseError as error:
-            notice(f"{target}: comments of {one.full_name} are not copied: {error}")
+            notice(f"{target}: comments of {source.full_name} are not copied: {error}")
 
 
 def _changes(table: Table, found: FoundTable, options: SyncOptions) -> list[SchemaChange]:

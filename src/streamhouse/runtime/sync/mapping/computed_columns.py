@@ -137,11 +137,11 @@ def computed_columns(options: SyncOptions) -> list[ComputedColumn]:
     """The computed columns of a sync, as its catalog spells names; see `parsed`."""
     return [
         replace(
-            one,
-            name=options.spelt(one.name),
-            column=None if one.column is None else options.spelt(one.column),
+            computed,
+            name=options.spelt(computed.name),
+            column=None if computed.column is None else options.spelt(computed.column),
         )
-        for one in parsed(options.computed_columns)
+        for computed in parsed(options.computed_columns)
     ]
 
 
@@ -223,7 +223,7 @@ def _is_text(kind: str) -> bool:
 def _mapped(values: pa.Array, function: Callable[[Any], str]) -> pa.Array:
     """The function of each value; computed once for equal values."""
     encoded = values.dictionary_encode()
-    texts = [None if one is None else function(one) for one in encoded.dictionary.to_pylist()]
+    texts = [None if value is None else function(value) for value in encoded.dictionary.to_pylist()]
     return pa.DictionaryArray.from_arrays(encoded.indices, pa.array(texts, pa.string())).cast(
         pa.string()
     )

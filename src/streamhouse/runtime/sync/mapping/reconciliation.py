@@ -134,7 +134,7 @@ class Reconciliation:
     def _position(self, name: str) -> ColumnPosition:
         """Behind the column that is before it in MySQL."""
         order = [column.name for column in self._wanted.columns]
-        before = [one for one in order[: order.index(name)] if one in self._columns]
+        before = [other for other in order[: order.index(name)] if other in self._columns]
         return ColumnPosition(before[-1] if before else None)
 
     @staticmethod

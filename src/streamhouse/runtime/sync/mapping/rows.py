@@ -48,8 +48,8 @@ class TargetRows:
         columns = {
             spelt(name): batch.column(name) for name in batch.schema.names if name != ROW_KIND
         }
-        for one in self._computed:
-            columns[one.name] = one.values(columns, batch.num_rows, self._now_ms)
+        for column in self._computed:
+            columns[column.name] = column.values(columns, batch.num_rows, self._now_ms)
         for name, own in self._options.metadata_names.items():
             columns[own] = self._metadata(name, batch.num_rows, seconds)
         kinds = batch.column(ROW_KIND)

@@ -70,7 +70,7 @@ class Targets:
             self._warehouse.create_database(self._options.database, if_not_exists=True)
         # Listed once: with hundreds of tables, this is most of the time that they take.
         existing = set(self._warehouse.tables(self._options.database)) if groups else set()
-        there = {one for one in groups if split_identifier(one)[1] in existing}
+        there = {group for group in groups if split_identifier(group)[1] in existing}
         there -= self._dropped(there - set(own))
         planned = self._noted({one: own for one, own in groups.items() if one not in there})
         targets = []
@@ -159,7 +159,7 @@ class Targets:
 
     def extra_columns(self) -> set[str]:
         """The names of the computed and metadata columns."""
-        return {*(one.name for one in self._computed), *self._options.metadata_names.values()}
+        return {*(column.name for column in self._computed), *self._options.metadata_names.values()}
 
     def planned(
         self, identifier: str, sources: Sequence[FoundTable], lenient: bool = False
@@ -215,8 +215,8 @@ class Targets:
     def _added(self, identifier: str, columns: Mapping[str, Column]) -> list[Column]:
         kinds = {name: column.type for name, column in columns.items()}
         added = []
-        for one in self.computed(identifier, kinds):
-            added.append(Column(one.name, one.type))
+        for computed in self.computed(identifier, kinds):
+            added.append(Column(computed.name, computed.type))
         for name, own in self._options.metadata_names.items():
             added.append(Column(own, METADATA[name], nullable=False))
         names = [*columns, *(column.name for column in added)]

@@ -13,7 +13,7 @@ from streamhouse.serve.formats.row_formats import Format
 from streamhouse.serve.settings import MAX_FILTER_CHARACTERS
 from streamhouse.serve.views.names import MAX_CHARACTERS, is_plain_text
 
-FORMATS = tuple(one.value for one in Format)
+FORMATS = tuple(member.value for member in Format)
 _MAX_COLUMNS = 8_000
 _MAX_ROWS = 2**53
 

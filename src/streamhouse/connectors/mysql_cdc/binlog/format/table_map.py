@@ -199,7 +199,7 @@ def _signs_of(
     has_bit = [shape["type"] in numeric for shape in shapes]
     flags = [bool(byte & 0x80 >> bit) for byte in bits for bit in range(8)]
     rest = iter(flags)
-    return [next(rest, None) if one else None for one in has_bit]
+    return [next(rest, None) if has_value else None for has_value in has_bit]
 
 
 def _collations(

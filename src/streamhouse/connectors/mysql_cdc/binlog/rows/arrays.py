@@ -190,7 +190,7 @@ def _text(wire: LoggedColumn, column: MySqlColumn, context: Context) -> ToArray 
                     return texts
         # Each text once: most columns repeat theirs.
         encoded = raw.dictionary_encode()
-        decoded = [each(one) for one in encoded.dictionary.to_pylist()]
+        decoded = [each(value) for value in encoded.dictionary.to_pylist()]
         return pa.array(decoded, pa.string()).take(encoded.indices)
 
     return convert

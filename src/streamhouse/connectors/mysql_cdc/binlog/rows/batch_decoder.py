@@ -195,7 +195,7 @@ class _RunDecoder:
             if not mask.all():
                 (chosen,) = np.nonzero(mask)
                 known = {index: array.take(pa.array(chosen)) for index, array in known.items()}
-                values = [one.some(chosen) for one in values]
+                values = [value.some(chosen) for value in values]
                 kinds, seconds, numbers = kinds[chosen], seconds[chosen], numbers[chosen]
         columns = [self._column(index, known, values) for index in range(len(values))]
         return ChangedRows(_KINDS.take(pa.array(kinds)), columns, seconds, numbers)

@@ -94,7 +94,7 @@ class LoggedTable:
         return decode.reader(wire, column, self._context(column))
 
     def _context(self, column: MySqlColumn) -> decode.Context:
-        in_key = any(column.name == one.name for one in self.captured.table.key)
+        in_key = any(column.name == key.name for key in self.captured.table.key)
         return decode.Context(charsets_of(self.captured.options), in_key)
 
 

@@ -99,7 +99,7 @@ class ImageFinder:
             self._offsets(block.data, int(begin), int(end))
             for begin, end in zip(at, until, strict=True)
         ]
-        counts = [len(one) for one in offsets]
+        counts = [len(offset) for offset in offsets]
         steps.append(self._step(block, np.concatenate(offsets))[0])
         events.append(np.repeat(live, counts))
         numbers.append(np.concatenate([np.arange(done, done + count) for count in counts]))

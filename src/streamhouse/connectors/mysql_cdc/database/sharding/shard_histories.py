@@ -123,7 +123,7 @@ class ShardHistories:
                 self._scan[1].close()
             captured = [self._captured_of(table) for table in by_name.values()]
             self._scan = list(by_name), StatementScan(captured)
-        found = {one.table.table.full_name for one in self._scan[1].between(start, end)}
+        found = {event.table.table.full_name for event in self._scan[1].between(start, end)}
         return [table for name, table in by_name.items() if name in found]
 
     def _of(self, table: FollowedTable) -> SchemaHistory:

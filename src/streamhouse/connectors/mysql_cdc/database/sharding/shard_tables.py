@@ -24,7 +24,7 @@ class ShardTables:
 
     def __init__(self, shards: Shards) -> None:
         self._shards, self._options = shards, shards.options
-        self.found = {one.names: one for one in shards.found()}
+        self.found = {shard.names: shard for shard in shards.found()}
         if not self.found:
             raise shards.none()
         self._followed: dict[TableNames, FollowedTable] = {}
@@ -48,18 +48,18 @@ class ShardTables:
 
     def selected(self, names: Iterable[TableNames]) -> list[FollowedTable]:
         """The tables with these names, without those that the expressions no longer select."""
-        selected = [one for one in names if self._shards.filter.selects(*one)]
-        if any(one not in self.found for one in selected):
+        selected = [name for name in names if self._shards.filter.selects(*name)]
+        if any(name not in self.found for name in selected):
             self._discover()
-        for one in selected:
-            if one not in self.found:
+        for name in selected:
+            if name not in self.found:
                 raise TableError(
-                    f"MySQL table {'.'.join(one)}, which {self._options.name} has read so far, "
+                    f"MySQL table {'.'.join(name)}, which {self._options.name} has read so far, "
                     "is missing, or user "
                     f"'{self._options.username}' cannot see it; choose a regular expression "
                     "without it to go on with the others (its rows stay), or " + START_AGAIN
                 )
-        return self._described(self.found[one] for one in selected)
+        return self._described(self.found[name] for name in selected)
 
     def new(self, tables: Sequence[FollowedTable]) -> list[FollowedTable]:
         """The tables that are not among `tables`, if the options say to read new ones."""
@@ -74,16 +74,16 @@ class ShardTables:
 
     def rows(self, names: Collection[TableNames]) -> int:
         """About how many rows these tables have."""
-        return sum(self.found[one].rows for one in names if one in self.found)
+        return sum(self.found[name].rows for name in names if name in self.found)
 
     def _described(self, found: Iterable[FoundTable]) -> list[FollowedTable]:
         tables = []
-        for one in found:
-            if one.names not in self._followed:
-                id = ".".join(quote(name) for name in one.names)
-                self._followed[one.names] = self._shards.followed(id, one, self.like)
-            tables.append(self._followed[one.names])
+        for shard in found:
+            if shard.names not in self._followed:
+                id = ".".join(quote(name) for name in shard.names)
+                self._followed[shard.names] = self._shards.followed(id, shard, self.like)
+            tables.append(self._followed[shard.names])
         return tables
 
     def _discover(self) -> None:
-        self.found |= {one.names: one for one in self._shards.found(self.found)}
+        self.found |= {shard.names: shard for shard in self._shards.found(self.found)}

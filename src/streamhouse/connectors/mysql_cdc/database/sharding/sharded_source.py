@@ -231,7 +231,7 @@ class ShardedSource:
         size = self._options.chunk_size
         if _is_initial(offset):
             snapshots = Snapshots(len(self._tables.found), self.rows_left(offset), size)
-            names = [".".join(one) for one in self._tables.found]
+            names = [".".join(shard_names) for shard_names in self._tables.found]
             return Lag(state=source_state(snapshots, None, None, names))
         progress = DatabaseProgress.from_offset(decoded(offset))
         assert progress is not None
@@ -303,9 +303,9 @@ class ShardedSource:
         result = []
         for group in grouped(chunks, most):
             tables: dict[str, TablePart] = {}
-            for one in group:
-                before = tables.get(one.table.id, replace(one, chunks=()))
-                tables[one.table.id] = replace(before, chunks=(*before.chunks, *one.chunks))
+            for part in group:
+                before = tables.get(part.table.id, replace(part, chunks=()))
+                tables[part.table.id] = replace(before, chunks=(*before.chunks, *part.chunks))
             result.append(tuple(map(self._joined, tables.values())))
         return result
 
@@ -315,5 +315,5 @@ def _is_initial(offset: Mapping[str, Any]) -> bool:
 
 
 def _listed(names: Sequence[TableNames]) -> str:
-    displayed = ", ".join(".".join(one) for one in sorted(names)[:3])
+    displayed = ", ".join(".".join(name) for name in sorted(names)[:3])
     return f"{displayed} and {len(names) - 3} more" if len(names) > 3 else displayed

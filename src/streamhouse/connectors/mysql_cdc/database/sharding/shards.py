@@ -114,7 +114,7 @@ class Shards:
         """
         if self.columns is None:
             return None
-        definitions = [one.definition for one in found if one.definition is not None]
+        definitions = [shard.definition for shard in found if shard.definition is not None]
         types: dict[str, pa.DataType] = {}
         for table in definitions:
             types = {column.name: kind for column, kind in self._selected(table)} | types
@@ -129,7 +129,7 @@ class Shards:
         """The server's time zone, if a column of the tables needs it; else UTC."""
         if self.options.server_time_zone is not None:
             return self.options.server_time_zone
-        selected = [one for table in tables for one in self._selected(table.definition)]
+        selected = [column for table in tables for column in self._selected(table.definition)]
         return server_zone(self.session, selected, "the option 'server-time-zone'")
 
     def none(self) -> TableError:
@@ -159,7 +159,7 @@ class Shards:
         columns = self.columns
         if columns is not None:
             names = {column.name for column in table.columns}
-            columns = [one for one in columns if one.name in names or not one.nullable]
+            columns = [column for column in columns if column.name in names or not column.nullable]
         return selected_columns(self._options_of(table), table.columns, columns, table.key)
 
     def _options_of(self, table: TableDefinition) -> MySqlOptions:

@@ -275,7 +275,7 @@ class ShardsPlanner(TablesPlanner):
         """Whether the relay log has the tables' changes."""
         view = log_view(self._relay)
         state = None if view is None else view.state()
-        return state is not None and all(one.full_name in state.changed for one in tables)
+        return state is not None and all(table.full_name in state.changed for table in tables)
 
     def _relay_log(self, before: DatabaseProgress) -> tuple[RelayView | None, RelayState | None]:
         """The relay log and its state, if it has the changes of all tables after a batch."""

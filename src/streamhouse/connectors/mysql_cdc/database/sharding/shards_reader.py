@@ -49,12 +49,17 @@ class ShardsReader:
         columns = [MetadataColumns.of(self.declared, *part.table.names) for part in partition.parts]
         try:
             for rows_of_range in reader.changes(partition.parts, partition.end):
-                for one in rows_of_range:
-                    count(one.rows)
-                yield from in_order([
-                    (columns[one.part].added(self._filled(one.rows), one.seconds), one.numbers)
-                    for one in rows_of_range
-                ])  # fmt: skip
+                for entry in rows_of_range:
+                    count(entry.rows)
+                yield from in_order(
+                    [
+                        (
+                            columns[entry.part].added(self._filled(entry.rows), entry.seconds),
+                            entry.numbers,
+                        )
+                        for entry in rows_of_range
+                    ]
+                )
             for number, part in enumerate(partition.parts):
                 for rows in reader.snapshot(number, part):
                     yield columns[number].added(self._filled(rows.rows), rows.seconds)

@@ -110,7 +110,7 @@ class Discovery:
         rows = self._session.rows(_TABLES, [databases]) if databases else ()
         wanted = {(str(row[0]), str(row[1])): row for row in rows}
         found = {one: row for one, row in wanted.items() if one in names}
-        return {one.names: one for one in self._all_described(found, databases)}
+        return {table.names: table for table in self._all_described(found, databases)}
 
     def found(self, but: Collection[TableNames] = ()) -> list[FoundTable]:
         """All selected tables except `but`, in the order of their names."""

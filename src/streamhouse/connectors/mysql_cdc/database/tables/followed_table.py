@@ -98,7 +98,7 @@ class FollowedTable:
         selected = self.arrow_columns
         if self.arrow is None:
             selected = tuple((_in_texts(column), kind) for column, kind in selected)
-        return RowWriter(selected, zone, frozenset(one.name for one in self.definition.key))
+        return RowWriter(selected, zone, frozenset(column.name for column in self.definition.key))
 
     def to_json(self) -> dict[str, Any]:
         """The form in a table set."""

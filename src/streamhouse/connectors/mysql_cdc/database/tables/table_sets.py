@@ -43,7 +43,9 @@ class TableSets:
     def latest_number(self) -> int:
         """The number of the newest table set; 0 if there is none."""
         try:
-            return max((int(one) for one in os.listdir(self._folder) if one.isdigit()), default=0)
+            return max(
+                (int(name) for name in os.listdir(self._folder) if name.isdigit()), default=0
+            )
         except FileNotFoundError:
             return 0
 
@@ -57,9 +59,9 @@ class TableSets:
             return TableSet(0, 0, "UTC", {})
         if number not in self._read:
             parsed = json.loads((self._folder / str(number)).read_text())
-            tables = [FollowedTable.from_json(one) for one in parsed["tables"]]
+            tables = [FollowedTable.from_json(table) for table in parsed["tables"]]
             self._read[number] = TableSet(
-                number, parsed["next_id"], parsed["zone"], {one.id: one for one in tables}
+                number, parsed["next_id"], parsed["zone"], {table.id: table for table in tables}
             )
         return self._read[number]
 
@@ -68,7 +70,7 @@ class TableSets:
         self._folder.mkdir(parents=True, exist_ok=True)
         number = self.latest_number() + 1
         text = json.dumps(
-            {"next_id": next_id, "zone": zone, "tables": [one.to_json() for one in tables]}
+            {"next_id": next_id, "zone": zone, "tables": [table.to_json() for table in tables]}
         )
         replace_text(self._folder / str(number), text)
         return self.get(number)

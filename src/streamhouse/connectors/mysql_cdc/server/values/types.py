@@ -156,7 +156,7 @@ class MySqlColumn:
             numbers = [by_name[name] for name in names] if text else []
         except KeyError as error:
             raise unreadable(self, f"{error} is not among the members; it was altered") from None
-        return sum(numbers) if self.family == "enum" else sum(1 << one - 1 for one in numbers)
+        return sum(numbers) if self.family == "enum" else sum(1 << number - 1 for number in numbers)
 
     @property
     def members_are_uncertain(self) -> bool:
