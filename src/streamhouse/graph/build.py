@@ -20,7 +20,7 @@ from streamhouse.graph.model import (
 )
 from streamhouse.lookup.dimension import is_server
 from streamhouse.runtime.batch.insert_columns import given_columns
-from streamhouse.runtime.session.ddl import define, located
+from streamhouse.runtime.session.ddl import change_session, located
 from streamhouse.runtime.session.dry_run import DraftSession
 from streamhouse.sql import syntax
 from streamhouse.sql.batch.bounded_query import analyze_bounded
@@ -73,13 +73,9 @@ class _Builder:
 
     def add(self, statement: syntax.Statement) -> None:
         """Add a statement: what it defines, or which tables it reads and writes."""
-        if define(self._session, statement):
+        if change_session(self._session, statement):
             return
         match statement:
-            case syntax.SetOption(key=str(key)):
-                self._session.settings.set(key, statement.value or "")
-            case syntax.ResetOption():
-                self._session.settings.reset(statement.key)
             case syntax.StatementSet():
                 for insert in statement.inserts:
                     self._insert(insert)

@@ -38,7 +38,7 @@ from streamhouse.runtime.reset.continuous_targets import (
 )
 from streamhouse.runtime.reset.marker import any_left
 from streamhouse.runtime.reset.reset import finish, reset
-from streamhouse.runtime.session.ddl import define, located, note_outdated_options
+from streamhouse.runtime.session.ddl import change_session, located, note_outdated_options
 from streamhouse.runtime.session.session import Session
 from streamhouse.runtime.session.show_statements import describe
 from streamhouse.runtime.shared_target import check_apart, own_name
@@ -180,7 +180,7 @@ class ScriptRunner:
         with located(statement):
             note_outdated_options(self._session, statement)
             try:
-                if not define(self._session, statement):
+                if not change_session(self._session, statement):
                     self._execute(statement)
             except SqlError as error:
                 self._mention_renamed(error)
@@ -190,9 +190,8 @@ class ScriptRunner:
         session = self._session
         match statement:
             case syntax.SetOption():
-                self._set(statement)
-            case syntax.ResetOption():
-                session.settings.reset(statement.key)
+                settings = session.settings
+                self._table({"key": list(settings), "value": list(settings.values())})
             case syntax.StatementSet():
                 for insert in statement.inserts:
                     self._insert(insert)
@@ -227,13 +226,6 @@ class ScriptRunner:
             message = f"{error.message.split(';')[0]}; {became}"
             error.args = (str(error).replace(error.message, message, 1),)
             error.message = message
-
-    def _set(self, statement: syntax.SetOption) -> None:
-        if statement.key is not None:
-            self._session.settings.set(statement.key, statement.value or "")
-            return
-        settings = self._session.settings
-        self._table({"key": list(settings), "value": list(settings.values())})
 
     def _table(self, columns: Mapping[str, Sequence[str | None]]) -> None:
         table = pa.table({name: pa.array(v, pa.string()) for name, v in columns.items()})

@@ -14,7 +14,7 @@ from streamhouse.connectors import registry
 from streamhouse.errors import StreamhouseError
 from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.runtime.batch.insert_columns import given_columns
-from streamhouse.runtime.session.ddl import define, located
+from streamhouse.runtime.session.ddl import change_session, located
 from streamhouse.runtime.session.dry_run import DraftSession
 from streamhouse.runtime.state.checkpoint import checkpoints_of
 from streamhouse.sql import syntax
@@ -104,13 +104,9 @@ class _Finder:
         self.targets: dict[str, ContinuousTarget] = {}
 
     def take(self, statement: syntax.Statement) -> None:
-        if define(self._draft, statement):
+        if change_session(self._draft, statement):
             return
         match statement:
-            case syntax.SetOption(key=str(key)):
-                self._draft.settings.set(key, statement.value or "")
-            case syntax.ResetOption():
-                self._draft.settings.reset(statement.key)
             case syntax.StatementSet():
                 for insert in statement.inserts:
                     self._insert(insert)

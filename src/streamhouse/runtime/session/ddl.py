@@ -1,4 +1,4 @@
-"""Runs DDL statements (CREATE, USE, DROP, ALTER), and adds positions to errors."""
+"""Runs statements that change a session (DDL, SET, RESET), and adds positions to errors."""
 
 from __future__ import annotations
 
@@ -11,6 +11,18 @@ from streamhouse.sql import syntax
 from streamhouse.sql.parser.hints import outdated
 from streamhouse.sql.statements.alter_table import AlterTable
 from streamhouse.sql.statements.create_view import CreateView
+
+
+def change_session(session: Session, statement: syntax.Statement) -> bool:
+    """Run SET with a key, RESET, or what `define` runs; False if the statement is none of these."""
+    match statement:
+        case syntax.SetOption(key=str(key)):
+            session.settings.set(key, statement.value or "")
+        case syntax.ResetOption():
+            session.settings.reset(statement.key)
+        case _:
+            return define(session, statement)
+    return True
 
 
 def define(session: Session, statement: syntax.Statement) -> bool:
