@@ -101,7 +101,7 @@ def measure(rows: int, runs: int, executors: int, warehouse: str, total: float) 
         cluster.append(on_cluster(warehouse, total, executors))
     right = all(result["right"] for result in [*cluster, *process])
     ours, limit = (
-        rows / statistics.median(one["seconds"] for one in results) if right else 0.0
+        rows / statistics.median(result["seconds"] for result in results) if right else 0.0
         for results in (cluster, process)
     )
     return {

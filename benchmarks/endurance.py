@@ -78,7 +78,7 @@ class Looker:
                     first, last = table.earliest_snapshot_id(), table.latest_snapshot_id()
                     seen.snapshots = (last or 0) - (first or 0) + 1
                     files = [one for one, _ in table.files.names(f"{table.location}/manifest")]
-                    seen.manifests = sum(not one.startswith("manifest-list") for one in files)
+                    seen.manifests = sum(not file.startswith("manifest-list") for file in files)
             except StreamhouseError:
                 # Made anew or compacted while it was looked at.
                 continue
@@ -110,7 +110,7 @@ def level0_files(table: Table) -> list[int]:
     counts: Counter[tuple[str, int]] = Counter()
     for serialised in table.splits():
         split = deserialize_split_v1(serialised, partition, key)
-        counts[str(split.partition), split.bucket] += sum(one.level == 0 for one in split.files)
+        counts[str(split.partition), split.bucket] += sum(file.level == 0 for file in split.files)
     return list(counts.values())
 
 

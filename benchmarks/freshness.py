@@ -202,7 +202,11 @@ def _commit_times(view: Table) -> dict[int, int]:
     latest, earliest = view.latest_snapshot_id(), view.earliest_snapshot_id()
     assert latest is not None and earliest is not None
     snapshots = [view.snapshot(number) for number in range(earliest, latest + 1)]
-    return {one.commit_identifier: one.time_ms for one in snapshots if one.commit_kind == "APPEND"}
+    return {
+        snapshot.commit_identifier: snapshot.time_ms
+        for snapshot in snapshots
+        if snapshot.commit_kind == "APPEND"
+    }
 
 
 def measure(

@@ -79,12 +79,14 @@ def main() -> int:
         with tempfile.TemporaryDirectory(prefix="streamhouse-layers-") as folder:
             found = {"layers": layers, "hops": hops}[name](Path(folder) / "demo", given)
         equal = equal and found["equal"]
-        for one in metrics(name, found):
+        for metric in metrics(name, found):
             if given.json:
-                print(json.dumps(one), flush=True)
+                print(json.dumps(metric), flush=True)
             else:
-                rest = f"{one['seconds']:8} s   max {one['max_s']} s, equal {one['equal']}"
-                print(f"{one['name']:11} {one['ratio']:6} {one['goal']:5} {rest}", flush=True)
+                rest = f"{metric['seconds']:8} s   max {metric['max_s']} s, equal {metric['equal']}"
+                print(
+                    f"{metric['name']:11} {metric['ratio']:6} {metric['goal']:5} {rest}", flush=True
+                )
     return 0 if equal else 1
 
 

@@ -310,7 +310,7 @@ def main() -> int:
                 f"{one['p99_s']:7} {one['max_s']:7}   {one['commits_per_s']} commits/s, "
                 f"{one['missing']} of {one['rows'] + one['missing']} rows missing"
             )
-    return 0 if not any(one["missing"] for one in metrics) else 1
+    return 0 if not any(metric["missing"] for metric in metrics) else 1
 
 
 if __name__ == "__main__":

@@ -207,7 +207,7 @@ def main() -> int:
                 f"{one['name']:12} {one['seconds']:6.1f} s, goal {GOAL_SECONDS:g} s (limit in one "
                 f"process {one['limit_seconds']:g} s), {one['peak_mb']:,} MB, right: {one['right']}"
             )
-    return 0 if all(one["right"] for one in metrics) else 1
+    return 0 if all(metric["right"] for metric in metrics) else 1
 
 
 if __name__ == "__main__":

@@ -34,7 +34,9 @@ class Busy:
 
 def writing(requests: Sequence[Request]) -> list[Request]:
     """The requests by which rows get into `orders`: data files, and those of a commit."""
-    own = [one for one in requests if _of_query(one) and "/shop.db/orders/" in one.path]
+    own = [
+        request for request in requests if _of_query(request) and "/shop.db/orders/" in request.path
+    ]
     found, locked = [], False
     for one in own:
         if one.path.endswith("/.commit-lock"):
@@ -51,11 +53,14 @@ def viewing(requests: Sequence[Request]) -> list[Request]:
     """
     view = ("/shop.db/country_sales/", "/shop.db/country_sales__pending/", "/shop.db/customers/")
     return [
-        one
-        for one in requests
-        if _of_query(one)
-        and (any(name in one.path for name in view) or "/shop.db/orders/bucket-0/" in one.path)
-        and ("/orders/" not in one.path or one.method == "GET")
+        request
+        for request in requests
+        if _of_query(request)
+        and (
+            any(name in request.path for name in view)
+            or "/shop.db/orders/bucket-0/" in request.path
+        )
+        and ("/orders/" not in request.path or request.method == "GET")
     ]
 
 
@@ -69,10 +74,10 @@ def listed(requests: Sequence[Request], most: int = 40) -> list[str]:
     """The requests by client, method, object and status: how many, and ms in the server."""
     counts = Counter[tuple[str, ...]]()
     seconds = defaultdict[tuple[str, ...], float](float)
-    for one in requests:
-        kind = (_client(one), one.method, str(one.status), _object(one))
+    for request in requests:
+        kind = (_client(request), request.method, str(request.status), _object(request))
         counts[kind] += 1
-        seconds[kind] += one.seconds
+        seconds[kind] += request.seconds
     return [
         f"{count:6} {1000 * seconds[kind] / count:8.1f} ms  {' '.join(kind)}"
         for kind, count in counts.most_common(most)

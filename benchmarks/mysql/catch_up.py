@@ -120,7 +120,7 @@ def figure(server: MariaDB, warehouse: str, changes: int, runs: int, target: str
         "limit_s": round(limit, 2),
         "ours_s": round(own, 2),
         "server_cpu_s": round(statistics.median(cpu), 2),
-        "ratios": [round(limit / one, 3) for one in ours],
+        "ratios": [round(limit / seconds, 3) for seconds in ours],
         "target": target,
         "load_1min": round(os.getloadavg()[0], 1),
     }

@@ -26,12 +26,12 @@ def metrics(script: str, *arguments: str) -> list[dict[str, Any]]:
 def test_each_figure_is_a_line_with_its_ratio_and_goal() -> None:
     quick = ("--rows", "2000", "--runs", "1", "--commits", "5", "--pace", "50")
     found = metrics("paimon.py", *quick)
-    assert [(one["name"], one["goal"]) for one in found] == [
+    assert [(item["name"], item["goal"]) for item in found] == [
         ("scan", 0.3),
         ("write", 0.3),
         ("commit", 0.33),
     ]
-    assert all(one["ratio"] > 0 and one["unit"] for one in found)
+    assert all(item["ratio"] > 0 and item["unit"] for item in found)
 
 
 @pytest.mark.parametrize(
@@ -46,8 +46,8 @@ def test_each_figure_is_a_line_with_its_ratio_and_goal() -> None:
 def test_lookups_print_a_line_a_figure(only: dict[str, float]) -> None:
     few = ("--orders", "2000", "--members", "60000", "--partial-members", "5000", "--runs", "1")
     found = metrics("lookup.py", *few, "--only", *only)
-    assert {one["name"]: one["goal"] for one in found} == only
-    assert all(one["ratio"] > 0 and one["pipeline_s"] for one in found)
+    assert {item["name"]: item["goal"] for item in found} == only
+    assert all(item["ratio"] > 0 and item["pipeline_s"] for item in found)
 
 
 @pytest.mark.soak
@@ -62,14 +62,14 @@ def test_upserts_of_mysql_print_a_line() -> None:
 def test_mysql_figures_are_a_line_each() -> None:
     few = ("--rows", "20000", "--changes", "4000", "--seconds", "5", "--tables", "4", "--runs", "1")
     found = metrics("mysql_cdc.py", *few)
-    assert [(one["name"], one["goal"]) for one in found] == [
+    assert [(item["name"], item["goal"]) for item in found] == [
         ("snapshot", 2.5),
         ("catch_up", 3.0),
         ("freshness", 1.0),
         ("sync", 1.0),
     ]
-    assert all(one["ratio"] > 0 and one["unit"] for one in found)
-    assert all(one.get("server_cpu_s", one.get("server_cores", 0)) > 0 for one in found)
+    assert all(item["ratio"] > 0 and item["unit"] for item in found)
+    assert all(item.get("server_cpu_s", item.get("server_cores", 0)) > 0 for item in found)
     assert found[1]["rows"] == 4000 and found[2]["changes"] > 0
 
 
@@ -84,23 +84,26 @@ def test_inserts_print_a_line_a_way() -> None:
     found = metrics(
         "insert_values.py", "--rows", "300", "--runs", "1", "--only", "parse", "execute"
     )
-    assert [(one["name"], one["goal"]) for one in found] == [("parse", 1.0), ("execute", 1.0)]
-    assert all(one["ratio"] > 0 and one["unit"] for one in found)
+    assert [(item["name"], item["goal"]) for item in found] == [("parse", 1.0), ("execute", 1.0)]
+    assert all(item["ratio"] > 0 and item["unit"] for item in found)
 
 
 @pytest.mark.soak
 def test_promptness_prints_a_line_a_kind_of_table() -> None:
     few = ("--seconds", "2", "--aside", "0", "--rows", "20", "--only", "lookup", "first-row")
     found = metrics("promptness.py", *few)
-    assert [(one["name"], one["goal"]) for one in found] == [
+    assert [(item["name"], item["goal"]) for item in found] == [
         ("lookup", 1.0),
         ("first-row", 1.0),
     ]
-    assert all(one["ratio"] > 0 and one["rows"] > 0 and not one["missing"] for one in found)
+    assert all(item["ratio"] > 0 and item["rows"] > 0 and not item["missing"] for item in found)
 
 
 def test_many_readers_of_a_server_get_every_change_once() -> None:
-    found = {one["name"]: one for one in metrics("serve.py", "--clients", "50", "--seconds", "4")}
+    found = {
+        metric["name"]: metric
+        for metric in metrics("serve.py", "--clients", "50", "--seconds", "4")
+    }
     assert [*found] == ["every_change", "delay_p99", "server_memory", "rows_read_once"]
     assert all(one["goal"] == 1.0 and one["unit"] for one in found.values())
     # How fast is not looked at; that nothing is lost, and nothing read for each reader, is.
@@ -119,5 +122,8 @@ def test_a_sync_prints_its_figure() -> None:
 @pytest.mark.soak
 def test_a_cluster_prints_a_line_for_each_number_of_executors() -> None:
     found = metrics("cluster.py", "--rows", "20000", "--runs", "1", "--executors", "1", "2")
-    assert [(one["name"], one["goal"]) for one in found] == [("cluster_1", 0.7), ("cluster_2", 0.7)]
-    assert all(one["ratio"] > 0 and one["unit"] and one["sum_is_right"] for one in found)
+    assert [(item["name"], item["goal"]) for item in found] == [
+        ("cluster_1", 0.7),
+        ("cluster_2", 0.7),
+    ]
+    assert all(item["ratio"] > 0 and item["unit"] and item["sum_is_right"] for item in found)

@@ -142,7 +142,7 @@ def test_a_document_runs_from_top_to_bottom(document: Path, tmp_path: Path, fork
 
 
 def test_only_what_must_be_is_left_out() -> None:
-    marked = [block for one in GUIDES for block in blocks(one, *LANGUAGES) if block.mark]
+    marked = [block for guide in GUIDES for block in blocks(guide, *LANGUAGES) if block.mark]
     left_out = [block for block in marked if block.mark not in (ENDLESS, BESIDE)]
     assert all(block.mark.startswith(SKIPPED) for block in left_out)
     others = [

@@ -62,7 +62,7 @@ class Scratch:
             case SetOption(key=str(key), value=str(value)):
                 known_options.check_set(key, value)
             case StatementSet():
-                return sum(self.take(one) for one in statement.inserts)
+                return sum(self.take(insert) for insert in statement.inserts)
             case Insert():
                 target = self.table(statement.target)
                 plan = analyze_bounded if is_bounded(statement.query, self) else plan_stream_queries
@@ -161,7 +161,7 @@ def test_the_architecture_names_every_package() -> None:
 
 def test_programs_of_guides_are_there() -> None:
     """Set-up installs them: a machine that was not prepared has few."""
-    used = {name for one in GUIDES for block in blocks(one, "bash") for name in programs(block)}
+    used = {name for guide in GUIDES for block in blocks(guide, "bash") for name in programs(block)}
     assert {"curl", "openssl", "streamhouse"} <= used
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
     shell = subprocess.run(["bash", "-c", "enable"], capture_output=True, text=True, check=True)

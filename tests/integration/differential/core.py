@@ -108,7 +108,7 @@ def _followed(jvm: Any, table: Any) -> list[Row]:
 
 def _waiting(table: Any, least: int) -> int:
     levels = (table.newSnapshotReader().withLevel(level) for level in range(least))
-    return sum(int(one.recordCount()) for level in levels for one in level.bucketEntries())
+    return sum(int(entry.recordCount()) for level in levels for entry in level.bucketEntries())
 
 
 def _number_of(table: Any) -> str:

@@ -51,7 +51,7 @@ def history_of(case: Case) -> tuple[Round, ...]:
         rounds.append(
             Round(
                 source.round(),
-                other.round() if any(one.startswith("union") for one in case.readers) else (),
+                other.round() if any(reader.startswith("union") for reader in case.readers) else (),
                 tuple((group, f"{group} {random.randrange(3)}") for group in known),
                 tuple(source.random_key() for _ in range(5)),
             )
@@ -70,7 +70,9 @@ def updates(layout: Layout) -> bool:
     functions = layout.merged
     if layout.engine != "aggregation" or not {functions["v"], functions["s"]} <= set(_RETRACTED):
         return False
-    return all(one in _RETRACTED or one in IGNORING[:-1] for one in functions.values())
+    return all(
+        function in _RETRACTED or function in IGNORING[:-1] for function in functions.values()
+    )
 
 
 def deletes(layout: Layout) -> bool:

@@ -141,7 +141,11 @@ class LocalRun(StreamRun):
         log.write_text(f"v1\n{{}}\n{json.dumps(end)}")
 
         def run() -> list[pa.RecordBatch]:
-            return [batch for one in reader.partitions(start, end) for batch in reader.read(one)]
+            return [
+                batch
+                for partition in reader.partitions(start, end)
+                for batch in reader.read(partition)
+            ]
 
         self._commit(LocalFrame(run), number)
         (self._checkpoint / "commits" / str(number)).write_text("v1\n{}")

@@ -68,7 +68,7 @@ class Model:
         """The rows without those that the table leaves out."""
         layout = self.layout
         if layout.removals == "ignore":
-            return [one for one in events if one[0] not in _BACK]
+            return [event for event in events if event[0] not in _BACK]
         upserts = layout.engine in ("first-row", "partial-update")
         if layout.engine == "groups" and layout.producer != "input":
             upserts = True

@@ -112,7 +112,7 @@ class Pack:
             self._lost(SCRIPT, error)
             running = set(self._running)
             self._settle(FILLING, [one for one in outside if one[0] in running])
-            return self._settle(SCRIPT, [one for one in readers if one[0] in running])
+            return self._settle(SCRIPT, [reader for reader in readers if reader[0] in running])
         return output.lines
 
     def _wait(self, plays: Sequence[Play], done: Callable[[Play], bool], seconds: float) -> None:
@@ -139,18 +139,18 @@ class Pack:
 
     def _settle(self, name: str, scripts: Queries) -> list[str]:
         """Run the scripts together until they have caught up; one by one if that fails."""
-        scripts = [one for one in scripts if one[1]]
+        scripts = [script for script in scripts if script[1]]
         if not scripts:
             return []
         try:
             return self._run(name, [query for _, queries in scripts for query in queries])
         except Exception as error:  # noqa: BLE001  # whatever it is, it is a finding
-            lost = [one for one in scripts if _is_of(error, one[0])]
+            lost = [script for script in scripts if _is_of(error, script[0])]
             if len(scripts) == 1 or len(lost) == 1:
                 (one,) = lost or scripts
                 self._failed(one[0], name, error)
                 return self._settle(name, [other for other in scripts if other is not one])
-        return [line for one in scripts for line in self._settle(name, [one])]
+        return [line for script in scripts for line in self._settle(name, [script])]
 
     def _run(self, name: str, queries: Sequence[str]) -> list[str]:
         output, seconds = CollectedOutput(), DEADLINE_S + A_QUERY_S * len(queries)

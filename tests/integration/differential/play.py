@@ -91,7 +91,7 @@ class Play:
             if self._made("other", other.ddl()):
                 self.other = other
         self.readers = [one for name in case.readers if (one := self._reader(name)) is not None]
-        if not any(one.name.startswith("union") for one in self.readers):
+        if not any(reader.name.startswith("union") for reader in self.readers):
             # Nobody reads it as a stream, so nobody compacts it.
             self.other = None
         filled = not self.source.streams or self._planned("feed", [self.source.query()])
@@ -195,14 +195,14 @@ class Play:
 
     def queries(self) -> list[str]:
         """The continuous queries of the readers, after those that fill their sources."""
-        filling = [one.query() for one in self.sources] if self.case.feed in (
+        filling = [source.query() for source in self.sources] if self.case.feed in (
             "stream", "keyed-stream") else []  # fmt: skip
-        return [*filling, *(query for one in self.readers for query in one.queries())]
+        return [*filling, *(query for reader in self.readers for query in reader.queries())]
 
     def filling(self) -> list[str]:
         """The continuous queries of another pipeline that fills the sources."""
         other = self.case.feed in ("stopped", "lives")
-        return [one.query() for one in self.sources] if other else []
+        return [source.query() for source in self.sources] if other else []
 
     def reached(self) -> bool:
         """Whether all is as it must be by now, as far as the tables tell."""

@@ -24,8 +24,8 @@ class Report:
         """Count cases that have been played."""
         for play in plays:
             self.cases += 1
-            for one in play.refusals:
-                self.refused[f"{one.what}: {one.text.splitlines()[0]}"] += 1
+            for refusal in play.refusals:
+                self.refused[f"{refusal.what}: {refusal.text.splitlines()[0]}"] += 1
             if play.problems:
                 self.problems[play.case.seed] = play.problems
             for name, value in play.compared():
@@ -54,7 +54,7 @@ class Report:
         for seed in sorted(self.problems.keys() & set(seeds)):
             problems = self.problems[seed]
             found.append(f"{problems[0]}")
-            found += [f"  {one.what}: {one.text}" for one in problems[1:6]]
+            found += [f"  {problem.what}: {problem.text}" for problem in problems[1:6]]
             found.append(f"  again: {RERUN.format(seed)}")
         return found
 
@@ -63,7 +63,9 @@ def verdicts(plays: Sequence[Play], seconds: Mapping[str, float]) -> Iterator[st
     """Each case of a pack as a line of JSON, and how long the parts of the pack have taken."""
     for play in plays:
         seen = "right" if any(True for _ in play.compared()) else "refused"
-        problems = [f"round {one.round}, {one.what}: {one.text}" for one in play.problems]
+        problems = [
+            f"round {problem.round}, {problem.what}: {problem.text}" for problem in play.problems
+        ]
         line = {"seed": play.case.seed, "mode": play.case.mode}
         yield json.dumps({**line, "verdict": "wrong" if problems else seen, "problems": problems})
     parts = {what: round(took, 1) for what, took in seconds.items()}

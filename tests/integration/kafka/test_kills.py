@@ -113,7 +113,7 @@ class Reader:
 
 def _differences(found: list[int], wanted: list[int]) -> str:
     lost = sorted(set(wanted) - set(found))
-    doubled = sorted({one for one in found if found.count(one) > 1})
+    doubled = sorted({item for item in found if found.count(item) > 1})
     return f"lost {lost[:20]}, doubled {doubled[:20]}, sorted: {found == sorted(found)}"
 
 

@@ -92,7 +92,7 @@ def values(topic: Topic, isolation: str = "read_committed") -> list[tuple[Any, .
         else:
             found.append((message.partition(), message.key(), message.value()))
     reader.close()
-    return sorted(found, key=lambda one: one[0])
+    return sorted(found, key=lambda item: item[0])
 
 
 def wait_for_decisions(topic: Topic) -> None:
@@ -127,7 +127,7 @@ def test_exactly_once_skips_a_batch_that_kafka_already_has(topic: Topic) -> None
     second = to.committer(query)
     assert not second.commit(written(to, 1, 3), nothing)
     assert second.commit(written(to, 2, 4), nothing)
-    assert sorted(one[2] for one in values(topic)) == json_of(1, 2, 3, 4)
+    assert sorted(row[2] for row in values(topic)) == json_of(1, 2, 3, 4)
 
 
 def test_exactly_once_ends_the_transaction_of_a_driver_that_died(topic: Topic) -> None:
@@ -142,13 +142,13 @@ def test_exactly_once_ends_the_transaction_of_a_driver_that_died(topic: Topic) -
     producer.flush(30)
     alive = to.committer(query)
     assert alive.commit(written(to, 1, 2), nothing)
-    assert sorted(one[2] for one in values(topic)) == json_of(1, 2)
-    dirty = sorted(one[2] for one in values(topic, "read_uncommitted"))
+    assert sorted(row[2] for row in values(topic)) == json_of(1, 2)
+    dirty = sorted(row[2] for row in values(topic, "read_uncommitted"))
     assert dirty == json_of(1, 2, 2)
     # The dead driver turns out to be alive: it must not commit any more.
     with pytest.raises(KafkaException):
         producer.commit_transaction(30)
-    assert sorted(one[2] for one in values(topic)) == json_of(1, 2)
+    assert sorted(row[2] for row in values(topic)) == json_of(1, 2)
 
 
 def test_exactly_once_locks_out_another_run_of_the_query(topic: Topic) -> None:
@@ -158,7 +158,7 @@ def test_exactly_once_locks_out_another_run_of_the_query(topic: Topic) -> None:
     assert to.committer(query).commit(written(to, 1, 2), nothing)
     with pytest.raises(CommitConflictError, match="sink.transactional-id-prefix"):
         first.commit(written(to, 2, 3), nothing)
-    assert sorted(one[2] for one in values(topic)) == json_of(1, 2)
+    assert sorted(row[2] for row in values(topic)) == json_of(1, 2)
 
 
 @contextmanager
@@ -198,7 +198,7 @@ def test_exactly_once_outlives_a_restart_of_the_broker(
     with killed_before(committer, step, topic.broker):
         assert committer.commit(written(to, 1, 2), nothing)
     assert committer.commit(written(to, 2, 3), nothing)
-    assert sorted(one[2] for one in values(topic)) == json_of(1, 2, 3)
+    assert sorted(row[2] for row in values(topic)) == json_of(1, 2, 3)
 
 
 def test_exactly_once_commits_no_batch_twice_whose_commit_was_not_answered(topic: Topic) -> None:
@@ -220,7 +220,7 @@ def test_exactly_once_commits_no_batch_twice_whose_commit_was_not_answered(topic
     assert committer.commit(written(to, 1, 2), nothing)
     assert committer._producer is not None and not isinstance(committer._producer, Unanswered)
     assert committer.commit(written(to, 2, 3), nothing)
-    assert sorted(one[2] for one in values(topic)) == json_of(1, 2, 3)
+    assert sorted(row[2] for row in values(topic)) == json_of(1, 2, 3)
 
 
 def test_exactly_once_ends_if_the_brokers_stay_away(topic: Topic) -> None:
@@ -240,7 +240,7 @@ def test_exactly_once_ends_if_the_brokers_stay_away(topic: Topic) -> None:
     finally:
         topic.broker.start()
     assert to.committer(query).commit(written(to, 1, 2), nothing)
-    assert sorted(one[2] for one in values(topic)) == json_of(1, 2)
+    assert sorted(row[2] for row in values(topic)) == json_of(1, 2)
 
 
 def test_exactly_once_fails_if_its_batch_number_is_lost(topic: Topic) -> None:
@@ -253,7 +253,7 @@ def test_at_least_once_writes_again(topic: Topic) -> None:
     to = sink(topic, {})
     for _ in range(2):
         assert to.committer("q").commit(written(to, 0, 1), nothing)
-    assert [one[2] for one in values(topic)] == json_of(1, 1)
+    assert [row[2] for row in values(topic)] == json_of(1, 1)
 
 
 def test_keys_choose_partitions_as_javas_producers_do(topic: Topic) -> None:
@@ -292,10 +292,10 @@ def murmur2(data: bytes) -> int:
 def test_partitioners(topic: Topic) -> None:
     to = sink(topic, {"sink.partitioner": "round-robin"})
     to.committer("q").commit(written(to, 0, 0, 1, 2, 3), nothing)
-    assert [one[0] for one in values(topic)] == [0, 0, 1, 1]
+    assert [row[0] for row in values(topic)] == [0, 0, 1, 1]
     to = sink(topic, {"sink.partitioner": "fixed"})
     to.committer("q").commit(written(to, 1, 4, 5), nothing)
-    assert [one[0] for one in values(topic)] == [0, 0, 0, 0, 1, 1]
+    assert [row[0] for row in values(topic)] == [0, 0, 0, 0, 1, 1]
 
 
 def test_upserts_write_the_last_row_of_a_key_and_tombstones(topic: Topic) -> None:

@@ -74,7 +74,9 @@ class StreamUnderTest:
         self.create()
 
     def shard_ids(self) -> list[str]:
-        return [one["ShardId"] for one in self.client.list_shards(StreamName=self.name)["Shards"]]
+        return [
+            shard["ShardId"] for shard in self.client.list_shards(StreamName=self.name)["Shards"]
+        ]
 
 
 def _open_shard(stream: Stream, partition_key: str, explicit_hash_key: str) -> Shard:

@@ -71,7 +71,7 @@ class SchemaChanges:
             return
         key = chance.randrange(KEYS)
         kind = chance.random()
-        chosen = [one for one in columns if one != "id" and chance.random() < 0.7]
+        chosen = [column for column in columns if column != "id" and chance.random() < 0.7]
         if kind < 0.6:
             names = ", ".join(["id", *(f"`{one}`" for one in chosen)])
             values = ", ".join([str(key), *(self._value(columns[one]) for one in chosen)])
@@ -150,7 +150,7 @@ class SchemaChanges:
         """What gh-ost and pt-online-schema-change do, without the writes beside it."""
         new, old = self._chance.choice([("gho", "del"), ("new", "old")])
         columns = self.columns(table)
-        names = ", ".join(f"`{one}`" for one in columns)
+        names = ", ".join(f"`{column}`" for column in columns)
         self.run(f"DROP TABLE IF EXISTS _{table}_{new}", f"DROP TABLE IF EXISTS _{table}_{old}")
         self.run(f"CREATE TABLE _{table}_{new} LIKE {table}")
         self.run(f"ALTER TABLE _{table}_{new} ADD COLUMN {self._new_column()}")

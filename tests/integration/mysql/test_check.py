@@ -35,7 +35,7 @@ def _check(server: MariaDB, *arguments: str, user: str = USER) -> tuple[int, Fou
     code, output = _run(server, "--json", *password, *arguments, user=user)
     record = json.loads(output)
     assert record["ok"] is (code == 0)
-    return code, {one["name"]: one for one in record["requirements"]}
+    return code, {requirement["name"]: requirement for requirement in record["requirements"]}
 
 
 def _missing(found: Found) -> set[str]:

@@ -34,7 +34,7 @@ def test_append_only_reads_each_change_as_a_row(table: Database) -> None:
     _change(table)
     _, rows = catch_up(source, offset)
     _, changes = catch_up(plain, offset)
-    assert len(rows) == 5 and rows == [{"id": one["id"], "v": one["v"]} for one in changes]
+    assert len(rows) == 5 and rows == [{"id": change["id"], "v": change["v"]} for change in changes]
 
 
 def _swap(table: Database, copy: str, old: str, change: str) -> None:

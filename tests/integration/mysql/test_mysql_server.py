@@ -354,9 +354,11 @@ def test_a_user_with_only_what_is_needed(database: Database) -> None:
     options = {"username": "least", "password": "l"}
     checked = check(parse(database.options("t", **options)), [database.name], [])
     assert checked.ok and checked.version.startswith(("8.", "9."))
-    assert [one.status for one in checked.requirements if one.name == "XA_RECOVER_ADMIN"] == [
-        "info"
-    ]
+    assert [
+        requirement.status
+        for requirement in checked.requirements
+        if requirement.name == "XA_RECOVER_ADMIN"
+    ] == ["info"]
     for mode in ("disabled", "required"):
         followed = Followed(database, **options, **{"ssl.mode": mode})
         assert followed.rows == {}
@@ -411,7 +413,11 @@ def test_commits_that_selects_do_not_see_yet(
                 rows_of(source, first, end)
         update.join(60)
         checked = check(parse(database.options("t")), [], [])
-        (mode,) = [one.status for one in checked.requirements if one.name == "gtid_mode"]
+        (mode,) = [
+            requirement.status
+            for requirement in checked.requirements
+            if requirement.name == "gtid_mode"
+        ]
         assert mode == ("info" if reported else "missing")
         database.close()
 
@@ -443,7 +449,7 @@ def test_rows_that_foreign_keys_change(database: Database) -> None:
     assert {key: row["t"] for (key,), row in grandchild.rows.items()} == {100: None, 101: 20}
     options = parse(database.options("t"))
     found = Discovery(Session(options), options, TableFilter(database.name)).found()
-    assert [one.reason for one in found] == [None, None, None]
+    assert [item.reason for item in found] == [None, None, None]
 
 
 def test_partial_json_is_refused(database: Database) -> None:

@@ -87,8 +87,10 @@ class FaultyProxy(LocalHttpServer):
 
         def count(method: str) -> int:
             with self._lock:
-                locks = [one for one in self.requests if one.path.endswith("/.commit-lock")]
-            return sum(one.method == method for one in locks)
+                locks = [
+                    request for request in self.requests if request.path.endswith("/.commit-lock")
+                ]
+            return sum(lock.method == method for lock in locks)
 
         deadline = time.monotonic() + 30
         while count("PUT") > count("DELETE"):

@@ -148,7 +148,9 @@ def test_a_query_needs_its_checkpoint(lake: str, tmp_path: Path) -> None:
         register_checkpoint(options, there)
     part = Checkpoint(tmp_path / "here", "sales", "shop.t+a.b")
     register_checkpoint(options, part)
-    assert {one.id for one in registered_checkpoints(options, here).values() if one} == {
+    assert {
+        registered.id for registered in registered_checkpoints(options, here).values() if registered
+    } == {
         here.query_id(),
         part.query_id(),
     }

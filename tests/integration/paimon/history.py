@@ -127,8 +127,8 @@ class Consumer:
 
     def __init__(self, warehouse: Warehouse, identifier: str, model: Model) -> None:
         self._source = PaimonSource(warehouse.options, identifier)
-        self._fields = {one.name: one.id for one in model.fields}
-        self._key = [one.name for one in model.fields if one.id in model.key]
+        self._fields = {field.name: field.id for field in model.fields}
+        self._key = [field.name for field in model.fields if field.id in model.key]
         self._offset: dict[str, Any] = {}
         self.rows: dict[Any, dict[str, Any]] = {}
         self._count = 0
@@ -155,7 +155,7 @@ class Consumer:
 
     def same(self, model: Model) -> None:
         """Its rows must be the model's, in the columns that it began with."""
-        now = {one.id: one for one in model.fields}
+        now = {field.id: field for field in model.fields}
         names = [name for name, number in self._fields.items() if number in now]
         fields = [now[self._fields[name]] for name in names]
         kept = ordered(
@@ -235,7 +235,7 @@ class History:
         earliest, latest = table.earliest_snapshot_id(), table.latest_snapshot_id()
         if earliest is None or latest is None:
             return
-        known = [one for one in self.states if earliest <= one <= latest]
+        known = [state for state in self.states if earliest <= state <= latest]
         snapshot = self.random.choice(known)
         assert self._ours(snapshot=snapshot) == self.model.rows(self.states[snapshot]), snapshot
         for tag in self.random.sample(sorted(self.tags), min(1, len(self.tags))):
@@ -266,8 +266,10 @@ class History:
 
     def _level0(self) -> bool:
         if self.kind.options.get("changelog-producer") == "full-compaction":
-            return any(one.files > 1 or one.level0 for one in self.java.buckets(self.identifier))
-        return any(one.level0 for one in self.java.buckets(self.identifier))
+            return any(
+                bucket.files > 1 or bucket.level0 for bucket in self.java.buckets(self.identifier)
+            )
+        return any(bucket.level0 for bucket in self.java.buckets(self.identifier))
 
     # Rows
 
@@ -286,11 +288,11 @@ class History:
             # What a retraction alone comes to depends on how the files lie: there must be a sum.
             kind = "-D" if (key,) in self.model.state.rows else "+I"
         row: dict[str, Any] = {"id": key}
-        for one in self.model.fields[:]:
-            sums = kind == "+I" or self.kind.engine == "deduplicate" or one.merge == "sum"
-            if one.id != 0:
+        for field in self.model.fields[:]:
+            sums = kind == "+I" or self.kind.engine == "deduplicate" or field.merge == "sum"
+            if field.id != 0:
                 # Of a retraction only sums are sure: others depend on what is merged first.
-                row[one.name] = self._value(one) if sums else None
+                row[field.name] = self._value(field) if sums else None
         return kind, row
 
     def _value(self, one: Field) -> Any:
@@ -470,7 +472,9 @@ class History:
     def _rollback(self) -> str | None:
         table = self.table
         earliest, latest = table.earliest_snapshot_id(), table.latest_snapshot_id()
-        known = [one for one in self.states if earliest and latest and earliest <= one < latest]
+        known = [
+            state for state in self.states if earliest and latest and earliest <= state < latest
+        ]
         if not known:
             return None
         to = self.random.choice(known[-4:])
@@ -497,7 +501,7 @@ class History:
         return None if description is None else f"{action} {description}"
 
     def _free(self) -> list[Field]:
-        return [one for one in self.model.fields if not one.fixed]
+        return [field for field in self.model.fields if not field.fixed]
 
     def _alter_add(self) -> str | None:
         if len(self.model.fields) > 7:
@@ -525,7 +529,7 @@ class History:
         return one.name
 
     def _alter_rename(self) -> str | None:
-        free = [one for one in self.model.fields if one.id not in self.model.key]
+        free = [field for field in self.model.fields if field.id not in self.model.key]
         one = self.random.choice(free)
         new = self.random.choice([n for n in ("v", "w", "s", "x", "y", "z", "q", "p", "r")
                                   if n not in self.model.names()])  # fmt: skip

@@ -84,9 +84,9 @@ def overwrite(history: History) -> str:
     static = random.choice(PARTITIONS) if model.partition and random.random() < 0.4 else None
     if static is not None:
         made = [] if random.random() < 0.3 else [{**row, "p": static} for row in made]
-    keys = [one.name for one in model.fields if one.id in model.key]
+    keys = [field.name for field in model.fields if field.id in model.key]
     rows = list({tuple(row[name] for name in keys): row for row in made}.values())
-    names = [one.name for one in model.fields if static is None or one.id != model.partition]
+    names = [field.name for field in model.fields if static is None or field.id != model.partition]
     lines = [f"({', '.join(_text(row[name]) for name in names)})" for row in rows]
     values = f"VALUES {', '.join(lines)}"
     if not rows:

@@ -39,7 +39,7 @@ class Rows:
     def __init__(self, warehouse: Warehouse, java: Sidecar, format: str, types: list[str]) -> None:
         self._warehouse, self._java, self._format = warehouse, java, format
         self.types = {f"c{number}": kind for number, kind in enumerate(types)}
-        columns = [Column("id", "INT"), *(Column(*one) for one in self.types.items())]
+        columns = [Column("id", "INT"), *(Column(*column) for column in self.types.items())]
         name = f"t{next(_tables)}"
         self.identifier = f"db.{name}"
         options = {"bucket": "1", "file.format": format}
@@ -102,7 +102,7 @@ class Rows:
             self._same({key: row[name] for key, row in theirs.items()}, name, f"{context}, java")
         ours: dict[str, dict[str, Any]] = {}
         for batch in self.table.read():
-            columns = [list(map(normal, typed_values.texts(one))) for one in batch.columns]
+            columns = [list(map(normal, typed_values.texts(column))) for column in batch.columns]
             for row in zip(*columns, strict=True):
                 ours[row[0]] = dict(zip(batch.schema.names, row, strict=True))
         for name in self.types:

@@ -251,7 +251,7 @@ def test_a_killed_sidecar_is_started_again(
         maintenance.stop()
     assert maintenance.pid is None
     # Of the connections that broke with the JVM, py4j has a stack trace each.
-    assert {one.name.partition(".")[0] for one in caplog.records} <= {"streamhouse"}
+    assert {record.name.partition(".")[0] for record in caplog.records} <= {"streamhouse"}
     assert lake.rows(name) == [{"country": "China", "orders": 12, "revenue": 12.0}]
 
 

@@ -96,7 +96,7 @@ _NESTED: dict[str, list[Any]] = {
 DECIMALS = ["(1, 0)", "(9, 2)", "(10, 2)", "(18, 4)", "(19, 0)", "(38, 10)", "(38, 38)"]
 TYPES = [
     *_ATOMIC,
-    *(f"DECIMAL{one}" for one in DECIMALS),
+    *(f"DECIMAL{decimal}" for decimal in DECIMALS),
     *(f"TIMESTAMP({digits})" for digits in range(10)),
     *(f"TIMESTAMP_LTZ({digits})" for digits in range(10)),
     *_NESTED,

@@ -39,7 +39,7 @@ class Lake:
         name = f"t{self.made}"
         given = {key.replace("__", ".").replace("_", "-"): value for key, value in options.items()}
         self.warehouse.create_table(
-            "db", name, [Column(*one) for one in columns.items()], keys, partitions, given
+            "db", name, [Column(*column) for column in columns.items()], keys, partitions, given
         )
         return f"db.{name}"
 
@@ -61,7 +61,7 @@ class Lake:
     def kinds(self, name: str) -> list[str]:
         """What each snapshot is, the newest first."""
         snapshots = self.warehouse.table(name).snapshots.newest_first()
-        return [one.commit_kind for one in snapshots]
+        return [snapshot.commit_kind for snapshot in snapshots]
 
     def rows(self, name: str) -> list[dict[str, Any]]:
         """All rows, sorted; both cores must read the same."""

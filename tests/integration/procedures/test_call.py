@@ -69,5 +69,5 @@ def test_the_command(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     assert f"table {name} has no tag 'y'; known: x" in text
     code, text = command("--list", "--format", "json")
     assert "order_strategy" in next(
-        one["arguments"] for one in json.loads(text) if one["procedure"] == "compact"
+        call["arguments"] for call in json.loads(text) if call["procedure"] == "compact"
     )

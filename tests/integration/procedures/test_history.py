@@ -25,7 +25,7 @@ def table(lake: Lake, commits: int = 3, **options: str) -> str:
 
 def tags(lake: Lake, name: str) -> dict[str, int]:
     found = lake.context.sidecar.read(f"{name}$tags").to_pylist()
-    return {one["tag_name"]: one["snapshot_id"] for one in found}
+    return {item["tag_name"]: item["snapshot_id"] for item in found}
 
 
 def branches(lake: Lake, name: str) -> list[str]:
@@ -34,7 +34,7 @@ def branches(lake: Lake, name: str) -> list[str]:
 
 def consumers(lake: Lake, name: str) -> dict[str, int]:
     found = lake.context.sidecar.read(f"{name}$consumers").to_pylist()
-    return {one["consumer_id"]: one["next_snapshot_id"] for one in found}
+    return {item["consumer_id"]: item["next_snapshot_id"] for item in found}
 
 
 def hold(lake: Lake, name: str, consumer: str, snapshot: int) -> None:
@@ -259,7 +259,7 @@ def test_orphans_are_removed_when_they_are_old(lake: Lake) -> None:
 
     def removed(**given: Any) -> list[tuple[str, int, bool]]:
         found = procedures.remove_orphan_files(lake.context, name, **given).to_pylist()
-        return [(Path(one["file"]).name, one["bytes"], one["removed"]) for one in found]
+        return [(Path(item["file"]).name, item["bytes"], item["removed"]) for item in found]
 
     assert removed(dry_run=True) == [(old.name, 5, False)]
     assert old.exists()
@@ -276,7 +276,7 @@ def test_orphans_of_a_database(lake: Lake) -> None:
     name = table(lake)
     path = lost_file(lake, name, 48)
     found = procedures.remove_orphan_files(lake.context, "db.*", dry_run=True).to_pylist()
-    assert path.name in {Path(one["file"]).name for one in found if one["table"] == name}
+    assert path.name in {Path(item["file"]).name for item in found if item["table"] == name}
 
 
 def test_purging_empties_a_table(lake: Lake) -> None:

@@ -154,14 +154,18 @@ class Business:
         return START + datetime.timedelta(days=10, milliseconds=self._clock)
 
     def _update(self, source: str, number: int, **changes: object) -> None:
-        mine = [one for one in self.versions if (one.source, one.no) == (source, number)]
+        mine = [
+            version for version in self.versions if (version.source, version.no) == (source, number)
+        ]
         newest = max(mine, key=lambda one: one.touched_at)
         made = replace(newest, touched_at=self._tick(), **changes)  # type: ignore[arg-type]
         self._send(source, [made], "REPLACE")
 
     def _late(self, number: int) -> None:
         """An event that is older than what is there: MySQL has it, the warehouse must not."""
-        mine = next(one for one in self.versions if (one.source, one.no) == ("web", number))
+        mine = next(
+            version for version in self.versions if (version.source, version.no) == ("web", number)
+        )
         early = mine.touched_at - datetime.timedelta(days=1)
         self._send("web", [replace(mine, touched_at=early, paid=Decimal("0.01"))], "REPLACE")
 

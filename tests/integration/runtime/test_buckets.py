@@ -60,7 +60,7 @@ def test_queries_and_statements_share_a_table_with_dynamic_buckets(shop: Shop) -
             failed.append(error)
 
     writers = (("a", 1), ("b", 2), ("dynamic", 3), ("moving", 4))
-    threads = [threading.Thread(target=insert, args=one) for one in writers]
+    threads = [threading.Thread(target=insert, args=writer) for writer in writers]
     shop.do("INSERT INTO a VALUES (0, 0, 0); INSERT INTO b VALUES (1, 1, 0)")
     with shop.running_here(script) as until:
         until(lambda: len(_rows(shop, "dynamic")) == len(_rows(shop, "moving")) == 2)

@@ -59,7 +59,7 @@ def test_a_fresh_process_of_the_same_command_continues(shop: Shop) -> None:
     run = shop.start(script, "--until-caught-up", "--from-scratch")
     run.until(partial(_has_committed, shop))
     children = psutil.Process(run.process.pid).children()
-    next(one for one in children if "PythonGatewayServer" in " ".join(one.cmdline())).kill()
+    next(child for child in children if "PythonGatewayServer" in " ".join(child.cmdline())).kill()
     ended = run.wait()
     assert ended.code == 0 and "Spark's JVM has died" in ended.err, ended.err
     assert ended.err.count("default.country_sales: starts from scratch") == 1

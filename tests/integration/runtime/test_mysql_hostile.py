@@ -283,7 +283,7 @@ def test_a_sync_follows_schema_changes_after_any_kill(
             assert ended.code == 0, ended.err
             check_altered(shop.warehouse, changes)
             checks += 1
-            altered = sum("ALTER" in one for one in changes.statements)
+            altered = sum("ALTER" in statement for statement in changes.statements)
             print(f"{kills} kills, {checks} checks, {altered} of ALTER TABLE", flush=True)
 
 

@@ -28,7 +28,7 @@ def test_clients_without_the_secret_cannot_connect(shop: Shop) -> None:
     assert ports and reachable(run.tree()) == set()
     answers = [_answer(host, port) for host, port in sorted(ports)]
     # The driver's RPC and the block manager ask who it is; py4j's ports do not speak this protocol.
-    assert sum("SaslMessage" in one or "challenge" in one for one in answers) == 2, answers
+    assert sum("SaslMessage" in answer or "challenge" in answer for answer in answers) == 2, answers
     run.kill()
 
 

@@ -200,10 +200,10 @@ def scores(shop: Shop) -> list[tuple[str, str, float, int]]:
 def batch(shop: Shop) -> list[tuple[str, str, float, int]]:
     """The same computed from the orders as they are."""
     sums: dict[tuple[str, str], tuple[float, int]] = {}
-    for one in shop.rows("orders"):
-        key = one["v_date"], one["agent"]
+    for row in shop.rows("orders"):
+        key = row["v_date"], row["agent"]
         score, count = sums.get(key, (0.0, 0))
-        sums[key] = score + one["score"], count + 1
+        sums[key] = score + row["score"], count + 1
     return sorted((*key, *value) for key, value in sums.items())
 
 

@@ -71,10 +71,10 @@ def sums(shop: Shop) -> list[tuple[str, str, int, int]]:
 def batch(shop: Shop) -> list[tuple[str, str, int, int]]:
     """The same computed from the orders as they are."""
     found: dict[tuple[str, str], tuple[int, int]] = {}
-    for one in shop.rows("orders"):
-        key = one["v_date"], one["agent"]
+    for row in shop.rows("orders"):
+        key = row["v_date"], row["agent"]
         score, count = found.get(key, (0, 0))
-        found[key] = score + one["score"], count + 1
+        found[key] = score + row["score"], count + 1
     return sorted((*key, *value) for key, value in found.items())
 
 

@@ -57,7 +57,7 @@ def _has(shop: Shop, table: str, wanted: list[tuple[Any, ...]]) -> bool:
 
 
 def alter(shop: Shop, *statements: str) -> None:
-    execute(shop.warehouse, ";".join(f"ALTER TABLE {one}" for one in statements))
+    execute(shop.warehouse, ";".join(f"ALTER TABLE {statement}" for statement in statements))
 
 
 def insert(shop: Shop, text: str) -> None:

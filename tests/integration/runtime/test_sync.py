@@ -442,7 +442,7 @@ def test_an_alter_ends_it_and_the_other_tables_go_on(sync: Sync, mariadb: MariaD
     )
     sync.database("sync_alter")
     assert there(sync.warehouse, "ods.b") == [(9, 9, 9)]
-    assert any("sync_alter.b: ALTER TABLE sync_alter.b ADD" in one for one in sync.notices)
+    assert any("sync_alter.b: ALTER TABLE sync_alter.b ADD" in notice for notice in sync.notices)
     mariadb.execute(
         "DELETE FROM sync_alter.b",
         "INSERT INTO sync_alter.b VALUES (1, 1, NULL)",

@@ -96,6 +96,6 @@ def test_no_path_reveals_hidden_data(server: Server) -> None:
         assert answer.status_code < 500, (what, answer.text)
     assert answers[BOARD].json()["rows"] == [{"name": "Ann", "age": 30}]
     files = answers[f"{BOARD}/files"].json()["files"]
-    assert files and {one[key] for one in files for key in ("rows", "bytes")} == {None}
+    assert files and {file[key] for file in files for key in ("rows", "bytes")} == {None}
     for path in ("/pipelines", "/pipelines/x", "/pipelines/x/graph", SCRIPTS[0]):
         assert answers[path].status_code == 403

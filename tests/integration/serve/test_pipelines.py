@@ -92,7 +92,7 @@ def running(queries: int) -> Callable[[dict[str, Any]], bool]:
     def check(found: dict[str, Any]) -> bool:
         answers = found["queries"]
         return len(answers) == queries and all(
-            one["rows_per_second"] and one["lag"] for one in answers
+            answer["rows_per_second"] and answer["lag"] for answer in answers
         )
 
     return check
@@ -116,7 +116,7 @@ def test_pipeline_over_http(server: Server) -> None:
     assert again["error"]["code"] == "conflict"
 
     os.kill(first["pid"], signal.SIGKILL)
-    killed = server.until(lambda one: one["state"] != "running")
+    killed = server.until(lambda pipeline: pipeline["state"] != "running")
     assert killed["state"] == "failed" and "killed" in killed["last_error"]
     assert all(query["rows_per_second"] == 0 for query in killed["queries"])
     server.ask("POST", "/pipelines/numbers/start")
@@ -128,7 +128,7 @@ def test_pipeline_over_http(server: Server) -> None:
     server.start()
     assert server.ask("GET", "/pipelines/numbers")["pid"] == second["pid"]
     server.ask("DELETE", "/pipelines/numbers", 202)
-    stopped = server.until(lambda one: one["state"] != "running")
+    stopped = server.until(lambda pipeline: pipeline["state"] != "running")
     assert (stopped["state"], stopped["last_error"]) == ("stopped", None)
     written = server.rows("a")
     assert written == list(range(1, len(written) + 1))

@@ -110,7 +110,9 @@ def test_nested_columns_and_nulls() -> None:
     )
     assert {row["points"] for row in rows} == {10, 11, 12}
     arrays = generated("ARRAY<STRING>", "#{Options.option 'a','b'}", **{"fields.c.length": "3"})
-    assert {"".join(one) for one in arrays} == {x + y + z for x in "ab" for y in "ab" for z in "ab"}
+    assert {"".join(array) for array in arrays} == {
+        x + y + z for x in "ab" for y in "ab" for z in "ab"
+    }
     maps = generated(
         "MAP<STRING, INT>",
         {"key": "#{Options.option 'a','b'}", "value": "#{number.randomDigit}"},

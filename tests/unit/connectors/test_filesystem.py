@@ -67,7 +67,7 @@ def test_rows_are_read_as_they_were_written(tmp_path: Path, name: str, by: tuple
     made: Any = spec.open()
     made.insert("0123456789abcdef01234567", iter([batch(spec, ROWS), batch(spec, ROWS[:0])]))
     assert read(tmp_path, name, by) == sorted(ROWS, key=str)
-    assert all(one.count("/") == len(by) and one.endswith(name) for one in files(tmp_path))
+    assert all(file.count("/") == len(by) and file.endswith(name) for file in files(tmp_path))
     assert not (tmp_path / ".streamhouse").exists()
 
 
@@ -90,7 +90,7 @@ def test_files_roll_at_their_size(tmp_path: Path) -> None:
     made: Any = spec.open()
     rows = [{"id": n, "name": "x" * 50, "day": None} for n in range(20_000)]
     made.insert("0123456789abcdef01234567", iter([batch(spec, rows)]))
-    sizes = [(tmp_path / one).stat().st_size for one in files(tmp_path)]
+    sizes = [(tmp_path / file).stat().st_size for file in files(tmp_path)]
     assert len(sizes) == 5 and max(sizes) < 400_000
     assert len(read(tmp_path)) == 20_000
 
@@ -303,7 +303,7 @@ def test_bad_records_are_left_out_and_read_again(tmp_path: Path) -> None:
     (tmp_path / "part=7" / "b.json").write_text('{"id": 4}')
     later = of_file(tmp_path, **keep).latest_offset(after)
     assert later["replayed"] == 0
-    assert [one["id"] for one in source_rows(mended, after, later)] == [4]
+    assert [source_row["id"] for source_row in source_rows(mended, after, later)] == [4]
 
 
 def test_a_success_file_marks_the_partitions_of_a_commit(tmp_path: Path) -> None:
@@ -311,7 +311,7 @@ def test_a_success_file_marks_the_partitions_of_a_commit(tmp_path: Path) -> None
     spec = SinkSpec("filesystem", given, COLUMNS, partitioned_by=("name",))
     made = written(spec, 0, "a", ROWS[1:])
     assert spec.open().committer("query-id").commit(lambda: made, lambda: None)
-    assert [one for one in files(tmp_path) if one.endswith("_SUCCESS")] == [
+    assert [file for file in files(tmp_path) if file.endswith("_SUCCESS")] == [
         "name=x/_SUCCESS", "name=é/_SUCCESS"
     ]  # fmt: skip
     assert len(read(tmp_path, by=("name",))) == 2

@@ -277,7 +277,7 @@ def test_rows_that_come_twice_and_late() -> None:
         (a - b).total_seconds()
         for a, b in zip(plain["order_time"], late["order_time"], strict=True)
     ]
-    assert sum(1 for one in delays if one) == pytest.approx(2_000, rel=0.1)
+    assert sum(1 for delay in delays if delay) == pytest.approx(2_000, rel=0.1)
     assert 0 <= min(delays) and 4.9 < max(delays) <= 5.001
     assert plain["price"] == late["price"]
 
@@ -322,10 +322,10 @@ def test_rows_arrays_and_maps() -> None:
     assert len(places) == pytest.approx(1_000, rel=0.1)
     assert {len(place["city"]) for place in places} == {4}
     assert {place["at"]["x"] for place in places} == {1, 2}
-    assert {len(one) for one in data["tags"]} == {2}
-    assert len({tuple(one) for one in data["tags"]}) == 256
-    assert {len(one) for one in data["sizes"]} <= {1, 2, 3}
-    assert all(len(dict(one)) == len(one) for one in data["sizes"])
+    assert {len(tag) for tag in data["tags"]} == {2}
+    assert len({tuple(tag) for tag in data["tags"]}) == 256
+    assert {len(size) for size in data["sizes"]} <= {1, 2, 3}
+    assert all(len(dict(size)) == len(size) for size in data["sizes"])
     assert rows(DatagenSource(NESTED, options), {}, end).to_pydict() == data
 
 

@@ -19,7 +19,11 @@ def orders(step: Step) -> list[int]:
     """The orders that a step inserts, updates or deletes."""
     if step.kind == "level":
         return []
-    own = [one for one in step.statements if not one.sql.startswith("INSERT INTO member_event")]
+    own = [
+        statement
+        for statement in step.statements
+        if not statement.sql.startswith("INSERT INTO member_event")
+    ]
     return [one.parameters[0 if step.kind == "order" else -1] for one in own]
 
 
@@ -48,9 +52,9 @@ def test_nothing_happens_to_an_order_once_it_is_cancelled() -> None:
 
 def test_nothing_happens_to_orders_of_closed_days() -> None:
     made, steps = history(5)
-    days = {one: step.statements[0].parameters[1] for step in steps for one in orders(step)
+    days = {order: step.statements[0].parameters[1] for step in steps for order in orders(step)
             if step.kind == "order"}  # fmt: skip
-    touched = {days[one] for step in steps if step.kind != "order" for one in orders(step)}
+    touched = {days[order] for step in steps if step.kind != "order" for order in orders(step)}
     assert made.closed_day in days.values()
     assert touched and min(touched) > made.closed_day
 

@@ -18,12 +18,15 @@ SCHEMA = pa.schema([("id", pa.int64()), ("price", pa.decimal128(20, 2))])
 
 def decoded(form: str, *records: Any, **options: str) -> Decoded:
     spelled = {key.replace("_", "-"): value for key, value in options.items()}
-    raw = [one if isinstance(one, bytes | None) else json.dumps(one).encode() for one in records]
+    raw = [
+        record if isinstance(record, bytes | None) else json.dumps(record).encode()
+        for record in records
+    ]
     return format_of(form).decoder(SCHEMA, spelled, f"{form}.").decode(raw)
 
 
 def rows(found: Decoded) -> list[tuple[Any, ...]]:
-    return [tuple(one.values()) for one in found.rows.to_pylist()]
+    return [tuple(row.values()) for row in found.rows.to_pylist()]
 
 
 BEFORE, AFTER = {"id": 1, "price": 1.5}, {"id": 1, "price": "2.50"}

@@ -267,7 +267,7 @@ def test_the_drawing_holds_every_node_and_edge() -> None:
     assert groups == {node.id for node in found.nodes}
     paths = [p.get("class", "") for p in tree.iterfind(".//s:path[@marker-end]", space)]
     assert len(paths) == len(found.edges)
-    assert sum("lookup" in one for one in paths) == 1
+    assert sum("lookup" in path for path in paths) == 1
     assert "prefers-color-scheme: dark" in text
     assert "hidden-word" not in text and "db.example" not in text
 

@@ -22,8 +22,8 @@ COLUMNS = (
 
 def packed(*payloads: bytes) -> bytes:
     aggregated = AggregatedRecord()
-    for one in payloads:
-        aggregated.add(one)
+    for payload in payloads:
+        aggregated.add(payload)
     return aggregated.packed()
 
 
@@ -38,7 +38,7 @@ def records() -> list[UserRecord]:
 
 
 def test_each_user_record_has_a_position(records: list[UserRecord]) -> None:
-    assert [one.position("s, t") for one in records] == [
+    assert [record.position("s, t") for record in records] == [
         "stream s, t, shardId-0, record 5",
         "stream s, t, shardId-0, record 6, part 1",
         "stream s, t, shardId-0, record 6, part 2",
@@ -51,7 +51,7 @@ def test_each_user_record_has_a_position(records: list[UserRecord]) -> None:
 
 
 def test_rows_of_records_without_the_bad_ones(records: list[UserRecord]) -> None:
-    stored = table_schema([one for one in COLUMNS if one.metadata is None])
+    stored = table_schema([column for column in COLUMNS if column.metadata is None])
     rows = RecordRows(COLUMNS, format_of("json").decoder(stored, {}, "json."))
     found, bad = rows.decode(records)
     assert [one.index for one in bad] == [2, 4]

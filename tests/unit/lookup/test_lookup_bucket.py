@@ -182,7 +182,7 @@ def test_why_a_table_cannot_be_shuffled(
 def test_one_lookup_of_a_query_is_shuffled(people: People) -> None:
     plain, shuffle, bucket = (people.spec(strategy=s) for s in (None, "shuffle", "bucket"))
     found = choose_all([plain, shuffle, bucket, shuffle])
-    assert [one.strategy for one in found] == ["full", "full", "bucket", "full"]
+    assert [item.strategy for item in found] == ["full", "full", "bucket", "full"]
     assert choose_all([shuffle, shuffle])[0].buckets == BUCKETS
     with pytest.raises(OptionError, match="another lookup of the query is"):
         choose_all([bucket, bucket])

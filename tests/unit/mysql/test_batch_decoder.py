@@ -300,7 +300,9 @@ def test_a_key_group_may_have_no_rows(data: st.DataObject) -> None:
     for odd, rows in ((0, 200), (1, 0)):
         shared = batch_decoder._RunDecoder(run(table, [raw])).rows(Halves(odd))
         whole = batch_decoder._RunDecoder(run(table, [raw])).rows(None)
-        assert [one.type for one in shared.columns] == [one.type for one in whole.columns]
+        assert [column.type for column in shared.columns] == [
+            column.type for column in whole.columns
+        ]
         assert {len(one) for one in (*shared.columns, shared.kinds, shared.seconds)} == {rows}
 
 

@@ -29,7 +29,7 @@ def test_a_table_is_read_back_as_created(warehouse: Warehouse) -> None:
     options = {"bucket": "4", "fields.name.ignore-retract": "true"}
     warehouse.create_table("db", "t", columns, ["id", "name"], ["name"], options, "people")
     table = warehouse.table("db.t")
-    assert [(one.name, one.nullable) for one in table.columns] == [
+    assert [(column.name, column.nullable) for column in table.columns] == [
         ("id", False),
         ("name", False),
         ("at", True),
@@ -49,7 +49,7 @@ def test_keys_may_be_options(warehouse: Warehouse) -> None:
     warehouse.create_table("db", "t", columns, options=options)
     table = warehouse.table("db.t")
     assert (table.primary_key, table.partition_keys) == (("dt", "id"), ("dt",))
-    assert [one.nullable for one in table.columns] == [False, False, True]
+    assert [column.nullable for column in table.columns] == [False, False, True]
     assert not {"primary-key", "partition"} & set(table.options)
     with pytest.raises(OptionError, match="both PRIMARY KEY and the option 'primary-key'"):
         warehouse.create_table("db", "u", columns, ["id"], options=options)

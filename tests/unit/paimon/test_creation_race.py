@@ -82,7 +82,7 @@ def test_one_process_creates_a_table_and_the_others_find_it(
 ) -> None:
     if_not_exists, found = outcomes
     for turn in range(ROUNDS):
-        these = [one for one in found if one[0] == turn]
+        these = [item for item in found if item[0] == turn]
         assert len({seen for *_, seen in these}) == 1, these
         reported = Counter(outcome for _, _, outcome, _ in these)
         if if_not_exists:

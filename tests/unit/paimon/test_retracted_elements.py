@@ -77,8 +77,8 @@ def change(kind: str, key: int, instant: int, *elements: int) -> Row:
     }
     if elements:
         row["items"] = list(elements)
-        row["parts"] = [(f"p{one}", one) for one in elements]
-        row["lines"] = [{"id": one, "x": instant} for one in elements]
+        row["parts"] = [(f"p{element}", element) for element in elements]
+        row["lines"] = [{"id": element, "x": instant} for element in elements]
     return row
 
 

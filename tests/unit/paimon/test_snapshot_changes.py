@@ -242,7 +242,7 @@ def test_all_buckets_of_a_snapshot_are_compared_at_once(
     source = store.source(table)
     (partition,) = source.partitions({"snapshot": 1}, {"snapshot": 3})
     assert len(partition.groups) == 16
-    assert [len(one.groups) for one in snapshot_runs(table, partition.groups)] == [
+    assert [len(run.groups) for run in snapshot_runs(table, partition.groups)] == [
         16 // reads
     ] * reads
     follow(store, table, source)
@@ -260,7 +260,7 @@ def test_buckets_of_a_large_snapshot_are_compared_one_by_one(
     store.write(table, [("a", k, 9, "x", 0, "+I") for k in range(20)])
     source = store.source(table)
     (partition,) = source.partitions({"snapshot": 1}, {"snapshot": 3})
-    assert [len(one.groups) for one in snapshot_runs(table, partition.groups)] == [1, 1, 2]
+    assert [len(run.groups) for run in snapshot_runs(table, partition.groups)] == [1, 1, 2]
     follow(store, table, source)
 
 
@@ -351,6 +351,6 @@ def test_many_small_commits_cost_one_read_of_the_rows_before_them(
     monkeypatch.setattr(Table, "read", counted)
     found = store.read(store.source(table), 1, 9)
     assert len(found) == 8 * 4
-    (keys,) = [one for one in read if one is not None]
+    (keys,) = [run for run in read if run is not None]
     assert sorted(keys["literals"]) == [*range(1, 9), 50]
     assert [row[2] for row in found if row[1] == 50 and row[5] == "+U"] == list(range(1, 9))

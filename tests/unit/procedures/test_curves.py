@@ -60,8 +60,8 @@ def test_one_column_is_sorted_with_nulls_first(
 ) -> None:
     rows = pa.table({"a": pa.array(values, kind)})
     found = Curve.of(strategy, ["a"], rows).sorted(rows).column("a").to_pylist()
-    nulls = [one for one in values if one is None]
-    assert found == nulls + sorted(one for one in values if one is not None)
+    nulls = [value for value in values if value is None]
+    assert found == nulls + sorted(value for value in values if value is not None)
 
 
 def test_a_column_without_values_is_no_trouble() -> None:

@@ -73,5 +73,5 @@ def test_mistakes(text: str, said: str) -> None:
 
 def test_all_are_listed_and_say_what_they_do() -> None:
     found = listed().to_pylist()
-    assert [one["procedure"] for one in found] == sorted(PROCEDURES)
-    assert all(one["what"].endswith((".", ":")) and one["arguments"] for one in found)
+    assert [item["procedure"] for item in found] == sorted(PROCEDURES)
+    assert all(item["what"].endswith((".", ":")) and item["arguments"] for item in found)

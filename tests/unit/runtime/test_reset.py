@@ -268,7 +268,7 @@ def test_only_continuous_targets_count(world: World) -> None:
         "INSERT INTO src VALUES (1, 1); SET 'execution.runtime-mode' = 'batch';"
         "INSERT INTO src SELECT id, v FROM out;"
     )
-    found = {one.address.identifier: one.locations for one in world.targets(text).targets}
+    found = {target.address.identifier: target.locations for target in world.targets(text).targets}
     assert {name: [place.pipeline for place in locations] for name, locations in found.items()} == {
         "default.out": ["p"],
         "default.last": ["p", "q"],

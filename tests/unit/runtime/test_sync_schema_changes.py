@@ -46,7 +46,7 @@ def plan(tmp_path: Path) -> Plan:
         assert again.changes == []
         assert first.types == again.types
         replaced = [f"replaced {name}" for name in first.replaced]
-        return [f"{one.name} {one.type}" for one in table.columns] + replaced
+        return [f"{column.name} {column.type}" for column in table.columns] + replaced
 
     return planned
 

@@ -92,10 +92,10 @@ def test_openapi_document(serve: Any, sales: str) -> None:
             assert one["summary"] and one["description"]
             assert set(one["responses"]) > {"200"}
     rows = api["paths"]["/views/{name}"]["get"]
-    assert {one["name"] for one in rows["parameters"]} == {
+    assert {parameter["name"] for parameter in rows["parameters"]} == {
         "name", "format", "columns", "filter", "order", "limit", "as_of",
     }  # fmt: skip
-    assert all(one.get("description") for one in rows["parameters"])
+    assert all(parameter.get("description") for parameter in rows["parameters"])
     assert set(rows["responses"]["200"]["content"]) == {
         "application/json",
         "text/csv",

@@ -136,7 +136,7 @@ def test_slow_subscriber_is_disconnected_and_can_resume(serve: Any, shop: Any) -
 
 
 def _overflows(server: Serving) -> int:
-    return sum(one.overflows for one in server.app.state.hub.stats())
+    return sum(stats.overflows for stats in server.app.state.hub.stats())
 
 
 def test_streams_end_at_shutdown(shop: Any, sales: str) -> None:

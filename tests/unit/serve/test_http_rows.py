@@ -261,12 +261,12 @@ def test_history(serve: Any, shop: Any, sales: str) -> None:
     server = serve()
     base = f"/views/{sales}"
     found = server.get(f"{base}/snapshots", limit=1).json()["snapshots"]
-    assert [(one["snapshot"], one["kind"]) for one in found] == [(2, "APPEND")]
+    assert [(item["snapshot"], item["kind"]) for item in found] == [(2, "APPEND")]
     assert found[0]["delta_rows"] == 2 and found[0]["time"].endswith("Z")
     assert server.get(f"{base}/tags").json()["tags"][0]["tag"] == "opening"
     files = server.get(f"{base}/files").json()
     assert files["total"] == len(files["files"]) == 2
-    assert all("/" not in one["file"] and one["rows"] == 2 for one in files["files"])
+    assert all("/" not in file["file"] and file["rows"] == 2 for file in files["files"])
     shape = server.get(f"{base}/schema").json()
     assert shape["primary_key"] == ["country"] and shape["schema_versions"][0]["version"] == 0
     assert problem(server.get(f"{base}/snapshots", limit=0), 422, "invalid")
@@ -323,9 +323,9 @@ def test_files_and_snapshots_do_not_reveal_hidden_rows(serve: Any, shop: Any) ->
     assert "Peru" in server.get("/views/hall.all/files").text
     for name in ("hall.some", "hall.orders"):
         reported = server.get(f"/views/{name}/files")
-        assert {one["partition"] for one in reported.json()["files"]} == {None}
+        assert {file["partition"] for file in reported.json()["files"]} == {None}
         assert "Peru" not in reported.text and reported.json()["total"] == 2
-        counts = {one[key] for one in reported.json()["files"] for key in ("rows", "bytes")}
+        counts = {file[key] for file in reported.json()["files"] for key in ("rows", "bytes")}
         assert (counts == {None}) is (name == "hall.some")
     counted = [server.get(f"/views/{view.name}/snapshots").json()["snapshots"] for view in views]
     assert [[one["rows"], one["delta_rows"]] for (one,) in counted] == [

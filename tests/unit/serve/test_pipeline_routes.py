@@ -203,7 +203,7 @@ def test_start_and_stop(warehouse: Path) -> None:
             assert error(client.post("/pipelines/live/start", headers=JSON), 409)
         finally:
             assert client.delete("/pipelines/live", headers=JSON).status_code == 202
-        assert until(lambda one: one["state"] != "running")["state"] == "stopped"
+        assert until(lambda pipeline: pipeline["state"] != "running")["state"] == "stopped"
         alone = client.post("/pipelines/live/start", json={"keep_targets": True})
         assert "needs 'from_scratch'" in error(alone, 400)["message"]
         assert error(client.post("/pipelines", json={**body, "keep_targets": True}), 400)

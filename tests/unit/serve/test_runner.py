@@ -86,12 +86,12 @@ def test_scripts_read_no_secrets_of_the_server(
     monkeypatch.delenv(ALLOWED, raising=False)
     script = READER.replace("'hidden'", "'${env:SHOP_PASSWORD}'").replace("'db'", "'no.invalid'")
     server.runner.start("reader", script)
-    ended = server.until("reader", lambda one: one["state"] == "failed")
+    ended = server.until("reader", lambda pipeline: pipeline["state"] == "failed")
     assert "env:SHOP_PASSWORD, which is not allowed here" in ended["last_error"]
     monkeypatch.setenv(ALLOWED, "env:SHOP_*")
     script = script.replace("'table-name'", "'connect.max-retries' = '0', 'table-name'")
     server.runner.start("reader", script)
-    ended = server.until("reader", lambda one: one["state"] == "failed")
+    ended = server.until("reader", lambda pipeline: pipeline["state"] == "failed")
     assert "no.invalid:3306 cannot be reached" in ended["last_error"]
 
 
@@ -115,16 +115,16 @@ def test_start_stop_restart_and_kill(server: Server) -> None:
     # Any server of the warehouse finds it.
     assert Server(server.folder).look("live")["pid"] == found["pid"]
     Server(server.folder).runner.stop("live")
-    ended = server.until("live", lambda one: one["state"] != "running")
+    ended = server.until("live", lambda pipeline: pipeline["state"] != "running")
     assert (ended["state"], ended["last_error"]) == ("stopped", None)
     assert ended["ended"] is not None
     with pytest.raises(PipelineError, match="is not running"):
         server.runner.stop("live")
 
     server.runner.start_again("live")
-    again = server.until("live", lambda one: one["pid"] not in (None, found["pid"]))
+    again = server.until("live", lambda pipeline: pipeline["pid"] not in (None, found["pid"]))
     os.kill(again["pid"], signal.SIGKILL)
-    killed = server.until("live", lambda one: one["state"] != "running")
+    killed = server.until("live", lambda pipeline: pipeline["state"] != "running")
     assert killed["state"] == "failed" and "it was killed" in killed["last_error"]
     assert [path.stat().st_mode & 0o777 for path in _private(server, "live")] == [0o600, 0o600]
 
@@ -145,7 +145,10 @@ def test_from_scratch_applies_to_one_start(server: Server) -> None:
         server.until("live", lambda _, n=number: lines("name=Ann") == n)  # type: ignore[misc]
         assert lines("--from-scratch has no effect") == 1
         server.runner.stop("live")
-        assert server.until("live", lambda one: one["state"] != "running")["state"] == "stopped"
+        assert (
+            server.until("live", lambda pipeline: pipeline["state"] != "running")["state"]
+            == "stopped"
+        )
     with pytest.raises(OptionError, match="needs 'from_scratch'"):
         server.runner.start_again("live", keep_targets=True)
 
@@ -156,10 +159,10 @@ def _private(server: Server, name: str) -> list[Path]:
 
 def test_failed_script_reports_its_error(server: Server) -> None:
     server.runner.start("bad", "\nINSERT INTO nowhere VALUES (1);")
-    found = server.until("bad", lambda one: one["state"] != "running")
+    found = server.until("bad", lambda pipeline: pipeline["state"] != "running")
     assert found["state"] == "failed"
     assert "line 2, column 1" in found["last_error"] and "nowhere" in found["last_error"]
-    server.until("bad", lambda one: one["last_error"] in server.runner.log("bad", 5))
+    server.until("bad", lambda pipeline: pipeline["last_error"] in server.runner.log("bad", 5))
 
 
 def test_process_that_exits_at_startup_has_failed(
@@ -167,7 +170,7 @@ def test_process_that_exits_at_startup_has_failed(
 ) -> None:
     monkeypatch.setattr(module, "_PROGRAM", ("-c", "raise SystemExit('no: password=hidden')"))
     server.runner.start("none", LIVE)
-    found = server.until("none", lambda one: one["state"] != "running")
+    found = server.until("none", lambda pipeline: pipeline["state"] != "running")
     assert found["state"] == "failed"
     assert found["last_error"] == "its process exited with code 1 at startup: no: password=***"
     assert server.runner.log("none", 5) == "no: password=***\n"
@@ -177,7 +180,9 @@ def test_pipeline_stopped_at_startup(server: Server, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(module, "_PROGRAM", ("-c", "import time; time.sleep(99)"))
     server.runner.start("slow", LIVE)
     server.runner.stop("slow")
-    assert server.until("slow", lambda one: one["state"] != "running")["state"] == "stopped"
+    assert (
+        server.until("slow", lambda pipeline: pipeline["state"] != "running")["state"] == "stopped"
+    )
 
 
 @pytest.mark.parametrize("name", ["", "A", "a b", "../x", "a" * 65, "ä", "a\n", ".a"])
@@ -198,10 +203,10 @@ def test_unknown_masked_secrets_and_too_long_scripts(server: Server) -> None:
 def test_masked_secrets_are_restored(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_PROGRAM", ("-c", "raise SystemExit(1)"))
     server.runner.start("p", READER)
-    displayed = server.until("p", lambda one: one["state"] == "failed")["script"]
+    displayed = server.until("p", lambda pipeline: pipeline["state"] == "failed")["script"]
     assert "hidden" not in displayed
     server.runner.start("p", displayed.replace("SELECT id", "SELECT id + 1"))
-    found = server.until("p", lambda one: one["state"] == "failed")
+    found = server.until("p", lambda pipeline: pipeline["state"] == "failed")
     assert "hidden" not in str(found) and "SELECT id + 1" in found["script"]
     kept = server.folder / ".pipelines/p" / SCRIPT
     assert kept.read_text() == READER.replace("SELECT id", "SELECT id + 1")
@@ -218,7 +223,7 @@ def test_forget_an_ended_pipeline(server: Server, monkeypatch: pytest.MonkeyPatc
     with pytest.raises(PipelineError, match="'slow' is running; stop it first"):
         server.runner.forget("slow")
     server.runner.stop("slow")
-    server.until("slow", lambda one: one["state"] == "stopped")
+    server.until("slow", lambda pipeline: pipeline["state"] == "stopped")
     server.runner.forget("slow")
     assert list((server.folder / ".pipelines").iterdir()) == []
     for act in (server.runner.forget, server.runner.start_again):
@@ -238,7 +243,7 @@ def test_stop_while_starting(server: Server, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(Path, "read_bytes", starting)
     server.runner.stop("slow")
     assert empty == []
-    server.until("slow", lambda one: one["state"] == "stopped")
+    server.until("slow", lambda pipeline: pipeline["state"] == "stopped")
 
 
 def test_other_processes_are_not_stopped(server: Server, other: subprocess.Popen[bytes]) -> None:

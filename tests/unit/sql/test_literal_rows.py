@@ -196,8 +196,8 @@ def test_every_statement_of_a_script_finds_its_rows() -> None:
     )
     _, first, group, explained = parse_script(text)
     inserts = [first, *group.inserts, explained.statement]  # type: ignore[attr-defined]
-    assert [one.target for one in inserts] == [("a",), ("b",), ("c",), ("d",)]
-    assert [one.query.rows is not None for one in inserts] == [True, True, False, True]
+    assert [insert.target for insert in inserts] == [("a",), ("b",), ("c",), ("d",)]
+    assert [insert.query.rows is not None for insert in inserts] == [True, True, False, True]
     assert first.query.text == f"VALUES {rows}"  # type: ignore[attr-defined]
 
 

@@ -112,4 +112,7 @@ def test_row_keys_unless_a_key_depends_on_another_lookup(catalog: Catalog) -> No
     outer = (
         f"SELECT n FROM ({inner}) AS s JOIN customers FOR SYSTEM_TIME AS OF s.t AS d ON s.n = d.id"
     )
-    assert [one.row_keys_sql is None for one in catalog.stream(outer).lookups] == [False, True]
+    assert [lookup.row_keys_sql is None for lookup in catalog.stream(outer).lookups] == [
+        False,
+        True,
+    ]

@@ -173,7 +173,7 @@ def test_the_source_of_an_operand_makes_no_difference(table: Table, part: int) -
         except SqlError:
             continue
         kind = COLUMNS[column][0]
-        operands = [filled(one, column).replace("%s", kind) for one in OPERANDS]
+        operands = [filled(operand, column).replace("%s", kind) for operand in OPERANDS]
         items = ", ".join(
             f"{filled(expression, operand)} AS v{n}" for n, operand in enumerate(operands)
         )

@@ -424,7 +424,7 @@ def test_results_have_their_types_in_enclosing_expressions(created: Callable[[st
         "> at(x), x / CAST(half(4) AS INT), UPPER(CAST(half(x) AS STRING)) "
         "FROM (VALUES (5)) AS v (x)"
     )
-    text = [str(one) for one in rows[0]]
+    text = [str(row) for row in rows[0]]
     assert text == ["1.1666666666667", "3.50", "2024-01-01 00:00:05", "True", "2", "2.50"]
     error = refused(f"{create}SELECT half(1) || 'x' FROM (VALUES (5)) AS v (x) WHERE half(x)")
     assert "must be BOOLEAN" in str(error)

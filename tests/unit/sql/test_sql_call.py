@@ -16,7 +16,7 @@ def call(text: str) -> Call:
 
 
 def arguments(text: str) -> list[tuple[str | None, ArgumentValue]]:
-    return [(one.name, one.value) for one in call(text).arguments]
+    return [(argument.name, argument.value) for argument in call(text).arguments]
 
 
 def test_arguments_by_place() -> None:

@@ -137,4 +137,4 @@ def test_a_statement_set_may_be_explained() -> None:
     for text in (f"EXPLAIN {body}", f"EXPLAIN EXECUTE {body}", f"EXPLAIN PLAN FOR EXECUTE {body}"):
         (result,) = parse_script(text)
         assert isinstance(result, Explain) and isinstance(result.statement, StatementSet)
-        assert [one.target for one in result.statement.inserts] == [("a",), ("b",)]
+        assert [insert.target for insert in result.statement.inserts] == [("a",), ("b",)]

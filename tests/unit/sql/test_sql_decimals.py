@@ -94,9 +94,9 @@ def test_digits_are_rounded_once_and_half_up() -> None:
     rng = random.Random(7)
     kinds = [(10, 2), (20, 4), (38, 4), (38, 18), (19, 0), (5, 5), (3, 0), (18, 9)]
     with duckdb.connect(":memory:") as connection:
-        for one in kinds:
+        for kind in kinds:
             for two in kinds:
-                _check_pair(connection, rng, one, two)
+                _check_pair(connection, rng, kind, two)
 
 
 def _check_pair(
