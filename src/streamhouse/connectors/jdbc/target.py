@@ -128,12 +128,14 @@ def _check_key_digits(
     key: Sequence[str],
 ) -> None:
     """Cutting off digits would make two keys one."""
-    for one, column in zip(declared, columns, strict=True):
-        timestamp = column.family in ("datetime", "timestamp") and "TIMESTAMP" in one.type.upper()
-        if one.name in key and timestamp and digits(one.type) > column.fraction:
+    for declaration, column in zip(declared, columns, strict=True):
+        timestamp = (
+            column.family in ("datetime", "timestamp") and "TIMESTAMP" in declaration.type.upper()
+        )
+        if declaration.name in key and timestamp and digits(declaration.type) > column.fraction:
             raise TableError(
                 f"MySQL table {options.name}: column '{column.name}' ({column.column_type}) of the "
-                f"PRIMARY KEY does not hold all digits of {one.type}; declare it as "
+                f"PRIMARY KEY does not hold all digits of {declaration.type}; declare it as "
                 f"TIMESTAMP({column.fraction}), or change the column"
             )
 

@@ -18,6 +18,7 @@ RANGES = "range INT, rows BINARY"
 WRITTEN = "message BINARY, rows BIGINT"
 _BLOB_BYTES = 1 << 20
 _IDENTIFIER = 2**63 - 1
+"""The commit identifier of bounded writes, as Paimon's Java core sets it."""
 
 
 @dataclass(frozen=True)
@@ -137,6 +138,7 @@ class Write:
         )
         batches = self.curve.sorted(rows).to_batches(max_chunksize=65_536)
         messages = writer.write_all(batches, _IDENTIFIER)
+        # The first message has the number of rows, which the driver adds up.
         counts = [len(rows)] + [0] * (len(messages) - 1)
         return pa.record_batch(
             [pa.array(messages, pa.binary()), pa.array(counts[: len(messages)], pa.int64())],

@@ -105,11 +105,11 @@ class DifferenceInsert:
 class _Try:
     """One try: compares with the newest snapshot and commits, unless others replaced rows."""
 
-    def __init__(self, renewal: DifferenceInsert, merged: Table, lock_held: bool) -> None:
-        self._renewal = renewal
+    def __init__(self, insert: DifferenceInsert, merged: Table, lock_held: bool) -> None:
+        self._insert = insert
         self._merged = merged
         self._lock_held = lock_held
-        self._table = renewal.table()
+        self._table = insert.table()
         self._snapshot = self._table.latest_snapshot_id()
         self._read_snapshot = self._snapshot or 0
         options = self._table.options
@@ -121,29 +121,29 @@ class _Try:
 
     def run(self) -> tuple[int, int] | None:
         """Returns the numbers of new and of changed rows; None if another try is needed."""
-        renewal, table = self._renewal, self._table
-        with attempt(table, renewal._committer) as prefix:
-            writer = TableWriter(renewal._warehouse, table.identifier, renewal._user, prefix)
+        insert, table = self._insert, self._table
+        with attempt(table, insert._committer) as prefix:
+            writer = TableWriter(insert._warehouse, table.identifier, insert._user, prefix)
             try:
                 self._write_differences(writer)
                 with nullcontext() if self._lock_held else commit_lock(table.location):
                     valid = self._reconcile(writer)
                     messages = writer.prepare(0)
                     if valid and self.inserted + self.updated:
-                        renewal._committer.commit(0, messages, lock_held=True)
+                        insert._committer.commit(0, messages, lock_held=True)
                         return self.inserted, self.updated
-                renewal._committer.abort(messages)
+                insert._committer.abort(messages)
                 return (0, 0) if valid else None
             finally:
                 writer.close()
 
     def _write_differences(self, writer: TableWriter) -> None:
-        table, merged, progress = self._table, self._merged, self._renewal._progress
+        table, merged, progress = self._table, self._merged, self._insert._progress
         hidden_keys = self._hidden_keys()
         progress.part("comparing", merged.snapshot(1).total_record_count)
         for part in parts(table, self._snapshot, merged):
             old, new = part.load(table, merged)
-            old_rows, new_rows = self._renewal._differ.renewed(
+            old_rows, new_rows = self._insert._differ.renewed(
                 old, new, table.primary_key, self._sequence, self._descending, hidden_keys
             )
             exists = old_rows >= 0
@@ -190,7 +190,7 @@ class _Try:
         If others wrote keys of this statement meanwhile, their rows are written again after its
         own, so they win.
         """
-        current = self._renewal.table()
+        current = self._insert.table()
         if current.schema_id != self._table.schema_id:
             return False
         latest = current.latest_snapshot_id() or 0

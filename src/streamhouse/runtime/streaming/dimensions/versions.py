@@ -80,17 +80,17 @@ class DimensionVersions:
         refreshed: dict[str, dict[str, Any]] = {}
         coming: dict[str, dict[str, Any]] = {}
         for lookup in self._lookups:
-            pin = lookup.next(before, now_ms, lookup.relation in loaded)
-            dims[lookup.relation] = pin.snapshot
-            if pin.partitions is not None:
-                partitions[lookup.relation] = _listed(pin.partitions)
-            if pin.next_version is not None:
-                coming[lookup.relation] = _version_json(*pin.next_version)
+            version = lookup.next(before, now_ms, lookup.relation in loaded)
+            dims[lookup.relation] = version.snapshot
+            if version.partitions is not None:
+                partitions[lookup.relation] = _listed(version.partitions)
+            if version.next_version is not None:
+                coming[lookup.relation] = _version_json(*version.next_version)
             if lookup.rule.allows_older:
                 refreshed[lookup.relation] = {
                     **lookup.identity,
-                    "snapshot": pin.refreshed_ms,
-                    "partitions": pin.chosen_ms,
+                    "snapshot": version.refreshed_ms,
+                    "partitions": version.chosen_ms,
                 }
         found: dict[str, Any] = {"dims": dims}
         if partitions:
@@ -175,7 +175,7 @@ class _Lookup:
         behind = self.rule.behind_partitions if moved else self.rule.behind
         if not behind or newest.snapshot - last.snapshot > behind:
             return newest
-        held, wanted = (version_of(table, pin.snapshot or None) for pin in (last, newest))
+        held, wanted = (version_of(table, version.snapshot or None) for version in (last, newest))
         if (held == wanted and not moved) or few_changes_between(
             held, wanted, self._follows and not moved
         ):
