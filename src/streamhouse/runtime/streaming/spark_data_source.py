@@ -44,7 +44,7 @@ STOP_REQUEST = "stop-request"
 STOPPED = "stopped"
 """The reader's answer file: no batch runs or will run. Spark requests offsets only between two
 batches."""
-_BLOCKS = "part INT, place BIGINT, block BINARY, task_report STRING"
+_BLOCKS = "task INT, first_row BIGINT, block BINARY, task_report STRING"
 _WARM_TASKS = 2
 _IDLE_WAIT_S = 0.25
 _IDLE_STEP_S = 0.01
