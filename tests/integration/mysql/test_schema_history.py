@@ -76,6 +76,34 @@ def test_values_stay_in_their_columns(
     assert [(row["id"], row["a"], row["b"], row["e"]) for row in rows] == EXPECTED
 
 
+@pytest.mark.parametrize(
+    ("alter", "text"),
+    [
+        ("ADD z VARCHAR(9), DEFAULT CHARSET = cp1251", "жя"),
+        ("DEFAULT CHARSET = cp1251, ADD z VARCHAR(9)", "жя"),
+        ("ADD z VARCHAR(9), COLLATE cp1251_bin", "жя"),
+        ("ADD z VARCHAR(9) CHARACTER SET greek, DEFAULT CHARSET = cp1251", "αω"),
+        ("ADD z VARCHAR(9) CHARACTER SET greek, CONVERT TO CHARACTER SET utf8mb4", "αжé"),
+        ("ADD z VARCHAR(9), CONVERT TO CHARACTER SET utf8mb4", "αжé"),
+        ("CONVERT TO CHARACTER SET utf8mb4, ADD z VARCHAR(9) FIRST", "αжé"),
+        ("MODIFY a VARCHAR(9), ADD z VARCHAR(9), CHARSET = utf8mb4", "αжé"),
+    ],
+)
+def test_the_character_set_of_a_table_wherever_the_statement_has_it(
+    bare: Database, alter: str, text: str
+) -> None:
+    bare.run("CREATE TABLE u (id INT PRIMARY KEY, a VARCHAR(9)) CHARACTER SET latin1")
+    columns = [Column("id", "INT"), Column("a", "STRING")]
+    source = bare.source("u", columns)
+    offset, _ = catch_up(source, source.initial_offset())
+    bare.run(f"ALTER TABLE u {alter}")
+    offset, _ = catch_up(source, offset)
+    a = text if "utf8mb4" in alter else "é"
+    bare.run(f"INSERT INTO u (id, a, z) VALUES (1, '{a}', '{text}')")
+    _, rows = catch_up(bare.source("u", [*columns, Column("z", "STRING")]), offset)
+    assert [(row["a"], row["z"]) for row in rows] == [(a, text)]
+
+
 @pytest.mark.parametrize("mode", ["initial", "latest-offset"])
 def test_a_stream_begins_while_the_table_is_altered(
     bare: Database, monkeypatch: pytest.MonkeyPatch, mode: str

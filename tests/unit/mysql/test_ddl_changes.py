@@ -84,6 +84,35 @@ def test_statements_after_which_rows_are_read_again(text: str) -> None:
     assert found is not None and (found.reload is not None or found.after is None)
 
 
+def test_types_that_the_sql_mode_renames() -> None:
+    for text in ("ALTER TABLE t ADD d DATE", "ALTER TABLE t MODIFY v BIGINT, DROP name"):
+        outcomes = DdlChanges(CapturedTable(OPTIONS, TABLE, COLUMNS), TABLE)
+        statement = Statement("d", text, LexerOptions(), strict=True, other_types=True)
+        found = outcomes.of(statement, BinlogPosition("binlog.1", 100))
+        assert found is not None and found.after is None and found.reload is not None
+
+
+@pytest.mark.parametrize(
+    ("changes", "charset"),
+    [
+        ("ADD a CHAR(9), CHARSET = greek", "greek"),
+        ("CHARSET = greek, ADD a CHAR(9)", "greek"),
+        ("ADD a CHAR(9) COLLATE latin1_bin FIRST, COLLATE greek_bin", "latin1"),
+        ("ADD a CHAR(9) CHARSET greek, CONVERT TO CHARSET utf8mb4", "utf8mb4"),
+        ("CONVERT TO CHARSET utf8mb4, ADD a CHAR(9) FIRST", "utf8mb4"),
+    ],
+)
+def test_columns_get_the_character_set_that_the_table_gets(changes: str, charset: str) -> None:
+    table = replace(TABLE, columns=COLUMNS[:1], charset="latin1")
+    check = StatementCheck(CapturedTable(OPTIONS, table, COLUMNS[:1]), table)
+    check.take(
+        Statement("d", f"ALTER TABLE t {changes}", LexerOptions(), strict=True),
+        BinlogPosition("binlog.1", 9),
+    )
+    assert check.known is not None
+    assert {one.name: one.charset for one in check.known.columns} == {"id": None, "a": charset}
+
+
 @pytest.mark.parametrize(
     "text",
     [

@@ -167,9 +167,7 @@ def altered(
     for change in changes:
         if isinstance(change, DefaultCharset | CharsetConverted):
             charset = change.charset
-        if isinstance(change, CharsetConverted):
-            result = {name: _convert(column, charset) for name, column in result.items()}
-        elif isinstance(change, ColumnRenamed | ColumnChanged):
+        if isinstance(change, ColumnRenamed | ColumnChanged):
             if change.old not in result:
                 if complete:
                     return None
@@ -191,6 +189,10 @@ def altered(
                 continue  # The statement has IF NOT EXISTS, or it would have failed.
             column = change.spec.column or MySqlColumn(name, UNKNOWN, UNKNOWN)
             moved.append((name.lower(), column, change.after))
+    if any(isinstance(change, CharsetConverted) for change in changes):
+        # Columns of the statement, too, whatever character set it gives them.
+        result = {name: _convert(column, charset) for name, column in result.items()}
+        moved = [(name, _convert(column, charset), after) for name, column, after in moved]
     if not complete:
         moved = [(name, column, None) for name, column, _ in moved]
     return _placed(before, list(result.items()), moved, renamed, charset)

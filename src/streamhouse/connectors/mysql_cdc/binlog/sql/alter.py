@@ -113,6 +113,17 @@ def changes_of(
 
     Raises `UnclearStatement` for a part of an unknown form.
     """
+    changes = _in_order(specs, charset, mariadb)
+    for change in changes:
+        if isinstance(change, CharsetConverted | DefaultCharset):
+            charset = change.charset
+    # The table's new character set is the one of columns in parts before it, too.
+    return _in_order(specs, charset, mariadb)
+
+
+def _in_order(
+    specs: Sequence[Sequence[Token]], charset: str | None, mariadb: bool
+) -> list[TableChange]:
     changes: list[TableChange] = []
     ordering = partitions = False
     for spec in specs:
@@ -123,11 +134,7 @@ def changes_of(
             "PARTITION"
         ]
         ordering = [token.text.upper() for token in spec[:2]] == ["ORDER", "BY"]
-        found = _changes(spec, charset, mariadb)
-        for change in found:
-            if isinstance(change, CharsetConverted | DefaultCharset):
-                charset = change.charset
-        changes += found
+        changes += _changes(spec, charset, mariadb)
     return changes
 
 
