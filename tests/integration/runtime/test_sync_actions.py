@@ -30,9 +30,19 @@ def test_names_that_paimon_has_not(sync: Sync, mariadb: MariaDB) -> None:
     )
     with pytest.raises(TableError, match=r"a\$b cannot be written to .*--table-mapping 'a\$b=…'"):
         sync.database("actions_names")
+    others = {"a/b": "/", "../x": "/", "a`b`": "`", "a\\b": r"\\", "a\tb": r"\t", "..": "only dots"}
+    for name in others:
+        quoted = name.replace("`", "``")
+        mariadb.execute(f"CREATE TABLE actions_names.`{quoted}` (id INT PRIMARY KEY)")
+    with pytest.raises(TableError, match="7 of the selected tables cannot be followed"):
+        sync.database("actions_names")
     sync.database("actions_names", skip_unsupported=True)
     assert sync.warehouse.tables("ods") == ["c.d"]
-    sync.database("actions_names", table_mapping={"a$b": "a_b", "c.d": "c_d"}, name="mapped")
+    for name, why in others.items():
+        assert any(f"ods.{name}: " in one and why in one for one in sync.notices), name
+    mapping = {"a$b": "a_b", "c.d": "c_d", "a/b": "slash"}
+    sync.database("actions_names", skip_unsupported=True, table_mapping=mapping, name="mapped")
+    assert there(sync.warehouse, "ods.slash") == []
     assert there(sync.warehouse, "ods.a_b") == [(1,)]
     assert there(sync.warehouse, "ods.c_d") == [(2, "x")]
 

@@ -118,6 +118,28 @@ def test_what_exists_or_is_missing_is_reported(lab: Lab) -> None:
     assert warehouse.databases() == []
 
 
+@pytest.mark.parametrize("name", [*"#%&'*,:;<=>?@[]^{|}~\"ä日", "a.b", "--", "DROP TABLE t; --"])
+def test_names_with_signs_are_found_again(warehouse: Warehouse, name: str) -> None:
+    warehouse.create_table("db", name, [Column("id", "INT")], ["id"])
+    assert warehouse.tables("db") == [name]
+    assert warehouse.table(f"db.{name}").primary_key == ("id",)
+
+
+@pytest.mark.parametrize(
+    "name", ["a$b", "a/b", "../b", "a\\b", "a`b`c", "a\tb", ".", "..", " a", "a "]
+)
+def test_names_that_no_folder_has_are_refused(warehouse: Warehouse, name: str) -> None:
+    columns = [Column("id", "INT")]
+    with pytest.raises(TableError, match="a name (with|cannot)"):
+        warehouse.create_table("db", name, columns)
+    with pytest.raises(TableError, match="a name (with|cannot)"):
+        warehouse.create_database(name)
+    warehouse.create_table("db", "a", columns)
+    with pytest.raises(TableError, match="a name (with|cannot)"):
+        warehouse.rename_table("db.a", f"db.{name}")
+    assert warehouse.tables("db") == ["a"] and warehouse.databases() == ["db"]
+
+
 def test_a_recreated_table_is_reopened(lab: Lab) -> None:
     lab.make("t")
     assert lab.warehouse.table("db.t") is lab.warehouse.table("db.t")

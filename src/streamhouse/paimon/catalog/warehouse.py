@@ -14,7 +14,7 @@ from streamhouse.paimon.catalog.opened_tables import TableKey, evict, opened_tab
 from streamhouse.paimon.catalog.table_declaration import TableDeclaration, checked_declaration
 from streamhouse.paimon.read.system_tables import SystemTable, open_table
 from streamhouse.paimon.read.table import Table, resolve
-from streamhouse.paimon.schema.table_name import MAIN, TableName, split_identifier
+from streamhouse.paimon.schema.table_name import MAIN, TableName, name_fault, split_identifier
 from streamhouse.paimon.storage import rust_core
 from streamhouse.paimon.storage.files import is_local, local_path, remember
 from streamhouse.paimon.storage.lock import creation_lock
@@ -92,6 +92,7 @@ class Warehouse:
                 raise TableError(
                     f"database '{name}' already exists; write IF NOT EXISTS to keep it"
                 )
+            _check_name(f"database '{name}'", name)
             with self._catalog.pypaimon() as catalog:
                 catalog.create_database(name, True)
 
@@ -146,11 +147,7 @@ class Warehouse:
     def _check_and_create(self, database: str, name: str, declaration: TableDeclaration) -> bool:
         """Check a declaration and create its table; False if another machine did so first."""
         full = f"{database}.{name}"
-        if "$" in name:
-            raise TableError(
-                f"table '{full}': a name with $ is a branch or a system table of another table; "
-                "leave out the $"
-            )
+        _check_name(f"table '{full}'", name)
         if database not in self.databases():
             raise self._missing_database(database)
         declared = checked_declaration(full, declaration)
@@ -194,6 +191,7 @@ class Warehouse:
                 return
             if new_database not in self.databases():
                 raise self._missing_database(new_database)
+            _check_name(f"table '{new_name}'", new)
             if self.exists(new_database, new):
                 raise TableError(f"table '{new_name}' already exists; choose another name")
             self._rename(identifier, new_name)
@@ -315,3 +313,9 @@ class Warehouse:
             return self._missing_database(database)
         hint = nearest(name, self.tables(database))
         return TableError(f"there is no table '{name}' in database '{database}'; {hint}")
+
+
+def _check_name(what: str, name: str) -> None:
+    fault = name_fault(name)
+    if fault is not None:
+        raise TableError(f"{what}: {fault}; choose another name")

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from streamhouse.errors import TableError
 
 _BRANCH = "branch_"
 MAIN = "main"
+_IMPOSSIBLE = re.compile(r"[\x00-\x1f\x7f-\x9f/\\`]")
+"""Characters that no name has: names are those of folders."""
 
 
 @dataclass(frozen=True)
@@ -56,3 +59,16 @@ def split_identifier(identifier: str) -> tuple[str, str]:
     if not (database and dot and name):
         raise TableError(f"'{identifier}' does not name a table; write database.table")
     return database, name
+
+
+def name_fault(name: str) -> str | None:
+    """Why there can be no table or database of this name, for messages; None: there can."""
+    if "$" in name:
+        return "a name with $ is a branch or a system table of another table"
+    if found := _IMPOSSIBLE.search(name):
+        return f"a name cannot have the character {found.group()!r}"
+    if not name.strip("."):
+        return "a name cannot be empty or have only dots"
+    if name != name.strip():
+        return "a name cannot begin or end with a blank"
+    return None

@@ -20,6 +20,7 @@ from streamhouse.connectors.mysql_cdc.server.connection import Session
 from streamhouse.errors import SchemaChangeError, TableError
 from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.paimon.schema import types
+from streamhouse.paimon.schema.table_name import name_fault
 from streamhouse.runtime.sync.created_tables import CreatedTables
 from streamhouse.runtime.sync.mapping.targets import Target, Targets
 from streamhouse.runtime.sync.options import SyncOptions
@@ -135,12 +136,13 @@ class SyncTables:
     def _with_valid_name(self, found: FoundTable) -> FoundTable:
         """The table, with a reason not to follow it if Paimon can have no table of that name."""
         target = self._options.target(found.names)
-        if found.reason is not None or "$" not in target.partition(".")[2]:
+        fault = None if found.reason is not None else name_fault(target.partition(".")[2])
+        if fault is None:
             return found
         own = self._options.names.own(found.names)
         reason = (
-            f"MySQL table {found.full_name} cannot be written to {target}, since names with $ are "
-            f"of branches and system tables; give another name: --table-mapping '{own}=…'"
+            f"MySQL table {found.full_name} cannot be written to {target}: {fault}; give another "
+            f"name: --table-mapping '{own}=…'"
         )
         return replace(found, definition=None, reason=reason)
 
