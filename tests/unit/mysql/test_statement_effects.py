@@ -144,6 +144,10 @@ def test_what_the_event_has_about_the_session() -> None:
     assert (found.database, found.text, found.thread) == ("shop", "DROP TABLE tä", 7)
     assert found.lexis == LexerOptions(True, False, False) and found.strict
     assert found.written == frozenset({"shop", "other"}) and not found.without_effect
+    assert not found.other_types
+    for bit in (9, 12):
+        oracle = _logged(b"ALTER TABLE t ADD d DATE", b"\1" + (1 << bit).to_bytes(8, "little"))
+        assert oracle.other_types
     found = _logged("DROP TABLE tä".encode(), latin1, b"\x0c\xfe", b"\xee")
     assert (found.text, found.generated_text) == ("DROP TABLE tÃ¤", "DROP TABLE tä")
     assert found.written is None and found.lexis == LexerOptions(mariadb=False) and not found.strict

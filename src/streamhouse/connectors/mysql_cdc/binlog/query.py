@@ -21,6 +21,7 @@ _LOAD_HEAD_BYTES = 13
 _SQL_MODE, _CHARSET, _UPDATED_DATABASES, _PHASE = 1, 4, 12, 130
 _START_ALTER, _COMMIT_ALTER, _ROLLBACK_ALTER = 2, 4, 8
 _ANSI_QUOTES, _NO_BACKSLASHES, _STRICT = 1 << 2, 1 << 20, (1 << 21) | (1 << 22)
+_ORACLE, _MAXDB = 1 << 9, 1 << 12
 _FIXED = {0: 4, 1: 8, 3: 4, 4: 6, 7: 2, 8: 2, 9: 8, 10: 4, 13: 3, 128: 3, 129: 8}
 """The bytes of the status variables of a fixed size, by their codes."""
 _TEXTS = {2: (1, 1), 5: (1, 0), 6: (1, 0), 11: (2, 0)}
@@ -39,6 +40,7 @@ class Statement:
     session's id. `strict`: values that do not fit are errors. `written`: the databases that it may
     have changed; None if the server does not log them. `without_effect`: it was rolled back, or it
     is the first of two events of an ALTER TABLE (MariaDB's `binlog_alter_two_phase`).
+    `other_types`: the SQL mode gives names of types another meaning, such as DATETIME for DATE.
     """
 
     database: str
@@ -49,6 +51,7 @@ class Statement:
     strict: bool = False
     written: frozenset[str] | None = None
     without_effect: bool = False
+    other_types: bool = False
 
     @cached_property
     def readings(self) -> tuple[list[Token], ...]:
@@ -90,6 +93,7 @@ def statement_of(kind: int, data: bytes, at: int, end: int, mariadb: bool) -> St
         bool(mode & _STRICT),
         _databases(variables.get(_UPDATED_DATABASES)),
         bool(variables.get(_PHASE, b"\0")[0] & (_START_ALTER | _ROLLBACK_ALTER)),
+        bool(mode & (_ORACLE | _MAXDB)),
     )
 
 

@@ -13,6 +13,8 @@ from streamhouse.connectors.mysql_cdc.binlog.alter_table import Refusal, altered
 from streamhouse.connectors.mysql_cdc.binlog.captured_table import CapturedTable
 from streamhouse.connectors.mysql_cdc.binlog.query import Statement
 from streamhouse.connectors.mysql_cdc.binlog.sql.alter import (
+    ColumnAdded,
+    ColumnChanged,
     RowsChanged,
     TableChange,
     changes_of,
@@ -199,6 +201,8 @@ class StatementCheck:
             changes = changes_of(effect.specs, charset, self._captured.mariadb)
         except UnclearStatement:
             self._refuse(statement, where, "it is not of a form that is understood")
+        if statement.other_types:
+            changes = [_of_unknown_type(change) for change in changes]
         if effect.ignore and (changes or _has_word(effect.specs, _FILTERS)):
             changes = [*changes, RowsChanged("may drop or change rows, as it says IGNORE")]
         return changes
@@ -301,6 +305,12 @@ def _of(parsed: Definition, name: TableName) -> list[Effect]:
     """The effects on the table, or on its database."""
     whole = TableName(name.database, None)
     return [effect for effect in parsed.effects if effect.table in (name, whole)]
+
+
+def _of_unknown_type(change: TableChange) -> TableChange:
+    if isinstance(change, ColumnAdded | ColumnChanged):
+        return replace(change, spec=replace(change.spec, column=None))
+    return change
 
 
 def _fills(parsed: Definition) -> bool:
