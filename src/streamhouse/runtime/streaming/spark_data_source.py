@@ -21,7 +21,7 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows
 
-from streamhouse.runtime.streaming.tasks.result_ddl import RESULT_DDL
+from streamhouse.runtime.streaming.tasks.result_ddl import BLOCKS_DDL, RESULT_DDL
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -44,7 +44,6 @@ STOP_REQUEST = "stop-request"
 STOPPED = "stopped"
 """The reader's answer file: no batch runs or will run. Spark requests offsets only between two
 batches."""
-_BLOCKS = "task INT, first_row BIGINT, block BINARY, task_report STRING"
 _WARM_TASKS = 2
 _IDLE_WAIT_S = 0.25
 _IDLE_STEP_S = 0.01
@@ -65,7 +64,7 @@ class FusedDataSource(DataSource):
 
     def schema(self) -> str:
         if self.options.get("shuffled") == "true":
-            return f"{_BLOCKS}, {RESULT_DDL}"
+            return BLOCKS_DDL
         return RESULT_DDL
 
     def reader(self, schema: StructType) -> DataSourceReader:
