@@ -21,7 +21,7 @@ from tests.unit.serve.streams import (
     take_until,
     until,
 )
-from tests.unit.serve.test_view_feed import TOP, keep
+from tests.unit.serve.test_view_feed import big_sales
 
 from streamhouse.errors import BadIdError, ExpiredError, TooLargeError
 from streamhouse.serve.views.served_view import ServedView
@@ -257,10 +257,7 @@ def test_too_many_missed_rows(shop: Any) -> None:
 
 
 def test_views_resume_only_from_memory(shop: Any) -> None:
-    shop.sales()
-    keep(shop.warehouse, "big", TOP, "country", "twice")
-    shop.write("shop.sales", ("Peru", 2, 1.0))
-    view = ServedView("shop.big", "shop.big")
+    view = big_sales(shop)
 
     async def work() -> None:
         async with a_hub(shop) as hub:

@@ -22,7 +22,7 @@ from tests.unit.serve.streams import (
     take_until,
     until,
 )
-from tests.unit.serve.test_view_feed import TOP, keep
+from tests.unit.serve.test_view_feed import big_sales, keep
 
 from streamhouse.errors import ExpiredError, TableError
 from streamhouse.serve.streams import view_poller
@@ -284,10 +284,7 @@ def test_too_large_change_ends_the_stream(shop: Any) -> None:
 
 
 def test_view_redefined(shop: Any) -> None:
-    shop.sales()
-    keep(shop.warehouse, "big", TOP, "country", "twice")
-    shop.write("shop.sales", ("Peru", 2, 1.0))
-    view = ServedView("shop.big", "shop.big")
+    view = big_sales(shop)
 
     async def work() -> None:
         async with a_hub(shop) as hub:
@@ -304,10 +301,7 @@ def test_view_redefined(shop: Any) -> None:
 
 
 def test_view_of_a_recreated_table(shop: Any) -> None:
-    shop.sales()
-    keep(shop.warehouse, "big", TOP, "country", "twice")
-    shop.write("shop.sales", ("Peru", 2, 1.0))
-    view = ServedView("shop.big", "shop.big")
+    view = big_sales(shop)
 
     async def work() -> None:
         async with a_hub(shop, missing_s=WAIT_S) as hub:
@@ -354,9 +348,7 @@ def test_subscribers_of_a_dropped_table_get_an_error(shop: Any, view: ServedView
 
 
 def test_error_of_a_dropped_view_hides_its_source(shop: Any) -> None:
-    shop.sales()
-    keep(shop.warehouse, "big", TOP, "country", "twice")
-    shop.write("shop.sales", ("Peru", 2, 1.0))
+    big_sales(shop)
 
     async def work() -> None:
         async with a_hub(shop, missing_s=0.0) as hub:

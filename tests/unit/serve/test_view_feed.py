@@ -15,6 +15,7 @@ from streamhouse.errors import SqlError
 from streamhouse.paimon.catalog.views import Views
 from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.serve.feeds.view_feed import ViewFeed
+from streamhouse.serve.views.served_view import ServedView
 from streamhouse.serve.views.warehouse_tables import WarehouseTables
 from streamhouse.sql.plan import Column, ViewInfo
 
@@ -25,6 +26,14 @@ PAIRS = "SELECT a.country AS a, b.country AS b FROM shop.big a JOIN shop.sales b
 def keep(warehouse: Warehouse, name: str, query: str, *columns: str) -> None:
     made = tuple(Column(column, "STRING") for column in columns)
     Views(warehouse).create(ViewInfo(("shop", name), made, query))
+
+
+def big_sales(shop: Any) -> ServedView:
+    """A view over sales, with the row of Peru."""
+    shop.sales()
+    keep(shop.warehouse, "big", TOP, "country", "twice")
+    shop.write("shop.sales", ("Peru", 2, 1.0))
+    return ServedView("shop.big", "shop.big")
 
 
 @pytest.fixture
