@@ -104,7 +104,7 @@ def _unique_keys(parts: Sequence[tuple[object, ...]]) -> dict[str, set[str]]:
 
 
 def _check_key(options: JdbcTarget, unique: dict[str, set[str]], key: Sequence[str]) -> str:
-    """The unique index of exactly the declared key: by another the server finds other rows."""
+    """The unique index of exactly the declared key; any other would update other rows."""
     wanted = {name.lower() for name in key}
     found = [name for name, columns in unique.items() if columns == wanted]
     if not found:
@@ -127,7 +127,7 @@ def _check_key_digits(
     columns: Sequence[MySqlColumn],
     key: Sequence[str],
 ) -> None:
-    """Cutting off digits would make two keys one."""
+    """Raise `TableError` if MySQL would cut off digits of the key, so that two keys become one."""
     for declaration, column in zip(declared, columns, strict=True):
         timestamp = (
             column.family in ("datetime", "timestamp") and "TIMESTAMP" in declaration.type.upper()
