@@ -17,8 +17,10 @@ from streamhouse.errors import CommitConflictError, StreamhouseError
 from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.paimon.storage.object_store import object_lock as locks
 from streamhouse.paimon.storage.object_store.conditional_objects import ConditionalObjects
+from streamhouse.paimon.storage.object_store.direct_client import Answer
 from streamhouse.paimon.storage.object_store.object_files import ObjectFiles
 from streamhouse.paimon.storage.object_store.object_lock import object_lock
+from streamhouse.paimon.storage.object_store.object_requests import ObjectRequests
 from streamhouse.sql.plan import Column
 
 COMMITS = 8
@@ -164,13 +166,19 @@ def test_a_store_without_conditions_is_refused(
     lake: str, files: ObjectFiles, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(locks, "_conditional", {})
-    put = files.requests.client.put_object
+    send = ObjectRequests.direct
 
-    def ignoring(**arguments: object) -> object:
-        arguments.pop("IfNoneMatch", None)
-        return put(**arguments)
+    def ignoring(
+        requests: ObjectRequests,
+        method: str,
+        path: str,
+        expected: tuple[int, ...],
+        body: bytes = b"",
+        headers: object = None,
+    ) -> Answer | None:
+        return send(requests, method, path, expected, body)
 
-    monkeypatch.setattr(files.requests.client, "put_object", ignoring)
+    monkeypatch.setattr(ObjectRequests, "direct", ignoring)
     with pytest.raises(StreamhouseError, match="'s3.conditional-writes' to 'false'"):
         with object_lock(
             ConditionalObjects(files.requests), f"{lake}/.commit-lock", 5.0, "testing"

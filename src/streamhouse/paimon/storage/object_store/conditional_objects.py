@@ -6,10 +6,20 @@ registrations of checkpoints are made of.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from streamhouse.paimon.storage.object_store import s3_client
 from streamhouse.paimon.storage.object_store.object_requests import ObjectRequests
 from streamhouse.paimon.storage.object_store.s3_client import bucket_and_key
 from streamhouse.sql.options.store_options import CONDITIONAL
+
+_REFUSED = 412
+"""The status of a request whose condition is not met."""
+_HEADERS = {"IfMatch": "If-Match", "IfNoneMatch": "If-None-Match"}
+
+
+def _headers(condition: Mapping[str, str]) -> dict[str, str]:
+    return {_HEADERS[name]: value for name, value in condition.items()}
 
 
 class ConditionalObjects:
@@ -46,6 +56,11 @@ class ConditionalObjects:
         return self._write_if(path, text, IfMatch=etag)
 
     def _write_if(self, path: str, text: str, **condition: str) -> str | None:
+        answer = self._requests.direct(
+            "PUT", path, (200, _REFUSED), text.encode(), _headers(condition)
+        )
+        if answer is not None:
+            return answer.etag if answer.status == 200 else None
         bucket, key = bucket_and_key(path)
         client = self._requests.client
         with self._requests.explained():
@@ -65,8 +80,12 @@ class ConditionalObjects:
         With `etag` only if it has this ETag, in stores that know this condition. Returns False if
         the object has another one.
         """
-        bucket, key = bucket_and_key(path)
         condition = {} if etag is None else {"IfMatch": etag}
+        expected = (200, 204, _REFUSED)
+        answer = self._requests.direct("DELETE", path, expected, headers=_headers(condition))
+        if answer is not None:
+            return answer.status != _REFUSED
+        bucket, key = bucket_and_key(path)
         client = self._requests.client
         with self._requests.explained():
             try:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from email.utils import parsedate_to_datetime
 from typing import Any
 
 from streamhouse.paimon.storage.object_store import s3_client
+from streamhouse.paimon.storage.object_store.direct_client import Answer
 from streamhouse.paimon.storage.object_store.s3_client import bucket_and_key
 from streamhouse.paimon.storage.object_store.store_retries import retried
 from streamhouse.sql.options.store_options import canonical_options, s3_location
 
 _BODY_TRIES = 3
+_NO_BUCKET = b"<Code>NoSuchBucket<"
 
 
 class ObjectRequests:
@@ -29,6 +32,21 @@ class ObjectRequests:
     def client(self) -> Any:
         return s3_client.client(self.options)
 
+    def direct(
+        self,
+        method: str,
+        path: str,
+        expected: tuple[int, ...],
+        body: bytes = b"",
+        headers: Mapping[str, str] | None = None,
+    ) -> Answer | None:
+        """The answer to a request for one object; None if `client` must send it."""
+        with self.explained():
+            direct = s3_client.direct_client(self.options)
+            if direct is None:
+                return None
+            return direct.send(method, *bucket_and_key(path), expected, body, headers)
+
     def explained(self) -> Any:
         """Turns boto3's errors in its block into `StreamhouseError`."""
         return s3_client.explained(self._location, self.options)
@@ -39,6 +57,11 @@ class ObjectRequests:
         return retried(lambda: self._got(path), _BODY_TRIES)
 
     def _got(self, path: str) -> tuple[bytes, str] | None:
+        answer = self.direct("GET", path, (200, 404))
+        if answer is not None and answer.status == 200:
+            return answer.content, answer.etag
+        if answer is not None and _NO_BUCKET not in answer.content:
+            return None
         bucket, key = bucket_and_key(path)
         with self.explained():
             try:
@@ -51,6 +74,9 @@ class ObjectRequests:
 
     def head(self, path: str) -> Mapping[str, Any] | None:
         """What the store knows of an object besides its content; None if there is none."""
+        answer = self.direct("HEAD", path, (200, 404))
+        if answer is not None:
+            return _facts(answer) if answer.status == 200 else None
         bucket, key = bucket_and_key(path)
         with self.explained():
             try:
@@ -63,6 +89,9 @@ class ObjectRequests:
 
     def put(self, path: str, content: bytes) -> str:
         """Create or replace an object; returns its ETag."""
+        answer = self.direct("PUT", path, (200,), content)
+        if answer is not None:
+            return answer.etag
         bucket, key = bucket_and_key(path)
         with self.explained():
             response = self.client.put_object(Bucket=bucket, Key=key, Body=content)
@@ -74,3 +103,12 @@ class ObjectRequests:
         prefix = f"{key.rstrip('/')}/" if key else ""
         paginator = self.client.get_paginator("list_objects_v2")
         yield from paginator.paginate(Bucket=bucket, Prefix=prefix, **more)
+
+
+def _facts(answer: Answer) -> Mapping[str, Any]:
+    """What boto3 returns for a HEAD request, as far as it is used here."""
+    return {
+        "ETag": answer.etag,
+        "LastModified": parsedate_to_datetime(answer.headers["Last-Modified"]),
+        "ContentLength": int(answer.headers["Content-Length"]),
+    }

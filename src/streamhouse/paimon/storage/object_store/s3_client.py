@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from streamhouse.errors import StoreError, StreamhouseError
+from streamhouse.paimon.storage.object_store.direct_client import DirectClient
 from streamhouse.sql.options.catalog_options import REST_NAME
 from streamhouse.sql.options.store_options import (
     ACCESS_KEY,
@@ -36,6 +37,7 @@ _OWN_CHAIN = ("iam-role", "container-role", "assume-role-with-web-identity")
 _MISSING = ("404", "NoSuchKey", "NotFound")
 
 _clients: dict[tuple[object, ...], Any] = {}
+_direct: dict[tuple[object, ...], DirectClient | None] = {}
 _checked: set[tuple[object, ...]] = set()
 
 
@@ -45,6 +47,31 @@ def client(options: Mapping[str, str], attempts: int = ATTEMPTS) -> Any:
     if key not in _clients:
         _clients[key] = _new_client(options, attempts)
     return _clients[key]
+
+
+def direct_client(options: Mapping[str, str]) -> DirectClient | None:
+    """The client for plain requests for single objects; None without credentials."""
+    key = store_key(options)
+    if key not in _direct:
+        _direct[key] = _new_direct_client(options)
+    return _direct[key]
+
+
+def _new_direct_client(options: Mapping[str, str]) -> DirectClient | None:
+    from botocore.credentials import Credentials
+    from botocore.session import Session
+
+    session = Session()
+    credentials = (
+        Credentials(options[ACCESS_KEY], options.get(SECRET_KEY), options.get(SESSION_TOKEN))
+        if ACCESS_KEY in options
+        else session.get_credentials()
+    )
+    if credentials is None:
+        return None
+    # As botocore chooses them for its own clients.
+    verify = session.get_config_variable("ca_bundle") or os.environ.get("REQUESTS_CA_BUNDLE", True)
+    return DirectClient(client(options), credentials, verify, (CONNECT_S, READ_S))
 
 
 def store_key(options: Mapping[str, str]) -> tuple[object, ...]:
