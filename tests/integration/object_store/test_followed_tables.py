@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import random
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pyarrow as pa
 import pytest
@@ -204,6 +206,67 @@ def test_a_schema_that_commits_were_made_with_is_not_read_again(
     warehouse.alter_table("shop.t", AddColumn(Column("n", "INT")))
     writer.write(4)
     assert "n" in warehouse.followed("shop.t").arrow_schema.names
+
+
+@contextmanager
+def another_process() -> Iterator[None]:
+    """The block knows only what it has read, or heard from the commits of this machine."""
+    known = followed_snapshots._known
+    followed_snapshots._known = _elsewhere
+    try:
+        yield
+    finally:
+        followed_snapshots._known = known
+
+
+_elsewhere: dict[tuple[object, ...], followed_snapshots._Known] = {}
+
+
+def test_one_notice_brings_all_snapshots_since_the_last(
+    warehouse: Warehouse, proxy: FaultyProxy
+) -> None:
+    one, two = Writer(warehouse), Writer(warehouse, OTHER)
+    one.write(0)
+    two.write(1)
+    table = warehouse.followed("shop.t")
+    with another_process():
+        assert table.latest_snapshot_id() == 2
+    for number in range(3):
+        one.write(number)
+    # Its folder has not held the snapshots of the other writer.
+    two.write(3)
+    seen = requests(proxy)
+    with another_process():
+        assert table.latest_snapshot_id(within_s=60) == 6
+        found = table.snapshots
+        assert isinstance(found, followed_snapshots.FollowedSnapshots)
+        for number in range(3, 7):
+            text = found.texts(number, number)
+            assert text == [table.files.read_text(f"{table.root}/snapshot/snapshot-{number}")]
+    assert {name for method, name in seen if method != "GET"} == set()
+    assert len(seen) == 4
+
+
+def test_a_reader_of_files_hears_from_commits_that_the_schema_is_the_same(
+    warehouse: Warehouse, proxy: FaultyProxy
+) -> None:
+    writer = Writer(warehouse)
+    writer.write(0)
+    with another_process():
+        reader = warehouse.followed("shop.t")
+        time.sleep(1.1)
+        # It looks for the newest snapshot once, in the background.
+        warehouse.followed("shop.t")
+        time.sleep(0.5)
+    for number in range(1, 3):
+        writer.write(number)
+        time.sleep(1.1)
+    writer.write(3)
+    seen = requests(proxy)
+    with another_process():
+        assert warehouse.followed("shop.t") is reader
+        time.sleep(0.2)
+        assert seen == []
 
 
 def test_a_commit_after_a_rollback_is_on_top_of_what_is_there(warehouse: Warehouse) -> None:

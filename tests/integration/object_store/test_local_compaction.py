@@ -15,6 +15,7 @@ from streamhouse.errors import CommitConflictError, StreamhouseError
 from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.paimon.changelog.stream_source import PaimonSource
 from streamhouse.paimon.java.local_copies import copy as local_copy
+from streamhouse.paimon.java.local_copies.copy import LocalCopy
 from streamhouse.paimon.java.sidecar import Sidecar
 from streamhouse.paimon.storage.data_files import data_files
 from streamhouse.paimon.storage.files import files_of
@@ -229,6 +230,43 @@ def test_a_table_is_altered_meanwhile(
     assert writer.kinds() == ["APPEND"] * 2
     assert sidecar.compact(writer.name, full=True)
     assert writer.rows() == {1: 3}
+
+
+def test_a_commit_while_the_java_core_commits_is_kept(
+    warehouse: Warehouse, java: Java, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The Java core commits to the copy before the lock is taken, and again if that was in vain."""
+    sidecar, writer = java.of(warehouse), Writer(warehouse, {**SUMS, **FULL})
+    writer.write({1: 1})
+    writer.write({1: 2})
+    prepare, calls = LocalCopy._prepared, list[int]()
+
+    def prepared(copy: LocalCopy, work: Callable[[], None]) -> object:
+        made = prepare(copy, work)
+        calls.append(0)
+        if len(calls) == 1:
+            writer.write({1: 4})
+            writer.write({2: 5})
+        return made
+
+    monkeypatch.setattr(LocalCopy, "_prepared", prepared)
+    assert writer.compact(sidecar, full=True)
+    assert len(calls) == 2
+    assert writer.kinds() == ["APPEND"] * 4 + ["COMPACT"]
+    assert writer.rows() == writer.rows(followed=True) == {1: 7, 2: 5}
+    table = warehouse.table(writer.name)
+    texts = [table.files.read_text(f"{table.root}/snapshot/snapshot-{n}") for n in range(1, 6)]
+    lists = {
+        name
+        for text in texts
+        for key, name in json.loads(text or "").items()
+        if key.endswith("ManifestList")
+    }
+    there = {name for name, _ in table.files.names(f"{table.root}/manifest")}
+    assert {name for name in there if "list" in name} == lists
+    writer.write({1: 8})
+    assert writer.compact(sidecar, full=True)
+    assert writer.rows() == {1: 15, 2: 5}
 
 
 def test_a_writer_without_the_lock_wins(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import threading
 import time
 
 import pyarrow as pa
@@ -197,6 +199,73 @@ def test_a_snapshot_of_a_writer_without_the_lock_stays(
     assert taken
     assert rows_of(warehouse) == {0: 0, 1: 1, 2: 2, 8: 8}
     assert warehouse.table("shop.t").latest_snapshot_id() == 4
+
+
+def test_manifests_are_uploaded_while_the_lock_is_taken(
+    warehouse: Warehouse, proxy: FaultyProxy
+) -> None:
+    committer = TableCommitter(warehouse.options, "shop.t", USER, followed=True)
+    for number in range(2):
+        committer.commit(number, prepared(warehouse, USER, number, {number: number}))
+    messages = prepared(warehouse, USER, 2, {2: 2})
+    proxy.await_released()
+    seen: list[tuple[float, str]] = []
+
+    def delay(request: Request) -> Fault | None:
+        name = f"{request.method} {request.path.rpartition('/')[2]}"
+        seen.append((time.monotonic(), name))
+        return Fault.SLOW if name == "PUT .commit-lock" else None
+
+    proxy.choose = delay
+    assert committer.commit(2, messages)
+    proxy.await_released()
+    locked = next(at for at, name in seen if name == "PUT .commit-lock") + 0.9
+    uploads = [at for at, name in seen if name.startswith("PUT manifest")]
+    assert len(uploads) == 3 and max(uploads) < locked
+    # What it relies on is verified, and the snapshot written, under the lock.
+    assert all(at > locked for at, name in seen if name in ("HEAD snapshot-2", "PUT snapshot-3"))
+    assert rows_of(warehouse) == {0: 0, 1: 1, 2: 2}
+
+
+@pytest.mark.parametrize("moment", ["GET snapshot-3", "PUT manifest", "PUT .commit-lock"])
+def test_a_commit_that_was_prepared_in_vain_leaves_nothing(
+    warehouse: Warehouse, s3: S3Server, proxy: FaultyProxy, moment: str
+) -> None:
+    """A writer on another machine commits while this one prepares its commit."""
+    direct = Warehouse({**warehouse.options, **s3.options()})
+    committer = TableCommitter(warehouse.options, "shop.t", USER, followed=True)
+    for number in range(2):
+        committer.commit(number, prepared(warehouse, USER, number, {number: number}))
+    theirs = prepared(warehouse, OTHER, 0, {8: 8}, followed=False)
+    messages = prepared(warehouse, USER, 2, {2: 2})
+    lock, taken = threading.Lock(), list[str]()
+
+    def take(request: Request) -> Fault | None:
+        name = f"{request.method} {request.path.rpartition('/')[2]}"
+        with lock:
+            if name.startswith(moment) and not taken:
+                taken.append(name)
+                builder = direct.table("shop.t").rust.new_stream_write_builder()
+                commit = builder.with_commit_user(OTHER).new_commit()
+                commit.commit(0, [CommitMessage.deserialize(message) for message in theirs])
+        return Fault.SLOW if name == "PUT .commit-lock" else None
+
+    proxy.await_released()
+    proxy.choose = take
+    assert committer.commit(2, messages)
+    assert taken
+    assert rows_of(warehouse) == rows_of(warehouse, followed=True) == {0: 0, 1: 1, 2: 2, 8: 8}
+    table = warehouse.table("shop.t")
+    assert [table.snapshot(number).commit_user for number in (3, 4)] == [OTHER, USER]
+    named = set()
+    for number in range(1, 5):
+        text = table.files.read_text(f"{table.root}/snapshot/snapshot-{number}")
+        snapshot = json.loads(text or "")
+        named |= {name for key, name in snapshot.items() if key.endswith("ManifestList")}
+    there = {name for name, _ in table.files.names(f"{table.root}/manifest")}
+    assert {name for name in there if "list" in name} == named
+    committer.commit(3, prepared(warehouse, USER, 3, {8: 9}))
+    assert rows_of(warehouse) == {0: 0, 1: 1, 2: 2, 8: 9}
 
 
 @pytest.mark.parametrize("fault", [Fault.CUT_AFTER, Fault.REFUSED_AFTER, Fault.CUT_BEFORE])

@@ -99,8 +99,10 @@ def _check_in_background(key: TableKey, opened: _Opened) -> None:
     _checking.add(key)
 
     def check() -> None:
-        began = time.monotonic()
         try:
+            if isinstance(opened.table.snapshots, FollowedSnapshots):
+                opened.table.snapshots.learn_history()
+            began = time.monotonic()
             # If it differs, or the store fails, the next reader compares again.
             if opened.table.versions.stamp() == opened.stamp and _tables.get(key) is opened:
                 _tables[key] = replace(opened, checked_at=began)

@@ -15,6 +15,7 @@ import hashlib
 import os
 import threading
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from streamhouse.errors import StreamhouseError
@@ -30,6 +31,9 @@ NOTIFIED_S = 0.5
 """How long a notice of this machine counts as a probe of the store: other machines rarely write a
 table that this machine writes all the time."""
 _KEPT = 32
+_PEERS = 4
+_SHARED = 16
+"""How many earlier snapshots a process leaves for others beside the one that it has committed."""
 
 
 @dataclass
@@ -53,8 +57,11 @@ class _Known:
     notified_at: float = float("-inf")
     committed_at: float = float("-inf")
     stamp: int | None = 0
-    peer_folder: str | None = None
-    """The folder of the process of this machine that committed last (`storage.metadata_mirror`)."""
+    peer_folders: tuple[str, ...] = ()
+    """Folders of this machine from which snapshots were committed (`storage.metadata_mirror`), the
+    last one first."""
+    shared: dict[str, tuple[int, int]] = field(default_factory=dict)
+    """From and to which snapshot a folder of this process has all, as they are in the store."""
 
     @property
     def etag(self) -> str | None:
@@ -63,7 +70,7 @@ class _Known:
 
     def forget(self) -> None:
         self.latest = 0
-        for kept in (self.snapshots, self.texts, self.etags):
+        for kept in (self.snapshots, self.texts, self.etags, self.shared):
             kept.clear()
         self.began_at = time.monotonic()
         self.verified_at = self.probed_at = self.notified_at = self.committed_at = float("-inf")
@@ -75,6 +82,26 @@ class _Known:
             kept.pop(number - _KEPT, None)
         self.latest = max(self.latest, number)
 
+    def share(self, folder: str, number: int) -> int:
+        """Leave the snapshots before `number`, which is there, in a folder for other processes.
+
+        Returns from which one on all are there.
+        """
+        first, last = self.shared.pop(folder, (1, 0))
+        first = max(first, number - _SHARED)
+        for earlier in range(max(last + 1, first), number):
+            text = self.texts.get(earlier)
+            if text is None or not _written(f"{folder}/snapshot", earlier, text):
+                first = earlier + 1
+        self.shared[folder] = first, number
+        for other in list(self.shared)[:-_PEERS]:
+            del self.shared[other]
+        return first
+
+    def add_peers(self, *folders: str) -> None:
+        kept = dict.fromkeys((*folders, *self.peer_folders))
+        self.peer_folders = tuple(kept)[:_PEERS]
+
     def has_probed(self, within_s: float, stamp: int | None) -> bool:
         """Whether the last probe is recent enough, and this machine has not committed since."""
         now = time.monotonic()
@@ -84,6 +111,17 @@ class _Known:
             and stamp == self.stamp
             and (notified or now - self.probed_at < within_s)
         )
+
+
+def _written(folder: str, number: int, text: str) -> bool:
+    """Write a snapshot, complete under its name; returns whether that was possible."""
+    try:
+        with open(f"{folder}/snapshot-{number}.tmp", "w", encoding="utf-8") as file:
+            file.write(text)
+        os.replace(f"{folder}/snapshot-{number}.tmp", f"{folder}/snapshot-{number}")
+    except OSError:
+        return False
+    return True
 
 
 _known: dict[tuple[object, ...], _Known] = {}
@@ -150,8 +188,11 @@ class FollowedSnapshots(Snapshots):
         with known.lock:
             known.add(snapshot, text, etag)
             known.verified_at = known.committed_at = time.monotonic()
-            etags = dict(known.etags)
-        notice = {"of": self._digest, "id": snapshot.id, "tags": etags, "folder": folder}
+            known.add_peers(folder)
+            etags, others = dict(known.etags), known.peer_folders[1:]
+            first = known.share(folder, snapshot.id)
+        notice = {"of": self._digest, "id": snapshot.id, "tags": etags}
+        notice |= {"folder": folder, "first": first, "others": others}
         publish_commit(self._location, notice)
 
     def newest_schema_at(self, schema_id: int, since: float) -> float:
@@ -168,10 +209,15 @@ class FollowedSnapshots(Snapshots):
                 return float("-inf")
             return known.committed_at
 
+    def learn_history(self) -> None:
+        """Read the newest snapshot if none is known, so that later notices can be followed."""
+        if not self._known.latest:
+            self.latest_id()
+
     @property
-    def peer_folder(self) -> str | None:
-        """A folder of this machine that has metadata of the newest snapshots, if one is known."""
-        return self._known.peer_folder
+    def peer_folders(self) -> Sequence[str]:
+        """Folders of this machine that have metadata of the newest snapshots, if any is known."""
+        return self._known.peer_folders
 
     def take_notice(self) -> None:
         """Add, without a request, what another process of this machine has just committed."""
@@ -190,7 +236,9 @@ class FollowedSnapshots(Snapshots):
             return False
         newest, folder, etags = int(notice["id"]), str(notice["folder"]), notice["tags"]
         # It has committed on top of what is known here, unless the ETags differ.
-        if known.latest > newest or etags.get(str(known.latest), "") != known.etag:
+        if known.latest > newest or known.latest + 1 < int(notice.get("first", newest)):
+            return False
+        if etags.get(str(known.latest), "") != known.etag:
             return False
         texts = []
         for number in range(known.latest + 1, newest + 1):
@@ -202,7 +250,7 @@ class FollowedSnapshots(Snapshots):
         for text in texts:
             snapshot = from_json(text)
             known.add(snapshot, text, str(etags[str(snapshot.id)]))
-        known.peer_folder = folder
+        known.add_peers(folder, *notice.get("others", ()))
         age = max(0, time.time_ns() - stamp) / 1e9
         known.committed_at = max(known.committed_at, time.monotonic() - age)
         known.verified_at = max(known.verified_at, known.committed_at)

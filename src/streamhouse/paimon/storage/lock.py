@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 from streamhouse.errors import CommitConflictError
 from streamhouse.paimon.storage import jdbc_lock
 from streamhouse.paimon.storage.files import is_local, local_path, options_of
-from streamhouse.paimon.storage.object_store.parallel import submit
 from streamhouse.sql.options.store_options import is_object_store
 
 if TYPE_CHECKING:
@@ -43,7 +42,7 @@ def commit_lock(
     Not re-entrant (see `holds_lock`). Raises `CommitConflictError` after `wait_s` seconds.
 
     `meanwhile` is called once no other process of this machine holds the lock, while the lock
-    between machines is taken; again if that took long.
+    between machines is taken; again if that took long after its end.
 
     After a commit that was published (`publish_commit`), the lock between machines ends in the
     background, and that of this machine with it.
@@ -51,12 +50,17 @@ def commit_lock(
     path = _lock_path(location, _COMMIT)
     activity = f"committing to the table at {location}"
     with _locked(path, wait_s, activity) as local:
-        began, called = time.monotonic(), None if meanwhile is None else submit(meanwhile)
-        with _between_machines(location, _COMMIT, wait_s, activity) as remote:
-            if meanwhile is not None and called is not None:
-                called.result()
-                if time.monotonic() - began > _OUTDATED_S:
-                    meanwhile()
+        began, called = time.monotonic(), 0.0
+
+        def call() -> None:
+            nonlocal called
+            if meanwhile is not None:
+                meanwhile()
+            called = time.monotonic()
+
+        with _between_machines(location, _COMMIT, wait_s, activity, call) as remote:
+            if time.monotonic() - called > _OUTDATED_S:
+                call()
             held = _held()
             held.append(path)
             try:
@@ -142,16 +146,23 @@ def creation_lock(warehouse: str, wait_s: float = LOCK_WAIT_S) -> Iterator[None]
 
 
 def _between_machines(
-    location: str, name: str, wait_s: float, activity: str
+    location: str,
+    name: str,
+    wait_s: float,
+    activity: str,
+    meanwhile: Callable[[], object] | None = None,
 ) -> AbstractContextManager[HeldObject | None]:
     """The lock between machines, if the catalog or the store has one; local processes queue first.
 
-    A JDBC catalog's lock is for commits to tables.
+    A JDBC catalog's lock is for commits to tables. `meanwhile` is called before the lock is held.
     """
     options = options_of(local_path(location) if is_local(location) else location)
-    if name == _COMMIT and jdbc_lock.is_enabled(options):
-        return jdbc_lock.jdbc_lock(options, location, wait_s, activity)
-    if not is_object_store(location):
+    jdbc = name == _COMMIT and jdbc_lock.is_enabled(options)
+    if jdbc or not is_object_store(location):
+        if meanwhile is not None:
+            meanwhile()
+        if jdbc:
+            return jdbc_lock.jdbc_lock(options, location, wait_s, activity)
         return nullcontext()
     from streamhouse.paimon.storage.object_store.conditional_objects import ConditionalObjects
     from streamhouse.paimon.storage.object_store.object_lock import object_lock
@@ -159,8 +170,10 @@ def _between_machines(
 
     objects = ConditionalObjects(ObjectRequests(location, options))
     if not objects.supported:
+        if meanwhile is not None:
+            meanwhile()
         return nullcontext()
-    return object_lock(objects, f"{location.rstrip('/')}/{name}", wait_s, activity)
+    return object_lock(objects, f"{location.rstrip('/')}/{name}", wait_s, activity, meanwhile)
 
 
 class _LocalLock:

@@ -20,6 +20,7 @@ from streamhouse.paimon.storage.lock import LOCK_WAIT_S, commit_lock
 from streamhouse.paimon.storage.metadata_mirror.commit import MirroredCommit
 from streamhouse.paimon.storage.metadata_mirror.followed import object_store_parts
 from streamhouse.paimon.storage.object_store.conditional_objects import ConditionalObjects
+from streamhouse.paimon.storage.object_store.parallel import start
 from streamhouse.paimon.storage.object_store.store_retries import retried
 from streamhouse.paimon.storage.split_groups import file_ids as _ids
 from streamhouse.paimon.write.merge_rules.sum_limits import SumLimits
@@ -74,6 +75,7 @@ class TableCommitter:
         """Commit with few requests, if the table is in an object store."""
         mirrored, self._mirrored = self._mirrored, None
         if mirrored is not None:
+            mirrored.abandon()
             mirrored.close()
         found = object_store_parts(table)
         if found is not None:
@@ -98,10 +100,10 @@ class TableCommitter:
             try:
                 if lock_held:
                     return self._commit_once(identifier, messages, commit_messages)
-                probe = self._early_probe()
+                prepare = self._preparation(identifier, commit_messages)
                 self._sure = False
-                with commit_lock(self._table.location, meanwhile=probe):
-                    early = probe is not None and self._commit_early(
+                with commit_lock(self._table.location, meanwhile=prepare):
+                    early = prepare is not None and self._commit_early(
                         identifier, messages, commit_messages
                     )
                     made = early or self._commit_once(identifier, messages, commit_messages)
@@ -111,14 +113,19 @@ class TableCommitter:
                 # What it had read of other commits is not known.
                 rust_core.forget_metadata()
                 raise write_error(self._table, error) from error
+            finally:
+                if self._mirrored is not None:
+                    self._mirrored.abandon()
 
         committed = retried(commit)
         if not committed:
             self.discard(identifier, messages)
         return committed
 
-    def _early_probe(self) -> Callable[[], None] | None:
-        """Probes for newer snapshots while the lock is taken; None if that must wait for the lock.
+    def _preparation(
+        self, identifier: int, commit_messages: Sequence[Any]
+    ) -> Callable[[], None] | None:
+        """Prepares the commit while the lock is taken; None if that must wait for the lock.
 
         The store must refuse a snapshot whose number is taken. After a failure, what is known is
         verified first.
@@ -127,7 +134,31 @@ class TableCommitter:
         if not self._sure or self._mirrored is None or not self._checked_until or found is None:
             return None
         files, snapshots = found
-        return snapshots.probe if ConditionalObjects(files.requests).supported else None
+        if not ConditionalObjects(files.requests).supported:
+            return None
+        return lambda: self._prepare(snapshots, identifier, commit_messages)
+
+    def _prepare(
+        self, snapshots: FollowedSnapshots, identifier: int, commit_messages: Sequence[Any]
+    ) -> None:
+        """Commit to the local copy, and probe for newer snapshots at the same time."""
+        if rust_core.metadata_generation() != self._generation:
+            return
+        self._refresh()
+        if self._mirrored is None or self._has(identifier):
+            return
+        newest = self._checked_until
+        base, peers = snapshots.texts(newest, newest), snapshots.peer_folders
+        probed = start([snapshots.probe])
+
+        def found() -> str | None:
+            probed()
+            texts = snapshots.texts(newest, newest)
+            return texts[0] if texts and snapshots.latest_id(LOCK_WAIT_S) == newest else None
+
+        if base:
+            self._mirrored.prepare(base[0], identifier, commit_messages, peers, found)
+        probed()
 
     def _commit_early(
         self, identifier: int, messages: Sequence[bytes], commit_messages: Sequence[Any]
@@ -184,7 +215,7 @@ class TableCommitter:
         if not base or not (verified or etag):
             return False
         done = self._mirrored.commit(
-            base[0], identifier, commit_messages, etag, snapshots.peer_folder
+            base[0], identifier, commit_messages, etag, snapshots.peer_folders
         )
         if not done:
             return False

@@ -14,9 +14,10 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from streamhouse.errors import CommitConflictError, LostCommitError, StoreError
+from streamhouse.errors import CommitConflictError, LostCommitError, StoreError, StreamhouseError
 from streamhouse.paimon.schema.options.iceberg_metadata import has_iceberg_metadata
 from streamhouse.paimon.storage.followed_snapshots import FollowedSnapshots
 from streamhouse.paimon.storage.lock import LOCK_WAIT_S, commit_lock
@@ -34,6 +35,21 @@ _MOST_COPIES = 16
 _REFUSED_S = 60.0
 _UNUSUAL = ("data-file.external-paths", "commit.callbacks", "tag.automatic-creation")
 """Options by which the Java core reads or writes more than data files and metadata."""
+
+
+@dataclass(frozen=True)
+class _Prepared:
+    """A commit that is in the copy, but not in the store: only its manifests `names` may be.
+
+    `text` is its snapshot, on top of the one with the number `base` and the ETag `etag`. `uploaded`
+    waits for the upload of the manifests.
+    """
+
+    base: int
+    etag: str
+    text: str
+    names: Sequence[str]
+    uploaded: Callable[[], object]
 
 
 class LocalCopy:
@@ -82,7 +98,7 @@ class LocalCopy:
             # Deletion vectors and indexes of buckets are files besides the manifests.
             return None
         try:
-            self._folder.hold(texts, True, peer_folder=self._snapshots.peer_folder)
+            self._folder.hold(texts, True, peer_folders=self._snapshots.peer_folders)
         except OSError:
             # They are gone or large.
             return None
@@ -177,27 +193,66 @@ class LocalCopy:
         Returns False if `work` has committed nothing. Raises `LostCommitError` if the schema was
         altered, or another writer does not wait for the lock.
         """
-        with commit_lock(self._root, meanwhile=self._snapshots.probe):
-            newest = self._hold()
-            etag = None if newest is None else self._snapshots.etag(newest)
-            if newest is None or etag is None:
-                raise LostCommitError(f"the table at {self._root} has been replaced")
-            before = self._folder.names()
-            work()
-            number = newest + 1
-            text = (self._folder.read(f"snapshot/snapshot-{number}") or b"").decode()
-            if not text:
-                return False
-            if self._folder.read(f"snapshot/snapshot-{number + 1}") is not None:
-                raise LostCommitError(f"the table at {self._root}: one snapshot was expected")
-            names = sorted(self._folder.names() - before)
-            if not self._upload.upload_manifests(self._folder, names, newest, etag):
-                self._upload.delete(names)
-                raise LostCommitError(f"the schema of the table at {self._root} was altered")
-            self._attempted = True
-            etag = self._upload.publish(number, text, names)
-            self._snapshots.add_commit(text, etag, self._folder.path)
+        # A commit of the Java core takes as long as some of a query, which need not wait for it.
+        prepared = self._prepared(work)
+        if prepared is None:
+            return False
+        in_vain: list[str] = []
+        try:
+            with commit_lock(self._root, meanwhile=self._snapshots.probe):
+                if not self._is_newest(prepared):
+                    in_vain += self._forgotten(prepared)
+                    prepared = None
+                    prepared = self._prepared(work)
+                    if prepared is None:
+                        return False
+                ready, prepared = prepared, None
+                self._publish(ready)
             return True
+        finally:
+            if prepared is not None:
+                in_vain += self._forgotten(prepared)
+            self._delete(in_vain)
+
+    def _prepared(self, work: Callable[[], None]) -> _Prepared | None:
+        """Have `work` commit to the copy, and begin to upload the manifests.
+
+        None if it has committed nothing.
+        """
+        newest = self._hold()
+        etag = None if newest is None else self._snapshots.etag(newest)
+        if newest is None or etag is None:
+            raise LostCommitError(f"the table at {self._root} has been replaced")
+        before = self._folder.names()
+        work()
+        text = (self._folder.read(f"snapshot/snapshot-{newest + 1}") or b"").decode()
+        if not text:
+            return None
+        if self._folder.read(f"snapshot/snapshot-{newest + 2}") is not None:
+            raise LostCommitError(f"the table at {self._root}: one snapshot was expected")
+        names = sorted(self._folder.names() - before)
+        return _Prepared(newest, etag, text, names, self._upload.begin(self._folder, names))
+
+    def _is_newest(self, prepared: _Prepared) -> bool:
+        """Whether no one has committed since, as far as is known here."""
+        newest = self._snapshots.latest_id(LOCK_WAIT_S)
+        return newest == prepared.base and self._snapshots.etag(newest) == prepared.etag
+
+    def _publish(self, prepared: _Prepared) -> None:
+        base, names = prepared.base, prepared.names
+        if not self._upload.verify(base, prepared.etag, names, prepared.uploaded):
+            self._upload.delete(names)
+            raise LostCommitError(f"the schema of the table at {self._root} was altered")
+        self._attempted = True
+        etag = self._upload.publish(base + 1, prepared.text, names)
+        self._snapshots.add_commit(prepared.text, etag, self._folder.path)
+
+    def _forgotten(self, prepared: _Prepared) -> Sequence[str]:
+        """Delete a commit that no one has seen from here; returns what may be in the store."""
+        with suppress(StreamhouseError):
+            prepared.uploaded()
+        self._folder.forget(prepared.base + 1, prepared.names)
+        return prepared.names
 
     def _delete(self, names: Sequence[str]) -> None:
         # What stays is removed by the marker of the compaction.

@@ -12,7 +12,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from functools import partial
 from typing import Any
 
@@ -46,7 +46,7 @@ class MirrorFolder:
             os.makedirs(os.path.join(self.path, part))
         self._write(f"schema/schema-{schema['id']}", json.dumps(schema).encode())
         self._held = 0
-        self._peer_folder: str | None = None
+        self._peer_folders: Sequence[str] = ()
 
     def open(self, schema: Mapping[str, Any]) -> Any:
         """The Rust core's table on this folder; `schema` has the options to read or write with."""
@@ -59,14 +59,14 @@ class MirrorFolder:
         texts: Sequence[str],
         manifests: bool,
         lists: Sequence[str] = LISTS,
-        peer_folder: str | None = None,
+        peer_folders: Sequence[str] = (),
     ) -> None:
         """Hold snapshots, at least one and oldest first, with their lists of manifests.
 
-        The last one is the newest. With `manifests`, also what the lists name. `peer_folder`:
-        that of another process, which may have some of it.
+        The last one is the newest. With `manifests`, also what the lists name. `peer_folders`:
+        others on this machine, which may have some of it.
         """
-        self._peer_folder = peer_folder
+        self._peer_folders = peer_folders
         records = [json.loads(text) for text in texts]
         keys = (*lists, "indexManifest")
         names = {entry[key] for entry in records for key in keys if entry.get(key)}
@@ -101,6 +101,12 @@ class MirrorFolder:
         """The calls that copy files from here to the store."""
         return [partial(self._upload, name) for name in names]
 
+    def forget(self, snapshot: int, names: Sequence[str]) -> None:
+        """Delete a snapshot that is not in the store, and its manifests, if they are here."""
+        for name in (f"snapshot/snapshot-{snapshot}", *names):
+            with suppress(FileNotFoundError):
+                os.remove(os.path.join(self.path, name))
+
     def read(self, name: str) -> bytes | None:
         """A file's content; None if there is none."""
         try:
@@ -131,16 +137,14 @@ class MirrorFolder:
         self.fetch([f"manifest/{name}" for name in sorted(names) if not self._has(name)])
 
     def _has(self, name: str) -> bool:
-        """Whether a file is here, or can be linked to that of another process."""
+        """Whether a file is here, or can be linked to one in another folder of this machine."""
         if os.path.exists(self._place(name)):
             return True
-        if self._peer_folder is None:
-            return False
-        try:
-            os.link(f"{self._peer_folder}/manifest/{name}", self._place(name))
-        except OSError:
-            return False
-        return True
+        for folder in self._peer_folders:
+            with suppress(OSError):
+                os.link(f"{folder}/manifest/{name}", self._place(name))
+                return True
+        return False
 
     def _fetch_one(self, name: str) -> None:
         content = self._files.read_bytes(f"{self._root}/{name}")

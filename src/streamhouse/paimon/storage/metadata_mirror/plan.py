@@ -35,7 +35,7 @@ def changes(
         return None
     try:
         with borrowed(files, root, schema) as folder:
-            folder.hold(texts, True, LISTS[1:], snapshots.peer_folder)
+            folder.hold(texts, True, LISTS[1:], snapshots.peer_folders)
             splits = plan(folder.open(schema))
             frames = [SplitFrame.parse(split.serialize()) for split in splits]
             if any(frame.vectors for frame in frames):

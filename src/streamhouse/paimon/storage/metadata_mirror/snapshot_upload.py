@@ -1,13 +1,14 @@
 """Uploads a commit that one of Paimon's cores has made in a local copy of a table's metadata.
 
-Its manifests are uploaded first, at the same time, then the snapshot, on condition that its number
-is still free.
+Its manifests are uploaded first, at the same time, and perhaps before the table's lock is held.
+Then, under the lock, it is checked what the core has relied on, and the snapshot is written, on
+condition that its number is still free.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from functools import partial
 from typing import Any
@@ -16,13 +17,13 @@ from streamhouse.errors import LostCommitError, StoreError
 from streamhouse.paimon.storage.metadata_mirror.folder import MirrorFolder
 from streamhouse.paimon.storage.object_store.conditional_objects import ConditionalObjects
 from streamhouse.paimon.storage.object_store.object_files import ObjectFiles
-from streamhouse.paimon.storage.object_store.parallel import run_parallel, submit
+from streamhouse.paimon.storage.object_store.parallel import run_parallel, start, submit
 
 _LOG = logging.getLogger("streamhouse.storage")
 
 
 class SnapshotUpload:
-    """Uploads commits to one table; the caller holds the table's lock.
+    """Uploads commits to one table; whoever verifies and publishes one holds the table's lock.
 
     `schema_id` is the version of the schema that the core has recorded in the snapshots.
     """
@@ -32,24 +33,32 @@ class SnapshotUpload:
         self._objects = ConditionalObjects(files.requests)
         self._hint: Future[Any] | None = None
 
-    def upload_manifests(
-        self, folder: MirrorFolder, names: Sequence[str], base: int, etag: str | None
+    def begin(self, folder: MirrorFolder, names: Sequence[str]) -> Callable[[], object]:
+        """Begin to upload the manifests that the core has written; returns a call that waits."""
+        return start(folder.uploads(names))
+
+    def verify(
+        self, base: int, etag: str | None, names: Sequence[str], uploaded: Callable[[], object]
     ) -> bool:
-        """Upload the manifests that the core has written, and meanwhile check what it relied on.
+        """Check what the core has relied on, while its manifests `names` are uploaded.
 
         `etag`: that of the snapshot `base`, below the commit, if the caller has not verified it.
+        `uploaded` waits for the upload.
         Returns False if the schema was altered: the core records the newest one in its snapshot.
         Raises `LostCommitError` if the snapshot `base` was replaced.
         """
         newer = f"{self._root}/schema/schema-{self._schema_id + 1}"
         path = f"{self._root}/snapshot/snapshot-{base}"
-        altered, found, *_ = run_parallel(
-            [
-                lambda: self._files.exists(newer),
-                lambda: etag if etag is None else self._objects.etag(path),
-                *folder.uploads(names),
-            ]
-        )
+        try:
+            altered, found = run_parallel(
+                [
+                    lambda: self._files.exists(newer),
+                    lambda: etag if etag is None else self._objects.etag(path),
+                ]
+            )
+        finally:
+            # No thread reads from the folder once it is deleted.
+            uploaded()
         if found != etag:
             self.delete(names)
             raise LostCommitError(f"snapshot {base} of the table at {self._root} has been replaced")

@@ -117,7 +117,7 @@ class MirroredWrite:
         texts = newest and self._snapshots.texts(newest, newest)
         if not texts:
             return False
-        folder.hold(texts, True, peer_folder=self._snapshots.peer_folder)
+        folder.hold(texts, True, peer_folders=self._snapshots.peer_folders)
         return True
 
     def _upload(self) -> None:

@@ -15,11 +15,11 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from streamhouse.errors import CommitConflictError, StreamhouseError
 from streamhouse.paimon.storage.object_store.conditional_objects import ConditionalObjects
-from streamhouse.paimon.storage.object_store.parallel import submit
+from streamhouse.paimon.storage.object_store.parallel import start, submit
 
 _LOG = logging.getLogger("streamhouse.storage")
 LEASE_S = 20.0
@@ -31,17 +31,24 @@ _conditional: dict[tuple[int, str], bool] = {}
 
 @contextmanager
 def object_lock(
-    objects: ConditionalObjects, path: str, wait_s: float, activity: str
+    objects: ConditionalObjects,
+    path: str,
+    wait_s: float,
+    activity: str,
+    meanwhile: Callable[[], object] | None = None,
 ) -> Iterator[HeldObject]:
     """Hold the lock object at `path`; `CommitConflictError` after `wait_s` seconds.
 
     Not re-entrant, also not between threads. Raises `StreamhouseError` at the end of the block if
     the lock was lost meanwhile, since the process was stopped for longer than the lease.
+    `meanwhile` is called while the first request for the lock is under way.
     """
     holder = json.dumps(
         {"id": uuid.uuid4().hex, "host": socket.gethostname(), "process": os.getpid()}
     )
-    held = HeldObject(objects, path, holder, _acquired(objects, path, holder, wait_s, activity))
+    first = None if meanwhile is None else _first_attempt(objects, path, holder, meanwhile)
+    etag = _acquired(objects, path, holder, wait_s, activity, first)
+    held = HeldObject(objects, path, holder, etag)
     try:
         yield held
     finally:
@@ -54,15 +61,49 @@ def object_lock(
         )
 
 
+def _first_attempt(
+    objects: ConditionalObjects, path: str, holder: str, meanwhile: Callable[[], object]
+) -> Callable[[], str | None]:
+    """Begin to create the lock object, and call `meanwhile`; returns the call for the result."""
+    began = time.monotonic()
+    created = start([lambda: objects.create(path, holder)])
+    try:
+        meanwhile()
+    except BaseException:
+        with suppress(StreamhouseError):
+            etag = created()[0]
+            if etag is not None:
+                objects.delete(path, etag)
+        raise
+
+    def result() -> str | None:
+        etag: str | None = created()[0]
+        if etag is None or time.monotonic() - began < _RENEW_S:
+            return etag
+        # Another machine may have taken it over meanwhile, or be about to.
+        return objects.replace(path, _renewed(holder), etag)
+
+    return result
+
+
 def _acquired(
-    objects: ConditionalObjects, path: str, holder: str, wait_s: float, activity: str
+    objects: ConditionalObjects,
+    path: str,
+    holder: str,
+    wait_s: float,
+    activity: str,
+    first: Callable[[], str | None] | None,
 ) -> str:
-    """Create the lock object, or take over that of a dead holder; returns its ETag."""
+    """Create the lock object, or take over that of a dead holder; returns its ETag.
+
+    `first` has the result of an attempt that has begun before.
+    """
     now = time.monotonic()
     deadline, pause = now + wait_s, _POLL_S
     seen: tuple[str, float] | None = None
     while True:
-        etag = objects.create(path, holder)
+        etag = objects.create(path, holder) if first is None else first()
+        first = None
         if etag is not None:
             _check_conditional(objects, path, holder)
             return etag
@@ -86,6 +127,11 @@ def _acquired(
             )
         time.sleep(pause)
         pause = min(2 * pause, _MAX_POLL_S)
+
+
+def _renewed(holder: str) -> str:
+    """A new text, and so a new ETag, for the lock object of a holder."""
+    return json.dumps({**json.loads(holder), "renewed": uuid.uuid4().hex[:8]})
 
 
 def _check_conditional(objects: ConditionalObjects, path: str, holder: str) -> None:
@@ -166,7 +212,7 @@ class HeldObject:
         """Write the lock object again; returns whether it was still ours."""
         if self._etag is None:
             return False
-        etag = self._objects.replace(self._path, self._content(), self._etag)
+        etag = self._objects.replace(self._path, _renewed(self._holder), self._etag)
         if etag is None:
             # An earlier request of ours may have been done although its answer was lost.
             current = self._objects.read(self._path)
@@ -192,6 +238,3 @@ class HeldObject:
                 except StreamhouseError as error:
                     _LOG.info("the lock %s was not renewed: %s", self._path, error)
             self._ended.wait(_RENEW_S)
-
-    def _content(self) -> str:
-        return json.dumps({**json.loads(self._holder), "renewed": uuid.uuid4().hex[:8]})

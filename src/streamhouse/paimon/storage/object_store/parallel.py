@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import Any, TypeVar
 
 Result = TypeVar("Result")
 
-_THREADS, _NAME = 8, "store-requests"
+_THREADS, _NAME = 16, "store-requests"
 _pools: dict[int, ThreadPoolExecutor] = {}
 
 
@@ -19,6 +19,20 @@ def submit(call: Callable[[], Result]) -> Future[Result]:
     # A process that was forked has its own threads.
     pool = _pools.setdefault(os.getpid(), ThreadPoolExecutor(_THREADS, _NAME))
     return pool.submit(call)
+
+
+def start(calls: Sequence[Callable[[], Any]]) -> Callable[[], list[Any]]:
+    """Begin calls in the pool; returns the call that waits for all, and raises the first error."""
+    # A thread of the pool must not wait for another one.
+    if threading.current_thread().name.startswith(_NAME):
+        return lambda: [call() for call in calls]
+    futures = [submit(call) for call in calls]
+
+    def ended() -> list[Any]:
+        wait(futures)
+        return [one.result() for one in futures]
+
+    return ended
 
 
 def run_parallel(calls: Sequence[Callable[[], Any]]) -> list[Any]:
