@@ -46,6 +46,8 @@ STATEMENTS = (
     "ALTER TABLE t ADD n INT UNSIGNED AFTER id, MODIFY e ENUM('z','y','x')",
     "INSERT INTO t (id, a, b, e) VALUES (4, 'a4', 'b4', 'z')",
     "ALTER TABLE t DROP n",
+    "ALTER TABLE t ADD n INT FIRST, MODIFY b VARCHAR(9) AFTER a",
+    "ALTER TABLE t ADD n VARCHAR(9) FIRST, RENAME COLUMN n TO m",
     "UPDATE t SET b = 'b5' WHERE id = 4",
 )
 EXPECTED = [(2, "a2", "b2", "y"), (3, "a3", "b3", "x"), (4, "a4", "b4", "z"), (4, "a4", "b4", "z"),
@@ -102,6 +104,25 @@ def test_the_character_set_of_a_table_wherever_the_statement_has_it(
     bare.run(f"INSERT INTO u (id, a, z) VALUES (1, '{a}', '{text}')")
     _, rows = catch_up(bare.source("u", [*columns, Column("z", "STRING")]), offset)
     assert [(row["a"], row["z"]) for row in rows] == [(a, text)]
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "ENUM('w ', 'x  ', ' y')", "SET('w', 'x  ')", "ENUM('w', 0x78)", "ENUM(x'77', 'x')",
+        "LONG", "LONG VARCHAR NULL", "NATIONAL VARCHAR(9)", "NCHAR(9)", "VARCHAR(9) BINARY",
+        "CHAR(9) UNICODE", "TEXT(99)", "CHARACTER VARYING(9) ASCII",
+    ],
+)  # fmt: skip
+def test_a_column_of_a_type_in_another_form(bare: Database, kind: str) -> None:
+    columns = [Column("id", "INT"), Column("a", "STRING")]
+    source = bare.source("t", columns)
+    offset, _ = catch_up(source, source.initial_offset())
+    bare.run(f"ALTER TABLE t ADD z {kind} AFTER id")
+    offset, _ = catch_up(source, offset)
+    bare.run("INSERT INTO t (id, a, z) VALUES (2, 'a2', 'x')")
+    _, rows = catch_up(bare.source("t", [*columns, Column("z", "STRING")]), offset)
+    assert [(row["a"], row["z"]) for row in rows] == [("a2", "x")]
 
 
 @pytest.mark.parametrize("mode", ["initial", "latest-offset"])

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import MISSING, astuple, fields, replace
 from typing import Any
 
+from streamhouse.connectors.mysql_cdc.binlog.alter_table import UNKNOWN
 from streamhouse.connectors.mysql_cdc.binlog.captured_table import CapturedTable
 from streamhouse.connectors.mysql_cdc.binlog.query import Statement
 from streamhouse.connectors.mysql_cdc.binlog.statements import ParsedStatement, StatementCheck
@@ -54,6 +55,9 @@ class SchemaHistory:
         known = self._after(known, found)
         if known is None:
             known = self._current_if_unaltered(end)
+        elif any(column.data_type == UNKNOWN for column in known.columns):
+            current = self._current_if_unaltered(end)
+            known = known if current is None else replace(current, hidden_in=known.hidden_in)
         return end, offset_part(known, self._captured)
 
     def at(self, offset: Offset, position: BinlogPosition) -> TableDefinition | None:

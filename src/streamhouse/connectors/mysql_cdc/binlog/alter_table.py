@@ -185,8 +185,8 @@ def altered(
                 result = dict(new if old[0] == change.old else old for old in result.items())
         elif isinstance(change, ColumnAdded):
             name = change.spec.name
-            if name.lower() in result:
-                continue  # The statement has IF NOT EXISTS, or it would have failed.
+            if change.conditional and name.lower() in columns:
+                continue
             column = change.spec.column or MySqlColumn(name, UNKNOWN, UNKNOWN)
             moved.append((name.lower(), column, change.after))
     if any(isinstance(change, CharsetConverted) for change in changes):

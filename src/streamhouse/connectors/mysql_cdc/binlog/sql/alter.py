@@ -17,10 +17,14 @@ from streamhouse.connectors.mysql_cdc.binlog.sql.types import ColumnSpec, column
 
 @dataclass(frozen=True)
 class ColumnAdded:
-    """A new column, after the column `after`; empty: it is the first column; None: the last."""
+    """A new column, after the column `after`; empty: it is the first column; None: the last.
+
+    `conditional`: only if the table has no column of this name before the statement.
+    """
 
     spec: ColumnSpec
     after: str | None = None
+    conditional: bool = False
 
 
 @dataclass(frozen=True)
@@ -195,9 +199,9 @@ def _added(words: TokenCursor, charset: str | None, mariadb: bool) -> list[Table
         columns = split(words.parenthesized())
         return [KeyAdded(tuple(column[0].text.lower() for column in columns if column))]
     words.skip("COLUMN")
-    words.skip("IF", "NOT", "EXISTS")
+    conditional = words.skip("IF", "NOT", "EXISTS")
     if words.word() != "(":
-        return [_new_column(words, charset, mariadb)]
+        return [_new_column(words, charset, mariadb, conditional)]
     parts = [TokenCursor(part) for part in split(words.parenthesized())]
     return [
         change
@@ -205,15 +209,17 @@ def _added(words: TokenCursor, charset: str | None, mariadb: bool) -> list[Table
         for change in (
             _added(part, charset, mariadb)
             if part.word() in (*_INDEXES, "PRIMARY", "CONSTRAINT", "FOREIGN", "CHECK")
-            else [_new_column(part, charset, mariadb)]
+            else [_new_column(part, charset, mariadb, conditional)]
         )
     ]
 
 
-def _new_column(words: TokenCursor, charset: str | None, mariadb: bool) -> ColumnAdded:
+def _new_column(
+    words: TokenCursor, charset: str | None, mariadb: bool, conditional: bool
+) -> ColumnAdded:
     name = words.name()
     after, rest = _position(words.rest())
-    return ColumnAdded(column_spec(name, TokenCursor(rest), charset, mariadb), after)
+    return ColumnAdded(column_spec(name, TokenCursor(rest), charset, mariadb), after, conditional)
 
 
 def _position(rest: list[Token]) -> tuple[str | None, list[Token]]:

@@ -30,6 +30,7 @@ _CHARACTER_BYTES = {
 }
 _LONGEST_ROW = 65_532
 _DEFAULT_VECTOR = 2048
+_LONG_TYPES = ("CHAR", "CHARACTER", "VARCHAR", "VARCHARACTER", "VARBINARY")
 
 
 @dataclass(frozen=True)
@@ -93,7 +94,7 @@ def _type_word(words: TokenCursor) -> str:
     if token.kind is not Kind.WORD:
         raise UnclearStatement
     kind = token.text.upper()
-    if kind in ("NATIONAL", "LONG"):
+    if kind == "NATIONAL" or (kind == "LONG" and words.word() in _LONG_TYPES):
         return f"{kind} {words.take().text.upper()}"
     if kind == "DOUBLE":
         words.skip("PRECISION")
@@ -118,7 +119,10 @@ def _numbers(words: TokenCursor) -> list[int]:
 def _typed(name: str, kind: str, words: TokenCursor, mariadb: bool) -> MySqlColumn | None:
     """The column as the server stores the type; None if that is not certain."""
     if kind in ("ENUM", "SET"):
-        members = [token.text for token in _arguments(words) if token.kind is Kind.STRING]
+        arguments = _arguments(words)
+        if any(token.kind is not Kind.STRING for token in arguments):
+            return None  # a member in hexadecimal, or with a character set
+        members = [token.text.rstrip(" ") for token in arguments]
         quoted = ",".join("'" + member.replace("'", "''") + "'" for member in members)
         return MySqlColumn(name, kind.lower(), f"{kind.lower()}({quoted})")
     numbers = _numbers(words)
