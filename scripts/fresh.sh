@@ -5,14 +5,15 @@
 #
 #   scripts/fresh.sh [root|user|wheel] [-- COMMAND…]
 #   scripts/fresh.sh --possible
+#   scripts/fresh.sh --prepare
 #
 # root, user   only as this user (default: all three)
 # wheel        an unprivileged user with sudo, who installs the wheel and has no checkout set up
 # COMMAND      what to run in the fresh checkout (default: the demo, then the user's unit tests)
 # --possible   only tell whether it can run on this machine
+# --prepare    only install what it needs on this machine; after that it uses no apt-get of it
 #
 # FRESH_DIR    the folder for the root file systems, about 8 GB (default: /var/tmp)
-# FRESH_AFTER  a file: the demos of root and user wait until it exists, set-up does not
 # FRESH_TESTS  the tests that the user runs (default: tests/unit)
 # FRESH_KEEP   1: leave them there
 #
@@ -208,7 +209,7 @@ downloads() {
   fi
 }
 
-# What a stranger does: set up, run the demo, and run the unit tests.
+# What a stranger does: set up, then run the demo and the unit tests.
 check() {
   local root=$1 user=$2
   if [ "$user" = wheel ]; then
@@ -223,14 +224,19 @@ check() {
     stage 'set-up' "$root" "$user" make setup || return 1
     downloads from "$root" "$user"
   } 8>"$work/setup.lock"
-  until [ -z "${FRESH_AFTER:-}" ] || [ -e "$FRESH_AFTER" ]; do sleep 1; done
+  demo "$root" "$user" || return 1
+  [ "$user" != root ] || return 0
+  # Whether tests need root shows only without it.
+  stage 'unit tests' "$root" "$user" make test "ARGS=${FRESH_TESTS:-tests/unit}"
+}
+
+demo() {
+  local root=$1 user=$2
   stage 'demo' "$root" "$user" make demo 'ARGS=--json --seconds 5' || return 1
   grep -q '"equal": true' "$logs/$user-demo.log" || {
     say "$user" '== demo FAILED: its view is not what its orders give ("equal": true is missing)'
     return 1
   }
-  # Whether tests need root shows only without it.
-  [ "$user" = root ] || stage 'unit tests' "$root" "$user" make test "ARGS=${FRESH_TESTS:-tests/unit} -n 2"
 }
 
 # Runs in namespaces of its own, so that whatever it starts and mounts ends with it.
@@ -305,7 +311,7 @@ main() {
   local mode='' code=0
   case ${1:-} in
     --enter | --inside) mode=$1 work=$2; shift 2 ;;
-    --possible) mode=$1; shift ;;
+    --possible | --prepare) mode=$1; shift ;;
   esac
   [ "$mode" != --enter ] || { enter "$@"; exit; }
   while [ $# -gt 0 ]; do
@@ -322,6 +328,7 @@ main() {
   check_possible
   [ "$mode" != --possible ] || exit 0
   command -v mmdebstrap >/dev/null || install_mmdebstrap
+  [ "$mode" != --prepare ] || exit 0
   mkdir -p "$logs"
   work=$(mktemp -d "${FRESH_DIR:-/var/tmp}/streamhouse-fresh-XXXXXX")
   chmod 755 "$work"

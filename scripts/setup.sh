@@ -222,9 +222,10 @@ python_environment() {
   else
     printf '[2/5] Python environment .venv is there\n'
   fi
+  # Python compiles the few of their 13,000 modules that are used when it first imports them.
   step '[3/5] Python packages (about 600 MB the first time) …' \
     "$venv/bin/python" -m pip install --disable-pip-version-check --no-input --progress-bar off \
-    --editable "${root}[dev]"
+    --no-compile --editable "${root}[dev]"
   runs "$venv/bin/playwright" --version || fail "playwright does not run: $why"
 }
 
