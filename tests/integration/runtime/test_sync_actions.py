@@ -47,6 +47,21 @@ def test_names_that_paimon_has_not(sync: Sync, mariadb: MariaDB) -> None:
     assert there(sync.warehouse, "ods.c_d") == [(2, "x")]
 
 
+def test_keys_of_sets_are_texts(sync: Sync, mariadb: MariaDB) -> None:
+    fresh(mariadb, "actions_sets")
+    mariadb.execute(
+        "CREATE TABLE actions_sets.t (s SET('a','b') PRIMARY KEY, v SET('x','y'))",
+        "INSERT INTO actions_sets.t VALUES ('b,a', 'y,x'), ('b', ''), ('', NULL)",
+    )
+    sync.database("actions_sets")
+    mariadb.execute("UPDATE actions_sets.t SET s = 'a' WHERE s = 'b'")
+    sync.database("actions_sets")
+    rows = [("", None), ("a", []), ("a,b", ["x", "y"])]
+    assert sorted(there(sync.warehouse, "ods.t")) == rows
+    with pytest.raises(TableError, match="primary key 'v' is an array"):
+        sync.database("actions_sets", primary_keys=["v"], name="other", table_prefix="p_")
+
+
 @pytest.mark.parametrize(
     ("columns", "values", "error"),
     [

@@ -73,6 +73,7 @@ def test_types_with_a_mode(mode: str, data_type: str, column_type: str, expected
 def test_no_value_is_lost() -> None:
     mapping = TypeMapping()
     assert mapping.type(column("tinyint", "tinyint(1)"), in_key=True) == "TINYINT"
+    assert mapping.type(column("set", "set('a','b')"), in_key=True) == "STRING"
     assert mapping.type(column("time", "time(3)", fraction=3), in_key=False) == "TIME(3)"
     assert mapping.type(column("time", "time(6)", fraction=6), in_key=False) == "STRING"
     wide = column("decimal", "decimal(40,2)", precision=40, scale=2)

@@ -118,6 +118,15 @@ def test_what_exists_or_is_missing_is_reported(lab: Lab) -> None:
     assert warehouse.databases() == []
 
 
+@pytest.mark.parametrize("kind", ["ARRAY<STRING>", "MAP<STRING, INT>", "ROW<a INT>"])
+def test_keys_of_nested_types_are_refused(warehouse: Warehouse, kind: str) -> None:
+    columns = [Column("id", "INT"), Column("k", kind)]
+    with pytest.raises(TableError, match="primary key 'k' is an array, a map or a row"):
+        warehouse.create_table("db", "t", columns, ["id", "k"])
+    with pytest.raises(TableError, match="partition key 'k' is an array"):
+        warehouse.create_table("db", "t", columns, (), ["k"])
+
+
 @pytest.mark.parametrize("name", [*"#%&'*,:;<=>?@[]^{|}~\"ä日", "a.b", "--", "DROP TABLE t; --"])
 def test_names_with_signs_are_found_again(warehouse: Warehouse, name: str) -> None:
     warehouse.create_table("db", name, [Column("id", "INT")], ["id"])

@@ -52,6 +52,7 @@ def checked_declaration(full: str, declared: TableDeclaration) -> TableDeclarati
     arrow = pa.schema((column.name, _arrow_type(full, column)) for column in columns)
     for arrow_field in arrow:
         check_type(f"table {full}", arrow_field.name, arrow_field.type)
+    _check_key_types(full, arrow, primary_key, partitioned_by)
     avro_rows.check_columns(f"table {full}", arrow, options)
     types_by_name = {column.name: column.type for column in columns}
     options |= orc_values.implied_options(types_by_name, options)
@@ -112,3 +113,15 @@ def _check_columns(
         raise TableError(
             f"table {full}: partition key '{missing[0]}' is not part of the primary key; add it"
         )
+
+
+def _check_key_types(
+    full: str, schema: pa.Schema, primary_key: Sequence[str], partitioned_by: Sequence[str]
+) -> None:
+    for role, keys in (("primary key", primary_key), ("partition key", partitioned_by)):
+        for key in keys:
+            if pa.types.is_nested(schema.field(key).type):
+                raise TableError(
+                    f"table {full}: {role} '{key}' is an array, a map or a row, which Paimon does "
+                    "not support; choose another column"
+                )

@@ -55,7 +55,8 @@ class TypeMapping:
     def type(self, column: MySqlColumn, in_key: bool) -> str:
         """The column's type in Flink's spelling, without its nullability.
 
-        A TINYINT(1) in the primary key stays a number, as BOOLEAN would make keys equal.
+        A TINYINT(1) in the primary key stays a number, as BOOLEAN would make keys equal; a SET in
+        it is a text.
         """
         if "to-string" in self.modes:
             return "STRING"
@@ -85,7 +86,8 @@ class TypeMapping:
                 length = 0 if is_blob else _length(column)
                 return f"VARBINARY({length})" if length else "BYTES"
             case "set":
-                return "ARRAY<STRING>"
+                # Paimon has no keys of arrays.
+                return "STRING" if in_key else "ARRAY<STRING>"
             case "vector":
                 return "ARRAY<FLOAT>"
             case "string":
