@@ -179,7 +179,13 @@ def escaped(sql: str) -> str:
 
 
 def key_select(column: MySqlColumn) -> str:
-    """The SQL expression of a key column; NULL for a text to which other keys convert, too."""
+    """The SQL expression of a key column; NULL for values that could not be told apart.
+
+    These are zero dates, and texts to which other keys convert, too.
+    """
+    if column.may_read_as_null:
+        name = quote(column.name)
+        return f"IF(YEAR({name}) = 0 OR MONTH({name}) = 0 OR DAY({name}) = 0, NULL, {name})"
     if column.family != "string" or column.charset is None or column.charset in UNICODE:
         return column.select
     name = quote(column.name)

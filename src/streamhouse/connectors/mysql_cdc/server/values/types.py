@@ -209,8 +209,6 @@ class MySqlColumn:
         if self.family == "float":
             # MySQL prints six digits of a FLOAT, but all digits of a DOUBLE.
             return f"({name} * 1e0)"
-        if self.family in ("date", "datetime", "timestamp"):
-            return f"IF(YEAR({name}) = 0 OR MONTH({name}) = 0 OR DAY({name}) = 0, NULL, {name})"
         return name
 
 
@@ -219,6 +217,9 @@ def _numbers(column: MySqlColumn) -> dict[str, int]:
     return {member: number for number, member in enumerate(column.members, 1)}
 
 
+_ZERO_DATE = r"^(0000|\d{4}-00|\d{4}-\d\d-00)"
+_DAY_US = 86_400_000_000
+_FIRST_DAY = (datetime.date.min - datetime.date(1970, 1, 1)).days
 ZERO_KEY = "a primary key has no zero date, and no day that does not exist"
 NO_KEY = ZERO_KEY + ", and only characters that its character set has once"
 
@@ -268,11 +269,26 @@ def _texts(raw: pa.Array) -> pa.Array:
 
 def _timestamps(texts: pa.Array, plain: pa.DataType) -> pa.Array:
     naive = pa.date32() if pa.types.is_date32(plain) else pa.timestamp("us")
+    timestamps = _cast(texts, naive)
+    if timestamps is None:
+        # Zero dates; the server would need half of the time of its SELECT to find them.
+        is_zero = pc.match_substring_regex(texts, _ZERO_DATE)
+        texts = pc.if_else(is_zero, pa.scalar(None, pa.string()), texts)
+        timestamps = _cast(texts, naive)
+    if timestamps is None:
+        timestamps = pa.array([_timestamp(text, naive) for text in texts.to_pylist()], naive)
+    return timestamps if naive == plain else timestamps.cast(pa.int64()).cast(plain)
+
+
+def _cast(texts: pa.Array, naive: pa.DataType) -> pa.Array | None:
+    """The timestamps or dates; None if some do not exist or are of the year 0."""
     try:
         timestamps = texts.cast(naive)
     except pa.ArrowInvalid:
-        timestamps = pa.array([_timestamp(text, naive) for text in texts.to_pylist()], naive)
-    return timestamps if naive == plain else timestamps.cast(pa.int64()).cast(plain)
+        return None
+    units = 1 if pa.types.is_date32(naive) else _DAY_US
+    least = pc.min(timestamps.cast(pa.int32() if units == 1 else pa.int64())).as_py()
+    return timestamps if least is None or least >= _FIRST_DAY * units else None
 
 
 def _timestamp(text: str | None, naive: pa.DataType) -> datetime.date | None:
