@@ -73,10 +73,3 @@ def test_errors_are_those_of_boto3(s3: S3Server) -> None:
     for call in (missing.get, lambda path: missing.put(path, b"")):
         with pytest.raises(StreamhouseError, match="the bucket 'no-such-bucket' does not exist"):
             call("s3://no-such-bucket/a/b")
-
-
-def test_buckets_with_another_signature_are_left_to_boto3(requests: ObjectRequests) -> None:
-    direct = s3_client.direct_client(requests.options)
-    assert direct is not None
-    for bucket in ("data--use1-az4--x-s3", "arn:aws:s3:us-east-1:1:accesspoint/a", "Upper_Case"):
-        assert direct.send("GET", bucket, "key", (200, 404)) is None

@@ -10,6 +10,7 @@ expects that the answer to an earlier attempt was lost.
 
 from __future__ import annotations
 
+import io
 import re
 import socket
 from collections.abc import Mapping
@@ -19,6 +20,8 @@ from urllib.parse import quote
 
 MOST_BYTES = 4 << 20
 _PLAIN_BUCKET = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
+_ADDRESS = "x-streamhouse-address-of-bucket"
+_REDIRECTS = (301, 302, 307, 308)
 _OTHER_SIGNATURE = "--x-s3"
 """The end of names of directory buckets, whose requests are signed in another way."""
 
@@ -56,7 +59,7 @@ class DirectClient:
             socket_options=[(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)],
             max_pool_connections=client.meta.config.max_pool_connections,
         )
-        self._places: dict[str, str] = {}
+        self._places: dict[str, str | None] = {}
 
     def send(
         self,
@@ -83,21 +86,48 @@ class DirectClient:
             response = self._session.send(request.prepare())
         except (BotoCoreError, OSError):
             return None
+        if response.status_code in _REDIRECTS:
+            # boto3 follows them, and remembers where the bucket is.
+            self._places[bucket] = None
         if response.status_code not in expected or not _is_whole(method, response):
             return None
         return Answer(response.status_code, response.headers, response.content)
 
     def _place(self, bucket: str) -> str | None:
-        """The URL of a bucket, as boto3 addresses it; None for buckets that it signs otherwise."""
+        """The URL of a bucket, as boto3 addresses it.
+
+        None for buckets that it signs in another way, or finds in another region.
+        """
         if bucket not in self._places:
             plain = _PLAIN_BUCKET.fullmatch(bucket) and not bucket.endswith(_OTHER_SIGNATURE)
             if not plain:
                 return None
-            url = self._client.generate_presigned_url(
-                "get_object", Params={"Bucket": bucket, "Key": "k"}
-            )
-            self._places[bucket] = url.partition("?")[0].removesuffix("/k")
+            self._places[bucket] = _addressed(self._client, bucket)
         return self._places[bucket]
+
+
+def answer_address(request: Any, **_: Any) -> Any:
+    """Answer a request for the address of a bucket, instead of sending it; a hook of boto3.
+
+    boto3 has no call that returns where it would send a request; presigned URLs differ.
+    """
+    from botocore.awsrequest import AWSResponse
+    from urllib3 import HTTPResponse
+
+    if not request.url.endswith(f"/{_ADDRESS}"):
+        return None
+    place = request.url.removesuffix(f"/{_ADDRESS}")
+    empty = HTTPResponse(io.BytesIO(), preload_content=False)
+    return AWSResponse(request.url, 404, {_ADDRESS: place}, empty)
+
+
+def _addressed(client: Any, bucket: str) -> str | None:
+    try:
+        client.head_object(Bucket=bucket, Key=_ADDRESS)
+    except client.exceptions.ClientError as error:
+        place = error.response["ResponseMetadata"]["HTTPHeaders"].get(_ADDRESS)
+        return None if place is None else str(place)
+    return None
 
 
 def _is_whole(method: str, response: Any) -> bool:

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from streamhouse.errors import StoreError, StreamhouseError
-from streamhouse.paimon.storage.object_store.direct_client import DirectClient
+from streamhouse.paimon.storage.object_store.direct_client import DirectClient, answer_address
 from streamhouse.sql.options.catalog_options import REST_NAME
 from streamhouse.sql.options.store_options import (
     ACCESS_KEY,
@@ -94,7 +94,7 @@ def _new_client(options: Mapping[str, str], attempts: int) -> Any:
         request_checksum_calculation="when_required",
         response_checksum_validation="when_required",
     )
-    return _session().client(
+    made = _session().client(
         "s3",
         endpoint_url=options.get(ENDPOINT),
         region_name=options.get(REGION),
@@ -103,6 +103,8 @@ def _new_client(options: Mapping[str, str], attempts: int) -> Any:
         aws_session_token=options.get(SESSION_TOKEN),
         config=config,
     )
+    made.meta.events.register_first("before-send.s3", answer_address)
+    return made
 
 
 def _session() -> Any:
