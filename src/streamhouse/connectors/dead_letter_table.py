@@ -41,8 +41,8 @@ _READ_INTERVAL_S = 1.0
 def create_tables(address: TableAddress) -> None:
     """Create both tables if they do not exist, in a database that may not exist either."""
     warehouse = Warehouse(address.warehouse)
-    for one, columns in ((address, COLUMNS), (requests_of(address), REQUESTS)):
-        database, name = split_identifier(one.identifier)
+    for table, columns in ((address, COLUMNS), (requests_of(address), REQUESTS)):
+        database, name = split_identifier(table.identifier)
         warehouse.create_database(database, if_not_exists=True)
         warehouse.create_table(
             database, name, list(columns), (), options={"bucket": "-1"}, if_not_exists=True

@@ -34,7 +34,7 @@ class DatagenSource(GeneratedSource):
         if not columns:
             raise OptionError("datagen: the table has no physical column; declare one")
         super().__init__(
-            pa.schema([(c.name, one.type) for c, one in zip(columns, made, strict=True)]),
+            pa.schema([(c.name, values.type) for c, values in zip(columns, made, strict=True)]),
             lambda numbers, due_ms: [
                 values.values(RowNumbers(numbers, due_ms, disorder.seed)) for values in made
             ],

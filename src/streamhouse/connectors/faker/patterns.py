@@ -36,8 +36,8 @@ Random = Callable[[str], Bits]
 def pattern_texts(pattern: str, marks: str, count: int, random: Random) -> pa.Array:
     """Texts of a pattern in which each `#` is a digit and each `?` a letter, if in `marks`."""
     parts = [
-        _chosen(_LETTERS[one], random(f"{place}")) if one in marks else pa.scalar(one)
-        for place, one in enumerate(pattern)
+        _chosen(_LETTERS[part], random(f"{place}")) if part in marks else pa.scalar(part)
+        for place, part in enumerate(pattern)
     ]
     return _joined(parts, count)
 
@@ -75,7 +75,7 @@ class _Regex:
         if kind is codes.SUBPATTERN:
             return self.texts(value[3], path)
         if kind is codes.BRANCH:
-            branches = [self.texts(one, f"{path}.{n}") for n, one in enumerate(value[1])]
+            branches = [self.texts(part, f"{path}.{n}") for n, part in enumerate(value[1])]
             picked = (self._random(path) % np.uint64(len(branches))).astype(np.int64)
             return pc.choose(pa.array(picked), *branches)
         if kind in (codes.MAX_REPEAT, codes.MIN_REPEAT):

@@ -43,7 +43,7 @@ class _Filesystem(Connector):
     scan_note = "all files"
 
     def check(self, table: TableInfo, options: Mapping[str, str], where: str) -> None:
-        own = {key: one for key, one in options.items() if not is_store_option(key)}
+        own = {key: option for key, option in options.items() if not is_store_option(key)}
         super().check(table, own, where)
         parsed = parse(options)
         for key in own:

@@ -63,10 +63,10 @@ class Client:
                     f"Kafka at {options.servers} has no topic that matches '{options.pattern}'"
                 )
         found = {}
-        for name, one in self._results(
+        for name, partition in self._results(
             lambda: self._admin.describe_topics(TopicCollection(names), request_timeout=TIMEOUT_S)
         ).items():
-            found[name] = (str(one.topic_id), len(one.partitions))
+            found[name] = (str(partition.topic_id), len(partition.partitions))
         return found
 
     def _results(self, request: Callable[[], Mapping[Any, Future[Any]]]) -> dict[Any, Any]:
@@ -111,13 +111,16 @@ class Client:
     def _offsets(self, wanted: Mapping[Partition, Any]) -> dict[Partition, int]:
         if not wanted:
             return {}
-        request = {TopicPartition(*one): spec for one, spec in wanted.items()}
+        request = {TopicPartition(*partition): spec for partition, spec in wanted.items()}
         results = self._results(
             lambda: self._admin.list_offsets(
                 request, isolation_level=self._level, request_timeout=TIMEOUT_S
             )
         )
-        return {(one.topic, one.partition): int(at.offset) for one, at in results.items()}
+        return {
+            (partition.topic, partition.partition): int(at.offset)
+            for partition, at in results.items()
+        }
 
     def _error(self, error: Exception, topic: str | None = None) -> StreamhouseError:
         code = _code(error)

@@ -45,9 +45,9 @@ class KafkaPosition:
         topics: Mapping[str, Any] = offset.get("topics", {})
         until = offset.get("until")
         return cls(
-            {name: one["id"] for name, one in topics.items()},
-            _flat({name: one["next"] for name, one in topics.items()}),
-            _flat({name: one.get("from", {}) for name, one in topics.items()}),
+            {name: topic["id"] for name, topic in topics.items()},
+            _flat({name: topic["next"] for name, topic in topics.items()}),
+            _flat({name: topic.get("from", {}) for name, topic in topics.items()}),
             None if until is None else _flat(until),
             int(offset.get("replayed", -1)),
         )

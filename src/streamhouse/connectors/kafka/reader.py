@@ -100,7 +100,7 @@ class PartitionReader:
         event = None
         if any(map(Message.error, received)):
             errors = map(Message.error, received)
-            event = next(place for place, one in enumerate(errors) if one is not None)
+            event = next(place for place, error in enumerate(errors) if error is not None)
         messages = received[:event]
         if messages and messages[-1].offset() + 1 >= wanted.end:
             inside = _before(messages, wanted.end)

@@ -109,12 +109,14 @@ class KafkaSource:
         self._check_ends(before, ends)
         until = self._until(before, following)
         if until is not None:
-            ends = {one: min(end, until.get(one, end)) for one, end in ends.items()}
+            ends = {
+                partition: min(end, until.get(partition, end)) for partition, end in ends.items()
+            }
         after = _limited(following, ends, min(max_rows or BATCH_RECORDS, BATCH_RECORDS))
         replayed = max(before.replayed, -1 if self._replays is None else self._replays.requested())
         if start and after == before.next and not began and replayed == before.replayed:
             return start
-        ids = {**before.ids, **{name: one[0] for name, one in self._topics.items()}}
+        ids = {**before.ids, **{name: partition[0] for name, partition in self._topics.items()}}
         return KafkaPosition(ids, after, began, until, replayed).offset()
 
     def partitions(
@@ -123,7 +125,9 @@ class KafkaSource:
         before, after = KafkaPosition.parse(start), KafkaPosition.parse(end)
         first = {**after.began, **before.next}
         ranges = [
-            Range(*one, first[one], last) for one, last in after.next.items() if first[one] < last
+            Range(*partition, first[partition], last)
+            for partition, last in after.next.items()
+            if first[partition] < last
         ]
         partitions = _split(ranges, parallelism) if self._split else ranges
         if after.replayed > before.replayed:
@@ -170,7 +174,10 @@ class KafkaSource:
             return
         if self._reporter is None:
             self._reporter = consumer(self._options)
-        offsets = [TopicPartition(*one, at) for one, at in KafkaPosition.parse(end).next.items()]
+        offsets = [
+            TopicPartition(*partition, at)
+            for partition, at in KafkaPosition.parse(end).next.items()
+        ]
         try:
             self._reporter.commit(offsets=offsets, asynchronous=True)
             self._reporter.poll(0)
@@ -182,7 +189,9 @@ class KafkaSource:
         position = KafkaPosition.parse(offset)
         if position.until is None:
             return False
-        return all(position.next.get(one, 0) >= end for one, end in position.until.items())
+        return all(
+            position.next.get(partition, 0) >= end for partition, end in position.until.items()
+        )
 
     def check(self, offset: Offset) -> None:
         """Raise `DataLossError` if a topic was created anew, or records are gone."""
@@ -197,7 +206,7 @@ class KafkaSource:
             return None
         following = KafkaPosition.parse(offset).next
         _, ends = self._end_history[-1]
-        rows = sum(max(0, end - following.get(one, end)) for one, end in ends.items())
+        rows = sum(max(0, end - following.get(partition, end)) for partition, end in ends.items())
         if not rows:
             return Lag(seconds=0.0, rows=0)
         behind = next(at for at, seen in self._end_history if _has_more(seen, following))
@@ -252,7 +261,9 @@ class KafkaSource:
 
     def _check_ends(self, before: KafkaPosition, ends: Mapping[Partition, int]) -> None:
         """Raise `DataLossError` if the topic is shorter than what was read of it, or truncated."""
-        changed = [one for one, at in before.next.items() if ends.get(one, at) != at]
+        changed = [
+            partition for partition, at in before.next.items() if ends.get(partition, at) != at
+        ]
         for one, at in before.next.items():
             if ends.get(one, at) < at:
                 self._discover_topics(before, always=True)
@@ -279,20 +290,22 @@ class KafkaSource:
 
 
 def _has_more(ends: Mapping[Partition, int], following: Mapping[Partition, int]) -> bool:
-    return any(end > following.get(one, end) for one, end in ends.items())
+    return any(end > following.get(partition, end) for partition, end in ends.items())
 
 
 def _limited(
     following: Mapping[Partition, int], ends: Mapping[Partition, int], most: int
 ) -> dict[Partition, int]:
     """The next offsets after about `most` records, shared by the partitions in proportion."""
-    waiting = {one: max(0, ends.get(one, at) - at) for one, at in following.items()}
+    waiting = {
+        partition: max(0, ends.get(partition, at) - at) for partition, at in following.items()
+    }
     total = sum(waiting.values())
     if total <= most:
-        return {one: at + waiting[one] for one, at in following.items()}
+        return {partition: at + waiting[partition] for partition, at in following.items()}
     return {
-        one: at + min(waiting[one], -(-waiting[one] * most // total))
-        for one, at in following.items()
+        partition: at + min(waiting[partition], -(-waiting[partition] * most // total))
+        for partition, at in following.items()
     }
 
 

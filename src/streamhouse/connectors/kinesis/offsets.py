@@ -45,8 +45,10 @@ class StreamOffset:
     def from_json(cls, offset: Offset) -> StreamOffset:
         """The offset as a source recorded it."""
         shards = {
-            shard: ShardOffset(int(one["after"]) if "after" in one else None, "done" in one)
-            for shard, one in offset["shards"].items()
+            shard: ShardOffset(
+                int(position["after"]) if "after" in position else None, "done" in position
+            )
+            for shard, position in offset["shards"].items()
         }
         return cls(
             offset["stream"], offset.get("init"), offset["at"], offset["behind"], shards,
@@ -56,7 +58,7 @@ class StreamOffset:
     def as_json(self) -> Offset:
         """The form that is recorded; sequence numbers are texts, since they exceed 64 bits."""
         init = {} if self.init_ms is None else {"init": self.init_ms}
-        shards = {shard: one.as_json() for shard, one in sorted(self.shards.items())}
+        shards = {shard: position.as_json() for shard, position in sorted(self.shards.items())}
         times = {"at": self.at_ms, "behind": self.behind_ms}
         replayed = {} if self.replayed < 0 else {"replayed": self.replayed}
         return {"stream": self.stream, **init, **times, "shards": shards, **replayed}
@@ -93,7 +95,11 @@ class StreamOffset:
     ) -> StreamOffset:
         """The offset with these shards further on, without those whose records have expired."""
         merged = {**self.shards, **shards}
-        kept = {shard: one for shard, one in merged.items() if shard in listed or not one.done}
+        kept = {
+            shard: position
+            for shard, position in merged.items()
+            if shard in listed or not position.done
+        }
         at_ms = max(self.at_ms, at_ms)
         behind_ms, replayed = max(0, now_ms - at_ms), max(self.replayed, replayed)
         return replace(self, at_ms=at_ms, behind_ms=behind_ms, shards=kept, replayed=replayed)

@@ -112,13 +112,13 @@ class ShardPoller:
                 for shard, cursor in self._cursors.items()
                 if not cursor.ended and not cursor.reading
             }
-            due = {} if full else {s: one for s, one in waiting.items() if one.due <= now}
+            due = {} if full else {s: cursor for s, cursor in waiting.items() if cursor.due <= now}
             for cursor in due.values():
                 cursor.reading = True
                 cursor.due = now + self._interval_s
         for shard, cursor in due.items():
             self._pool.submit(self._read, shard, cursor).add_done_callback(self._finished)
-        later = [one.due - now for shard, one in waiting.items() if shard not in due]
+        later = [cursor.due - now for shard, cursor in waiting.items() if shard not in due]
         return max(0.01, min(later, default=self._interval_s)) if not full else self._interval_s
 
     def _finished(self, read: Future[None]) -> None:

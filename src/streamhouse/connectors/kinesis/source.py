@@ -146,15 +146,15 @@ class KinesisSource:
         before, after = StreamOffset.from_json(start), StreamOffset.from_json(end)
         ranges: list[ShardRange | Replay] = []
         listed = self._shards()
-        for shard, one in after.shards.items():
+        for shard, position in after.shards.items():
             begin = before.start(shard)
-            if one.after is None or one.after == begin.after:
+            if position.after is None or position.after == begin.after:
                 continue
             read = self._read.get(shard, [])
-            whole = bool(read) and read[-1].number == one.after
+            whole = bool(read) and read[-1].number == position.after
             keys = listed[shard].keys if shard in listed else None
             records = tuple(read) if whole else None
-            ranges.append(ShardRange(shard, begin, one.after, records, keys))
+            ranges.append(ShardRange(shard, begin, position.after, records, keys))
         if after.replayed > before.replayed:
             ranges.append(Replay(before.replayed, after.replayed))
         return ranges

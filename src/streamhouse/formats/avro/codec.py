@@ -52,8 +52,8 @@ class AvroDecoder:
                 bad.append(BadRecord(index, str(error)))
                 continue
             kept.append(index)
-            for column, one in zip(columns, row, strict=True):
-                column.append(one)
+            for column, item in zip(columns, row, strict=True):
+                column.append(item)
         arrays = [
             pa.array(values, field.type)
             for values, field in zip(columns, self._schema, strict=True)
@@ -138,7 +138,7 @@ def _plain(value: Any, kind: pa.DataType) -> Any:
     if value is None:
         return None
     if pa.types.is_map(kind):
-        return {key: _plain(one, kind.item_type) for key, one in value}
+        return {key: _plain(item, kind.item_type) for key, item in value}
     if pa.types.is_list(kind):
         return [_plain(item, kind.value_type) for item in value]
     if pa.types.is_struct(kind):

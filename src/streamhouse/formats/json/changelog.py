@@ -67,8 +67,8 @@ class ChangelogEncoder:
             kinds = rows.column(ROW_KIND).to_pylist()
         objects = self._objects.objects(rows)
         records = [
-            orjson.dumps(self._written(kind in _ADDED, one))
-            for kind, one in zip(kinds, objects, strict=True)
+            orjson.dumps(self._written(kind in _ADDED, record))
+            for kind, record in zip(kinds, objects, strict=True)
         ]
         return pa.array(records, pa.binary())
 

@@ -205,8 +205,8 @@ def dumped(value: Any, exact: bool = False) -> str:
     if exact and type(value) is float:
         raise NeedsText
     if isinstance(value, dict):
-        pairs = ((json.dumps(key, ensure_ascii=False), one) for key, one in value.items())
-        return f"{{{','.join(f'{key}:{dumped(one, exact)}' for key, one in pairs)}}}"
+        pairs = ((json.dumps(key, ensure_ascii=False), item) for key, item in value.items())
+        return f"{{{','.join(f'{key}:{dumped(item, exact)}' for key, item in pairs)}}}"
     if isinstance(value, list):
         return f"[{','.join(dumped(item, exact) for item in value)}]"
     return json.dumps(value, ensure_ascii=False)
@@ -268,7 +268,7 @@ def _map(kind: pa.DataType, options: JsonOptions) -> Convert:
         if not isinstance(value, dict):
             raise ValueError(value)
         entries = {key(one): item(other) for one, other in value.items()}
-        return [(one, other) for one, other in entries.items() if one is not None]
+        return [(item, other) for item, other in entries.items() if item is not None]
 
     return convert
 

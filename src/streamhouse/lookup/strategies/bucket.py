@@ -194,7 +194,7 @@ class BucketDimension:
         if chosen is not None:
             rows = rows.filter(partitions.mask(rows, table, chosen)).select(current_names)
         size = rows.nbytes
-        if size + sum(one.memory for name, one in self._cached.items() if name != folder) > (
+        if size + sum(bucket.memory for name, bucket in self._cached.items() if name != folder) > (
             self._options.memory
         ):
             rows, size = mapped(rows.combine_chunks()), 0

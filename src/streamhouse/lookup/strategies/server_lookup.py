@@ -168,5 +168,5 @@ def _tuples(table: pa.Table) -> Iterable[tuple[Any, ...]]:
 
 def _table(rows: Iterable[tuple[Any, ...]], schema: pa.Schema) -> pa.Table:
     columns = list(zip(*rows, strict=True)) or [()] * len(schema)
-    arrays = [pa.array(values, one.type) for values, one in zip(columns, schema, strict=True)]
+    arrays = [pa.array(values, field.type) for values, field in zip(columns, schema, strict=True)]
     return pa.Table.from_arrays(arrays, schema=schema)

@@ -33,13 +33,13 @@ class Commit:
         ]
         if not added:
             return None
-        files = [file for _, one in added for file in one.files]
+        files = [file for _, message in added for file in message.files]
         return cls(
             round(took_ms, 1),
             len(files),
             sum(file.rows for file in files),
-            len({(table, one.partition) for table, one in added}),
-            len({(table, *one.bucket_id) for table, one in added}),
+            len({(table, message.partition) for table, message in added}),
+            len({(table, *message.bucket_id) for table, message in added}),
         )
 
 

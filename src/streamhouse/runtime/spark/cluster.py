@@ -29,7 +29,9 @@ def executor_python(settings: Mapping[str, str]) -> str:
 def defaults_for_cluster(defaults: Mapping[str, str]) -> dict[str, str]:
     """Our default settings without those that the cluster's `spark-defaults.conf` has."""
     configured = configured_settings()
-    return {key: one for key, one in defaults.items() if key in _OURS or key not in configured}
+    return {
+        key: setting for key, setting in defaults.items() if key in _OURS or key not in configured
+    }
 
 
 def configured_settings() -> dict[str, str]:

@@ -65,7 +65,11 @@ class SchemaEvolution:
         for target in dict.fromkeys(tables[id].target for id in altered):
             if target in followed.stale:
                 continue
-            own = {id: one for id, one in tables.items() if one.target == target and id not in gone}
+            own = {
+                id: table
+                for id, table in tables.items()
+                if table.target == target and id not in gone
+            }
             ddls = {id: found[id] for id in own if id in altered}
             self._alter(target, own, altered, ddls, followed)
         followed.tables = [table for table in followed.tables if table.target not in followed.stale]

@@ -138,7 +138,7 @@ def _argument(name: str, key: str, value: ArgumentValue) -> object:
 
 def _pairs(name: str, argument: str, value: ArgumentValue) -> dict[str, str]:
     if isinstance(value, Mapping):
-        return {str(key): str(one) for key, one in value.items()}
+        return {str(key): str(option) for key, option in value.items()}
     try:
         if isinstance(value, str):
             return pairs(value, argument) if value.strip() else {}

@@ -138,8 +138,8 @@ def _add(cursor: Cursor) -> list[SchemaChange]:
     return changes
 
 
-def _default_of(one: _ColumnDefinition) -> list[SchemaChange]:
-    return [] if one.default is None else [SetDefault(one.path, one.default)]
+def _default_of(column: _ColumnDefinition) -> list[SchemaChange]:
+    return [] if column.default is None else [SetDefault(column.path, column.default)]
 
 
 def _columns(cursor: Cursor, action: str) -> list[_ColumnDefinition]:

@@ -89,10 +89,10 @@ def parse_drop_function(cursor: Cursor, position: TextPosition, text: str, tempo
 def declared_after(declared: Declarations, statement: Statement) -> Declarations:
     """The functions that statements after this one may call."""
     match statement:
-        case CreateFunction(declaration=one):
-            return {**declared, one.name: declared.get(one.name, one)}
+        case CreateFunction(declaration=declaration):
+            return {**declared, declaration.name: declared.get(declaration.name, declaration)}
         case Drop(kind="FUNCTION", name=(name,)):
-            return {key: one for key, one in declared.items() if key != name}
+            return {key: declaration for key, declaration in declared.items() if key != name}
     return declared
 
 

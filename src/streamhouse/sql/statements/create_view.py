@@ -120,9 +120,11 @@ def check_permanent(statement: CreateView) -> None:
     """Raise `UnsupportedSqlError` for a view that is not temporary and calls a Python function."""
     parsed = names.parse_query(statement.query)
     for node in parsed.tree.find_all(exp.Anonymous):
-        one = declaration_of(node)
-        if one is not None and not statement.temporary:
-            message = f"a view is stored, but function '{one.name}' belongs only to the script; "
+        declaration = declaration_of(node)
+        if declaration is not None and not statement.temporary:
+            message = (
+                f"a view is stored, but function '{declaration.name}' belongs only to the script; "
+            )
             raise node_errors.unsupported(
                 parsed.script, node, message + "write CREATE TEMPORARY VIEW"
             )

@@ -94,8 +94,8 @@ def _analyzed(
     parts = QueryBlockReader(parsed.script, resolver).parts(parsed.tree)
     groups: dict[tuple[object, ...], list[_Analysis]] = {}
     for part in parts:
-        one = _Analysis(parsed, part, resolver, fixed=fixed)
-        groups.setdefault(one.reads, []).append(one)
+        analysis = _Analysis(parsed, part, resolver, fixed=fixed)
+        groups.setdefault(analysis.reads, []).append(analysis)
     queries = [_merged(group, resolver, target, columns) for group in groups.values()]
     if len(queries) > 1 and any(planned.distinct is not None for planned in queries):
         raise _separate_counts(parsed)
@@ -120,20 +120,22 @@ def _merged(
     """Merge the parts of UNION ALL that read the same table into one query."""
     marks = unpaired_retractions.are_removals(target) and group[0].stream.changelog
     if len(group) == 1:
-        one = group[0]
+        analysis = group[0]
         if marks and target is not None:
-            query = one.run(target, insert_columns, keep_row=True)
+            query = analysis.run(target, insert_columns, keep_row=True)
             if query.row_kinds:
                 return unpaired_retractions.marked(query, target)
-            one = _Analysis(one.parsed, one.tree, resolver, fixed=one.fixed)
-        return one.run(target, insert_columns)
+            analysis = _Analysis(analysis.parsed, analysis.tree, resolver, fixed=analysis.fixed)
+        return analysis.run(target, insert_columns)
     queries: list[StreamQuery] = []
-    ordered = not any(analysis.aggregates for analysis in group)
-    for number, one in enumerate(group):
+    ordered = not any(part.aggregates for part in group)
+    for number, analysis in enumerate(group):
         if number:
             dimensions = sum(len(part.lookups) for part in queries)
-            one = _Analysis(one.parsed, one.tree, resolver, dimensions, one.fixed)
-        queries.append(one.run(target, insert_columns, keep_row=ordered))
+            analysis = _Analysis(
+                analysis.parsed, analysis.tree, resolver, dimensions, analysis.fixed
+            )
+        queries.append(analysis.run(target, insert_columns, keep_row=ordered))
     if any(part.distinct is not None for part in queries):
         raise _separate_counts(group[0].parsed)
     first, top = queries[0], group[-1].top

@@ -60,6 +60,6 @@ def _extras(rows: pa.RecordBatch) -> list[dict[str, Any]] | None:
         return None
     columns = zip(*(rows.column(name).to_pylist() for name in names), strict=True)
     return [
-        {name: one for name, one in zip(names, row, strict=True) if one is not None}
+        {name: value for name, value in zip(names, row, strict=True) if value is not None}
         for row in columns
     ]

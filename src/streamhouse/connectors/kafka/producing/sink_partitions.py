@@ -36,7 +36,9 @@ class SinkPartitions:
         if metadata.error is not None:
             raise KafkaException(metadata.error)
         found = metadata.partitions
-        return cls(len(found), [number for number, one in found.items() if one.leader >= 0])
+        return cls(
+            len(found), [number for number, partition in found.items() if partition.leader >= 0]
+        )
 
     @property
     def outdated(self) -> bool:

@@ -70,8 +70,8 @@ class _TableDecoders:
         self._all = [ChangeDecoder(table.captured, table.start.table) for table in tables]
         self._ignores_case = tables[0].captured.ignores_case
         self._by_names = {
-            self._names(names_of(one.captured.table.database, one.captured.table.name)): index
-            for index, one in enumerate(tables)
+            self._names(names_of(table.captured.table.database, table.captured.table.name)): index
+            for index, table in enumerate(tables)
         }
         self._by_table_id: dict[bytes, int] = {}
 
@@ -105,8 +105,8 @@ class _TableDecoders:
 
     def set_table(self, tables: Sequence[TableRange]) -> None:
         """Set the tables' columns at the position of the next event."""
-        for decoder, one in zip(self._all, tables, strict=True):
-            decoder.set_table(one.start.table)
+        for decoder, table in zip(self._all, tables, strict=True):
+            decoder.set_table(table.start.table)
 
     def _names(self, names: bytes) -> bytes:
         return folded_names(names, self._ignores_case)

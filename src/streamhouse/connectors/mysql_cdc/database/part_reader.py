@@ -204,7 +204,9 @@ def _merged(
     """One batch of batches with the same columns, and its rows' numbers, sorted."""
     numbers = np.concatenate([np.asarray(own, dtype=np.int64) for _, own in batches])
     order = np.argsort(numbers)
-    rows = batches[0][0] if len(batches) == 1 else pa.concat_batches([one for one, _ in batches])
+    rows = (
+        batches[0][0] if len(batches) == 1 else pa.concat_batches([batch for batch, _ in batches])
+    )
     return rows.take(pa.array(order)), numbers[order]
 
 
@@ -214,6 +216,6 @@ def _drained(
     pairs = zip(changing, collected, strict=True)
     return [
         rows
-        for (number, part), one in pairs
-        for rows in naming(part.table.full_name, one.drain(number))
+        for (number, part), batch in pairs
+        for rows in naming(part.table.full_name, batch.drain(number))
     ]

@@ -83,7 +83,7 @@ class DatabaseProgress:
         if self.versions:
             offset["versions"] = dict(self.versions)
         if self.stale:
-            offset["stale"] = {name: one.to_json() for name, one in self.stale.items()}
+            offset["stale"] = {name: table.to_json() for name, table in self.stale.items()}
         if self.gone:
             offset["gone"] = sorted(self.gone)
         if self.reloaded:

@@ -118,7 +118,7 @@ class SyncTablesPlanner(TablesPlanner):
             snapshot={**snapshot, **dict.fromkeys(added)},
             columns={id: part for id, part in before.columns.items() if id in tables},
             versions={id: name for id, name in before.versions.items() if id in tables},
-            stale={**again, **{t: one for t, one in before.stale.items() if t in targets}},
+            stale={**again, **{t: entry for t, entry in before.stale.items() if t in targets}},
             gone=frozenset(before.gone & tables.keys()),
             hidden={id: own for id, own in before.hidden.items() if id in tables},
             reloaded={},
@@ -229,8 +229,8 @@ class SyncTablesPlanner(TablesPlanner):
         found = self._discovery.described(names)
         late = self._first_statement_of(begun, tables, position)
         stale = {}
-        for one, id in names.items():
-            now = found.get(one)
+        for table_names, id in names.items():
+            now = found.get(table_names)
             expected = replace(tables[id].definition, hidden_in=())
             if late or now is None or now.definition != expected:
                 stale[tables[id].target] = Stale(f"{UNKNOWN_STATEMENT} while it was found")
@@ -267,7 +267,7 @@ class SyncTablesPlanner(TablesPlanner):
                 snapshot={id: key for id, key in result.snapshot.items() if id not in own},
                 columns={id: part for id, part in result.columns.items() if id not in own},
                 versions={**result.versions, **versions},
-                stale={name: one for name, one in result.stale.items() if name != target},
+                stale={name: entry for name, entry in result.stale.items() if name != target},
                 gone=(result.gone - own.keys()) | (own.keys() - by_id.keys()),
                 reloaded={**result.reloaded, target: deletes},
                 statements=(*result.statements, f"{target} was compared with MySQL"),

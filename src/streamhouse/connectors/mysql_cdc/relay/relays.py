@@ -76,8 +76,8 @@ class Relays:
         folder, lock = own_folder(sources[0].checkpoint_path.parent / FOLDER)
         tables = {
             table: None
-            for source, one in zip(sources, options, strict=True)
-            for table in self._tables_of(one, source.last_offset)
+            for source, given in zip(sources, options, strict=True)
+            for table in self._tables_of(given, source.last_offset)
         }
         positions = [
             _startup_position(*arguments) for arguments in zip(sources, options, strict=True)

@@ -204,7 +204,7 @@ def _trimmed(array: Any, kind: types.JsonType) -> Any:
     if "element" in kind:
         values = _trimmed(array.values, kind["element"])
         return pa.ListArray.from_arrays(array.offsets, values, array.type, mask=nulls)
-    fields = [_trimmed(array.field(i), one["type"]) for i, one in enumerate(kind["fields"])]
+    fields = [_trimmed(array.field(i), field["type"]) for i, field in enumerate(kind["fields"])]
     return pa.StructArray.from_arrays(fields, fields=list(array.type), mask=nulls)
 
 

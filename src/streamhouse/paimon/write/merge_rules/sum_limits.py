@@ -149,7 +149,7 @@ class SumLimits:
         ):
             files = [] if self._alone or not latest else self._files()
             self._bounds = {
-                bucket_id: self._bound(one) for bucket_id, one in _by_bucket(files).items()
+                bucket_id: self._bound(group) for bucket_id, group in _by_bucket(files).items()
             }
         self._checked_snapshot = latest
 
@@ -245,10 +245,10 @@ class _SumsByKey:
     def _check_bucket(self, bucket_id: BucketId, changes: list[pa.Table]) -> None:
         touched = KeySet(pa.concat_tables(changes).select(self._keys))
         recent = [
-            self._read([one.serialize()], touched, row_kind=True)
+            self._read([group.serialize()], touched, row_kind=True)
             for frame in self._files
             if frame.bucket_id == bucket_id
-            for one in frame.on_levels(0).each_written()
+            for group in frame.on_levels(0).each_written()
         ]
         merged = self._read(self._merged[bucket_id], touched)
         hidden = hides_new_rows(self._table)

@@ -95,17 +95,17 @@ class OrderedTask(Task):
 
     def _settle(self, src: pa.Table, outcomes: list[tuple[Waiting, Outcome]]) -> None:
         """Emit the rows that wait no longer, in their order, and note what became of each."""
-        again = [one for one, outcome in outcomes if outcome is Outcome.AGAIN]
-        done = [one for one, outcome in outcomes if outcome is not Outcome.AGAIN]
+        again = [waiting for waiting, outcome in outcomes if outcome is Outcome.AGAIN]
+        done = [waiting for waiting, outcome in outcomes if outcome is not Outcome.AGAIN]
         self._put_stored(again, "+U")
         self._put_stored(done, "-D")
         if done:
             numbers = sorted(self._places[waiting.row_id] for waiting in done)
             self._emit(only(src, pa.array(numbers, pa.int64())))
-        for one, outcome in outcomes:
-            row = src.slice(self._places[one.row_id], 1)
+        for waiting, outcome in outcomes:
+            row = src.slice(self._places[waiting.row_id], 1)
             if outcome is Outcome.EXHAUSTED and self._is_lost(row):
-                attempts = pa.array([one.attempts], pa.int32())
+                attempts = pa.array([waiting.attempts], pa.int32())
                 self._out.unmatched.append(
                     pending.as_unmatched(row.drop_columns([ROW]), attempts, self._task.now_ms)
                 )
@@ -161,12 +161,12 @@ class OrderedTask(Task):
         self._new.append((src.take(pa.array(list(waits), pa.int64())), list(waits.values())))
         self._emit(src.filter(pa.array(passes)))
 
-    def _cancel(self, one: Waiting) -> None:
-        """A waiting row was taken back."""
-        if one.row_id in self._places:
-            self._put_stored([one], "-D")
+    def _cancel(self, row: Waiting) -> None:
+        """Remove a waiting row that a retraction has taken back."""
+        if row.row_id in self._places:
+            self._put_stored([row], "-D")
         else:
-            self._cancelled.add(one.row_id)
+            self._cancelled.add(row.row_id)
 
     def _put_stored(self, rows: list[Waiting], kind: str) -> None:
         if self._stored is None or not rows:
@@ -182,7 +182,7 @@ class OrderedTask(Task):
     def _write(self) -> list[tuple[str, bytes]]:
         for src, rows in self._new:
             remaining = [
-                number for number, one in enumerate(rows) if one.row_id not in self._cancelled
+                number for number, row in enumerate(rows) if row.row_id not in self._cancelled
             ]
             if remaining:
                 waiting = src.take(pa.array(remaining, pa.int64()))

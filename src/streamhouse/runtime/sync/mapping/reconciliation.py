@@ -103,8 +103,8 @@ class Reconciliation:
     def _rename(self, old: str, new: str) -> None:
         self.changes.append(RenameColumn((old,), new))
         self._columns = {
-            (new if name == old else name): (replace(one, name=new) if name == old else one)
-            for name, one in self._columns.items()
+            (new if name == old else name): (replace(column, name=new) if name == old else column)
+            for name, column in self._columns.items()
         }
         self._keys = {new if name == old else name for name in self._keys}
 

@@ -72,7 +72,7 @@ class SyncHolds:
     def tick(self, most: int = 2) -> None:
         """Refresh up to `most` consumers that are due."""
         now = time.monotonic()
-        due = [one for one, moved in self._moved.items() if now - moved >= REFRESH_S]
+        due = [name for name, moved in self._moved.items() if now - moved >= REFRESH_S]
         for target in due[:most]:
             self._hold(target, 0)
 

@@ -79,7 +79,7 @@ class ImageFinder:
             events.append(live)
             more = following < until
             live, at, until = live[more], following[more], until[more]
-        numbers = [np.full(len(one), number) for number, one in enumerate(events)]
+        numbers = [np.full(len(event), number) for number, event in enumerate(events)]
         if len(live):
             self._rest(block, live, at, until, (steps, events, numbers))
         return self._ordered(steps, np.concatenate(events), np.concatenate(numbers))

@@ -70,7 +70,7 @@ class ShardTables:
                 self._discover()
             self._discovered = time.monotonic()
         known = {table.names for table in tables}
-        return self._described(one for names, one in self.found.items() if names not in known)
+        return self._described(shard for names, shard in self.found.items() if names not in known)
 
     def rows(self, names: Collection[TableNames]) -> int:
         """About how many rows these tables have."""

@@ -109,7 +109,7 @@ class Discovery:
         databases = sorted({database for database, _ in names})
         rows = self._session.rows(_TABLES, [databases]) if databases else ()
         wanted = {(str(row[0]), str(row[1])): row for row in rows}
-        found = {one: row for one, row in wanted.items() if one in names}
+        found = {name: row for name, row in wanted.items() if name in names}
         return {table.names: table for table in self._all_described(found, databases)}
 
     def found(self, but: Collection[TableNames] = ()) -> list[FoundTable]:
