@@ -63,10 +63,10 @@ class Client:
                     f"Kafka at {options.servers} has no topic that matches '{options.pattern}'"
                 )
         found = {}
-        for name, partition in self._results(
+        for name, described in self._results(
             lambda: self._admin.describe_topics(TopicCollection(names), request_timeout=TIMEOUT_S)
         ).items():
-            found[name] = (str(partition.topic_id), len(partition.partitions))
+            found[name] = (str(described.topic_id), len(described.partitions))
         return found
 
     def _results(self, request: Callable[[], Mapping[Any, Future[Any]]]) -> dict[Any, Any]:

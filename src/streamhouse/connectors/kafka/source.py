@@ -116,7 +116,7 @@ class KafkaSource:
         replayed = max(before.replayed, -1 if self._replays is None else self._replays.requested())
         if start and after == before.next and not began and replayed == before.replayed:
             return start
-        ids = {**before.ids, **{name: partition[0] for name, partition in self._topics.items()}}
+        ids = {**before.ids, **{name: topic[0] for name, topic in self._topics.items()}}
         return KafkaPosition(ids, after, began, until, replayed).offset()
 
     def partitions(
@@ -264,20 +264,21 @@ class KafkaSource:
         changed = [
             partition for partition, at in before.next.items() if ends.get(partition, at) != at
         ]
-        for one, at in before.next.items():
-            if ends.get(one, at) < at:
+        for partition, at in before.next.items():
+            if ends.get(partition, at) < at:
                 self._discover_topics(before, always=True)
                 raise DataLossError(
-                    f"topic {one[0]}, partition {one[1]} ends at offset {ends[one]}, but the query "
-                    f"has read it up to {at}: the brokers have lost records; {ADVICE}"
+                    f"topic {partition[0]}, partition {partition[1]} ends at offset "
+                    f"{ends[partition]}, but the query has read it up to {at}: the brokers have "
+                    f"lost records; {ADVICE}"
                 )
         if not changed:
             return
-        # A topic that was created again may already be longer than the old one.
+        # A topic that was created again may already be longer than the old partition.
         self._discover_topics(before, always=True)
-        for one, oldest in self._connected.beginnings(changed).items():
-            if oldest > before.next[one]:
-                raise DataLossError(lost(*one, before.next[one], oldest))
+        for partition, oldest in self._connected.beginnings(changed).items():
+            if oldest > before.next[partition]:
+                raise DataLossError(lost(*partition, before.next[partition], oldest))
 
     def _until(
         self, before: KafkaPosition, following: Mapping[Partition, int]
