@@ -295,7 +295,7 @@ def test_a_branch_is_written_by_its_name(run: Run, tmp_path: Path) -> None:
     for text, message in (
         ("INSERT INTO t$branch_c VALUES (1, 1);", "has no branch 'c'; known: b"),
         ("INSERT INTO t$options VALUES ('a', 'b');", "is a system table"),
-        ("CREATE TABLE t$x (id INT);", "leave out the"),
+        ("CREATE TABLE t$x (id INT);", "choose another name"),
         ("DROP TABLE t$branch_b;", "no table 't$branch_b'"),
     ):
         with pytest.raises(StreamhouseError, match=re.escape(message)):
