@@ -59,6 +59,7 @@ ALTERS = [
     "MODIFY b DECIMAL(8,2) NULL",
     "ADD COLUMN label INT, RENAME COLUMN label TO text",
     "ADD COLUMN b INT DEFAULT 4, CHANGE b b2 DECIMAL(9,2)",
+    "ADD COLUMN text VARCHAR(9), DROP COLUMN text",
 ]
 
 

@@ -171,14 +171,13 @@ def renames(changes: Sequence[TableChange]) -> dict[str, str]:
 def _reload(changes: Sequence[TableChange], known: TableDefinition, strict: bool) -> str | None:
     """Why the changes alter rows, dropped and renamed columns aside; None: they do not."""
     rest: list[TableChange] = []
-    dropped: set[str] = set()
+    dropped = {change.name for change in changes if isinstance(change, ColumnDropped)}
     key = [column.name.lower() for column in known.key]
     captured = {column.name.lower() for column in known.columns}
     for change in changes:
         if isinstance(change, ColumnDropped):
             if change.name in key:
                 return "it drops a column of the key"
-            dropped.add(change.name)
         elif isinstance(change, ColumnRenamed):
             if change.new.lower() in captured and change.new.lower() != change.old:
                 return "it gives a column the name of another one"
