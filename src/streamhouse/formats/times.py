@@ -11,6 +11,7 @@ import datetime
 import re
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -96,13 +97,23 @@ def parse_timestamps(texts: pa.Array, kind: pa.TimestampType, standard: str) -> 
         return texts.cast(kind)
     if bounds["min"] < _SHORTEST or bounds["max"] > _LONGEST:
         return None
-    mark = pc.utf8_slice_codeunits(plain, _SEPARATOR, _SEPARATOR + 1)
-    if not _all(pc.equal(mark, separator(standard))):
+    if not _are_separated(plain, bounds["min"] == bounds["max"], separator(standard)):
         return None
     try:
         return plain.cast(pa.timestamp(kind.unit)).cast(kind)
     except pa.ArrowInvalid:
         return None
+
+
+def _are_separated(texts: pa.Array, same_length: bool, mark: str) -> bool:
+    """Whether `mark` stands between date and time in each text that is not null."""
+    if same_length and not texts.null_count:
+        _, places, data = texts.buffers()
+        first, last = np.frombuffer(places, np.int32)[[texts.offset, texts.offset + len(texts)]]
+        by_text = np.frombuffer(data, np.uint8)[first:last].reshape(len(texts), -1)
+        return bool((by_text[:, _SEPARATOR] == ord(mark)).all())
+    found = pc.utf8_slice_codeunits(texts, _SEPARATOR, _SEPARATOR + 1)
+    return _all(pc.equal(found, mark))
 
 
 def _all(mask: pa.Array) -> bool:

@@ -10,7 +10,7 @@ from unittest.mock import patch
 import pyarrow as pa
 import pytest
 
-from streamhouse.formats.base import Decoded
+from streamhouse.formats.base import Decoded, Decoder
 from streamhouse.formats.json.options import JsonOptions
 from streamhouse.formats.json.regular import LEAST, RegularDecoder
 from streamhouse.formats.registry import format_of
@@ -87,8 +87,10 @@ def one_by_one() -> Iterator[None]:
         yield
 
 
-def compared(records: list[bytes | None], schema: pa.Schema = SCHEMA) -> Decoded:
-    decoder = format_of("json").decoder(schema, {}, "json.")
+def compared(
+    records: list[bytes | None], schema: pa.Schema = SCHEMA, decoder: Decoder | None = None
+) -> Decoded:
+    decoder = decoder or format_of("json").decoder(schema, {}, "json.")
     at_once = decoder.decode(records)
     with one_by_one():
         expected = decoder.decode(records)
@@ -144,6 +146,29 @@ def test_damaged_records_are_decoded_as_they_are_one_by_one(layout: str, rounds:
             damaged[at:at] = chance.choice([b'"', b",", b"0", b".", b"-", b"{}", b'""', b"\xc3"])
         records[place] = bytes(damaged)
         compared(records)
+
+
+def test_a_shape_that_is_remembered_hides_no_other() -> None:
+    chance, decoder = random.Random(7), format_of("json").decoder(SCHEMA, {}, "json.")
+    sound = {one: [record(one, fields(chance)) for _ in range(4 * LEAST)] for one in LAYOUTS}
+    for _ in range(600):
+        records: list[bytes | None] = [*chance.sample(sound[chance.choice(LAYOUTS)], LEAST)]
+        for place in chance.sample((0, 1, LEAST - 1), chance.randrange(3)):
+            damaged = bytearray(records[place] or b"")
+            at = chance.randrange(len(damaged))
+            damaged[at : at + chance.randrange(2)] = chance.choice([b'"', b",", b"0", b":", b"n"])
+            records[place] = bytes(damaged)
+        if chance.random() < 0.2:
+            # All records change their shape at once.
+            records = [one and one.replace(b'"wide"', b'"WIDE"') for one in records]
+        compared(records, decoder=decoder)
+    remembered = format_of("json").decoder(SCHEMA, {}, "json.")
+    compared([*sound[LAYOUTS[0]]], decoder=remembered)
+    compared(
+        [one.replace(b'"id":', b'"id":"').replace(b',"s', b'","s') for one in sound[LAYOUTS[0]]],
+        decoder=remembered,
+    )
+    compared([*sound[LAYOUTS[1]]], decoder=remembered)
 
 
 def test_the_first_record_may_be_the_odd_one() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from operator import methodcaller
 from typing import Any
 
 import numpy as np
@@ -63,6 +64,9 @@ def decoder(chosen: FormatChoice, schema: pa.Schema) -> Decoder:
     return format_of(chosen.name).decoder(schema, chosen.options, chosen.prefix)
 
 
+_value_of = methodcaller("value")
+
+
 class Records:
     """Decodes messages.
 
@@ -81,7 +85,7 @@ class Records:
 
     def decode(self, messages: Sequence[Message]) -> tuple[pa.RecordBatch, Sequence[BadRecord]]:
         """The rows of messages, and those that cannot be decoded, by index."""
-        decoded = self._value.decode([message.value() for message in messages])
+        decoded = self._value.decode(list(map(_value_of, messages)))
         if self._plain:
             return decoded.rows, decoded.bad
         records = decoded.records

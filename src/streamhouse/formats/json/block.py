@@ -111,11 +111,14 @@ class Block:
 
     def _after(self, at: Numbers, text: bytes) -> Numbers:
         """Behind `text`, which must stand at these places."""
+        # Places grow from record to record.
+        if at[-1] + len(text) > len(self.words):
+            raise Irregular
         for first in range(0, len(text), 8):
             part = text[first : first + 8]
-            words = self.words[np.minimum(at + first, len(self.words) - 1)]
+            words = self.words[at + first if first else at]
             if len(part) < 8:
-                words = words & np.uint64((1 << 8 * len(part)) - 1)
+                words &= np.uint64((1 << 8 * len(part)) - 1)
             if (words != np.uint64(int.from_bytes(part, "little"))).any():
                 raise Irregular
         return at + len(text)

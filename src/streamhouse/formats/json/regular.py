@@ -27,6 +27,8 @@ from streamhouse.formats.json.block import (
 )
 from streamhouse.formats.json.columns import decimals
 
+Place: TypeAlias = tuple[Numbers, Numbers]
+"""Where the values of a field begin and end."""
 LEAST = 64
 """Fewer records are decoded one by one as fast."""
 _DOT, _MINUS, _ZERO = b".-0"
@@ -40,21 +42,36 @@ class RegularDecoder:
         self._schema = schema
         self._makers = [_maker(field.type, standard) for field in schema]
         self._usable = len(schema) > 0 and None not in self._makers
+        self._last_shape: Shape | None = None
 
     def columns(self, records: Sequence[bytes | None]) -> list[pa.Array] | None:
         """The columns, none of which has a null; None if the records are to be decoded singly."""
         if not self._usable or len(records) < LEAST or not records[0]:
             return None
-        shape = _shape(records[0])
+        last = self._last_shape
+        shape = _shape(records[0]) if last is None else last
         if shape is None:
             return None
         try:
-            return self._columns(shape, Block.of(records))
+            block = Block.of(records)
+            shape, places = self._matched(block, shape, records[0])
+            self._last_shape = shape
+            return self._columns(shape, block, places)
         except (Irregular, pa.ArrowInvalid):
+            self._last_shape = None
             return None
 
-    def _columns(self, shape: Shape, block: Block) -> list[pa.Array]:
-        places = block.values(shape)
+    def _matched(self, block: Block, shape: Shape, first: bytes) -> tuple[Shape, list[Place]]:
+        """The shape of the records, and where their values are; the last shape mostly matches."""
+        try:
+            return shape, block.values(shape)
+        except Irregular:
+            other = _shape(first)
+            if other is None or other == shape:
+                raise
+            return other, block.values(other)
+
+    def _columns(self, shape: Shape, block: Block, places: Sequence[Place]) -> list[pa.Array]:
         found = {}
         for field, place in zip(shape.fields, places, strict=True):
             number = self._schema.get_field_index(field.name)
