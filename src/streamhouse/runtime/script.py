@@ -6,7 +6,7 @@ Definitions and bounded statements run in order; the continuous queries run toge
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -384,6 +384,7 @@ class ScriptRunner:
             dead_letters=session.endpoints.dead_letters(query),
             max_rows=registry.connector(target.connector).batch_rows,
         )
+        _preload({target.connector, *(source.connector for source in spec.sources)})
         if spec.auxiliary_tables and not address.warehouse:
             raise OptionError(
                 f"INSERT INTO {'.'.join(statement.target)}: the query keeps state in auxiliary "
@@ -410,6 +411,13 @@ class ScriptRunner:
             for key in lookup.options:
                 if not is_lookup_option(key):
                     raise OptionError(f"{where}: option '{key}' is not an option of a lookup")
+
+
+def _preload(connectors: Iterable[str]) -> None:
+    """Let Spark's Python processes import connectors before they need them."""
+    from streamhouse.runtime.spark.session import preload
+
+    preload(map(registry.module_of, connectors))
 
 
 def script_name(path: Path) -> str:

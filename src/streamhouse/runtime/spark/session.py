@@ -64,6 +64,8 @@ _parent: WorkerParent | None = None
 """The parent from which the Python workers of this module's JVM are forked."""
 _starting: _StartingSession | None = None
 """The session that `begin_session` is starting, until `start_session` takes it."""
+_preloaded: set[str] = set()
+"""The modules of `preload`."""
 _checked: set[tuple[str, str]] = set()
 """The applications and warehouses that `check_cluster` has checked."""
 
@@ -106,6 +108,16 @@ def report_batch() -> None:
     """Report a committed batch: a reused JVM is reused again only if a batch succeeded with it."""
     if _parent is not None:
         _parent.report_batch()
+
+
+def preload(modules: Iterable[str]) -> None:
+    """Import modules in the parent of the local Python workers, so that its later forks have them.
+
+    Each task's process would import them again, while the first batch waits.
+    """
+    _preloaded.update(modules)
+    if _parent is not None:
+        _parent.preload(_preloaded)
 
 
 def release_jvm() -> None:
@@ -252,6 +264,7 @@ def _taken_over(claim: Path) -> tuple[Any, Any] | None:
         return None
     connection, address, jvm = claimed
     _parent = WorkerParent((connection, address))
+    _parent.preload(_preloaded)
     for folder in jvm.folders:
         atexit.register(shutil.rmtree, folder, ignore_errors=True)
     try:
@@ -363,6 +376,7 @@ def _environment() -> dict[str, str]:
     # Without the parent, workers only start more slowly.
     with contextlib.suppress(OSError):
         _parent = WorkerParent()
+        _parent.preload(_preloaded)
         given[PARENT] = _parent.address
         if given["PYSPARK_DRIVER_PYTHON"] == sys.executable:
             # No script requests the forks.

@@ -21,6 +21,10 @@ _LIBRARIES = (
     "streamhouse.runtime.streaming.tasks.task",
     # PyArrow imports pandas in each process that makes an array of Python values.
     "pandas",
+    # What tasks import for their first rows.
+    "pyarrow.pandas_compat",
+    "sqlglot.dialects.duckdb",
+    "streamhouse.connectors.paimon.connector",
 )
 _PLANNING = "pyspark.sql.worker."
 _COLLECT_AFTER = 200_000

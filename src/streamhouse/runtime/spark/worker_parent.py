@@ -23,7 +23,7 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from importlib import import_module
 from typing import NoReturn
@@ -46,6 +46,10 @@ _LIBRARIES = (
     "streamhouse.runtime.streaming.tasks.task",
     # PyArrow imports pandas in each process that makes an array of Python values.
     "pandas",
+    # What tasks import for their first rows.
+    "pyarrow.pandas_compat",
+    "sqlglot.dialects.duckdb",
+    "streamhouse.connectors.paimon.connector",
 )
 """Without the modules that forks run as `__main__`: Python warns if those are imported already."""
 _STANDARD_FILES = 3
@@ -202,6 +206,8 @@ class Parent:
             self._fenced = False
         elif word == "committed":
             self._has_committed = True
+        elif word == "import":
+            _import(rest[0])
         return True
 
     def _release_jvm(self) -> None:
@@ -296,13 +302,19 @@ def main() -> None:
         ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1)
     # Spark's own Python processes are children of the JVM, which Ctrl-C does not reach either.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    for name in _LIBRARIES:
-        import_module(name)
-    # Spark's worker collects garbage after each task; without this it visits all library objects.
-    gc.freeze()
+    _import(_LIBRARIES)
     request = Parent(listener, driver).serve()
     if request is not None:
         request.run()
+
+
+def _import(names: Iterable[str]) -> None:
+    """Import modules; a fork that needs one that cannot be imported reports why."""
+    for name in names:
+        with contextlib.suppress(ImportError):
+            import_module(name)
+    # Spark's worker collects garbage after each task; without this it visits all library objects.
+    gc.freeze()
 
 
 def _exit_code(run: Callable[[], None]) -> int:

@@ -12,6 +12,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterable
 from pathlib import Path
 
 from streamhouse.paimon.java.jars import cache_folder
@@ -128,6 +129,11 @@ class WorkerParent:
         """Report that a batch was committed with the JVM, so that it may be kept again."""
         with contextlib.suppress(OSError):
             handover.send(self._connection, ("committed",))
+
+    def preload(self, modules: Iterable[str]) -> None:
+        """Ask it to import modules, so that later forks have them."""
+        with contextlib.suppress(OSError):
+            handover.send(self._connection, ("import", tuple(modules)))
 
     def release_jvm(self) -> None:
         """Ask it to stop keeping the JVM."""
