@@ -188,6 +188,14 @@ class CheckedStart(Protocol):
 
 
 @runtime_checkable
+class LimitsBatches(Protocol):
+    """A source that limits how many rows a batch has, for queries that keep all rows of a batch."""
+
+    def allow_large_batches(self) -> None:
+        """Called on the driver if tasks write rows as they read them: a batch may be larger."""
+
+
+@runtime_checkable
 class Snapshotting(Protocol):
     """A source that begins with a snapshot of a table, which can take long."""
 

@@ -21,6 +21,7 @@ from streamhouse.source import (
     Checked,
     CheckedStart,
     Counted,
+    LimitsBatches,
     Offset,
     Source,
 )
@@ -94,6 +95,12 @@ class QuerySources:
     def sources(self) -> list[Source]:
         """The sources, in the order of `QuerySpec.sources`."""
         return list(self._sources)
+
+    def allow_large_batches(self) -> None:
+        """Called if tasks write rows as they read them; see `source.LimitsBatches`."""
+        for source in self._sources:
+            if isinstance(source, LimitsBatches):
+                source.allow_large_batches()
 
     def check(self, offset: Offset) -> None:
         """Raise `DataLossError` if a query cannot resume from the offset of a batch.

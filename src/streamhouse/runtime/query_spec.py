@@ -145,6 +145,12 @@ class QuerySpec:
         target = self.target.planned()
         return PartialAggregation.of(target.columns, target.primary_key, target.options)
 
+    def keeps_rows(self) -> bool:
+        """Whether a task may keep all rows of its batch in memory until it has read the last."""
+        if self.sink is not None or self.shuffle is not None or self.auxiliary_tables:
+            return True
+        return bool(self.target.planned().primary_key)
+
     def one_task(self, sources: Sequence[Source]) -> bool:
         """Whether a batch must be one task, to keep the order of the changes of each key."""
         if self.query.distinct is not None or self.lookup_journal is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any, cast
 
 import pyarrow as pa
 import pytest
@@ -16,10 +17,12 @@ from streamhouse.connectors.kafka.positions import KafkaPosition
 from streamhouse.connectors.kafka.properties import client_properties
 from streamhouse.connectors.kafka.reader import Range
 from streamhouse.connectors.kafka.records import Layout
-from streamhouse.connectors.kafka.source import _limited, _split
+from streamhouse.connectors.kafka.source import KafkaSource, _limited, _split
 from streamhouse.connectors.registry import check_declaration
+from streamhouse.connectors.specs import SourceSpec
 from streamhouse.errors import OptionError, StreamhouseError, UnsupportedSqlError
 from streamhouse.options import is_secret
+from streamhouse.source import LimitsBatches
 from streamhouse.sql.plan import Column, TableInfo
 from streamhouse.sql.syntax import Query, TextPosition
 
@@ -115,6 +118,30 @@ def test_a_read_limit_is_shared_in_proportion() -> None:
     assert _limited(first, ends, 100) == {("a", 0): 90, ("a", 1): 10, ("a", 2): 5}
     assert _limited(first, ends, 10_000) == ends
     assert sum(_limited(first, ends, 1).values()) == 7
+
+
+def test_batches_are_larger_if_tasks_keep_no_rows() -> None:
+    class Brokers:
+        def topics(self) -> dict[str, tuple[str, int]]:
+            return {"t": ("id", 2)}
+
+        def ends(self, partitions: Any) -> dict[Any, int]:
+            return dict.fromkeys(partitions, 10_000_000)
+
+        def beginnings(self, partitions: Any) -> dict[Any, int]:
+            return dict.fromkeys(partitions, 0)
+
+    options = {**BASE, "format": "raw", "scan.startup.mode": "earliest-offset"}
+    source = SourceSpec("kafka", options, (Column("a", "STRING"),)).open()
+    assert isinstance(source, KafkaSource) and isinstance(source, LimitsBatches)
+    source._client = cast(Any, Brokers())
+
+    def rows(most: int | None) -> int:
+        return sum(KafkaPosition.parse(source._latest({}, most)).next.values())
+
+    assert (rows(None), rows(5_000_000), rows(100)) == (2_000_000, 2_000_000, 100)
+    source.allow_large_batches()
+    assert (rows(None), rows(5_000_000), rows(100)) == (8_000_000, 5_000_000, 100)
 
 
 def test_long_ranges_are_split_if_there_are_fewer_than_tasks() -> None:

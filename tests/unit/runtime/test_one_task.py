@@ -1,4 +1,4 @@
-"""A batch is one task if several could reorder the changes of a key."""
+"""A batch is one task if several could reorder changes; and which queries keep all its rows."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any, cast
 import pytest
 from tests.unit.runtime.test_batch_planner import ID, Tables
 
+from streamhouse.connectors.specs import SinkSpec
 from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.source import Source
 from streamhouse.sql.plan import Column, LookupJoin, TableInfo
@@ -70,3 +71,14 @@ def test_rows_that_are_looked_up_stay_in_one_task(tables: Tables) -> None:
     address = tables.address("keyed")
     spec = replace(tables.spec, query=query, target=address, lookups=(address,))
     assert spec.one_task([cast(Source, Changes(("id",)))])
+
+
+def test_batches_may_be_large_if_tasks_write_rows_as_they_read_them(tables: Tables) -> None:
+    Warehouse(tables.options).create_table("d", "appended", COLUMNS, [], options={"bucket": "-1"})
+    rows = tables.address("appended")
+    plain = replace(tables.spec, target=rows, pending=None, unmatched=None)
+    assert not plain.keeps_rows()
+    assert replace(plain, target=tables.address("keyed")).keeps_rows()
+    assert replace(plain, sink=SinkSpec("print", {}, ())).keeps_rows()
+    assert replace(plain, pending=rows, unmatched=rows).keeps_rows()
+    assert replace(plain, dead_letters=rows).keeps_rows()

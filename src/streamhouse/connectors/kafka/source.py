@@ -25,7 +25,8 @@ from streamhouse.source import Lag, Offset
 
 log = logging.getLogger("streamhouse.kafka")
 
-BATCH_RECORDS = 2_000_000
+BATCH_RECORDS, LARGE_BATCH_RECORDS = 2_000_000, 8_000_000
+"""The most records of a batch, and of one whose tasks keep no rows in memory."""
 _SPLIT_RECORDS = 50_000
 _LEAST_POLL_S = 0.03
 _OUTAGE_S = 300.0
@@ -57,6 +58,7 @@ class KafkaSource:
         self._client: Client | None = None
         self._reader: PartitionReader | None = None
         self._reporter: Consumer | None = None
+        self._most = BATCH_RECORDS
         self._topics: dict[str, tuple[str, int]] = {}
         self._discovered_at = self._polled_at = self._answered_at = float("-inf")
         self._bad_records = BadRecordCollector(self._options.bad_records, CORRECT_TABLE)
@@ -76,6 +78,9 @@ class KafkaSource:
 
     def initial_offset(self) -> Offset:
         return {}
+
+    def allow_large_batches(self) -> None:
+        self._most = LARGE_BATCH_RECORDS
 
     def latest_offset(self, start: Offset, max_rows: int | None = None) -> Offset:
         now = time.monotonic()
@@ -112,7 +117,7 @@ class KafkaSource:
             ends = {
                 partition: min(end, until.get(partition, end)) for partition, end in ends.items()
             }
-        after = _limited(following, ends, min(max_rows or BATCH_RECORDS, BATCH_RECORDS))
+        after = _limited(following, ends, min(max_rows or self._most, self._most))
         replayed = max(before.replayed, -1 if self._replays is None else self._replays.requested())
         if start and after == before.next and not began and replayed == before.replayed:
             return start

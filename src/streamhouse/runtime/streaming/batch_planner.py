@@ -50,6 +50,8 @@ class BatchPlanner:
         self._folder = folder
         self._spec = spec
         self._inputs = QuerySources.open(spec)
+        if not spec.keeps_rows():
+            self._inputs.allow_large_batches()
         self._lag = SourceLag(self._inputs)
         self._one_task = spec.one_task(self._inputs.sources)
         self._versions = DimensionVersions(spec.query.lookups, spec.lookups, spec.choices)
