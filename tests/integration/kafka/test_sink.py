@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import threading
 import time
 import uuid
@@ -233,6 +235,8 @@ def test_exactly_once_ends_if_the_brokers_stay_away(topic: Topic) -> None:
             for module in (sink_module, sink_partitions):
                 patch.setattr(module, "TIMEOUT_S", 1.0)
             patch.setattr(outage, "_OUTAGE_S", 2.0)
+            patch.setattr(sink_module, "_FLUSH_S", 2.0)
+            patch.setattr(sink_module, "_FLUSH_STEP_S", 0.5)
             began = time.monotonic()
             with pytest.raises(ConnectError, match="batch 1 could not .* run the script again"):
                 committer.commit(written(to, 1, 2), nothing)
@@ -241,6 +245,52 @@ def test_exactly_once_ends_if_the_brokers_stay_away(topic: Topic) -> None:
         topic.broker.start()
     assert to.committer(query).commit(written(to, 1, 2), nothing)
     assert sorted(row[2] for row in values(topic)) == json_of(1, 2)
+
+
+def test_exactly_once_writes_again_if_the_broker_takes_no_records(
+    topic: Topic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in (sink_module, sink_partitions):
+        monkeypatch.setattr(module, "TIMEOUT_S", 1.0)
+    monkeypatch.setattr(sink_module, "_FLUSH_S", 2.0)
+    monkeypatch.setattr(sink_module, "_FLUSH_STEP_S", 0.2)
+    to = sink(topic, ONCE)
+    committer = to.committer(uuid.uuid4().hex)
+    assert isinstance(committer, KafkaSinkCommitter)
+    assert committer.commit(written(to, 0, 1), nothing)
+    broker, flush = topic.broker.pid, committer._flush
+    assert broker is not None
+    waking = threading.Timer(4.0, os.kill, (broker, signal.SIGCONT))
+
+    def stopped(producer: Any) -> None:
+        if not waking.is_alive():
+            os.kill(broker, signal.SIGSTOP)
+            waking.start()
+            monkeypatch.setattr(committer, "_flush", flush)
+        flush(producer)
+
+    monkeypatch.setattr(committer, "_flush", stopped)
+    assert committer.commit(written(to, 1, 2), nothing)
+    waking.join()
+    assert committer.commit(written(to, 2, 3), nothing)
+    assert sorted(one[2] for one in values(topic)) == json_of(1, 2, 3)
+
+
+def test_at_least_once_ends_if_the_broker_takes_no_records(
+    topic: Topic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sink_module, "_FLUSH_S", 1.0)
+    monkeypatch.setattr(sink_module, "_FLUSH_STEP_S", 0.2)
+    to = sink(topic, {})
+    committer, broker = to.committer("q"), topic.broker.pid
+    assert committer.commit(written(to, 0, 1), nothing)
+    assert broker is not None
+    os.kill(broker, signal.SIGSTOP)
+    try:
+        with pytest.raises(ConnectError, match="1 records were not taken within 1 s"):
+            committer.commit(written(to, 1, 2), nothing)
+    finally:
+        os.kill(broker, signal.SIGCONT)
 
 
 def test_exactly_once_fails_if_its_batch_number_is_lost(topic: Topic) -> None:

@@ -11,9 +11,12 @@ and writes the batch again, unless its number is recorded.
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from functools import partial
+from typing import Any
 
 import pyarrow as pa
 from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
@@ -37,6 +40,8 @@ log = logging.getLogger("streamhouse.kafka")
 
 _TRANSACTION_MS = "600000"
 _FLUSH_S = 120.0
+"""After this time without any record taken, the brokers are treated as failed."""
+_FLUSH_STEP_S = 5.0
 _CONFIG = {
     "enable.idempotence": "true",
     "linger.ms": "20",
@@ -115,11 +120,15 @@ class KafkaSinkCommitter:
         self._producer: Producer | None = None
         self._failed: KafkaError | None = None
         self._partitions: SinkPartitions | None = None
+        self._next_number: int | None = None
+        """The recorded number of the next batch, negative without a record; None: not read yet."""
+        self._group: Any = None
+        """The metadata of the group that the number is recorded for."""
 
     def commit(self, write: Callable[[], WrittenBatch | None], discard: Callable[[], None]) -> bool:
         with ThreadPoolExecutor(1) as pool:
             # Opening takes half a second: meanwhile the first batch's tasks run.
-            opening = pool.submit(self._opened) if self._producer is None else None
+            opening = pool.submit(self._open) if self._producer is None else None
             written = write()
         if written is None:
             return False
@@ -190,21 +199,18 @@ class KafkaSinkCommitter:
         self._flush(producer)
         self._record_number(producer, written.number)
         producer.commit_transaction(_FLUSH_S)
+        # No other run can have written since: its producer would have ended this one's.
+        self._next_number = written.number + 1
 
     def _record_number(self, producer: Producer, number: int) -> None:
         """Add the number of the next batch to the transaction."""
-        reader = consumer(self._options, _number_consumer(self._id))
-        try:
-            group = reader.consumer_group_metadata()
-            next_number = [TopicPartition(self._topic, 0, number + 1)]
-            # The client does not keep to its own time (librdkafka's issue 5456).
-            in_time(
-                lambda: producer.send_offsets_to_transaction(next_number, group, TIMEOUT_S),
-                2 * TIMEOUT_S,
-                "the number of a batch",
-            )
-        finally:
-            reader.close()
+        group, next_number = self._group, [TopicPartition(self._topic, 0, number + 1)]
+        # The client does not keep to its own time (librdkafka's issue 5456).
+        in_time(
+            lambda: producer.send_offsets_to_transaction(next_number, group, TIMEOUT_S),
+            2 * TIMEOUT_S,
+            "the number of a batch",
+        )
 
     def _at_least_once(self, written: WrittenBatch) -> bool:
         producer = self._opened()
@@ -214,15 +220,10 @@ class KafkaSinkCommitter:
 
     def _is_new(self, number: int) -> bool:
         """Whether the batch is not in the topic yet, by the recorded number of batches."""
-        reader = consumer(self._options, _number_consumer(self._id))
-        try:
-            (found,) = reader.committed([TopicPartition(self._topic, 0)], TIMEOUT_S)
-        finally:
-            reader.close()
-        if found.error is not None:
-            # It has no offset either, which would mean that no batch was written.
-            raise KafkaException(found.error)
-        if found.offset < 0 and number > 0:
+        recorded = self._next_number
+        if recorded is None:
+            recorded = self._next_number = self._recorded_number()
+        if recorded < 0 and number > 0:
             raise DataLossError(
                 f"Kafka has no record of what this query has written into topic {self._topic} (the "
                 f"offset of group {self._id} is gone, for instance by the brokers' "
@@ -230,7 +231,28 @@ class KafkaSinkCommitter:
                 f"commit offset {number} for that group and partition 0 if it is not, or "
                 f"{number + 1} if it is, or run the script with --from-scratch"
             )
-        return bool(found.offset <= number)
+        return recorded <= number
+
+    def _recorded_number(self) -> int:
+        """The recorded number of the next batch; negative if there is none."""
+        reader = consumer(self._options, _number_consumer(self._id))
+        try:
+            self._group = reader.consumer_group_metadata()
+            (found,) = reader.committed([TopicPartition(self._topic, 0)], TIMEOUT_S)
+        finally:
+            reader.close()
+        if found.error is not None:
+            # It has no offset either, which would mean that no batch was written.
+            raise KafkaException(found.error)
+        return int(found.offset)
+
+    def _open(self) -> None:
+        """Open the producer, and read the recorded number."""
+        self._opened()
+        if self._exactly_once:
+            # `_written_once` reads the number again, and handles errors.
+            with suppress(KafkaException):
+                self._next_number = self._recorded_number()
 
     def _opened(self) -> Producer:
         if self._producer is not None:
@@ -252,7 +274,7 @@ class KafkaSinkCommitter:
         self._partitions = SinkPartitions.of(producer, self._topic)
         if self._exactly_once:
             producer.init_transactions(_FLUSH_S)
-        self._failed, self._producer = None, producer
+        self._failed, self._next_number, self._producer = None, None, producer
         return producer
 
     def _produce(self, producer: Producer, messages: Sequence[bytes]) -> None:
@@ -289,15 +311,17 @@ class KafkaSinkCommitter:
 
     def _flush(self, producer: Producer) -> None:
         """Wait until the brokers have all records."""
-        left = producer.flush(_FLUSH_S)
+        before, taken_at = None, time.monotonic()
+        while (left := producer.flush(_FLUSH_STEP_S)) and self._failed is None:
+            now = time.monotonic()
+            if before is not None and left < before:
+                taken_at = now
+            elif now - taken_at >= _FLUSH_S:
+                text = f"{left} records were not taken within {_FLUSH_S:.0f} s"
+                raise KafkaException(KafkaError(KafkaError._MSG_TIMED_OUT, text))
+            before = left
         if self._failed is not None:
             raise KafkaException(self._failed)
-        if left:
-            self._producer = None
-            raise ConnectError(
-                f"Kafka at {self._options.servers} has not taken {left} records of topic "
-                f"{self._topic} within {_FLUSH_S:.0f} s; check the brokers"
-            )
 
 
 def _number_consumer(identity: str) -> dict[str, str]:
