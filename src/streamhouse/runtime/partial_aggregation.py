@@ -31,6 +31,8 @@ class PartialAggregation:
             return None
         if any(key.endswith("sequence.field") or "sequence-group" in key for key in options):
             return None
+        if "rowkind.field" in options:
+            return None
         functions = []
         for column in columns:
             if column.name in primary_key:

@@ -86,6 +86,7 @@ def test_rows_for_an_aggregation_table_are_combined() -> None:
         {},
         {"merge-engine": "aggregation"},
         OPTIONS | {"sequence.field": "at"},
+        OPTIONS | {"rowkind.field": "kind"},
         OPTIONS | {"fields.revenue.aggregate-function": "last_value"},
     ],
 )
