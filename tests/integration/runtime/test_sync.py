@@ -460,6 +460,21 @@ def test_an_alter_ends_it_and_the_other_tables_go_on(sync: Sync, mariadb: MariaD
     assert any("sync_alter.a is not followed any more" in notice for notice in sync.notices)
 
 
+def test_a_table_is_excluded_while_the_server_is_idle(sync: Sync, mariadb: MariaDB) -> None:
+    """A batch that could not be read, and no change after it: nothing is left to wait for."""
+    fresh(mariadb, "sync_idle")
+    mariadb.execute(
+        "CREATE TABLE sync_idle.a (id INT PRIMARY KEY, v TIME)",
+        "INSERT INTO sync_idle.a VALUES (1, '100:00:00')",
+        "CREATE TABLE sync_idle.b (id INT PRIMARY KEY, v INT)",
+        "INSERT INTO sync_idle.b VALUES (1, 1)",
+    )
+    with pytest.raises(QueryFailed, match="is not a time of day"):
+        sync.database("sync_idle")
+    sync.database("sync_idle", excluding_tables="a")
+    assert there(sync.warehouse, "ods.b") == [(1, 1)]
+
+
 def test_kills_lose_and_repeat_nothing(mariadb: MariaDB, tmp_path: Path) -> None:
     fresh(mariadb, "sync_kills")
     source = Source(mariadb, random.Random(3))

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from streamhouse.connectors.mysql_cdc.database.progress import DatabaseProgress
+from streamhouse.connectors.mysql_cdc.database.progress import DatabaseProgress, Stale
 from streamhouse.connectors.mysql_cdc.database.tables.followed_table import FollowedTable
 from streamhouse.connectors.mysql_cdc.database.tables.table_sets import TableSets
 from streamhouse.connectors.mysql_cdc.relay.files import FrameWriter, drop_old, held_bytes, segments
@@ -21,6 +22,7 @@ from streamhouse.connectors.mysql_cdc.server.position import (
 from streamhouse.connectors.mysql_cdc.server.table import TableDefinition
 from streamhouse.connectors.mysql_cdc.server.values.types import MySqlColumn
 from streamhouse.runtime.sync.micro_batch.commit import SyncedBatch
+from streamhouse.runtime.sync.source_progress import has_unread_rows
 from streamhouse.runtime.sync.table_states import TableStates
 
 KEY = MySqlColumn("id", "int", "int(11)", nullable=False)
@@ -60,6 +62,24 @@ def test_progress_survives_its_offset() -> None:
     assert DatabaseProgress.from_offset({}) is None
     whole = DatabaseProgress(4, at(120), BinlogState())
     assert whole.to_offset() == {"tables": 4, "file": "binlog.000003", "pos": 120}
+
+
+def test_excluded_tables_have_no_unread_rows(tmp_path: Path) -> None:
+    table_sets = TableSets(tmp_path)
+    both = table_sets.add([table(0), table(1)], 2, "UTC")
+    one = table_sets.add([table(0)], 2, "UTC")
+    more = table_sets.add([table(0), table(2)], 3, "UTC")
+    done = DatabaseProgress(1, at(10), BinlogState())
+    for unread, expected in (("0", True), ("1", False)):
+        target = f"ods.t{unread}"
+        reading = replace(done, snapshot={unread: None})
+        stale = replace(done, stale={target: Stale("ALTER TABLE")})
+        assert has_unread_rows(one, both, reading, ()) is expected
+        assert has_unread_rows(one, both, stale, ()) is expected
+        assert has_unread_rows(one, both, done, (target,)) is expected
+    assert not has_unread_rows(both, both, done, ())
+    assert not has_unread_rows(one, both, done, ())
+    assert has_unread_rows(more, both, done, ())
 
 
 def test_lag_is_the_age_of_the_oldest_unread_change(tmp_path: Path) -> None:

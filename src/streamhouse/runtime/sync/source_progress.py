@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 from streamhouse.connectors.mysql_cdc.database.progress import DatabaseProgress
 from streamhouse.connectors.mysql_cdc.database.relay import DatabaseRelay
-from streamhouse.connectors.mysql_cdc.database.tables.table_sets import TableSets
+from streamhouse.connectors.mysql_cdc.database.tables.table_sets import TableSet, TableSets
 from streamhouse.connectors.mysql_cdc.lag import Snapshots, source_state
 from streamhouse.connectors.mysql_cdc.server.connection import Session
 from streamhouse.connectors.mysql_cdc.server.table import Server
@@ -73,9 +73,9 @@ class SyncProgress:
         last, database = self._last, self.database
         if database is None or self._relay is None or self._server is None:
             return None
-        if database.snapshot or database.stale or self._unread.of(int(last["batch"])):
-            return None
-        if database.table_set != self._table_sets.latest_number():
+        planned = self._table_sets.get(database.table_set)
+        unread = self._unread.of(int(last["batch"]))
+        if has_unread_rows(self._table_sets.latest(), planned, database, unread):
             return None
         if self._options.ends_with_snapshot:
             return last
@@ -119,3 +119,19 @@ class SyncProgress:
     def _names(self) -> list[str]:
         """The names of all followed tables in MySQL."""
         return [table.full_name for table in self._table_sets.latest().tables.values()]
+
+
+def has_unread_rows(
+    newest: TableSet, planned: TableSet, database: DatabaseProgress, unread: Collection[str]
+) -> bool:
+    """Whether followed tables have rows left that are read without a change in the binlog.
+
+    `planned` is the table set of the last batch, and `unread` are the targets that it could not
+    read. Tables that the options exclude now do not count: on an idle server no batch follows.
+    """
+    targets = {table.target for table in newest.tables.values()}
+    return (
+        not newest.tables.keys() <= planned.tables.keys()
+        or not newest.tables.keys().isdisjoint(database.snapshot)
+        or not targets.isdisjoint((*database.stale, *unread))
+    )

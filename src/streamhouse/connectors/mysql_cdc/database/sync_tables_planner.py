@@ -111,14 +111,15 @@ class SyncTablesPlanner(TablesPlanner):
         snapshot = {id: key for id, key in before.snapshot.items() if id in tables}
         added = [id for id in tables if id not in old]
         targets = {table.target for table in tables.values()}
-        again = dict.fromkeys(self._unread, Stale(f"{UNKNOWN_STATEMENT} while it was read"))
+        unread = Stale(f"{UNKNOWN_STATEMENT} while it was read")
+        stale = {**dict.fromkeys(self._unread, unread), **before.stale}
         return replace(
             before,
             table_set=newest.number,
             snapshot={**snapshot, **dict.fromkeys(added)},
             columns={id: part for id, part in before.columns.items() if id in tables},
             versions={id: name for id, name in before.versions.items() if id in tables},
-            stale={**again, **{t: entry for t, entry in before.stale.items() if t in targets}},
+            stale={target: entry for target, entry in stale.items() if target in targets},
             gone=frozenset(before.gone & tables.keys()),
             hidden={id: own for id, own in before.hidden.items() if id in tables},
             reloaded={},
