@@ -19,8 +19,9 @@ from streamhouse.connectors.mysql_cdc.server.position import (
     BinlogPosition,
     BinlogState,
 )
-from streamhouse.connectors.mysql_cdc.server.table import TableDefinition
+from streamhouse.connectors.mysql_cdc.server.table import TableDefinition, check_logged
 from streamhouse.connectors.mysql_cdc.server.values.types import MySqlColumn
+from streamhouse.errors import TableError
 from streamhouse.runtime.sync.micro_batch.commit import SyncedBatch
 from streamhouse.runtime.sync.source_progress import has_unread_rows
 from streamhouse.runtime.sync.table_states import TableStates
@@ -51,6 +52,19 @@ def test_a_table_set_is_never_written_twice(tmp_path: Path) -> None:
     assert again.latest().by_names()["shop", "t2"].target == "ods.t2"
     again.drop_before(2)
     assert [path.name for path in (tmp_path / "tables").iterdir()] == ["2"]
+
+
+@pytest.mark.parametrize(
+    ("engine", "reason"),
+    [
+        ("CSV", "has the storage engine CSV, .* use InnoDB"),
+        (None, "cannot be opened by the server"),
+    ],
+)
+def test_a_refused_storage_engine(engine: str | None, reason: str) -> None:
+    check_logged("shop.t", "BASE TABLE", "InnoDB", ())
+    with pytest.raises(TableError, match=rf"MySQL table shop\.t {reason}"):
+        check_logged("shop.t", "BASE TABLE", engine, ())
 
 
 def test_progress_survives_its_offset() -> None:

@@ -261,6 +261,11 @@ def check_logged(
             "changes without row events; ALTER TABLE … DROP SYSTEM VERSIONING, or follow another "
             "table"
         )
+    if kind == "BASE TABLE" and engine is None:
+        raise TableError(
+            f"MySQL table {table} cannot be opened by the server itself: CHECK TABLE says why; "
+            "repair or exclude it"
+        )
     if kind == "BASE TABLE" and str(engine).lower() not in ENGINES:
         raise TableError(
             f"MySQL table {table} has the storage engine {engine}, which is not supported: "
