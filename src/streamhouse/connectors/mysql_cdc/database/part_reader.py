@@ -177,8 +177,9 @@ def in_order(
 
     Batches with the same columns become one; else there is one for each run of rows.
     """
-    if len(batches) == 1:
-        yield batches[0][0]
+    if len(batches) <= 1:
+        # None if all events were of keys that the snapshots have not read yet.
+        yield from (batch for batch, _ in batches)
         return
     groups: dict[tuple[str, ...], list[tuple[pa.RecordBatch, Numbers]]] = {}
     for batch, numbers in batches:
