@@ -8,12 +8,20 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
+from unittest.mock import patch
 
 import pyarrow as pa
 import pytest
-from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import (
+    Consumer,
+    IsolationLevel,
+    KafkaError,
+    KafkaException,
+    Producer,
+    TopicPartition,
+)
 from confluent_kafka.admin import AdminClient, OffsetSpec
 from tests.integration.kafka.conftest import Topic
 
@@ -159,6 +167,26 @@ def test_exactly_once_locks_out_another_run_of_the_query(topic: Topic) -> None:
     assert first.commit(written(to, 0, 1), nothing)
     assert to.committer(query).commit(written(to, 1, 2), nothing)
     with pytest.raises(CommitConflictError, match="sink.transactional-id-prefix"):
+        first.commit(written(to, 2, 3), nothing)
+    assert sorted(row[2] for row in values(topic)) == json_of(1, 2)
+
+
+def test_a_locked_out_run_is_told_so_if_the_client_loses_its_error(topic: Topic) -> None:
+    to, query = sink(topic, ONCE), uuid.uuid4().hex
+    first = to.committer(query)
+    assert first.commit(written(to, 0, 1), nothing)
+    assert to.committer(query).commit(written(to, 1, 2), nothing)
+    flush = KafkaSinkCommitter._flush
+
+    def lose(committer: KafkaSinkCommitter, producer: Producer) -> None:
+        with suppress(KafkaException, SystemError):
+            flush(committer, producer)
+        raise SystemError("flush returned NULL without setting an exception")
+
+    with (
+        patch.object(KafkaSinkCommitter, "_flush", lose),
+        pytest.raises(CommitConflictError, match="sink.transactional-id-prefix"),
+    ):
         first.commit(written(to, 2, 3), nothing)
     assert sorted(row[2] for row in values(topic)) == json_of(1, 2)
 

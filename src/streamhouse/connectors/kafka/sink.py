@@ -143,8 +143,9 @@ class KafkaSinkCommitter:
                 return self._written_once(written)
             return self._at_least_once(written)
         except (KafkaException, SystemError) as error:
+            cause = self._cause(error)
             self._producer = None
-            raise self._readable(_cause(error)) from None
+            raise self._readable(cause) from None
 
     def _readable(self, error: KafkaException) -> StreamhouseError:
         if _fenced(error):
@@ -171,11 +172,11 @@ class KafkaSinkCommitter:
                 self._in_transaction(producer, written)
                 return True
             except (KafkaException, SystemError) as error:
+                cause = self._cause(error)
                 # The next attempt opens a new producer, which ends the transaction.
                 self._producer = None
-                cause = _cause(error)
                 if _fenced(cause) or not recoverable(cause):
-                    raise
+                    raise cause from None
                 self._wait(outage, cause, written.number)
             except BaseException:
                 self._producer = None
@@ -323,22 +324,29 @@ class KafkaSinkCommitter:
         if self._failed is not None:
             raise KafkaException(self._failed)
 
+    def _cause(self, error: KafkaException | SystemError) -> KafkaException:
+        """The error of the client; raises `error` if that is unknown.
+
+        A fatal error that the client raises before it calls `_delivered` is the cause of a
+        SystemError, or is lost. Then the producer raises it again.
+        """
+        if isinstance(error, KafkaException):
+            return error
+        if isinstance(error.__cause__, KafkaException):
+            return error.__cause__
+        if self._producer is not None and self._exactly_once:
+            try:
+                self._producer.abort_transaction(TIMEOUT_S)
+            except KafkaException as fatal:
+                return fatal
+        if self._failed is not None:
+            return KafkaException(self._failed)
+        raise error
+
 
 def _number_consumer(identity: str) -> dict[str, str]:
     """The settings of the consumer whose group offset is the number of batches."""
     return {"group.id": identity, "isolation.level": "read_committed"}
-
-
-def _cause(error: KafkaException | SystemError) -> KafkaException:
-    """The error of the client.
-
-    A fatal error that the client raises before it calls `_delivered` is the cause of a SystemError.
-    """
-    if isinstance(error, KafkaException):
-        return error
-    if isinstance(error.__cause__, KafkaException):
-        return error.__cause__
-    raise error
 
 
 def _fenced(error: KafkaException) -> bool:
