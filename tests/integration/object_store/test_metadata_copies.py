@@ -47,6 +47,13 @@ def prepared(
         writer.close()
 
 
+def commit_without_lock(warehouse: Warehouse, messages: list[bytes]) -> None:
+    """Commit as a writer of another machine does that ignores the lock."""
+    builder = warehouse.table("shop.t").rust.new_stream_write_builder()
+    commit = builder.with_commit_user(OTHER).new_commit()
+    commit.commit(0, [CommitMessage.deserialize(message) for message in messages])
+
+
 def rows_of(warehouse: Warehouse, followed: bool = False) -> dict[int, int]:
     table = warehouse.followed("shop.t", caches=True) if followed else warehouse.table("shop.t")
     rows = [row for batch in table.read() for row in batch.to_pylist()]
@@ -189,9 +196,7 @@ def test_a_snapshot_of_a_writer_without_the_lock_stays(
     def take(request: Request) -> None:
         if request.method == "PUT" and request.path.endswith("/snapshot-3") and not taken:
             taken.append(request.path)
-            builder = direct.table("shop.t").rust.new_stream_write_builder()
-            commit = builder.with_commit_user(OTHER).new_commit()
-            commit.commit(0, [CommitMessage.deserialize(message) for message in theirs])
+            commit_without_lock(direct, theirs)
 
     messages = prepared(warehouse, USER, 2, {2: 2})
     proxy.choose = take
@@ -245,9 +250,7 @@ def test_a_commit_that_was_prepared_in_vain_leaves_nothing(
         with lock:
             if name.startswith(moment) and not taken:
                 taken.append(name)
-                builder = direct.table("shop.t").rust.new_stream_write_builder()
-                commit = builder.with_commit_user(OTHER).new_commit()
-                commit.commit(0, [CommitMessage.deserialize(message) for message in theirs])
+                commit_without_lock(direct, theirs)
         return Fault.SLOW if name == "PUT .commit-lock" else None
 
     proxy.await_released()

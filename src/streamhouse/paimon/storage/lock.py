@@ -158,22 +158,18 @@ def _between_machines(
     """
     options = options_of(local_path(location) if is_local(location) else location)
     jdbc = name == _COMMIT and jdbc_lock.is_enabled(options)
-    if jdbc or not is_object_store(location):
-        if meanwhile is not None:
-            meanwhile()
-        if jdbc:
-            return jdbc_lock.jdbc_lock(options, location, wait_s, activity)
-        return nullcontext()
-    from streamhouse.paimon.storage.object_store.conditional_objects import ConditionalObjects
-    from streamhouse.paimon.storage.object_store.object_lock import object_lock
-    from streamhouse.paimon.storage.object_store.object_requests import ObjectRequests
+    if not jdbc and is_object_store(location):
+        from streamhouse.paimon.storage.object_store.conditional_objects import ConditionalObjects
+        from streamhouse.paimon.storage.object_store.object_lock import object_lock
+        from streamhouse.paimon.storage.object_store.object_requests import ObjectRequests
 
-    objects = ConditionalObjects(ObjectRequests(location, options))
-    if not objects.supported:
-        if meanwhile is not None:
-            meanwhile()
-        return nullcontext()
-    return object_lock(objects, f"{location.rstrip('/')}/{name}", wait_s, activity, meanwhile)
+        objects = ConditionalObjects(ObjectRequests(location, options))
+        if objects.supported:
+            path = f"{location.rstrip('/')}/{name}"
+            return object_lock(objects, path, wait_s, activity, meanwhile)
+    if meanwhile is not None:
+        meanwhile()
+    return jdbc_lock.jdbc_lock(options, location, wait_s, activity) if jdbc else nullcontext()
 
 
 class _LocalLock:

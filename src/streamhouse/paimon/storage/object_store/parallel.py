@@ -6,6 +6,7 @@ import os
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import suppress
 from typing import Any, TypeVar
 
 Result = TypeVar("Result")
@@ -21,34 +22,34 @@ def submit(call: Callable[[], Result]) -> Future[Result]:
     return pool.submit(call)
 
 
-def start(calls: Sequence[Callable[[], Any]]) -> Callable[[], list[Any]]:
+def start(calls: Sequence[Callable[[], Result]]) -> Callable[[], list[Result]]:
     """Begin calls in the pool; returns the call that waits for all, and raises the first error."""
-    # A thread of the pool must not wait for another one.
-    if threading.current_thread().name.startswith(_NAME):
+    if _is_in_pool():
         return lambda: [call() for call in calls]
     futures = [submit(call) for call in calls]
 
-    def ended() -> list[Any]:
+    def results() -> list[Result]:
         wait(futures)
-        return [one.result() for one in futures]
+        return [future.result() for future in futures]
 
-    return ended
+    return results
 
 
 def run_parallel(calls: Sequence[Callable[[], Any]]) -> list[Any]:
     """The results of calls that run concurrently; raises the first error once all have ended."""
-    # A thread of the pool must not wait for another one.
-    if len(calls) == 1 or threading.current_thread().name.startswith(_NAME):
+    if len(calls) <= 1 or _is_in_pool():
         return [call() for call in calls]
-    futures = [submit(call) for call in calls[1:]]
-    first: list[Any] = []
-    failure: BaseException | None = None
+    first, *others = calls
+    results = start(others)
     try:
-        first = [call() for call in calls[:1]]
-    except Exception as error:  # noqa: BLE001 - raised below, when the others have ended
-        failure = error
-    errors = [future.exception() for future in futures]
-    failure = failure or next((error for error in errors if error is not None), None)
-    if failure is not None:
-        raise failure
-    return first + [future.result() for future in futures]
+        result = first()
+    except Exception:
+        with suppress(Exception):
+            results()
+        raise
+    return [result, *results()]
+
+
+def _is_in_pool() -> bool:
+    """Whether this is a thread of the pool, which must not wait for another one."""
+    return threading.current_thread().name.startswith(_NAME)
