@@ -13,19 +13,8 @@ from importlib import import_module
 
 from pyspark.daemon import manager
 
-_LIBRARIES = (
-    "duckdb",
-    "pyarrow",
-    "pypaimon_rust.datafusion",
-    "pyspark.worker",
-    "streamhouse.runtime.streaming.tasks.task",
-    # PyArrow imports pandas in each process that makes an array of Python values.
-    "pandas",
-    # What tasks import for their first rows.
-    "pyarrow.pandas_compat",
-    "sqlglot.dialects.duckdb",
-    "streamhouse.connectors.paimon.connector",
-)
+from streamhouse.runtime.spark.worker_libraries import TASK_LIBRARIES
+
 _PLANNING = "pyspark.sql.worker."
 _COLLECT_AFTER = 200_000
 """Objects; by default, Python looks at all young ones after 700."""
@@ -34,7 +23,7 @@ _COLLECT_AFTER = 200_000
 def load(arguments: Sequence[str]) -> None:
     """Import what the workers need; `arguments` of the daemon name the module of its workers."""
     if not any(word.startswith(_PLANNING) for word in arguments):
-        for name in _LIBRARIES:
+        for name in TASK_LIBRARIES:
             import_module(name)
     gc.freeze()
     # Tasks make thousands of objects a batch, and no cycles. Spark collects garbage after each.

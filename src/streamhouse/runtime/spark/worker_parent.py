@@ -30,26 +30,17 @@ from typing import NoReturn
 
 from streamhouse.runtime.spark import handover
 from streamhouse.runtime.spark.handover import Jvm, close_files
+from streamhouse.runtime.spark.worker_libraries import TASK_LIBRARIES
 from streamhouse.runtime.spark.worker_request import CODE, PARENT, STARTED
 
 _LIBRARIES = (
-    "duckdb",
-    "pyarrow",
-    "pypaimon_rust.datafusion",
+    *TASK_LIBRARIES,
     "pyspark.daemon",
-    "pyspark.worker",
     "pyspark.sql.worker.create_data_source",
     "pyspark.sql.worker.lookup_data_sources",
     "pyspark.sql.worker.plan_data_source_read",
     "streamhouse.runtime.streaming.spark_data_source",
     "streamhouse.runtime.streaming.batch_planner",
-    "streamhouse.runtime.streaming.tasks.task",
-    # PyArrow imports pandas in each process that makes an array of Python values.
-    "pandas",
-    # What tasks import for their first rows.
-    "pyarrow.pandas_compat",
-    "sqlglot.dialects.duckdb",
-    "streamhouse.connectors.paimon.connector",
 )
 """Without the modules that forks run as `__main__`: Python warns if those are imported already."""
 _STANDARD_FILES = 3
