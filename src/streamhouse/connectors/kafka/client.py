@@ -105,7 +105,7 @@ class Client:
         """The first offset of a time; the end of a partition without later records."""
         wanted = list(partitions)
         found = self._offsets(dict.fromkeys(wanted, OffsetSpec.for_timestamp(epoch_ms)))
-        late = [topic for topic in wanted if found[topic] < 0]
+        late = [partition for partition in wanted if found[partition] < 0]
         return {**found, **(self.ends(late) if late else {})}
 
     def _offsets(self, wanted: Mapping[Partition, Any]) -> dict[Partition, int]:

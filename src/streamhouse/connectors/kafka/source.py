@@ -279,7 +279,7 @@ class KafkaSource:
                 )
         if not changed:
             return
-        # A topic that was created again may already be longer than the old partition.
+        # A topic that was created again may already be longer than the old one.
         self._discover_topics(before, always=True)
         for partition, oldest in self._connected.beginnings(changed).items():
             if oldest > before.next[partition]:
