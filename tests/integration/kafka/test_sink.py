@@ -161,21 +161,24 @@ def test_exactly_once_ends_the_transaction_of_a_driver_that_died(topic: Topic) -
     assert sorted(row[2] for row in values(topic)) == json_of(1, 2)
 
 
-def test_exactly_once_locks_out_another_run_of_the_query(topic: Topic) -> None:
+def locked_out(topic: Topic) -> tuple[KafkaSink, KafkaSinkCommitter]:
+    """A sink, and the committer of a run of a query that another run has locked out."""
     to, query = sink(topic, ONCE), uuid.uuid4().hex
     first = to.committer(query)
     assert first.commit(written(to, 0, 1), nothing)
     assert to.committer(query).commit(written(to, 1, 2), nothing)
+    return to, first
+
+
+def test_exactly_once_locks_out_another_run_of_the_query(topic: Topic) -> None:
+    to, first = locked_out(topic)
     with pytest.raises(CommitConflictError, match="sink.transactional-id-prefix"):
         first.commit(written(to, 2, 3), nothing)
     assert sorted(row[2] for row in values(topic)) == json_of(1, 2)
 
 
 def test_a_locked_out_run_is_told_so_if_the_client_loses_its_error(topic: Topic) -> None:
-    to, query = sink(topic, ONCE), uuid.uuid4().hex
-    first = to.committer(query)
-    assert first.commit(written(to, 0, 1), nothing)
-    assert to.committer(query).commit(written(to, 1, 2), nothing)
+    to, first = locked_out(topic)
     flush = KafkaSinkCommitter._flush
 
     def lose(committer: KafkaSinkCommitter, producer: Producer) -> None:
