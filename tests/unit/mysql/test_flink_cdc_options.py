@@ -52,6 +52,7 @@ WORKING: dict[str, dict[str, str]] = {
     "scan.parse.online.schema.changes.enabled": {
         "scan.parse.online.schema.changes.enabled": "true"
     },
+    "jdbc.properties.zeroDateTimeBehavior": {"jdbc.properties.zeroDateTimeBehavior": "ROUND"},
     "jdbc.properties.useSSL": {"jdbc.properties.useSSL": "false"},
     "jdbc.properties.sslMode": {"jdbc.properties.sslMode": "REQUIRED"},
     "jdbc.properties.requireSSL": {"jdbc.properties.requireSSL": "true"},
@@ -70,7 +71,7 @@ use.legacy.json.format include-comments.enabled treat-tinyint1-as-boolean.enable
 scan.binlog.newly-added-table.enabled
 scan.incremental.snapshot.unbounded-chunk-first.enabled
 jdbc.properties.tinyInt1isBit jdbc.properties.autoReconnect jdbc.properties.useUnicode
-jdbc.properties.characterEncoding jdbc.properties.zeroDateTimeBehavior
+jdbc.properties.characterEncoding
 jdbc.properties.allowPublicKeyRetrieval jdbc.properties.rewriteBatchedStatements
 jdbc.properties.serverTimezone jdbc.properties.connectTimeout jdbc.properties.socketTimeout
 jdbc.properties.useCursorFetch jdbc.properties.sessionVariables jdbc.properties.tlsVersions
@@ -134,16 +135,31 @@ def test_working(key: str) -> None:
 
 @pytest.mark.parametrize("key", NO_EFFECT)
 def test_without_effect(key: str) -> None:
-    value = "convertToNull" if key == ZERO_DATES else "1"
-    (notice,) = check_declaration(_table({key: value}), "table t")
+    (notice,) = check_declaration(_table({key: "1"}), "table t")
     assert notice.startswith(f"table t: option '{key}' has no effect here: ")
-    assert parse(BASE | {key: value}) == parse(BASE)
+    assert parse(BASE | {key: "1"}) == parse(BASE)
 
 
-@pytest.mark.parametrize("value", ["round", "EXCEPTION"])
-def test_zero_dates_are_not_read_as_something_else(value: str) -> None:
-    with pytest.raises(OptionError, match=f"zero dates are read as NULL.*'{value}'"):
-        parse(BASE | {ZERO_DATES: value})
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        ("CONVERT_TO_NULL", "CONVERT_TO_NULL"),
+        ("convertToNull", "CONVERT_TO_NULL"),
+        ("ROUND", "ROUND"),
+        ("round", "ROUND"),
+        ("Round", "ROUND"),
+        ("EXCEPTION", "EXCEPTION"),
+        ("exception", "EXCEPTION"),
+    ],
+)
+def test_zero_dates_have_the_values_of_connector_j(value: str, expected: str) -> None:
+    assert parse(BASE | {ZERO_DATES: value}).zero_dates == expected
+    assert parse(BASE).zero_dates == "CONVERT_TO_NULL"
+
+
+def test_other_values_for_zero_dates_are_errors() -> None:
+    with pytest.raises(OptionError, match="'nearest' is not one of CONVERT_TO_NULL, ROUND, EXC"):
+        parse(BASE | {ZERO_DATES: "nearest"})
 
 
 def test_schema_changes_cannot_be_switched_off_in_the_source() -> None:

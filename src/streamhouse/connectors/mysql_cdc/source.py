@@ -87,6 +87,8 @@ class MySqlSource:
             raise
         names = {column.name for column, _ in selected}
         extra = [column for column in table.key if column.name not in names]
+        key = frozenset(column.name for column in table.key)
+        self._writer = RowWriter(tuple(selected), zone, key, self._options.zero_dates)
         self._captured = CapturedTable(
             self._options,
             table,
@@ -95,9 +97,8 @@ class MySqlSource:
             relay,
             self._server.ignores_case,
             not self._server.logs_names,
+            self._writer.text_keys,
         )
-        key = frozenset(column.name for column in table.key)
-        self._writer = RowWriter(tuple(selected), zone, key)
         self._reader = TableReader(self._captured, self._server, self._writer, self._metadata)
         self._planner = TablePlanner(self._captured, self._server, self._session)
         self._unread = UnreadChanges()

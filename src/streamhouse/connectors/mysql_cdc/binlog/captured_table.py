@@ -8,6 +8,7 @@ from pathlib import Path
 from streamhouse.connectors.mysql_cdc.binlog.sql.token_cursor import TableName
 from streamhouse.connectors.mysql_cdc.server.options import MySqlOptions
 from streamhouse.connectors.mysql_cdc.server.table import TableDefinition
+from streamhouse.connectors.mysql_cdc.server.values.dates import DateReading
 from streamhouse.connectors.mysql_cdc.server.values.types import MySqlColumn
 
 
@@ -17,7 +18,8 @@ class CapturedTable:
 
     `relay`: the folder of a relay log that has the table's changes, if any. `ignores_case`: the
     server ignores the case of table names. `columns_by_index`: the server does not log the names
-    of columns, so that row events identify columns by their order.
+    of columns, so that row events identify columns by their order. `text_keys`: the columns of the
+    key whose dates are read as texts.
     """
 
     options: MySqlOptions
@@ -27,8 +29,14 @@ class CapturedTable:
     relay: Path | None = None
     ignores_case: bool = False
     columns_by_index: bool = False
+    text_keys: frozenset[str] = frozenset()
 
     @property
     def parsed_name(self) -> TableName:
         """The table's name as in parsed statements of its server."""
         return TableName.parsed(self.table.database, self.table.name, self.ignores_case)
+
+    def date_reading(self, column: MySqlColumn) -> DateReading:
+        """How to read dates of a column, which is found by its name."""
+        in_key = any(column.name == key.name for key in self.table.key)
+        return DateReading(self.options.zero_dates, in_key, column.name in self.text_keys)

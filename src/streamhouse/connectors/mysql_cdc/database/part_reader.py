@@ -146,7 +146,7 @@ class PartReader:
     def _collector(
         self, part: TablePart, captured: CapturedTable
     ) -> _TableEvents | _FilteredEvents:
-        writer = part.table.writer(self._zone)
+        writer = part.table.writer(self._zone, self._options.zero_dates)
         if part.up_to is None:
             return _TableEvents(writer, part.key_group)
         return _FilteredEvents(writer, SnapshotFilter(captured, part.up_to, captured.options))
@@ -162,7 +162,7 @@ class PartReader:
 
     def _chunks(self, number: int, part: TablePart, as_of: TablePosition) -> Iterator[TableRows]:
         captured = part.table.captured_table(self._options, self._server, self._relay)
-        writer = part.table.writer(self._zone)
+        writer = part.table.writer(self._zone, self._options.zero_dates)
         batches = snapshot_batches(
             captured, self._server, writer, part.chunks, as_of, part.lookback, self._connections
         )

@@ -154,14 +154,16 @@ def _tls_error(reason: str) -> pymysql.err.OperationalError:
 def connect(options: MySqlOptions) -> pymysql.Connection[Any]:
     """Open a connection, in UTC and UTF-8, with a fixed SQL mode; does not retry.
 
-    Values are text or bytes, as the server sends them.
+    Values are text or bytes, as the server sends them. The SQL mode allows any date that a table
+    may have: a key is compared with literals such as '0000-00-00' and '2023-02-31'.
     """
     return open_connection(
         options,
         autocommit=True,
         conv=_ENCODERS_ONLY,
         read_timeout=_READ_SECONDS,
-        init_command="SET time_zone = '+00:00', sql_mode = '', net_write_timeout = 600",
+        init_command="SET time_zone = '+00:00', sql_mode = 'ALLOW_INVALID_DATES', "
+        "net_write_timeout = 600",
     )
 
 

@@ -181,11 +181,8 @@ def escaped(sql: str) -> str:
 def key_select(column: MySqlColumn) -> str:
     """The SQL expression of a key column; NULL for values that could not be told apart.
 
-    These are zero dates, and texts to which other keys convert, too.
+    These are texts to which other keys convert, too.
     """
-    if column.may_read_as_null:
-        name = quote(column.name)
-        return f"IF(YEAR({name}) = 0 OR MONTH({name}) = 0 OR DAY({name}) = 0, NULL, {name})"
     if column.family != "string" or column.charset is None or column.charset in UNICODE:
         return column.select
     name = quote(column.name)
@@ -194,8 +191,7 @@ def key_select(column: MySqlColumn) -> str:
 
 def check_key(column: MySqlColumn, raw: pa.Array) -> None:
     """Raise `TableError` for invalid values of a key column, which `key_select` returned."""
-    is_text = column.family == "string"
-    if not is_text and not column.may_read_as_null:
+    if column.family != "string":
         return
     if raw.null_count:
         raise unreadable(column, NO_KEY)

@@ -19,6 +19,8 @@ from streamhouse.connectors.mysql_cdc.server.passthrough import (
 from streamhouse.connectors.mysql_cdc.server.position import BinlogPosition
 from streamhouse.connectors.mysql_cdc.server.tls import OPTIONS as TLS_OPTIONS
 from streamhouse.connectors.mysql_cdc.server.tls import Tls, parse_tls
+from streamhouse.connectors.mysql_cdc.server.values.dates import OPTION as ZERO_DATES_OPTION
+from streamhouse.connectors.mysql_cdc.server.values.dates import ZERO_DATES, ZeroDates
 from streamhouse.connectors.mysql_cdc.server.values.types import zone_offset
 from streamhouse.errors import OptionError
 from streamhouse.options import boolean, check_known, choice, duration_ms, integer, required
@@ -133,6 +135,13 @@ OPTIONS = (
         "false",
     ),
     Option(
+        ZERO_DATES_OPTION,
+        "`CONVERT_TO_NULL`, `ROUND`, `EXCEPTION`",
+        "how to read [zero dates](../guides/sql.md#zero-dates): as NULL (in a key an error), as "
+        "0001-01-01, or as an error; also spelled `convertToNull`, `round`, `exception`",
+        "CONVERT_TO_NULL",
+    ),
+    Option(
         LOCK_TIMEOUT,
         "INT",
         "how many milliseconds the snapshot of "
@@ -211,6 +220,7 @@ class MySqlOptions:
     online_schema_changes: bool = False
     new_tables: bool = False
     lock_timeout_ms: int = 60_000
+    zero_dates: ZeroDates = "CONVERT_TO_NULL"
 
     @property
     def has_snapshot(self) -> bool:
@@ -291,6 +301,7 @@ def parse(options: Mapping[str, str]) -> MySqlOptions:
         online_schema_changes=boolean(_ONLINE, options.get(_ONLINE, "false")),
         new_tables=boolean(_NEW_TABLES, options.get(_NEW_TABLES, "false")),
         lock_timeout_ms=number(LOCK_TIMEOUT, 60_000),
+        zero_dates=_zero_dates(options.get(ZERO_DATES_OPTION, "CONVERT_TO_NULL")),
     )
 
 
@@ -302,6 +313,16 @@ def _bytes(key: str, value: str) -> int:
             "'256 mb' or '1 gb', or '0' for one connection per table"
         )
     return int(match[1]) * _UNITS[match[2] or "b"]
+
+
+def _zero_dates(value: str) -> ZeroDates:
+    spelled = {name.replace("_", ""): name for name in ZERO_DATES}
+    found = spelled.get(value.strip().upper().replace("_", ""))
+    if found is None:
+        raise OptionError(
+            f"option '{ZERO_DATES_OPTION}': '{value}' is not one of {', '.join(ZERO_DATES)}"
+        )
+    return found
 
 
 def _duration(options: Mapping[str, str], key: str, default: str) -> int:

@@ -9,10 +9,13 @@ from __future__ import annotations
 import re
 
 from streamhouse.connectors.mysql_cdc.server.tls import OPTIONS as TLS_OPTIONS
+from streamhouse.connectors.mysql_cdc.server.values.dates import OPTION as ZERO_DATES
 
 _SECURITY = re.compile(r"^jdbc.*(ssl|tls|certificate|keystore|truststore)", re.IGNORECASE)
 DEBEZIUM, JDBC = "debezium.", "jdbc.properties."
 LOCK_TIMEOUT = "debezium.snapshot.lock.timeout.ms"
+_OWN = frozenset({LOCK_TIMEOUT, ZERO_DATES})
+"""Options of Debezium and JDBC with an effect, besides those of TLS."""
 _TLS = frozenset(option.key for option in TLS_OPTIONS)
 
 _CHUNKS = "chunks have a fixed number of rows, in the order of the primary key"
@@ -50,7 +53,6 @@ WITHOUT_EFFECT: dict[str, str] = {
     "jdbc.properties.allowPublicKeyRetrieval": "a login without TLS always asks for the key",
     "jdbc.properties.useUnicode": "text is read in its own character set",
     "jdbc.properties.characterEncoding": "text is read in its own character set",
-    "jdbc.properties.zeroDateTimeBehavior": "zero dates are read as NULL",
     "jdbc.properties.serverTimezone": "'server-time-zone' sets it",
     "jdbc.properties.connectionTimeZone": "'server-time-zone' sets it",
     "jdbc.properties.connectTimeout": "'connect.timeout' sets it",
@@ -127,13 +129,7 @@ _HARMLESS = {
     "debezium.skipped.operations": ("none", "t", ""),
     "debezium.binary.handling.mode": ("none", "bytes"),
 }
-_ZERO_DATES = "jdbc.properties.zeroDateTimeBehavior"
 _ONLY = {
-    _ZERO_DATES: (
-        ("convert_to_null", "converttonull"),
-        "zero dates are read as NULL, as with 'CONVERT_TO_NULL'; to get another date, write "
-        "COALESCE in the SELECT",
-    ),
     "schema-change.enabled": (
         ("true",),
         "statements that alter a table are followed; give a sync --schema-change-behavior ignore",
@@ -144,7 +140,7 @@ _ONLY = {
 
 def without_effect(key: str) -> str | None:
     """Why an option has no effect here; None if it has one, is unknown or is refused."""
-    if key in _TLS or key == LOCK_TIMEOUT or _refused(key) is not None:
+    if key in _TLS or key in _OWN or _refused(key) is not None:
         return None
     if key in WITHOUT_EFFECT:
         return WITHOUT_EFFECT[key]

@@ -124,6 +124,7 @@ class ChunkReader:
         self._session = self._connections.session
         names = [column.name for column in captured.columns]
         self._key_at = [names.index(column.name) for column in captured.table.key]
+        self._readings = [captured.date_reading(column) for column in captured.table.key]
         self._rows_at_position: dict[KeyJson, Row | None] = {}
         self._changed_keys: list[pa.Array] | None = None
         self._reader: Reader | None = None
@@ -312,7 +313,8 @@ class ChunkReader:
     def _value_key(self, row: Row) -> KeyJson:
         columns = self._captured.table.key
         return tuple(
-            key_of_value(column, row[at]) for column, at in zip(columns, self._key_at, strict=True)
+            key_of_value(column, row[at], reading)
+            for column, at, reading in zip(columns, self._key_at, self._readings, strict=True)
         )
 
 

@@ -20,9 +20,9 @@ class SnapshotFilter:
     def __init__(
         self, captured: CapturedTable, up_to: KeyJson | None, options: MySqlOptions
     ) -> None:
-        self._columns = captured.table.key
+        self._columns = [(column, captured.date_reading(column)) for column in captured.table.key]
         names = [column.name for column in captured.columns]
-        self._key_indexes = [names.index(column.name) for column in self._columns]
+        self._key_indexes = [names.index(column.name) for column in captured.table.key]
         self._up_to = up_to
         self._space = KeySpace(captured.table)
         self._session = Session(options)
@@ -33,8 +33,8 @@ class SnapshotFilter:
         if row is None or self._up_to is None:
             return row is not None
         key = tuple(
-            key_of_value(column, row[index])
-            for column, index in zip(self._columns, self._key_indexes, strict=True)
+            key_of_value(column, row[index], reading)
+            for (column, reading), index in zip(self._columns, self._key_indexes, strict=True)
         )
         if key not in self._cache:
             self._cache[key] = self._space.within([key], None, self._up_to, self._session)[0]

@@ -147,7 +147,8 @@ class KeylessReader:
                 f"the binlog of MySQL at {self._options.address} ends at {seen}, before "
                 f"{self._as_of.position}: it was reset; {START_AGAIN}"
             )
-        differences, gathered = RowDifferences(self._captured.columns), BatchDecoder()
+        differences = RowDifferences(self._captured.columns, self._options.zero_dates)
+        gathered = BatchDecoder()
         if self._as_of.position < now:
             reader = open_reader(self._captured, self._as_of, self._relayed)
             try:

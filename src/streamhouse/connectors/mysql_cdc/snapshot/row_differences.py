@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streamhouse.connectors.mysql_cdc.binlog.rows.batch_decoder import ChangedRows
+from streamhouse.connectors.mysql_cdc.server.values.dates import DateReading, ZeroDates
 from streamhouse.connectors.mysql_cdc.server.values.result_rows import Columns
 from streamhouse.connectors.mysql_cdc.server.values.types import MySqlColumn, from_texts
 
@@ -23,11 +24,13 @@ class RowDifferences:
 
     Usage: `add` the changes, call `complete`, pass the rows after the changes through `without`,
     and append `missing`: these are the rows before. Rows are equal if all `columns` have exactly
-    the same values.
+    the same values. `zero_dates`: how to read zero dates.
     """
 
-    def __init__(self, columns: Sequence[MySqlColumn]) -> None:
-        self._columns = columns
+    def __init__(
+        self, columns: Sequence[MySqlColumn], zero_dates: ZeroDates = "CONVERT_TO_NULL"
+    ) -> None:
+        self._columns, self._reading = columns, DateReading(zero_dates)
         self._counts: dict[_Row, int] = {}
         self._surplus: dict[_Row, int] = {}
         self._values: list[pa.Array] | None = None
@@ -60,7 +63,7 @@ class RowDifferences:
         if not self._surplus:
             return rows
         pairs = zip(self._columns, rows, strict=True)
-        columns = [_comparable(from_texts(column, raw)) for column, raw in pairs]
+        columns = [_comparable(from_texts(column, raw, self._reading)) for column, raw in pairs]
         if self._values is None:
             own = zip(*self._surplus, strict=True)
             self._values = [

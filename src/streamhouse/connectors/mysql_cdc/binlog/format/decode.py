@@ -29,6 +29,7 @@ from streamhouse.connectors.mysql_cdc.binlog.format.table_map import (
 from streamhouse.connectors.mysql_cdc.binlog.format.temporal import (
     Read,
     date_reader,
+    date_text_reader,
     datetime_reader,
     time_reader,
     timestamp_reader,
@@ -42,9 +43,9 @@ from streamhouse.connectors.mysql_cdc.server.values.addresses import (
     uuid_text,
 )
 from streamhouse.connectors.mysql_cdc.server.values.collations import charset_of
+from streamhouse.connectors.mysql_cdc.server.values.dates import AS_NULL, DateReading, first_of
 from streamhouse.connectors.mysql_cdc.server.values.geometry import geometry_text
 from streamhouse.connectors.mysql_cdc.server.values.types import (
-    ZERO_KEY,
     MySqlColumn,
     unreadable,
 )
@@ -97,11 +98,18 @@ _WITHOUT_HEADER = 0x08
 class Context:
     """What decoders need besides the column.
 
-    `charsets`: those of the server. `in_key`: the column is in the key, whose values must be exact.
+    `charsets`: those of the server. `dates`: how to read dates. `digits`: of the captured column,
+    after the seconds.
     """
 
     charsets: Charsets
-    in_key: bool = False
+    dates: DateReading = AS_NULL
+    digits: int = 0
+
+    @property
+    def in_key(self) -> bool:
+        """Whether the column is in the key, whose values must be exact."""
+        return self.dates.in_key
 
 
 _Maker: TypeAlias = Callable[[LoggedColumn, MySqlColumn, Context], Read]
@@ -119,14 +127,19 @@ def reader(wire: LoggedColumn, column: MySqlColumn, context: Context) -> Read:
             f"(number {wire.type}): it was altered; {START_AGAIN}"
         )
     read = _MAKERS[column.family](wire, column, context)
-    return _for_keys(read, column) if context.in_key and column.may_read_as_null else read
+    if not column.has_date or context.dates.is_default:
+        return read
+    return _checked_dates(read, date_text_reader(wire, context.digits), column, context.dates)
 
 
-def _for_keys(read: Read, column: MySqlColumn) -> Read:
+def _checked_dates(read: Read, read_text: Read, column: MySqlColumn, reading: DateReading) -> Read:
+    first = first_of(column) if reading.rounds_key else None
+    as_text = reading.as_text
+
     def checked(data: bytes, at: int) -> tuple[Any, int]:
         value, end = read(data, at)
-        if value is None:
-            raise unreadable(column, ZERO_KEY)
+        if as_text or value is None or value == first:
+            return reading.value(column, read_text(data, at)[0], value), end
         return value, end
 
     return checked

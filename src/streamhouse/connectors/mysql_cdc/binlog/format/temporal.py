@@ -15,6 +15,7 @@ Read: TypeAlias = Callable[[bytes, int], tuple[Any, int]]
 
 _DAY_MICROS = 86_400_000_000
 _EPOCH_DAY = datetime.date(1970, 1, 1).toordinal()
+_EPOCH = datetime.datetime(1970, 1, 1)
 _TIME_OFFSET = 0x800000
 
 
@@ -78,6 +79,44 @@ def timestamp_reader(wire: LoggedColumn) -> Read:
         seconds = int.from_bytes(data[at : at + 4], "big")
         timestamp = seconds * 1_000_000 + _fraction(data, at + 4, extra)
         return (timestamp or None), at + 4 + extra
+
+    return read
+
+
+def date_text_reader(wire: LoggedColumn, digits: int) -> Read:
+    """Decodes a DATE, DATETIME or TIMESTAMP to MySQL's text, whether or not it is a date.
+
+    `digits`: how many to give after the seconds. A TIMESTAMP is in UTC.
+    """
+    kind, extra = wire.type, (wire.fraction + 1) // 2
+
+    def read(data: bytes, at: int) -> tuple[str, int]:
+        if kind == FIELD_TYPE.DATE:
+            packed = int.from_bytes(data[at : at + 3], "little")
+            return f"{packed >> 9:04d}-{packed >> 5 & 15:02d}-{packed & 31:02d}", at + 3
+        fraction = 0
+        if kind == FIELD_TYPE.DATETIME:
+            number = int.from_bytes(data[at : at + 8], "little")
+            parts = [number // 10_000_000_000, *(number // 100**n % 100 for n in (4, 3, 2, 1, 0))]
+            end = at + 8
+        elif kind == FIELD_TYPE.DATETIME2:
+            packed = int.from_bytes(data[at : at + 5], "big") - 0x8000000000
+            months = packed >> 22
+            parts = [months // 13, months % 13, packed >> 17 & 31]
+            parts += [packed >> 12 & 31, packed >> 6 & 63, packed & 63]
+            fraction, end = _fraction(data, at + 5, extra), at + 5 + extra
+        else:
+            old = kind == FIELD_TYPE.TIMESTAMP
+            seconds = int.from_bytes(data[at : at + 4], "little" if old else "big")
+            if not old:
+                fraction = _fraction(data, at + 4, extra)
+            end = at + 4 + (0 if old else extra)
+            parts = [0] * 6
+            if seconds or fraction:
+                parts = list((_EPOCH + datetime.timedelta(seconds=seconds)).timetuple()[:6])
+        year, month, day, hours, minutes, second = parts
+        text = f"{year:04d}-{month:02d}-{day:02d} {hours:02d}:{minutes:02d}:{second:02d}"
+        return (f"{text}.{fraction:06d}"[: len(text) + 1 + digits] if digits else text), end
 
     return read
 

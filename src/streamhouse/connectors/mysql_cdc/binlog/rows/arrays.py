@@ -22,8 +22,13 @@ from streamhouse.connectors.mysql_cdc.binlog.format.table_map import VECTOR, Log
 from streamhouse.connectors.mysql_cdc.binlog.format.temporal import Read
 from streamhouse.connectors.mysql_cdc.binlog.rows.block import Block, IntArray
 from streamhouse.connectors.mysql_cdc.binlog.rows.images import Values
+from streamhouse.connectors.mysql_cdc.server.values.dates import (
+    DateReading,
+    first_scalar,
+    is_first,
+    texts_of,
+)
 from streamhouse.connectors.mysql_cdc.server.values.types import (
-    ZERO_KEY,
     MySqlColumn,
     from_values,
     unreadable,
@@ -58,33 +63,57 @@ def to_array(
     make = _MAKERS.get(column.family) if column.plain == captured.plain else None
     made = None if make is None else make(wire, column, context)
     if made is None:
-        return _one_by_one(captured, read)
-    return _for_keys(made, column) if context.in_key and column.may_read_as_null else made
+        return _one_by_one(captured, read, context.dates)
+    if not column.has_date or context.dates.is_default:
+        return made
+    return _checked_dates(made, _one_by_one(captured, read, context.dates), wire, context)
 
 
-def _one_by_one(column: MySqlColumn, read: Read) -> ToArray:
+def _one_by_one(column: MySqlColumn, read: Read, reading: DateReading) -> ToArray:
     def convert(block: Block, values: Values) -> pa.Array:
         data, offsets = block.data, values.at.tolist()
         if values.nulls is None:
-            return from_values(column, [read(data, at)[0] for at in offsets])
+            return from_values(column, [read(data, at)[0] for at in offsets], reading)
         nulls = values.nulls.tolist()
         return from_values(
             column,
             [None if null else read(data, at)[0] for at, null in zip(offsets, nulls, strict=True)],
+            reading,
         )
 
     return convert
 
 
-def _for_keys(convert: ToArray, column: MySqlColumn) -> ToArray:
+def _checked_dates(
+    convert: ToArray, one_by_one: ToArray, wire: LoggedColumn, context: Context
+) -> ToArray:
+    """Reads dates as `context` says; `one_by_one`, which is slower, if some are no dates."""
+    reading = context.dates
+    rounds = reading.zero_dates == "ROUND" and not reading.as_text
+
     def checked(block: Block, values: Values) -> pa.Array:
         array = convert(block, values)
         logged = 0 if values.nulls is None else int(values.nulls.sum())
+        if reading.rounds_key and pc.any(is_first(array)).as_py():
+            return one_by_one(block, values)
+        if rounds and array.null_count > logged:
+            array = pc.if_else(_zeros(block, values, wire), first_scalar(array.type), array)
+            if not reading.in_key:
+                return array
         if array.null_count > logged:
-            raise unreadable(column, ZERO_KEY)
-        return array
+            return one_by_one(block, values)
+        return texts_of(array, context.digits) if reading.as_text else array
 
     return checked
+
+
+def _zeros(block: Block, values: Values, wire: LoggedColumn) -> pa.Array:
+    """Which values are zero dates."""
+    # The highest bit of a DATETIME is its sign.
+    zero = block.bytes_at(values.at) == (0x80 if wire.type == FIELD_TYPE.DATETIME2 else 0)
+    for index in range(1, decode.width(wire).size):
+        zero &= block.bytes_at(values.at + index) == 0
+    return pa.array(zero if values.nulls is None else zero & ~values.nulls)
 
 
 def _array(numbers: Any, kind: pa.DataType, nulls: _Nulls) -> pa.Array:

@@ -151,8 +151,10 @@ def _one_by_one(run: _Run) -> ChangedRows:
                     seconds.append(at)
     columns = zip(*rows, strict=True) if rows else ((),) * len(table.captured.columns)
     arrays = [
-        from_values(column, values)
-        for column, values in zip(table.captured.columns, columns, strict=True)
+        from_values(column, values, reading)
+        for column, values, reading in zip(
+            table.captured.columns, columns, table.readings, strict=True
+        )
     ]
     return ChangedRows(
         _KINDS.take(pa.array(kinds, pa.int8())),

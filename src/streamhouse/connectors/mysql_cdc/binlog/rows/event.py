@@ -21,6 +21,7 @@ from streamhouse.connectors.mysql_cdc.binlog.format.temporal import Read
 from streamhouse.connectors.mysql_cdc.binlog.rows.arrays import ToArray, to_array
 from streamhouse.connectors.mysql_cdc.server.charsets import charsets_of
 from streamhouse.connectors.mysql_cdc.server.position import START_AGAIN
+from streamhouse.connectors.mysql_cdc.server.values.dates import DateReading
 from streamhouse.connectors.mysql_cdc.server.values.types import MySqlColumn
 from streamhouse.errors import ConnectError
 
@@ -77,6 +78,11 @@ class LoggedTable:
         return made
 
     @functools.cached_property
+    def readings(self) -> list[DateReading]:
+        """How to read dates of each captured column."""
+        return [self.captured.date_reading(column) for column in self.captured.columns]
+
+    @functools.cached_property
     def key_indexes(self) -> list[int]:
         """The indexes of the key's columns among the captured columns."""
         names = [column.name for column in self.captured.columns]
@@ -94,8 +100,13 @@ class LoggedTable:
         return decode.reader(wire, column, self._context(column))
 
     def _context(self, column: MySqlColumn) -> decode.Context:
-        in_key = any(column.name == key.name for key in self.captured.table.key)
-        return decode.Context(charsets_of(self.captured.options), in_key)
+        captured = self._captured.get(column.name, column)
+        reading = self.captured.date_reading(column)
+        return decode.Context(charsets_of(self.captured.options), reading, captured.fraction)
+
+    @functools.cached_property
+    def _captured(self) -> dict[str, MySqlColumn]:
+        return {column.name: column for column in self.captured.columns}
 
 
 class RowEvent(NamedTuple):

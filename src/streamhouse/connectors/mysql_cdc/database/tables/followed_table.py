@@ -14,6 +14,7 @@ from streamhouse.connectors.mysql_cdc.database.tables.discovery import TableName
 from streamhouse.connectors.mysql_cdc.schema_history import column_to_json
 from streamhouse.connectors.mysql_cdc.server.options import MySqlOptions
 from streamhouse.connectors.mysql_cdc.server.table import Server, TableDefinition
+from streamhouse.connectors.mysql_cdc.server.values.dates import ZeroDates, text_keys
 from streamhouse.connectors.mysql_cdc.server.values.rows import RowWriter
 from streamhouse.connectors.mysql_cdc.server.values.types import MySqlColumn
 from streamhouse.paimon.schema import types
@@ -70,6 +71,10 @@ class FollowedTable:
             relay,
             server.ignores_case,
             not server.logs_names,
+            text_keys(
+                (column.name for column in self.definition.key),
+                {column.name: target for column, target in self.arrow_columns},
+            ),
         )
 
     @property
@@ -93,12 +98,13 @@ class FollowedTable:
         names = [name for name, _ in self.columns]
         return tuple((by_name[name], kind) for name, kind in zip(names, kinds, strict=True))
 
-    def writer(self, zone: str) -> RowWriter:
-        """Converts rows to Arrow; `zone`: the server's."""
+    def writer(self, zone: str, zero_dates: ZeroDates = "CONVERT_TO_NULL") -> RowWriter:
+        """Converts rows to Arrow; `zone`: the server's. `zero_dates`: how to read zero dates."""
         selected = self.arrow_columns
         if self.arrow is None:
             selected = tuple((_in_texts(column), kind) for column, kind in selected)
-        return RowWriter(selected, zone, frozenset(column.name for column in self.definition.key))
+        key = frozenset(column.name for column in self.definition.key)
+        return RowWriter(selected, zone, key, zero_dates)
 
     def to_json(self) -> dict[str, Any]:
         """The form in a table set."""

@@ -97,9 +97,9 @@ class TypeMapping:
     def nullable(self, column: MySqlColumn) -> bool:
         """Whether the target's column is nullable; ignores that key columns are not.
 
-        A zero date reads as NULL, whatever MySQL's column allows.
+        A zero date may read as NULL, whatever MySQL's column allows.
         """
-        return column.nullable or "to-nullable" in self.modes or column.may_read_as_null
+        return column.nullable or "to-nullable" in self.modes or column.has_date
 
     def _integer(self, column: MySqlColumn, in_key: bool) -> str:
         is_boolean = column.column_type.startswith("tinyint(1)") and not column.unsigned

@@ -21,6 +21,8 @@ from typing import Any, Literal
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from streamhouse.connectors.mysql_cdc.server.values import dates
+from streamhouse.connectors.mysql_cdc.server.values.dates import AS_NULL, DateReading
 from streamhouse.connectors.mysql_cdc.server.values.geometry import geometry_text
 from streamhouse.connectors.mysql_cdc.server.values.unicode import utf8_text
 from streamhouse.connectors.mysql_cdc.server.values.vectors import vector_numbers
@@ -164,8 +166,8 @@ class MySqlColumn:
         return self.charset in _BEYOND_UTF8MB3 and any("?" in name for name in self.members)
 
     @property
-    def may_read_as_null(self) -> bool:
-        """Whether a value that is not NULL may read as NULL: zero dates."""
+    def has_date(self) -> bool:
+        """Whether values have a date, and so may be zero dates, which may read as NULL."""
         return self.family in ("date", "datetime", "timestamp")
 
     @property
@@ -217,11 +219,7 @@ def _numbers(column: MySqlColumn) -> dict[str, int]:
     return {member: number for number, member in enumerate(column.members, 1)}
 
 
-_ZERO_DATE = r"^(0000|\d{4}-00|\d{4}-\d\d-00)"
-_DAY_US = 86_400_000_000
-_FIRST_DAY = (datetime.date.min - datetime.date(1970, 1, 1)).days
-ZERO_KEY = "a primary key has no zero date, and no day that does not exist"
-NO_KEY = ZERO_KEY + ", and only characters that its character set has once"
+NO_KEY = "a key has only characters that its character set has once"
 
 
 def unreadable(column: MySqlColumn, reason: str) -> TableError:
@@ -238,7 +236,7 @@ def quote(name: str) -> str:
     return "`" + name.replace("`", "``") + "`"
 
 
-def from_texts(column: MySqlColumn, raw: pa.Array) -> pa.Array:
+def from_texts(column: MySqlColumn, raw: pa.Array, reading: DateReading = AS_NULL) -> pa.Array:
     """The plain array of values that a SELECT returned, from a binary array (of texts, too)."""
     plain = column.plain
     if pa.types.is_binary(plain):
@@ -250,8 +248,8 @@ def from_texts(column: MySqlColumn, raw: pa.Array) -> pa.Array:
         return without_zeros(texts)
     if pa.types.is_decimal(plain):
         return _parsed_decimals(texts, plain)
-    if column.may_read_as_null:
-        return _timestamps(texts, plain)
+    if column.has_date:
+        return dates.parsed(column, texts, plain, reading)
     return texts.cast(plain)
 
 
@@ -267,46 +265,13 @@ def _texts(raw: pa.Array) -> pa.Array:
         return pa.array([None if v is None else utf8_text(v) for v in raw.to_pylist()], pa.string())
 
 
-def _timestamps(texts: pa.Array, plain: pa.DataType) -> pa.Array:
-    naive = pa.date32() if pa.types.is_date32(plain) else pa.timestamp("us")
-    timestamps = _cast(texts, naive)
-    if timestamps is None:
-        # Zero dates; the server would need half of the time of its SELECT to find them.
-        is_zero = pc.match_substring_regex(texts, _ZERO_DATE)
-        texts = pc.if_else(is_zero, pa.scalar(None, pa.string()), texts)
-        timestamps = _cast(texts, naive)
-    if timestamps is None:
-        timestamps = pa.array([_timestamp(text, naive) for text in texts.to_pylist()], naive)
-    return timestamps if naive == plain else timestamps.cast(pa.int64()).cast(plain)
-
-
-def _cast(texts: pa.Array, naive: pa.DataType) -> pa.Array | None:
-    """The timestamps or dates; None if some do not exist or are of the year 0."""
-    try:
-        timestamps = texts.cast(naive)
-    except pa.ArrowInvalid:
-        return None
-    units = 1 if pa.types.is_date32(naive) else _DAY_US
-    least = pc.min(timestamps.cast(pa.int32() if units == 1 else pa.int64())).as_py()
-    return timestamps if least is None or least >= _FIRST_DAY * units else None
-
-
-def _timestamp(text: str | None, naive: pa.DataType) -> datetime.date | None:
-    """None for a day that does not exist, such as 31 February (with ALLOW_INVALID_DATES)."""
-    try:
-        timestamp = datetime.datetime.fromisoformat(text) if text else None
-    except ValueError:
-        return None
-    return timestamp.date() if timestamp and pa.types.is_date32(naive) else timestamp
-
-
-def from_values(column: MySqlColumn, values: Sequence[Any]) -> pa.Array:
+def from_values(
+    column: MySqlColumn, values: Sequence[Any], reading: DateReading = AS_NULL
+) -> pa.Array:
     """The plain array of the binlog decoder's values; timestamps in microseconds, dates in days."""
     plain = column.plain
-    if pa.types.is_timestamp(plain):
-        return pa.array(values, pa.int64()).cast(plain)
-    if pa.types.is_date32(plain):
-        return pa.array(values, pa.int32()).cast(plain)
+    if column.has_date:
+        return dates.from_values(values, plain, reading)
     if column.family == "decimal" and pa.types.is_string(plain):
         return pa.array([None if v is None else format(v, "f") for v in values], plain)
     if pa.types.is_decimal(plain):
@@ -366,7 +331,10 @@ def _convert(column: MySqlColumn, plain: pa.Array, target: pa.DataType, zone: st
             return zoned(plain, pa.timestamp("us"), zone).cast(target, safe=False)
         if pa.types.is_string(target):
             values = zoned(plain, pa.timestamp("us"), zone).cast(pa.int64()).to_pylist()
-            return pa.array([_timestamp_text(v, column.fraction) for v in values], target)
+            digits = column.fraction
+            return pa.array(
+                [None if v is None else dates.timestamp_text(v, digits) for v in values], target
+            )
     if column.family == "bit" and pa.types.is_string(target):
         one = column.column_type == "bit(1)"
         return pa.array([None if v is None else _bit_text(v, one) for v in plain.to_pylist()])
@@ -450,29 +418,15 @@ def key_of_text(column: MySqlColumn, value: Any) -> Any:
     return column.member_number(text) if family in ("enum", "set") else text
 
 
-def key_of_value(column: MySqlColumn, value: Any) -> Any:
+def key_of_value(column: MySqlColumn, value: Any, reading: DateReading = AS_NULL) -> Any:
     """The JSON value of a key column, from a value of the binlog decoder."""
     family = column.family
     if family == "binary":
         return value.hex()
-    if family == "date":
-        return datetime.date.fromordinal(value + _EPOCH_DAY).isoformat()
-    if family in ("datetime", "timestamp"):
-        return _timestamp_text(value, column.fraction)
+    if column.has_date:
+        return dates.key_of_date(column, value, reading)
     if family in ("enum", "set"):
         return column.member_number(value)
     if family == "bit":
         return int.from_bytes(value, "big")
     return format(value, "f") if family == "decimal" else value
-
-
-_EPOCH_DAY = datetime.date(1970, 1, 1).toordinal()
-_EPOCH = datetime.datetime(1970, 1, 1)
-
-
-def _timestamp_text(micros: int | None, digits: int) -> str | None:
-    if micros is None:
-        return None
-    timestamp = _EPOCH + datetime.timedelta(microseconds=micros)
-    text = timestamp.isoformat(" ", "seconds")
-    return f"{text}.{timestamp.microsecond:06d}"[: len(text) + 1 + digits] if digits else text
