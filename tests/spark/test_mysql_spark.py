@@ -52,6 +52,16 @@ def test_a_batch_read_is_the_table_now(spark: SparkSession, options: dict[str, s
     assert dict(frame.dtypes)["at"] == "timestamp"
 
 
+def test_zero_dates_are_rounded(
+    spark: SparkSession, server: MariaDB, options: dict[str, str]
+) -> None:
+    server.execute("SET sql_mode = ''", "CREATE OR REPLACE TABLE shop.z (d DATE PRIMARY KEY)")
+    server.execute("SET sql_mode = ''", "INSERT INTO shop.z VALUES (0), ('2024-01-01')")
+    given = {**options, "table-name": "z", "jdbc.properties.zeroDateTimeBehavior": "round"}
+    frame = spark.read.format("mysql-cdc").options(**given).load()
+    assert sorted(str(row.d) for row in frame.collect()) == ["0001-01-01", "2024-01-01"]
+
+
 def test_a_stream_resumes_from_its_checkpoint(
     spark: SparkSession, server: MariaDB, options: dict[str, str], tmp_path: Path
 ) -> None:

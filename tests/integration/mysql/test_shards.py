@@ -359,3 +359,36 @@ def test_columns_that_a_table_lacks_are_null(database: Database) -> None:
     source.close()
     with pytest.raises(TableError, match="has no column 'agee'; did you mean 'age'|has no column"):
         open_source(database.options("user_.*"), [Column("id", "INT"), Column("agee", "INT")])
+
+
+def test_shards_with_zero_dates_as_keys(database: Database, tmp_path: Path) -> None:
+    session = "SET sql_mode = 'ALLOW_INVALID_DATES'"
+    for name in ("z_1", "z_2"):
+        database.run(
+            session,
+            f"CREATE TABLE {name} (k DATE NOT NULL, v VARCHAR(9), PRIMARY KEY (k))",
+            f"INSERT INTO {name} VALUES (0, 'a'), ('2024-01-01', 'b')",
+        )
+    of = Column("of", "STRING", metadata="table_name")
+    round_ = {"jdbc.properties.zeroDateTimeBehavior": "ROUND"}
+    options = {"scan.incremental.snapshot.chunk.size": "1"}
+    opened = Opened(database, tmp_path)
+    rounded = opened("z_.", (Column("k", "DATE"), of), options=options | round_)
+    texts = opened("z_.", (Column("k", "STRING"), of), options=options)
+    starts = [catch_up(source, source.initial_offset()) for source in (rounded, texts)]
+    keys = [sorted(str(row["k"]) for row in rows) for _, rows in starts]
+    assert keys == [
+        ["0001-01-01"] * 2 + ["2024-01-01"] * 2,
+        ["0000-00-00"] * 2 + ["2024-01-01"] * 2,
+    ]
+    database.run(
+        session, "UPDATE z_1 SET k = '2024-05-05' WHERE k = 0", "DELETE FROM z_2 WHERE k = 0"
+    )
+    for source, (start, _), zero in zip((rounded, texts), starts, ("0001", "0000"), strict=True):
+        rows = [(row[ROW_KIND], str(row["k"]), row["of"]) for row in catch_up(source, start)[1]]
+        assert sorted(rows) == [
+            ("+I", "2024-05-05", "z_1"),
+            ("-D", f"{zero}-{'00-00' if zero == '0000' else '01-01'}", "z_1"),
+            ("-D", f"{zero}-{'00-00' if zero == '0000' else '01-01'}", "z_2"),
+        ]
+        source.close()

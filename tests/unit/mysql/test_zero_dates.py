@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -87,7 +88,9 @@ def logged(column: MySqlColumn, value: str, old: bool = False) -> tuple[LoggedCo
 class Outcome:
     """The plain values of a column, or the error, by each way to read them."""
 
-    def __init__(self, column: MySqlColumn, values: list[str | None], reading: DateReading) -> None:
+    def __init__(
+        self, column: MySqlColumn, values: Sequence[str | None], reading: DateReading
+    ) -> None:
         self.column, self.values, self.reading = column, values, reading
         self.texts = [None if value is None else text_in(column, value) for value in values]
 
@@ -133,7 +136,8 @@ class Outcome:
             except TableError as error:
                 outcomes.append(("error", [str(error)]))
         assert all(outcome == outcomes[0] for outcome in outcomes), outcomes
-        return outcomes[0][1]
+        values: list[Any] = outcomes[0][1]
+        return values
 
 
 def date_of(column: MySqlColumn, text: str) -> datetime.date:
@@ -193,8 +197,8 @@ def test_keys(column: MySqlColumn) -> None:
             assert f"of the key has the value {text_in(column, value)}, which is no date" in error
             assert "declare the column as STRING" in error
     if column.family != "timestamp":
-        for values in ([ZERO, FIRST], [FIRST], [REAL, FIRST, None]):
-            (error,) = Outcome(column, values, rounded).all()
+        for some in ([ZERO, FIRST], [FIRST], [REAL, FIRST, None]):
+            (error,) = Outcome(column, some, rounded).all()
             assert f"of the key has the value {text_in(column, FIRST)}, as which" in error
         assert Outcome(column, [FIRST], DateReading(in_key=True)).all() == expected[:1]
 
@@ -205,7 +209,7 @@ def test_keys_that_are_texts(column: MySqlColumn, zero_dates: ZeroDates) -> None
     reading = DateReading(zero_dates, in_key=True, as_text=True)
     first = [] if column.family == "timestamp" else [FIRST]
     for values in ([REAL, *first], [REAL, ZERO, *first, *broken(column), REAL]):
-        outcome = Outcome(column, list(values), reading)
+        outcome = Outcome(column, values, reading)
         if zero_dates == "EXCEPTION" and ZERO in values:
             (error,) = outcome.all()
             assert f"has the value {text_in(column, ZERO)}" in error
@@ -257,7 +261,7 @@ def test_a_key_does_not_become_the_rounded_one_by_its_type() -> None:
         ("0001-01-01 05:00:00", pa.timestamp("us", "UTC"), "+05:00"),
     ):
         for values in ([value], [ZERO, value]):
-            plain = Outcome(column, list(values), reading).snapshot()
+            plain = Outcome(column, values, reading).snapshot()
             with pytest.raises(TableError, match="'c' .* makes equal to 0001-01-01"):
                 convert_dates(column, plain, target, zone, reading)
 
