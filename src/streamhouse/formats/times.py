@@ -125,7 +125,7 @@ def timestamp_texts(array: pa.Array, standard: str) -> pa.StringArray:
     unit = array.type.unit
     texts = array.cast(pa.timestamp(unit)).cast(pa.string())
     if unit != "s":
-        texts = pc.replace_substring_regex(texts, r"\.?0+$", "")
+        texts = pc.ascii_rtrim(pc.ascii_rtrim(texts, "0"), ".")
     if standard == ISO:
         texts = pc.replace_substring(texts, " ", "T")
     if array.type.tz is not None:

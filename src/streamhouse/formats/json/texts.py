@@ -11,9 +11,10 @@ import pyarrow.compute as pc
 
 from streamhouse.formats import times
 
-_Texts: TypeAlias = Callable[[pa.Array], pa.Array]
-"""From the values of a column to their JSON, null for null."""
+_Texts: TypeAlias = Callable[[pa.Array], tuple[pa.Array, str]]
+"""From the values of a column to their JSON, null for null, without the quotes on both sides."""
 
+_QUOTE = '"'
 _ESCAPED = r'["\\\x00-\x1f]'
 _DECIMAL_SCALE = 6
 """Up to this scale, Arrow never writes a decimal with an exponent."""
@@ -29,7 +30,10 @@ def objects(rows: pa.RecordBatch, names: Sequence[str], standard: str) -> pa.Bin
         if texts_of is None:
             return None
         columns.append(f"{',' if number else '{'}{orjson.dumps(name).decode()}:")
-        columns.append(texts_of(rows.column(name)).fill_null("null"))
+        texts, quote = texts_of(rows.column(name))
+        if quote and texts.null_count:
+            texts, quote = pc.binary_join_element_wise(quote, texts, quote, ""), ""
+        columns += [quote, texts.fill_null("null"), quote] if quote else [texts.fill_null("null")]
     return pc.binary_join_element_wise(*columns, "}", "").cast(pa.binary())
 
 
@@ -41,28 +45,24 @@ def _texts_of(kind: pa.DataType, standard: str) -> _Texts | None:
     if pa.types.is_string(kind):
         return _strings
     if pa.types.is_date(kind):
-        return lambda array: _quoted(_plain(array))
+        return lambda array: (array.cast(pa.string()), _QUOTE)
     if pa.types.is_timestamp(kind):
-        return lambda array: _quoted(times.timestamp_texts(array, standard))
+        return lambda array: (times.timestamp_texts(array, standard), _QUOTE)
     return None
 
 
-def _plain(array: pa.Array) -> pa.Array:
-    return array.cast(pa.string())
+def _plain(array: pa.Array) -> tuple[pa.Array, str]:
+    return array.cast(pa.string()), ""
 
 
-def _strings(array: pa.Array) -> pa.Array:
+def _strings(array: pa.Array) -> tuple[pa.Array, str]:
     escaped = pc.match_substring_regex(array, _ESCAPED)
     if not pc.any(escaped).as_py():
-        return _quoted(array)
+        return array, _QUOTE
     texts = [
         None if value is None else orjson.dumps(value).decode()
         for value in array.filter(escaped).to_pylist()
     ]
-    return pc.replace_with_mask(
-        _quoted(array), escaped.fill_null(False), pa.array(texts, pa.string())
-    )
-
-
-def _quoted(array: pa.Array) -> pa.Array:
-    return pc.binary_join_element_wise('"', array, '"', "")
+    quoted = pc.binary_join_element_wise(_QUOTE, array, _QUOTE, "")
+    found = pc.replace_with_mask(quoted, escaped.fill_null(False), pa.array(texts, pa.string()))
+    return found, ""
