@@ -42,8 +42,15 @@ if TYPE_CHECKING:
     from streamhouse.runtime.spark.executors import ExecutorWatch
 
 _TICK_S = 0.05
-_UNCHANGED_CHECKS = 3
-"""A run has caught up after so many checks in a row that find the same offsets and no work."""
+_CONFIRM_S = 0.01
+"""The time between two checks if the first has found no work left."""
+_UNCHANGED_CHECKS = 2
+"""A run has caught up once so many checks in a row have found the offsets of the check before.
+
+The queries of a check are not checked at the same moment, and rows that a compaction makes visible
+are looked for after them. The first of these checks shows that no query committed in between, the
+second that no such rows have become visible since.
+"""
 _NOTICE_AFTER_S = 5.0
 """After this time an `until_caught_up` run prints a notice of what it waits for."""
 _NICE = 5
@@ -150,6 +157,7 @@ class Pipeline:
             unchanged_checks, notice_at = 0, time.monotonic() + _NOTICE_AFTER_S
             before: list[Offset] | None = []
             while not self._stopped():
+                pause_s = _TICK_S
                 self._step(sides)
                 if until_caught_up:
                     now = self._caught_up_offsets(sides)
@@ -158,13 +166,15 @@ class Pipeline:
                     due = [rows for rows in waiting if rows.option is None]
                     unchanged_checks = unchanged_checks + 1 if unchanged and not due else 0
                     before = now
+                    if now is not None and not due:
+                        pause_s = _CONFIRM_S
                     if unchanged_checks >= _UNCHANGED_CHECKS:
                         self._notice_invisible("caught up, but for ", waiting)
                         return
                     if due and time.monotonic() >= notice_at:
                         notice_at = float("inf")
                         self._notice_invisible("not caught up yet: ", due)
-                time.sleep(_TICK_S)
+                time.sleep(pause_s)
             self._notice_left_invisible()
         finally:
             self._snapshot_line.close()
