@@ -48,12 +48,16 @@ class Delivery:
         return f"{self.guarantee}: {self.how}" if self.how else self.guarantee
 
 
+Message: TypeAlias = bytes | pa.Table
+"""What a writer sends to the committer: rows, if that writes them, or else bytes."""
+
+
 @dataclass(frozen=True)
 class WrittenBatch:
     """A micro-batch that tasks have written into a sink: the commit messages of its writers."""
 
     number: int
-    messages: list[bytes]
+    messages: Sequence[Message]
 
 
 class SinkWriter(Protocol):
@@ -62,7 +66,7 @@ class SinkWriter(Protocol):
     def write(self, rows: pa.RecordBatch) -> None:
         """Write rows with the sink's columns and, for a changelog, a last column `rowkind`."""
 
-    def prepare(self) -> list[bytes]:
+    def prepare(self) -> Sequence[Message]:
         """Finish writing; returns commit messages for the committer."""
 
     def close(self) -> None:

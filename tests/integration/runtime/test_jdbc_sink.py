@@ -6,7 +6,7 @@ import datetime
 import logging
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from tests.integration.conftest import Installed
 from tests.integration.runtime.conftest import Shop
 from tests.mysql_server import Server
 
-from streamhouse.connectors.base import WrittenBatch
+from streamhouse.connectors.base import Message, WrittenBatch
 from streamhouse.connectors.jdbc.sink import JdbcCommitter
 from streamhouse.connectors.registry import connector
 from streamhouse.connectors.specs import SinkSpec
@@ -139,7 +139,7 @@ def test_values_of_every_type_are_read_as_they_were_written(server: MariaDB) -> 
     ]
 
 
-def _messages(spec: SinkSpec, rows: pa.RecordBatch) -> list[bytes]:
+def _messages(spec: SinkSpec, rows: pa.RecordBatch) -> Sequence[Message]:
     writer = spec.open().writer("q", 0, "a")
     writer.write(rows)
     return writer.prepare()

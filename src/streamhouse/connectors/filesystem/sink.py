@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -212,5 +212,5 @@ def _message(files: list[StagedFile]) -> list[bytes]:
     return [json.dumps(pairs).encode()] if pairs else []
 
 
-def _files(messages: list[bytes]) -> list[StagedFile]:
+def _files(messages: Sequence[bytes]) -> list[StagedFile]:
     return [StagedFile(*pair) for message in messages for pair in json.loads(message)]

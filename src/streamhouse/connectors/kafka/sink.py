@@ -22,7 +22,7 @@ import pyarrow as pa
 from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
 
 from streamhouse.connectors.base import WrittenBatch
-from streamhouse.connectors.collected_rows import CollectingWriter, collected_rows
+from streamhouse.connectors.collected_rows import CollectingWriter
 from streamhouse.connectors.kafka.client import TIMEOUT_S, consumer, created, kafka_error, text_of
 from streamhouse.connectors.kafka.encoding import Encoding
 from streamhouse.connectors.kafka.options import KafkaOptions
@@ -92,7 +92,7 @@ class KafkaSinkWriter:
     def write(self, rows: pa.RecordBatch) -> None:
         self._rows.append(rows)
 
-    def prepare(self) -> list[bytes]:
+    def prepare(self) -> list[pa.Table]:
         records = CollectingWriter()
         for batch in self._encoding.records(self._rows):
             records.write(batch)
@@ -278,13 +278,13 @@ class KafkaSinkCommitter:
         self._failed, self._next_number, self._producer = None, None, producer
         return producer
 
-    def _produce(self, producer: Producer, messages: Sequence[bytes]) -> None:
+    def _produce(self, producer: Producer, messages: Sequence[pa.Table]) -> None:
         partitions = self._partitions
         if partitions is None or partitions.outdated:
             partitions = self._partitions = SinkPartitions.of(producer, self._topic)
         number = 0
-        for task, message in enumerate(messages):
-            for batch in collected_rows([message]):
+        for task, rows in enumerate(messages):
+            for batch in rows.to_batches():
                 for first in range(0, batch.num_rows, _ROWS_AT_ONCE):
                     part = batch.slice(first, _ROWS_AT_ONCE)
                     chosen = partitions.of_rows(part, self._options.partitioner, task, number)

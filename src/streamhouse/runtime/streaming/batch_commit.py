@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 
 from pyspark.sql import DataFrame
 
-from streamhouse.connectors.base import WrittenBatch
+from streamhouse.connectors.base import Message, WrittenBatch
 from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.write.commit import TableCommitter
 from streamhouse.paimon.write.table_writer import query_tag
@@ -20,11 +20,11 @@ from streamhouse.runtime.failpoint import LOOKUP_JOURNAL_STEP, reached
 from streamhouse.runtime.monitoring.commit_times import Commit, timed
 from streamhouse.runtime.query_spec import QuerySpec
 from streamhouse.runtime.state.lineage import BatchRecord
-from streamhouse.runtime.streaming.tasks.message_files import read_and_delete
+from streamhouse.runtime.streaming.tasks.task_results import message_of
 
 log = logging.getLogger("streamhouse.query")
 
-Messages: TypeAlias = Mapping[str, list[bytes]]
+Messages: TypeAlias = Mapping[str, list[Message]]
 """Commit messages of a batch's tasks, by table."""
 
 
@@ -168,13 +168,11 @@ def _number(reports: list[dict[str, Any]]) -> int:
 
 def collected(frame: DataFrame) -> tuple[Messages, list[dict[str, Any]]]:
     """Run a batch's tasks; returns the commit messages by table, and the tasks' reports."""
-    messages: dict[str, list[bytes]] = defaultdict(list)
+    messages: dict[str, list[Message]] = defaultdict(list)
     reports: list[dict[str, Any]] = []
     for row in frame.collect():
         if row["table"] is None:
             reports.append(json.loads(row["report"]))
-        elif row["message_file"] is not None:
-            messages[row["table"]].append(read_and_delete(row["message_file"]))
         else:
-            messages[row["table"]].append(bytes(row["message"]))
+            messages[row["table"]].append(message_of(row))
     return messages, reports

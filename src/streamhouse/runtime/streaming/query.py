@@ -32,6 +32,7 @@ from streamhouse.runtime.streaming.shuffle.shuffle import shuffled
 from streamhouse.runtime.streaming.shuffle.small_batches import is_small_batch
 from streamhouse.runtime.streaming.spark_data_source import FORMAT
 from streamhouse.runtime.streaming.stream_run import StreamRun
+from streamhouse.runtime.streaming.tasks.row_files import RowFiles
 from streamhouse.runtime.streaming.tasks.task_results import RESULT
 from streamhouse.runtime.streaming.throttle import Throttle
 
@@ -190,7 +191,10 @@ class ContinuousQuery:
         if self._spec.shuffle is not None:
             whole = is_small_batch(self._run.folder, next_batch(self.progress.last_offset))
             is_shuffled = not whole
-            frame = frame.select(*RESULT.names) if whole else shuffled(frame, self._spec)
+            if whole:
+                frame = frame.select(*RESULT.names)
+            else:
+                frame = shuffled(frame, self._spec, RowFiles.at(self._run.folder))
         with self.progress.batch():
             batch = self._committer.commit(frame)
         if batch is None:

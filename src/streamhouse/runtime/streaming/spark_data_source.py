@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from streamhouse.runtime.query_spec import QuerySpec
     from streamhouse.runtime.streaming.batch_planner import BatchPlanner
-    from streamhouse.runtime.streaming.tasks.message_files import MessageFiles
+    from streamhouse.runtime.streaming.tasks.row_files import RowFiles
     from streamhouse.runtime.streaming.tasks.task_input import SplitsInput
     from streamhouse.source import Offset
 
@@ -87,10 +87,10 @@ class EmptyReader(DataSourceReader):
 class TaskPartition(InputPartition):
     """One task of a batch; `shuffled`: its rows are sent to other tasks, which join them.
 
-    `files` are for its large messages.
+    `files` are for rows that it sends to the driver.
     """
 
-    def __init__(self, task: SplitsInput, shuffled: bool, files: MessageFiles) -> None:
+    def __init__(self, task: SplitsInput, shuffled: bool, files: RowFiles) -> None:
         super().__init__(None)
         self.task, self.shuffled, self.files = task, shuffled, files
 
@@ -129,13 +129,13 @@ class FusedReader(DataSourceStreamReader):
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
         from streamhouse.paimon.storage.object_store.store_retries import retried
         from streamhouse.runtime.streaming.shuffle.small_batches import is_small_batch
-        from streamhouse.runtime.streaming.tasks.message_files import MessageFiles
+        from streamhouse.runtime.streaming.tasks.row_files import RowFiles
 
         spec = self._spec()
         small = spec.shuffle is not None and is_small_batch(self._folder, int(end.get("batch", -1)))
         shuffled = spec.shuffle is not None and not small
         tasks = retried(lambda: self._plan().tasks(start, end, single=small))
-        files = MessageFiles.at(self._folder)
+        files = RowFiles.at(self._folder)
         return [TaskPartition(task, shuffled, files) for task in tasks]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -148,13 +148,15 @@ class FusedReader(DataSourceStreamReader):
         repeatable = spec.sink is None and spec.lookup_journal is None
         warehouse = spec.target.warehouse if repeatable else {}
         if spec.shuffle is None:
-            results = retried_task(warehouse, lambda: task_of(spec, partition.task).run())
-            return partition.files.put(results)
+            task = partition.task
+            return retried_task(warehouse, lambda: task_of(spec, task, partition.files).run())
         from streamhouse.runtime.streaming.shuffle.read_task import ReadTask, UnshuffledTask
 
         if partition.shuffled:
             return retried_task(warehouse, lambda: ReadTask(spec, partition.task).run())
-        return retried_task(warehouse, lambda: UnshuffledTask(spec, partition.task).run())
+        return retried_task(
+            warehouse, lambda: UnshuffledTask(spec, partition.task, partition.files).run()
+        )
 
     def commit(self, end: Offset) -> None:
         self._plan().committed(end)

@@ -14,6 +14,7 @@ from streamhouse.paimon.storage.object_store.store_retries import retried
 from streamhouse.runtime.query_operator import ROW
 from streamhouse.runtime.query_spec import QuerySpec
 from streamhouse.runtime.streaming.shuffle.blocks import from_ipc
+from streamhouse.runtime.streaming.tasks.row_files import RowFiles
 from streamhouse.runtime.streaming.tasks.task import Task
 from streamhouse.runtime.streaming.tasks.task_input import SplitsInput
 from streamhouse.runtime.streaming.tasks.task_results import RESULT
@@ -21,9 +22,10 @@ from streamhouse.runtime.streaming.tasks.task_results import RESULT
 
 @dataclass(frozen=True)
 class GatherStep:
-    """Runs a `GatherTask` on the joined rows of a batch; picklable."""
+    """Runs a `GatherTask` on the joined rows of a batch; picklable. `files`: see `Task`."""
 
     spec: QuerySpec
+    files: RowFiles | None = None
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         blocks: list[pa.Table] = []
@@ -38,7 +40,7 @@ class GatherStep:
             yield pa.RecordBatch.from_arrays(passed.columns[: len(RESULT)], schema=RESULT)
         if report is not None:
             task = SplitsInput(0, report["start"], report["end"], (), due=False)
-            yield retried(lambda: GatherTask(self.spec, task).write(blocks))
+            yield retried(lambda: GatherTask(self.spec, task, self.files).write(blocks))
 
 
 class GatherTask(Task):

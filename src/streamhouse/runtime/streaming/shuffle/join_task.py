@@ -22,6 +22,7 @@ from streamhouse.runtime.streaming.shuffle.partitioning import (
     join_task_count,
     shuffle_key,
 )
+from streamhouse.runtime.streaming.tasks.row_files import RowFiles
 from streamhouse.runtime.streaming.tasks.task import CHUNK_ROWS, Task
 from streamhouse.runtime.streaming.tasks.task_input import SplitsInput
 
@@ -30,9 +31,10 @@ _JOIN_ROWS = 8 * CHUNK_ROWS
 
 @dataclass(frozen=True)
 class JoinStep:
-    """Runs a `JoinTask` on the blocks of one task; picklable."""
+    """Runs a `JoinTask` on the blocks of one task; picklable. `files`: see `Task`."""
 
     spec: QuerySpec
+    files: RowFiles | None = None
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         blocks: list[tuple[int, pa.Table]] = []
@@ -53,15 +55,17 @@ class JoinStep:
             tables = [table for _, table in blocks]
             warehouse = self.spec.target.warehouse
             yield from retried_task(
-                warehouse, lambda: JoinTask(self.spec, task, rows).joined(tables)
+                warehouse, lambda: JoinTask(self.spec, task, self.files, rows).joined(tables)
             )
 
 
 class JoinTask(Task):
     """Joins the source rows that were sent to it, and writes the result unless it is gathered."""
 
-    def __init__(self, spec: QuerySpec, task: SplitsInput, rows: int) -> None:
-        super().__init__(spec, task)
+    def __init__(
+        self, spec: QuerySpec, task: SplitsInput, files: RowFiles | None, rows: int
+    ) -> None:
+        super().__init__(spec, task, files)
         self._out.read = rows
         self._count = join_task_count(spec)
 

@@ -19,6 +19,7 @@ from streamhouse.runtime.streaming.shuffle.partitioning import (
     needs_row_numbers,
     shuffle_key,
 )
+from streamhouse.runtime.streaming.tasks.row_files import RowFiles
 from streamhouse.runtime.streaming.tasks.task import Task, chunks, operator_for, sources_for
 from streamhouse.runtime.streaming.tasks.task_input import SplitsInput
 from streamhouse.runtime.streaming.tasks.task_results import RESULT
@@ -90,8 +91,8 @@ class ReadTask:
 class UnshuffledTask(Task):
     """Reads, joins and writes a small batch in one task, with all buckets; executors."""
 
-    def __init__(self, spec: QuerySpec, task: SplitsInput) -> None:
-        super().__init__(replace(spec, gathered=False), task)
+    def __init__(self, spec: QuerySpec, task: SplitsInput, files: RowFiles) -> None:
+        super().__init__(replace(spec, gathered=False), task, files)
 
     def run(self) -> Iterator[pa.RecordBatch]:
         """Rows of `BLOCKS`."""

@@ -9,6 +9,7 @@ from streamhouse.runtime.streaming.shuffle.gather_task import GatherStep
 from streamhouse.runtime.streaming.shuffle.join_task import JoinStep
 from streamhouse.runtime.streaming.shuffle.partitioning import join_task_count
 from streamhouse.runtime.streaming.tasks.result_ddl import RESULT_DDL
+from streamhouse.runtime.streaming.tasks.row_files import RowFiles
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -16,11 +17,14 @@ if TYPE_CHECKING:
 _JOINED = f"{RESULT_DDL}, block BINARY"
 
 
-def shuffled(frame: DataFrame, spec: QuerySpec) -> DataFrame:
-    """Join, and write, the blocks of a batch; returns a frame of `RESULT` rows."""
+def shuffled(frame: DataFrame, spec: QuerySpec, files: RowFiles) -> DataFrame:
+    """Join, and write, the blocks of a batch; returns a frame of `RESULT` rows.
+
+    `files` are for rows that the sink's committer writes.
+    """
     count = join_task_count(spec)
     partitioned = frame.repartitionById(count, frame["task"])
     if not spec.gathered:
-        return partitioned.mapInArrow(JoinStep(spec), RESULT_DDL)
+        return partitioned.mapInArrow(JoinStep(spec, files), RESULT_DDL)
     joined = partitioned.mapInArrow(JoinStep(spec), _JOINED)
-    return joined.coalesce(1).mapInArrow(GatherStep(spec), RESULT_DDL)
+    return joined.coalesce(1).mapInArrow(GatherStep(spec, files), RESULT_DDL)

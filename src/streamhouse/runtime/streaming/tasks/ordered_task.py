@@ -8,12 +8,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from streamhouse.connectors.base import Message
 from streamhouse.paimon.read.key_set import KeySet
 from streamhouse.runtime.query_operator import ROW, numbered, only
 from streamhouse.runtime.query_sources import SourceSplit, open_source
 from streamhouse.runtime.query_spec import QuerySpec
 from streamhouse.runtime.state import pending_rows as pending
 from streamhouse.runtime.streaming.tasks.key_queues import KeyQueues, Outcome, Waiting
+from streamhouse.runtime.streaming.tasks.row_files import RowFiles
 from streamhouse.runtime.streaming.tasks.task import Task
 from streamhouse.runtime.streaming.tasks.task_input import SplitsInput
 from streamhouse.source import ROW_KIND
@@ -22,8 +24,8 @@ from streamhouse.source import ROW_KIND
 class OrderedTask(Task):
     """The only task of a batch: it knows all rows that wait. See `key_queues`."""
 
-    def __init__(self, spec: QuerySpec, task: SplitsInput) -> None:
-        super().__init__(spec, task)
+    def __init__(self, spec: QuerySpec, task: SplitsInput, files: RowFiles | None = None) -> None:
+        super().__init__(spec, task, files)
         self._queues = KeyQueues()
         self._others: pa.Table | None = None
         """The rows that waited before the batch, of keys that it has not met yet."""
@@ -179,7 +181,7 @@ class OrderedTask(Task):
         ids = pa.array([row.row_id for row in rows], pa.string())
         self._put(src.drop_columns([ROW]), ids, attempts, kind)
 
-    def _write(self) -> list[tuple[str, bytes]]:
+    def _write(self) -> list[tuple[str, Message]]:
         for src, rows in self._new:
             remaining = [
                 number for number, row in enumerate(rows) if row.row_id not in self._cancelled
@@ -203,6 +205,6 @@ def _milliseconds(times: pa.ChunkedArray) -> pa.ChunkedArray:
     return times.cast(pa.timestamp("ms")).cast(pa.int64())
 
 
-def task_of(spec: QuerySpec, task: SplitsInput) -> Task:
-    """The task that runs an input of a query that is not shuffled."""
-    return OrderedTask(spec, task) if spec.waits_in_order else Task(spec, task)
+def task_of(spec: QuerySpec, task: SplitsInput, files: RowFiles | None = None) -> Task:
+    """The task that runs an input of a query that is not shuffled; `files`: see `Task`."""
+    return (OrderedTask if spec.waits_in_order else Task)(spec, task, files)

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from streamhouse.arrow_batches import gathered
 from streamhouse.connectors import dead_letter_table
-from streamhouse.connectors.base import Sink, SinkWriter
+from streamhouse.connectors.base import Message, Sink, SinkWriter
 from streamhouse.connectors.paimon.sink import PaimonSinkWriter
 from streamhouse.lookup.strategies.selection import choose_all
 from streamhouse.paimon.catalog.table_address import TableAddress
@@ -27,6 +27,7 @@ from streamhouse.runtime.state import pending_rows as pending
 from streamhouse.runtime.state.distinct_counts import DistinctValues
 from streamhouse.runtime.state.lookup_journal import LookupJournal
 from streamhouse.runtime.streaming.dimensions.open_dimensions import Dimensions
+from streamhouse.runtime.streaming.tasks.row_files import RowFiles
 from streamhouse.runtime.streaming.tasks.task_input import SplitsInput
 from streamhouse.runtime.streaming.tasks.task_results import TaskAttempt, results
 from streamhouse.source import ROW_KIND, CountingChanges, Source
@@ -150,9 +151,11 @@ class Task:
     the two can be committed, since both have the same batch number.
     """
 
-    def __init__(self, spec: QuerySpec, task: SplitsInput) -> None:
+    def __init__(self, spec: QuerySpec, task: SplitsInput, files: RowFiles | None = None) -> None:
+        """`files` are for rows that the sink's committer writes."""
         self._spec = spec
         self._task = task
+        self._files = files
         self._operator = operator_for(spec)
         self._dimensions = dimensions_for(spec)
         self._distinct = distinct_for(spec)
@@ -176,7 +179,7 @@ class Task:
             self._close()
         yield self._result(messages)
 
-    def _result(self, messages: list[tuple[str, bytes]]) -> pa.RecordBatch:
+    def _result(self, messages: list[tuple[str, Message]]) -> pa.RecordBatch:
         """The messages and the task's report, as rows of `RESULT`."""
         if not self._attempt.repeated:
             reached(TASK_STEP, self._task.batch, self._spec.target.identifier)
@@ -187,7 +190,7 @@ class Task:
             "changes": self._out.changes,
             "loaded": self._loaded(),
         }
-        return results(self._task, self._attempt, messages, counts)
+        return results(self._task, self._attempt, messages, counts, self._files)
 
     def _loaded(self) -> list[str] | None:
         """The relations whose `coming` version is preloaded; None if the task joins nothing."""
@@ -353,7 +356,7 @@ class Task:
             lost.append(self._emit(only(src, pa.array([row], pa.int64()))) == 0)
         return pa.array(lost)
 
-    def _write(self) -> list[tuple[str, bytes]]:
+    def _write(self) -> list[tuple[str, Message]]:
         spec = self._spec
         rows = self._operator.combine(self._out.rows)
         values = None
@@ -374,21 +377,21 @@ class Task:
             messages += self._write_table(spec.lookup_journal, found)
         return messages
 
-    def _write_waiting(self) -> list[tuple[str, bytes]]:
+    def _write_waiting(self) -> list[tuple[str, Message]]:
         spec = self._spec
-        messages: list[tuple[str, bytes]] = []
+        messages: list[tuple[str, Message]] = []
         if spec.pending is not None and spec.unmatched is not None:
             messages += self._write_table(spec.unmatched, self._out.unmatched)
             messages += self._write_table(spec.pending, self._out.pending)
         return messages
 
-    def _write_target(self, rows: pa.Table) -> list[tuple[str, bytes]]:
+    def _write_target(self, rows: pa.Table) -> list[tuple[str, Message]]:
         sink, target = sink_for(self._spec), self._spec.target.identifier
         return self._write_rows(target, [rows], sink.writer)
 
     def _write_table(
         self, address: TableAddress, tables: list[pa.Table]
-    ) -> list[tuple[str, bytes]]:
+    ) -> list[tuple[str, Message]]:
         return self._write_rows(address.identifier, tables, partial(PaimonSinkWriter, address))
 
     def _write_rows(
@@ -396,7 +399,7 @@ class Task:
         identifier: str,
         tables: list[pa.Table],
         opened: Callable[[str, int, str], SinkWriter],
-    ) -> list[tuple[str, bytes]]:
+    ) -> list[tuple[str, Message]]:
         """Write rows; returns the table with each commit message, none if there are no rows."""
         if not any(table.num_rows for table in tables):
             return []

@@ -10,20 +10,29 @@ from typing import Any
 
 import pyarrow as pa
 from pyspark import TaskContext
+from pyspark.sql import Row
 
+from streamhouse.connectors.base import Message
+from streamhouse.runtime.streaming.tasks.row_files import (
+    LARGE_BYTES,
+    RowFiles,
+    of_message,
+    read_and_delete,
+    to_message,
+)
 from streamhouse.runtime.streaming.tasks.task_input import TaskInput
 
 RESULT = pa.schema(
     [
         pa.field("table", pa.string()),
         pa.field("message", pa.binary()),
-        pa.field("message_file", pa.string()),
+        pa.field("rows", pa.binary()),
+        pa.field("rows_file", pa.string()),
         pa.field("report", pa.string()),
     ]
 )
 """What a task returns to the driver: commit messages of its tables, then one report (JSON), which
-has no table. Instead of a large message, a row may have the path of a file that has it
-(`runtime.streaming.tasks.message_files`)."""
+has no table. A message is bytes in `message`, or rows: in `rows` as Arrow IPC, or in a file."""
 
 
 @dataclass(frozen=True)
@@ -43,12 +52,14 @@ class TaskAttempt:
 def results(
     task: TaskInput,
     attempt: TaskAttempt,
-    messages: Iterable[tuple[str, bytes]],
+    messages: Iterable[tuple[str, Message]],
     counts: Mapping[str, Any],
+    files: RowFiles | None = None,
 ) -> pa.RecordBatch:
     """The messages of tables and the task's report, as rows of `RESULT`.
 
-    The report has the attempt, the offsets of the batch, and `counts`.
+    The report has the attempt, the offsets of the batch, and `counts`. `files` are for messages
+    that are large.
     """
     report = {
         "attempt": attempt.id,
@@ -57,6 +68,25 @@ def results(
         "end": task.end,
         **counts,
     }
-    records: list[dict[str, Any]] = [{"table": t, "message": m} for t, m in messages]
+    records = [{"table": table, **_record(message, files)} for table, message in messages]
     records.append({"report": json.dumps(report)})
     return pa.RecordBatch.from_pylist(records, schema=RESULT)
+
+
+def _record(message: Message, files: RowFiles | None) -> dict[str, bytes | str]:
+    if isinstance(message, bytes):
+        return {"message": message}
+    if files is not None and message.nbytes >= LARGE_BYTES:
+        file = files.write(message)
+        if file is not None:
+            return {"rows_file": str(file)}
+    return {"rows": to_message(message)}
+
+
+def message_of(record: Row) -> Message:
+    """The message in a row of `RESULT`; deletes its file. On the driver."""
+    if record["rows_file"] is not None:
+        return read_and_delete(record["rows_file"])
+    if record["rows"] is not None:
+        return of_message(bytes(record["rows"]))
+    return bytes(record["message"])
