@@ -9,7 +9,7 @@ import pytest
 from tests.integration.mysql.history import Database, apply, catch_up, rows_of
 
 from streamhouse.connectors.mysql_cdc.server.values.dates import OPTION
-from streamhouse.errors import TableError
+from streamhouse.errors import SchemaChangeError, TableError
 from streamhouse.source import Offset
 from streamhouse.sql.plan import Column
 
@@ -292,3 +292,33 @@ def test_a_zero_date_with_a_time_is_no_zero_date(database: Database) -> None:
         else:
             with pytest.raises(TableError, match=f"has the value {stored}, which is no date"):
                 catch_up(rounded, start)
+
+
+@pytest.mark.parametrize("metadata", ["FULL", "NO_LOG"])
+def test_a_key_whose_text_gets_more_digits_is_an_error(database: Database, metadata: str) -> None:
+    database.run(f"SET GLOBAL binlog_row_metadata = '{metadata}'")
+    try:
+        created(database, "DATETIME", "PRIMARY KEY (k, id)", ["0", "2024-01-01"])
+        texts_of, rounded = (
+            database.source("t", declared("STRING")),
+            database.source("t", None, ROUND),
+        )
+        starts = [catch_up(one, one.initial_offset())[0] for one in (texts_of, rounded)]
+        database.run(
+            SESSION, "ALTER TABLE t MODIFY k DATETIME(3) NOT NULL", "UPDATE t SET v = 'new'"
+        )
+        with pytest.raises(SchemaChangeError, match="'k' is datetime.*another number of digits"):
+            catch_up(texts_of, starts[0])
+        assert len(catch_up(rounded, starts[1])[1]) == 4
+    finally:
+        database.server.execute("SET GLOBAL binlog_row_metadata = 'FULL'")
+
+
+@pytest.mark.parametrize(("kind", "wide"), [("TIME", "TIME(3)"), ("DECIMAL(9,2)", "DECIMAL(9,3)")])
+def test_other_texts_of_keys_that_get_more_digits(database: Database, kind: str, wide: str) -> None:
+    database.run(f"CREATE TABLE t (k {kind} PRIMARY KEY, v INT)", "INSERT INTO t VALUES (3, 1)")
+    source = database.source("t", [Column("k", "STRING"), Column("v", "INT")])
+    offset, _ = catch_up(source, source.initial_offset())
+    database.run(f"ALTER TABLE t MODIFY k {wide}", "UPDATE t SET v = 2")
+    with pytest.raises(SchemaChangeError, match="'k' is .*another number of digits"):
+        catch_up(source, offset)

@@ -55,7 +55,7 @@ def change(server: MariaDB, database: str) -> None:
             f"UPDATE {table} SET k = '2024-09-01' WHERE id = 1",
             f"UPDATE {table} SET k = 0 WHERE id = 2",
             f"DELETE FROM {table} WHERE id = 3",
-            f"REPLACE INTO {table} VALUES (0, 9, '2024-02-02', NULL, 'in')",
+            f"REPLACE INTO {table} (k, id, n, z, v) VALUES (0, 9, '2024-02-02', NULL, 'in')",
         )
 
 
@@ -127,3 +127,31 @@ def test_exceptions(sync: Sync, mariadb: MariaDB) -> None:
     texts: dict[str, Any] = {"type_mapping": ["to-string"], "table_prefix": "text_"}
     with pytest.raises(QueryFailed, match=match):
         run(sync, "zero_error", "EXCEPTION", "texts", **texts)
+
+
+def test_keys_whose_texts_get_more_digits(sync: Sync, mariadb: MariaDB) -> None:
+    create(mariadb, "zero_digits", ["2024-01-01", "2024-01-02"])
+    how: dict[str, Any] = {"type_mapping": ["to-string"]}
+    run(sync, "zero_digits", "CONVERT_TO_NULL", **how)
+    for name, kind in KINDS.items():
+        if name != "d":
+            wide = kind.partition("(")[0] + "(6)"
+            table = f"zero_digits.{name}"
+            mariadb.execute(SESSION, f"ALTER TABLE {table} MODIFY k {wide} NOT NULL DEFAULT 0")
+    change(mariadb, "zero_digits")
+    run(sync, "zero_digits", "CONVERT_TO_NULL", **how)
+    for name in KINDS:
+        rows = there(sync.warehouse, f"ods.{name}")
+        keys = mysql_rows(mariadb, f"zero_digits.{name}")
+        assert sorted((shortened(row[0]), int(row[1])) for row in rows) == sorted(keys)
+
+
+def test_a_new_column_has_rounded_dates(sync: Sync, mariadb: MariaDB) -> None:
+    create(mariadb, "zero_added", ["2024-01-01"])
+    run(sync, "zero_added", "ROUND")
+    mariadb.execute(SESSION, "ALTER TABLE zero_added.d ADD COLUMN more DATE NOT NULL")
+    change(mariadb, "zero_added")
+    run(sync, "zero_added", "ROUND")
+    rows = there(sync.warehouse, "ods.d")
+    assert {row[-1] for row in rows} == {datetime.date(1, 1, 1)}
+    assert len(rows) == len(mysql_rows(mariadb, "zero_added.d"))

@@ -44,12 +44,14 @@ def refusal(
     key: Sequence[str],
     strict: bool,
     index: str = PRIMARY,
+    text_keys: Collection[str] = (),
 ) -> Refusal | None:
     """Why rows that were read before these changes may now be wrong; None: they are right.
 
     `known`: the table before the changes; None if that is not known. `captured`: the columns that
     are read. `key`: the columns of the key, which is that of `index`. Both are in lower case.
-    `strict`: an ALTER fails for values that do not fit.
+    `strict`: an ALTER fails for values that do not fit. `text_keys`: the columns of the key that
+    are written as texts.
     """
     before = {} if known is None else {column.name.lower(): column for column in known.columns}
     generated = any("generated" in before[name].extra for name in captured if name in before)
@@ -71,7 +73,9 @@ def refusal(
             found = _gone(change, captured)
         elif isinstance(change, ColumnChanged) and (change.old in captured or generated):
             found = _changed(change, before.get(change.old), key, strict)
-            new = change.spec.column
+            new, old = change.spec.column, before.get(change.old)
+            if found is None and new and old and old.name in text_keys:
+                found = _other_digits(old, new)
             if found is None and index != PRIMARY and change.old in key and new and new.nullable:
                 found = Refusal(f"it allows NULL in '{new.name}', a column of the unique key")
         elif isinstance(change, CharsetConverted):
@@ -128,6 +132,15 @@ def _changed(
     if change.old in key and old.family == "string" and not ordered:
         return Refusal(why + "the order of its keys may be another one")
     return None
+
+
+def _other_digits(old: MySqlColumn, new: MySqlColumn) -> Refusal | None:
+    if (old.fraction, old.scale) == (new.fraction, new.scale):
+        return None
+    return Refusal(
+        f"column '{old.name}' is {old.column_type}, and it makes it {new.column_type}: keys, which "
+        "are texts, get another number of digits without row events"
+    )
 
 
 def _converted(

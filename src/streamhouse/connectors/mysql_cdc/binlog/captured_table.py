@@ -19,7 +19,7 @@ class CapturedTable:
     `relay`: the folder of a relay log that has the table's changes, if any. `ignores_case`: the
     server ignores the case of table names. `columns_by_index`: the server does not log the names
     of columns, so that row events identify columns by their order. `text_keys`: the columns of the
-    key whose dates are read as texts.
+    key that are written as texts, or not at all; their dates are read as texts.
     """
 
     options: MySqlOptions

@@ -5,7 +5,7 @@ docs/decisions/195-schema-changes-of-a-sync.md says why.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from streamhouse.connectors.mysql_cdc.binlog.alter_table import UNKNOWN, altered, refusal
@@ -107,7 +107,7 @@ class DdlChanges(StatementCheck):
         known = self.known
         assert known is not None
         strict = statement.strict and not effect.ignore
-        reload = _reload(changes, known, strict)
+        reload = _reload(changes, known, strict, self._captured.text_keys)
         after = altered(changes, known, complete=True)
         if any(isinstance(change, CharsetConverted) for change in changes):
             after = None
@@ -168,7 +168,12 @@ def renames(changes: Sequence[TableChange]) -> dict[str, str]:
     return found
 
 
-def _reload(changes: Sequence[TableChange], known: TableDefinition, strict: bool) -> str | None:
+def _reload(
+    changes: Sequence[TableChange],
+    known: TableDefinition,
+    strict: bool,
+    text_keys: Collection[str],
+) -> str | None:
     """Why the changes alter rows, dropped and renamed columns aside; None: they do not."""
     rest: list[TableChange] = []
     dropped = {change.name for change in changes if isinstance(change, ColumnDropped)}
@@ -192,7 +197,7 @@ def _reload(changes: Sequence[TableChange], known: TableDefinition, strict: bool
         else:
             rest.append(change)
     captured |= {other.spec.name.lower() for other in rest if isinstance(other, ColumnAdded)}
-    found = refusal(rest, known, captured, key, strict, known.index)
+    found = refusal(rest, known, captured, key, strict, known.index, text_keys)
     return None if found is None else found.why
 
 

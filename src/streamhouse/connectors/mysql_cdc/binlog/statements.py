@@ -212,7 +212,8 @@ class StatementCheck:
         strict = statement.strict and not effect.ignore
         captured = {column.name.lower() for column in self._captured.columns}
         key = [column.name.lower() for column in self._captured.table.key]
-        found = refusal(changes, self.known, captured, key, strict, self._captured.table.index)
+        index, text_keys = self._captured.table.index, self._captured.text_keys
+        found = refusal(changes, self.known, captured, key, strict, index, text_keys)
         after = (
             None
             if self.known is None

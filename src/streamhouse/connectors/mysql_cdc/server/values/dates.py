@@ -91,9 +91,9 @@ AS_NULL = DateReading()
 
 
 def text_keys(key: Iterable[str], types: dict[str, pa.DataType]) -> frozenset[str]:
-    """The names of the key's columns whose dates are read as texts: into STRING, or not written.
+    """The names of the key's columns that are written as STRING, or not at all.
 
-    `types`: those of the columns that are written.
+    Their dates are read as texts. `types`: those of the columns that are written.
     """
     return frozenset(name for name in key if name not in types or pa.types.is_string(types[name]))
 

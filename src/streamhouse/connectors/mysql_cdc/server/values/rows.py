@@ -57,7 +57,7 @@ class RowWriter:
 
     @property
     def text_keys(self) -> frozenset[str]:
-        """The names of the key's columns whose dates are read as texts."""
+        """The names of the key's columns that are written as texts."""
         return text_keys(self.key, {column.name: target for column, target in self.columns})
 
     def snapshot(self, columns: Sequence[pa.Array]) -> pa.RecordBatch:
