@@ -24,6 +24,7 @@ from streamhouse.connectors.mysql_cdc.snapshot.chunk_reader import ChunkReader
 from streamhouse.connectors.mysql_cdc.table_reader import SnapshotPart
 from streamhouse.errors import DataLossError, SchemaChangeError, TableError
 from streamhouse.source import ROW_KIND
+from streamhouse.sql.plan import Column
 
 _VALUES = (
     "SELECT seq, NULLIF(seq % 3, 0), REPEAT('ä', seq % 200), '', REPEAT('x', 249 + seq % 4), "
@@ -313,3 +314,50 @@ def test_a_table_that_is_not_transactional_is_read_as_it_was(database: Database)
     apply(state, rows, ["id"])
     table = dict(database.run("SELECT id, v FROM t"))
     assert {row["id"]: row["v"] for row in state.values()} == table
+
+
+@pytest.mark.parametrize(
+    ("kind", "wide", "declared", "keys"),
+    [
+        ("DATETIME", "DATETIME(3)", "TIMESTAMP(3)", ["20240101", "20250101", "20240101000000.5"]),
+        (
+            "TIMESTAMP(1)",
+            "TIMESTAMP(3)",
+            "TIMESTAMP(3)",
+            ["20240101", "20250101", "20240101000000.25"],
+        ),
+        ("TIME", "TIME(3)", "TIME(3)", ["010000", "200000", "010000.5"]),
+        ("DECIMAL(9,2)", "DECIMAL(10,3)", "DECIMAL(10, 3)", ["1.00", "99", "1.005"]),
+    ],
+)
+@pytest.mark.parametrize("restart", [True, False])
+def test_keys_that_get_more_digits_during_the_snapshot(
+    database: Database, kind: str, wide: str, declared: str, keys: list[str], restart: bool
+) -> None:
+    strict = "SET time_zone = '+00:00', sql_mode = 'STRICT_ALL_TABLES'"
+    first, last, new = keys
+    database.run(
+        strict,
+        f"CREATE TABLE t (k {kind} NOT NULL PRIMARY KEY, id INT, v VARCHAR(9))",
+        f"INSERT INTO t VALUES ({first}, 1, 'old'), ({last}, 2, 'old')",
+    )
+    columns = [Column("k", declared), Column("id", "INT"), Column("v", "STRING")]
+    options = {"scan.incremental.snapshot.chunk.size": "1"}
+    source = database.source("t", columns, options)
+    offset = snapshot_start(source)
+    end = source.latest_offset(offset, 1)
+    state: dict[tuple[Any, ...], dict[str, Any]] = {}
+    apply(state, rows_of(source, offset, end), ["k"])
+    assert [row["id"] for row in state.values()] == [1]
+    database.run(
+        strict,
+        "UPDATE t SET v = 'before'",
+        f"ALTER TABLE t MODIFY k {wide} NOT NULL",
+        "UPDATE t SET v = 'new' WHERE id = 1",
+        f"INSERT INTO t VALUES ({new}, 3, 'in')",
+    )
+    if restart:
+        source = database.source("t", columns, options)
+    apply(state, catch_up(source, end)[1], ["k"])
+    found = {row["id"]: row["v"] for row in state.values()}
+    assert found == {1: "new", 2: "before", 3: "in"}

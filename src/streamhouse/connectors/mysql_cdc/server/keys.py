@@ -16,11 +16,13 @@ from streamhouse.connectors.mysql_cdc.server.table import TableDefinition
 from streamhouse.connectors.mysql_cdc.server.values.table_errors import errors_of
 from streamhouse.connectors.mysql_cdc.server.values.types import (
     NO_KEY,
+    WITH_FRACTIONS,
     MySqlColumn,
     key_of_text,
+    key_text,
+    key_texts,
     quote,
     unreadable,
-    without_zeros,
 )
 from streamhouse.connectors.mysql_cdc.server.values.unicode import UNICODE
 from streamhouse.errors import TableError
@@ -221,7 +223,9 @@ def _array(column: MySqlColumn, raw: pa.Array) -> pa.Array:
     if column.family == "binary":
         return raw
     texts = raw.cast(pa.string())
-    return without_zeros(texts) if column.family == "decimal" else texts.cast(_array_type(column))
+    if column.family in WITH_FRACTIONS:
+        return key_texts(column, texts)
+    return texts.cast(_array_type(column))
 
 
 def _check_members(table: TableDefinition, column: MySqlColumn) -> None:
@@ -255,7 +259,10 @@ def _by_position(column: MySqlColumn, name: str, operator: str, bound: int) -> s
 def _comparable(column: MySqlColumn, value: Any) -> Any:
     if column.family == "decimal":
         return Decimal(value)
-    return _time_micros(value) if column.family == "time" else value
+    if column.family == "time":
+        return _time_micros(value)
+    # An offset of an earlier release may have zeros at the end.
+    return key_text(column, value) if column.has_date else value
 
 
 def _time_micros(text: str) -> int:

@@ -29,6 +29,7 @@ FIRST_US = FIRST_DAY * DAY_US
 _EPOCH = datetime.datetime(1970, 1, 1)
 _NO_DATE = r"^(0000|\d{4}-00|\d{4}-\d\d-00)"
 _ZERO = r"^[0:. -]*$"
+_MOST_DIGITS = 6
 _SECONDS_CHARACTERS = len("0000-00-00 00:00:00")
 
 
@@ -228,12 +229,11 @@ def key_of_date(column: DateColumn, value: int | str, reading: DateReading) -> s
     """MySQL's text of a value of a key, from a value of the binlog decoder."""
     if isinstance(value, str):
         return value
-    is_date = column.data_type == "date"
     if reading.rounds_key and value == first_of(column):
-        return zero_text(column, column.fraction)
-    if is_date:
+        return zero_text(column, 0)
+    if column.data_type == "date":
         return datetime.date.fromordinal(value + EPOCH_DAY).isoformat()
-    return timestamp_text(value, column.fraction)
+    return timestamp_text(value, _MOST_DIGITS)
 
 
 def zero_text(column: DateColumn, digits: int) -> str:

@@ -5,7 +5,7 @@ binary, date32, timestamp of microseconds). From there the same code converts th
 own or declared type, so a snapshot and the binlog cannot differ.
 
 A primary key is represented by JSON values: integers as int, binaries as hexadecimal text,
-everything else as MySQL's text of it.
+everything else as MySQL's text of it, without zeros at the end of a fraction.
 """
 
 from __future__ import annotations
@@ -64,6 +64,8 @@ _FAMILIES: dict[str, Family] = {
     "inet4": "inet4",
     "inet6": "inet6",
 }  # fmt: skip
+WITH_FRACTIONS = frozenset({"decimal", "date", "datetime", "timestamp", "time"})
+"""Families whose texts may have digits after a point, or whose values are compared as texts."""
 _BEYOND_UTF8MB3 = frozenset({"utf8mb4", "utf16", "utf16le", "utf32", "gb18030"})
 _MEMBER = re.compile(r"'((?:[^'\\]|''|\\.)*)'", re.DOTALL)
 _ESCAPE = re.compile(r"''|\\(.)", re.DOTALL)
@@ -413,8 +415,8 @@ def key_of_text(column: MySqlColumn, value: Any) -> Any:
         raise unreadable(column, NO_KEY) from None
     if family in ("int", "uint64", "year"):
         return int(text)
-    if family == "decimal":
-        return _ZEROS.sub(r"\1", text)
+    if family in WITH_FRACTIONS:
+        return key_text(column, text)
     return column.member_number(text) if family in ("enum", "set") else text
 
 
@@ -423,10 +425,30 @@ def key_of_value(column: MySqlColumn, value: Any, reading: DateReading = AS_NULL
     family = column.family
     if family == "binary":
         return value.hex()
-    if column.has_date:
-        return dates.key_of_date(column, value, reading)
+    if family in WITH_FRACTIONS:
+        if column.has_date:
+            value = dates.key_of_date(column, value, reading)
+        return key_text(column, format(value, "f") if family == "decimal" else value)
     if family in ("enum", "set"):
         return column.member_number(value)
-    if family == "bit":
-        return int.from_bytes(value, "big")
-    return format(value, "f") if family == "decimal" else value
+    return int.from_bytes(value, "big") if family == "bit" else value
+
+
+def key_text(column: MySqlColumn, text: str) -> str:
+    """The text of a key without zeros at the end of a fraction, and those of ZEROFILL.
+
+    An ALTER TABLE may have given the column more digits since another text of the same key.
+    """
+    if column.family == "decimal":
+        text = _ZEROS.sub(r"\1", text)
+    return text.rstrip("0").rstrip(".") if "." in text else text
+
+
+def key_texts(column: MySqlColumn, texts: pa.Array) -> pa.Array:
+    """As `key_text`, for an array."""
+    if column.family == "decimal":
+        texts = without_zeros(texts)
+    if not pc.any(pc.match_substring(texts, ".")).as_py():
+        return texts
+    whole = pc.replace_substring_regex(texts, r"^([^.]*)\.0*$", r"\1")
+    return pc.replace_substring_regex(whole, r"^(.*\.\d*[1-9])0+$", r"\1")
