@@ -72,7 +72,7 @@ class Database:
         relay = Relay(parse(self.options(tables[0])), names, folder, **settings)
         self._relays.append(relay)
         relay.start()
-        assert relay.error is None
+        assert relay.error is None, relay.error
         return relay
 
     def close(self) -> None:

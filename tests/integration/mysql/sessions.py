@@ -67,7 +67,8 @@ class Session:
         self._sessions.used.add(name)
         xid = f"'{name}','part',{ord(name)}"
         yield f"XA START {xid}"
-        if uses := self._sessions.again(name):
+        uses = self._sessions.again(name)
+        if uses or self._sessions.logs_all:
             # Otherwise a prepared transaction without changes could look like one that ended.
             yield f"REPLACE INTO plain VALUES (99, {uses})"
         yield from self._changes()
@@ -93,11 +94,13 @@ class Session:
         for _ in range(chance.randrange(1, 7)):
             kind = chance.random()
             if kind < 0.2:
-                names.append(chance.choice(["one", "Two", "`th``ree`"]))
-                yield f"SAVEPOINT {names[-1]}"
+                name = chance.choice(["one", "Two", "`th``ree`"])
+                yield f"SAVEPOINT {name}"
+                names = [*(other for other in names if other != name), name]
             elif kind < 0.4 and names:
-                yield f"ROLLBACK TO {chance.choice(names)}"
-                names = names[:1]
+                name = chance.choice(names)
+                yield f"ROLLBACK TO {name}"
+                names = names[: names.index(name) + 1]
             elif kind < 0.55:
                 yield f"REPLACE INTO plain VALUES ({chance.randrange(9)}, {chance.randrange(99)})"
             elif kind < 0.6:
@@ -123,12 +126,16 @@ class Session:
 
 
 class Sessions:
-    """Interleaved sessions of a database, and the XA transactions that nobody decided yet."""
+    """Interleaved sessions of a database, and the XA transactions that nobody decided yet.
+
+    `logs_all`: XA transactions without changes are in the binlog, too, once they are prepared.
+    """
 
     def __init__(self, database: Database, chance: random.Random) -> None:
         self.database = database
         self.used: set[str] = set()
         self.prepared: dict[str, str] = {}
+        self.logs_all = False
         self._chance = chance
         self._uses: Counter[str] = Counter()
         self._all: list[Session] = []

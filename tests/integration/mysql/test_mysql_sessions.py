@@ -1,8 +1,12 @@
-"""Random sessions with XA, savepoints and restarts: the rows that are read equal the table."""
+"""Random sessions with XA, savepoints and restarts: the rows that are read equal the table.
+
+`STREAMHOUSE_SESSIONS_STEPS` (default: 20000) and `STREAMHOUSE_SESSIONS_SEED` choose the run.
+"""
 
 from __future__ import annotations
 
 import json
+import os
 import random
 import time
 from collections.abc import Iterator
@@ -29,6 +33,7 @@ class Reader:
         self._relay: Relay | None = None
         self._relay_folder: Path | None = None
         self._source: MySqlSource | None = None
+        self._sources: list[MySqlSource] = []
         self.state: dict[tuple[Any, ...], dict[str, Any]] = {}
         self.offset: dict[str, Any] = {}
 
@@ -47,7 +52,9 @@ class Reader:
 
     def stop(self) -> None:
         """End the process, as it were; its relay log is gone, too."""
-        self._source = None
+        for source in self._sources:
+            source.close()
+        self._source, self._sources = None, []
         if self._relay is not None:
             self._relay.close()
             self._relay = None
@@ -66,7 +73,9 @@ class Reader:
 
     def _new(self) -> MySqlSource:
         options = {"scan.incremental.snapshot.chunk.size": "9"}
-        return self._database.source("t", options=options, relay=self._relay_folder)
+        source = self._database.source("t", options=options, relay=self._relay_folder)
+        self._sources.append(source)
+        return source
 
     def _start_relay(self, folder: Path) -> None:
         self._relays += 1
@@ -101,9 +110,13 @@ def database(
 def run(database: Database, seed: int, folder: Path | None, steps: int) -> None:
     chance = random.Random(seed)
     sessions = Sessions(database, chance)
+    # A stream does not begin while a transaction is prepared that is not in the binlog.
+    sessions.logs_all = True
     for _ in range(chance.randrange(200)):
         sessions.step()
     reader = Reader(database, chance, folder)
+    reader.step(chance.choice([None, 2, 10]))
+    sessions.logs_all = False
     for _ in range(steps):
         kind = chance.random()
         if kind < 0.1:
@@ -141,4 +154,7 @@ def test_the_rows_read_equal_the_table_for_long(
 ) -> None:
     folder = tmp_path / "relays"
     folder.mkdir()
-    run(database, int(time.time()), folder if relayed else None, 20_000)
+    steps = int(os.environ.get("STREAMHOUSE_SESSIONS_STEPS", "20000"))
+    seed = int(os.environ.get("STREAMHOUSE_SESSIONS_SEED", str(int(time.time()))))
+    print(f"seed {seed}")
+    run(database, seed, folder if relayed else None, steps)
