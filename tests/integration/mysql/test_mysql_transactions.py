@@ -6,13 +6,16 @@ import itertools
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pymysql
 import pytest
 from tests.integration.mysql.history import Database, catch_up, rows_of, snapshot_start
 from tests.mysql_server import IS_MYSQL
 
-from streamhouse.connectors.mysql_cdc.binlog import transaction_buffer
+from streamhouse.connectors.mysql_cdc.binlog import binlog_inspector, transaction_buffer
+from streamhouse.connectors.mysql_cdc.binlog.format.events import xid_text
 from streamhouse.connectors.mysql_cdc.source import MySqlSource
 from streamhouse.errors import DataLossError
 from streamhouse.source import Offset
@@ -161,6 +164,57 @@ def test_a_stream_does_not_begin_if_a_prepared_binlog_is_gone(
         source.latest_offset(source.initial_offset())
     own.run(f"XA COMMIT {name}")
     catch_up(source, source.initial_offset())
+
+
+def test_a_stream_begins_while_other_transactions_without_changes_are_prepared(
+    own: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own.run("INSERT INTO t VALUES (1, 1)")
+    prepared: list[tuple[str, pymysql.Connection[Any]]] = []
+    seconds = itertools.count(0, 20)
+
+    def prepare_another(_: float = 0) -> None:
+        name, connection = xid(), own.server.connect()
+        with connection.cursor() as cursor:
+            for statement in (f"XA START {name}", f"XA END {name}", f"XA PREPARE {name}"):
+                cursor.execute(statement)
+        prepared.append((name, connection))
+        for former, session in prepared[:-1]:
+            with session.cursor() as cursor:
+                cursor.execute(f"XA COMMIT {former}")
+            session.close()
+        del prepared[:-1]
+
+    prepare_another()
+    clock = SimpleNamespace(monotonic=lambda: next(seconds), sleep=prepare_another)
+    monkeypatch.setattr(binlog_inspector, "time", clock)
+    source = own.source("t")
+    assert ids(source, source.initial_offset())[1] == [1]
+    prepared[0][1].close()
+
+
+def test_a_snapshot_waits_for_no_later_commits(
+    own: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A busy server always lists some transaction whose XA COMMIT is in the binlog already."""
+    numbers, committed = itertools.count(1), list[str]()
+
+    def commit() -> set[str]:
+        name, number = xid(), next(numbers)
+        prepare(own, name, f"INSERT INTO t VALUES ({number}, 1)")
+        finish(own, f"XA COMMIT {name}")
+        committed.append(xid_text(7, name[1 : name.index("'", 1)].encode(), b"b"))
+        return set(committed[-2:-1])
+
+    commit()
+    monkeypatch.setattr(binlog_inspector, "prepared_xids", lambda *_: commit())
+    monkeypatch.setattr(binlog_inspector, "_VISIBLE_SECONDS", 1)
+    source = own.source("t")
+    start = source.initial_offset()
+    end = source.latest_offset(start)
+    monkeypatch.undo()
+    found = [row["id"] for row in rows_of(source, start, end)] + ids(source, end)[1]
+    assert found == [row[0] for row in own.run("SELECT id FROM t ORDER BY id")]
 
 
 def test_a_commit_whose_changes_were_purged_is_data_loss(own: Database) -> None:

@@ -99,42 +99,46 @@ class BinlogInspector:
     def snapshot_position(
         self, current: Callable[[], BinlogPosition]
     ) -> tuple[BinlogPosition, BinlogState]:
-        """A current position as of which SELECTs can read tables, and the state there.
+        """A recent position as of which SELECTs can read tables, and the state there.
 
         An XA COMMIT is in the binlog shortly before a SELECT sees it. The server lists the
-        transaction as prepared until then, so this waits for a position without such commits.
+        transaction as prepared until then, so this waits for those that the binlog has committed.
         """
         deadline = time.monotonic() + _VISIBLE_SECONDS
-        while True:
-            position = current()
-            prepared, in_flight = self._prepared_at(position)
-            if not in_flight:
-                return position, BinlogState(self.identity(position.file), prepared)
+        position = current()
+        prepared, pending = self._prepared_at(position)
+        while pending:
             if time.monotonic() > deadline:
                 raise ConnectError(
                     f"MySQL at {self._options.address} lists the XA transaction "
-                    f"{xid_sql(min(in_flight))} as prepared, but its binlog says that it ended: a "
+                    f"{xid_sql(min(pending))} as prepared, but its binlog says that it ended: a "
                     "commit hangs on the server, or it was prepared again without changes; end it "
-                    f"with XA COMMIT or XA ROLLBACK {xid_sql(min(in_flight))}"
+                    f"with XA COMMIT or XA ROLLBACK {xid_sql(min(pending))}"
                 )
             time.sleep(0.005)
+            # Busy servers always have some: only those before the position matter.
+            pending &= self._prepared_at(current())[1]
+        return position, BinlogState(self.identity(position.file), prepared)
 
     def check_prepared(self, position: BinlogPosition) -> None:
         """Raise `DataLossError` if the binlog lacks a transaction that is prepared now.
 
         Called when a stream begins. A prepared transaction without changes is not in the binlog,
-        either, so this waits half a minute for its end.
+        either, so this waits half a minute for its end. Transactions that are prepared meanwhile
+        have no changes if they are not in the binlog.
         """
         deadline = time.monotonic() + _UNDECIDED_SECONDS
-        while unknown := self._not_in_binlog(position):
+        unknown = self._not_in_binlog(position)
+        while unknown:
             if time.monotonic() > deadline:
                 raise DataLossError(
                     f"the XA transaction {xid_sql(min(unknown))} is prepared on MySQL at "
                     f"{self._options.address}, but the server no longer has the binlog with its "
-                    f"changes, so that {self._options.name} cannot be followed; end it with XA "
-                    f"COMMIT or XA ROLLBACK {xid_sql(min(unknown))}, and start again"
+                    f"changes, or it has none, so that {self._options.name} cannot be followed; "
+                    f"end it with XA COMMIT or XA ROLLBACK {xid_sql(min(unknown))}, and start again"
                 )
             time.sleep(0.2)
+            unknown &= self._not_in_binlog(position)
 
     def close(self) -> None:
         if self._scan is not None:
