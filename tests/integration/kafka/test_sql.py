@@ -93,6 +93,41 @@ def test_rows_reach_a_topic_once_although_the_driver_dies(
     assert found == [1, 2, 3]
 
 
+@pytest.mark.parametrize(("mode", "count"), [
+    ("", 30_000), ("allow_unordered", 30_000), ("ordered", 30_000), ("ordered", 10),
+])  # fmt: skip
+def test_joined_rows_reach_a_topic_by_any_way_to_the_driver(
+    shop: Shop, topic: Topic, mode: str, count: int
+) -> None:
+    target = Topic(topic.broker, topic.name)
+    hint = shuffled = ""
+    if mode:
+        hint = f"/*+ LOOKUP('table'='p', 'strategy'='bucket', 'output-mode'='{mode}') */"
+        # One task joins the rows of a small batch.
+        shuffled = f"/*+ OPTIONS('lookup.bucket.shuffle-min-rows'='{20 if count == 10 else 0}') */"
+    made = (
+        "CREATE TABLE IF NOT EXISTS clicks (id BIGINT, at AS PROCTIME()) WITH ('bucket' = '-1');\n"
+        "CREATE TABLE IF NOT EXISTS people (id BIGINT, country STRING, PRIMARY KEY (id) NOT "
+        "ENFORCED) WITH ('bucket' = '3');\n"
+    )
+    shop.do(
+        f"{made}CREATE TEMPORARY TABLE made (id BIGINT) WITH ('connector' = 'datagen', "
+        f"'number-of-rows' = '{count}', 'fields.id.kind' = 'sequence', 'fields.id.start' = '0', "
+        f"'fields.id.end' = '{count - 1}');\n"
+        "INSERT INTO clicks SELECT id FROM made;\n"
+        "INSERT INTO people SELECT id, CONCAT('country ', CAST(id AS STRING)) FROM made;"
+    )
+    shop.settle_here(
+        f"{made}{sink(target, *ONCE)}SET 'parallelism.default' = '2';\n"
+        f"INSERT INTO outgoing SELECT {hint} c.id, p.country "
+        f"FROM clicks AS c JOIN people {shuffled} FOR SYSTEM_TIME AS OF c.at AS p "
+        "ON c.id = p.id;"
+    )
+    found = [json.loads(value) for _, _, value in values(target)]
+    expected = [{"id": number, "country": f"country {number}"} for number in range(count)]
+    assert sorted(found, key=lambda row: row["id"]) == expected
+
+
 def test_a_bounded_insert_is_one_transaction_and_plans_say_the_guarantee(
     shop: Shop, topic: Topic
 ) -> None:
