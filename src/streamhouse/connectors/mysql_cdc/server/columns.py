@@ -11,6 +11,8 @@ from streamhouse.close_matches import nearest
 from streamhouse.connectors.mysql_cdc.server.charsets import KNOWN, charsets_of
 from streamhouse.connectors.mysql_cdc.server.connection import Session
 from streamhouse.connectors.mysql_cdc.server.options import MySqlOptions
+from streamhouse.connectors.mysql_cdc.server.values.key_targets import check_declared
+from streamhouse.connectors.mysql_cdc.server.values.table_errors import errors_of
 from streamhouse.connectors.mysql_cdc.server.values.types import MySqlColumn, quote, zone_offset
 from streamhouse.errors import OptionError, TableError
 from streamhouse.sql.plan import Column
@@ -35,7 +37,8 @@ def selected_columns(
 ) -> list[tuple[MySqlColumn, pa.DataType]]:
     """Find the declared columns (None: all) by name; `TableError` for those that cannot be read.
 
-    `key`: the columns of the key. Its TINYINT(1) columns read as numbers, others as BOOLEAN.
+    `key`: the columns of the key, which the declared types must keep apart. Its TINYINT(1) columns
+    read as numbers, others as BOOLEAN.
     """
     if declared is None:
         return [(column, column.exact if column in key else column.natural) for column in available]
@@ -47,7 +50,12 @@ def selected_columns(
                 f"MySQL table {options.name} has no column '{column.name}'; "
                 f"{nearest(column.name, by_name)} (its columns: {', '.join(by_name)})"
             )
-        selected.append((by_name[column.name], _declared_type(by_name[column.name], column.type)))
+        source = by_name[column.name]
+        target = _declared_type(source, column.type)
+        if source in key:
+            with errors_of(options.name):
+                check_declared(source, target, column.type)
+        selected.append((source, target))
     for source, _ in selected:
         _ = source.family  # raises `TableError` for a type that is not supported
     return selected

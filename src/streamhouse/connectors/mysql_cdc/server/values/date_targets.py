@@ -14,6 +14,7 @@ from streamhouse.connectors.mysql_cdc.server.values.dates import (
     with_digits,
     zero_text,
 )
+from streamhouse.connectors.mysql_cdc.server.values.key_targets import check_instants
 from streamhouse.connectors.mysql_cdc.server.values.types import MySqlColumn, convert, zoned
 
 
@@ -42,6 +43,7 @@ def _zoned_texts(column: MySqlColumn, texts: pa.Array, zone: str) -> pa.Array:
     is_zero = pc.starts_with(texts, zero)
     instants = pc.if_else(is_zero, pa.scalar(None, pa.string()), texts).cast(pa.timestamp("us"))
     plain = instants.cast(pa.int64()).cast(column.plain)
+    check_instants(column, plain, zone)
     local = texts_of(zoned(plain, pa.timestamp("us"), zone), column.fraction)
     return pc.if_else(is_zero, zero_text(column, column.fraction), local)
 

@@ -11,9 +11,13 @@ import pyarrow as pa
 
 from streamhouse.connectors.mysql_cdc.server.values.date_targets import convert_dates
 from streamhouse.connectors.mysql_cdc.server.values.dates import DateReading, ZeroDates, text_keys
+from streamhouse.connectors.mysql_cdc.server.values.key_targets import (
+    check_booleans,
+    check_key,
+    keeps_apart,
+)
 from streamhouse.connectors.mysql_cdc.server.values.types import (
     MySqlColumn,
-    check_booleans,
     convert,
     from_texts,
     from_values,
@@ -81,17 +85,31 @@ class RowWriter:
         """Rows of the binlog, with their kinds, from plain arrays of their columns."""
         return self._batch(self._converted(plain[: len(self.columns)]), kinds)
 
+    @cached_property
+    def _checked(self) -> list[bool]:
+        """Whether values of each column are checked, as their type could make keys equal."""
+        return [
+            column.name in self.key
+            and not reading.as_text
+            and not pa.types.is_boolean(target)
+            and not keeps_apart(column, target, self.zone)
+            for (column, target), reading in zip(self.columns, self._readings, strict=True)
+        ]
+
     def _converted(self, plain: Sequence[pa.Array]) -> list[pa.Array]:
         arrays = []
-        for (column, target), array, reading in zip(
-            self.columns, plain, self._readings, strict=True
+        for (column, target), array, reading, checked in zip(
+            self.columns, plain, self._readings, self._checked, strict=True
         ):
             if pa.types.is_boolean(target) and column.name in self.key:
                 check_booleans(column, array)
             if column.has_date:
-                arrays.append(convert_dates(column, array, target, self.zone, reading))
+                converted = convert_dates(column, array, target, self.zone, reading)
             else:
-                arrays.append(convert(column, array, target, self.zone))
+                converted = convert(column, array, target, self.zone)
+            if checked:
+                check_key(column, array, converted, self.zone, reading)
+            arrays.append(converted)
         return arrays
 
     def _batch(self, arrays: list[pa.Array], kinds: pa.Array) -> pa.RecordBatch:

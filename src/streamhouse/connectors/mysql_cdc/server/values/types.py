@@ -296,15 +296,6 @@ def _decimals(values: Sequence[Decimal | None], plain: pa.DataType) -> pa.Array:
         return pa.array(values)
 
 
-def check_booleans(column: MySqlColumn, plain: pa.Array) -> None:
-    """Raise `TableError` if a BOOLEAN would make different values of a key column equal."""
-    if pa.types.is_integer(plain.type) and not pc.all(pc.is_in(plain, pa.array([0, 1]))).as_py():
-        raise TableError(
-            f"column '{column.name}' ({column.column_type}) of the primary key has other values "
-            "than 0 and 1, which BOOLEAN does not keep apart; declare it as TINYINT"
-        )
-
-
 def convert(column: MySqlColumn, plain: pa.Array, target: pa.DataType, zone: str) -> pa.Array:
     """Convert a plain array to the type `target`; `zone`: between DATETIME and instants.
 
