@@ -20,7 +20,8 @@ class LastingConnection:
     """Runs queries over Arrow tables, in UTC; not thread-safe.
 
     `functions` are the Python functions that queries may call, `config` is DuckDB's configuration.
-    Settings (`set`) and relations (`keep`) survive when the connection is reopened.
+    Settings (`set`) and relations (`keep`) survive when the connection is reopened. It is opened by
+    the first query.
     """
 
     def __init__(self, functions: Sequence[PythonFunction] = (), **config: str | int) -> None:
@@ -34,17 +35,19 @@ class LastingConnection:
         self._kept: dict[str, pa.Table] = {}
         self._queries = 0
         self._functions: set[str] = set()
-        self._connection = self._opened()
+        self._connection: duckdb.DuckDBPyConnection | None = None
 
     def set(self, name: str, statement: str) -> None:
-        """Run a setting such as SET, and after each reopening the last one of each `name`."""
-        self._connection.execute(statement)
+        """Run a setting such as SET, and after each opening the last one of each `name`."""
+        if self._connection is not None:
+            self._connection.execute(statement)
         self._set[name] = statement
 
     def keep(self, relation: str, table: pa.Table) -> None:
         """Register a table under the name `relation` for all later queries."""
         if self._kept.get(relation) is not table:
-            self._connection.register(relation, table)
+            if self._connection is not None:
+                self._connection.register(relation, table)
             self._kept[relation] = table
 
     def run(self, sql: str, **relations: pa.Table) -> pa.Table:
@@ -54,22 +57,26 @@ class LastingConnection:
         """
         self._queries += 1
         if self._queries % QUERIES == 0:
-            self._connection.close()
+            self.close()
+        if self._connection is None:
             self._connection = self._opened()
+        connection = self._connection
         for name, table in relations.items():
-            self._connection.register(name, table)
-        register(self._connection, sql, self._functions)
+            connection.register(name, table)
+        register(connection, sql, self._functions)
         try:
-            return self._connection.sql(sql).to_arrow_table()
+            return connection.sql(sql).to_arrow_table()
         except duckdb.Error as error:
             raise self._python.failure(error) or error from None
         finally:
             for name in relations:
-                self._connection.unregister(name)
+                connection.unregister(name)
 
     def close(self) -> None:
         """Free DuckDB's memory."""
-        self._connection.close()
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
 
     def _opened(self) -> duckdb.DuckDBPyConnection:
         connection = duckdb.connect(":memory:", config=self._config)

@@ -9,6 +9,7 @@ import duckdb
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from sqlglot import exp
 
 from streamhouse import duckdb_memory
 from streamhouse.duckdb_connection import LastingConnection
@@ -17,8 +18,21 @@ from streamhouse.runtime.partial_aggregation import PartialAggregation
 from streamhouse.source import ROW_KIND
 from streamhouse.sql.expressions.value_errors import readable
 from streamhouse.sql.plan import StreamQuery
-from streamhouse.sql.streaming.passthrough_columns import copied_columns
+from streamhouse.sql.streaming.passthrough_columns import CopiedColumn, copied_columns
 
+_OWN_TYPES = {
+    # Types of Arrow whose columns are the same after DuckDB: a cast to this type changes nothing.
+    pa.bool_(): exp.DType.BOOLEAN,
+    pa.int8(): exp.DType.TINYINT,
+    pa.int16(): exp.DType.SMALLINT,
+    pa.int32(): exp.DType.INT,
+    pa.int64(): exp.DType.BIGINT,
+    pa.float64(): exp.DType.DOUBLE,
+    pa.string(): exp.DType.TEXT,
+    pa.date32(): exp.DType.DATE,
+    pa.timestamp("ms"): exp.DType.TIMESTAMP_MS,
+    pa.timestamp("us"): exp.DType.TIMESTAMPNTZ,
+}
 ROW = "_row"
 """The column of row numbers, by which missed rows are found again."""
 
@@ -94,17 +108,21 @@ class QueryOperator:
             combined = self._combine.sql(f"({self._rows_sql})", self._names)
             out = self._run(combined, src)
         elif self._copied is not None and self._keeps_types(src, self._copied):
-            out = src.select(self._copied)
+            out = src.select([column.name for column in self._copied])
         else:
             out = self._run(self._rows_sql, src)
         return self._cast(out)
 
-    def _keeps_types(self, src: pa.Table, columns: Sequence[str]) -> bool:
+    def _keeps_types(self, src: pa.Table, columns: Sequence[CopiedColumn]) -> bool:
         """Whether the columns have the target's types, and the query casts them to no other."""
         if src.schema != self._copied_schema:
-            types = [src.schema.field(column).type for column in columns]
+            types = [src.schema.field(column.name).type for column in columns]
             self._types_kept = types == self._schema.types and (
-                types == self._run(self._rows_sql, src.slice(0, 0)).schema.types
+                all(
+                    _is_own_type(column.cast, kind)
+                    for column, kind in zip(columns, types, strict=True)
+                )
+                or types == self._run(self._rows_sql, src.slice(0, 0)).schema.types
             )
             self._copied_schema = src.schema
         return self._types_kept
@@ -137,6 +155,15 @@ class QueryOperator:
 
     def _cast(self, table: pa.Table) -> pa.Table:
         return conformed(table.rename_columns(self._names), self._schema)
+
+
+def _is_own_type(cast: exp.DataType | None, kind: pa.DataType) -> bool:
+    """Whether it is certain that DuckDB keeps a column of the Arrow type `kind` as it is."""
+    if pa.types.is_decimal128(kind):
+        own = f"DECIMAL({kind.precision}, {kind.scale})"
+        return cast is None or cast.sql("duckdb") == own
+    own_type = _OWN_TYPES.get(kind)
+    return own_type is not None and (cast is None or cast.this == own_type)
 
 
 def conformed(table: pa.Table, schema: pa.Schema) -> pa.Table:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import math
+from decimal import Decimal
+
+import duckdb
 import pyarrow as pa
 import pytest
 
@@ -129,6 +133,38 @@ def test_copied_columns_are_what_the_query_computes(monkeypatch: pytest.MonkeyPa
     assert copy.rows(src) == computed
     with pytest.raises(TableError, match="column 'country' of the target cannot be null"):
         copy.rows(src.set_column(1, "country", pa.array(["NO", None])))
+
+
+SAME_TYPES = {
+    "BOOLEAN": pa.array([True, False, None]),
+    "TINYINT": pa.array([-128, 127, None], pa.int8()),
+    "SMALLINT": pa.array([-(2**15), 2**15 - 1, None], pa.int16()),
+    "INT": pa.array([-(2**31), 2**31 - 1, None], pa.int32()),
+    "BIGINT": pa.array([-(2**63), 2**63 - 1, None], pa.int64()),
+    "DOUBLE": pa.array([-0.0, math.inf, 1e-308, None]),
+    "TEXT": pa.array(["", "a\0b", "é🙂", None]),
+    "DATE": pa.array([-719162, 2932896, None], pa.int32()).cast(pa.date32()),
+    "TIMESTAMP_MS": pa.array([-62135596800000, 253402300799999, None], pa.timestamp("ms")),
+    "TIMESTAMP": pa.array([-62135596800000000, 253402300799999999, None], pa.timestamp("us")),
+    "DECIMAL(38, 9)": pa.array([Decimal("-1e28"), Decimal("0.000000001"), None],
+                               pa.decimal128(38, 9)),
+    "DECIMAL(4, 0)": pa.array([Decimal(-9999), Decimal(0), None], pa.decimal128(4, 0)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("cast", ["CAST(a AS {kind})", "a"])
+@pytest.mark.parametrize("kind", SAME_TYPES)
+def test_casts_to_the_own_type_need_no_duckdb(
+    kind: str, cast: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    values = SAME_TYPES[kind]
+    src, sql = numbered(pa.table({"a": values}), 0), f"SELECT {cast.format(kind=kind)} FROM src"
+    computed = LastingConnection().run(sql, src=src).column(0)
+    assert (computed.type, computed.to_pylist()) == (values.type, values.to_pylist())
+    monkeypatch.setattr(duckdb, "connect", lambda *_, **__: pytest.fail("opened DuckDB"))
+    copy = QueryOperator(query(sql), pa.schema([("a", values.type)]), None)
+    copy.bind(1_700_000_000_000, {})
+    assert copy.rows(src).column("a").combine_chunks() == values
 
 
 def test_copied_columns_of_other_types_are_cast() -> None:

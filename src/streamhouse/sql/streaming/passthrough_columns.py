@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 from sqlglot import exp, parse_one
 
@@ -32,10 +33,17 @@ def passthrough_columns(
     return passed
 
 
-def copied_columns(rows_sql: str) -> tuple[str, ...] | None:
+class CopiedColumn(NamedTuple):
+    """A column of `src` in the output, and the DuckDB type that it is cast to, if it is cast."""
+
+    name: str
+    cast: exp.DataType | None
+
+
+def copied_columns(rows_sql: str) -> tuple[CopiedColumn, ...] | None:
     """The columns of `src` that `StreamQuery.rows_sql` copies, in its order; None if it does more.
 
-    Each may be cast. It does more if it has an expression, a filter, a join or an order.
+    It does more if it has an expression, a filter, a join or an order.
     """
     rows = parse_one(rows_sql, dialect="duckdb")
     if not isinstance(rows, exp.Select):
@@ -52,12 +60,12 @@ def copied_columns(rows_sql: str) -> tuple[str, ...] | None:
         return None
     copied = []
     for projection in rows.expressions:
-        item = projection.unalias()
+        item, cast = projection.unalias(), None
         if isinstance(item, exp.Cast):
-            item = item.this
+            item, cast = item.this, item.to
         if not isinstance(item, exp.Column) or isinstance(item.this, exp.Star):
             return None
-        copied.append(item.name)
+        copied.append(CopiedColumn(item.name, cast))
     return tuple(copied)
 
 
