@@ -1,4 +1,4 @@
-"""Measures the peak memory of this process and its descendants."""
+"""Measures the peak memory of a process and its descendants."""
 
 from __future__ import annotations
 
@@ -15,13 +15,15 @@ walks through all memory of a process to compute its share, which may take long.
 
 
 class PeakMemory:
-    """The peak memory of this process and its descendants, in MiB; measured by a thread.
+    """The peak memory of a process and its descendants, in MiB; measured by a thread.
 
-    Memory that processes share, such as libraries and unchanged pages after a fork, counts once.
+    `pid`: the process; None for this one. Memory that processes share, such as libraries and
+    unchanged pages after a fork, counts once.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, pid: int | None = None) -> None:
         self.peak_mb = 0.0
+        self._root = psutil.Process(pid)
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._run, name="peak-memory", daemon=True)
         self._thread.start()
@@ -32,15 +34,20 @@ class PeakMemory:
         return self.peak_mb
 
     def _run(self) -> None:
-        me = psutil.Process()
         pause = _EVERY_S
         while not self._stopped.wait(pause):
             began, total = time.monotonic(), 0
-            for process in [me, *me.children(recursive=True)]:
+            for process in self._processes():
                 with contextlib.suppress(psutil.Error):
                     total += _memory(process)
             self.peak_mb = max(self.peak_mb, total / 2**20)
             pause = max(_EVERY_S, _PAUSE_FACTOR * (time.monotonic() - began))
+
+    def _processes(self) -> list[psutil.Process]:
+        try:
+            return [self._root, *self._root.children(recursive=True)]
+        except psutil.NoSuchProcess:
+            return []
 
 
 def _memory(process: psutil.Process) -> int:
