@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from streamhouse.runtime.spark.executors import ExecutorWatch
 
 _TICK_S = 0.05
-_CONFIRM_S = 0.01
+_CONFIRM_S = 0.002
 """The time between two checks if the first has found no work left."""
 _UNCHANGED_CHECKS = 2
 """A run has caught up once so many checks in a row have found the offsets of the check before.
