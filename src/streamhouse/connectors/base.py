@@ -49,7 +49,7 @@ class Delivery:
 
 
 Message: TypeAlias = bytes | pa.Table
-"""What a writer sends to the committer: rows, if that writes them, or else bytes."""
+"""What a writer sends to the committer: rows if the committer writes them, else bytes."""
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,6 @@ from streamhouse.sql.plan import StreamQuery
 from streamhouse.sql.streaming.passthrough_columns import CopiedColumn, copied_columns
 
 _OWN_TYPES = {
-    # Types of Arrow whose columns are the same after DuckDB: a cast to this type changes nothing.
     pa.bool_(): exp.DType.BOOLEAN,
     pa.int8(): exp.DType.TINYINT,
     pa.int16(): exp.DType.SMALLINT,
@@ -33,6 +32,7 @@ _OWN_TYPES = {
     pa.timestamp("ms"): exp.DType.TIMESTAMP_MS,
     pa.timestamp("us"): exp.DType.TIMESTAMPNTZ,
 }
+"""DuckDB's types for Arrow types whose columns do not change if they are cast to that type."""
 ROW = "_row"
 """The column of row numbers, by which missed rows are found again."""
 

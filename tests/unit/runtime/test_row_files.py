@@ -9,9 +9,14 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import Row
 
-from streamhouse.runtime.streaming.tasks.row_files import LARGE_BYTES, RowFiles
+from streamhouse.runtime.streaming.tasks.row_files import RowFiles
 from streamhouse.runtime.streaming.tasks.task_input import TaskInput
-from streamhouse.runtime.streaming.tasks.task_results import TaskAttempt, message_of, results
+from streamhouse.runtime.streaming.tasks.task_results import (
+    LARGE_BYTES,
+    TaskAttempt,
+    message_of,
+    results,
+)
 
 SMALL = pa.table({"id": [1, 2], "text": ["a", None]})
 LARGE = pa.table({"id": pa.array(range(LARGE_BYTES // 8)), "text": ["text"] * (LARGE_BYTES // 8)})

@@ -25,14 +25,3 @@ def block_row(task: int, first_row: int, block: bytes | None, report: str | None
     """A row of `BLOCKS` for join task `task`; `first_row`: the number of the block's first row."""
     row = {"task": task, "first_row": first_row, "block": block, "task_report": report}
     return pa.RecordBatch.from_pylist([row], schema=BLOCKS)
-
-
-def to_ipc(rows: pa.Table) -> bytes:
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, rows.schema) as out:
-        out.write_table(rows)
-    return bytes(sink.getvalue())
-
-
-def from_ipc(block: bytes) -> pa.Table:
-    return pa.ipc.open_stream(block).read_all()

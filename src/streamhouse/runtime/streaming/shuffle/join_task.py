@@ -15,13 +15,14 @@ from streamhouse.arrow_batches import gathered
 from streamhouse.paimon.storage.object_store.store_retries import retried_task
 from streamhouse.runtime.query_operator import ROW, numbered, only
 from streamhouse.runtime.query_spec import QuerySpec
-from streamhouse.runtime.streaming.shuffle.blocks import JOINED, from_ipc, to_ipc
+from streamhouse.runtime.streaming.shuffle.blocks import JOINED
 from streamhouse.runtime.streaming.shuffle.partitioning import (
     ROW_BITS,
     SPLIT_BITS,
     join_task_count,
     shuffle_key,
 )
+from streamhouse.runtime.streaming.tasks.arrow_ipc import from_ipc, to_ipc
 from streamhouse.runtime.streaming.tasks.row_files import RowFiles
 from streamhouse.runtime.streaming.tasks.task import CHUNK_ROWS, Task
 from streamhouse.runtime.streaming.tasks.task_input import SplitsInput

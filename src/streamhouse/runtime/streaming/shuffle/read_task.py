@@ -12,13 +12,14 @@ import pyarrow as pa
 
 from streamhouse.runtime.query_operator import ROW, numbered
 from streamhouse.runtime.query_spec import QuerySpec
-from streamhouse.runtime.streaming.shuffle.blocks import BLOCKS, block_row, to_ipc
+from streamhouse.runtime.streaming.shuffle.blocks import BLOCKS, block_row
 from streamhouse.runtime.streaming.shuffle.partitioning import (
     first_row_number,
     join_task_count,
     needs_row_numbers,
     shuffle_key,
 )
+from streamhouse.runtime.streaming.tasks.arrow_ipc import to_ipc
 from streamhouse.runtime.streaming.tasks.row_files import RowFiles
 from streamhouse.runtime.streaming.tasks.task import Task, chunks, operator_for, sources_for
 from streamhouse.runtime.streaming.tasks.task_input import SplitsInput

@@ -16,8 +16,8 @@ from typing import Self
 import pyarrow as pa
 
 from streamhouse.machine import machine
+from streamhouse.runtime.streaming.tasks.arrow_ipc import from_ipc, write_ipc
 
-LARGE_BYTES = 256 << 10
 _SUFFIX = ".rows"
 
 
@@ -44,7 +44,7 @@ class RowFiles:
         path = self.folder / f"{uuid.uuid4().hex}{_SUFFIX}"
         try:
             with pa.OSFile(str(path), "wb") as file:
-                _write_stream(rows, file)
+                write_ipc(rows, file)
         except OSError:
             with contextlib.suppress(OSError):
                 path.unlink()
@@ -68,26 +68,6 @@ def read_and_delete(path: str) -> pa.Table:
 
     They are mapped into memory, not read: the disk has them until the table is deleted.
     """
-    rows = pa.ipc.open_stream(pa.memory_map(path)).read_all()
+    rows = from_ipc(pa.memory_map(path))
     os.unlink(path)
     return rows
-
-
-def to_message(rows: pa.Table) -> bytes:
-    """The rows as Arrow IPC; compressed if they are large, which takes less time than Spark's."""
-    options = pa.ipc.IpcWriteOptions(compression="lz4" if rows.nbytes >= LARGE_BYTES else None)
-    buffer = pa.BufferOutputStream()
-    _write_stream(rows, buffer, options)
-    return bytes(buffer.getvalue())
-
-
-def of_message(message: bytes) -> pa.Table:
-    """The rows of `to_message`."""
-    return pa.ipc.open_stream(message).read_all()
-
-
-def _write_stream(
-    rows: pa.Table, to: pa.NativeFile, options: pa.ipc.IpcWriteOptions | None = None
-) -> None:
-    with pa.ipc.new_stream(to, rows.schema, options=options) as stream:
-        stream.write_table(rows)

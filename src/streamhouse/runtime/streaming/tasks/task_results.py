@@ -13,15 +13,12 @@ from pyspark import TaskContext
 from pyspark.sql import Row
 
 from streamhouse.connectors.base import Message
-from streamhouse.runtime.streaming.tasks.row_files import (
-    LARGE_BYTES,
-    RowFiles,
-    of_message,
-    read_and_delete,
-    to_message,
-)
+from streamhouse.runtime.streaming.tasks.arrow_ipc import from_ipc, to_ipc
+from streamhouse.runtime.streaming.tasks.row_files import RowFiles, read_and_delete
 from streamhouse.runtime.streaming.tasks.task_input import TaskInput
 
+LARGE_BYTES = 256 << 10
+"""Rows of this size and more go to the driver in a file, or compressed."""
 RESULT = pa.schema(
     [
         pa.field("table", pa.string()),
@@ -58,8 +55,8 @@ def results(
 ) -> pa.RecordBatch:
     """The messages of tables and the task's report, as rows of `RESULT`.
 
-    The report has the attempt, the offsets of the batch, and `counts`. `files` are for messages
-    that are large.
+    The report has the attempt, the offsets of the batch, and `counts`. `files` are for large
+    messages.
     """
     report = {
         "attempt": attempt.id,
@@ -76,11 +73,13 @@ def results(
 def _record(message: Message, files: RowFiles | None) -> dict[str, bytes | str]:
     if isinstance(message, bytes):
         return {"message": message}
-    if files is not None and message.nbytes >= LARGE_BYTES:
-        file = files.write(message)
-        if file is not None:
-            return {"rows_file": str(file)}
-    return {"rows": to_message(message)}
+    if message.nbytes < LARGE_BYTES:
+        return {"rows": to_ipc(message)}
+    file = None if files is None else files.write(message)
+    if file is not None:
+        return {"rows_file": str(file)}
+    # Spark takes longer to pass rows on than LZ4 takes to compress them.
+    return {"rows": to_ipc(message, "lz4")}
 
 
 def message_of(record: Row) -> Message:
@@ -88,5 +87,5 @@ def message_of(record: Row) -> Message:
     if record["rows_file"] is not None:
         return read_and_delete(record["rows_file"])
     if record["rows"] is not None:
-        return of_message(bytes(record["rows"]))
+        return from_ipc(bytes(record["rows"]))
     return bytes(record["message"])
