@@ -28,7 +28,7 @@ from streamhouse.connectors.mysql_cdc.server.table import (
     load_table,
 )
 from streamhouse.connectors.mysql_cdc.server.table_lock import check_lockable
-from streamhouse.connectors.mysql_cdc.server.values.types import quote
+from streamhouse.connectors.mysql_cdc.server.values.types import UTC_NAMES, quote
 from streamhouse.errors import ConnectError, StreamhouseError
 
 _EXPIRY = ("binlog_expire_logs_seconds", "expire_logs_days")
@@ -177,7 +177,7 @@ def _time_zone(session: Session) -> Requirement:
     zone, system = (str(value) for value in session.rows(
         "SELECT @@global.time_zone, @@system_time_zone")[0])  # fmt: skip
     name = system if zone == "SYSTEM" else zone
-    if name in ("UTC", "GMT", "Etc/UTC") or name[:1] in "+-":
+    if name in UTC_NAMES or name[:1] in "+-":
         return Requirement("time zone", "ok", name)
     fix = "set 'server-time-zone' if DATETIME is declared as TIMESTAMP_LTZ, or the reverse"
     return Requirement("time zone", "info", name, fix=fix)

@@ -13,7 +13,12 @@ from streamhouse.connectors.mysql_cdc.server.connection import Session
 from streamhouse.connectors.mysql_cdc.server.options import MySqlOptions
 from streamhouse.connectors.mysql_cdc.server.values.key_targets import check_declared
 from streamhouse.connectors.mysql_cdc.server.values.table_errors import errors_of
-from streamhouse.connectors.mysql_cdc.server.values.types import MySqlColumn, quote, zone_offset
+from streamhouse.connectors.mysql_cdc.server.values.types import (
+    UTC_NAMES,
+    MySqlColumn,
+    quote,
+    zone_offset,
+)
 from streamhouse.errors import OptionError, TableError
 from streamhouse.sql.plan import Column
 from streamhouse.types import arrow_type
@@ -119,7 +124,7 @@ def server_zone(session: Session, selected: Selected, option: str) -> str:
         return "UTC"
     names = session.rows("SELECT @@global.time_zone, @@system_time_zone")[0]
     name = str(names[1] if names[0] == "SYSTEM" else names[0])
-    if name in ("UTC", "GMT", "+00:00", "Etc/UTC"):
+    if name in (*UTC_NAMES, "+00:00"):
         return "UTC"
     if zone_offset(name) is not None:
         return name

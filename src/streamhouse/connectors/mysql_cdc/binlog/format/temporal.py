@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, TypeAlias
 
 from pymysqlreplication.constants import FIELD_TYPE
 
 from streamhouse.connectors.mysql_cdc.binlog.format.table_map import LoggedColumn
+from streamhouse.connectors.mysql_cdc.server.values.dates import timestamp_text
 
 Read: TypeAlias = Callable[[bytes, int], tuple[Any, int]]
 """Decodes the value at a byte offset; returns it and the offset after it."""
 
 _DAY_MICROS = 86_400_000_000
 _EPOCH_DAY = datetime.date(1970, 1, 1).toordinal()
-_EPOCH = datetime.datetime(1970, 1, 1)
 _TIME_OFFSET = 0x800000
 
 
@@ -88,37 +89,47 @@ def date_text_reader(wire: LoggedColumn, digits: int) -> Read:
 
     `digits`: how many to give after the seconds. A TIMESTAMP is in UTC.
     """
-    kind, extra = wire.type, (wire.fraction + 1) // 2
+    if wire.type == FIELD_TYPE.DATE:
+        return _date_text
+    if wire.type in (FIELD_TYPE.TIMESTAMP, FIELD_TYPE.TIMESTAMP2):
+        read_micros = timestamp_reader(wire)
+
+        def read_timestamp(data: bytes, at: int) -> tuple[str, int]:
+            value, end = read_micros(data, at)
+            return timestamp_text(value, digits) if value else _datetime_text((0,) * 7, digits), end
+
+        return read_timestamp
+    parts_of = _old_datetime_parts
+    if wire.type == FIELD_TYPE.DATETIME2:
+        parts_of = partial(_datetime_parts, (wire.fraction + 1) // 2)
 
     def read(data: bytes, at: int) -> tuple[str, int]:
-        if kind == FIELD_TYPE.DATE:
-            packed = int.from_bytes(data[at : at + 3], "little")
-            return f"{packed >> 9:04d}-{packed >> 5 & 15:02d}-{packed & 31:02d}", at + 3
-        fraction = 0
-        if kind == FIELD_TYPE.DATETIME:
-            number = int.from_bytes(data[at : at + 8], "little")
-            parts = [number // 10_000_000_000, *(number // 100**n % 100 for n in (4, 3, 2, 1, 0))]
-            end = at + 8
-        elif kind == FIELD_TYPE.DATETIME2:
-            packed = int.from_bytes(data[at : at + 5], "big") - 0x8000000000
-            months = packed >> 22
-            parts = [months // 13, months % 13, packed >> 17 & 31]
-            parts += [packed >> 12 & 31, packed >> 6 & 63, packed & 63]
-            fraction, end = _fraction(data, at + 5, extra), at + 5 + extra
-        else:
-            old = kind == FIELD_TYPE.TIMESTAMP
-            seconds = int.from_bytes(data[at : at + 4], "little" if old else "big")
-            if not old:
-                fraction = _fraction(data, at + 4, extra)
-            end = at + 4 + (0 if old else extra)
-            parts = [0] * 6
-            if seconds or fraction:
-                parts = list((_EPOCH + datetime.timedelta(seconds=seconds)).timetuple()[:6])
-        year, month, day, hours, minutes, second = parts
-        text = f"{year:04d}-{month:02d}-{day:02d} {hours:02d}:{minutes:02d}:{second:02d}"
-        return (f"{text}.{fraction:06d}"[: len(text) + 1 + digits] if digits else text), end
+        parts, end = parts_of(data, at)
+        return _datetime_text(parts, digits), end
 
     return read
+
+
+def _date_text(data: bytes, at: int) -> tuple[str, int]:
+    packed = int.from_bytes(data[at : at + 3], "little")
+    return f"{packed >> 9:04d}-{packed >> 5 & 15:02d}-{packed & 31:02d}", at + 3
+
+
+def _datetime_text(parts: Sequence[int], digits: int) -> str:
+    year, month, day, hours, minutes, seconds, fraction = parts
+    text = f"{year:04d}-{month:02d}-{day:02d} {hours:02d}:{minutes:02d}:{seconds:02d}"
+    return f"{text}.{fraction:06d}"[: len(text) + 1 + digits] if digits else text
+
+
+def _datetime_parts(extra: int, data: bytes, at: int) -> tuple[tuple[int, ...], int]:
+    """The year, month, …, and microseconds of a DATETIME; `extra`: the bytes of its fraction."""
+    packed = int.from_bytes(data[at : at + 5], "big") - 0x8000000000
+    months = packed >> 22
+    parts = (
+        months // 13, months % 13, packed >> 17 & 31,
+        packed >> 12 & 31, packed >> 6 & 63, packed & 63, _fraction(data, at + 5, extra),
+    )  # fmt: skip
+    return parts, at + 5 + extra
 
 
 def time_reader(wire: LoggedColumn) -> Read:
@@ -147,13 +158,18 @@ def _fraction(data: bytes, at: int, size: int) -> int:
 
 
 def _old_datetime(data: bytes, at: int) -> tuple[int | None, int]:
+    parts, end = _old_datetime_parts(data, at)
+    return micros(*parts), end
+
+
+def _old_datetime_parts(data: bytes, at: int) -> tuple[tuple[int, ...], int]:
     # The decimal digits YYYYMMDDhhmmss are the number.
     date, clock = divmod(int.from_bytes(data[at : at + 8], "little"), 1_000_000)
-    timestamp = micros(
+    parts = (
         date // 10_000, date // 100 % 100, date % 100,
         clock // 10_000, clock // 100 % 100, clock % 100, 0,
     )  # fmt: skip
-    return timestamp, at + 8
+    return parts, at + 8
 
 
 def _old_timestamp(data: bytes, at: int) -> tuple[int | None, int]:

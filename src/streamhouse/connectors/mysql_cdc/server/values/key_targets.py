@@ -14,14 +14,14 @@ from streamhouse.connectors.mysql_cdc.server.values.dates import DateReading, is
 from streamhouse.connectors.mysql_cdc.server.values.types import (
     WITH_FRACTIONS,
     MySqlColumn,
+    has_fixed_offset,
     key_texts,
-    zone_offset,
+    trimmed_fractions,
     zoned,
 )
 from streamhouse.errors import TableError
 from streamhouse.types import flink_type
 
-_UTC = ("UTC", "GMT", "Etc/UTC")
 _SECONDS_DIGITS = {"s": 0, "ms": 3, "us": 6}
 # All decimals of so many digits become different numbers.
 _FLOAT_DIGITS = {pa.float32(): 6, pa.float64(): 15}
@@ -48,7 +48,7 @@ def keeps_apart(column: MySqlColumn, target: pa.DataType, zone: str) -> bool:
         if pa.types.is_integer(target):
             return True
         same_unit = pa.types.is_timestamp(target) and target.unit == "us"
-        return same_unit and (target.tz == column.plain.tz or _is_fixed(zone))
+        return same_unit and (target.tz == column.plain.tz or has_fixed_offset(zone))
     if column.family in ("int", "uint64", "year", "date"):
         return True
     if column.family == "decimal" and pa.types.is_decimal(column.plain):
@@ -58,10 +58,6 @@ def keeps_apart(column: MySqlColumn, target: pa.DataType, zone: str) -> bool:
     if column.family == "set" and pa.types.is_list(target):
         return True
     return bool(pa.types.is_string(target) or pa.types.is_binary(target))
-
-
-def _is_fixed(zone: str) -> bool:
-    return zone in _UTC or zone_offset(zone) is not None
 
 
 def check_declared(column: MySqlColumn, target: pa.DataType, declared: str) -> None:
@@ -131,7 +127,7 @@ def check_key(
 
 def check_instants(column: MySqlColumn, instants: pa.Array, zone: str) -> None:
     """Raise `TableError` if a key has a TIMESTAMP with the local time of another one."""
-    if not _is_fixed(zone):
+    if not has_fixed_offset(zone):
         check_key(column, instants, zoned(instants, pa.timestamp("us"), zone), zone, DateReading())
 
 
@@ -154,8 +150,7 @@ def _text(converted: pa.Array) -> pa.Array:
     texts = converted.cast(pa.string())
     if not (pa.types.is_time(converted.type) or pa.types.is_timestamp(converted.type)):
         return texts
-    whole = pc.replace_substring_regex(texts, r"\.0*$", "")
-    return pc.replace_substring_regex(whole, r"(\.\d*[1-9])0+$", r"\1")
+    return trimmed_fractions(texts)
 
 
 def _merged(column: MySqlColumn, value: pa.Array, converted: pa.Array, zone: str) -> TableError:

@@ -64,6 +64,7 @@ _FAMILIES: dict[str, Family] = {
     "inet4": "inet4",
     "inet6": "inet6",
 }  # fmt: skip
+UTC_NAMES = ("UTC", "GMT", "Etc/UTC")
 WITH_FRACTIONS = frozenset({"decimal", "date", "datetime", "timestamp", "time"})
 """Families whose texts may have digits after a point, or whose values are compared as texts."""
 _BEYOND_UTF8MB3 = frozenset({"utf8mb4", "utf16", "utf16le", "utf32", "gb18030"})
@@ -370,6 +371,11 @@ def zoned(plain: pa.Array, target: pa.TimestampType, zone: str) -> pa.Array:
     return instants.cast(pa.timestamp("us", tz=target.tz))
 
 
+def has_fixed_offset(zone: str) -> bool:
+    """Whether a zone never changes its offset, such as `UTC` and `+08:00`."""
+    return zone in UTC_NAMES or zone_offset(zone) is not None
+
+
 def zone_offset(zone: str) -> datetime.timedelta | None:
     """The offset of a zone such as `+08:00`; None for a named zone."""
     match = _OFFSET.fullmatch(zone)
@@ -439,7 +445,13 @@ def key_texts(column: MySqlColumn, texts: pa.Array) -> pa.Array:
     """As `key_text`, for an array."""
     if column.family == "decimal":
         texts = without_zeros(texts)
-    if not pc.any(pc.match_substring(texts, ".")).as_py():
+    return trimmed_fractions(texts)
+
+
+def trimmed_fractions(texts: pa.Array) -> pa.Array:
+    """Numbers and times without zeros at the end of a fraction."""
+    with_fraction = pc.match_substring(texts, ".")
+    if not pc.any(with_fraction).as_py():
         return texts
-    whole = pc.replace_substring_regex(texts, r"^([^.]*)\.0*$", r"\1")
-    return pc.replace_substring_regex(whole, r"^(.*\.\d*[1-9])0+$", r"\1")
+    trimmed = pc.ascii_rtrim(pc.ascii_rtrim(texts, "0"), ".")
+    return pc.if_else(with_fraction, trimmed, texts)
