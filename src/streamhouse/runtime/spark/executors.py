@@ -18,6 +18,7 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 from pyspark.sql import SparkSession
+from pyspark.sql.types import StringType, StructType
 
 from streamhouse.errors import ClusterError
 from streamhouse.paimon.storage.files import files_of
@@ -28,6 +29,7 @@ NOTICE_AFTER_S = 8.0
 """After this time without an executor, a notice names the reason, if it is known."""
 MOST_S = 600.0
 """How long a cluster may take to start an executor, such as a container with a large image."""
+_PROBLEM_TYPE = StructType().add("problem", StringType())
 _POLL_S = 0.1
 _WATCH_S = 2.0
 _WHY_NONE = (
@@ -125,7 +127,7 @@ def check_executors(
     with _probes(warehouses) as probes, ThreadPoolExecutor(1) as thread:
         slots = max(2, 2 * session.sparkContext.defaultParallelism)
         frame = session.range(0, slots, numPartitions=slots)
-        job = thread.submit(frame.mapInArrow(_Probe(probes, _versions()), "problem STRING").collect)
+        job = thread.submit(frame.mapInArrow(_Probe(probes, _versions()), _PROBLEM_TYPE).collect)
         notice_at = time.monotonic() + NOTICE_AFTER_S
         try:
             while not wait([job], _POLL_S).done:

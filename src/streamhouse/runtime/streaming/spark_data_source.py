@@ -21,7 +21,7 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows
 
-from streamhouse.runtime.streaming.tasks.result_ddl import BLOCKS_DDL, RESULT_DDL
+from streamhouse.runtime.streaming.tasks.result_types import BLOCKS_TYPE, RESULT_TYPE
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -62,10 +62,10 @@ class FusedDataSource(DataSource):
     def name(cls) -> str:
         return FORMAT
 
-    def schema(self) -> str:
+    def schema(self) -> StructType:
         if self.options.get("shuffled") == "true":
-            return BLOCKS_DDL
-        return RESULT_DDL
+            return BLOCKS_TYPE
+        return RESULT_TYPE
 
     def reader(self, schema: StructType) -> DataSourceReader:
         return EmptyReader()

@@ -8,13 +8,11 @@ from streamhouse.runtime.query_spec import QuerySpec
 from streamhouse.runtime.streaming.shuffle.gather_task import GatherStep
 from streamhouse.runtime.streaming.shuffle.join_task import JoinStep
 from streamhouse.runtime.streaming.shuffle.partitioning import join_task_count
-from streamhouse.runtime.streaming.tasks.result_ddl import RESULT_DDL
+from streamhouse.runtime.streaming.tasks.result_types import JOINED_TYPE, RESULT_TYPE
 from streamhouse.runtime.streaming.tasks.row_files import RowFiles
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
-
-_JOINED = f"{RESULT_DDL}, block BINARY"
 
 
 def shuffled(frame: DataFrame, spec: QuerySpec, files: RowFiles) -> DataFrame:
@@ -25,6 +23,6 @@ def shuffled(frame: DataFrame, spec: QuerySpec, files: RowFiles) -> DataFrame:
     count = join_task_count(spec)
     partitioned = frame.repartitionById(count, frame["task"])
     if not spec.gathered:
-        return partitioned.mapInArrow(JoinStep(spec, files), RESULT_DDL)
-    joined = partitioned.mapInArrow(JoinStep(spec), _JOINED)
-    return joined.coalesce(1).mapInArrow(GatherStep(spec, files), RESULT_DDL)
+        return partitioned.mapInArrow(JoinStep(spec, files), RESULT_TYPE)
+    joined = partitioned.mapInArrow(JoinStep(spec), JOINED_TYPE)
+    return joined.coalesce(1).mapInArrow(GatherStep(spec, files), RESULT_TYPE)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 
 from streamhouse.runtime.streaming.spark_data_source import FusedReader
-from streamhouse.runtime.streaming.tasks.result_ddl import RESULT_DDL
+from streamhouse.runtime.streaming.tasks.result_types import RESULT_TYPE
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -29,8 +29,8 @@ class SyncDataSource(DataSource):
     def name(cls) -> str:
         return FORMAT
 
-    def schema(self) -> str:
-        return RESULT_DDL
+    def schema(self) -> StructType:
+        return RESULT_TYPE
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         return SyncReader(Path(self.options["folder"]))
