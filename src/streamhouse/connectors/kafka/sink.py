@@ -13,7 +13,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Collection, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
 from typing import Any
@@ -26,7 +26,12 @@ from streamhouse.connectors.collected_rows import CollectingWriter
 from streamhouse.connectors.kafka.client import TIMEOUT_S, consumer, created, kafka_error, text_of
 from streamhouse.connectors.kafka.encoding import Encoding
 from streamhouse.connectors.kafka.options import KafkaOptions
-from streamhouse.connectors.kafka.producing.outage import Outage, in_time, recoverable
+from streamhouse.connectors.kafka.producing.outage import (
+    Outage,
+    in_background,
+    in_time,
+    recoverable,
+)
 from streamhouse.connectors.kafka.producing.produced_rows import produce_rows
 from streamhouse.connectors.kafka.producing.sink_partitions import SinkPartitions
 from streamhouse.errors import (
@@ -124,17 +129,15 @@ class KafkaSinkCommitter:
         """The recorded number of the next batch, negative without a record; None: not read yet."""
         self._group: Any = None
         """The metadata of the group that the number is recorded for."""
+        # It takes half a second: meanwhile Spark starts the query.
+        self._opening: Future[None] | None = in_background(self._open, "open the producer")
 
     def commit(self, write: Callable[[], WrittenBatch | None], discard: Callable[[], None]) -> bool:
-        with ThreadPoolExecutor(1) as pool:
-            # Opening takes half a second: meanwhile the first batch's tasks run.
-            opening = pool.submit(self._open) if self._producer is None else None
-            written = write()
+        written = write()
         if written is None:
             return False
         try:
-            if opening is not None:
-                opening.result()
+            self._finish_opening()
             if self._options.guarantee == "none":
                 self._produce(self._opened(), written.messages)
                 self._opened().poll(0)
@@ -254,6 +257,18 @@ class KafkaSinkCommitter:
             # `_written_once` reads the number again, and handles errors.
             with suppress(KafkaException):
                 self._next_number = self._recorded_number()
+
+    def _finish_opening(self) -> None:
+        """Wait for the first producer; try again if that failed by an outage, which may be over."""
+        opening, self._opening = self._opening, None
+        if opening is None:
+            return
+        try:
+            opening.result()
+        except KafkaException as error:
+            if not recoverable(error):
+                raise
+            self._open()
 
     def _opened(self) -> Producer:
         if self._producer is not None:

@@ -69,6 +69,15 @@ def in_time(call: Callable[[], Result], seconds: float, what: str) -> Result:
 
     The call is left to a thread, which keeps its client until it returns or the process ends.
     """
+    try:
+        return in_background(call, what).result(seconds)
+    except TimeoutError:
+        text = f"{what} was not answered within {seconds:.0f} s"
+        raise KafkaException(KafkaError(KafkaError._TIMED_OUT, text)) from None
+
+
+def in_background(call: Callable[[], Result], what: str) -> Future[Result]:
+    """Start a call in a thread that does not keep the process alive."""
     result: Future[Result] = Future()
 
     def run() -> None:
@@ -78,8 +87,4 @@ def in_time(call: Callable[[], Result], seconds: float, what: str) -> Result:
             result.set_exception(error)
 
     threading.Thread(target=run, name=f"kafka: {what}", daemon=True).start()
-    try:
-        return result.result(seconds)
-    except TimeoutError:
-        text = f"{what} was not answered within {seconds:.0f} s"
-        raise KafkaException(KafkaError(KafkaError._TIMED_OUT, text)) from None
+    return result
