@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -18,6 +18,8 @@ from streamhouse.source import ROW_KIND
 
 KEY, VALUE, TIMESTAMP, HEADERS = "key", "value", "timestamp", "headers"
 _HEADERS = pa.map_(pa.string(), pa.binary())
+_ROWS_AT_ONCE = 20_000
+"""So many rows are encoded in memory that the next ones use again; new memory costs more time."""
 
 
 class Encoding:
@@ -28,7 +30,7 @@ class Encoding:
     """
 
     def __init__(self, options: KafkaOptions, layout: Layout, upserts: bool = False) -> None:
-        self._layout, self._upserts = layout, upserts
+        self._layout, self.upserts = layout, upserts
         self._value = _encoder(options.value, layout.value)
         self._key = None if options.key is None else _encoder(options.key, layout.key)
         for column in layout.columns:
@@ -44,13 +46,14 @@ class Encoding:
 
     def records(self, batches: Sequence[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Record batches with the columns `key`, `value`, `timestamp` and `headers`, if any."""
-        if self._upserts and batches:
-            yield from map(self._encoded, last_of_keys(batches, self._layout.key_columns))
-            return
-        for batch in batches:
-            if not self._value.changelog:
+        rows: Iterable[pa.RecordBatch] = batches
+        if self.upserts and batches:
+            rows = last_of_keys(batches, self._layout.key_columns)
+        for batch in rows:
+            if not self.upserts and not self._value.changelog:
                 _check_inserts(batch)
-            yield self._encoded(batch)
+            for first in range(0, batch.num_rows, _ROWS_AT_ONCE):
+                yield self._encoded(batch.slice(first, _ROWS_AT_ONCE))
 
     def _encoded(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         columns = {}
@@ -61,7 +64,7 @@ class Encoding:
             columns[KEY] = self._key.encode(batch)
         names = [*layout.value.names, *([ROW_KIND] if ROW_KIND in rows.schema.names else [])]
         values = self._value.encode(rows.select(names))
-        if self._upserts:
+        if self.upserts:
             gone = pc.is_in(rows.column(ROW_KIND), pa.array(["-D", "-U"]))
             values = pc.if_else(gone, pa.scalar(None, pa.binary()), values)
         columns[VALUE] = values

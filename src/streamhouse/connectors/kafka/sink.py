@@ -93,17 +93,24 @@ class KafkaSinkWriter:
     def __init__(self, encoding: Encoding) -> None:
         self._encoding = encoding
         self._rows: list[pa.RecordBatch] = []
+        self._records = CollectingWriter()
 
     def write(self, rows: pa.RecordBatch) -> None:
         self._rows.append(rows)
+        if not self._encoding.upserts:
+            self._encode()
 
     def prepare(self) -> list[pa.Table]:
-        records = CollectingWriter()
-        for batch in self._encoding.records(self._rows):
-            records.write(batch)
-        return records.prepare()
+        self._encode()
+        return self._records.prepare()
 
     def close(self) -> None:
+        self._rows = []
+        self._records.close()
+
+    def _encode(self) -> None:
+        for records in self._encoding.records(self._rows):
+            self._records.write(records)
         self._rows = []
 
 
