@@ -8,6 +8,8 @@ from pathlib import Path
 
 from streamhouse.source import Offset
 
+_LOGS = ("offsets", "commits")
+
 
 def next_batch(end: Offset) -> int:
     """The number of the batch after the one that ends at an offset; 0 after `{}`."""
@@ -23,6 +25,14 @@ class BatchLogs:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
+
+    def create(self) -> None:
+        """Create the folders of both logs, unless they exist.
+
+        Spark would start a process for each, which sets the permissions.
+        """
+        for log in _LOGS:
+            (self._folder / log).mkdir(parents=True, exist_ok=True)
 
     def last_committed(self) -> int:
         """The last batch in Spark's commit log; -1 before the first."""
@@ -56,7 +66,7 @@ class BatchLogs:
         If the offset log has only such a file, Spark refuses to begin the first batch at each start
         (STATE_STORE_CHECKPOINT_LOCATION_NOT_EMPTY).
         """
-        for log in ("offsets", "commits"):
+        for log in _LOGS:
             for path in (self._folder / log).glob(".*.tmp"):
                 path.unlink(missing_ok=True)
 
