@@ -288,6 +288,25 @@ def test_exactly_once_ends_if_the_brokers_stay_away(topic: Topic) -> None:
     assert sorted(row[2] for row in values(topic)) == json_of(1, 2)
 
 
+@pytest.mark.parametrize("options", [ONCE, {}])
+def test_a_query_may_start_while_the_brokers_are_away(
+    topic: Topic, monkeypatch: pytest.MonkeyPatch, options: Mapping[str, str]
+) -> None:
+    monkeypatch.setattr(sink_partitions, "TIMEOUT_S", 1.0)
+    to = sink(topic, options)
+    topic.broker.kill()
+    try:
+        committer = to.committer(uuid.uuid4().hex)
+        assert isinstance(committer, KafkaSinkCommitter)
+        assert committer._opening is not None
+        assert isinstance(committer._opening.exception(20), KafkaException)
+    finally:
+        topic.broker.start()
+    assert committer.commit(written(to, 0, 1), nothing)
+    assert committer.commit(written(to, 1, 2), nothing)
+    assert sorted(row[2] for row in values(topic)) == json_of(1, 2)
+
+
 def test_exactly_once_writes_again_if_the_broker_takes_no_records(
     topic: Topic, monkeypatch: pytest.MonkeyPatch
 ) -> None:
