@@ -40,7 +40,11 @@ def column(data_type: str, **facts: Any) -> MySqlColumn:
         (pa.binary(), b"\xff'", column("blob"), "UTC", b"_binary'\xff\\''"),
         (pa.binary(), b"\x0f", column("bit"), "UTC", "X'0f'"),
         (pa.date32(), NOON.date(), column("date"), "UTC", "'2024-07-01'"),
-        (pa.time32("ms"), datetime.time(1, 2, 3, 4000), column("time"), "UTC", "'01:02:03.004'"),
+        (
+            pa.time32("ms"), datetime.time(1, 2, 3, 4000), column("time", fraction=3), "UTC",
+            "'01:02:03.004'",
+        ),
+        (pa.time32("ms"), datetime.time(1, 2, 3, 4000), column("time"), "UTC", "'01:02:03'"),
         (pa.timestamp("us"), NOON, column("datetime"), "UTC", "'2024-07-01 12:00:00'"),
         (
             pa.timestamp("us"), NOON, column("datetime", fraction=3), "UTC",

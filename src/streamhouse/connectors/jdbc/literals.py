@@ -13,6 +13,10 @@ _QUOTE = pa.scalar(b"'")
 _BINARY = pa.scalar(b"_binary'")
 _LOCAL, _INSTANT = pa.timestamp("us"), pa.timestamp("us", tz="UTC")
 _SECONDS_TEXT = len("2024-01-02 03:04:05")
+_TIME_TEXT = len("03:04:05")
+_WHOLE_NUMBERS = ("int", "uint64", "year")
+_EXACT = "DECIMAL(65, 27)"
+"""Holds all numbers of 38 digits before the point, and 27 after it."""
 
 
 def literals(column: MySqlColumn, values: pa.Array, zone: str) -> pa.Array:
@@ -22,12 +26,15 @@ def literals(column: MySqlColumn, values: pa.Array, zone: str) -> pa.Array:
     and instants, as for reading. Raises `TableError` for values that MySQL cannot hold.
     """
     kind = values.type
+    _check_number_of_member(column, values)
+    _check_null(column, values)
     if pa.types.is_boolean(kind):
         return pc.if_else(values, pa.scalar(b"1"), pa.scalar(b"0"))
     if pa.types.is_integer(kind):
         return _text(values)
     if pa.types.is_floating(kind):
         _check_finite(column, values)
+        _check_whole(column, values)
         return _quoted(_text(values))
     if pa.types.is_string(kind) or pa.types.is_large_string(kind):
         return _quoted(_escaped(values.cast(pa.string()).cast(pa.binary())))
@@ -35,7 +42,12 @@ def literals(column: MySqlColumn, values: pa.Array, zone: str) -> pa.Array:
         return _bytes(column, values.cast(pa.binary()))
     if pa.types.is_timestamp(kind):
         return _quoted(_timestamps(column, values, zone))
-    if pa.types.is_decimal(kind) or pa.types.is_date(kind) or pa.types.is_time(kind):
+    if pa.types.is_time(kind):
+        return _quoted(_times(column, values))
+    if pa.types.is_decimal(kind):
+        _check_whole(column, values)
+        return _quoted(_text(values))
+    if pa.types.is_date(kind):
         return _quoted(_text(values))
     if pa.types.is_list(kind) and column.family == "set":
         return _quoted(_escaped(pc.binary_join(values, ",").cast(pa.binary())))
@@ -43,6 +55,37 @@ def literals(column: MySqlColumn, values: pa.Array, zone: str) -> pa.Array:
         f"column '{column.name}': MySQL has no type for {kind}; write it as text, such as "
         "JSON_OBJECT(…) AS STRING, or leave the column out"
     )
+
+
+def key_literals(column: MySqlColumn, values: pa.Array, zone: str) -> pa.Array:
+    """A literal for each value, to compare with the column, as binary values.
+
+    The server compares numbers with texts as doubles, in which different keys are equal. So each
+    literal has the type of the column.
+    """
+    kind, family = values.type, column.family
+    if family == "bit" and pa.types.is_binary(kind):
+        numbers = [int.from_bytes(value, "big") for value in values.to_pylist()]
+        return pa.array([b"%d" % number for number in numbers], pa.binary())
+    if family == "binary" and column.data_type == "binary":
+        padded = [
+            value.ljust(column.length, b"\0") for value in values.cast(pa.binary()).to_pylist()
+        ]
+        return literals(column, pa.array(padded, pa.binary()), zone)
+    found = literals(column, values, zone)
+    quoted = not (pa.types.is_integer(kind) or pa.types.is_boolean(kind))
+    if family == "float":
+        return _cast(found, "FLOAT")
+    if quoted and family in (*_WHOLE_NUMBERS, "decimal", "bit"):
+        return _cast(found, _EXACT)
+    if not quoted and family not in (*_WHOLE_NUMBERS, "decimal", "bit", "double"):
+        return _quoted(found)
+    return found
+
+
+def _cast(literals: pa.Array, kind: str) -> pa.Array:
+    end = f" AS {kind})".encode()
+    return pc.binary_join_element_wise(pa.scalar(b"CAST("), literals, pa.scalar(end), _NOTHING)
 
 
 def _text(values: pa.Array) -> pa.Array:
@@ -81,6 +124,51 @@ def _timestamps(column: MySqlColumn, values: pa.Array, zone: str) -> pa.Array:
     digits = column.fraction if column.family in ("datetime", "timestamp") else 6
     end = _SECONDS_TEXT + (1 + digits if digits else 0)
     return pc.utf8_slice_codeunits(local.cast(pa.string()), 0, end).cast(pa.binary())
+
+
+def _times(column: MySqlColumn, values: pa.Array) -> pa.Array:
+    """Texts of times, without the digits that the column does not hold."""
+    texts = values.cast(pa.string())
+    if column.family == "time":
+        digits = column.fraction
+        texts = pc.utf8_slice_codeunits(texts, 0, _TIME_TEXT + (1 + digits if digits else 0))
+    return texts.cast(pa.binary())
+
+
+def _check_null(column: MySqlColumn, values: pa.Array) -> None:
+    """MariaDB stores the current time for a NULL in such a column."""
+    if values.null_count and column.family == "timestamp" and not column.nullable:
+        raise TableError(
+            f"column '{column.name}' ({column.column_type} NOT NULL) cannot be null; write another "
+            "value, or leave the column out"
+        )
+
+
+def _check_whole(column: MySqlColumn, values: pa.Array) -> None:
+    """MySQL rounds without a word."""
+    if column.family not in _WHOLE_NUMBERS:
+        return
+    fractions = values.filter(pc.not_equal(values, pc.floor(values)))
+    if len(fractions):
+        raise TableError(
+            f"column '{column.name}' ({column.column_type}) has no fractions, and MySQL would "
+            f"round {fractions[0]}; round it in the query, such as by ROUND, or change the column"
+        )
+
+
+def _check_number_of_member(column: MySqlColumn, values: pa.Array) -> None:
+    """MySQL takes a number, also as text, for the member of that number."""
+    if column.family not in ("enum", "set"):
+        return
+    texts = values.flatten() if pa.types.is_list(values.type) else values
+    texts = texts.cast(pa.string()).drop_null().unique()
+    numbers = [text for text in texts.to_pylist() if text.isdigit() or text in ("true", "false")]
+    wrong = [text for text in numbers if text not in column.members]
+    if wrong:
+        raise TableError(
+            f"column '{column.name}' ({column.column_type}) has no member '{wrong[0]}'; write one "
+            "of its members, as STRING"
+        )
 
 
 def _check_finite(column: MySqlColumn, values: pa.Array) -> None:

@@ -15,6 +15,7 @@ from streamhouse.errors import OptionError, TableError
 _EPOCH = datetime.datetime(1970, 1, 1)
 _NUMBER_FAMILIES = ("int", "uint64", "decimal", "year", "float", "double")
 _TIMESTAMPS = ("date", "datetime", "timestamp")
+_FIRST_YEAR = 1901
 _SECOND = datetime.timedelta(seconds=1)
 
 
@@ -39,16 +40,26 @@ def conditions(
             )
         first, last = f"{name} >= {first}", f"{name} <= {last}"
     else:
-        # Zero dates have no place on the time line; they are in the first range.
+        # Zero dates have no place on the time line, and years of two digits mean others; they are
+        # in the first range.
         real = f" WHERE {name} >= '1000-01-01'" if column.family in _TIMESTAMPS else ""
+        if column.family == "year":
+            real = f" WHERE {name} >= {_FIRST_YEAR}"
         least, greatest = session.rows(f"SELECT MIN({name}), MAX({name}) FROM {table}{real}")[0]
         if least is None:
             return ["TRUE"]
-        low, _ = _bound(column, str(least), "lower-bound")
-        high, _ = _bound(column, str(greatest), "upper-bound")
-    count = min(scan.number, high - low + 1)
+        low, _ = _bound(column, _whole_date(str(least)), "lower-bound")
+        high, _ = _bound(column, _whole_date(str(greatest)), "upper-bound")
+    if column.family == "year":
+        low = max(low, _FIRST_YEAR)
+    count = max(1, min(scan.number, high - low + 1))
     starts = [low + (high - low + 1) * number // count for number in range(1, count)]
     return _between(name, [to_literal(start) for start in starts], first, last)
+
+
+def _whole_date(text: str) -> str:
+    """The text of a value that bounds a range; a month or a day can be zero."""
+    return text.replace("-00", "-01")
 
 
 def _between(name: str, starts: Sequence[str], first: str, last: str) -> list[str]:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from streamhouse.arrow_batches import LAST, last_positions
-from streamhouse.connectors.jdbc.literals import literals
+from streamhouse.connectors.jdbc.literals import key_literals, literals
 from streamhouse.connectors.jdbc.target import TargetTable
 from streamhouse.connectors.mysql_cdc.server.values.types import MySqlColumn, quote
 from streamhouse.errors import TableError
@@ -64,7 +64,7 @@ class Statements:
 
     def deletes(self, keys: pa.Table) -> Iterator[bytes]:
         """DELETEs of the rows with these keys."""
-        for values, _ in self._row_lists(keys, self._key, _DELETED_KEYS):
+        for values in self._key_lists(keys):
             yield b"DELETE FROM %s WHERE %s IN (%s)" % (
                 self._target.quoted.encode(),
                 self._key_names,
@@ -73,7 +73,7 @@ class Statements:
 
     def count(self, keys: pa.Table) -> Iterator[bytes]:
         """SELECTs that count the rows with these keys."""
-        for values, _ in self._row_lists(keys, self._key, _DELETED_KEYS):
+        for values in self._key_lists(keys):
             yield b"SELECT COUNT(*) FROM %s WHERE %s IN (%s)" % (
                 self._target.quoted.encode(),
                 self._key_names,
@@ -96,21 +96,38 @@ class Statements:
         if not self._key:
             return b""
         first = quote(self._key[0].name)
-        sets = [f"{name} = VALUES({name})" for name in updated] or [f"{first} = {first}"]
+        keys = {quote(column.name) for column in self._key} if self._target.other_keys else ()
+        sets = [self._set(name, name in keys) for name in updated] or [f"{first} = {first}"]
         return f" ON DUPLICATE KEY UPDATE {', '.join(sets)}".encode()
+
+    @staticmethod
+    def _set(name: str, key: bool) -> str:
+        """`key`: a row that another unique index found keeps its key, and is not counted later."""
+        if key:
+            return f"{name} = IF({name} = VALUES({name}), VALUES({name}), {name})"
+        return f"{name} = VALUES({name})"
+
+    def _key_lists(self, keys: pa.Table) -> Iterator[bytes]:
+        for values, _ in self._row_lists(keys, self._key, _DELETED_KEYS, key_literals):
+            yield values
 
     def _insert_statements(self, rows: pa.Table, suffix: bytes) -> Iterator[tuple[bytes, int]]:
         for values, count in self._row_lists(rows, self._target.columns, self._most_rows):
             yield self._insert + values + suffix, count
 
     def _row_lists(
-        self, rows: pa.Table, columns: Sequence[MySqlColumn], most_rows: int
+        self,
+        rows: pa.Table,
+        columns: Sequence[MySqlColumn],
+        most_rows: int,
+        literals_of: Callable[[MySqlColumn, pa.Array, str], pa.Array] = literals,
     ) -> Iterator[tuple[bytes, int]]:
         """Lists of rows, `(1, 'a'), (2, 'b')`, each with its number of rows; within the limits."""
         fitting = _BYTES_AT_ONCE * rows.num_rows // max(1, rows.nbytes)
         for batch in rows.to_batches(max_chunksize=max(1, min(_ROWS_AT_ONCE, fitting))):
             texts = [
-                literals(column, batch.column(column.name), self._target.zone) for column in columns
+                literals_of(column, batch.column(column.name), self._target.zone)
+                for column in columns
             ]
             written = _row_texts(texts)
             self._check_longest(written)

@@ -34,6 +34,23 @@ _SESSION = (
 _SHORTENED = frozenset({ER.WARN_DATA_TRUNCATED, ER.TRUNCATED_WRONG_VALUE})
 """Warnings, also in strict mode, about values that the server has rounded or cut off."""
 _DATA = (pymysql.err.DataError, pymysql.err.IntegrityError)
+_CHECK_FAILED = (3819, 4025)
+"""Of MySQL, and of MariaDB."""
+_SIGNAL = 1644
+"""SIGNAL in a trigger."""
+_REFUSED = frozenset(
+    {
+        ER.NO_DEFAULT_FOR_FIELD,
+        ER.TRUNCATED_WRONG_VALUE,
+        ER.TRUNCATED_WRONG_VALUE_FOR_FIELD,
+        ER.CANT_AGGREGATE_2COLLATIONS,
+        ER.CANT_AGGREGATE_3COLLATIONS,
+        ER.CANT_AGGREGATE_NCOLLATIONS,
+        *_CHECK_FAILED,
+        _SIGNAL,
+    }
+)
+"""Errors of values, which the client does not class as such."""
 
 
 class Transaction:
@@ -123,7 +140,7 @@ class Transactions:
 
     def _explained(self, error: Exception) -> StreamhouseError:
         name = self._options.name
-        if isinstance(error, _DATA) or code_of(error) == ER.NO_DEFAULT_FOR_FIELD:
+        if isinstance(error, _DATA) or code_of(error) in _REFUSED:
             return TableError(
                 f"MySQL table {name} cannot hold a row: {error.args[1]} (error "
                 f"{code_of(error)}); nothing of this batch was written. Change the query, such as "
