@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import gzip
 import json
 import os
@@ -83,6 +84,54 @@ def test_every_partition_value_names_its_folder(values: list[str | None]) -> Non
         (value,) = partition_values(folder, [field], "none%").values()
         assert {values[n] or None for n in part.column("n").to_pylist()} == {value.as_py()}
         assert folder.count("/") == 0
+
+
+def round_trip(
+    folder: Path,
+    columns: tuple[Column, ...],
+    rows: list[tuple[Any, ...]],
+    by: tuple[str, ...] = (),
+    **more: str,
+) -> list[tuple[Any, ...]]:
+    """The rows, written as CSV and read."""
+    given = options(folder, "csv", **more)
+    spec = SinkSpec("filesystem", given, columns, partitioned_by=by)
+    names = [column.name for column in columns]
+    written = batch(spec, [dict(zip(names, row, strict=True)) for row in rows])
+    made: Any = spec.open()
+    made.insert("0123456789abcdef01234567", iter([written]))
+    table = TableInfo(("c", "d", "t"), columns, partitioned_by=by, connector="filesystem")
+    _, read_rows = connector("filesystem").scan(table, given, names)
+    return [tuple(row.values()) for one in read_rows() for row in one.to_pylist()]
+
+
+@pytest.mark.parametrize("delimiter", [",", "\\t", " "])
+def test_rows_without_any_value_are_read(tmp_path: Path, delimiter: str) -> None:
+    columns = (Column("a", "INT"), Column("b", "INT"))
+    rows: list[tuple[Any, ...]] = [(None, None), (1, None), (None, 2)]
+    more: Any = {"csv.field-delimiter": delimiter}
+    assert round_trip(tmp_path, columns, rows, **more) == rows
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "value"),
+    [
+        ("_p", "INT", 1),
+        (".p", "INT", 1),
+        ("p", "STRING", "_x"),
+        ("p", "STRING", "a\0b"),
+        ("p", "TIME(3)", datetime.time(1, 2, 3, 4000)),
+    ],
+)
+def test_rows_of_any_partition_are_read(tmp_path: Path, name: str, kind: str, value: Any) -> None:
+    columns = (Column(name, kind), Column("n", "INT"))
+    assert round_trip(tmp_path, columns, [(value, 1)], by=(name,)) == [(value, 1)]
+
+
+def test_a_partition_that_cannot_be_a_folder_is_one_line(tmp_path: Path) -> None:
+    columns = (Column("p", "BYTES"), Column("n", "INT"))
+    with pytest.raises(TableError, match="'p' cannot be the name of a folder"):
+        round_trip(tmp_path, columns, [(b"\xff", 1)], by=("p",))
 
 
 def test_files_roll_at_their_size(tmp_path: Path) -> None:
@@ -229,6 +278,20 @@ def test_a_quote_that_is_not_closed_takes_the_rest_of_its_file(tmp_path: Path) -
     (tmp_path / "a.csv").write_text('1,x,\n2,"y,\n' + "3,z,\n" * 50_000)
     skip: Any = {"bad-records": "skip"}
     assert read(tmp_path, "csv", **skip) == [{"id": 1, "name": "x", "day": None}]
+
+
+@pytest.mark.parametrize(
+    ("text", "more"),
+    [
+        ('1,"\\"x",\n2,y,\n', {"csv.escape-character": "\\"}),
+        ('# don"t\n1,"""x",\n2,y,\n', {"csv.allow-comments": "true"}),
+    ],
+)
+def test_quotes_that_enclose_nothing_do_not_join_lines(
+    tmp_path: Path, text: str, more: Any
+) -> None:
+    (tmp_path / "a.csv").write_text(text)
+    assert [row["name"] for row in read(tmp_path, "csv", **more)] == ['"x', "y"]
 
 
 OF_FILE = (

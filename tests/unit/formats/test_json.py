@@ -31,6 +31,7 @@ TYPES = {
     "FLOAT": pa.float32(),
     "DOUBLE": pa.float64(),
     "DECIMAL(10, 2)": pa.decimal128(10, 2),
+    "DECIMAL(38, 18)": pa.decimal128(38, 18),
     "DECIMAL(18, 4)": pa.decimal128(18, 4),
     "DECIMAL(38, 10)": pa.decimal128(38, 10),
     "STRING": pa.string(),
@@ -85,6 +86,7 @@ def reason(kind: str, text: str) -> str:
         ("DECIMAL(10, 2)", "1.005", Decimal("1.01")),
         ("DECIMAL(10, 2)", '"12.34"', Decimal("12.34")),
         ("DECIMAL(10, 2)", "99999999.99", Decimal("99999999.99")),
+        ("DECIMAL(38, 18)", f"-{'9' * 20}.{'9' * 18}", Decimal(f"-{'9' * 20}.{'9' * 18}")),
         ("DECIMAL(10, 2)", "1e3", Decimal("1000.00")),
         ("DECIMAL(18, 4)", "12345678901234.5678", Decimal("12345678901234.5678")),
         (

@@ -23,3 +23,8 @@ class DataFile:
 def is_hidden(name: str) -> bool:
     """Whether readers skip a file or folder of this name, as Hive and Spark do."""
     return name.startswith(HIDDEN)
+
+
+def is_hidden_folder(name: str) -> bool:
+    """The same of a folder; that of a partition (`_day=1`) is read."""
+    return is_hidden(name) and "=" not in name

@@ -8,6 +8,7 @@ import os
 import re
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import groupby, islice
 from typing import IO, Any, cast
 
@@ -53,17 +54,13 @@ class FileReader:
         self._stored = pa.schema([field for field in self.schema if field.name not in of_file])
         self._partitions = [field for field in self.schema if field.name in partitions]
         self._decoder: Decoder | None = None
-        self._quote: bytes | None = None
-        self._null_lines = False
+        self._split = _RecordSplit()
         if options.format != "parquet":
             own = format_options(given, options.format)
             prefix = f"{options.format}."
             self._decoder = format_of(options.format).decoder(self._stored, own, prefix)
             if options.format == "csv":
-                # The row of one null or empty text is an empty line.
-                self._null_lines = len(self._stored) == 1
-                quote = CsvOptions.parse(own, prefix).quote
-                self._quote = None if quote is None else quote.encode()
+                self._split = _RecordSplit.of(CsvOptions.parse(own, prefix), len(self._stored))
 
     def read(self, file: DataFile) -> Iterator[pa.RecordBatch]:
         """The rows of a file as it was when it was listed; `DataLossError` if it is not there."""
@@ -122,7 +119,7 @@ class FileReader:
     def _lines(self, path: str, file: DataFile, opened: IO[bytes]) -> Iterator[pa.RecordBatch]:
         source = gzip.open(opened) if path.endswith(".gz") else opened
         try:
-            records = _records(cast(IO[bytes], source), self._quote, self._null_lines)
+            records = _records(cast(IO[bytes], source), self._split)
             first = 1
             while part := list(islice(records, _LINES_AT_ONCE)):
                 yield self._decoded(path, file, part, range(first, first + len(part)))
@@ -178,23 +175,57 @@ class FileReader:
         return pa.RecordBatch.from_arrays(columns, schema=self._stored)
 
 
-def _records(source: IO[bytes], quote: bytes | None, empty: bool) -> Iterator[bytes]:
-    """The lines without their ends; with `empty` also empty ones.
+@dataclass(frozen=True)
+class _RecordSplit:
+    """How the lines of a file become records.
 
-    With a `quote` a field can have line breaks: lines belong together until the quotes are even.
+    With a `quote` a field can have line breaks: lines belong together until the quotes are even,
+    without those after an `escape` and in `comments`. Blank lines are left out, unless they can be
+    rows: with `one_column` that of an empty text, else those that have a `delimiter`.
     """
+
+    quote: bytes | None = None
+    escape: bytes | None = None
+    delimiter: bytes | None = None
+    comments: bool = False
+    one_column: bool = False
+
+    @classmethod
+    def of(cls, options: CsvOptions, columns: int) -> _RecordSplit:
+        quote, escape = (
+            None if mark is None else mark.encode() for mark in (options.quote, options.escape)
+        )
+        delimiter = options.delimiter.encode()
+        return cls(quote, escape, delimiter, options.comments, one_column=columns == 1)
+
+    def is_row(self, text: bytes) -> bool:
+        if self.one_column or text.strip():
+            return True
+        return self.delimiter is not None and self.delimiter in text
+
+    def odd_quotes(self, line: bytes) -> bool:
+        if self.quote is None or self.quote not in line:
+            return False
+        if self.escape is not None and self.escape in line:
+            line = re.sub(re.escape(self.escape) + b".", b"", line, flags=re.DOTALL)
+        return line.count(self.quote) % 2 == 1
+
+
+def _records(source: IO[bytes], split: _RecordSplit) -> Iterator[bytes]:
+    """The records without the ends of their lines."""
     held: list[bytes] = []
     inside = False
     for line in source:
+        comment = split.comments and not inside and line.startswith(b"#")
         held.append(line)
-        if quote is not None and line.count(quote) % 2:
+        if not comment and split.odd_quotes(line):
             inside = not inside
         if inside:
             continue
         text = line if len(held) == 1 else b"".join(held)
         held = []
         text = text.removesuffix(b"\n").removesuffix(b"\r")
-        if empty or text.strip():
+        if split.is_row(text):
             yield text
     if held:
         yield b"".join(held).removesuffix(b"\n")

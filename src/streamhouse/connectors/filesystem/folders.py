@@ -8,7 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Protocol
 
-from streamhouse.connectors.filesystem.data_file import DataFile, is_hidden
+from streamhouse.connectors.filesystem.data_file import DataFile, is_hidden, is_hidden_folder
 from streamhouse.errors import OptionError
 from streamhouse.paimon.storage.object_store.store_retries import retried
 from streamhouse.sql.options.store_options import is_object_store
@@ -80,7 +80,8 @@ class ObjectFolder:
     def files(self) -> list[DataFile]:
         found = []
         for name, size, modified in retried(lambda: list(self._objects.entries(self._path))):
-            if not any(map(is_hidden, name.split("/"))):
+            *folders, file = name.split("/")
+            if not is_hidden(file) and not any(map(is_hidden_folder, folders)):
                 modified_ms = round(modified.timestamp() * 1000)
                 found.append((modified, DataFile(name, size, modified_ms)))
         return [file for _, file in sorted(found)]
@@ -119,12 +120,11 @@ def _entries(folder: str, below: str) -> Iterator[tuple[os.DirEntry[str], str]]:
     try:
         with os.scandir(folder) as entries:
             for entry in entries:
-                if is_hidden(entry.name):
-                    continue
                 name = f"{below}{entry.name}"
                 if entry.is_dir():
-                    yield from _entries(entry.path, f"{name}/")
-                elif entry.is_file():
+                    if not is_hidden_folder(entry.name):
+                        yield from _entries(entry.path, f"{name}/")
+                elif entry.is_file() and not is_hidden(entry.name):
                     yield entry, name
     except FileNotFoundError:
         return

@@ -11,8 +11,8 @@ import pyarrow.compute as pc
 
 from streamhouse.errors import TableError
 
-_ESCAPED = frozenset("\"#%'*/:=?\\{[]^") | {chr(n) for n in (*range(1, 32), 127)}
-"""The characters that Hive escapes in names of folders."""
+_ESCAPED = frozenset("\"#%'*/:=?\\{[]^") | {chr(n) for n in (*range(32), 127)}
+"""The characters that Hive escapes in names of folders, and the null character."""
 
 
 def escaped(text: str) -> str:
@@ -41,7 +41,7 @@ def split_rows(
 def _folders(rows: pa.RecordBatch, columns: Sequence[str], default_name: str) -> pa.Array:
     parts: list[pa.Array | pa.Scalar] = []
     for number, name in enumerate(columns):
-        encoded = rows.column(name).cast(pa.string()).dictionary_encode()
+        encoded = _texts(name, rows.column(name)).dictionary_encode()
         texts = [escaped(value) or default_name for value in encoded.dictionary.to_pylist()]
         values = pa.array(texts, pa.string()).take(encoded.indices)
         parts += [
@@ -49,6 +49,16 @@ def _folders(rows: pa.RecordBatch, columns: Sequence[str], default_name: str) ->
             pc.fill_null(values, default_name),
         ]
     return pc.binary_join_element_wise(*parts, pa.scalar(""))
+
+
+def _texts(name: str, values: pa.Array) -> pa.Array:
+    try:
+        return values.cast(pa.string())
+    except pa.ArrowException as error:
+        raise TableError(
+            f"filesystem: a value of the partition column '{name}' cannot be the name of a folder "
+            f"({error}); write it as text, such as by ENCODE or CAST"
+        ) from None
 
 
 def partition_values(
@@ -75,7 +85,10 @@ def _value(field: pa.Field, text: str, default_name: str) -> pa.Scalar:
     if text == default_name:
         return pa.scalar(None, field.type)
     try:
-        return pa.array([unquote(text)]).cast(field.type)[0]
+        texts = pa.array([unquote(text)])
+        if pa.types.is_time(field.type):
+            texts = pc.binary_join_element_wise("1970-01-01", texts, " ").cast(pa.timestamp("us"))
+        return texts.cast(field.type)[0]
     except pa.ArrowException:
         raise TableError(
             f"filesystem: the folder '{field.name}={text}' is not a value of the partition "

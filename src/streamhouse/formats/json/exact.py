@@ -183,7 +183,8 @@ def _decimal(kind: pa.DataType) -> Convert:
         if not exact.is_finite() or exact.adjusted() > 40:
             raise ValueError(value)
         rounded = exact.quantize(unit, context=_CONTEXT)
-        if abs(rounded) >= limit:
+        # abs() would round to 28 digits.
+        if rounded.copy_abs() >= limit:
             raise ValueError(value)
         return rounded
 
