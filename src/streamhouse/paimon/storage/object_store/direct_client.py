@@ -18,6 +18,8 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
 
+from streamhouse.errors import StreamhouseError
+
 MOST_BYTES = 4 << 20
 _PLAIN_BUCKET = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
 _ADDRESS = "x-streamhouse-address-of-bucket"
@@ -37,7 +39,13 @@ class Answer:
     @property
     def etag(self) -> str:
         """The ETag of the object."""
-        return str(self.headers["ETag"])
+        found = self.headers.get("ETag")
+        if found is None:
+            raise StreamhouseError(
+                "an answer of the object store has no ETag; check that the option 's3.endpoint' "
+                "(AWS_ENDPOINT_URL_S3) is the address of a store with S3's interface"
+            )
+        return found
 
 
 class DirectClient:

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from streamhouse.errors import StoreError, StreamhouseError
+from streamhouse.errors import OptionError, StoreError, StreamhouseError
 from streamhouse.paimon.storage.object_store.direct_client import DirectClient, answer_address
 from streamhouse.sql.options.catalog_options import REST_NAME
 from streamhouse.sql.options.store_options import (
@@ -30,22 +30,27 @@ from streamhouse.sql.options.store_options import (
 CONNECT_S = 3
 READ_S = 20
 ATTEMPTS = 4
-_CHECK_ATTEMPTS = 2
+_CHECK_READ_S, _CHECK_ATTEMPTS = 3, 1
+"""Of the check of a bucket: with `CONNECT_S` and the pause it ends within ten seconds."""
 _STORE_KEYS = (ENDPOINT, REGION, ACCESS_KEY, SECRET_KEY, SESSION_TOKEN, PATH_STYLE)
 _OWN_CHAIN = ("iam-role", "container-role", "assume-role-with-web-identity")
 """Sources of credentials that each core reads, and renews, by itself."""
 _MISSING = ("404", "NoSuchKey", "NotFound")
+_REFUSED = ("403", "401", "AccessDenied", "InvalidAccessKeyId", "SignatureDoesNotMatch")
 
 _clients: dict[tuple[object, ...], Any] = {}
 _direct: dict[tuple[object, ...], DirectClient | None] = {}
 _checked: set[tuple[object, ...]] = set()
 
 
-def client(options: Mapping[str, str], attempts: int = ATTEMPTS) -> Any:
-    """The boto3 client of a store, by canonical options; thread-safe, and shared."""
+def client(options: Mapping[str, str], attempts: int = ATTEMPTS, read_s: int = READ_S) -> Any:
+    """The boto3 client of a store, by canonical options; thread-safe, and shared.
+
+    It repeats a failed request up to `attempts` times.
+    """
     key = (attempts, *store_key(options))
     if key not in _clients:
-        _clients[key] = _new_client(options, attempts)
+        _clients[key] = _new_client(options, attempts, read_s)
     return _clients[key]
 
 
@@ -80,13 +85,13 @@ def store_key(options: Mapping[str, str]) -> tuple[object, ...]:
     return (os.getpid(), *environment, *(options.get(name) for name in _STORE_KEYS))
 
 
-def _new_client(options: Mapping[str, str], attempts: int) -> Any:
+def _new_client(options: Mapping[str, str], attempts: int, read_s: int) -> Any:
     from botocore.config import Config
 
     style = "path" if options.get(PATH_STYLE) == "true" else "auto"
     config = Config(
         connect_timeout=CONNECT_S,
-        read_timeout=READ_S,
+        read_timeout=read_s,
         retries={"max_attempts": attempts, "mode": "standard"},
         s3={"addressing_style": style},
         max_pool_connections=32,
@@ -128,8 +133,12 @@ def core_options(options: Mapping[str, str]) -> dict[str, str]:
         return result
     if ACCESS_KEY not in result:
         result |= _chain_credentials()
-    result.setdefault(REGION, _session().region_name or DEFAULT_REGION)
+    result[REGION] = _region(result)
     return result
+
+
+def _region(options: Mapping[str, str]) -> str:
+    return options.get(REGION) or _session().region_name or DEFAULT_REGION
 
 
 def _chain_credentials() -> dict[str, str]:
@@ -144,16 +153,18 @@ def _chain_credentials() -> dict[str, str]:
 def check_bucket(options: Mapping[str, str], location: str) -> None:
     """Raise `StreamhouseError` unless the bucket of a location answers; once per process.
 
-    Fails within 10 seconds if nothing listens at the end point.
+    Fails within 10 seconds if nothing answers at the end point.
     """
     options = canonical_options(options)
     bucket, _ = bucket_and_key(location)
+    if not bucket:
+        raise OptionError(f"the location {location} names no bucket; write s3://bucket/path")
     key = (bucket, *store_key(options))
     if key in _checked:
         return
     try:
         with explained(location, options):
-            client(options, _CHECK_ATTEMPTS).head_bucket(Bucket=bucket)
+            client(options, _CHECK_ATTEMPTS, _CHECK_READ_S).head_bucket(Bucket=bucket)
     except StoreError as error:
         # A store that this process has never reached is not waited for.
         error.lasting = True
@@ -187,6 +198,13 @@ def _code(error: Exception) -> str:
     return str(response.get("Error", {}).get("Code", ""))
 
 
+def _region_of_answer(error: Exception) -> str:
+    """The bucket's region, by the store; answers to HEAD requests have no other reason."""
+    response = getattr(error, "response", None) or {}
+    headers = response.get("ResponseMetadata", {}).get("HTTPHeaders", {})
+    return str(headers.get("x-amz-bucket-region", ""))
+
+
 @contextmanager
 def explained(location: str, options: Mapping[str, str]) -> Iterator[None]:
     """Raise errors of boto3 as `StreamhouseError` with one line that says what to do."""
@@ -198,6 +216,17 @@ def explained(location: str, options: Mapping[str, str]) -> Iterator[None]:
         text = _explanation(error, location, options)
         kind = StreamhouseError if _is_final(error) else StoreError
         raise kind(text) from None
+    except RecursionError:
+        # To a redirect botocore reacts by a request for the bucket's region, redirected as well.
+        raise StreamhouseError(_redirected(options)) from None
+
+
+def _redirected(options: Mapping[str, str]) -> str:
+    endpoint = options.get(ENDPOINT) or "Amazon S3"
+    return (
+        f"{endpoint} redirects all requests; check that the option '{ENDPOINT}' "
+        "(AWS_ENDPOINT_URL_S3) has the store's own address, and its scheme, http or https"
+    )
 
 
 def _is_final(error: Exception) -> bool:
@@ -211,6 +240,12 @@ def _explanation(error: Exception, location: str, options: Mapping[str, str]) ->
     bucket, _ = bucket_and_key(location)
     endpoint = options.get(ENDPOINT) or "Amazon S3"
     code, name = _code(error), type(error).__name__
+    region, own = _region_of_answer(error), _region(options)
+    if region not in ("", own) and code in ("301", "400", *_REFUSED):
+        return (
+            f"the bucket '{bucket}' is in the region {region}, and not in {own}; set the option "
+            f"'{REGION}' (AWS_REGION), and the end point of that region if one is set"
+        )
     if code in ("404", "NoSuchBucket"):
         return (
             f"the bucket '{bucket}' does not exist at {endpoint}; create it, or correct the "
@@ -221,7 +256,9 @@ def _explanation(error: Exception, location: str, options: Mapping[str, str]) ->
             f"there are no credentials for {location}; set AWS_ACCESS_KEY_ID and "
             "AWS_SECRET_ACCESS_KEY, AWS_PROFILE, or the options s3.access-key and s3.secret-key"
         )
-    if code in ("403", "401", "AccessDenied", "InvalidAccessKeyId", "SignatureDoesNotMatch"):
+    if code in ("301", "302", "307", "308"):
+        return _redirected(options)
+    if code in ("400", *_REFUSED):
         return (
             f"{endpoint} refuses access to the bucket '{bucket}' ({code}); check the credentials, "
             "the region and the permissions of their user"
