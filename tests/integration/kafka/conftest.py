@@ -128,7 +128,7 @@ def opened(broker: KafkaBroker) -> Iterator[Open]:
         )  # fmt: skip
         check_declaration(table, "table t")
         plain = {key: value for key, value in given.items() if key != "connector"}
-        source = SourceSpec(connector, plain, tuple(columns)).open()
+        source = SourceSpec(connector, plain, tuple(columns), primary_key=primary_key).open()
         sources.append(source)
         return Stream(source)
 

@@ -287,6 +287,90 @@ def test_a_record_without_value_has_no_row(topic: Topic, opened: Open) -> None:
     assert ids(opened(topic.name).batch()) == [1, 2]
 
 
+KEYED = {
+    "format": "", "value.format": "json", "key.format": "json", "key.fields": "k",
+    "value.fields-include": "EXCEPT_KEY",
+}  # fmt: skip
+
+
+def test_a_record_without_key_has_a_row(topic: Topic, opened: Open) -> None:
+    topic.send('{"name": "a"}', key=b'{"k": 1}')
+    topic.send('{"name": "b"}', '[{"name": "c"}, {"name": "d"}]')
+    topic.send('{"name": "e"}', key=b'{"k": 5}')
+    found = opened(topic.name, KEYED, (Column("k", "INT"), Column("name", "STRING"))).batch()
+    assert [(row["k"], row["name"]) for row in found] == [
+        (1, "a"), (None, "b"), (None, "c"), (None, "d"), (5, "e"),
+    ]  # fmt: skip
+
+
+def test_a_record_without_key_is_bad_if_its_column_needs_it(topic: Topic, opened: Open) -> None:
+    # Without a value, it has no row that needs it.
+    topic.send(None, '{"name": "b"}')
+    columns = (Column("k", "INT", nullable=False), Column("name", "STRING"))
+    with pytest.raises(RecordError, match="offset 1: column 'k' is NOT NULL, but the record has n"):
+        opened(topic.name, KEYED, columns).batch()
+    both = {**KEYED, "value.fields-include": "ALL"}
+    topic.send('{"k": 3, "name": "b"}', partition=1)
+    kept = opened(
+        topic.name,
+        {
+            **both,
+            "scan.startup.mode": "specific-offsets",
+            "scan.startup.specific-offsets": "partition:0,offset:2",
+        },
+        columns,
+    )
+    assert kept.batch() == [{"k": 3, "name": "b"}]
+
+
+@pytest.mark.parametrize("connector", ["kafka", "upsert-kafka"])
+def test_a_key_of_several_objects_is_bad(topic: Topic, opened: Open, connector: str) -> None:
+    topic.send('{"name": "a"}', key=b'[{"k": 1}, {"k": 2}]')
+    columns = (Column("k", "INT", nullable=False), Column("name", "STRING"))
+    options = {key: text for key, text in KEYED.items() if key != "key.fields"}
+    with pytest.raises(RecordError, match="offset 0: key: 2 objects, but a record has one key"):
+        opened(
+            topic.name, KEYED if connector == "kafka" else options, columns, connector, ("k",)
+        ).batch()
+
+
+def test_the_last_row_of_a_value_is_that_of_its_key(topic: Topic, opened: Open) -> None:
+    topic.send('[{"name": "a"}, {"name": "b"}]', key=b'{"k": 1}')
+    topic.send('{"name": "c"}', key=b'{"k": 2}')
+    topic.send('[{"name": "d"}, {"name": "e"}]', None, key=b'{"k": 3}')
+    columns = (Column("k", "INT", nullable=False), Column("name", "STRING"))
+    options = {key: text for key, text in KEYED.items() if key not in ("key.fields", "format")}
+    found = opened(topic.name, options, columns, "upsert-kafka", ("k",)).batch()
+    assert [(row["k"], row["name"], row["rowkind"]) for row in found] == [
+        (1, "b", "+U"), (2, "c", "+U"), (3, "e", "+U"), (3, None, "-D"),
+    ]  # fmt: skip
+
+
+def test_patterns_match_no_topic_of_the_brokers_themselves(topic: Topic, opened: Open) -> None:
+    topic.send(row(1))
+    topic.send_in_transaction(row(2), commit=True)
+    assert "__transaction_state" in topic.broker.admin().list_topics(timeout=10).topics
+    pattern = f"{topic.name}|__.*"
+    assert ids(opened(None, {"topic-pattern": pattern}).until(2)) == [1, 2]
+    with pytest.raises(TableError, match="has no topic that matches '__"):
+        opened(None, {"topic-pattern": "__.*"}).batch()
+
+
+def test_a_start_after_the_end_is_an_error(topic: Topic, opened: Open) -> None:
+    topic.send(row(1), row(2))
+    start = {
+        "scan.startup.mode": "specific-offsets",
+        "scan.startup.specific-offsets": "partition:0,offset:3",
+    }
+    with pytest.raises(OptionError, match="partition 0 ends at offset 2, but .* start at offset 3"):
+        opened(topic.name, start).batch()
+    start["scan.startup.specific-offsets"] = "partition:0,offset:2"
+    stream = opened(topic.name, start)
+    assert stream.batch() == []
+    topic.send(row(3))
+    assert ids(stream.until(1)) == [3]
+
+
 def test_lag_counts_unread_records(topic: Topic, opened: Open) -> None:
     topic.send(row(1), row(2), row(3))
     stream = opened(topic.name)

@@ -59,15 +59,23 @@ class Client:
             pattern = re.compile(options.pattern)
             names = [name for name in self._all() if pattern.fullmatch(name)]
             if not names:
-                raise TableError(
-                    f"Kafka at {options.servers} has no topic that matches '{options.pattern}'"
-                )
+                raise self._no_match()
         found = {}
         for name, described in self._results(
             lambda: self._admin.describe_topics(TopicCollection(names), request_timeout=TIMEOUT_S)
         ).items():
-            found[name] = (str(described.topic_id), len(described.partitions))
+            # Flink's patterns do not match the topics of the brokers themselves either.
+            if options.pattern is None or not described.is_internal:
+                found[name] = (str(described.topic_id), len(described.partitions))
+        if not found:
+            raise self._no_match()
         return found
+
+    def _no_match(self) -> TableError:
+        options = self._options
+        return TableError(
+            f"Kafka at {options.servers} has no topic that matches '{options.pattern}'"
+        )
 
     def _results(self, request: Callable[[], Mapping[Any, Future[Any]]]) -> dict[Any, Any]:
         """The results of a request, which is repeated for a while if the brokers are not ready."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
@@ -34,6 +35,7 @@ GUARANTEE_NOTE = (
     "`sink.delivery-guarantee` chooses; with `exactly-once`, each micro-batch is one transaction, "
     "which also records its number"
 )
+_PAUSE_S = 0.05
 _CHANGELOGS = tuple(known.name for known in FORMATS if known.changelog)
 
 
@@ -127,6 +129,8 @@ def scanned(source: KafkaSource, columns: Sequence[str]) -> Scan:
                 if source.finished(offset):
                     return
                 before, offset = offset, source.latest_offset(offset)
+                if offset == before:
+                    time.sleep(_PAUSE_S)
         finally:
             warn_of_bad_records(bad)
             source.close()

@@ -93,8 +93,24 @@ class Bounds:
         """The first offset of each partition; raises `OptionError` if there is none."""
         options, wanted = self._options, list(partitions)
         if options.startup.mode in (None, GROUPS):
-            return self._committed(wanted)
-        return self._at(options.startup, wanted, EARLIEST)
+            starts = self._committed(wanted)
+        else:
+            starts = self._at(options.startup, wanted, EARLIEST)
+        if options.startup.mode in (None, GROUPS, SPECIFIC):
+            self._check_exist(starts)
+        return starts
+
+    def _check_exist(self, starts: Mapping[Partition, int]) -> None:
+        """Raise `OptionError` if a partition ends before its first offset."""
+        for (topic, number), end in self._client.ends(starts).items():
+            at = starts[topic, number]
+            if at > end:
+                mode = self._options.startup.mode or GROUPS
+                raise OptionError(
+                    f"topic {topic}, partition {number} ends at offset {end}, but the query is to "
+                    f"start at offset {at} ('scan.startup.mode' = '{mode}'); set an offset up to "
+                    f"{end}, or another mode"
+                )
 
     def ends(self, partitions: Iterable[Partition]) -> dict[Partition, int]:
         """The offset where each partition of a bounded source ends."""

@@ -78,6 +78,15 @@ class Records:
         self._layout, self._upserts = layout, upserts
         self._value = decoder(options.value, layout.value)
         self._key = None if options.key is None else decoder(options.key, layout.key)
+        self._needed = next(
+            (
+                name
+                for name in layout.key_columns
+                if not layout.schema.field(name).nullable and name not in layout.value.names
+            ),
+            None,
+        )
+        """A column that only keys have, and that must not be null."""
         self.changelog = upserts or self._value.changelog
         self._plain = self._key is None and not upserts and layout.value == layout.schema
         kind = pa.field(ROW_KIND, pa.string())
@@ -95,7 +104,7 @@ class Records:
         found: dict[str, Any] = {}
         kept = np.arange(len(messages))
         if self._key is not None:
-            found, kept = self._keys(messages, bad)
+            found, kept = self._keys(messages, records, bad)
         if self._upserts:
             return self._upserted(messages, decoded.rows, records, found, kept, bad)
         # A row whose key cannot be decoded is left out.
@@ -105,17 +114,38 @@ class Records:
         kinds = values.column(ROW_KIND) if self.changelog else None
         return self._batch(columns, kinds), _bad(bad)
 
-    def _keys(self, messages: Sequence[Message], bad: dict[int, str]) -> tuple[dict[str, Any], Any]:
-        """The columns of the keys, and the indexes of the messages that they belong to."""
+    def _keys(
+        self, messages: Sequence[Message], records: Any, bad: dict[int, str]
+    ) -> tuple[dict[str, Any], Any]:
+        """The columns of the keys, and the indexes of the messages that they belong to.
+
+        `records` are the messages of the values' rows. The columns of a message without a key are
+        null.
+        """
         assert self._key is not None
-        decoded = self._key.decode([message.key() for message in messages])
+        keys = [message.key() for message in messages]
+        decoded = self._key.decode(keys)
         for record in decoded.bad:
             bad.setdefault(record.index, f"key: {record.reason}")
-        kept = decoded.records
-        if kept is None:
-            kept = np.arange(decoded.rows.num_rows)
-        names = zip(self._layout.key_columns, decoded.rows.columns, strict=False)
-        return dict(names), kept
+        of = decoded.records
+        if of is None:
+            of = np.arange(decoded.rows.num_rows)
+        counts = np.bincount(of, minlength=len(keys))
+        for index in np.flatnonzero(counts > 1).tolist():
+            bad.setdefault(index, f"key: {counts[index]} objects, but a record has one key")
+        absent = np.array([key is None for key in keys], bool) & (counts == 0)
+        if self._needed is not None:
+            for index in np.intersect1d(np.flatnonzero(absent), records).tolist():
+                reason = f"column '{self._needed}' is NOT NULL, but the record has no key"
+                bad.setdefault(index, reason)
+        kept = np.setdiff1d(np.flatnonzero((counts == 1) | absent), np.array(list(bad), np.int64))
+        rows = pa.array(np.searchsorted(of, kept), mask=absent[kept])
+        names = self._layout.key_columns
+        columns = {
+            name: column.take(rows)
+            for name, column in zip(names, decoded.rows.columns, strict=False)
+        }
+        return columns, kept
 
     def _columns(
         self, messages: Sequence[Message], values: Any, records: Any, keys: Any, kept: Any
@@ -147,8 +177,8 @@ class Records:
         usable = np.array([row for row in kept.tolist() if row not in bad], np.int64)
         with_value = np.isin(usable, records)
         usable = usable[with_value | deleted[usable]]
-        # The value's row of each message; null for a deleted one, whose columns are then null.
-        rows = pa.array(np.searchsorted(records, usable), mask=deleted[usable])
+        # The value's last row of each message; null for a deleted one, whose columns are then null.
+        rows = pa.array(np.searchsorted(records, usable, "right") - 1, mask=deleted[usable])
         filled = pa.RecordBatch.from_arrays(
             [column.take(rows) for column in values.columns], names=values.schema.names
         )
