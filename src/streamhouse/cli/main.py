@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import faulthandler
 import inspect
+import os
 import signal
 import sys
 from collections.abc import Callable, Sequence
@@ -107,6 +108,7 @@ def _help(function: Callable[..., Any]) -> str:
 
 def main() -> None:
     """Entry point of the console script; SIGUSR1 prints the stacks of all threads to stderr."""
+    _open_closed_streams()
     if hasattr(signal, "SIGUSR1"):
         faulthandler.register(signal.SIGUSR1)
     arguments = sys.argv[1:]
@@ -115,6 +117,21 @@ def main() -> None:
     except ImportError as error:
         sys.exit(report(error, "--verbose" in arguments))
     app(prog_name="streamhouse")
+
+
+def _open_closed_streams() -> None:
+    """Open the standard streams that are closed (`>&-`) on the null device.
+
+    Else the next file or socket would get their numbers, and what Java or the cores print.
+    """
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        if getattr(sys, name) is None:
+            opened = os.open(os.devnull, os.O_RDWR)
+            if opened != number:
+                os.dup2(opened, number)
+                os.close(opened)
+            stream = open(number, "w" if number else "r", closefd=False)
+            setattr(sys, name, stream)
 
 
 def _unloaded() -> None:

@@ -168,3 +168,15 @@ def test_errors_of_tasks_are_found_in_what_spark_reports_of_them() -> None:
     assert elsewhere == []
     text = "PythonException: Traceback …\nstreamhouse.errors.RecordError: line 1: no JSON\n\tat org"
     assert explain(Exception(text)) == ("error: line 1: no JSON", 1)
+
+
+@pytest.mark.parametrize("closed", [">&-", "<&- >&-", "2>&-", "<&- >&- 2>&-"])
+def test_closed_streams_are_the_null_device(tmp_path: Path, closed: str) -> None:
+    """Else files get their numbers, and what is printed there."""
+    (tmp_path / "lake").mkdir()
+    command = f'"$0" query "SELECT 1 AS one" --warehouse "$1" {closed}'
+    program = Path(sys.executable).with_name("streamhouse")
+    words = ["sh", "-c", command, str(program), str(tmp_path / "lake")]
+    ended = subprocess.run(words, capture_output=True, text=True)
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert (">&-" in closed.replace("2>&-", "")) == (not ended.stdout)
