@@ -56,8 +56,20 @@ def test_a_spark_connect_server_is_no_master() -> None:
         cluster.check_master("sc://127.0.0.1:15002")
 
 
+@pytest.mark.parametrize("master", ["spork://127.0.0.1:7077", "host:7077", "spark://", "Local"])
+def test_what_is_no_master(master: str) -> None:
+    with pytest.raises(OptionError, match=f"'{master}' is no master of Spark; write spark://host"):
+        cluster.check_master(master)
+
+
 def test_other_clusters_are_not_connected_to() -> None:
-    for master in ("yarn", "local[2]", "k8s://https://127.0.0.1:1"):
+    for master in (
+        "yarn",
+        "local",
+        "local[2]",
+        "local-cluster[2,1,99]",
+        "k8s://https://127.0.0.1:1",
+    ):
         cluster.check_master(master)
 
 

@@ -13,6 +13,7 @@ from streamhouse.errors import ConnectError, OptionError
 from streamhouse.runtime.spark.jvm import spark_home
 
 _CONNECT_S = 4.0
+_MASTER = re.compile(r"local$|local\[|local-cluster\[|spark://.|yarn$|k8s://.")
 _STANDALONE = re.compile(r"spark://(?P<hosts>.+)")
 _DEFAULT_PORT = 7077
 _OURS = ("spark.python.daemon.module", "spark.sql.session.timeZone")
@@ -52,14 +53,19 @@ def configured_settings() -> dict[str, str]:
 def check_master(master: str) -> None:
     """Raise `ConnectError` with one line if no master of a standalone cluster can be reached.
 
-    Spark itself would try for a minute. Other kinds of clusters are not checked. Raises
-    `OptionError` for a server of Spark Connect.
+    Spark itself would try for a minute. Other kinds of clusters are not connected to. Raises
+    `OptionError` for a server of Spark Connect, and for what is no master at all.
     """
     if master.startswith("sc://"):
         raise OptionError(
             f"option '--master': {master} is a Spark Connect server, which cannot run pipelines: "
             "their driver has to start Spark itself; set the master of the server's cluster, or "
             "use the data sources (docs/guides/python-data-sources.md)"
+        )
+    if _MASTER.match(master) is None:
+        raise OptionError(
+            f"option '--master': '{master}' is no master of Spark; write spark://host:7077, yarn, "
+            "k8s://https://host:6443 or local[2]"
         )
     match = _STANDALONE.fullmatch(master)
     if match is None:
