@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import os
 import re
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -147,6 +148,17 @@ def test_names_that_no_folder_has_are_refused(warehouse: Warehouse, name: str) -
     with pytest.raises(TableError, match="a name (with|cannot)"):
         warehouse.rename_table("db.a", f"db.{name}")
     assert warehouse.tables("db") == ["a"] and warehouse.databases() == ["db"]
+
+
+def test_a_table_is_not_renamed_into_a_folder_that_exists(lab: Lab) -> None:
+    lab.make("a")
+    folder = Path(lab.warehouse.table("db.a").location).parent / "b"
+    folder.mkdir()
+    with pytest.raises(TableError, match="b exists, and is no table of the catalog; remove it"):
+        lab.warehouse.rename_table("db.a", "db.b")
+    folder.rmdir()
+    lab.warehouse.rename_table("db.a", "db.b")
+    assert lab.warehouse.tables("db") == ["b"]
 
 
 def test_a_recreated_table_is_reopened(lab: Lab) -> None:

@@ -111,8 +111,7 @@ class Warehouse:
     def _check_empty(self, database: str, tables: Sequence[str], cascade: bool) -> None:
         if tables and not cascade:
             raise TableError(
-                f"database '{database}' still has tables ({', '.join(tables[:5])}); drop them "
-                "first, or write CASCADE"
+                f"database '{database}' still has tables ({', '.join(tables[:5])}); drop them first"
             )
 
     def create_table(
@@ -194,7 +193,19 @@ class Warehouse:
             _check_name(f"table '{new_name}'", new)
             if self.exists(new_database, new):
                 raise TableError(f"table '{new_name}' already exists; choose another name")
+            self._check_no_folder(new_database, new)
             self._rename(identifier, new_name)
+
+    def _check_no_folder(self, database: str, name: str) -> None:
+        """The files of a renamed table would be moved into the folder, and its own be read."""
+        if self._catalog.metastore == "rest" or not is_local(self.path):
+            return
+        folder = os.path.join(local_path(self.path), f"{database}.db", name)
+        if os.path.exists(folder):
+            raise TableError(
+                f"the folder {folder} exists, and is no table of the catalog; remove it, or choose "
+                "another name"
+            )
 
     def _rename(self, identifier: str, new_name: str) -> None:
         with self._catalog.pypaimon() as catalog:

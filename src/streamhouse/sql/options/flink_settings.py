@@ -24,7 +24,9 @@ _FAMILIES = {
     "table.exec.state.": _STATE,
     "table.exec.mini-batch.": "rows of a batch are always processed together",
     "table.exec.async-lookup.": "keys are looked up for many rows at once",
-    "table.exec.sink.upsert-materialize": "changes of a key keep their order",
+    "table.exec.sink.upsert-materialize": (
+        "changes of a key keep their order if it is also the key of the query's source"
+    ),
     "table.exec.sink.keyed-shuffle": "changes of a key keep their order",
     "table.exec.source.idle-timeout": "there are no watermarks",
     "table.exec.source.cdc-events-duplicate": _ONCE,
