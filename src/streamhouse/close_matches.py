@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from difflib import get_close_matches
 
+_MOST = 100
+"""The most words of a hint; a Kafka cluster may have thousands of topics."""
+
 
 def closest(word: str, known: Iterable[str], cutoff: float = 0.5) -> str | None:
     """The most similar known word, whatever the case; None if none is similar enough.
@@ -17,9 +20,11 @@ def closest(word: str, known: Iterable[str], cutoff: float = 0.5) -> str | None:
 
 
 def nearest(word: str, known: Iterable[str]) -> str:
-    """A hint for error messages: the most similar known word, or else all known words."""
+    """A hint for error messages: the most similar known word, or else the known words."""
     names = sorted(set(known))
     found = closest(word, names)
     if found is not None:
         return f"did you mean '{found}'?"
+    if len(names) > _MOST:
+        return f"known: {', '.join(names[:_MOST])} and {len(names) - _MOST:,} more"
     return f"known: {', '.join(names)}" if names else "none are known"

@@ -10,7 +10,7 @@ from tests.integration.kafka.test_sink import values
 from tests.integration.kafka.test_source import NOW
 from tests.integration.runtime.conftest import Dying, Shop, dying, shop
 
-from streamhouse.errors import UnsupportedSqlError
+from streamhouse.errors import OptionError, UnsupportedSqlError
 from streamhouse.runtime.replay_requests import request_replay
 from streamhouse.runtime.streaming.query import QueryFailed
 
@@ -156,6 +156,23 @@ def upserts(topic: Topic) -> str:
         f"WITH ('connector' = 'upsert-kafka', 'topic' = '{topic.name}', 'key.format' = 'json', "
         f"'properties.bootstrap.servers' = '{topic.broker.servers}', 'value.format' = 'json');\n"
     )
+
+
+def test_hints_apply_to_a_bounded_select(shop: Shop, topic: Topic) -> None:
+    topic.send(*(order(number) for number in range(5)))
+    table = "SET 'execution.runtime-mode' = 'batch';\n" + source(topic)
+
+    def read(hint: str) -> str:
+        return shop.printed(f"{table}SELECT COUNT(*) AS n FROM incoming /*+ OPTIONS({hint}) */;")
+
+    start = "'scan.startup.mode' = 'specific-offsets', 'scan.startup.specific-offsets'"
+    assert "2" in read(f"{start} = 'partition:0,offset:3'")
+    assert "4" in read(
+        "'scan.bounded.mode' = 'specific-offsets', "
+        "'scan.bounded.specific-offsets' = 'partition:0,offset:4'"
+    )
+    with pytest.raises(OptionError, match="unknown option 'scan.startup.mod'; did you mean"):
+        read("'scan.startup.mod' = 'latest-offset'")
 
 
 def test_a_topic_by_key_becomes_a_table_and_its_changes_are_whole(shop: Shop, topic: Topic) -> None:

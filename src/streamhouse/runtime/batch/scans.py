@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pyarrow as pa
 from pypaimon_rust.datafusion import Split
 
-from streamhouse.connectors.registry import connector, effective_options
+from streamhouse.connectors.registry import check_declaration, connector, effective_options
 from streamhouse.duckdb_engine import Batches, warehouse_scanner
 from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.paimon.read.conditions import Filter
@@ -81,5 +82,8 @@ def scan_of(session: Session, scan: BoundedScan) -> tuple[pa.Schema, Batches]:
         address = session.endpoints.address(scan.table)
         return warehouse_scanner(Warehouse(address.warehouse))(scan)
     table = scan.table
+    if scan.options:
+        table = replace(table, options={**table.options, **scan.options})
+        check_declaration(table, f"table {'.'.join(table.name[1:])}")
     reader = connector(table.connector)
     return reader.scan(table, effective_options(table), scan.columns)
