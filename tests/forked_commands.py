@@ -54,10 +54,13 @@ server = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
 server.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20)
 server.connect(sys.argv[1])
 files = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [0, 1, 2]))]
+handled = [getattr(signal, name) for name in names if name not in ignored]
+# The command may print, and be sent a signal for that, before this process runs on.
+signal.pthread_sigmask(signal.SIG_BLOCK, handled)
 server.sendmsg([json.dumps(request).encode()], files)
-for name in names:
-    if name not in ignored:
-        signal.signal(getattr(signal, name), lambda number, frame: server.send(b"%d" % number))
+for number in handled:
+    signal.signal(number, lambda number, frame: server.send(b"%d" % number))
+signal.pthread_sigmask(signal.SIG_UNBLOCK, handled)
 code = int(server.recv(16) or b"-9")
 if code < 0:
     signal.signal(-code, signal.SIG_DFL)

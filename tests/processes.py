@@ -208,6 +208,22 @@ def _is_loopback(host: str) -> bool:
     return (getattr(address, "ipv4_mapped", None) or address).is_loopback
 
 
+def suspend(pid: int, within_s: float = 60.0) -> None:
+    """Send SIGSTOP, and wait until each thread has stopped: until then they can still answer."""
+    os.kill(pid, signal.SIGSTOP)
+    deadline = time.monotonic() + within_s
+    while not all(map(_is_suspended, Path(f"/proc/{pid}/task").glob("*/stat"))):
+        assert time.monotonic() < deadline, f"process {pid} does not stop"
+        time.sleep(0.005)
+
+
+def _is_suspended(thread: Path) -> bool:
+    try:
+        return thread.read_text().rpartition(")")[2].split()[0] in "Tt"
+    except (FileNotFoundError, ProcessLookupError):
+        return True  # it has ended
+
+
 def gone(pid: int, within_s: float = 60.0) -> bool:
     """Whether a process ends in time; a zombie has, as in a container nobody may reap it."""
     deadline = time.monotonic() + within_s

@@ -24,6 +24,7 @@ from confluent_kafka import (
 )
 from confluent_kafka.admin import AdminClient, OffsetSpec
 from tests.integration.kafka.conftest import Topic
+from tests.processes import suspend
 
 from streamhouse.connectors.base import SinkCommitter, WrittenBatch
 from streamhouse.connectors.kafka import sink as sink_module
@@ -324,7 +325,7 @@ def test_exactly_once_writes_again_if_the_broker_takes_no_records(
 
     def stopped(producer: Any) -> None:
         if not waking.is_alive():
-            os.kill(broker, signal.SIGSTOP)
+            suspend(broker)
             waking.start()
             monkeypatch.setattr(committer, "_flush", flush)
         flush(producer)
@@ -345,7 +346,7 @@ def test_at_least_once_ends_if_the_broker_takes_no_records(
     committer, broker = to.committer("q"), topic.broker.pid
     assert committer.commit(written(to, 0, 1), nothing)
     assert broker is not None
-    os.kill(broker, signal.SIGSTOP)
+    suspend(broker)
     try:
         with pytest.raises(ConnectError, match="1 records were not taken within 1 s"):
             committer.commit(written(to, 1, 2), nothing)
