@@ -127,9 +127,13 @@ class Records:
         decoded = self._key.decode(keys)
         for record in decoded.bad:
             bad.setdefault(record.index, f"key: {record.reason}")
+        columns = dict(zip(self._layout.key_columns, decoded.rows.columns, strict=False))
         of = decoded.records
         if of is None:
             of = np.arange(decoded.rows.num_rows)
+            if len(of) == len(keys):
+                # Each message has one key.
+                return columns, of
         counts = np.bincount(of, minlength=len(keys))
         for index in np.flatnonzero(counts > 1).tolist():
             bad.setdefault(index, f"key: {counts[index]} objects, but a record has one key")
@@ -140,11 +144,7 @@ class Records:
                 bad.setdefault(index, reason)
         kept = np.setdiff1d(np.flatnonzero((counts == 1) | absent), np.array(list(bad), np.int64))
         rows = pa.array(np.searchsorted(of, kept), mask=absent[kept])
-        names = self._layout.key_columns
-        columns = {
-            name: column.take(rows)
-            for name, column in zip(names, decoded.rows.columns, strict=False)
-        }
+        columns = {name: column.take(rows) for name, column in columns.items()}
         return columns, kept
 
     def _columns(
