@@ -104,6 +104,10 @@ def committer(
 ) -> JdbcCommitter:
     columns = (Column("id", "INT", nullable=not key), Column("country", "STRING"))
     spec = SinkSpec("jdbc", options(server, table, **more), columns, primary_key=key)
+    return opened(spec, query)
+
+
+def opened(spec: SinkSpec, query: str = "q") -> JdbcCommitter:
     made = spec.open().committer(query)
     assert isinstance(made, JdbcCommitter)
     return made
@@ -276,8 +280,7 @@ def test_a_row_found_by_another_unique_index_keeps_its_text_key(server: MariaDB)
     )
     columns = (Column("country", "STRING", nullable=False), Column("id", "INT"))
     spec = SinkSpec("jdbc", options(server, "codes"), columns, primary_key=("country",))
-    sink = spec.open().committer("q")
-    assert isinstance(sink, JdbcCommitter)
+    sink = opened(spec)
     assert sink.write(0, batch((1, "Kenya")))
     with pytest.raises(TableError, match="1 of 1 rows have the same value .*unique index"):
         sink.write(1, batch((1, "Chad")))
@@ -307,8 +310,7 @@ def test_the_rows_of_deleted_keys_are_deleted_and_no_others(
     server.execute(f"CREATE TABLE sunk.keyed (k {into} PRIMARY KEY, n INT)")
     columns = (Column("k", kind, nullable=False), Column("n", "INT"))
     spec = SinkSpec("jdbc", options(server, "keyed"), columns, primary_key=("k",))
-    sink = spec.open().committer("q")
-    assert isinstance(sink, JdbcCommitter)
+    sink = opened(spec)
     (field, _) = spec.arrow_schema
 
     def changes(kind: str, step: int) -> list[pa.RecordBatch]:
@@ -362,8 +364,7 @@ def test_a_decimal_is_not_rounded(server: MariaDB) -> None:
     server.execute("CREATE TABLE sunk.prices (id INT PRIMARY KEY, price DECIMAL(9, 1))")
     columns = (Column("id", "INT", nullable=False), Column("price", "DECIMAL(9, 2)"))
     spec = SinkSpec("jdbc", options(server, "prices"), columns, primary_key=("id",))
-    made = spec.open().committer("q")
-    assert isinstance(made, JdbcCommitter)
+    made = opened(spec)
 
     def price(text: str) -> list[pa.RecordBatch]:
         return [pa.RecordBatch.from_pylist([{"id": 1, "price": Decimal(text)}], spec.arrow_schema)]
@@ -391,8 +392,7 @@ def test_a_value_that_mysql_would_change_is_an_error(
     server.execute(f"CREATE TABLE sunk.narrow (id INT PRIMARY KEY, v {into})")
     columns = (Column("id", "INT", nullable=False), Column("v", kind))
     spec = SinkSpec("jdbc", options(server, "narrow"), columns, primary_key=("id",))
-    sink = spec.open().committer("q")
-    assert isinstance(sink, JdbcCommitter)
+    sink = opened(spec)
     written = [pa.RecordBatch.from_pylist([{"id": 1, "v": value}], spec.arrow_schema)]
     with pytest.raises(TableError, match=message):
         sink.write(0, written)
@@ -403,8 +403,7 @@ def test_a_time_is_cut_off_as_a_timestamp_is(server: MariaDB) -> None:
     server.execute("CREATE TABLE sunk.times (id INT PRIMARY KEY, v TIME)")
     columns = (Column("id", "INT", nullable=False), Column("v", "TIME(3)"))
     spec = SinkSpec("jdbc", options(server, "times"), columns, primary_key=("id",))
-    sink = spec.open().committer("q")
-    assert isinstance(sink, JdbcCommitter)
+    sink = opened(spec)
     late = datetime.time(23, 59, 59, 900000)
     sink.write(0, [pa.RecordBatch.from_pylist([{"id": 1, "v": late}], spec.arrow_schema)])
     assert rows(server, "times") == [(1, datetime.timedelta(hours=23, minutes=59, seconds=59))]
