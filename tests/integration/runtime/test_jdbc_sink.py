@@ -380,6 +380,11 @@ def test_a_decimal_is_not_rounded(server: MariaDB) -> None:
     [
         ("INT", "DECIMAL(9, 2)", Decimal("1.55"), "has no fractions, and MySQL would round 1.55"),
         ("INT", "DOUBLE", 1.5, "would round 1.5"),
+        ("DOUBLE", "BIGINT", 2**53 + 1, "'v' .*does not hold all digits of 9007199254740993,"),
+        ("FLOAT", "DECIMAL(10, 2)", Decimal("12345678.91"), "all digits of 12345678.91,"),
+        ("DOUBLE(10, 2)", "DECIMAL(10, 3)", Decimal("1.555"), "all digits of 1.555,"),
+        ("YEAR", "INT", 5, "would take 5 for another year"),
+        ("YEAR", "STRING", "0", "would take 0 for another year"),
         ("ENUM('p', 'q')", "INT", 1, "has no member '1'"),
         ("ENUM('p', 'q')", "STRING", "2", "has no member '2'"),
         ("SET('p', 'q')", "BOOLEAN", True, "has no member 'true'"),
@@ -397,6 +402,26 @@ def test_a_value_that_mysql_would_change_is_an_error(
     with pytest.raises(TableError, match=message):
         sink.write(0, written)
     assert rows(server, "narrow") == []
+
+
+def test_a_tiny_decimal_is_written_as_text_in_plain_digits(server: MariaDB) -> None:
+    server.execute("CREATE TABLE sunk.texts (id INT PRIMARY KEY, v VARCHAR(40), d DOUBLE, y YEAR)")
+    kinds = {"id": "INT", "v": "DECIMAL(38, 10)", "d": "DECIMAL(38, 18)", "y": "DECIMAL(4, 0)"}
+    columns = tuple(Column(name, kind, nullable=name != "id") for name, kind in kinds.items())
+    spec = SinkSpec("jdbc", options(server, "texts"), columns, primary_key=("id",))
+    row = {"id": 1, "v": Decimal("1E-10"), "d": Decimal("19.99"), "y": Decimal(0)}
+    opened(spec).write(0, [pa.RecordBatch.from_pylist([row], spec.arrow_schema)])
+    assert rows(server, "texts") == [(1, "0.0000000001", 19.99, 0)]
+
+
+def test_padding_is_read_as_the_server_returns_it(shop: Shop, server: MariaDB) -> None:
+    server.execute(
+        "CREATE TABLE sunk.padded (id INT PRIMARY KEY, b BINARY(4), c CHAR(4))",
+        "INSERT INTO sunk.padded VALUES (1, 'a', 'a ')",
+    )
+    table = declared(server, "padded", "id INT, b BYTES, c STRING")
+    select = "SET 'execution.runtime-mode' = 'batch'; SELECT HEX(b), '[' || c || ']' FROM "
+    assert shop.printed(f"{table}{select} padded_sink;") == "61000000  [a]"
 
 
 def test_a_time_is_cut_off_as_a_timestamp_is(server: MariaDB) -> None:

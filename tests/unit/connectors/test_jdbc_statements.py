@@ -36,6 +36,18 @@ def column(data_type: str, **facts: Any) -> MySqlColumn:
         (pa.float64(), -0.0, column("double"), "UTC", "'-0'"),
         (pa.float32(), 0.1, column("float"), "UTC", "'0.1'"),
         (pa.decimal128(38, 9), Decimal("1E-9"), column("decimal"), "UTC", "'1E-9'"),
+        (pa.decimal128(38, 9), Decimal("-1E-9"), TEXT, "UTC", "'-0.000000001'"),
+        (pa.decimal128(38, 9), Decimal("1234567.89"), TEXT, "UTC", "'1234567.890000000'"),
+        (pa.decimal128(38, 18), Decimal("19.99"), column("double"), "UTC",
+         "'19.990000000000000000'"),
+        (pa.decimal128(38, 18), Decimal("0.1"), column("float"), "UTC", "'0.100000000000000000'"),
+        (pa.decimal128(38, 38), Decimal("0.1"), column("double"), "UTC", f"'0.1{'0' * 37}'"),
+        (pa.int64(), 2**60, column("double"), "UTC", "1152921504606846976"),
+        (pa.int64(), -(2**63), column("float"), "UTC", "-9223372036854775808"),
+        (pa.int32(), 0, column("year"), "UTC", "0"),
+        (pa.decimal128(4, 0), Decimal(0), column("year"), "UTC", "0"),
+        (pa.float64(), 1999.0, column("year"), "UTC", "1999"),
+        (pa.string(), "0000", column("year"), "UTC", "'0000'"),
         (pa.string(), "o'h \\ no\0", TEXT, "UTC", "'o\\'h \\\\ no\0'"),
         (pa.binary(), b"\xff'", column("blob"), "UTC", b"_binary'\xff\\''"),
         (pa.binary(), b"\x0f", column("bit"), "UTC", "X'0f'"),
@@ -76,6 +88,41 @@ def test_a_value_is_a_literal(
 def test_mysql_has_no_nan(value: float) -> None:
     with pytest.raises(TableError, match="column 'c' .* no NaN and no infinity"):
         literals(column("double"), pa.array([1.0, None, value]), "UTC")
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "into"),
+    [
+        (pa.int64(), 2**53 + 1, column("double")),
+        (pa.int64(), 1_152_921_504_606_847_000, column("double")),
+        (pa.int64(), 2**63 - 1, column("double")),
+        (pa.int32(), 2**24 + 1, column("float")),
+        (pa.decimal128(20, 0), Decimal(2**64 - 1), column("double")),
+        (pa.decimal128(18, 2), Decimal("-9007199254740993.25"), column("double")),
+        (pa.decimal128(38, 18), Decimal("0.333333333333333333"), column("double")),
+        (pa.decimal128(38, 38), Decimal("0." + "3" * 38), column("double")),
+        (pa.decimal128(10, 2), Decimal("12345678.91"), column("float")),
+        (pa.decimal128(10, 3), Decimal("1.555"), column("double", precision=10, scale=2)),
+    ],
+)
+def test_an_exact_number_is_not_stored_as_the_nearest_double(
+    kind: pa.DataType, value: Any, into: MySqlColumn
+) -> None:
+    message = f"column 'c' .* does not hold all digits of {value}, and MySQL would change it"
+    with pytest.raises(TableError, match=message):
+        literals(into, pa.array([0, None, value], kind), "UTC")
+
+
+@pytest.mark.parametrize(
+    ("kind", "value"),
+    [
+        (pa.int32(), 5), (pa.decimal128(4, 0), Decimal(99)), (pa.float64(), 1.0),
+        (pa.string(), "0"), (pa.string(), "69"), (pa.bool_(), True),
+    ],
+)  # fmt: skip
+def test_a_year_of_two_digits_is_an_error(kind: pa.DataType, value: Any) -> None:
+    with pytest.raises(TableError, match="column 'c' .* for another year; write all four digits"):
+        literals(column("year"), pa.array([None, value], kind), "UTC")
 
 
 def test_the_last_change_of_each_key_counts() -> None:

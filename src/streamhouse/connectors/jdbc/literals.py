@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
+
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -17,6 +20,8 @@ _TIME_TEXT = len("03:04:05")
 _WHOLE_NUMBERS = ("int", "uint64", "year")
 _EXACT = "DECIMAL(65, 27)"
 """Holds all numbers of 38 digits before the point, and 27 after it."""
+_SAFE_DIGITS = {"float": 6, "double": 15}
+"""Any number of so many digits is read back as it was written."""
 
 
 def literals(column: MySqlColumn, values: pa.Array, zone: str) -> pa.Array:
@@ -28,9 +33,13 @@ def literals(column: MySqlColumn, values: pa.Array, zone: str) -> pa.Array:
     kind = values.type
     _check_number_of_member(column, values)
     _check_null(column, values)
+    if column.family == "year":
+        values = _years(column, values)
+        kind = values.type
     if pa.types.is_boolean(kind):
         return pc.if_else(values, pa.scalar(b"1"), pa.scalar(b"0"))
     if pa.types.is_integer(kind):
+        _check_approximate(column, values)
         return _text(values)
     if pa.types.is_floating(kind):
         _check_finite(column, values)
@@ -46,6 +55,9 @@ def literals(column: MySqlColumn, values: pa.Array, zone: str) -> pa.Array:
         return _quoted(_times(column, values))
     if pa.types.is_decimal(kind):
         _check_whole(column, values)
+        _check_approximate(column, values)
+        if column.family == "string":
+            return _quoted(_plain_digits(values))
         return _quoted(_text(values))
     if pa.types.is_date(kind):
         return _quoted(_text(values))
@@ -90,6 +102,15 @@ def _cast(literals: pa.Array, kind: str) -> pa.Array:
 
 def _text(values: pa.Array) -> pa.Array:
     return values.cast(pa.string()).cast(pa.binary())
+
+
+def _plain_digits(values: pa.Array) -> pa.Array:
+    """As `_text`, but no decimal as `1E-10`."""
+    texts = _text(values)
+    if not pc.any(pc.match_substring(texts, "E")).as_py():
+        return texts
+    plain = [None if value is None else f"{value:f}".encode() for value in values.to_pylist()]
+    return pa.array(plain, pa.binary())
 
 
 def _quoted(texts: pa.Array) -> pa.Array:
@@ -154,6 +175,57 @@ def _check_whole(column: MySqlColumn, values: pa.Array) -> None:
             f"column '{column.name}' ({column.column_type}) has no fractions, and MySQL would "
             f"round {fractions[0]}; round it in the query, such as by ROUND, or change the column"
         )
+
+
+def _check_approximate(column: MySqlColumn, values: pa.Array) -> None:
+    """MySQL stores the nearest FLOAT or DOUBLE of an exact number without a word."""
+    safe = _SAFE_DIGITS.get(column.family)
+    if safe is None:
+        return
+    scale = values.type.scale if pa.types.is_decimal(values.type) else 0
+    if not column.scale or scale <= column.scale:
+        limit = pa.scalar(Decimal(10) ** (safe - scale))
+        exact = values.cast(pa.decimal128(19, 0)) if pa.types.is_integer(values.type) else values
+        within = pc.and_(pc.less(exact, limit), pc.greater(exact, pc.negate(limit)))
+        values = values.filter(pc.invert(within))
+    for value in map(Decimal, values.drop_null().unique().to_pylist()):
+        if not _is_held(column, value):
+            raise TableError(
+                f"column '{column.name}' ({column.column_type}) does not hold all digits of "
+                f"{value:f}, and MySQL would change it; CAST it to DOUBLE in the query to allow "
+                "this, or change the column to DECIMAL or BIGINT"
+            )
+
+
+def _is_held(column: MySqlColumn, value: Decimal) -> bool:
+    """Whether the column's value is this number, or has its digits after the point as text."""
+    nearest = np.float64(value) if column.family == "double" else np.float32(value)
+    if column.scale:
+        nearest = nearest.round(column.scale)
+    return Decimal(float(nearest)) == value or (value % 1 != 0 and Decimal(str(nearest)) == value)
+
+
+def _years(column: MySqlColumn, values: pa.Array) -> pa.Array:
+    """Values of a YEAR, none of which MySQL takes for the last two digits of another."""
+    if pa.types.is_boolean(values.type):
+        values = values.cast(pa.int8())
+    elif pa.types.is_decimal(values.type) or pa.types.is_floating(values.type):
+        if pa.types.is_floating(values.type):
+            _check_finite(column, values)
+        _check_whole(column, values)
+        values = values.cast(pa.int64())
+    if pa.types.is_integer(values.type):
+        wrong = values.filter(pc.and_(pc.greater(values, 0), pc.less(values, 100)))
+    elif pa.types.is_string(values.type):
+        wrong = values.filter(pc.invert(pc.match_substring_regex(values, r"^\d{4}$")))
+    else:
+        return values
+    if len(wrong):
+        raise TableError(
+            f"column '{column.name}' ({column.column_type}) would take {wrong[0]} for another "
+            "year; write all four digits"
+        )
+    return values
 
 
 def _check_number_of_member(column: MySqlColumn, values: pa.Array) -> None:
