@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from streamhouse.errors import OptionError
+from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.sql.options.catalog_options import check_catalog
 from streamhouse.sql.options.store_options import canonical_options, named_options, s3_location
 
@@ -31,6 +32,19 @@ def environment(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_all_spellings_are_one_option(access: str, secret: str) -> None:
     given = {"warehouse": "s3://b/w", access: "a", secret: "b"}
     assert named_options(given, "here") == {"warehouse": "s3://b/w", **KEYS}
+
+
+@pytest.mark.parametrize(
+    "location", ["gs://b/w", "hdfs://me:hidden@name:8020/w", "FILE://w", "://w"]
+)
+def test_a_warehouse_in_another_file_system_is_an_error(location: str) -> None:
+    with pytest.raises(OptionError, match=r"not supported; give a directory .* s3://") as raised:
+        named_options({"warehouse": location}, "here")
+    assert "hidden" not in str(raised.value)
+    with pytest.raises(OptionError, match="not supported"):
+        Warehouse(location)
+    in_rest = {"warehouse": location, "metastore": "rest"}
+    assert named_options(in_rest, "here") == in_rest
 
 
 def test_oss_is_used_by_its_s3_interface() -> None:

@@ -81,8 +81,10 @@ def check_store_option(key: str, where: str) -> bool:
 def named_options(options: Mapping[str, str], where: str) -> dict[str, str]:
     """The catalog's options with canonical names for those of its object store.
 
-    Raises `OptionError` for an unknown option of a store. Options of OSS count for `oss://` only.
+    Raises `OptionError` for an unknown option of a store, and for a warehouse in a file system that
+    is not supported. Options of OSS count for `oss://` only.
     """
+    _check_scheme(options)
     in_oss = _scheme(options.get("warehouse", "")) == _OSS_SCHEME
     result: dict[str, str] = {}
     for key, value in options.items():
@@ -106,6 +108,19 @@ def canonical_options(options: Mapping[str, str], where: str = "the warehouse") 
 def location_of(options: Mapping[str, str]) -> str:
     """The warehouse's location, as `s3://` if it is in an object store."""
     return s3_location(options["warehouse"])
+
+
+def _check_scheme(options: Mapping[str, str]) -> None:
+    """Paimon's cores would retry without an end, or fail late."""
+    location = options.get("warehouse", "")
+    remote = "://" in location and not location.startswith("file:")
+    # The warehouse of a REST catalog is the name of one on its server.
+    if remote and not is_object_store(location) and options.get("metastore") != "rest":
+        # The rest of the location may contain a password.
+        raise OptionError(
+            f"the warehouse is at {location.partition('://')[0]}://…, which is not supported; give "
+            "a directory (also file:///path), or s3://bucket/path (also s3a://, s3n://, oss://)"
+        )
 
 
 @lru_cache(maxsize=64)
