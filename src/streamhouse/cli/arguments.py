@@ -27,6 +27,16 @@ WarehouseArgument = Annotated[
     ),
 ]
 
+ScriptWarehouseArgument = Annotated[
+    str | None,
+    typer.Option(
+        "--warehouse",
+        envvar="STREAMHOUSE_WAREHOUSE",
+        metavar="DIR",
+        help="The warehouse; replaces the path of every catalog that the script creates.",
+    ),
+]
+
 OptionsArgument = Annotated[
     list[str] | None,
     typer.Option(

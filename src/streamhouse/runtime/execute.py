@@ -18,29 +18,30 @@ from streamhouse.sql.udf_modules.module import search
 
 
 def execute(
-    warehouse: str | Mapping[str, str] | Warehouse,
+    warehouse: str | Mapping[str, str] | Warehouse | None,
     sql: str,
     sidecar: Sidecar | None = None,
     modules: Path | None = None,
 ) -> Changed:
     """Run statements on the tables of a warehouse, in order; needs no Spark.
 
-    `warehouse` is a folder, a URI, or catalog options. `sql` may hold definitions (CREATE, ALTER,
-    DROP, USE, SET), INSERT [OVERWRITE] of VALUES or of a query, which runs in batch mode, MERGE,
-    UPDATE, DELETE and TRUNCATE. Tables are named `database.table`; an unqualified name is in the
-    database `default`. Returns the row counts of all statements together, and the last snapshot.
-    Each statement is one commit: when one fails, the commits before it stay. Statements that must
-    compact (such as DELETE from aggregation and partial-update tables) need Java: they start a
-    JVM, unless a running `sidecar` of the warehouse is given. Modules of Python functions are
-    found as by `import`, and in the folder `modules`. Raises `SqlError` (before anything runs, if
-    a statement cannot be parsed), `TableError`, and `CommitConflictError` if other writers hold
-    the table too long.
+    `warehouse` is a folder, a URI, or catalog options; None: `sql` creates its catalogs. `sql` may
+    hold definitions (CREATE, ALTER, DROP, USE, SET), INSERT [OVERWRITE] of VALUES or of a query,
+    which runs in batch mode, MERGE, UPDATE, DELETE and TRUNCATE. Tables are named `database.table`;
+    an unqualified name is in the database `default`. Returns the row counts of all statements
+    together, and the last snapshot. Each statement is one commit: when one fails, the commits
+    before it stay. Statements that must compact (such as DELETE from aggregation and partial-update
+    tables) need Java: they start a JVM, unless a running `sidecar` of the warehouse is given.
+    Modules of Python functions are found as by `import`, and in the folder `modules`. Raises
+    `SqlError` (before anything runs, if a statement cannot be parsed), `TableError`, and
+    `CommitConflictError` if other writers hold the table too long.
 
         >>> execute("warehouse", "DELETE FROM shop.customers WHERE id = 11").deleted
         1
     """
-    opened = warehouse if isinstance(warehouse, Warehouse) else Warehouse(warehouse)
-    session = Session(opened.options)
+    if not isinstance(warehouse, Warehouse | None):
+        warehouse = Warehouse(warehouse)
+    session = Session(None if warehouse is None else warehouse.options)
     session.settings.set("execution.runtime-mode", "batch")
     total = Changed()
     statements = parse_script(sql)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from tests.unit.conftest import Shop
@@ -32,6 +33,25 @@ def test_counts_and_refused_statements(shop: Shop) -> None:
     with pytest.raises(SqlError, match="line 2, column 1: .* prints a SELECT"):
         streamhouse.execute(str(shop.path), "DELETE FROM shop.sales;\nSELECT 1")
     assert not list(shop.warehouse.table(table).read()), "what stood before had run"
+
+
+def test_a_script_with_its_own_catalog_needs_no_warehouse(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("STREAMHOUSE_WAREHOUSE", raising=False)
+    (tmp_path / "warehouse").mkdir()
+    own = f"CREATE CATALOG c WITH ('type' = 'paimon', 'warehouse' = '{tmp_path}/own');"
+    words = ["execute", f"{own} USE CATALOG c; CREATE TABLE t (i INT); INSERT INTO t VALUES (1)"]
+    result = CliRunner().invoke(build(words), words)
+    assert (result.exit_code, result.stdout, result.stderr) == (0, "1 inserted\n", "")
+    assert (tmp_path / "own" / "default.db" / "t").is_dir()
+    assert not list((tmp_path / "warehouse").iterdir())
+    for words in (["execute", own.replace(f"{tmp_path}/own", "gs://b/w")],
+                  ["execute", "SELECT 1", "--warehouse", "hdfs://b/w"]):  # fmt: skip
+        result = CliRunner().invoke(build(words), words)
+        assert (result.exit_code, len(result.stderr.splitlines())) == (1, 1)
+        assert "://…, which is not supported; give a directory" in result.stderr
 
 
 def test_spark_is_not_loaded(shop: Shop) -> None:

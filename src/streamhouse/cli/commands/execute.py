@@ -12,7 +12,7 @@ import typer
 from streamhouse.cli.arguments import (
     DEFAULT_WAREHOUSE,
     OptionsArgument,
-    WarehouseArgument,
+    ScriptWarehouseArgument,
     open_warehouse,
 )
 from streamhouse.cli.spark_arguments import (
@@ -27,7 +27,7 @@ def execute(
     sql: Annotated[
         str, typer.Argument(metavar="SQL", help="MERGE, UPDATE, DELETE, INSERT …; - reads stdin.")
     ],
-    warehouse: WarehouseArgument = DEFAULT_WAREHOUSE,
+    warehouse: ScriptWarehouseArgument = None,
     option: OptionsArgument = None,
     master: MasterArgument = DEFAULT_MASTER,
     conf: ConfArgument = None,
@@ -38,20 +38,31 @@ def execute(
     """Run statements that change tables, and print how many rows they changed.
 
     Supported are MERGE, UPDATE, DELETE, TRUNCATE, INSERT of VALUES or of a query, and DDL. Write
-    tables as database.table. Continuous queries may write the same tables at the same time. The
+    tables as database.table. Without --warehouse, the tables are in ./warehouse, or in the catalogs
+    that the statements create. Continuous queries may write the same tables at the same time. The
     statements run in this process, without Spark; --master has no effect.
     """
     if spark_options(master, conf) != spark_options(DEFAULT_MASTER):
         print(
             "notice: `execute` runs without Spark: no effect of --master, --conf", file=sys.stderr
         )
-    opened = open_warehouse(warehouse, option)
+    text = sys.stdin.read() if sql == "-" else sql
+    opened = None
+    if warehouse is not None or option or not _creates_catalog(text):
+        opened = open_warehouse(warehouse or DEFAULT_WAREHOUSE, option)
 
     from streamhouse.runtime.execute import execute as run
 
-    done = run(opened, sys.stdin.read() if sql == "-" else sql, modules=Path())
+    done = run(opened, text, modules=Path())
     if as_json:
         counts = {"inserted": done.inserted, "updated": done.updated, "deleted": done.deleted}
         print(json.dumps(counts | {"rewritten": done.rewritten, "snapshot": done.snapshot}))
     else:
         print(done)
+
+
+def _creates_catalog(text: str) -> bool:
+    from streamhouse.sql.statements.script import parse_script
+    from streamhouse.sql.syntax import CreateCatalog
+
+    return any(isinstance(statement, CreateCatalog) for statement in parse_script(text))

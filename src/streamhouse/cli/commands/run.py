@@ -12,7 +12,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from streamhouse.cli import restart_state
-from streamhouse.cli.arguments import OptionsArgument, catalog_options, check_store, is_local
+from streamhouse.cli.arguments import (
+    OptionsArgument,
+    ScriptWarehouseArgument,
+    catalog_options,
+    check_store,
+    is_local,
+)
 from streamhouse.cli.errors import INTERRUPTED, explain, on_failure
 from streamhouse.cli.run_output import JsonOutput, RunOutput, TextOutput
 from streamhouse.cli.script_text import join_scripts, parse_scripts, read_scripts
@@ -37,15 +43,6 @@ _FileArgument = Annotated[
     typer.Argument(
         metavar="FILE...",
         help="The SQL script; - reads stdin. Several files run as one script, in this order.",
-    ),
-]
-_WarehouseOption = Annotated[
-    str | None,
-    typer.Option(
-        "--warehouse",
-        envvar="STREAMHOUSE_WAREHOUSE",
-        metavar="DIR",
-        help="The warehouse; replaces the path of every catalog that the script creates.",
     ),
 ]
 _UntilCaughtUpOption = Annotated[
@@ -92,7 +89,7 @@ _VerboseOption = Annotated[
 
 def run(
     file: _FileArgument,
-    warehouse: _WarehouseOption = None,
+    warehouse: ScriptWarehouseArgument = None,
     until_caught_up: _UntilCaughtUpOption = False,
     checkpoints: _CheckpointsOption = None,
     name: _NameOption = None,
