@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import socket
+import time
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, cast
@@ -10,6 +12,7 @@ import pyarrow as pa
 import pytest
 from tests.single_stream import analyze_stream
 
+from streamhouse.connectors.kafka import client
 from streamhouse.connectors.kafka.connector import CONNECTOR
 from streamhouse.connectors.kafka.encoding import Encoding
 from streamhouse.connectors.kafka.options import parse
@@ -20,7 +23,7 @@ from streamhouse.connectors.kafka.records import Layout
 from streamhouse.connectors.kafka.source import KafkaSource, _limited, _split
 from streamhouse.connectors.registry import check_declaration
 from streamhouse.connectors.specs import SourceSpec
-from streamhouse.errors import OptionError, StreamhouseError, UnsupportedSqlError
+from streamhouse.errors import ConnectError, OptionError, StreamhouseError, UnsupportedSqlError
 from streamhouse.options import is_secret
 from streamhouse.source import LimitsBatches
 from streamhouse.sql.plan import Column, TableInfo
@@ -61,6 +64,14 @@ BASE = {"topic": "t", "properties.bootstrap.servers": "k:9092", "format": "json"
             {"properties.ssl.truststore.location": "/x.jks"},
             "is a JKS file; export the",
         ),
+        (
+            {"properties.isolation.level": "foo"},
+            "'properties.isolation.level': 'foo' is not one of read_committed, read_uncommitted",
+        ),
+        ({"properties.security.protocol": "SASL"}, "'SASL' is not one of PLAINTEXT, SSL, SASL_PL"),
+        ({"properties.sasl.mechanism": "SCRAM"}, "'SCRAM' is not one of PLAIN, SCRAM-SHA-256, "),
+        ({"properties.compression.type": "zip"}, "'zip' is not one of none, gzip, snappy, lz4"),
+        ({"properties.auto.offset.reset": "first"}, "'first' is not one of earliest, latest, none"),
         ({"properties.sasl.jaas.config": "x;"}, "has no username and password"),
     ],
 )
@@ -110,6 +121,31 @@ def test_offsets_keep_what_positions_have() -> None:
     assert KafkaPosition.parse(offset) == position
     bounded = replace(position, until={("a", 0): 9})
     assert KafkaPosition.parse(bounded.offset()) == bounded
+
+
+def test_the_case_of_values_does_not_matter() -> None:
+    given = {"properties.isolation.level": "READ_UNCOMMITTED", "properties.sasl.mechanism": "plain"}
+    assert client_properties(given) == {
+        "isolation.level": "read_uncommitted",
+        "sasl.mechanism": "PLAIN",
+    }
+
+
+def test_brokers_that_have_never_answered_are_given_up_within_ten_seconds(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert client._FIRST_CONTACT_S < 9
+    monkeypatch.setattr(client, "_FIRST_CONTACT_S", 0.5)
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        silent.listen()
+        server = f"127.0.0.1:{silent.getsockname()[1]}"
+        options = parse({**BASE, "properties.bootstrap.servers": server}, "table t")
+        connected = client.Client(options)
+        started = time.monotonic()
+        with pytest.raises(ConnectError, match=f"Kafka at {server}: .*; check 'properties.boot"):
+            connected.topics()
+        assert time.monotonic() - started < 3
 
 
 def test_a_read_limit_is_shared_in_proportion() -> None:

@@ -26,6 +26,8 @@ Partition: TypeAlias = tuple[str, int]
 """A topic and the number of one of its partitions."""
 
 TIMEOUT_S = 10.0
+_FIRST_CONTACT_S = 8.0
+"""A wrong address or login shows as no answer. Brokers that have answered may take longer later."""
 _PAUSE_S = 0.2
 _CONSUMER = {"enable.auto.commit": "false", "auto.offset.reset": "error", "log_level": "0"}
 _NOT_FOR_ADMIN = ("group.id", "auto.offset.reset", "isolation.level", "transactional.id")
@@ -37,6 +39,7 @@ class Client:
     def __init__(self, options: KafkaOptions) -> None:
         self._options = options
         self._admin = self._connected()
+        self._answered = False
         level = options.properties.get("isolation.level", "read_committed")
         committed = level == "read_committed"
         self._level = (
@@ -62,7 +65,9 @@ class Client:
                 raise self._no_match()
         found = {}
         for name, described in self._results(
-            lambda: self._admin.describe_topics(TopicCollection(names), request_timeout=TIMEOUT_S)
+            lambda timeout_s: self._admin.describe_topics(
+                TopicCollection(names), request_timeout=timeout_s
+            )
         ).items():
             # Flink's patterns do not match the topics of the brokers themselves either.
             if options.pattern is None or not described.is_internal:
@@ -77,27 +82,37 @@ class Client:
             f"Kafka at {options.servers} has no topic that matches '{options.pattern}'"
         )
 
-    def _results(self, request: Callable[[], Mapping[Any, Future[Any]]]) -> dict[Any, Any]:
-        """The results of a request, which is repeated for a while if the brokers are not ready."""
-        deadline = time.monotonic() + TIMEOUT_S
+    def _results(self, request: Callable[[float], Mapping[Any, Future[Any]]]) -> dict[Any, Any]:
+        """The results of a request, which is repeated for a while if the brokers are not ready.
+
+        `request` takes its timeout, in seconds.
+        """
+        deadline = time.monotonic() + self._patience_s
+        timeout_s = min(TIMEOUT_S, self._patience_s)
         while True:
             about = None
             try:
                 found = {}
-                for about, future in request().items():
-                    found[about] = future.result(2 * TIMEOUT_S)
+                for about, future in request(timeout_s).items():
+                    found[about] = future.result(2 * timeout_s)
+                self._answered = True
                 return found
             except (KafkaException, TimeoutError) as error:
-                if not is_outage(error) or time.monotonic() > deadline:
+                timeout_s = min(TIMEOUT_S, deadline - time.monotonic())
+                if not is_outage(error) or timeout_s < _PAUSE_S:
                     topic = about if isinstance(about, str) else getattr(about, "topic", None)
                     raise self._error(error, topic) from None
             time.sleep(_PAUSE_S)
             # The client may know a leader from before the brokers restarted.
             self._admin = self._connected()
 
+    @property
+    def _patience_s(self) -> float:
+        return 2 * TIMEOUT_S if self._answered else _FIRST_CONTACT_S
+
     def _all(self) -> list[str]:
         try:
-            return sorted(self._admin.list_topics(timeout=TIMEOUT_S).topics)
+            return sorted(self._admin.list_topics(timeout=self._patience_s).topics)
         except KafkaException as error:
             raise self._error(error) from None
 
@@ -121,8 +136,8 @@ class Client:
             return {}
         request = {TopicPartition(*partition): spec for partition, spec in wanted.items()}
         results = self._results(
-            lambda: self._admin.list_offsets(
-                request, isolation_level=self._level, request_timeout=TIMEOUT_S
+            lambda timeout_s: self._admin.list_offsets(
+                request, isolation_level=self._level, request_timeout=timeout_s
             )
         )
         return {

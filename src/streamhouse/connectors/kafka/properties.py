@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping
 
 from streamhouse.errors import OptionError
+from streamhouse.options import choice
 
 PREFIX = "properties."
 SERVERS, GROUP, RESET = "bootstrap.servers", "group.id", "auto.offset.reset"
@@ -19,6 +20,25 @@ _JAVA_ONLY = frozenset(
     }
 )  # fmt: skip
 """Properties of Java's clients that have no meaning here."""
+_VALUES: Mapping[str, tuple[str, ...]] = {
+    RESET: ("earliest", "latest", "none"),
+    "acks": ("all", "-1", "0", "1"),
+    "broker.address.family": ("any", "v4", "v6"),
+    **dict.fromkeys(
+        ("compression.codec", "compression.type"), ("none", "gzip", "snappy", "lz4", "zstd")
+    ),
+    "group.protocol": ("classic", "consumer"),
+    "isolation.level": ("read_committed", "read_uncommitted"),
+    "metadata.recovery.strategy": ("none", "rebootstrap"),
+    **dict.fromkeys(
+        ("sasl.mechanism", "sasl.mechanisms"),
+        ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "GSSAPI", "OAUTHBEARER"),
+    ),
+    "sasl.oauthbearer.method": ("default", "oidc"),
+    "security.protocol": ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"),
+    "ssl.endpoint.identification.algorithm": ("https", "none"),
+}
+"""The allowed values of properties; librdkafka reports a wrong one late, and without these."""
 _LOGIN = re.compile(r"""(username|password)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|'([^']*)'|([^\s;]+))""")
 _PEM = {
     "ssl.truststore.certificates": "ssl.ca.pem",
@@ -47,10 +67,19 @@ def client_properties(options: Mapping[str, str]) -> dict[str, str]:
         elif key == "ssl.keystore.location":
             config.update(_keystore(given, value))
         elif key == "ssl.endpoint.identification.algorithm":
-            config[key] = value or "none"
+            config[key] = _allowed(key, value or "none")
         else:
-            config[_PEM.get(key, key)] = value
+            config[_PEM.get(key, key)] = _allowed(key, value)
     return config
+
+
+def _allowed(key: str, value: str) -> str:
+    """The value, spelt as in `_VALUES` if the property is there; raises `OptionError`."""
+    allowed = _VALUES.get(key)
+    if allowed is None:
+        return value
+    spelt = {one.lower(): one for one in allowed}.get(value.lower(), value)
+    return choice(PREFIX + key, spelt, allowed)
 
 
 def _login(jaas: str) -> dict[str, str]:
