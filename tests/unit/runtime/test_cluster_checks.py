@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import socket
 import sys
+import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 import pyarrow as pa
@@ -45,10 +47,59 @@ def test_a_dead_master_is_one_line_at_once() -> None:
     assert time.monotonic() - began < 5 and "\n" not in str(caught.value)
 
 
+@contextmanager
+def answering(answer: bytes | None) -> Iterator[str]:
+    """A server that answers each connection with these bytes; with None it only accepts it."""
+    with socket.create_server(("127.0.0.1", 0)) as server, ExitStack() as connections:
+
+        def serve() -> None:
+            with suppress(OSError):
+                while True:
+                    connection = connections.enter_context(server.accept()[0])
+                    if answer is not None:
+                        connection.recv(100)
+                        connection.sendall(answer)
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        yield f"127.0.0.1:{server.getsockname()[1]}"
+        server.shutdown(socket.SHUT_RDWR)
+        thread.join()
+
+
+REFUSED = b"\0\0\0\0\0\0\0\x12\x08\0\0\0\x01x\0\0\0\0"
+"""As a Spark master answers a request for a file that it does not have."""
+
+
 def test_one_of_several_masters_is_enough() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port = server.getsockname()[1]
-        cluster.check_master(f"spark://127.0.0.1:1,127.0.0.1:{port}")
+    with answering(REFUSED) as place:
+        cluster.check_master(f"spark://127.0.0.1:1,{place}")
+
+
+@pytest.mark.parametrize("answer", [None, b"HTTP/1.1 400 Bad Request\r\n\r\n", b"?"])
+def test_a_server_that_is_no_spark_master_is_one_line(
+    answer: bytes | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert cluster._CONNECT_S + cluster._ANSWER_S < 10
+    monkeypatch.setattr(cluster, "_ANSWER_S", 0.3)
+    with answering(answer) as place:
+        message = rf"spark://{place} cannot be reached \({place}: no answer of a Spark master\)"
+        with pytest.raises(ConnectError, match=message) as caught:
+            cluster.check_master(f"spark://{place}")
+        assert "\n" not in str(caught.value)
+        cluster.check_master(f"spark://{place}", {"spark.ssl.rpc.enabled": "true"})
+
+
+def test_a_dead_kubernetes_is_one_line_unless_it_is_behind_a_proxy(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name in ("https_proxy", "HTTPS_PROXY", "no_proxy", "NO_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    for master in ("k8s://https://127.0.0.1:1", "k8s://127.0.0.1:1"):
+        with pytest.raises(ConnectError, match="127.0.0.1:1: Connection refused.; check that"):
+            cluster.check_master(master)
+    monkeypatch.setenv("https_proxy", "http://127.0.0.1:2")
+    cluster.check_master("k8s://https://127.0.0.1:1")
 
 
 def test_a_spark_connect_server_is_no_master() -> None:
@@ -63,13 +114,7 @@ def test_what_is_no_master(master: str) -> None:
 
 
 def test_other_clusters_are_not_connected_to() -> None:
-    for master in (
-        "yarn",
-        "local",
-        "local[2]",
-        "local-cluster[2,1,99]",
-        "k8s://https://127.0.0.1:1",
-    ):
+    for master in ("yarn", "local", "local[2]", "local-cluster[2,1,99]"):
         cluster.check_master(master)
 
 

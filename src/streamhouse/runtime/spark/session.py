@@ -169,7 +169,7 @@ def _start(
 ) -> SparkSession:
     """Start a session; `claim`: the socket to take over a JVM, and to offer this one later."""
     global _own_session
-    check_master(options.master)
+    check_master(options.master, options.settings)
     local, given = options.is_local, options.settings
     python = worker_python() if local else executor_python(given)
     os.environ["PYSPARK_PYTHON"] = python
