@@ -58,6 +58,21 @@ def test_an_empty_number_is_null_and_an_empty_text_is_empty() -> None:
     assert found.rows.to_pylist() == [{"id": None, "name": None, "price": None, "at": None}]
 
 
+def test_empty_bytes_are_empty_as_an_empty_text_is() -> None:
+    schema = pa.schema([("id", pa.int64()), ("b", pa.binary())])
+    rows = pa.record_batch([[1, 2], [b"", b"x"]], schema=schema)
+    records = format_of("csv").encoder(schema, {}, "csv.").encode(rows).to_pylist()
+    assert decoded(*records, schema=schema).rows.to_pylist() == rows.to_pylist()
+    assert decoded(b"1,-", schema=schema, null_literal="-").rows.column("b").to_pylist() == [None]
+
+
+def test_a_record_without_columns_is_an_empty_line() -> None:
+    found = decoded(b"", None, b"x", b"", schema=pa.schema([]))
+    assert found.rows.num_rows == 2
+    assert found.records is not None and found.records.tolist() == [0, 3]
+    assert [one.reason for one in found.bad] == ["1 fields, but the table has 0 columns ()"]
+
+
 @pytest.mark.parametrize(
     ("record", "reason"),
     [

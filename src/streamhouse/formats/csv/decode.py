@@ -38,7 +38,7 @@ class CsvDecoder:
         rows, kept, bad = self._fields(records)
         columns = list(zip(*rows, strict=True)) if rows else [()] * len(self._schema)
         arrays = [self._column(n, values, kept, bad) for n, values in enumerate(columns)]
-        batch = pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+        batch = _batch(arrays, self._schema, len(rows))
         index = None if len(kept) == len(records) else np.array(kept, np.int64)
         if bad:
             of_rows = np.array(kept, np.int64)
@@ -77,6 +77,8 @@ class CsvDecoder:
         width = len(self._schema)
         if len(fields) == width:
             return fields
+        if not width and fields == [""]:
+            return []
         if self._options.ignore_parse_errors:
             return (fields + [""] * width)[:width]
         raise ValueError(
@@ -119,6 +121,13 @@ class CsvDecoder:
         return pa.array(converted, field.type)
 
 
+def _batch(arrays: list[pa.Array], schema: pa.Schema, rows: int) -> pa.RecordBatch:
+    if not arrays:
+        # As of a Kafka record whose columns are all in its key.
+        return pa.RecordBatch.from_struct_array(pa.array([{}] * rows, pa.struct([])))
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
 def check_columns(schema: pa.Schema) -> None:
     """Raise `OptionError` for a column that CSV cannot hold."""
     for field in schema:
@@ -132,7 +141,8 @@ def check_columns(schema: pa.Schema) -> None:
 
 def _null_words(field: pa.Field, options: CsvOptions) -> set[str]:
     words = set() if options.null_literal is None else {options.null_literal}
-    return words if pa.types.is_string(field.type) else words | {""}
+    may_be_empty = pa.types.is_string(field.type) or pa.types.is_binary(field.type)
+    return words if may_be_empty else words | {""}
 
 
 def _cast(texts: pa.Array, kind: pa.DataType) -> pa.Array | None:
