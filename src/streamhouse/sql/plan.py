@@ -226,6 +226,8 @@ class StreamQuery:
     - `functions` are the Python functions that the texts call.
     - `passed` maps output columns to the source columns whose values they have, unconverted; those
       for which this is certain.
+    - `reorder_key` is the source's primary key if a batch must write the rows that are current at
+      its end after all others: see `streamhouse.sql.streaming.key_moves`.
     - `fingerprint` is a hash that is the same for two texts that differ only in layout.
     """
 
@@ -245,6 +247,7 @@ class StreamQuery:
     numbered_sql: str | None = None
     functions: tuple[PythonFunction, ...] = ()
     passed: Mapping[str, str] = field(default_factory=dict)
+    reorder_key: tuple[str, ...] = ()
 
     @property
     def row_kinds(self) -> bool:

@@ -158,6 +158,24 @@ def upserts(topic: Topic) -> str:
     )
 
 
+def test_a_key_may_move_to_another_row_within_a_batch(shop: Shop, topic: Topic) -> None:
+    tables = (
+        "CREATE TABLE IF NOT EXISTS people (n INT, id BIGINT, country STRING, PRIMARY KEY (n) NOT "
+        "ENFORCED) WITH ('bucket' = '1', 'changelog-producer' = 'input');\n"
+    )
+    script = tables + upserts(topic) + "INSERT INTO latest SELECT id, country FROM people;"
+    shop.do(f"{tables} INSERT INTO people VALUES (1, 10, 'Kenya'), (2, 20, 'China');")
+    shop.settle_here(script)
+    shop.do(
+        "MERGE INTO people USING (SELECT n, 30 - id AS other FROM people) AS p "
+        "ON people.n = p.n WHEN MATCHED THEN UPDATE SET id = p.other"
+    )
+    shop.settle_here(script)
+    last = {key: value for _, key, value in values(topic)}
+    found = sorted((json.loads(one)["id"], json.loads(one)["country"]) for one in last.values())
+    assert found == [(10, "China"), (20, "Kenya")]
+
+
 def test_hints_apply_to_a_bounded_select(shop: Shop, topic: Topic) -> None:
     topic.send(*(order(number) for number in range(5)))
     table = "SET 'execution.runtime-mode' = 'batch';\n" + source(topic)

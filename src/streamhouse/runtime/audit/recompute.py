@@ -32,6 +32,7 @@ from streamhouse.runtime.state.recorded_query import spec_of
 from streamhouse.runtime.streaming.batch_planner import BatchPlanner
 from streamhouse.runtime.streaming.dimensions.versions import pinned_partitions
 from streamhouse.source import ROW_KIND, Offset
+from streamhouse.sql.expressions.binder import quote
 from streamhouse.sql.functions.builtin_udfs import register
 from streamhouse.sql.udf_modules.evaluation import PythonUdfs
 
@@ -232,6 +233,7 @@ class _Run:
         src = self._read(batch.start, batch.end)
         if self._spec.waits_in_order:
             return self._run_in_order(batch, src)
+        src = self._reordered(src)
         misses = self._misses(src)
         parts = [self._join_rows(src, misses)]
         pending = []
@@ -271,10 +273,14 @@ class _Run:
         ]  # fmt: skip
         result = in_order(keyed_rows[0], retries, keyed_rows[1], batch.now_ms, retry)
         nothing = pa.array([], pa.int64())
-        joined = [
-            self._join_rows(only(table, pa.array(rows, pa.int64())), nothing)
+        outputs = [
+            only(table, pa.array(rows, pa.int64()))
             for table, rows in ((before, result.retried), (src, result.passed))
         ]
+        if self._spec.query.reorder_key:
+            whole = pa.concat_tables(outputs, promote_options="default").drop_columns([ROW])
+            outputs = [self._reordered(numbered(whole, 0))]
+        joined = [self._join_rows(rows, nothing) for rows in outputs]
         both = pa.concat_tables([before, src], promote_options="default").drop_columns([ROW])
         waiting = both.take(pa.array([place for place, _ in result.waiting], pa.int64()))
         for number, name in enumerate((DUE_COLUMN, ATTEMPTS_COLUMN)):
@@ -287,6 +293,19 @@ class _Run:
             pa.concat_tables([hits for hits, _ in joined], promote_options="default"),
             self._counted(pa.concat_tables([rows for _, rows in joined])),
         )
+
+    def _reordered(self, src: pa.Table) -> pa.Table:
+        """The rows of a batch in the order in which the stream writes them."""
+        key = self._spec.query.reorder_key
+        if not key:
+            return src
+        keys = ", ".join(quote(name) for name in key)
+        ordered = self._sql(
+            f"SELECT * FROM src ORDER BY {ROW_KIND} IN ('+I', '+U') AND {ROW} = MAX({ROW}) OVER "
+            f"(PARTITION BY {keys}), {ROW}",
+            src,
+        )
+        return numbered(ordered.drop_columns([ROW]).cast(src.drop_columns([ROW]).schema), 0)
 
     def _counted(self, rows: pa.Table) -> pa.Table:
         """The output of a step with its distinct counts."""

@@ -129,6 +129,7 @@ def _query(record: dict[str, Any]) -> StreamQuery:
             "output": _columns(record["output"]),
             "distinct": _distinct(record.get("distinct")),
             "functions": tuple(of_record(function) for function in record.get("functions", ())),
+            "reorder_key": tuple(record.get("reorder_key", ())),
         }
     )
 

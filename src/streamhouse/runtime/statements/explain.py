@@ -52,6 +52,11 @@ def _query_lines(session: Session, query: StreamQuery, target: TableInfo | None)
         )
     if query.upsert:
         lines.append(query.upsert)
+    if query.reorder_key:
+        lines.append(
+            "order: one task writes the rows that are current at the end of a batch after all "
+            f"others, since the target's key does not keep {', '.join(query.reorder_key)}"
+        )
     if query.distinct is not None:
         lines.append(
             f"count of distinct values: {', '.join(query.distinct.columns)}, from a table of "

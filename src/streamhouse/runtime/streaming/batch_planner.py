@@ -118,9 +118,9 @@ class BatchPlanner:
         """How many tasks share each split: 1, or up to `most`, since a large file is one split.
 
         Splits are shared only if all report their number of rows: only these return their rows in
-        the same order to every reader.
+        the same order to every reader. A task that reorders rows needs all rows of a key.
         """
-        if most < 2 or self._spec.shuffle is not None:
+        if most < 2 or self._spec.shuffle is not None or self._spec.query.reorder_key:
             return 1
         rows = [split.rows for split in splits]
         known = [count for count in rows if count is not None]

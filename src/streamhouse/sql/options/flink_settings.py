@@ -25,7 +25,8 @@ _FAMILIES = {
     "table.exec.mini-batch.": "rows of a batch are always processed together",
     "table.exec.async-lookup.": "keys are looked up for many rows at once",
     "table.exec.sink.upsert-materialize": (
-        "changes of a key keep their order if it is also the key of the query's source"
+        "changes of a key keep their order, and rows that are current at the end of a batch are "
+        "written last if the key can move between rows of the source"
     ),
     "table.exec.sink.keyed-shuffle": "changes of a key keep their order",
     "table.exec.source.idle-timeout": "there are no watermarks",

@@ -24,6 +24,7 @@ from streamhouse.sql.resolution.view_expansion import inlined
 from streamhouse.sql.streaming import (
     count_distinct,
     group_by_check,
+    key_moves,
     retraction,
     row_number,
     sum_scale_check,
@@ -148,7 +149,9 @@ def _merged(
                 "the parts of UNION ALL over one table must return the same types, all with GROUP "
                 "BY or all without; write CAST, or one INSERT for each part",
             )
-    return union_all.merged(queries, ordered, target if marks else None)
+    merged = union_all.merged(queries, ordered, target if marks else None)
+    # One part may give a key of the target to other keys of the source than another part does.
+    return key_moves.reordered(merged) if key_moves.matter(merged, target) else merged
 
 
 class _Analysis:
@@ -225,11 +228,17 @@ class _Analysis:
         query = self._query(rows, misses, output, grouped)
         passed = passthrough_columns(rows, output, stream.source)
         query = replace(query, signed=signed, upsert=upsert, passed=passed)
-        if not sort:
+        if sort:
+            row = exp.column(exp.to_identifier(ROW, quoted=True), self._top_alias())
+            numbered = stream.rows(
+                [*items, row], [*output_names, ROW], carry_row=True, signed=signed
+            )
+            query = replace(query, numbered_sql=generate(numbered))
+        if table is None or not key_moves.matter(query, table):
             return query
-        row = exp.column(exp.to_identifier(ROW, quoted=True), self._top_alias())
-        numbered = stream.rows([*items, row], [*output_names, ROW], carry_row=True, signed=signed)
-        return replace(query, numbered_sql=generate(numbered))
+        if key_moves.keeps_source_key(top, stream.source, table, mappings):
+            return query
+        return key_moves.reordered(query)
 
     def _top_alias(self) -> exp.Identifier:
         return exp.to_identifier(self.top.alias, quoted=True)

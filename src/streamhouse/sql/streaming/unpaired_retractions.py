@@ -36,17 +36,21 @@ def marked(
     source_key = query.source.primary_key
     used = {*query.source_columns, *source_key}
     outputs = ", ".join(f"o.{quote(column.name)}" for column in query.output)
+    keys = ", ".join(quote(name) for name in source_key)
+    # A batch may reorder the changes, but not those of one key of the source.
+    window = f"({f'PARTITION BY {keys} ' if keys else ''}ORDER BY {_ROW})"
     text = f"""
 WITH _rows AS MATERIALIZED ({rows or query.rows_sql}),
-_pairs AS (
-  SELECT b.{_ROW} FROM src AS b JOIN src AS a
-  ON a.{_ROW} = b.{_ROW} + 1 AND b.{_KIND} = '-U' AND a.{_KIND} = '+U'{_equal("b", "a", source_key)}
-)
-SELECT {outputs}, CASE WHEN o.{_KIND} = '-U'
-  AND EXISTS (SELECT 1 FROM _pairs AS p WHERE p.{_ROW} = o.{_ROW})
-  AND NOT EXISTS (SELECT 1 FROM _rows AS n WHERE n.{_ROW} = o.{_ROW} + 1{_equal("n", "o", key)})
+_nexts AS (
+  SELECT {_ROW}, {_KIND}, LEAD({_ROW}) OVER w AS _next, LEAD({_KIND}) OVER w AS _next_kind
+  FROM src WINDOW w AS {window}
+),
+_pairs AS (SELECT {_ROW}, _next FROM _nexts WHERE {_KIND} = '-U' AND _next_kind = '+U')
+SELECT {outputs}, CASE WHEN p.{_ROW} IS NOT NULL
+  AND NOT EXISTS (SELECT 1 FROM _rows AS n WHERE n.{_ROW} = p._next{_equal("n", "o", key)})
   THEN '-D' ELSE o.{_KIND} END AS {_KIND}
-FROM _rows AS o ORDER BY {", ".join(f"o.{quote(name)}" for name in order)}"""
+FROM _rows AS o LEFT JOIN _pairs AS p ON p.{_ROW} = o.{_ROW}
+ORDER BY {", ".join(f"o.{quote(name)}" for name in order)}"""
     return replace(
         query,
         rows_sql=text.strip(),

@@ -67,6 +67,7 @@ class JoinTask(Task):
         self, spec: QuerySpec, task: SplitsInput, files: RowFiles | None, rows: int
     ) -> None:
         super().__init__(spec, task, files)
+        self._reorder_key = ()  # read tasks have reordered the rows
         self._out.read = rows
         self._count = join_task_count(spec)
 

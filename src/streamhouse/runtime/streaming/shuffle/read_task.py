@@ -20,6 +20,7 @@ from streamhouse.runtime.streaming.shuffle.partitioning import (
     shuffle_key,
 )
 from streamhouse.runtime.streaming.tasks.arrow_ipc import to_ipc
+from streamhouse.runtime.streaming.tasks.current_rows import current_rows_last
 from streamhouse.runtime.streaming.tasks.row_files import RowFiles
 from streamhouse.runtime.streaming.tasks.task import Task, chunks, operator_for, sources_for
 from streamhouse.runtime.streaming.tasks.task_input import SplitsInput
@@ -45,16 +46,28 @@ class ReadTask:
         self._operator.bind(self._task.now_ms, {})
         with ExitStack() as stack:
             rows = 0
-            sources = self._sources(stack)
-            for number, split in enumerate(self._task.splits):
-                first = first_row_number(self._task.index, number)
-                for chunk in chunks(sources[split.source].read(split.partition)):
-                    yield from self._blocks(numbered(chunk, first))
-                    first += chunk.num_rows
-                    rows += chunk.num_rows
+            for src in self._numbered(self._sources(stack)):
+                yield from self._blocks(src)
+                rows += src.num_rows
         counted = self._task.index % self._count
         for task in range(self._count):
             yield block_row(task, -1, None, self._report(rows if task == counted else 0))
+
+    def _numbered(self, sources: list[Source]) -> Iterator[pa.Table]:
+        """The rows with their numbers, in chunks; all at once if they must be reordered."""
+        index, reorder_key = self._task.index, self._spec.query.reorder_key
+        collected = []
+        for number, split in enumerate(self._task.splits):
+            first = first_row_number(index, number)
+            for chunk in chunks(sources[split.source].read(split.partition)):
+                if reorder_key:
+                    collected.append(chunk)
+                else:
+                    yield numbered(chunk, first)
+                    first += chunk.num_rows
+        if collected:
+            whole = current_rows_last(pa.concat_tables(collected), reorder_key)
+            yield numbered(whole, first_row_number(index, 0))
 
     def _sources(self, stack: ExitStack) -> list[Source]:
         """The query's sources; with a retry policy other ones, which `stack` closes."""

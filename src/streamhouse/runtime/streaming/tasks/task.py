@@ -27,6 +27,7 @@ from streamhouse.runtime.state import pending_rows as pending
 from streamhouse.runtime.state.distinct_counts import DistinctValues
 from streamhouse.runtime.state.lookup_journal import LookupJournal
 from streamhouse.runtime.streaming.dimensions.open_dimensions import Dimensions
+from streamhouse.runtime.streaming.tasks.current_rows import current_rows_last
 from streamhouse.runtime.streaming.tasks.row_files import RowFiles
 from streamhouse.runtime.streaming.tasks.task_input import SplitsInput
 from streamhouse.runtime.streaming.tasks.task_results import TaskAttempt, results
@@ -131,8 +132,10 @@ class _Output:
     """The rows that a task has collected for its tables, and its row counts.
 
     Rows of the target are collected only if they are combined, sorted or counted before the write.
+    `reordered` are rows of the source that are joined only when all are known.
     """
 
+    reordered: list[pa.Table] = field(default_factory=list)
     rows: list[pa.Table] = field(default_factory=list)
     pending: list[pa.Table] = field(default_factory=list)
     unmatched: list[pa.Table] = field(default_factory=list)
@@ -164,6 +167,7 @@ class Task:
         self._out = _Output()
         self._writer: SinkWriter | None = None
         self._collects = self._operator.combines or self._distinct is not None or spec.gathered
+        self._reorder_key = spec.query.reorder_key
         self._attempt = TaskAttempt.current()
 
     def run(self) -> Iterator[pa.RecordBatch]:
@@ -241,13 +245,35 @@ class Task:
 
     def _joined(self, src: pa.Table) -> pa.Array:
         """Join rows and collect the output; returns `_row` of those that must wait for a retry."""
+        if self._reorder_key:
+            self._emit(src)
+            return pa.array([], pa.int64())
         self._dimensions.bind(self._operator, src)
         misses = self._operator.misses(src)
         self._emit(without(src, misses))
         return misses
 
     def _emit(self, src: pa.Table) -> int:
-        """Output rows whose lookups are done; returns the number of output rows."""
+        """Output rows whose lookups are done; returns the number of output rows.
+
+        Rows that must be reordered are only collected.
+        """
+        if self._reorder_key:
+            self._out.reordered.append(src)
+            return 0
+        return self._output(src)
+
+    def _output_reordered(self) -> None:
+        """Output the rows that were collected to be reordered."""
+        if not self._out.reordered:
+            return
+        whole = pa.concat_tables(self._out.reordered, promote_options="default")
+        src = current_rows_last(whole.drop_columns([ROW]), self._reorder_key)
+        src = numbered(src, 0)
+        self._dimensions.bind(self._operator, src)
+        self._output(src)
+
+    def _output(self, src: pa.Table) -> int:
         out = self._operator.rows(src)
         if self._collects:
             self._out.rows.append(out)
@@ -358,6 +384,7 @@ class Task:
 
     def _write(self) -> list[tuple[str, Message]]:
         spec = self._spec
+        self._output_reordered()
         rows = self._operator.combine(self._out.rows)
         values = None
         if self._distinct is not None:

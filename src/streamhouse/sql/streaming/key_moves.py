@@ -1,0 +1,76 @@
+"""Keys of a target that can move from one key of the source to another.
+
+If the target's primary key lacks the source's, such as an email address that one customer takes
+over from another, two keys of the source share a key of the target. A changelog keeps the changes
+of each of its own keys together, so within a batch the `-U` of the former owner may follow the `+U`
+of the new one, and would remove its row. Such a query writes the rows that are current at the end
+of the batch after all others (decision 224).
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import replace
+
+from sqlglot import exp
+
+from streamhouse.sql.options.merge_functions import group_sequence_fields, sequence_fields
+from streamhouse.sql.plan import StreamQuery, TableInfo
+from streamhouse.sql.resolution.insert_target import ColumnMapping
+from streamhouse.sql.streaming.query_blocks import QueryBlock
+from streamhouse.sql.types import keeps_order
+
+_LAST_ROW_COUNTS = ("deduplicate", "partial-update")
+"""The merge engines by which the last row of a key counts."""
+
+
+def matter(query: StreamQuery, target: TableInfo | None) -> bool:
+    """Whether the order of the changes of two keys of the source can change the target's rows."""
+    if target is None or not target.primary_key:
+        return False
+    if not query.row_kinds or query.grouped or not query.source.primary_key:
+        return False
+    if sequence_fields(target.options) or group_sequence_fields(target.options):
+        return False
+    return target.options.get("merge-engine", "deduplicate") in _LAST_ROW_COUNTS
+
+
+def keeps_source_key(
+    top: QueryBlock, source: TableInfo, target: TableInfo, mappings: Sequence[ColumnMapping]
+) -> bool:
+    """Whether the target's key has all values of the source's, so that none of its keys moves."""
+    types = {column.name: column.type for column in source.columns}
+    kept = set()
+    for mapping in mappings:
+        if mapping.index is None or mapping.column.name not in target.primary_key:
+            continue
+        name = _source_column(top, top.items[mapping.index])
+        if name in types and keeps_order(types[name], mapping.column.type):
+            kept.add(name)
+    return kept.issuperset(source.primary_key)
+
+
+def reordered(query: StreamQuery) -> StreamQuery:
+    """The query with the source's key as its `reorder_key`, which it then also reads."""
+    key = query.source.primary_key
+    used = {*query.source_columns, *key}
+    return replace(
+        query,
+        reorder_key=key,
+        source_columns=tuple(c.name for c in query.source.columns if c.name in used),
+        fingerprint=hashlib.sha256(f"{query.fingerprint} reordered".encode()).hexdigest(),
+    )
+
+
+def _source_column(top: QueryBlock, item: exp.Expr) -> str | None:
+    """The source's column that a projection of a block copies; None for anything else."""
+    block = top
+    while True:
+        item = item.unalias().unnest()
+        if not isinstance(item, exp.Column) or item.table != block.alias:
+            return None
+        below = block.below
+        if below is None:
+            return item.name
+        block, item = below, below.definition(item.name)
