@@ -15,7 +15,7 @@ import fastavro
 import pyarrow as pa
 import pytest
 
-from streamhouse.errors import ConnectError, OptionError
+from streamhouse.errors import ConnectError, OptionError, RecordError
 from streamhouse.formats.registry import format_of
 
 ROWS = pa.table(
@@ -59,12 +59,29 @@ def test_records_of_another_schema_are_bad() -> None:
         format_of("avro").decoder(pa.schema([("m", pa.map_(pa.int32(), pa.int32()))]), {}, "avro.")
 
 
+CUSTOMER = {
+    "type": "record", "name": "Customer", "namespace": "shop",
+    "fields": [{"name": "id", "type": {"type": "string", "logicalType": "uuid"}}],
+}  # fmt: skip
+REFERRING = {
+    "type": "record", "name": "Order",
+    "fields": [{"name": "by", "type": "shop.Customer"}, {"name": "to", "type": "shop.Customer"}],
+}  # fmt: skip
+
+
 class Answers(BaseHTTPRequestHandler):
     """The two requests of the registry's protocol that are used."""
 
     schemas: list[str] = []
 
     def do_GET(self) -> None:
+        if self.path == "/subjects/customer/versions/3":
+            self._send(200, {"schema": json.dumps(CUSTOMER), "id": 900, "version": 3})
+            return
+        if self.path == "/schemas/ids/901":
+            reference = {"name": "shop.Customer", "subject": "customer", "version": 3}
+            self._send(200, {"schema": json.dumps(REFERRING), "references": [reference]})
+            return
         number = int(self.path.rpartition("/")[2])
         known = number < len(self.schemas)
         self._send(200 if known else 404, {"schema": self.schemas[number]} if known else {})
@@ -140,3 +157,96 @@ def test_errors_of_the_registry(url: str) -> None:
     record = b"\x00\x00\x00\x00\x01x"
     with pytest.raises(ConnectError, match="check the 'url'"):
         form.decoder(ROWS.schema, {"url": "http://127.0.0.1:9"}, where).decode([record])
+
+
+def test_schemas_that_refer_to_others_and_texts_of_uuids(url: str) -> None:
+    """A logical type `uuid` does not change the text."""
+    text = "0000000A-0000-0000-0000-000000000001"
+    record = b"\x00" + (901).to_bytes(4, "big") + 2 * (b"\x48" + text.encode())
+    customer = pa.struct([("id", pa.string())])
+    schema = pa.schema([("by", customer), ("to", customer)])
+    found = format_of("avro-confluent").decoder(schema, {"url": url}, "").decode([record])
+    assert not found.bad
+    assert found.rows.to_pylist() == [{"by": {"id": text}, "to": {"id": text}}]
+
+
+class Strange(BaseHTTPRequestHandler):
+    """A server that is no registry, as a proxy or a wrong path is."""
+
+    code, answer = 200, b""
+
+    def do_GET(self) -> None:
+        self.send_response(self.code)
+        self.end_headers()
+        self.wfile.write(self.answer)
+
+    def log_message(self, format: str, *args: Any) -> None:
+        pass
+
+
+@pytest.mark.parametrize(
+    ("code", "answer"),
+    [
+        (200, b"<html>Sign in</html>"),
+        (200, b"{}"),
+        (404, b"<html>Not found</html>"),
+        (404, b'{"error_code": 404, "message": "HTTP 404 Not Found"}'),
+    ],
+)
+def test_what_is_no_registry_makes_no_record_bad(code: int, answer: bytes) -> None:
+    Strange.code, Strange.answer = code, answer
+    with HTTPServer(("127.0.0.1", 0), Strange) as server:
+        thread = threading.Thread(target=server.handle_request)
+        thread.start()
+        options = {"url": f"http://127.0.0.1:{server.server_port}"}
+        decoder = format_of("avro-confluent").decoder(ROWS.schema, options, "")
+        with pytest.raises(ConnectError):
+            decoder.decode([b"\x00\x00\x00\x00\x01x"])
+        thread.join(10)
+
+
+@pytest.mark.parametrize(
+    ("column", "avro", "value"),
+    [
+        (pa.float32(), "double", 1e39),
+        (pa.struct([pa.field("a", pa.int32(), nullable=False)]),
+         {"type": "record", "name": "x", "fields": []}, {}),
+        (pa.list_(pa.field("item", pa.int32(), nullable=False)),
+         {"type": "array", "items": ["null", "int"]}, [None]),
+        (pa.map_(pa.string(), pa.field("value", pa.int32(), nullable=False)),
+         {"type": "map", "values": ["null", "int"]}, {"k": None}),
+    ],
+)  # fmt: skip
+def test_values_that_do_not_fit_are_bad(
+    url: str, column: pa.DataType, avro: Any, value: Any
+) -> None:
+    writer = {"type": "record", "name": "r", "fields": [{"name": "c", "type": avro}]}
+    Answers.schemas.append(json.dumps(writer))
+    out = io.BytesIO()
+    out.write(b"\x00" + (len(Answers.schemas) - 1).to_bytes(4, "big"))
+    fastavro.schemaless_writer(out, writer, {"c": value})
+    decoder = format_of("avro-confluent").decoder(pa.schema([("c", column)]), {"url": url}, "")
+    found = decoder.decode([out.getvalue()])
+    assert found.rows.num_rows == 0 and found.bad[0].reason.startswith("column 'c': ")
+
+
+def test_the_greatest_values_are_read() -> None:
+    rows = pa.record_batch(
+        {
+            "price": pa.array([Decimal("9" * 38), Decimal("-" + "9" * 38)], pa.decimal128(38, 0)),
+            "rate": pa.array([3.4028234663852886e38, float("-inf")], pa.float32()),
+        }
+    )
+    records = format_of("avro").encoder(rows.schema, {}, "avro.").encode(rows).to_pylist()
+    assert format_of("avro").decoder(rows.schema, {}, "avro.").decode(records).rows.equals(rows)
+
+
+def test_what_avro_cannot_hold_is_an_error() -> None:
+    schema = pa.schema([("at", pa.timestamp("ms"))])
+    rows = pa.record_batch([pa.array([253_402_300_800_000], pa.timestamp("ms"))], schema=schema)
+    with pytest.raises(RecordError, match="cannot be written as Avro"):
+        format_of("avro").encoder(schema, {}, "avro.").encode(rows)
+    inner = pa.struct([("c", pa.int32())])
+    twice = pa.schema([("a", pa.struct([("b", inner)])), ("a_b", inner)])
+    with pytest.raises(OptionError, match=r"redefined named type.*rename a column"):
+        format_of("avro").encoder(twice, {}, "avro.")

@@ -114,7 +114,10 @@ class AvroEncoder:
             self._parsed = fastavro.parse_schema(self._raw)
             self._header = self._framing.header(self._raw)
         assert self._header is not None
-        columns = [_values(rows.column(name)) for name in self._names]
+        try:
+            columns = [_values(rows.column(name)) for name in self._names]
+        except (ValueError, OverflowError) as error:
+            raise RecordError(f"a row cannot be written as Avro: {error}") from None
         records: list[bytes] = []
         for row in zip(*columns, strict=True):
             out = io.BytesIO()

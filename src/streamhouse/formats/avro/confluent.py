@@ -9,10 +9,12 @@ import urllib.error
 import urllib.parse
 import urllib.request
 from collections.abc import Mapping
+from http import HTTPStatus
 from typing import Any
 
 import fastavro
 import pyarrow as pa
+from fastavro.schema import SchemaParseException
 
 from streamhouse.errors import ConnectError, OptionError
 from streamhouse.formats.avro.codec import AvroDecoder, AvroEncoder
@@ -75,8 +77,22 @@ class Registry:
             found = self._request(f"/schemas/ids/{number}")
             if found.get("schemaType", "AVRO") != "AVRO":
                 raise ValueError(f"schema {number} of the registry is {found['schemaType']}")
-            self._schemas[number] = fastavro.parse_schema(json.loads(found["schema"]))
+            self._schemas[number] = self._parsed(found, {})
         return self._schemas[number], _HEADER.size
+
+    def _parsed(self, found: Mapping[str, Any], named: dict[str, Any]) -> Any:
+        """A schema of the registry, parsed after those it refers to, which `named` collects."""
+        for reference in found.get("references") or ():
+            if reference["name"] not in named:
+                subject = urllib.parse.quote(reference["subject"], safe="")
+                path = f"/subjects/{subject}/versions/{reference['version']}"
+                self._parsed(self._request(path), named)
+        try:
+            return fastavro.parse_schema(_without_uuids(json.loads(found["schema"])), named)
+        except (ValueError, TypeError, SchemaParseException) as error:
+            raise ValueError(
+                f"its schema in the registry is not valid: {type(error).__name__} {error}"
+            ) from None
 
     def header(self, schema: dict[str, Any]) -> bytes:
         assert self.subject is not None
@@ -92,16 +108,59 @@ class Registry:
             request.add_header("Authorization", f"Basic {coded}")
         try:
             with urllib.request.urlopen(request, timeout=_TIMEOUT_S) as response:
-                answer: dict[str, Any] = json.loads(response.read())
-                return answer
+                return _answer(response.read(), "schema" if body is None else "id")
         except urllib.error.HTTPError as error:
             text = error.read().decode(errors="replace")[:200]
             error.close()
-            if body is None and error.code == 404:
+            if body is None and error.code == 404 and _misses_schema(text):
                 raise ValueError(f"the schema registry does not have its schema: {text}") from None
             raise ConnectError(f"schema registry {self._url}{path}: {error.code} {text}") from None
+        except _NotARegistry as error:
+            raise ConnectError(
+                f"{self._url}{path} does not answer as a schema registry does: {error}; check the "
+                "'url'"
+            ) from None
         except (urllib.error.URLError, TimeoutError, OSError) as error:
             raise ConnectError(f"schema registry {self._url}: {error}; check the 'url'") from None
+
+
+class _NotARegistry(Exception):
+    """An answer that is none of a schema registry."""
+
+
+def _answer(data: bytes, key: str) -> dict[str, Any]:
+    """The JSON object of an answer, which must have this key."""
+    try:
+        answer = json.loads(data)
+    except ValueError:
+        answer = None
+    if not isinstance(answer, dict) or key not in answer:
+        raise _NotARegistry(repr(data[:60].decode(errors="replace")))
+    return answer
+
+
+def _misses_schema(answer: str) -> bool:
+    """Whether the registry does not have a schema; for unknown paths the code of the error is 404,
+    and other servers do not answer with a JSON object.
+    """
+    try:
+        found = json.loads(answer)
+    except ValueError:
+        return False
+    return isinstance(found, dict) and found.get("error_code") != HTTPStatus.NOT_FOUND
+
+
+def _without_uuids(schema: Any) -> Any:
+    """The schema without the logical type `uuid`: fastavro would convert texts to UUIDs."""
+    if isinstance(schema, list):
+        return [_without_uuids(part) for part in schema]
+    if isinstance(schema, dict):
+        return {
+            key: _without_uuids(part)
+            for key, part in schema.items()
+            if (key, part) != ("logicalType", "uuid")
+        }
+    return schema
 
 
 FORMAT = _AvroConfluent()

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+import fastavro
 import pyarrow as pa
+from fastavro.schema import SchemaParseException
 
 from streamhouse.errors import OptionError
 from streamhouse.types import flink_type
@@ -25,13 +27,20 @@ _UNITS = {"s": "millis", "ms": "millis", "us": "micros"}
 
 
 def record_schema(schema: pa.Schema, name: str = "record") -> dict[str, Any]:
-    """The schema of a record with these columns; raises `OptionError` for a type without one."""
-    return {
+    """The schema of a record with these columns; raises `OptionError` for a type without one, and
+    if two ROWs get the same name, which has the names of the columns around it.
+    """
+    found = {
         "type": "record",
         "name": name,
         "namespace": "org.apache.flink.avro.generated",
         "fields": [_field(field, name) for field in schema],
     }
+    try:
+        fastavro.parse_schema(found)
+    except SchemaParseException as error:
+        raise OptionError(f"format avro: {error}; rename a column") from None
+    return found
 
 
 def _field(field: pa.Field, parent: str) -> dict[str, Any]:

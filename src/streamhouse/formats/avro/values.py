@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import datetime
+import math
 from collections.abc import Callable
 from decimal import ROUND_HALF_UP, Context, Decimal
 from typing import Any, TypeAlias
 
+import numpy as np
 import pyarrow as pa
 
 from streamhouse.types import flink_type
@@ -40,7 +42,7 @@ def _plain(kind: pa.DataType) -> Convert:
         limit = 2 ** (kind.bit_width - 1)
         return lambda v: v if type(v) is int and -limit <= v < limit else None
     if pa.types.is_floating(kind):
-        return lambda v: float(v) if type(v) in (int, float) else None
+        return _float(kind)
     if pa.types.is_decimal(kind):
         return _decimal(kind)
     if pa.types.is_timestamp(kind):
@@ -51,20 +53,46 @@ def _plain(kind: pa.DataType) -> Convert:
         # A datetime is a date, too.
         return lambda v: v if type(v) is datetime.date else None
     if pa.types.is_list(kind):
-        item = converter(kind.value_type)
+        item = _inner(kind.value_field)
         return lambda v: [item(element) for element in v] if isinstance(v, list) else None
     if pa.types.is_map(kind):
-        other = converter(kind.item_type)
+        other = _inner(kind.item_field)
         return lambda v: (
             [(key, other(one)) for key, one in v.items()] if isinstance(v, dict) else None
         )
     if pa.types.is_struct(kind):
-        fields = [(field.name, converter(field.type)) for field in kind]
+        fields = [(field.name, _inner(field)) for field in kind]
         return lambda v: (
             {name: inner(v.get(name)) for name, inner in fields} if isinstance(v, dict) else None
         )
     wanted = {pa.bool_(): bool, pa.string(): str, pa.binary(): bytes}[kind]
     return lambda v: v if type(v) is wanted else None
+
+
+def _inner(field: pa.Field) -> Convert:
+    """The converter of an element, an entry or a field; null is wrong where it is NOT NULL."""
+    plain = converter(field.type)
+    if field.nullable:
+        return plain
+
+    def convert(value: Any) -> Any:
+        if value is None:
+            raise ValueError(f"null where {flink_type(field.type)} NOT NULL is expected")
+        return plain(value)
+
+    return convert
+
+
+def _float(kind: pa.DataType) -> Convert:
+    greatest = float(np.finfo(np.float32 if kind.bit_width == 32 else np.float64).max)
+
+    def convert(value: Any) -> Any:
+        if type(value) not in (int, float):
+            return None
+        found = float(value)
+        return None if greatest < abs(found) < math.inf else found
+
+    return convert
 
 
 def _decimal(kind: pa.DataType) -> Convert:
@@ -75,7 +103,8 @@ def _decimal(kind: pa.DataType) -> Convert:
         if type(value) not in (int, Decimal):
             return None
         rounded = Decimal(value).quantize(unit, context=_CONTEXT)
-        return rounded if abs(rounded) < limit else None
+        # abs() would round to the precision of Python's default context.
+        return rounded if rounded.copy_abs() < limit else None
 
     return convert
 
