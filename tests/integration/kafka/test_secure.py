@@ -5,11 +5,13 @@ from __future__ import annotations
 import subprocess
 from collections.abc import Iterator, Mapping
 
+import pyarrow as pa
 import pytest
 from confluent_kafka import Producer
 from tests.integration.kafka.conftest import COLUMNS, Stream
 
-from streamhouse.connectors.specs import SourceSpec
+from streamhouse.connectors.base import WrittenBatch
+from streamhouse.connectors.specs import SinkSpec, SourceSpec
 from streamhouse.demo.kafka.broker import KafkaBroker
 from streamhouse.errors import ConnectError
 
@@ -45,14 +47,30 @@ def secure(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaBroker]:
         yield broker
 
 
-def stream(broker: KafkaBroker, more: Mapping[str, str]) -> Stream:
-    options = {
-        "topic": "orders", "format": "json", "scan.startup.mode": "earliest-offset",
+def secured(broker: KafkaBroker, more: Mapping[str, str]) -> dict[str, str]:
+    return {
+        "topic": "orders", "format": "json",
         "properties.bootstrap.servers": broker.address("SECURE"),
         "properties.security.protocol": "SASL_SSL", "properties.sasl.mechanism": "PLAIN",
         "properties.ssl.ca.location": str(broker.data_dir / "ca.pem"), **more,
     }  # fmt: skip
+
+
+def stream(broker: KafkaBroker, more: Mapping[str, str]) -> Stream:
+    options = {**secured(broker, more), "scan.startup.mode": "earliest-offset"}
     return Stream(SourceSpec("kafka", options, COLUMNS).open())
+
+
+def write(broker: KafkaBroker, more: Mapping[str, str]) -> None:
+    sink = SinkSpec("kafka", secured(broker, more), COLUMNS, name="t").open()
+    rows = pa.record_batch({"id": [2], "name": ["b"]})
+
+    def written() -> WrittenBatch:
+        writer = sink.writer("q", 0, "a")
+        writer.write(rows)
+        return WrittenBatch(0, writer.prepare())
+
+    sink.committer("q").commit(written, lambda: None)
 
 
 LOGIN = {"properties.sasl.username": "shop", "properties.sasl.password": "hidd3n"}
@@ -71,16 +89,21 @@ def test_login_by_either_spelling(secure: KafkaBroker) -> None:
 
 
 @pytest.mark.parametrize(
-    "wrong",
+    ("wrong", "reason"),
     [
-        {"properties.sasl.password": "wrong"},
+        ({"properties.sasl.password": "wrong"}, "Invalid username or password"),
+        ({"properties.sasl.mechanism": "SCRAM-SHA-256"}, "mechanism"),
         # The system's authorities do not know the broker's certificate.
-        {"properties.ssl.ca.location": "probe"},
+        ({"properties.ssl.ca.location": "probe"}, "certificate"),
+        ({"properties.security.protocol": "PLAINTEXT"}, "check .properties.bootstrap"),
     ],
 )
 def test_a_wrong_login_or_certificate_is_an_error(
-    secure: KafkaBroker, wrong: Mapping[str, str]
+    secure: KafkaBroker, wrong: Mapping[str, str], reason: str
 ) -> None:
-    with pytest.raises(ConnectError) as caught:
+    with pytest.raises(ConnectError, match=reason) as caught:
         stream(secure, {**LOGIN, **wrong}).batch()
+    assert "hidd3n" not in str(caught.value)
+    with pytest.raises(ConnectError, match=reason) as caught:
+        write(secure, {**LOGIN, **wrong})
     assert "hidd3n" not in str(caught.value)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
 from typing import Any, TypeAlias
@@ -28,6 +29,7 @@ Partition: TypeAlias = tuple[str, int]
 TIMEOUT_S = 10.0
 _FIRST_CONTACT_S = 8.0
 """A wrong address or login shows as no answer. Brokers that have answered may take longer later."""
+_RECENT_ERRORS = 20
 _PAUSE_S = 0.2
 _CONSUMER = {"enable.auto.commit": "false", "auto.offset.reset": "error", "log_level": "0"}
 _NOT_FOR_ADMIN = ("group.id", "auto.offset.reset", "isolation.level", "transactional.id")
@@ -38,6 +40,7 @@ class Client:
 
     def __init__(self, options: KafkaOptions) -> None:
         self._options = options
+        self._causes = ConnectionErrors()
         self._admin = self._connected()
         self._answered = False
         level = options.properties.get("isolation.level", "read_committed")
@@ -49,7 +52,8 @@ class Client:
     def _connected(self) -> Any:
         properties = self._options.properties
         config = {k: v for k, v in properties.items() if k not in _NOT_FOR_ADMIN}
-        return created(AdminClient, {**config, "log_level": "0"})
+        own = {"log_level": "0", "error_cb": self._causes.add}
+        return created(AdminClient, {**config, **own})
 
     def topics(self) -> dict[str, tuple[str, int]]:
         """The topics of the table, each with its id and its number of partitions.
@@ -89,6 +93,7 @@ class Client:
         """
         deadline = time.monotonic() + self._patience_s
         timeout_s = min(TIMEOUT_S, self._patience_s)
+        self._causes.clear()
         while True:
             about = None
             try:
@@ -155,7 +160,30 @@ class Client:
                 f"Kafka at {self._options.servers} has no topic '{topic}'; "
                 f"{nearest(topic, [found for found in self._all() if not found.startswith('__')])}"
             )
-        return kafka_error(self._options, error)
+        self._admin.poll(0)
+        return kafka_error(self._options, error, self._causes.cause())
+
+
+class ConnectionErrors:
+    """Why a client's connections have failed; what then fails is only reported as a timeout.
+
+    `add` is the client's `error_cb`, which it calls in `poll` and `flush`.
+    """
+
+    def __init__(self) -> None:
+        self._recent: deque[KafkaError] = deque(maxlen=_RECENT_ERRORS)
+
+    def add(self, error: KafkaError) -> None:
+        self._recent.append(error)
+
+    def clear(self) -> None:
+        self._recent.clear()
+
+    def cause(self) -> KafkaError | None:
+        """A refused login or certificate rather than its effects; None without an error."""
+        known = list(self._recent)
+        refused = [error for error in known if error.code() in _NO_ACCESS]
+        return next(reversed(refused or known), None)
 
 
 def _code(error: Exception) -> int | None:
@@ -182,10 +210,23 @@ _NOT_READY = (
 )
 
 
-def kafka_error(options: KafkaOptions, error: Exception | KafkaError) -> StreamhouseError:
+_NO_ACCESS = (
+    KafkaError._AUTHENTICATION,
+    KafkaError._SSL,
+    KafkaError.SASL_AUTHENTICATION_FAILED,
+    KafkaError.UNSUPPORTED_SASL_MECHANISM,
+)
+
+
+def kafka_error(
+    options: KafkaOptions, error: Exception | KafkaError, cause: KafkaError | None = None
+) -> StreamhouseError:
     """The error of a client as one of ours."""
+    text = text_of(error)
+    if cause is not None:
+        text = text_of(cause) if cause.code() in _NO_ACCESS else f"{text} ({text_of(cause)})"
     return ConnectError(
-        f"Kafka at {options.servers}: {text_of(error)}; check 'properties.bootstrap.servers', the "
+        f"Kafka at {options.servers}: {text}; check 'properties.bootstrap.servers', the "
         "'properties.security.protocol' and the login"
     )
 
@@ -196,7 +237,7 @@ def text_of(error: Exception | KafkaError) -> str:
     return cause.str() if isinstance(cause, KafkaError) else str(cause) or "no answer"
 
 
-def created(kind: Any, config: Mapping[str, str | bool]) -> Any:
+def created(kind: Any, config: Mapping[str, Any]) -> Any:
     """A client of confluent-kafka; `OptionError` for a property that it does not have."""
     try:
         return kind(dict(config))

@@ -23,7 +23,14 @@ from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
 
 from streamhouse.connectors.base import WrittenBatch
 from streamhouse.connectors.collected_rows import CollectingWriter
-from streamhouse.connectors.kafka.client import TIMEOUT_S, consumer, created, kafka_error, text_of
+from streamhouse.connectors.kafka.client import (
+    TIMEOUT_S,
+    ConnectionErrors,
+    consumer,
+    created,
+    kafka_error,
+    text_of,
+)
 from streamhouse.connectors.kafka.encoding import Encoding
 from streamhouse.connectors.kafka.options import KafkaOptions
 from streamhouse.connectors.kafka.producing.outage import (
@@ -131,6 +138,7 @@ class KafkaSinkCommitter:
         self._id = f"{prefix}-{query_id}"
         self._producer: Producer | None = None
         self._failed: KafkaError | None = None
+        self._causes = ConnectionErrors()
         self._partitions: SinkPartitions | None = None
         self._next_number: int | None = None
         """The recorded number of the next batch, negative without a record; None: not read yet."""
@@ -163,7 +171,7 @@ class KafkaSinkCommitter:
                 f"another run writes topic {self._topic} with the transactional id {self._id}; "
                 "stop it, or give each query its own 'sink.transactional-id-prefix'"
             )
-        return kafka_error(self._options, error)
+        return kafka_error(self._options, error, self._causes.cause())
 
     def remove_leftovers(self, from_batch: int, keep: Collection[str] = ()) -> int:
         return 0
@@ -285,18 +293,24 @@ class KafkaSinkCommitter:
             for key, value in self._options.properties.items()
             if key not in _NOT_FOR_PRODUCER
         }
-        config: dict[str, str | bool] = {
+        self._causes.clear()
+        config: dict[str, Any] = {
             **_CONFIG,
             **properties,
             "delivery.report.only.error": True,
+            "error_cb": self._causes.add,
         }
         if self._exactly_once:
             config["transactional.id"] = self._id
             config.setdefault("transaction.timeout.ms", _TRANSACTION_MS)
         producer: Producer = created(Producer, config)
-        self._partitions = SinkPartitions.of(producer, self._topic)
-        if self._exactly_once:
-            producer.init_transactions(_FLUSH_S)
+        try:
+            self._partitions = SinkPartitions.of(producer, self._topic)
+            if self._exactly_once:
+                producer.init_transactions(_FLUSH_S)
+        except KafkaException:
+            producer.poll(0)
+            raise
         self._failed, self._next_number, self._producer = None, None, producer
         return producer
 
