@@ -97,11 +97,14 @@ def test_no_email_is_lost(shop: Shop, server: MariaDB) -> None:
     script = SCRIPT.format(port=server.port, user=USER, password=PASSWORD)
     values = ", ".join(f"({n}, 'e{n}', {n % 4})" for n in range(1, 7))
     server.execute("USE moves", f"INSERT INTO customers VALUES {values}")
-    for _ in range(3):
-        shop.settle_here(script)
+    for number in range(3):
+        told = shop.settle_here(script)
+        assert told.count("Make sure that (email) is unique in") == (0 if number else 3)
         for name in ("direct", "shuffled"):
             found = [(row["email"], row["id"]) for row in shop.rows(name)]
             assert found == [row[:2] for row in wanted(server)], name
         assert sink(server) == wanted(server)
         server.execute("USE moves", *moves(draw, 40))
     assert audit(shop.warehouse.options, "default.shuffled").equal
+    plan = shop.printed("EXPLAIN " + script.split("INSERT INTO ")[-1].join(("INSERT INTO ", "")))
+    assert "current at the end of a batch after all others, since the target's key does" in plan

@@ -28,6 +28,7 @@ from streamhouse.runtime.streaming.batch_planner import BatchPlanner
 from streamhouse.runtime.streaming.dimensions import preload_reports
 from streamhouse.runtime.streaming.first_read import unordered_first_read
 from streamhouse.runtime.streaming.progress import ContinuousProgress
+from streamhouse.runtime.streaming.shared_keys import shared_keys
 from streamhouse.runtime.streaming.shuffle.shuffle import shuffled
 from streamhouse.runtime.streaming.shuffle.small_batches import is_small_batch
 from streamhouse.runtime.streaming.spark_data_source import FORMAT
@@ -93,12 +94,12 @@ class ContinuousQuery:
         return written
 
     def start_notice(self) -> str | None:
-        """A notice if the SELECT has changed, or the first read is unordered (see `first_read`).
+        """A notice if the SELECT has changed, or at the first start; None if there is none.
 
-        None otherwise.
+        At the first start it is that of `first_read` or of `shared_keys`.
         """
         if not self.progress.last_offset:
-            return unordered_first_read(self._spec)
+            return unordered_first_read(self._spec) or shared_keys(self._spec)
         return self._changed_select_notice()
 
     def _changed_select_notice(self) -> str | None:
