@@ -11,6 +11,8 @@ class LocalHttpServer:
     """Serves requests by a handler while the `with` lasts."""
 
     def __init__(self, handler: type[BaseHTTPRequestHandler]) -> None:
+        # A header and its body are two packets: a client would acknowledge the first after 40 ms.
+        handler.disable_nagle_algorithm = True
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
         self._server.daemon_threads = True
         self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)

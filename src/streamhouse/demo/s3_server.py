@@ -110,11 +110,12 @@ def main() -> None:
     # Objects above this size go to a file; the default is 16 KB, and each is one more file.
     os.environ.setdefault("MOTO_S3_DEFAULT_KEY_BUFFER_SIZE", str(4 << 20))
     import boto3
-    from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
+    from moto.moto_server.werkzeug_app import create_backend_app
     from waitress import create_server
 
     _accept_empty_bodies()
-    app = _with_raw_uri(DomainDispatcherApplication(create_backend_app))
+    # Without moto's choice of a service, which lists its folder at each request.
+    app = _with_raw_uri(create_backend_app("s3"))
     if len(sys.argv) > 2:
         app = recorded(app, open(sys.argv[2], "w", buffering=1, encoding="utf-8"))
     server = create_server(
