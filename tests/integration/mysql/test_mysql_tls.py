@@ -14,6 +14,7 @@ from tests.mysql_server import IS_MYSQL, Server
 
 from streamhouse.connectors.jdbc.options import parse as parse_jdbc
 from streamhouse.connectors.jdbc.reader import JdbcReader
+from streamhouse.connectors.mysql_cdc.binlog import dump as dump_module
 from streamhouse.connectors.mysql_cdc.binlog.dump import BinlogDump
 from streamhouse.connectors.mysql_cdc.binlog.format.events import HEADER
 from streamhouse.connectors.mysql_cdc.relay.log import RelayTable
@@ -130,6 +131,24 @@ def test_changes_that_have_arrived_are_read_at_once(table: Database, mode: str) 
         assert blocks < 20
     finally:
         dump.close()
+
+
+@pytest.mark.parametrize("mode", ["disabled", "required"])
+def test_a_relay_that_waits_for_changes_stops_at_once(
+    table: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: str
+) -> None:
+    settings = dump_module._SETTINGS.replace("= 1000000000", "= 100000000000")
+    assert settings != dump_module._SETTINGS
+    monkeypatch.setattr(dump_module, "_SETTINGS", settings)
+    options = parse(table.options("t", **{"ssl.mode": mode}))
+    relay = Relay(options, [RelayTable(table.name, "t")], tmp_path)
+    relay.start()
+    # What the server sends first has arrived by then: nothing more does before a heartbeat.
+    time.sleep(0.5)
+    begun = time.monotonic()
+    relay.close(wait_s=60)
+    assert time.monotonic() - begun < 30 and not relay._thread.is_alive()
+    assert relay.error is None
 
 
 def test_the_lookup_uses_tls(secured: Secured, table: Database) -> None:

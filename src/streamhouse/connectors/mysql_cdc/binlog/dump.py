@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import socket
 import ssl
+import threading
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -55,6 +58,8 @@ class BinlogDump:
     30 to 60 µs; raw events of other tables can be skipped by their length. The server sends a
     heartbeat each second if there is no other event. Compressed events are decompressed.
     `checksums`: the current events end with a checksum. Raises PyMySQL's errors; never reconnects.
+
+    One thread reads and closes it; any thread may call `interrupt`.
     """
 
     def __init__(self, options: MySqlOptions, start: BinlogPosition) -> None:
@@ -63,6 +68,7 @@ class BinlogDump:
         )
         self._buffer = bytearray()
         self._partial = b""
+        self._closing, self._closed = threading.Lock(), False
         try:
             self.checksums = str(run(self._connection, _CHECKSUM)[0][0]).upper() not in _NO_CHECKSUM
             self._request_dump(options.server_id(), start)
@@ -87,8 +93,18 @@ class BinlogDump:
                 yield RawEvent(seconds, kind, size, pos, block, at)
                 at += size
 
+    def interrupt(self) -> None:
+        """Let a read that waits for events fail as if the connection were lost."""
+        with self._closing:
+            if not self._closed:
+                with contextlib.suppress(OSError):
+                    # Not the method of TLS's sockets: it takes away what the other thread reads by.
+                    socket.socket.shutdown(self._socket, socket.SHUT_RDWR)
+
     def close(self) -> None:
-        close_quietly(self._connection)
+        with self._closing:
+            self._closed = True
+            close_quietly(self._connection)
 
     def _receive(self) -> None:
         received = self._file.read1(_BLOCK_BYTES)

@@ -85,6 +85,7 @@ class Relay:
         self._all_known = all_known
         self._waits_until: BinlogPosition | None = None
         self._log: RelayLog | None = None
+        self._dump: BinlogDump | None = None
         self._followed = threading.Lock()
         self._session = Session(options)
         self._stopped = threading.Event()
@@ -115,6 +116,9 @@ class Relay:
     def close(self, wait_s: float = 10.0) -> None:
         """Stop the thread."""
         self._stopped.set()
+        # Otherwise it would wait for the next event, which may be a heartbeat in a second.
+        if (dump := self._dump) is not None:
+            dump.interrupt()
         if self._thread.is_alive():
             self._thread.join(wait_s)
 
@@ -149,6 +153,8 @@ class Relay:
                 try:
                     self._follow(relay_log)
                 except _ServerFault as fault:
+                    if self._stopped.is_set():
+                        return
                     relay_log.undo()
                     if self._received:
                         backoff = Backoff(self._options, _RECONNECT_S)
@@ -161,6 +167,8 @@ class Relay:
         self._check_reset(relay_log.state.end)
         with _server_faults():
             dump = BinlogDump(self._options, relay_log.state.end)
+        # Before it looks whether it is stopped: `close` does the opposite.
+        self._dump = dump
         track = PositionTracker(relay_log.state.end, dump.checksums)
         relay_log.connect(track, f"MySQL at {self._options.address}", self._reread(relay_log))
         checked = time.monotonic()
