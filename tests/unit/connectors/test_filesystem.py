@@ -274,6 +274,48 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
         read(tmp_path)
 
 
+FLOATS = pa.map_(pa.string(), pa.list_(pa.float64()))
+
+
+@pytest.mark.parametrize(
+    ("declared", "values", "message"),
+    [
+        (Column("c", "FLOAT"), pa.array([1.5, 1e300]), r"c' is double, not float: 1e\+300 not in"),
+        (Column("c", "MAP<STRING, ARRAY<FLOAT>>"), pa.array([[("k", [-1e300])]], FLOATS),
+         r"c' is map.*-1e\+300 not in range"),
+        (Column("c", "ROW<a FLOAT>"), pa.array([{"a": 1e39}]), r"1e\+39 not in range"),
+        (Column("c", "BIGINT", nullable=False), pa.array([1, None]), "BIGINT NOT NULL, but null"),
+        (Column("d", "BIGINT", nullable=False), pa.array([1]), "BIGINT NOT NULL, but not in"),
+        (Column("c", "ARRAY<INT NOT NULL>"), pa.array([[1, None]]), "null where INT NOT NULL"),
+        (Column("c", "ROW<a INT NOT NULL>"), pa.array([{"a": None}]), "column 'c' is struct"),
+    ],
+)  # fmt: skip
+def test_values_of_parquet_files_fit_or_are_an_error(
+    tmp_path: Path, declared: Column, values: pa.Array, message: str
+) -> None:
+    pq.write_table(pa.table({"c": values}), tmp_path / "a.parquet")
+    table = TableInfo(("c", "d", "t"), (declared,), connector="filesystem")
+    given = options(tmp_path, "parquet")
+    _, rows = connector("filesystem").scan(table, given, [declared.name])
+    with pytest.raises(TableError, match=message):
+        list(rows())
+
+
+def test_floats_of_parquet_files_are_read_from_doubles(tmp_path: Path) -> None:
+    values = [[("k", [1.5, None, float("-inf")]), ("l", None)], None, []]
+    pq.write_table(pa.table({"c": pa.array(values, FLOATS)}), tmp_path / "a.parquet")
+    column = Column("c", "MAP<STRING, ARRAY<FLOAT>>")
+    table = TableInfo(("c", "d", "t"), (column,), connector="filesystem")
+    _, rows = connector("filesystem").scan(table, options(tmp_path, "parquet"), ["c"])
+    assert [row["c"] for batch in rows() for row in batch.to_pylist()] == values
+
+
+def test_a_folder_of_null_is_no_value_that_is_not_null() -> None:
+    field = pa.field("p", pa.string(), nullable=False)
+    with pytest.raises(TableError, match="stands for null, but the partition column is NOT NULL"):
+        partition_values("p=none", [field], "none")
+
+
 def test_a_quote_that_is_not_closed_takes_the_rest_of_its_file(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text('1,x,\n2,"y,\n' + "3,z,\n" * 50_000)
     skip: Any = {"bad-records": "skip"}

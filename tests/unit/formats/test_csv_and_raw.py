@@ -114,9 +114,22 @@ def test_comments_delimiters_and_escapes() -> None:
 def test_options_and_columns_are_checked() -> None:
     with pytest.raises(OptionError, match="'csv.field-delimiter' must be one character, not 'ab'"):
         decoded(field_delimiter="ab")
+    with pytest.raises(OptionError, match="is also the quote character; leave it out"):
+        decoded(escape_character='"')
+    for key in ("quote_character", "escape_character"):
+        with pytest.raises(OptionError, match="is also the quote or the escape character"):
+            decoded(field_delimiter=";", **{key: ";"})
     nested = pa.schema([("m", pa.map_(pa.string(), pa.int32()))])
     with pytest.raises(OptionError, match="csv cannot hold MAP<STRING, INT>"):
         decoded(schema=nested)
+
+
+@pytest.mark.parametrize("kind", [pa.float32(), pa.float64()])
+def test_a_number_beyond_its_type_is_not_infinity(kind: pa.DataType) -> None:
+    schema = pa.schema([("x", kind)])
+    found = decoded(b"1e400", b"-1e400", b"-Infinity", b"1.5", b"-0", schema=schema)
+    assert found.rows.column("x").to_pylist() == [float("-inf"), 1.5, -0.0]
+    assert [bad.index for bad in found.bad] == [0, 1]
 
 
 @given(

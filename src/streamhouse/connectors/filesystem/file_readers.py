@@ -13,6 +13,7 @@ from itertools import groupby, islice
 from typing import IO, Any, cast
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from streamhouse.connectors.bad_records import CORRECT_TABLE, BadRecordCollector
@@ -27,6 +28,7 @@ from streamhouse.formats.base import Decoder
 from streamhouse.formats.csv.options import CsvOptions
 from streamhouse.formats.registry import format_of, format_options
 from streamhouse.sql.plan import Column
+from streamhouse.types import flink_type
 
 _LINES_AT_ONCE = 16_384
 _PLACE = re.compile(r"file (.*), (\d+) bytes, record (\d+)", re.DOTALL)
@@ -162,17 +164,56 @@ class FileReader:
         columns = []
         for field in self._stored:
             index = batch.schema.get_field_index(field.name)
-            if index < 0:
-                columns.append(pa.nulls(batch.num_rows, field.type))
-                continue
-            try:
-                columns.append(batch.column(index).cast(field.type))
-            except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+            column = pa.nulls(batch.num_rows, field.type)
+            if index >= 0:
+                column = _cast(batch.column(index), field)
+            if not field.nullable and column.null_count:
                 raise pa.ArrowInvalid(
-                    f"column '{field.name}' is {batch.schema.field(index).type}, not "
-                    f"{field.type}: {str(error).splitlines()[0]}"
-                ) from None
+                    f"column '{field.name}' is {flink_type(field.type)} NOT NULL, but "
+                    + ("null in some rows" if index >= 0 else "not in the file")
+                )
+            columns.append(column)
         return pa.RecordBatch.from_arrays(columns, schema=self._stored)
+
+
+def _cast(column: pa.Array, field: pa.Field) -> pa.Array:
+    """A column of a Parquet file as the declared type; raises `pa.ArrowInvalid`."""
+    try:
+        cast = column.cast(field.type)
+        _check_cast(column, cast)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError) as error:
+        raise pa.ArrowInvalid(
+            f"column '{field.name}' is {column.type}, not {field.type}: "
+            f"{str(error).splitlines()[0]}"
+        ) from None
+    return cast
+
+
+def _check_cast(before: pa.Array, after: pa.Array) -> None:
+    """Raise `pa.ArrowInvalid` for what a cast lets pass: a DOUBLE that is infinite as FLOAT, and a
+    null element that is NOT NULL.
+    """
+    if pa.types.is_float64(before.type) and pa.types.is_float32(after.type):
+        made = pc.and_(pc.is_inf(after), pc.invert(pc.is_inf(before)))
+        if pc.any(made).as_py():
+            raise pa.ArrowInvalid(f"{before.filter(made)[0].as_py()} not in range")
+    elif pa.types.is_struct(before.type):
+        for inner in after.type:
+            if before.type.get_field_index(inner.name) >= 0:
+                _check_cast(before.field(inner.name), after.field(inner.name))
+    elif pa.types.is_nested(before.type):
+        for (_, old), (field, new) in zip(_elements(before), _elements(after), strict=True):
+            if not field.nullable and new.null_count:
+                raise pa.ArrowInvalid(f"null where {flink_type(new.type)} NOT NULL is expected")
+            _check_cast(old, new)
+
+
+def _elements(array: pa.Array) -> list[tuple[pa.Field, pa.Array]]:
+    """The elements of lists, or the keys and the values of maps, with their fields."""
+    kind = array.type
+    if pa.types.is_map(kind):
+        return [(kind.key_field, array.keys), (kind.item_field, array.items)]
+    return [(kind.value_field, array.flatten())]
 
 
 @dataclass(frozen=True)

@@ -83,6 +83,11 @@ def partition_values(
 
 def _value(field: pa.Field, text: str, default_name: str) -> pa.Scalar:
     if text == default_name:
+        if not field.nullable:
+            raise TableError(
+                f"filesystem: the folder '{field.name}={text}' stands for null, but the partition "
+                "column is NOT NULL; rename the folder, or declare the column without NOT NULL"
+            )
         return pa.scalar(None, field.type)
     try:
         texts = pa.array([unquote(text)])

@@ -79,8 +79,19 @@ class CsvOptions:
             quote = None
         delimiter = character("field-delimiter")
         assert delimiter is not None
+        escape = character("escape-character")
+        if escape is not None and escape == quote:
+            raise OptionError(
+                f"option '{where}escape-character' is also the quote character; leave it out: a "
+                "quote in a field is doubled"
+            )
+        if delimiter in (quote, escape):
+            raise OptionError(
+                f"option '{where}field-delimiter' is also the quote or the escape character; "
+                "choose another one"
+            )
         return cls(
-            delimiter, quote, character("escape-character"), flag("allow-comments"),
+            delimiter, quote, escape, flag("allow-comments"),
             options.get("array-element-delimiter", ";"), options.get("null-literal"),
             flag("ignore-parse-errors"),
         )  # fmt: skip

@@ -156,7 +156,10 @@ def _double(value: Any) -> float:
     text = _text(value).strip()
     if not _FLOATING.fullmatch(text):
         raise ValueError(value)
-    return float(text.rstrip("dDfF"))
+    number = float(text.rstrip("dDfF"))
+    if math.isinf(number) and text.strip("+-")[0] != "I":
+        raise ValueError(value)
+    return number
 
 
 def _float32(value: Any) -> float:
