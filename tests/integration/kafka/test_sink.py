@@ -293,7 +293,7 @@ def test_exactly_once_ends_if_the_brokers_stay_away(topic: Topic) -> None:
 def test_a_query_may_start_while_the_brokers_are_away(
     topic: Topic, monkeypatch: pytest.MonkeyPatch, options: Mapping[str, str]
 ) -> None:
-    monkeypatch.setattr(sink_partitions, "TIMEOUT_S", 1.0)
+    monkeypatch.setattr(sink_module, "FIRST_CONTACT_S", 1.0)
     to = sink(topic, options)
     topic.broker.kill()
     try:

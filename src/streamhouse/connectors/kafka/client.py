@@ -27,10 +27,15 @@ Partition: TypeAlias = tuple[str, int]
 """A topic and the number of one of its partitions."""
 
 TIMEOUT_S = 10.0
-_FIRST_CONTACT_S = 8.0
-"""A wrong address or login shows as no answer. Brokers that have answered may take longer later."""
+FIRST_CONTACT_S, _REFUSED_S = 7.0, 3.0
+"""How long brokers may take to answer at first, and to accept connections and logins.
+
+A wrong address, protocol or login shows as no answer. Brokers that have answered once may take
+twice `TIMEOUT_S`, as when they restart.
+"""
 _RECENT_ERRORS = 20
-_PAUSE_S = 0.2
+_NO_BROKER = "no broker can be reached"
+_PAUSE_S, _POLL_S = 0.2, 0.02
 _CONSUMER = {"enable.auto.commit": "false", "auto.offset.reset": "error", "log_level": "0"}
 _NOT_FOR_ADMIN = ("group.id", "auto.offset.reset", "isolation.level", "transactional.id")
 
@@ -98,7 +103,10 @@ class Client:
             about = None
             try:
                 found = {}
-                for about, future in request(timeout_s).items():
+                futures = request(timeout_s)
+                if not self._answered:
+                    self._await_first(futures.values())
+                for about, future in futures.items():
                     found[about] = future.result(2 * timeout_s)
                 self._answered = True
                 return found
@@ -111,9 +119,17 @@ class Client:
             # The client may know a leader from before the brokers restarted.
             self._admin = self._connected()
 
+    def _await_first(self, futures: Iterable[Future[Any]]) -> None:
+        """Wait for the first answer; raises `ConnectError` if all brokers refuse for a while."""
+        refused_at = time.monotonic() + _REFUSED_S
+        while not all(future.done() for future in futures):
+            self._admin.poll(_POLL_S)
+            if self._causes.of_all_brokers and time.monotonic() > refused_at:
+                raise self._error(KafkaException(KafkaError(KafkaError._TRANSPORT, _NO_BROKER)))
+
     @property
     def _patience_s(self) -> float:
-        return 2 * TIMEOUT_S if self._answered else _FIRST_CONTACT_S
+        return 2 * TIMEOUT_S if self._answered else FIRST_CONTACT_S
 
     def _all(self) -> list[str]:
         try:
@@ -172,12 +188,18 @@ class ConnectionErrors:
 
     def __init__(self) -> None:
         self._recent: deque[KafkaError] = deque(maxlen=_RECENT_ERRORS)
+        self.of_all_brokers = False
+        """Whether the connections to all brokers have failed."""
 
     def add(self, error: KafkaError) -> None:
-        self._recent.append(error)
+        if error.code() == KafkaError._ALL_BROKERS_DOWN:
+            self.of_all_brokers = True
+        else:
+            self._recent.append(error)
 
     def clear(self) -> None:
         self._recent.clear()
+        self.of_all_brokers = False
 
     def cause(self) -> KafkaError | None:
         """A refused login or certificate rather than its effects; None without an error."""

@@ -24,6 +24,7 @@ from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
 from streamhouse.connectors.base import WrittenBatch
 from streamhouse.connectors.collected_rows import CollectingWriter
 from streamhouse.connectors.kafka.client import (
+    FIRST_CONTACT_S,
     TIMEOUT_S,
     ConnectionErrors,
     consumer,
@@ -54,6 +55,8 @@ _TRANSACTION_MS = "600000"
 _FLUSH_S = 120.0
 """After this time without any record taken, the brokers are treated as failed."""
 _FLUSH_STEP_S = 5.0
+_SECOND_CONTACT_S = 2.0
+"""The first attempt to open the producer has waited for brokers that are slow."""
 _CONFIG = {
     "enable.idempotence": "true",
     "linger.ms": "20",
@@ -145,7 +148,9 @@ class KafkaSinkCommitter:
         self._group: Any = None
         """The metadata of the group that the number is recorded for."""
         # It takes half a second: meanwhile Spark starts the query.
-        self._opening: Future[None] | None = in_background(self._open, "open the producer")
+        self._opening: Future[None] | None = in_background(
+            lambda: self._open(FIRST_CONTACT_S), "open the producer"
+        )
 
     def commit(self, write: Callable[[], WrittenBatch | None], discard: Callable[[], None]) -> bool:
         written = write()
@@ -265,9 +270,9 @@ class KafkaSinkCommitter:
             raise KafkaException(found.error)
         return int(found.offset)
 
-    def _open(self) -> None:
+    def _open(self, timeout_s: float) -> None:
         """Open the producer, and read the recorded number."""
-        self._opened()
+        self._opened(timeout_s)
         if self._exactly_once:
             # `_written_once` reads the number again, and handles errors.
             with suppress(KafkaException):
@@ -283,9 +288,9 @@ class KafkaSinkCommitter:
         except KafkaException as error:
             if not recoverable(error):
                 raise
-            self._open()
+            self._open(_SECOND_CONTACT_S)
 
-    def _opened(self) -> Producer:
+    def _opened(self, timeout_s: float | None = None) -> Producer:
         if self._producer is not None:
             return self._producer
         properties = {
@@ -305,7 +310,7 @@ class KafkaSinkCommitter:
             config.setdefault("transaction.timeout.ms", _TRANSACTION_MS)
         producer: Producer = created(Producer, config)
         try:
-            self._partitions = SinkPartitions.of(producer, self._topic)
+            self._partitions = SinkPartitions.of(producer, self._topic, timeout_s)
             if self._exactly_once:
                 producer.init_transactions(_FLUSH_S)
         except KafkaException:

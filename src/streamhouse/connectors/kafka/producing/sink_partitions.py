@@ -30,9 +30,9 @@ class SinkPartitions:
         self._until = time.monotonic() + _VALID_S
 
     @classmethod
-    def of(cls, producer: Producer, topic: str) -> SinkPartitions:
+    def of(cls, producer: Producer, topic: str, timeout_s: float | None = None) -> SinkPartitions:
         """Look the partitions up; raises `KafkaException`."""
-        metadata = producer.list_topics(topic, TIMEOUT_S).topics[topic]
+        metadata = producer.list_topics(topic, timeout_s or TIMEOUT_S).topics[topic]
         if metadata.error is not None:
             raise KafkaException(metadata.error)
         found = metadata.partitions
