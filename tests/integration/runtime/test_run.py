@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from tests.integration.runtime.conftest import Ended, Shop
+from tests.integration.runtime.spark_ports import check_ports
 
 from streamhouse.errors import StreamhouseError
 from streamhouse.runtime.monitoring.status import Statuses
@@ -61,7 +62,7 @@ def test_a_second_run_resumes(shop: Shop) -> None:
     assert all(row["twice"] == 2 * row["id"] for row in rows)
 
 
-def test_a_run_stops_between_two_batches(shop: Shop) -> None:
+def test_a_run_refuses_strangers_and_stops_between_two_batches(shop: Shop) -> None:
     script = GENERATED.format(rate=2_000, rows=10_000_000, twice="id * 2")
     script = script.partition("SET 'execution.runtime-mode'")[0]
     # As a Spark leaves it that is killed in its first batch.
@@ -72,6 +73,7 @@ def test_a_run_stops_between_two_batches(shop: Shop) -> None:
     run.until(lambda: _grown(shop, "b"))
     with pytest.raises(StreamhouseError, match=f"already running .process {run.process.pid}"):
         shop.settle_here(script)
+    check_ports(run)
     run.signal(signal.SIGTERM)
     ended = run.wait()
     assert (ended.code, ended.out, ended.err) == (0, "", "")
