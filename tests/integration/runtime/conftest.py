@@ -249,6 +249,17 @@ def in_thread(run: Callable[[Callable[[], bool]], None]) -> Iterator[Until]:
         raise failed.pop()
 
 
+@contextlib.contextmanager
+def failing_at(point: str) -> Iterator[None]:
+    """A query that runs in this process during the `with` must fail at a failpoint."""
+    with (
+        patch.dict(os.environ, STREAMHOUSE_FAILPOINT=point),
+        patch.object(failpoint, "_die", _fail),
+        pytest.raises((QueryFailed, RuntimeError), match=_CUT_OFF),
+    ):
+        yield
+
+
 @dataclass
 class Shop:
     """A warehouse and scripts over it; `place` is the warehouse where it is not in `folder`."""
@@ -326,12 +337,7 @@ class Shop:
     @contextlib.contextmanager
     def failing_here(self, text: str, point: str) -> Iterator[Until]:
         """Run a script in a thread beside the `with`, whose query must fail at a failpoint."""
-        with (
-            patch.dict(os.environ, STREAMHOUSE_FAILPOINT=point),
-            patch.object(failpoint, "_die", _fail),
-            pytest.raises((QueryFailed, RuntimeError), match=_CUT_OFF),
-            self.running_here(text) as until,
-        ):
+        with failing_at(point), self.running_here(text) as until:
             yield until
             until(lambda: False)
 

@@ -9,7 +9,7 @@ import random
 import signal
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from functools import partial
@@ -18,7 +18,7 @@ from typing import Any
 
 import psutil
 import pytest
-from tests.integration.runtime.conftest import DEADLINE_S, Run, Shop, in_thread
+from tests.integration.runtime.conftest import Run, Shop, failing_at, in_thread
 
 from streamhouse.demo.mariadb import PASSWORD, USER, MariaDB
 from streamhouse.errors import OptionError, TableError
@@ -39,6 +39,7 @@ TYPES = {
     "clock": "TIME(3)",
 }  # fmt: skip
 KEYS = 30
+FAILPOINTS = ("table-committed:0", "table-committed:1", "batch-written:2")
 
 
 def value(chance: random.Random, kind: str) -> Any:
@@ -475,21 +476,33 @@ def test_a_table_is_excluded_while_the_server_is_idle(sync: Sync, mariadb: Maria
     assert there(sync.warehouse, "ods.b") == [(1, 1)]
 
 
-def test_kills_lose_and_repeat_nothing(mariadb: MariaDB, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "killed",
+    [FAILPOINTS[1:2], pytest.param(FAILPOINTS, marks=pytest.mark.soak)],
+    ids=["some", "each"],
+)
+def test_kills_lose_and_repeat_nothing(
+    sync: Sync, mariadb: MariaDB, tmp_path: Path, killed: Sequence[str]
+) -> None:
+    """The driver is killed; at the other failpoints the query fails."""
     fresh(mariadb, "sync_kills")
     source = Source(mariadb, random.Random(3))
     for number in range(5):
         source.create("sync_kills", f"t{number}")
     source.write(60)
-    warehouse = Warehouse(str(tmp_path / "warehouse"))
+    warehouse = sync.warehouse
     conf = [f"--mysql_conf={k}={v}" for k, v in mysql_conf(mariadb, "sync_kills").items()]
     command = ["sync", "mysql-database", "--warehouse", warehouse.path, "--database", "ods"]
     command += [*conf, "--table_conf", "changelog-producer=input", "--json"]
-    for point in ("table-committed:0", "table-committed:1", "batch-written:2"):
+    for point in FAILPOINTS:
         with writing(source):
-            run = Run(tmp_path, command, {"STREAMHOUSE_FAILPOINT": point})
-            run.process.wait(DEADLINE_S)
-            run.kill()
+            if point in killed:
+                ended = Run(tmp_path, command, {"STREAMHOUSE_FAILPOINT": point}).wait()
+                assert ended.code == -signal.SIGKILL, ended.err
+                continue
+            table_conf = {"changelog-producer": "input"}
+            with failing_at(point), sync.running("sync_kills", table_conf=table_conf) as until:
+                until(lambda: False)
     run = Run(tmp_path, command, {"STREAMHOUSE_FAILPOINT": "task-written:3"})
     with writing(source):
         run.until(partial(_changes, run))
