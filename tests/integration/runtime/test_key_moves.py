@@ -91,6 +91,14 @@ def wanted(server: MariaDB) -> list[tuple[Any, ...]]:
     return [tuple(row) for row in rows]
 
 
+def owners(server: MariaDB) -> list[tuple[Any, ...]]:
+    return [row[:2] for row in wanted(server)]
+
+
+def found(shop: Shop, table: str) -> list[tuple[Any, ...]]:
+    return [(row["email"], row["id"]) for row in shop.rows(table)]
+
+
 def test_no_email_is_lost(shop: Shop, server: MariaDB) -> None:
     draw = random.Random(5)
     shop.do(TABLES)
@@ -101,10 +109,29 @@ def test_no_email_is_lost(shop: Shop, server: MariaDB) -> None:
         told = shop.settle_here(script)
         assert told.count("Make sure that (email) is unique in") == (0 if number else 3)
         for name in ("direct", "shuffled"):
-            found = [(row["email"], row["id"]) for row in shop.rows(name)]
-            assert found == [row[:2] for row in wanted(server)], name
+            assert found(shop, name) == owners(server), name
         assert sink(server) == wanted(server)
         server.execute("USE moves", *moves(draw, 40))
     assert audit(shop.warehouse.options, "default.shuffled").equal
     plan = shop.printed("EXPLAIN " + script.split("INSERT INTO ")[-1].join(("INSERT INTO ", "")))
     assert "current at the end of a batch after all others, since the target's key does" in plan
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("seed", range(4))
+def test_no_email_is_lost_while_they_move(shop: Shop, server: MariaDB, seed: int) -> None:
+    draw = random.Random(seed)
+    shop.do(TABLES)
+    script = SCRIPT.format(port=server.port, user=USER, password=PASSWORD)
+    values = ", ".join(f"({n}, 'e{n}', {n % 4})" for n in range(1, 7))
+    server.execute("USE moves", f"INSERT INTO customers VALUES {values}")
+    for _ in range(2):
+        with shop.running_here(script) as until:
+            until(lambda: sink(server) == wanted(server))
+            for _ in range(40):
+                server.execute("USE moves", *moves(draw, 20))
+            until(lambda: sink(server) == wanted(server))
+            until(lambda: found(shop, "direct") == owners(server))
+            until(lambda: found(shop, "shuffled") == owners(server))
+        server.execute("USE moves", *moves(draw, 20))
+    assert audit(shop.warehouse.options, "default.shuffled").equal
