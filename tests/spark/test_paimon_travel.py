@@ -12,6 +12,7 @@ from pypaimon.schema.schema_change import SchemaChange
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
+from streamhouse import execute
 from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.sql.plan import Column
 
@@ -133,3 +134,23 @@ def test_a_branch_is_written_and_followed(
         query.stop()
     expected = [(1, 2), (2, 20), (3, 20), (4, 20)]
     assert rows(read(spark, items, "db.copy")) == expected
+
+
+@pytest.mark.parametrize("push", ["false", "true"])
+def test_a_column_that_was_added_after_the_last_commit(
+    spark: SparkSession, warehouse: Warehouse, push: str
+) -> None:
+    """Also if it has the name of one that was dropped: ALTER TABLE creates no snapshot."""
+    columns = [Column("id", "BIGINT"), Column("v", "STRING")]
+    warehouse.create_table("db", "altered", columns, options={"bucket": "-1"})
+    write(spark.createDataFrame([(1, "old")], "id long, v string"), warehouse, "db.altered")
+    execute(warehouse, "ALTER TABLE db.altered DROP (v); ALTER TABLE db.altered ADD (v STRING)")
+    execute(warehouse, "ALTER TABLE db.altered RENAME id TO number")
+
+    def frame() -> DataFrame:
+        return read(spark, warehouse, "db.altered", **{"filter-pushdown": push})
+
+    assert rows(frame()) == [(1, None)]
+    assert rows(frame().where("v = 'old'")) == []
+    assert rows(frame().where("number = 1")) == [(1, None)]
+    assert rows(read(spark, warehouse, "db.altered", snapshot="1")) == [(1, "old")]

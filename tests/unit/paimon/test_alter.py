@@ -10,13 +10,15 @@ import pytest
 from streamhouse.errors import OptionError, SchemaChangeError, StreamhouseError, TableError
 from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.paimon.changelog.stream_source import PaimonSource
+from streamhouse.paimon.read.system_tables import SystemTable
 from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.schema.evolution import renamed_to
 from streamhouse.paimon.schema.type_widening import widens, wider
 from streamhouse.paimon.write.commit import TableCommitter
 from streamhouse.paimon.write.table_writer import TableWriter
+from streamhouse.runtime.execute import execute
 from streamhouse.runtime.session.session import Session
-from streamhouse.sql.plan import Column
+from streamhouse.sql.plan import AsOf, Column
 from streamhouse.sql.statements.alter_table import AlterTable
 from streamhouse.sql.statements.script import parse_script
 
@@ -203,6 +205,49 @@ def test_a_snapshot_is_read_with_the_columns_of_now_or_of_then(shop: Shop) -> No
         shop.rows("log", "v")
     shop.alter("log DROP w")
     assert renamed_to(shop.table("log"), "w") == "it was dropped"
+
+
+@pytest.mark.parametrize(
+    "layout",
+    [
+        "v STRING, n INT) WITH ('bucket' = '-1'",
+        "v STRING, n INT, PRIMARY KEY (id) NOT ENFORCED) WITH ('bucket' = '1'",
+        "v STRING, n INT, PRIMARY KEY (id) NOT ENFORCED) WITH ('bucket' = '1', "
+        "'deletion-vectors.enabled' = 'true'",
+        "v STRING, n INT, PRIMARY KEY (id) NOT ENFORCED) WITH ('bucket' = '1', "
+        "'merge-engine' = 'partial-update'",
+    ],
+)
+def test_a_query_has_the_columns_of_now_also_before_the_next_commit(
+    warehouse: Warehouse, layout: str
+) -> None:
+    """ALTER TABLE creates no snapshot, and queries read one snapshot: not with its columns."""
+    execute(
+        warehouse,
+        f"CREATE TABLE t (id INT, {layout}); INSERT INTO t VALUES (1, 'old', 5);"
+        "ALTER TABLE t DROP (v); ALTER TABLE t ADD (v STRING);"
+        "ALTER TABLE t RENAME n TO m; ALTER TABLE t ADD (n BIGINT); ALTER TABLE t MODIFY m BIGINT;",
+    )
+
+    def rows(table: Table | SystemTable) -> list[tuple[Any, ...]]:
+        batches = table.read(["id", "m", "v", "n"])
+        return sorted(tuple(row.values()) for batch in batches for row in batch.to_pylist())
+
+    pinned = warehouse.readable("default.t", pin=True)
+    execute(
+        warehouse, "CREATE TABLE c (id INT, m BIGINT, v STRING, n BIGINT) WITH ('bucket' = '-1')"
+    )
+    execute(warehouse, "INSERT INTO c SELECT id, m, v, n FROM t WHERE m = 5")
+    execute(warehouse, "INSERT INTO c SELECT id, m, v, n FROM t WHERE v = 'old'")
+    assert rows(pinned) == rows(warehouse.table("default.c")) == [(1, 5, None, None)]
+    execute(warehouse, "INSERT INTO t (id, v) VALUES (2, 'new')")
+    assert rows(pinned) == [(1, 5, None, None)]
+    assert rows(warehouse.readable("default.t", pin=True))[1:] == [(2, None, "new", None)]
+    if "PRIMARY KEY" not in layout:
+        assert len(rows(warehouse.readable("default.t$ro", pin=True))) == 2
+    then = warehouse.readable("default.t", AsOf(snapshot=1), pin=True)
+    if "deletion-vectors" not in layout:
+        assert [batch.to_pylist() for batch in then.read()] == [[{"id": 1, "v": "old", "n": 5}]]
 
 
 @pytest.mark.parametrize("producer", ["none", "input"])

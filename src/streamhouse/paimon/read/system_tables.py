@@ -17,7 +17,7 @@ from streamhouse.paimon.read.compacted_full_scan import compacted_only
 from streamhouse.paimon.read.key_set import KeySet
 from streamhouse.paimon.read.reader import conformed
 from streamhouse.paimon.read.table import Table
-from streamhouse.paimon.read.time_travel import resolve, table_as_of
+from streamhouse.paimon.read.time_travel import pinned, resolve, table_as_of
 from streamhouse.paimon.read.version_clause import version_clause
 from streamhouse.paimon.read.visibility import hides_new_rows
 from streamhouse.paimon.schema import types
@@ -229,7 +229,9 @@ def open_table(
     data = warehouse.table(f"{database}.{parsed.data}", options)
     as_of = as_of or AsOf()
     if parsed.system is None:
-        return table_as_of(data, as_of) if as_of or pin else data
+        if as_of:
+            return table_as_of(data, as_of)
+        return pinned(data) if pin else data
     if parsed.system not in SYSTEM_TABLES:
         raise TableError(
             f"there is no system table '${parsed.system}'; {nearest(parsed.system, SYSTEM_TABLES)}"
@@ -241,6 +243,8 @@ def open_table(
                 f"{', '.join('$' + known for known in TRAVELLING)}"
             )
         return SystemTable(data, parsed, AsOf())
+    if parsed.system == "ro" and pin and not as_of:
+        return SystemTable(pinned(data), parsed, as_of)
     if as_of or pin:
         as_of = resolve(data, as_of)
         data = table_as_of(data, as_of)

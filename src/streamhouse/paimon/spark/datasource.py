@@ -34,7 +34,7 @@ from streamhouse.paimon.read.conditions import Filter
 from streamhouse.paimon.read.pushdown import push
 from streamhouse.paimon.read.system_tables import SystemTable, open_table
 from streamhouse.paimon.read.table import Table
-from streamhouse.paimon.read.time_travel import resolve, table_as_of
+from streamhouse.paimon.read.time_travel import pinned, resolve, table_as_of
 from streamhouse.paimon.spark.options import SparkOptions
 from streamhouse.paimon.spark.sink import PaimonStreamWriter, PaimonWriter
 from streamhouse.paimon.storage.split_groups import ScanPartition, scan_partitions
@@ -94,18 +94,21 @@ class PaimonReader(DataSourceReader):
             bad = [*unused, *options.limits][0]
             raise OptionError(f"option '{bad}' is for streams; leave it out of spark.read")
         self._as_of = options.as_of
+        self._schema_id: int | None = None
 
     def partitions(self) -> Sequence[InputPartition]:
         table = self._table()
         if isinstance(table, SystemTable):
             return [SourcePartition(ScanPartition(()))]
-        # Executors must read the snapshot that was planned, not the newest at their time.
-        self._as_of = resolve(table, self._as_of)
-        if not self._as_of:
-            return [SourcePartition(None)]
+        # Executors must read what was planned, not the newest at their time.
+        if self._as_of:
+            self._as_of = resolve(table, self._as_of)
+            at = table_as_of(table, self._as_of)
+        else:
+            self._schema_id = table.schema_id
+            at = pinned(table)
         planned = scan_partitions(
-            table_as_of(table, self._as_of).splits(None, self._columns(table), self._filter),
-            self._options.parallelism,
+            at.splits(None, self._columns(table), self._filter), self._options.parallelism
         )
         return [SourcePartition(partition) for partition in planned] or [SourcePartition(None)]
 
@@ -135,7 +138,10 @@ class PaimonReader(DataSourceReader):
         return table.arrow_schema.names if columns is None else columns
 
     def _table(self) -> Table | SystemTable:
-        return _readable(self._options, self._as_of)
+        table = _readable(self._options, self._as_of)
+        if self._schema_id is None or isinstance(table, SystemTable):
+            return table
+        return table.versions.get(self._schema_id)
 
 
 class FilteringReader(PaimonReader):
