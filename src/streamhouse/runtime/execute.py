@@ -63,7 +63,7 @@ def _run(session: Session, statement: syntax.Statement, sidecar: Sidecar | None)
         case syntax.DmlStatement():
             return dml.execute(session, statement, sidecar)
         case syntax.Truncate():
-            dml.truncate(session, statement)
+            dml.truncate(session, statement, sidecar)
         case syntax.Insert():
             result = bounded_statements.insert(session, statement, sidecar)
             return Changed(inserted=result.inserted, updated=result.updated)

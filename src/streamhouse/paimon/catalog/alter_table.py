@@ -16,7 +16,7 @@ from streamhouse.paimon.schema.file_formats.nanosecond_timestamps import check_t
 from streamhouse.paimon.schema.options import bucket_rules, iceberg_metadata, option_columns
 from streamhouse.paimon.schema.options.exclusive_options import check_exclusive
 from streamhouse.paimon.schema.options.table_options import check_table_options
-from streamhouse.paimon.schema.type_widening import widens, wider
+from streamhouse.paimon.schema.type_widening import widens, widens_in_iceberg, wider
 from streamhouse.paimon.storage.lock import commit_lock
 from streamhouse.sql.options import renamed_options
 from streamhouse.sql.plan import Column, Name
@@ -247,6 +247,15 @@ class _Draft:
             raise SchemaChangeError(
                 f"{self.where}: column '{name}' is {old} and cannot become {change.type}, which "
                 f"cannot hold all of its values; it can become: {wider(old)}"
+            )
+        if iceberg_metadata.has_iceberg_metadata(self._options) and not widens_in_iceberg(
+            old, change.type
+        ):
+            raise SchemaChangeError(
+                f"{self.where}: column '{name}' is {old} and cannot become {change.type}: the "
+                f"table has '{iceberg_metadata.STORAGE}', and Iceberg's readers could not read it; "
+                "Iceberg only widens INT to BIGINT, FLOAT to DOUBLE, and the digits of a DECIMAL "
+                "before the point"
             )
         data_type = self._writable_type(name, change.type)
         self.pypaimon_changes.append(

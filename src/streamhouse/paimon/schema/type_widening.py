@@ -40,6 +40,15 @@ def widens(old: str, new: str) -> bool:
     return False
 
 
+def widens_in_iceberg(old: str, new: str) -> bool:
+    """Whether Iceberg's readers, too, read files of `old` as `new`, which `widens` allows."""
+    old_name, old_sizes = _name_and_sizes(old)
+    new_name, new_sizes = _name_and_sizes(new)
+    if old_name in _DIGITS:
+        return new_name in _DIGITS
+    return old_name != "DECIMAL" or old_sizes[1] == new_sizes[1]
+
+
 def wider(old: str) -> str:
     """The types that `widens` allows, as text for an error message."""
     name, sizes = _name_and_sizes(old)

@@ -99,20 +99,25 @@ def execute(
                     from streamhouse.runtime.batch.wait_for_compaction import make_visible
 
                     make_visible(address.warehouse, address.open(), sidecar)
-                if has_iceberg_metadata(address.open().options):
-                    from streamhouse.runtime.batch.wait_for_compaction import (
-                        update_iceberg_metadata,
-                    )
-
-                    update_iceberg_metadata(address.warehouse, address.open(), sidecar)
+                _update_iceberg_metadata(address, sidecar)
                 return result
     raise AssertionError("a statement that holds the lock cannot lose")
 
 
-def truncate(session: Session, statement: syntax.Truncate) -> None:
+def truncate(session: Session, statement: syntax.Truncate, sidecar: Sidecar | None = None) -> None:
     """Remove all rows of a table."""
     target = _paimon_table(session, statement, statement.target)
-    truncate_table(session.endpoints.address(target).open(), f"{CHANGE_USER}-{uuid.uuid4()}")
+    address = session.endpoints.address(target)
+    truncate_table(address.open(), f"{CHANGE_USER}-{uuid.uuid4()}")
+    _update_iceberg_metadata(address, sidecar)
+
+
+def _update_iceberg_metadata(address: TableAddress, sidecar: Sidecar | None) -> None:
+    if has_iceberg_metadata(address.open().options):
+        # It loads what only few statements need.
+        from streamhouse.runtime.batch.wait_for_compaction import update_iceberg_metadata
+
+        update_iceberg_metadata(address.warehouse, address.open(), sidecar)
 
 
 def _paimon_table(session: Session, statement: syntax.Statement, name: Name) -> TableInfo:
