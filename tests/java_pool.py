@@ -15,6 +15,8 @@ from py4j.protocol import Py4JError
 from streamhouse.paimon.java import core_connection
 from streamhouse.paimon.java.jvm import END_SECONDS, JavaProcess
 
+_UNREAD = ("PYTEST_", "XDG_STATE_HOME")
+"""Variables that only Python reads."""
 _MOST_IDLE = 3
 _MOST_USES = 40
 """What a sidecar leaves in its JVM, such as a server for each channel, stays there."""
@@ -32,7 +34,7 @@ class JavaPool:
         self, classpath: Sequence[Path], java_options: Sequence[str] = (), nice: int = 0
     ) -> JavaProcess:
         """A JVM that was started just as asked, by this process as it is now."""
-        around = {name: text for name, text in os.environ.items() if not name.startswith("PYTEST_")}
+        around = {name: text for name, text in os.environ.items() if not name.startswith(_UNREAD)}
         kind = (*classpath, *java_options, nice, os.getcwd(), *sorted(around.items()))
         with self._lock:
             for one in reversed(self._idle):

@@ -15,7 +15,11 @@ class LocalHttpServer:
         handler.disable_nagle_algorithm = True
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
         self._server.daemon_threads = True
-        self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
+        # It looks this often, in seconds, whether it is to end.
+        arguments = {"poll_interval": 0.02}
+        self._thread = threading.Thread(
+            target=self._server.serve_forever, kwargs=arguments, daemon=True
+        )
 
     @property
     def url(self) -> str:

@@ -19,12 +19,19 @@ def s3_server() -> Iterator[S3Server]:
 
 
 @pytest.fixture
-def s3(s3_server: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> S3Server:
+def s3(
+    s3_server: S3Server,
+    tmp_path: Path,
+    tmp_path_factory: pytest.TempPathFactory,
+    monkeypatch: pytest.MonkeyPatch,
+) -> S3Server:
     """The server, named by the environment, as it is for users of AWS's tools."""
     for name, value in s3_server.environment.items():
         monkeypatch.setenv(name, value)
-    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "no-config"))
-    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "no-credentials"))
+    # The same for all tests, which can so use the JVMs of others.
+    nowhere = tmp_path_factory.getbasetemp()
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(nowhere / "no-config"))
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(nowhere / "no-credentials"))
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     return s3_server
 

@@ -37,7 +37,7 @@ def warehouse(lake: str, s3: S3Server, proxy: FaultyProxy) -> Warehouse:
     return warehouse
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def java() -> Iterator[Java]:
     java = Java()
     yield java
@@ -45,7 +45,7 @@ def java() -> Iterator[Java]:
 
 
 class Java:
-    """The sidecars of the tests: starting one takes a second."""
+    """The sidecars of a test, which leave their JVMs to those of the next."""
 
     def __init__(self) -> None:
         self._sidecars: list[Sidecar] = []

@@ -189,10 +189,12 @@ def test_credentials_of_a_profile(
     for name in s3.environment:
         monkeypatch.delenv(name)
     own = s3.environment
-    (tmp_path / "no-credentials").write_text(
+    credentials = tmp_path / "credentials"
+    credentials.write_text(
         f"[shop]\naws_access_key_id = {own['AWS_ACCESS_KEY_ID']}\n"
         f"aws_secret_access_key = {own['AWS_SECRET_ACCESS_KEY']}\n"
     )
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(credentials))
     monkeypatch.setenv("AWS_PROFILE", "shop")
     warehouse = Warehouse({"warehouse": lake, "s3.endpoint": s3.url})
     warehouse.create_database("shop")
