@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import random
 import time
 from collections import Counter
@@ -12,22 +11,17 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from tests.unit.runtime.batch_query import BatchQuery
 from tests.unit.sql.conftest import Catalog
 
 from streamhouse.connectors.specs import SourceSpec
-from streamhouse.paimon.catalog.table_address import TableAddress
-from streamhouse.paimon.catalog.warehouse import Warehouse
-from streamhouse.paimon.write.commit import TableCommitter
-from streamhouse.paimon.write.table_writer import TableWriter
-from streamhouse.runtime.audit.recompute import Batch, Recomputation
+from streamhouse.runtime.audit.recompute import Recomputation
 from streamhouse.runtime.query_spec import QuerySpec
 from streamhouse.runtime.state import pending_rows
 from streamhouse.runtime.state.recorded_query import definition_json
-from streamhouse.runtime.streaming.batch_planner import BatchPlanner
 from streamhouse.runtime.streaming.tasks import task as tasks_of
 from streamhouse.runtime.streaming.tasks.current_rows import current_rows_last
-from streamhouse.runtime.streaming.tasks.ordered_task import task_of
-from streamhouse.source import ROW_KIND, Offset
+from streamhouse.source import ROW_KIND
 
 TABLES = """
 CREATE TABLE people (id INT PRIMARY KEY NOT ENFORCED, email STRING, v INT, ref INT)
@@ -65,26 +59,24 @@ REFS = 3
 Row = tuple[Any, ...]
 
 
-class Query:
+class Query(BatchQuery):
     """One query over the changelog of `people`, run batch by batch in this process."""
 
     def __init__(self, folder: Path, name: str, engine: str, buckets: int) -> None:
-        self._options = {"warehouse": str(folder)}
-        warehouse = self._warehouse = Warehouse(self._options)
-        warehouse.create_database("default")
+        super().__init__(folder)
         catalog = Catalog()
         more = ENGINES[engine]
         catalog.add(f"{TABLES} {TARGET} WITH ({more});" if more else f"{TABLES} {TARGET};")
         for table_name, table in catalog.tables.items():
             options = {**table.options, "bucket": str(buckets)}
             key = table.primary_key
-            warehouse.create_table("default", table_name, table.columns, key, (), options)
+            self.warehouse.create_table("default", table_name, table.columns, key, (), options)
         query = catalog.stream(f"INSERT INTO by_email {QUERIES[name]}")
         target, waits = self._address("by_email"), name == "waits"
         waiting, lost = target.auxiliary_table("pending"), target.auxiliary_table("unmatched")
         if waits:
             pending_rows.create_tables(waiting, lost, query.source.columns, changelog=True)
-        self._spec = QuerySpec(
+        spec = QuerySpec(
             query,
             (SourceSpec("paimon", {}, query.source.columns, self._address("people")),),
             tuple(self._address("dim") for _ in query.lookups),
@@ -94,16 +86,11 @@ class Query:
             "q",
             4,
         )
-        self._name, self._commits = name, 0
-        self._planner = BatchPlanner(self._spec)
-        self._offset: Offset = {}
-        self._batches: list[Batch] = []
+        self._start(spec)
+        self._name = name
         self._changes: dict[int, list[Row]] = {}
         self._names: dict[int, str] = {}
         self.people: dict[int, Row] = {}
-
-    def _address(self, name: str) -> TableAddress:
-        return TableAddress(self._options, f"default.{name}")
 
     def change(self, key: int, row: Row | None) -> None:
         """Insert, update or delete (None) a row (email, v, ref) of `people`; see `commit`."""
@@ -128,40 +115,11 @@ class Query:
         self._names[ref] = f"name {ref}"
         self._write("dim", [{"ref": ref, "name": self._names[ref]}], DIM)
 
-    def _write(self, name: str, rows: list[dict[str, Any]], schema: pa.Schema) -> None:
-        self._commits += 1
-        identifier = f"default.{name}"
-        writer = TableWriter(self._options, identifier, f"test {name}")
-        writer.write(pa.RecordBatch.from_pylist(rows, schema=schema))
-        messages = writer.prepare(self._commits)
-        writer.close()
-        TableCommitter(self._options, identifier, f"test {name}").commit(self._commits, messages)
-
-    def batch(self) -> bool:
-        """Run the next batch; False if there is nothing to do."""
-        end = self._planner.latest_offset(self._offset)
-        if end == self._offset:
-            return False
-        (task,) = self._planner.tasks(self._offset, end)
-        messages: dict[str, list[bytes]] = {}
-        for record in pa.Table.from_batches(task_of(self._spec, task).run()).to_pylist():
-            if record["report"] is None:
-                messages.setdefault(record["table"], []).append(record["message"])
-        for table, found in messages.items():
-            TableCommitter(self._options, table, "q").commit(task.batch, found)
-        self._batches.append(Batch("q", task.batch, "f", self._offset, end))
-        self._offset = json.loads(json.dumps(end))
-        return True
-
     def waiting(self) -> int:
-        return 0 if self._spec.pending is None else len(self._rows("by_email__pending"))
-
-    def _rows(self, name: str) -> list[Row]:
-        table = self._warehouse.table(f"default.{name}")
-        return [tuple(row.values()) for batch in table.read() for row in batch.to_pylist()]
+        return 0 if self.spec.pending is None else len(self.rows("by_email__pending"))
 
     def found(self) -> list[Row]:
-        return sorted(self._rows("by_email"))
+        return sorted(tuple(row.values()) for row in self.rows("by_email"))
 
     def expected(self) -> list[Row]:
         """The rows of the query over the rows of `people` now."""
@@ -185,7 +143,7 @@ class Query:
         """The target as the audit computes it, and how often each row was added and not removed."""
         there: dict[str, Row] = {}
         counts: Counter[Row] = Counter()
-        audit = Recomputation(self._spec.target, {"f": definition_json(self._spec)})
+        audit = Recomputation(self.spec.target, {"f": definition_json(self.spec)})
         for step in audit.steps(self._batches):
             for row in step.rows.to_pylist():
                 kind, values = row.pop(ROW_KIND), tuple(row.values())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import random
 import time
 from collections.abc import Iterator, Sequence
@@ -12,23 +11,18 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from tests.unit.runtime.batch_query import BatchQuery
 from tests.unit.sql.conftest import Catalog
 
 from streamhouse.connectors.dead_letter_table import DeadLetterReplays, create_tables
 from streamhouse.connectors.specs import SourceSpec
 from streamhouse.lookup.strategies.selection import IN_ORDER
-from streamhouse.paimon.catalog.table_address import TableAddress
-from streamhouse.paimon.catalog.warehouse import Warehouse
-from streamhouse.paimon.write.commit import TableCommitter
-from streamhouse.paimon.write.table_writer import TableWriter
-from streamhouse.runtime.audit.recompute import Batch, Recomputation
+from streamhouse.runtime.audit.recompute import Recomputation
 from streamhouse.runtime.query_spec import QuerySpec, unshuffled
 from streamhouse.runtime.state import pending_rows
 from streamhouse.runtime.state.recorded_query import definition_json
-from streamhouse.runtime.streaming.batch_planner import BatchPlanner
 from streamhouse.runtime.streaming.tasks import task as tasks_of
-from streamhouse.runtime.streaming.tasks.ordered_task import task_of
-from streamhouse.source import BAD_RECORDS, ROW_KIND, Offset
+from streamhouse.source import BAD_RECORDS, ROW_KIND
 
 TABLES = """
 CREATE TABLE src (id INT PRIMARY KEY NOT ENFORCED, note STRING, ref INT);
@@ -47,18 +41,18 @@ DIM = pa.schema([("id", INT), ("name", pa.string())])
 REFS = 4
 
 
-class Query:
+class Query(BatchQuery):
     """One query over a keyed table, run batch by batch in this process."""
 
     def __init__(self, folder: Path, join: str = "", delay: str = "1ms", attempts: int = 1000):
-        self._options = {"warehouse": str(folder)}
-        warehouse = self.warehouse = Warehouse(self._options)
-        warehouse.create_database("default")
+        super().__init__(folder)
         catalog = Catalog()
         catalog.add(TABLES)
         for name, table in catalog.tables.items():
             bucket = {"bucket": "1"}
-            warehouse.create_table("default", name, table.columns, table.primary_key, (), bucket)
+            self.warehouse.create_table(
+                "default", name, table.columns, table.primary_key, (), bucket
+            )
         query = catalog.stream(SQL.format(join=join, delay=delay, attempts=attempts))
         assert unshuffled(query, catalog.tables["out_"]) == IN_ORDER
         source = SourceSpec("paimon", {}, query.source.columns, self._address("src"))
@@ -66,27 +60,10 @@ class Query:
         waiting, lost = target.auxiliary_table("pending"), target.auxiliary_table("unmatched")
         pending_rows.create_tables(waiting, lost, query.source.columns, changelog=True)
         dimension = (self._address("dim"),)
-        self.spec = QuerySpec(query, (source,), dimension, target, waiting, lost, "q", 2)
+        self._start(QuerySpec(query, (source,), dimension, target, waiting, lost, "q", 2))
         assert self.spec.waits_in_order
-        self._planner = BatchPlanner(self.spec)
-        self._offset: Offset = {}
-        self._batches: list[Batch] = []
-        self._commits = 0
-        self.reports: list[dict[str, Any]] = []
         self.current: dict[int, tuple[str, int]] = {}
         self.names: dict[int, str] = {}
-
-    def _address(self, name: str) -> TableAddress:
-        return TableAddress(self._options, f"default.{name}")
-
-    def _write(self, name: str, rows: list[dict[str, Any]], schema: pa.Schema) -> None:
-        self._commits += 1
-        identifier = f"default.{name}"
-        writer = TableWriter(self._options, identifier, f"test {name}")
-        writer.write(pa.RecordBatch.from_pylist(rows, schema=schema))
-        messages = writer.prepare(self._commits)
-        writer.close()
-        TableCommitter(self._options, identifier, f"test {name}").commit(self._commits, messages)
 
     def put(self, key: int, ref: int) -> None:
         """Insert or update a row of the source."""
@@ -104,30 +81,8 @@ class Query:
         self.names[ref] = f"name {ref}"
         self._write("dim", [{"id": ref, "name": self.names[ref]}], DIM)
 
-    def batch(self) -> bool:
-        """Run the next batch; False if there is nothing to do."""
-        end = self._planner.latest_offset(self._offset)
-        if end == self._offset:
-            return False
-        (task,) = self._planner.tasks(self._offset, end)
-        messages: dict[str, list[bytes]] = {}
-        for record in pa.Table.from_batches(task_of(self.spec, task).run()).to_pylist():
-            if record["report"] is None:
-                messages.setdefault(record["table"], []).append(record["message"])
-            else:
-                self.reports.append(json.loads(record["report"]))
-        for table, found in messages.items():
-            TableCommitter(self._options, table, "q").commit(task.batch, found)
-        self._batches.append(Batch("q", task.batch, "f", self._offset, end))
-        self._offset = json.loads(json.dumps(end))
-        return True
-
-    def rows(self, name: str = "out_") -> list[dict[str, Any]]:
-        table = self.warehouse.table(f"default.{name}")
-        return [row for batch in table.read() for row in batch.to_pylist()]
-
     def found(self) -> dict[int, tuple[int, str | None]]:
-        return {row["id"]: (row["ref"], row["name"]) for row in self.rows()}
+        return {row["id"]: (row["ref"], row["name"]) for row in self.rows("out_")}
 
     def recomputed(self) -> dict[int, tuple[int, str | None]]:
         """The target as the audit computes it."""
