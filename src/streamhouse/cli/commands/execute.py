@@ -62,6 +62,8 @@ def execute(
 
 
 def _creates_catalog(text: str) -> bool:
+    if "catalog" not in text.lower():
+        return False  # without parsing a text twice that may be long
     from streamhouse.sql.statements.script import parse_script
     from streamhouse.sql.syntax import CreateCatalog
 
