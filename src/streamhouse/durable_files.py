@@ -19,7 +19,12 @@ def replace_text(path: Path, text: str) -> None:
 
 def sync_folder(folder: Path) -> None:
     """Make the names of a folder's files durable."""
-    descriptor = os.open(folder, os.O_RDONLY)
+    sync_file(folder)
+
+
+def sync_file(path: Path) -> None:
+    """Make the content of a file durable that another process has written."""
+    descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
     finally:

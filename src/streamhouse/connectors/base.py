@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias, runtime_checkabl
 
 import pyarrow as pa
 
-from streamhouse.errors import OptionError
+from streamhouse.errors import DataLossError, OptionError
 from streamhouse.options import Option as Option
 from streamhouse.options import check_known
 from streamhouse.source import Offset, Source
@@ -60,6 +60,28 @@ class WrittenBatch:
     messages: Sequence[Message]
 
 
+@dataclass(frozen=True)
+class BatchLog:
+    """The log of a query's batches: the `folder` of its checkpoint, and the `last` batch in it.
+
+    A sink skips the batches that it has. That is right only for those in the log: the others would
+    be planned anew, with other rows.
+    """
+
+    folder: Path
+    last: int
+
+    def check(self, recorded: int, sink: str) -> None:
+        """Raise `DataLossError` if the `sink` has a later batch than the log."""
+        if recorded > self.last:
+            raise DataLossError(
+                f"{sink} has batch {recorded} of the query in {self.folder}, whose log ends at "
+                f"{f'batch {self.last}' if self.last >= 0 else 'its beginning'}: this folder is an "
+                "older copy, or its newest files were lost. Put the newest copy of the folder "
+                "back, or run the script once with --from-scratch to compute its targets anew"
+            )
+
+
 class SinkWriter(Protocol):
     """Writes the rows of one task; runs on executors."""
 
@@ -91,6 +113,17 @@ class SinkCommitter(Protocol):
         """Delete the files of dead tasks, of batches from `from_batch` on; returns how many.
 
         `keep`: the attempts that have been committed.
+        """
+
+
+@runtime_checkable
+class KnowsLastBatch(Protocol):
+    """A `SinkCommitter` that records the number of the last batch."""
+
+    def check_log(self, log: BatchLog) -> None:
+        """Check that the recorded batch is in the query's log; at the latest before a commit.
+
+        Called before the first batch of a run. Raises `DataLossError`, as `log.check` does.
         """
 
 

@@ -89,7 +89,7 @@ def test_what_a_killed_spark_had_begun_to_write_is_removed(tmp_path: Path) -> No
     for log in ("offsets", "commits"):
         (checkpoint.path / log).mkdir(parents=True)
         (checkpoint.path / log / ".1.83b1a3cd-16ec.tmp").touch()
-        (checkpoint.path / log / "0").write_text("v1")
+        (checkpoint.path / log / "0").write_text("v1\n{}")
     checkpoint.acquire()
     checkpoint.release()
     assert sorted(path.name for path in checkpoint.path.glob("*/*")) == ["0", "0"]

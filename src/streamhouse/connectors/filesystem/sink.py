@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from streamhouse.connectors.base import WrittenBatch
+from streamhouse.connectors.base import BatchLog, WrittenBatch
 from streamhouse.connectors.filesystem.commit_log import OWN_FOLDER, CommitLog, StagedFile
 from streamhouse.connectors.filesystem.file_writers import FileWriter, open_writer
 from streamhouse.connectors.filesystem.folders import objects_of
@@ -184,6 +184,10 @@ class FilesCommitter:
 
     def __init__(self, options: FilesystemOptions, query_id: str) -> None:
         self._log = commit_log(options, query_id)
+        self._path = options.path
+
+    def check_log(self, log: BatchLog) -> None:
+        log.check(self._log.last, f"the folder {self._path}")
 
     def commit(self, write: Callable[[], WrittenBatch | None], discard: Callable[[], None]) -> bool:
         written = write()

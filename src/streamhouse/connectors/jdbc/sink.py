@@ -9,7 +9,7 @@ from dataclasses import replace
 import pyarrow as pa
 
 from streamhouse.arrow_batches import gathered
-from streamhouse.connectors.base import WrittenBatch
+from streamhouse.connectors.base import BatchLog, WrittenBatch
 from streamhouse.connectors.collected_rows import CollectingWriter, collected_rows
 from streamhouse.connectors.jdbc.commits_table import CommitsTable
 from streamhouse.connectors.jdbc.options import JdbcServer
@@ -85,6 +85,12 @@ class JdbcCommitter:
         if written is None:
             return False
         return self.write(written.number, list(collected_rows(written.messages)))
+
+    def check_log(self, log: BatchLog) -> None:
+        commits = self._commits
+        if commits is not None:
+            last = self._transactions.run(lambda table: commits.last(table.connection))
+            log.check(last, f"MySQL table {self._target.name}")
 
     def remove_leftovers(self, from_batch: int, keep: Collection[str] = ()) -> int:
         return 0

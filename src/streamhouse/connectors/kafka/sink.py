@@ -21,7 +21,7 @@ from typing import Any
 import pyarrow as pa
 from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
 
-from streamhouse.connectors.base import WrittenBatch
+from streamhouse.connectors.base import BatchLog, WrittenBatch
 from streamhouse.connectors.collected_rows import CollectingWriter
 from streamhouse.connectors.kafka.client import (
     FIRST_CONTACT_S,
@@ -145,6 +145,8 @@ class KafkaSinkCommitter:
         self._partitions: SinkPartitions | None = None
         self._next_number: int | None = None
         """The recorded number of the next batch, negative without a record; None: not read yet."""
+        self._log: BatchLog | None = None
+        """The log to compare with the first recorded number; None if that is done."""
         self._group: Any = None
         """The metadata of the group that the number is recorded for."""
         # It takes half a second: meanwhile Spark starts the query.
@@ -177,6 +179,9 @@ class KafkaSinkCommitter:
                 "stop it, or give each query its own 'sink.transactional-id-prefix'"
             )
         return kafka_error(self._options, error, self._causes.cause())
+
+    def check_log(self, log: BatchLog) -> None:
+        self._log = log
 
     def remove_leftovers(self, from_batch: int, keep: Collection[str] = ()) -> int:
         return 0
@@ -247,6 +252,9 @@ class KafkaSinkCommitter:
         recorded = self._next_number
         if recorded is None:
             recorded = self._next_number = self._recorded_number()
+        log, self._log = self._log, None
+        if log is not None:
+            log.check(recorded - 1, f"topic {self._topic}")
         if recorded < 0 and number > 0:
             raise DataLossError(
                 f"Kafka has no record of what this query has written into topic {self._topic} (the "

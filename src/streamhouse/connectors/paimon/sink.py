@@ -7,7 +7,7 @@ from contextlib import nullcontext
 
 import pyarrow as pa
 
-from streamhouse.connectors.base import WrittenBatch
+from streamhouse.connectors.base import BatchLog, WrittenBatch
 from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.storage.lock import commit_lock
@@ -86,6 +86,9 @@ class PaimonSinkCommitter:
     @property
     def table(self) -> Table:
         return self._committer.table
+
+    def check_log(self, log: BatchLog) -> None:
+        log.check(self._committer.last_identifier(), f"table {self.table.identifier}")
 
     def commit(self, write: Callable[[], WrittenBatch | None], discard: Callable[[], None]) -> bool:
         table = self.table

@@ -255,6 +255,12 @@ class TableCommitter:
         self._check_history()
         return self._has(identifier)
 
+    def last_identifier(self) -> int:
+        """The last identifier that this user has committed; -1 before the first."""
+        self._check_history()
+        self._has(0)
+        return self._last_identifier
+
     def _has(self, identifier: int) -> bool:
         # `verify` has just looked for newer ones.
         latest = self._table.latest_snapshot_id(LOCK_WAIT_S) or 0

@@ -6,6 +6,8 @@ import json
 import os
 from pathlib import Path
 
+from streamhouse.durable_files import sync_file, sync_folder
+from streamhouse.errors import DataLossError
 from streamhouse.source import Offset
 
 _LOGS = ("offsets", "commits")
@@ -34,13 +36,27 @@ class BatchLogs:
         for log in _LOGS:
             (self._folder / log).mkdir(parents=True, exist_ok=True)
 
+    def sync(self, number: int) -> None:
+        """Make a logged batch durable, before it is committed to tables that are durable, too."""
+        path = self._folder / "offsets" / str(number)
+        sync_file(path)
+        sync_folder(path.parent)
+
     def last_committed(self) -> int:
-        """The last batch in Spark's commit log; -1 before the first."""
-        return max(self._numbers("commits"), default=-1)
+        """The last batch that is done; -1 before the first.
+
+        Spark plans a batch only after the one before is done, also if the commit log has lost that.
+        """
+        return max(*self._numbers("commits"), self.last_logged() - 1, -1)
 
     def last_logged(self) -> int:
         """The last batch in Spark's offset log; -1 before the first."""
         return max(self._numbers("offsets"), default=-1)
+
+    def last_batch(self) -> int:
+        """The number in the last logged offset, which differs from Spark's; -1 before the first."""
+        last = self.last_logged()
+        return -1 if last < 0 else next_batch(self._offset(last)) - 1
 
     def logged_s(self, number: int) -> float:
         """When a batch was written to the offset log (epoch seconds)."""
@@ -58,17 +74,23 @@ class BatchLogs:
     def last_offset(self) -> Offset:
         """The end of the last committed batch; `{}` before the first."""
         last = self.last_committed()
-        return self._offset(last) if last >= 0 and last in self._numbers("offsets") else {}
+        return {} if last < 0 else self._offset(last)
 
     def remove_incomplete(self) -> None:
-        """Delete files that a killed Spark has not completed.
+        """Delete files that a killed Spark, or a power failure, has left incomplete at the end.
 
         If the offset log has only such a file, Spark refuses to begin the first batch at each start
-        (STATE_STORE_CHECKPOINT_LOCATION_NOT_EMPTY).
+        (STATE_STORE_CHECKPOINT_LOCATION_NOT_EMPTY). If a sink has the batch of a
+        deleted file, it refuses to go on (`connectors.base.KnowsLastBatch`).
         """
         for log in _LOGS:
-            for path in (self._folder / log).glob(".*.tmp"):
+            folder = self._folder / log
+            for path in folder.glob(".*.tmp"):
                 path.unlink(missing_ok=True)
+            for number in sorted(self._numbers(log), reverse=True):
+                if _is_complete(folder / str(number)):
+                    break
+                (folder / str(number)).unlink()
 
     def _numbers(self, folder: str) -> set[int]:
         path = self._folder / folder
@@ -76,6 +98,23 @@ class BatchLogs:
         return {int(name) for name in names if name.isdigit()}
 
     def _offset(self, number: int) -> Offset:
-        lines = (self._folder / "offsets" / str(number)).read_text().splitlines()
-        offset: Offset = json.loads(lines[-1])
+        path = self._folder / "offsets" / str(number)
+        try:
+            offset: Offset = json.loads(path.read_text().splitlines()[-1])
+        except (OSError, ValueError, IndexError):
+            raise DataLossError(
+                f"{path} is missing or damaged, so it is unknown how far the query has read. "
+                "Restore the folder of this checkpoint, or run the script once with "
+                "--from-scratch to compute its targets anew"
+            ) from None
         return offset
+
+
+def _is_complete(path: Path) -> bool:
+    """Whether a file of a log has all its lines: a version, then JSON."""
+    try:
+        lines = path.read_text().splitlines()
+        json.loads(lines[-1])
+    except (ValueError, IndexError):
+        return False
+    return len(lines) > 1

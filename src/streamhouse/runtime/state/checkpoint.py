@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote, unquote
 
+from streamhouse.durable_files import replace_text
 from streamhouse.errors import StreamhouseError
 from streamhouse.paimon.changelog.consumers import CHECKPOINT_LOCK
 from streamhouse.paimon.storage.files import is_local, local_path
@@ -183,14 +184,14 @@ class Checkpoint:
             else:
                 entry.unlink()
         if former:
-            _write(self.path / _FORMER, json.dumps(list(former)))
+            replace_text(self.path / _FORMER, json.dumps(list(former)))
 
     def query_id(self) -> str:
         """The query id in Spark's `metadata` file, which is created here if the query is new."""
         path = self.path / "metadata"
         if not path.exists():
             self.path.mkdir(parents=True, exist_ok=True)
-            _write(path, json.dumps({"id": str(uuid.uuid4())}))
+            replace_text(path, json.dumps({"id": str(uuid.uuid4())}))
         text = path.read_text()
         try:
             return str(json.loads(text)["id"])
@@ -214,7 +215,7 @@ class Checkpoint:
 
     def remember(self, record: dict[str, Any]) -> None:
         """Store what the query computes in `query.json`."""
-        _write(self.path / "query.json", json.dumps(record, indent=1))
+        replace_text(self.path / "query.json", json.dumps(record, indent=1))
 
 
 def _alive(pid: str) -> bool:
@@ -223,9 +224,3 @@ def _alive(pid: str) -> bool:
         return Path(f"/proc/{int(pid)}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
     except (OSError, ValueError):
         return False
-
-
-def _write(path: Path, text: str) -> None:
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    temporary.write_text(text)
-    os.replace(temporary, path)

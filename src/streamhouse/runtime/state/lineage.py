@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from streamhouse.connectors.base import BatchLog
 from streamhouse.errors import TableError
 from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.paimon.catalog.warehouse import Warehouse
@@ -110,6 +111,10 @@ class Lineage:
     @property
     def address(self) -> TableAddress:
         return self._address
+
+    def check_log(self, log: BatchLog) -> None:
+        """Raise `DataLossError` if the lineage has a later batch of the query than its log."""
+        log.check(self._covered, f"table {self._address.identifier}")
 
     def recover(self, checkpoint: Checkpoint) -> None:
         """Write the rows that a crash lost, from Spark's offset log, with the former definition."""

@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 
 from pyspark.sql import DataFrame
 
-from streamhouse.connectors.base import Message, WrittenBatch
+from streamhouse.connectors.base import BatchLog, KnowsLastBatch, Message, WrittenBatch
 from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.write.commit import TableCommitter
 from streamhouse.paimon.write.table_writer import query_tag
@@ -71,6 +71,13 @@ class BatchCommitter:
         if self._sink.table is not None:
             tables[self._target] = self._sink.table
         return tables
+
+    def check_log(self, log: BatchLog) -> None:
+        """Raise `DataLossError` if a table or sink has a later batch of the query than its log."""
+        if isinstance(self._sink, KnowsLastBatch):
+            self._sink.check_log(log)
+        for identifier, committer in self._auxiliary_tables.items():
+            log.check(committer.last_identifier(), f"table {identifier}")
 
     def commit(self, frame: DataFrame) -> CommittedBatch | None:
         """Run a batch's tasks and commit what they wrote; None if there was nothing to read."""

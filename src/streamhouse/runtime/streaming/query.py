@@ -10,6 +10,7 @@ from pathlib import Path
 from pyspark.sql import DataFrame, SparkSession
 
 from streamhouse.connectors import dead_letter_table
+from streamhouse.connectors.base import BatchLog
 from streamhouse.lookup.dimension import is_server
 from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.paimon.storage.object_store.store_retries import retried
@@ -129,6 +130,7 @@ class ContinuousQuery:
         if spec.lookup_journal is not None:
             lookup_journal.create_table(spec.lookup_journal)
             self._check_lookup_servers()
+        log = BatchLog(self._checkpoint.path, self._checkpoint.logs.last_batch())
         self._planner = BatchPlanner(spec)
         inputs = self._planner.inputs
         inputs.check(self.progress.last_offset)
@@ -143,8 +145,10 @@ class ContinuousQuery:
         self.progress.prepared(self._planner, self._holds)
         if spec.sink is None:
             self._lineage = Lineage(spec)
+            self._lineage.check_log(log)
             self._lineage.recover(self._checkpoint)
         self._committer = BatchCommitter(spec)
+        self._committer.check_log(log)
         self._committer.remove_leftovers(next_batch(self.progress.last_offset))
         self._checkpoint.remember(
             {
@@ -187,6 +191,7 @@ class ContinuousQuery:
     def _commit(self, frame: DataFrame, spark_batch: int) -> None:
         began = time.monotonic()
         before = self.progress.last_offset
+        self._checkpoint.logs.sync(spark_batch)
         retried(lambda: self._holds.batch_begins(before))
         is_shuffled = False
         if self._spec.shuffle is not None:

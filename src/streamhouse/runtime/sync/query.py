@@ -208,6 +208,7 @@ class SyncQuery:
     def _commit(self, frame: DataFrame, spark_batch: int) -> None:
         assert self._committer is not None
         began = time.monotonic()
+        self._checkpoint.logs.sync(spark_batch)
         batch = self._committer.commit(frame)
         if batch is None:
             return

@@ -12,6 +12,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame
 
+from streamhouse.connectors.base import BatchLog
 from streamhouse.errors import CommitConflictError
 from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.storage.lock import commit_lock
@@ -20,6 +21,7 @@ from streamhouse.paimon.write.commit_retries import TRIES, rows_changed
 from streamhouse.paimon.write.table_writer import query_tag
 from streamhouse.runtime.failpoint import SYNC_STEP, reached
 from streamhouse.runtime.monitoring.commit_times import Commit, timed
+from streamhouse.runtime.state.batch_logs import BatchLogs
 from streamhouse.runtime.streaming.batch_commit import Messages, collected
 from streamhouse.runtime.sync.micro_batch.spec import SyncSpec
 from streamhouse.runtime.sync.micro_batch.unread_targets import UnreadTargets
@@ -83,6 +85,7 @@ class SyncCommitter:
         """`before` is called with the targets of each batch before the first commit."""
         self._spec, self._before = spec, before
         self._tag = query_tag(spec.query_id)
+        self._log = BatchLog(spec.checkpoint, BatchLogs(spec.checkpoint).last_batch())
         self._unread = UnreadTargets(spec.checkpoint)
         self._committers: dict[str, TableCommitter] = {}
         self._took_ms: list[float] = []
@@ -165,7 +168,9 @@ class SyncCommitter:
 
     def _committer(self, target: str) -> TableCommitter:
         if target not in self._committers:
-            self._committers[target] = TableCommitter(
+            committer = TableCommitter(
                 self._spec.options.warehouse, target, self._spec.query_id, followed=True
             )
+            self._log.check(committer.last_identifier(), f"table {target}")
+            self._committers[target] = committer
         return self._committers[target]
