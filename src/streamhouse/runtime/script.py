@@ -38,6 +38,7 @@ from streamhouse.runtime.reset.continuous_targets import (
 )
 from streamhouse.runtime.reset.marker import any_left
 from streamhouse.runtime.reset.reset import finish, reset
+from streamhouse.runtime.resumption import check_start
 from streamhouse.runtime.session.ddl import change_session, located, note_outdated_options
 from streamhouse.runtime.session.session import Session
 from streamhouse.runtime.session.show_statements import describe
@@ -394,7 +395,12 @@ class ScriptRunner:
         checkpoint = Checkpoint(location.root, location.pipeline, name)
         check_apart(statement, spec, checkpoint, self._pipeline.queries)
         continuous = ContinuousQuery(spec, checkpoint, location.pipeline)
-        notice = continuous.start_notice()
+        try:
+            check_start(continuous.spec, checkpoint, self._printer.notice)
+            notice = continuous.first_notice()
+        except BaseException:
+            continuous.stop()
+            raise
         if notice:
             self._printer.notice(notice)
         return continuous

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from unittest.mock import MagicMock, patch
 
 from tests.integration.differential.local_run import without_spark
 from tests.integration.runtime.conftest import CollectedOutput
@@ -35,7 +34,12 @@ class LocalPipeline:
         """Run a script until it has caught up; returns what it printed."""
         output = CollectedOutput()
         options = ScriptOptions(name, self.options, until_caught_up=True, **more)
-        with without_spark():
+        # Nothing is compacted, which would start a JVM.
+        maintenance = MagicMock(pressure=None, waiting=lambda: [])
+        with (
+            without_spark(),
+            patch("streamhouse.runtime.pipeline.Maintenance", lambda *args, **named: maintenance),
+        ):
             ScriptRunner(options, output).run(parse_script(script))
         return output.lines
 
@@ -47,13 +51,3 @@ class LocalPipeline:
     def checkpoint(self, target: str, name: str = NAME) -> Path:
         """The checkpoint folder of a query."""
         return self.root / name / f"default.{target}"
-
-    def copies(self, target: str) -> Iterator[None]:
-        """Take a copy of a checkpoint; the next step restores it."""
-        path = self.checkpoint(target)
-        copy = path.with_name(f"{path.name}.copy")
-        shutil.copytree(path, copy)
-        yield
-        shutil.rmtree(path)
-        copy.rename(path)
-        yield

@@ -156,7 +156,7 @@ class Consumers:
         refreshed = self.refreshed_s(consumer.id)
         if refreshed is not None and time.time() - refreshed > limit:
             return "query was inactive for too long"
-        return "query's checkpoint is gone" if _orphaned(consumer) else None
+        return "query's checkpoint is gone" if is_orphaned(consumer) else None
 
     def _path(self, consumer_id: str) -> str:
         return f"{self._folder}/{_PREFIX}{consumer_id}"
@@ -167,7 +167,7 @@ def query_consumer(query_id: str) -> str:
     return f"{QUERY}{query_id}"
 
 
-def _orphaned(consumer: Consumer) -> bool:
+def is_orphaned(consumer: Consumer) -> bool:
     """Whether the query's checkpoint is gone; False on machines other than the checkpoint's."""
     if consumer.checkpoint is None or consumer.host != socket.gethostname():
         return False

@@ -19,7 +19,7 @@ from streamhouse.paimon.changelog.stream_lag import StreamLag
 from streamhouse.paimon.read.rust_core.postpone_bucket import check_followed
 from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.read.visibility import PRODUCED, hides_new_rows, producer
-from streamhouse.paimon.schema.evolution import current_columns
+from streamhouse.paimon.schema.evolution import current_columns, with_planned_types
 from streamhouse.paimon.schema.options.remove_record_option import purges_remove_rows
 from streamhouse.paimon.storage.split_groups import Bound, ScanPartition
 from streamhouse.source import Lag, Offset
@@ -59,8 +59,8 @@ class PaimonSource:
     (`-D`); without it, reading such an overwrite raises `StreamhouseError`.
 
     `columns` have the names of schema version `planned`, by default the newest. They are followed
-    by their ids when they are renamed, and a widened column is read in its wider type. When one is
-    dropped, `latest_offset` and `read` raise `SchemaChangeError`.
+    by their ids when they are renamed, and have the types of that version (`with_planned_types`).
+    When one is dropped, `latest_offset` and `read` raise `SchemaChangeError`.
     """
 
     def __init__(
@@ -208,7 +208,8 @@ class PaimonSource:
 
     def read(self, partition: ScanPartition) -> Iterator[pa.RecordBatch]:
         table = self.table
-        yield from self._reader.read(table, partition, self._current_columns(table))
+        for batch in self._reader.read(table, partition, self._current_columns(table)):
+            yield with_planned_types(batch, self._schema)
 
     def committed(self, end: Offset) -> None:
         self._units.forget()

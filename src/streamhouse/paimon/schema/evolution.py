@@ -8,7 +8,7 @@ stays dropped, even if another column of the same name was added later.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import pyarrow as pa
 
@@ -18,6 +18,8 @@ from streamhouse.source import ROW_KIND
 
 if TYPE_CHECKING:
     from streamhouse.paimon.read.table import Table
+
+_Rows = TypeVar("_Rows", pa.RecordBatch, pa.Table)
 
 
 def name_mapping(table: Table, planned: int | None, names: Sequence[str]) -> dict[str, str | None]:
@@ -80,6 +82,31 @@ def with_current_columns(rows: pa.Table, table: Table, planned: int | None) -> p
         renamed = with_current_names(batch, table, planned)
         batches.append(_converted(renamed, {name: name for name in renamed.schema.names}, schema))
     return pa.Table.from_batches(batches, schema=schema)
+
+
+def with_planned_types(rows: _Rows, planned: pa.Schema) -> _Rows:
+    """Rows with the types that their columns had when the query was planned.
+
+    A type that was widened since can give other texts, quotients and keys. Widened whole numbers do
+    not, and stay. Raises `SchemaChangeError` for a value that fits only the wider type.
+    """
+    for index, (field, wide) in enumerate(zip(planned, rows.schema, strict=False)):
+        whole = pa.types.is_integer(field.type) and pa.types.is_integer(wide.type)
+        if field.type == wide.type or whole:
+            continue
+        try:
+            column = rows.column(index).cast(field.type)
+            fits = column.cast(wide.type).equals(rows.column(index))
+        except pa.ArrowInvalid:
+            fits = False
+        if not fits:
+            raise SchemaChangeError(
+                f"column '{wide.name}' has a value that does not fit {field.type}, its type when "
+                "the query was planned; it was widened since. Restart the query; it resumes where "
+                "it stopped, unless its results so far depend on the type"
+            )
+        rows = rows.set_column(index, field.with_name(wide.name), column)
+    return rows
 
 
 def renamed_to(table: Table, name: str) -> str | None:

@@ -128,6 +128,10 @@ class Recomputation:
                 rows = evolution.with_current_columns(step.rows, target, spec.target.schema_id)
                 yield replace(step, rows=rows)
 
+    def at_once(self, spec: QuerySpec, end: Offset) -> list[pa.Table]:
+        """The output of all rows up to an offset, as one batch, and the distinct values counted."""
+        return _Run(spec, self, pruned=True).at_once(end)
+
     def _start_counts(self, spec: QuerySpec, first: Batch) -> None:
         """Initialise the distinct counts with the values before the first batch."""
         counts, address = spec.query.distinct, spec.distinct
@@ -171,12 +175,15 @@ def _source_range(batch: Batch) -> tuple[object, ...]:
 class _Run:
     """Recomputes batches of one query that joined the same dimension versions."""
 
-    def __init__(self, spec: QuerySpec, recomputation: Recomputation) -> None:
+    def __init__(self, spec: QuerySpec, recomputation: Recomputation, pruned: bool = False) -> None:
+        """`pruned`: read only the columns needed, not those that rows wait with."""
         self._spec = spec
         self._recomputation = recomputation
         self._planner = BatchPlanner(spec)
         (source,) = spec.sources
-        self._source = source.open(None if spec.retry is not None else spec.query.source_columns)
+        self._source = source.open(
+            spec.query.source_columns if pruned or spec.retry is None else None
+        )
         self._values: list[pa.Table] = []
         self._functions: set[str] = set()
         self._db = duckdb.connect(":memory:", config={"threads": 2})
@@ -199,9 +206,22 @@ class _Run:
             for batch in batches:
                 yield self._run_single(batch)
         finally:
-            self._db.close()
-            self._planner.close()
-            self._source.close()
+            self._close()
+
+    def at_once(self, end: Offset) -> list[pa.Table]:
+        try:
+            self._join(end)
+            self._set_time(int(end["now"]))
+            src = self._read({}, end)
+            _, rows = self._join_rows(src, self._misses(src))
+            return [rows, *self._values]
+        finally:
+            self._close()
+
+    def _close(self) -> None:
+        self._db.close()
+        self._planner.close()
+        self._source.close()
 
     def _join(self, end: Offset) -> None:
         for lookup, address in self._spec.pinned:
@@ -217,7 +237,9 @@ class _Run:
             rows = pa.Table.from_batches(batches, schema=table.read_schema(columns))
             if chosen is not None:
                 rows = rows.filter(partitions.mask(rows, table, chosen)).select(current)
-            self._db.register(lookup.relation, rows.rename_columns(list(lookup.columns)))
+            planned = address.planned().read_schema(lookup.columns)
+            named = rows.rename_columns(planned.names)
+            self._db.register(lookup.relation, evolution.with_planned_types(named, planned))
 
     def _run_grouped(self, batches: list[Batch]) -> Step | None:
         """All batches as one query; None if a row misses a lookup, as its batch then matters."""

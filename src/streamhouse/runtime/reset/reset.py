@@ -178,7 +178,7 @@ def _with_rows_of_statements(resets: Sequence[_TargetReset]) -> set[str]:
         if writers.streams:
             raise StreamhouseError(
                 f"--from-scratch would empty {entry.name}, including rows that no query of this "
-                f"script writes again: those of {'; of '.join(writers.streams)}. Give "
+                f"script writes again: those of {'; of '.join(map(str, writers.streams))}. Give "
                 f"--keep-targets to keep all rows, or TRUNCATE TABLE {entry.name} first if they "
                 "can be deleted"
             )

@@ -22,14 +22,29 @@ _BATCH_IDENTIFIER = (1 << 63) - 1
 
 
 @dataclass(frozen=True)
+class StreamingWriter:
+    """A continuous query or another streaming job; `definition`: that of its last batch, if known.
+
+    `str` describes it, for messages.
+    """
+
+    commit_user: str
+    definition: str | None
+    description: str
+
+    def __str__(self) -> str:
+        return self.description
+
+
+@dataclass(frozen=True)
 class Writers:
     """Who wrote rows of a table, besides a given set of queries.
 
-    `streams` describes other continuous queries and streaming jobs, for messages; `statements`
-    says that INSERT … VALUES or the like, or batch jobs, wrote some of the rows.
+    `streams` are other continuous queries and streaming jobs; `statements` says that INSERT …
+    VALUES or the like, or batch jobs, wrote some of the rows.
     """
 
-    streams: tuple[str, ...]
+    streams: tuple[StreamingWriter, ...]
     statements: bool
 
 
@@ -43,20 +58,25 @@ def other_writers(address: TableAddress, own: Collection[str]) -> Writers:
     snapshots = list(_since_empty(table))
     recorded = _lineage_definitions(address)
     committed = {snapshot.commit_user for snapshot in snapshots}
+    known = {consumer.id.removeprefix(QUERY) for consumer in Consumers(table).all()}
     complete = _is_complete(table, snapshots)
     queries = {user for user in recorded if user in committed or not complete} - set(own)
     streams = {
         snapshot.commit_user
         for snapshot in snapshots
-        if snapshot.commit_user not in {*own, *recorded} and _is_streaming(snapshot)
+        if snapshot.commit_user not in {*own, *recorded}
+        and (_is_streaming(snapshot) or snapshot.commit_user in known)
     }
     named = (queries | streams) - _former_ids(table, queries)
-    names = [_description(table, user, recorded.get(user)) for user in sorted(named)]
+    writers = [
+        StreamingWriter(user, recorded.get(user), _description(table, user, recorded.get(user)))
+        for user in sorted(named)
+    ]
     others = committed - {*own, *recorded} - streams
     statements = any(
         snapshot.commit_user in others and _adds_rows(snapshot) for snapshot in snapshots
     )
-    return Writers(tuple(names), statements)
+    return Writers(tuple(writers), statements)
 
 
 def own_consumers(table: Table, checkpoint: Path) -> list[str]:

@@ -19,6 +19,7 @@ from streamhouse.runtime.query_description import QueryDescription
 from streamhouse.runtime.query_spec import QuerySpec
 from streamhouse.runtime.state import distinct_counts, lookup_journal, pending_rows
 from streamhouse.runtime.state.batch_logs import next_batch
+from streamhouse.runtime.state.bound_tables import BoundTables
 from streamhouse.runtime.state.checkpoint import Checkpoint
 from streamhouse.runtime.state.checkpoint_registry import register_checkpoint
 from streamhouse.runtime.state.lineage import Lineage
@@ -82,6 +83,11 @@ class ContinuousQuery:
         self._spec = replace(self._spec, sources=tuple(sources))
 
     @property
+    def spec(self) -> QuerySpec:
+        """The query, with the id of its checkpoint."""
+        return self._spec
+
+    @property
     def targets(self) -> list[TableAddress]:
         """The target, if that is a Paimon table."""
         return [self._spec.target] if self.description.writes_table else []
@@ -94,25 +100,11 @@ class ContinuousQuery:
             written.append(self._spec.target.auxiliary_table("lineage").identifier)
         return written
 
-    def start_notice(self) -> str | None:
-        """A notice if the SELECT has changed, or at the first start; None if there is none.
-
-        At the first start it is that of `first_read` or of `shared_keys`.
-        """
-        if not self.progress.last_offset:
-            return unordered_first_read(self._spec) or shared_keys(self._spec)
-        return self._changed_select_notice()
-
-    def _changed_select_notice(self) -> str | None:
-        before = self._checkpoint.previous()
-        if before is None or before["fingerprint"] == self._spec.query.fingerprint:
+    def first_notice(self) -> str | None:
+        """A notice of `first_read` or of `shared_keys`, at the first start of the query."""
+        if self.progress.last_offset:
             return None
-        named = self.description
-        return (
-            f"the SELECT of {named.target} in pipeline '{named.pipeline}' has changed; it goes on "
-            "where the old one stopped, and rows written so far stay. To compute all of them "
-            "anew, run the script once with --from-scratch"
-        )
+        return unordered_first_read(self._spec) or shared_keys(self._spec)
 
     def prepare(self) -> None:
         """Check the source, create the auxiliary tables, clean up after a crash; needs no Spark."""
@@ -152,9 +144,11 @@ class ContinuousQuery:
         self._committer.remove_leftovers(next_batch(self.progress.last_offset))
         self._checkpoint.remember(
             {
+                "id": spec.query_id,
                 "fingerprint": spec.query.fingerprint,
                 "target": self.description.target,
                 "definition": definition_json(spec),
+                "tables": BoundTables.of(spec).record(),
             }
         )
 

@@ -1,0 +1,176 @@
+"""Checks that a continuous query may start: that its checkpoint belongs to its tables as they are.
+
+A query that resumes must give the rows that it has read the results that it gave before, or a later
+update would retract other values than were added. A query that is new must not add rows that are in
+its target already (decision 230).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from streamhouse.errors import DataLossError, SchemaChangeError, StreamhouseError
+from streamhouse.lookup.dimension import is_server
+from streamhouse.paimon.changelog.consumers import Consumers, is_orphaned, query_consumer
+from streamhouse.runtime.audit.past_results import PastResults
+from streamhouse.runtime.query_spec import QuerySpec
+from streamhouse.runtime.reset.table_writers import StreamingWriter, other_writers
+from streamhouse.runtime.state.bound_tables import BoundTables
+from streamhouse.runtime.state.checkpoint import Checkpoint, checkpoints_for
+from streamhouse.runtime.state.recorded_query import definition_json, spec_of
+from streamhouse.source import Offset
+
+Notice = Callable[[str], None]
+_ANEW = "run the script once with --from-scratch to compute its targets anew"
+
+
+def check_start(spec: QuerySpec, checkpoint: Checkpoint, notice: Notice) -> None:
+    """Raise `StreamhouseError` if the query must not start; `notice` says what it adapts to.
+
+    `spec` has the id of the checkpoint, which is locked.
+    """
+    if checkpoint.logs.last_logged() < 0:
+        _check_new(spec, checkpoint, notice)
+        return
+    before = checkpoint.previous() or {}
+    if before.get("id") != spec.query_id or "tables" not in before:
+        raise DataLossError(
+            f"{checkpoint.path} does not say which tables its batches belong to: 'query.json' or "
+            f"'metadata' is missing, or of another query. Put both back, or {_ANEW}"
+        )
+    _check_resumed(spec, checkpoint, before, notice)
+
+
+def _check_resumed(
+    spec: QuerySpec, checkpoint: Checkpoint, before: dict[str, Any], notice: Notice
+) -> None:
+    then, now = BoundTables.parse(before["tables"]), BoundTables.of(spec)
+    name = spec.target.identifier
+    if then.target.identity != now.target.identity:
+        raise DataLossError(
+            f"{name} is not the table that the query in {checkpoint.path} has written: it was "
+            "dropped and created again, or declared in another place. The rows written so far are "
+            f"not in it, and would not be written again; {_ANEW}"
+        )
+    _check_emptied(spec, notice)
+    unfinished = checkpoint.logs.unfinished()
+    recreated = now.recreated_lookups(then)
+    if recreated and (spec.query.changelog or unfinished):
+        raise DataLossError(
+            f"the lookup table {', '.join(recreated)} was dropped and created again since the "
+            f"query that writes {name} has run: an update would retract other values than were "
+            f"added; {_ANEW}"
+        )
+    for table in recreated:
+        notice(f"{name}: the lookup table {table} was created again, and is used as it is now")
+    changes = now.rebound(then)
+    if changes:
+        ends = [checkpoint.logs.last_offset(), *unfinished]
+        _check_results(spec, before["definition"], [end for end in ends if end], changes)
+        notice(
+            f"{name}: {'; '.join(changes)}. The query goes on: the rows that it has read give the "
+            "same results as before"
+        )
+    elif before["fingerprint"] != spec.query.fingerprint:
+        notice(
+            f"the SELECT of {name} in pipeline '{checkpoint.pipeline}' has changed; it goes on "
+            "where the old one stopped, and rows written so far stay. To compute all of them "
+            "anew, run the script once with --from-scratch"
+        )
+
+
+def _check_emptied(spec: QuerySpec, notice: Notice) -> None:
+    """Raise `DataLossError` if a statement removed rows of the target that may be retracted."""
+    if spec.sink is not None:
+        return
+    name = spec.target.identifier
+    for snapshot in spec.target.open().snapshots.newest_first():
+        if snapshot.commit_user == spec.query_id:
+            return
+        if snapshot.commit_kind == "OVERWRITE" and snapshot.total_record_count == 0:
+            break
+    else:
+        return
+    if spec.query.signed or spec.query.distinct is not None:
+        raise DataLossError(
+            f"all rows of {name} were removed since its query has written it, and later updates "
+            f"would retract values that are gone; {_ANEW}"
+        )
+    notice(
+        f"{name}: all rows were removed since its query has written it; those that it wrote before "
+        f"stay removed. To write them again, {_ANEW}"
+    )
+
+
+def _check_results(
+    spec: QuerySpec, definition: str, ends: list[Offset], changes: list[str]
+) -> None:
+    """Raise `SchemaChangeError` if the rows read up to one of `ends` give other results now."""
+    reason = "for rows that it has read, it would give other results than before"
+    if spec.source_tables and not any(map(is_server, spec.query.lookups)):
+        former = spec_of(definition, spec.target, spec.query_id)
+        try:
+            if all(PastResults(former, end).same(PastResults(spec, end)) for end in ends):
+                return
+        except StreamhouseError as error:
+            reason = f"the rows that it has read cannot be compared ({error})"
+    raise SchemaChangeError(
+        f"the query that writes {spec.target.identifier} cannot resume: {'; '.join(changes)}; and "
+        f"{reason}. Use the columns that it has used so far, or {_ANEW}"
+    )
+
+
+def _check_new(spec: QuerySpec, checkpoint: Checkpoint, notice: Notice) -> None:
+    """Check that the rows of a new query are not in its target yet, from a former query."""
+    if spec.sink is not None:
+        return
+    name = spec.target.identifier
+    root = checkpoint.path.parent.parent
+    own = {spec.query_id}
+    for other in checkpoints_for(root, checkpoint.pipeline, name):
+        own |= {*other.former_ids(), *filter(None, [other.known_id()])}
+    for writer in other_writers(spec.target, own).streams:
+        definition = None if writer.definition is None else json.loads(writer.definition)
+        if definition is None:
+            if _is_orphaned(spec, writer):
+                raise _doubled(name, writer)
+            continue
+        if spec.query.distinct is not None and definition["query"]["distinct"] is not None:
+            raise StreamhouseError(
+                f"table {name} has distinct counts of {writer}; a value that both queries count "
+                "would count twice. Let each query write a table of its own, or TRUNCATE TABLE "
+                f"{name} first, if that one does not run any more"
+            )
+        if _source(definition) != _source(json.loads(definition_json(spec))):
+            continue
+        if definition["query"]["fingerprint"] == spec.query.fingerprint or _is_orphaned(
+            spec, writer
+        ):
+            raise _doubled(name, writer)
+        notice(
+            f"table {name} also has rows of {writer}, which reads the same table, and gets those "
+            f"of a new query in addition. If this one replaces it, TRUNCATE TABLE {name} first"
+        )
+
+
+def _doubled(name: str, writer: StreamingWriter) -> StreamhouseError:
+    return StreamhouseError(
+        f"table {name} has the rows of {writer}, which a new query would write again. To go on "
+        "where that one stopped, SET 'pipeline.name' to its pipeline, and put its checkpoint back "
+        f"if it was deleted; to compute the table anew, TRUNCATE TABLE {name} first"
+    )
+
+
+def _is_orphaned(spec: QuerySpec, writer: StreamingWriter) -> bool:
+    """Whether a query's checkpoint was deleted."""
+    consumer = Consumers(spec.target.open()).get(query_consumer(writer.commit_user))
+    return consumer is not None and is_orphaned(consumer)
+
+
+def _source(definition: Mapping[str, Any]) -> tuple[Any, ...]:
+    """The table that a query reads."""
+    source, warehouses = definition["source"], definition.get("warehouses") or {}
+    name = source["table"] or ".".join(definition["query"]["source"]["name"][-2:])
+    return source["connector"], name, warehouses.get("source")
