@@ -116,10 +116,13 @@ class RetentionHolds:
         for number, source in self._sources.items():
             source.store_progress(offsets[number])
 
-    def tick(self) -> None:
-        """Refresh the consumers, and move them forward while the query is idle."""
+    def tick(self) -> bool:
+        """Refresh the consumers if due, and move them forward while the query is idle.
+
+        Returns whether that was due.
+        """
         if time.monotonic() - self._held_at < EVERY_S:
-            return
+            return False
         newest = {
             _key(address): address.follow().latest_snapshot_id(_LATEST_WITHIN_S) or 1
             for address in (*self._written_tables(), *(table for _, table in self._spec.pinned))
@@ -128,7 +131,7 @@ class RetentionHolds:
         if self._checkpoint.logs.last_logged() > batch:
             self._candidate = None
             self._move_consumers({})
-            return
+            return True
         self._replayed = True
         pinned = (self._spec.pending, self._spec.distinct)
         read = {_key(address) for address in pinned if address is not None}
@@ -148,6 +151,7 @@ class RetentionHolds:
             # The source offset determines what is needed, also if the source is looked up too.
             positions.pop(_key(address), None)
         self._move_consumers(positions)
+        return True
 
     def _written_tables(self) -> tuple[TableAddress, ...]:
         return self._spec.written

@@ -22,6 +22,7 @@ from streamhouse.runtime.state.batch_logs import next_batch
 from streamhouse.runtime.state.bound_tables import BoundTables
 from streamhouse.runtime.state.checkpoint import Checkpoint
 from streamhouse.runtime.state.checkpoint_registry import register_checkpoint
+from streamhouse.runtime.state.last_commit import LastCommit
 from streamhouse.runtime.state.lineage import Lineage
 from streamhouse.runtime.state.recorded_query import definition_json
 from streamhouse.runtime.state.retention_holds import RetentionHolds
@@ -67,6 +68,7 @@ class ContinuousQuery:
         except BaseException:
             checkpoint.release()
             raise
+        self._last_commit = LastCommit(self._spec, checkpoint.path)
         self.description = _described(self._spec, checkpoint, pipeline)
         self.metrics = QueryMetrics()
         self._planner: BatchPlanner | None = None
@@ -122,6 +124,7 @@ class ContinuousQuery:
         if spec.lookup_journal is not None:
             lookup_journal.create_table(spec.lookup_journal)
             self._check_lookup_servers()
+        self._last_commit.check()
         log = BatchLog(self._checkpoint.path, self._checkpoint.logs.last_batch())
         self._planner = BatchPlanner(spec)
         inputs = self._planner.inputs
@@ -236,7 +239,8 @@ class ContinuousQuery:
             return
         if self._lineage is not None:
             self._lineage.flush_if_due(self._throttle.flush_s)
-        retried(self._holds.tick)
+        if retried(self._holds.tick):
+            self._last_commit.note()
 
     def request_stop(self) -> None:
         """Let the query start no further batch; does not wait."""
@@ -247,6 +251,7 @@ class ContinuousQuery:
         try:
             if self._run.stop(timeout_s) and self._lineage is not None:
                 self._lineage.flush()
+                self._last_commit.note()
         finally:
             if self._planner is not None:
                 self._planner.close()
