@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from streamhouse.errors import StreamhouseError
+from streamhouse.errors import DataLossError, StreamhouseError
 from streamhouse.runtime.state.checkpoint import Checkpoint, checkpoints_of
 
 
@@ -93,3 +93,24 @@ def test_what_a_killed_spark_had_begun_to_write_is_removed(tmp_path: Path) -> No
     checkpoint.acquire()
     checkpoint.release()
     assert sorted(path.name for path in checkpoint.path.glob("*/*")) == ["0", "0"]
+
+
+def test_what_a_power_failure_left_empty_is_removed_from_the_end(tmp_path: Path) -> None:
+    checkpoint = Checkpoint(tmp_path, "p", "d.t")
+    for log in ("offsets", "commits"):
+        (checkpoint.path / log).mkdir(parents=True)
+        for number, text in enumerate(['v1\n{}\n{"batch": 0}', 'v1\n{}\n{"bat', "", "\0\0\0"]):
+            (checkpoint.path / log / str(number)).write_text(text)
+    checkpoint.acquire()
+    checkpoint.release()
+    assert sorted(path.name for path in checkpoint.path.glob("*/*")) == ["0", "0"]
+    assert (checkpoint.logs.last_batch(), checkpoint.logs.last_offset()) == (0, {"batch": 0})
+
+
+def test_a_batch_that_only_the_commit_log_has_is_an_error(tmp_path: Path) -> None:
+    checkpoint = Checkpoint(tmp_path, "p", "d.t")
+    for log, number in (("offsets", 0), ("commits", 0), ("commits", 1)):
+        (checkpoint.path / log).mkdir(parents=True, exist_ok=True)
+        (checkpoint.path / log / str(number)).write_text('v1\n{}\n{"batch": 0}')
+    with pytest.raises(DataLossError, match="offsets/1 is missing or damaged.*--from-scratch"):
+        checkpoint.logs.last_offset()

@@ -209,7 +209,8 @@ class PaimonSource:
     def read(self, partition: ScanPartition) -> Iterator[pa.RecordBatch]:
         table = self.table
         for batch in self._reader.read(table, partition, self._current_columns(table)):
-            yield with_planned_types(batch, self._schema)
+            is_planned = table.schema_id == self._planned
+            yield batch if is_planned else with_planned_types(batch, self._schema)
 
     def committed(self, end: Offset) -> None:
         self._units.forget()

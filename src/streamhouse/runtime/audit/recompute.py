@@ -237,9 +237,12 @@ class _Run:
             rows = pa.Table.from_batches(batches, schema=table.read_schema(columns))
             if chosen is not None:
                 rows = rows.filter(partitions.mask(rows, table, chosen)).select(current)
-            planned = address.planned().read_schema(lookup.columns)
-            named = rows.rename_columns(planned.names)
-            self._db.register(lookup.relation, evolution.with_planned_types(named, planned))
+            rows = rows.rename_columns(list(lookup.columns))
+            planned = address.planned()
+            if planned.schema_id != table.schema_id:
+                schema = planned.read_schema(lookup.columns)
+                rows = evolution.with_planned_types(rows, schema)
+            self._db.register(lookup.relation, rows)
 
     def _run_grouped(self, batches: list[Batch]) -> Step | None:
         """All batches as one query; None if a row misses a lookup, as its batch then matters."""

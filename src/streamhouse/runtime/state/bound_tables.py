@@ -10,6 +10,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from itertools import product
 from typing import Any
 
 from streamhouse.connectors.specs import SinkSpec
@@ -124,13 +125,9 @@ class BoundTables:
     def rebound(self, before: BoundTables) -> list[str]:
         """`BoundTable.rebound` of all tables that are the same as before."""
         pairs = [(self.source, before.source), (self.target, before.target)]
-        pairs += [
-            (now, then)
-            for now in self.lookups
-            for then in before.lookups
-            if now.identity == then.identity
-        ]
-        return list(dict.fromkeys(text for now, then in pairs for text in now.rebound(then)))
+        pairs += product(self.lookups, before.lookups)
+        same = [(now, then) for now, then in pairs if now.identity == then.identity]
+        return list(dict.fromkeys(text for now, then in same for text in now.rebound(then)))
 
     def recreated_lookups(self, before: BoundTables) -> list[str]:
         """The lookup tables that were dropped and created again."""
