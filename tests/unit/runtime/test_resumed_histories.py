@@ -333,3 +333,25 @@ def test_pipelines_share_no_distinct_counts(tmp_path: Path) -> None:
     history.pipeline.run(history.query.replace("FROM src", "FROM src2"), "other.sql")
     assert history.actual() == {"a": 1}
     assert history.equal()
+
+
+def test_a_folder_of_files_knows_its_last_batch(tmp_path: Path) -> None:
+    history = History(tmp_path, FIGURES["copied"], 1)
+    folder = tmp_path / "files"
+    history.pipeline.do("CREATE TABLE numbers (n INT); INSERT INTO numbers VALUES (1), (2)")
+    history.query = (
+        "CREATE TEMPORARY TABLE files (n INT) WITH ('connector' = 'filesystem', "
+        f"'path' = '{folder}', 'format' = 'json'); INSERT INTO files SELECT n FROM numbers"
+    )
+    history.run()
+    # What is written to another place lacks what was written so far.
+    before = history.query
+    history.query = before.replace(str(folder), str(tmp_path / "second"))
+    with pytest.raises(StreamhouseError, match="declared in another place"):
+        history.run()
+    history.query = before
+    (checkpoint,) = (history.pipeline.root / NAME).glob("*files$filesystem")
+    for log in ("offsets", "commits"):
+        shutil.rmtree(checkpoint / log)
+    with pytest.raises(StreamhouseError, match="the folder .*/files has batch 0 of the query"):
+        history.run()
