@@ -12,12 +12,14 @@ import pyarrow.compute as pc
 from sqlglot import exp
 
 from streamhouse import duckdb_memory
+from streamhouse.connectors.specs import arrow_schema
 from streamhouse.duckdb_connection import LastingConnection
 from streamhouse.errors import StreamhouseError, TableError
+from streamhouse.paimon.schema.evolution import with_planned_types
 from streamhouse.runtime.partial_aggregation import PartialAggregation
 from streamhouse.source import ROW_KIND
 from streamhouse.sql.expressions.value_errors import readable
-from streamhouse.sql.plan import StreamQuery
+from streamhouse.sql.plan import StreamQuery, TableInfo
 from streamhouse.sql.streaming.passthrough_columns import CopiedColumn, copied_columns
 
 _OWN_TYPES = {
@@ -64,6 +66,10 @@ class QueryOperator:
             schema = schema.append(pa.field(ROW, pa.int64()))
         self._schema = schema.append(pa.field(ROW_KIND, pa.string())) if query.row_kinds else schema
         self._names = self._schema.names
+        self._dimensions = {
+            lookup.relation: _planned_types(lookup.table, lookup.columns)
+            for lookup in query.lookups
+        }
         self._copied = copied_columns(self._rows_sql)
         self._copied_schema: pa.Schema | None = None
         self._types_kept = False
@@ -89,8 +95,9 @@ class QueryOperator:
             self.bind_dimension(relation, table)
 
     def bind_dimension(self, relation: str, table: pa.Table) -> None:
-        """Set the rows of a dimension."""
-        self._db.keep(relation, table)
+        """Set the rows of a dimension, in the types of the query's plan."""
+        planned = self._dimensions.get(relation, table.schema)
+        self._db.keep(relation, with_planned_types(table, planned))
 
     def keys(self, sql: str, src: pa.Table) -> pa.Table:
         """The result of a lookup's `keys_sql` on `src`; the lookups before it must be bound."""
@@ -155,6 +162,11 @@ class QueryOperator:
 
     def _cast(self, table: pa.Table) -> pa.Table:
         return conformed(table.rename_columns(self._names), self._schema)
+
+
+def _planned_types(table: TableInfo, names: Sequence[str]) -> pa.Schema:
+    columns = {column.name: column for column in table.columns}
+    return arrow_schema([columns[name] for name in names])
 
 
 def _is_own_type(cast: exp.DataType | None, kind: pa.DataType) -> bool:

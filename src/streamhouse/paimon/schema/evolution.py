@@ -92,7 +92,7 @@ def with_planned_types(rows: _Rows, planned: pa.Schema) -> _Rows:
     """
     for index, (field, wide) in enumerate(zip(planned, rows.schema, strict=False)):
         whole = pa.types.is_integer(field.type) and pa.types.is_integer(wide.type)
-        if field.type == wide.type or whole:
+        if field.type == wide.type or whole or pa.types.is_nested(field.type):
             continue
         try:
             column = rows.column(index).cast(field.type)
