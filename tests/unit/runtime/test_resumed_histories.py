@@ -312,9 +312,13 @@ def outcome(folder: Path, figure: str, event: str, seed: int) -> str:
     return f"right; {notices}"
 
 
-@pytest.mark.parametrize("seed", range(1))
-def test_a_query_that_starts_again_is_right_or_refused(tmp_path: Path, seed: int) -> None:
-    for number, (figure, event) in enumerate(cases(seed, 12)):
+@pytest.mark.parametrize(
+    ("seed", "count"), [(0, 8), *(pytest.param(s, 200, marks=pytest.mark.soak) for s in (1, 2, 3))]
+)
+def test_a_query_that_starts_again_is_right_or_refused(
+    tmp_path: Path, seed: int, count: int
+) -> None:
+    for number, (figure, event) in enumerate(cases(seed, count)):
         try:
             outcome(tmp_path / str(number), figure, event, seed + number)
         except AssertionError as error:
