@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import decimal
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.paimon.write.commit import TableCommitter
 from streamhouse.paimon.write.table_writer import TableWriter
 from streamhouse.sql.plan import Column, LookupJoin, TableInfo
+from streamhouse.sql.statements.script import parse_script
 
 COLUMNS = (
     Column("region", "INT", False),
@@ -188,3 +190,26 @@ def test_one_lookup_of_a_query_is_shuffled(people: People) -> None:
         choose_all([bucket, bucket])
     with pytest.raises(OptionError, match="because I say so"):
         choose_all([bucket], "because I say so")
+
+
+@pytest.mark.parametrize("kind", ["BIGINT", "STRING", "DOUBLE"])
+def test_rows_are_not_shuffled_by_a_key_whose_type_has_changed(tmp_path: Path, kind: str) -> None:
+    """The buckets of older rows are those of the values in their former type."""
+    warehouse = Warehouse({"warehouse": str(tmp_path)})
+    warehouse.create_database("d")
+    columns = (Column("id", "INT"), Column("name", "STRING"))
+    given = {"bucket": "3", "bucket-key": "id"}
+    warehouse.create_table("d", "people", columns, (), (), given)
+    info = TableInfo(("c", "d", "people"), columns)
+    lookup = LookupJoin(
+        info, "dim_0", ("id", "name"), ("id",), False, key_columns=("id",), row_keys_sql="SELECT 1"
+    )
+    spec = DimensionSpec(lookup, warehouse.options, "d.people")
+    assert isinstance(bucket_key(spec, spec.open()), BucketKey)
+    for change in ("ADD note STRING", f"MODIFY id {kind}"):
+        (statement,) = parse_script(f"ALTER TABLE people {change};")
+        warehouse.alter_table("d.people", *statement.changes)  # type: ignore[attr-defined]
+        found = bucket_key(spec, warehouse.table("d.people"))
+        assert isinstance(found, BucketKey) == change.startswith("ADD"), found
+    with pytest.raises(OptionError, match="the type of id has changed"):
+        choose(replace(spec, lookup=replace(lookup, strategy="bucket")))

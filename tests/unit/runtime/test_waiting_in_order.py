@@ -22,6 +22,7 @@ from streamhouse.runtime.query_spec import QuerySpec, unshuffled
 from streamhouse.runtime.state import pending_rows
 from streamhouse.runtime.state.recorded_query import definition_json
 from streamhouse.runtime.streaming.tasks import task as tasks_of
+from streamhouse.runtime.streaming.tasks.key_queues import KeyQueues, Waiting
 from streamhouse.source import BAD_RECORDS, ROW_KIND
 
 TABLES = """
@@ -126,23 +127,30 @@ def test_a_row_that_was_replaced_while_it_waited_does_not_come_back(folder: Path
     assert query.found() == query.recomputed() == {7: (1, "name 1")}
 
 
-def test_rows_behind_one_that_waits_do_not_overtake_it(folder: Path) -> None:
-    """The `-U` waits, as the dimension's row is gone; with it the `+U`."""
-    query = Query(folder, attempts=3)
+def test_a_retraction_does_not_wait_for_a_match_that_is_gone(folder: Path) -> None:
+    query = Query(folder)
     query.name(0)
     query.name(1)
     query.put(7, 0)
+    query.put(8, 0)
     query.batch()
     gone = {"id": 0, "name": "name 0", ROW_KIND: "-D"}
     query._write("dim", [gone], DIM.append(pa.field(ROW_KIND, pa.string())))
     query.put(7, 1)
-    query.batch()
-    assert query.found() == {7: (0, "name 0")}
-    assert [row["_attempts"] for row in query.rows("out___pending")] == [0, -1]
-    query.name(0)
-    time.sleep(0.01)
+    query.delete(8)
     query.batch()
     assert query.found() == query.recomputed() == {7: (1, "name 1")}
+    assert query.rows("out___pending") == []
+
+
+def test_rows_behind_one_that_waits_do_not_overtake_it() -> None:
+    """A row of another key's lookup may have a match at once; those of one key stay in order."""
+    queues = KeyQueues()
+    first, second = Waiting(7, "first", "+I"), Waiting(7, "second", "+U")
+    assert queues.take(first, True) is False
+    assert queues.take(second, False) is False
+    assert [row.row_id for row in queues.due(0)] == ["first", "second"]
+    assert (first.attempts, second.attempts) == (0, -1)
 
 
 def test_rows_behind_one_without_attempts_left_follow_at_once(folder: Path) -> None:

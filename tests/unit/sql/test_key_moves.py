@@ -61,11 +61,6 @@ def test_the_order_is_kept(select: str, key: str, kind: str, options: str) -> No
         ("SELECT id + 1, region, email FROM people", "a, b", "INT", ""),
         ("SELECT CAST(id AS FLOAT), region, email FROM people", "a, b", "FLOAT", ""),
         ("SELECT id, LOWER(region), email FROM people", "a, b", "INT", ""),
-        (
-            "SELECT d.id, p.region, p.email FROM people AS p LEFT JOIN dim FOR SYSTEM_TIME AS OF "
-            "PROCTIME() AS d ON p.id = d.id",
-            "a, b", "INT", "",
-        ),
         (f"{BOTH} WHERE id < 3 UNION ALL SELECT id, email, region FROM people", "a, b", "INT", ""),
         (
             BOTH, "c", "INT",

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streamhouse.paimon.read.table import Table
+from streamhouse.paimon.schema.evolution import name_mapping
 from streamhouse.paimon.storage.split_header import BucketHeader, bucket_folder
 from streamhouse.paimon.write.bucket_hash import bucket_of
 from streamhouse.paimon.write.buckets import Refusal, bucket_fields
@@ -99,7 +100,21 @@ def hashed_fields(table: Table) -> tuple[pa.Field, ...] | Refusal:
             return Refusal(
                 f"timestamps are compared in microseconds, and {field.name} has more digits"
             )
+    for schema_id in range(table.schema_id):
+        changed = _changed(table, schema_id, fields)
+        if changed is not None:
+            return Refusal(f"the type of {changed} has changed, and files have buckets by both")
     return fields
+
+
+def _changed(table: Table, schema_id: int, fields: Sequence[pa.Field]) -> str | None:
+    """The first of these columns that had another type in an older version of the schema."""
+    old = table.versions.find(schema_id)
+    if old is None:
+        return None
+    names = name_mapping(table, schema_id, old.arrow_schema.names)
+    types = {names[field.name]: field.type for field in old.arrow_schema}
+    return next((f.name for f in fields if types.get(f.name, f.type) != f.type), None)
 
 
 def _is_plain_text(data_type: pa.DataType) -> bool:

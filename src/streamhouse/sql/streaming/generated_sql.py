@@ -14,6 +14,7 @@ from streamhouse.sql.expressions.binder import BindError, describe, generate, re
 from streamhouse.sql.plan import TableInfo
 from streamhouse.sql.resolution.columns import physical
 from streamhouse.sql.streaming.query_blocks import Lookup, QueryBlock, conjuncts, equalities
+from streamhouse.sql.streaming.retraction import retracts
 from streamhouse.sql.text import Script
 from streamhouse.sql.types import flink_type
 
@@ -114,13 +115,16 @@ class Stream:
     def _missed_rows(self, block: QueryBlock, index: int) -> exp.Select:
         row = exp.column(_name(ROW), _name(block.alias))
         select = exp.Select(expressions=[exp.alias_(row, _name(ROW))])
-        select.set("from_", exp.From(this=_source(block, [ROW])))
-        joins = [_join(lookup) for lookup in block.lookups[:index]]
-        missed = _join(block.lookups[index])
+        kept = block.kept is not None
+        select.set("from_", exp.From(this=_source(block, [ROW, ROW_KIND] if kept else [ROW])))
+        joins = [_join(lookup, lookup.left) for lookup in block.lookups[:index]]
+        missed = _join(block.lookups[index], False)
         missed.set("side", None)
         missed.set("kind", "ANTI")
         select.set("joins", [*joins, missed])
         self._filter(select, block)
+        if kept:
+            select.where(exp.Not(this=retracts(block.alias)), copy=False)
         if len(self.lookups) > 1:
             select.set("distinct", exp.Distinct())
         return select
@@ -138,7 +142,7 @@ class Stream:
         select = exp.Select(expressions=items)
         select.set("from_", exp.From(this=_source(block, [])))
         before = block.lookups[: block.lookups.index(lookup)]
-        select.set("joins", [_join(join) for join in before])
+        select.set("joins", [_join(join, join.left) for join in before])
         self._filter(select, block)
         return self.translated(select)
 
@@ -214,10 +218,13 @@ def _select(
     for name in last:
         projections.append(exp.alias_(exp.column(_name(name), _name(block.alias)), _name(name)))
     select = exp.Select(expressions=projections)
+    kept, where = block.kept is not None, block.kept or block.where
+    if kept and ROW_KIND not in carried:
+        carried = [*carried, ROW_KIND]
     select.set("from_", exp.From(this=_source(block, carried)))
-    select.set("joins", [_join(lookup) for lookup in block.lookups])
-    if block.where is not None:
-        select.set("where", exp.Where(this=block.where.copy()))
+    select.set("joins", [_join(lookup, lookup.left or kept) for lookup in block.lookups])
+    if where is not None:
+        select.set("where", exp.Where(this=where.copy()))
     return select
 
 
@@ -229,9 +236,9 @@ def _source(block: QueryBlock, carried: list[str]) -> exp.Expr:
     return exp.Subquery(this=inner, alias=exp.TableAlias(this=_name(block.alias)))
 
 
-def _join(lookup: Lookup) -> exp.Join:
+def _join(lookup: Lookup, left: bool) -> exp.Join:
     join = exp.Join(this=_aliased(lookup.relation, lookup.alias), on=lookup.on.copy())
-    if lookup.left:
+    if left:
         join.set("side", "LEFT")
     return join
 

@@ -64,7 +64,10 @@ class Lookup:
 
 @dataclass
 class QueryBlock:
-    """One SELECT: its input (`below`, or None for the source itself), clauses and projections."""
+    """One SELECT: its input (`below`, or None for the source itself), clauses and projections.
+
+    `kept` replaces `where` if retractions pass its lookups: see `deletions_by_key`.
+    """
 
     select: exp.Select
     alias: str
@@ -73,6 +76,7 @@ class QueryBlock:
     names: list[str] = field(default_factory=list)
     items: list[exp.Expr] = field(default_factory=list)
     where: exp.Expr | None = None
+    kept: exp.Expr | None = None
     group: list[exp.Expr] = field(default_factory=list)
     ranked: Ranked | None = None
 
