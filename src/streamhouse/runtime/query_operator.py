@@ -155,9 +155,16 @@ class QueryOperator:
         except (duckdb.BinderException, duckdb.CatalogException, duckdb.ParserException):
             raise  # a bug in the generated SQL, not an error of the data
         except duckdb.Error as error:
+            problem = readable(str(error))
+            advice = (
+                "change the SELECT, for instance with TRY_CAST, NULLIF or a WHERE that leaves such "
+                "rows out"
+            )
+            if self._query.signed and ("does not fit" in problem or "exceeds" in problem):
+                advice = "if it is a sum's change, give its column a wider type (ALTER TABLE … "
+                advice += "MODIFY) and start the query again"
             raise StreamhouseError(
-                f"the query cannot compute a row: {readable(str(error))}; change the SELECT, "
-                "for instance with TRY_CAST, NULLIF or a WHERE that leaves such rows out"
+                f"the query cannot compute a row: {problem}; {advice}"
             ) from error
 
     def _cast(self, table: pa.Table) -> pa.Table:

@@ -12,7 +12,7 @@ from sqlglot import exp
 
 from streamhouse.sql.expressions import decimals, type_probe
 from streamhouse.sql.expressions.binder import Relations
-from streamhouse.sql.functions.expression_builders import call, cast, concat, when
+from streamhouse.sql.functions.expression_builders import SUMMAND, call, cast, concat, when
 from streamhouse.sql.types import duck_type, flink_type
 
 _WRAPPERS = (exp.Filter, exp.Window, exp.IgnoreNulls, exp.RespectNulls)
@@ -137,6 +137,8 @@ def with_flink_type(whole: exp.Expr, relations: Relations) -> exp.Expr | None:
 
 def _argument(core: exp.Expr) -> exp.Expr:
     value: exp.Expr = core.expressions[0] if core.expressions else core.this
+    summands = (node.this for node in value.find_all(exp.Cast) if node.meta.get(SUMMAND))
+    value = next(summands, value)
     return value.expressions[0] if isinstance(value, exp.Distinct) else value
 
 
@@ -144,6 +146,8 @@ def _sum(whole: exp.Expr, core: exp.Expr, kind: DuckDBPyType) -> exp.Expr:
     if kind.id not in (*_INTEGERS, *_WIDER):
         return whole
     wider = _WIDER.get(kind.id, "BIGINT")
+    if _argument(core) is not core.this and kind.id == "bigint":
+        wider = "DECIMAL(38, 0)"  # the opposite of the smallest BIGINT is no BIGINT
     if core.meta.get(_WIDE):
         return cast(whole.copy(), wider)
     narrowed = cast(whole.copy(), str(kind))

@@ -26,6 +26,7 @@ from streamhouse.sql.expressions.timestamp_digits import Declared
 from streamhouse.sql.functions import json, texts, times
 from streamhouse.sql.functions.expression_builders import (
     GENERATED,
+    SUMMAND,
     call,
     cast,
     number,
@@ -42,6 +43,9 @@ _NEVER_REAL = (
     exp.DType.BOOLEAN, exp.DType.DATE, exp.DType.TIME, *times.TIMESTAMPS, *exp.DataType.TEXT_TYPES
 )  # fmt: skip
 _DIVISION = "the type of this division is unknown; CAST its operands"
+_NOT_FINITE = (
+    "Infinity or NaN in a sum over rows that change: nothing could subtract it from the sum again"
+)
 _TYPE = "the type of this expression is unknown here; use TYPEOF of a column or a CAST"
 _AGGREGATE = "the type of this aggregate's argument is unknown; CAST it"
 
@@ -204,6 +208,8 @@ class _Translation:
         if isinstance(node, exp.Round):
             is_double = self._is(node.this, exp.DType.DOUBLE)
             return double_rounding.rounded(node) if is_double else node
+        if isinstance(node, exp.Anonymous) and node.name == SUMMAND:
+            return self._summand(node.expressions[0])
         if isinstance(node, exp.Anonymous) and node.name == "TRUNC" and len(node.expressions) == 2:
             is_double = self._is(node.expressions[0], exp.DType.DOUBLE)
             return double_rounding.truncated(node) if is_double else node
@@ -241,6 +247,20 @@ class _Translation:
         if node.to.is_type(exp.DType.DATE, *times.TIMESTAMPS):
             times.note_type(node, self.types.of(node.this))
         return times.with_flink_type(times.lenient(casts.to_timestamp(node)))
+
+    def _summand(self, value: exp.Expr) -> exp.Expr:
+        """A value that can be negated, and subtracted from a sum to which it was added."""
+        if self._is(value, *_INTS):
+            wide = cast(value.copy(), "HUGEINT")
+            wide.meta[SUMMAND] = True
+            return wide
+        new: exp.Expr = exp.Paren(this=value.copy())
+        if self._is(value, *_REALS):
+            finite = call("ISFINITE", cast(value.copy(), "DOUBLE"))
+            infinite = exp.Is(this=finite, expression=exp.false())
+            new = when(infinite, call("ERROR", exp.Literal.string(_NOT_FINITE)), value.copy())
+        new.type = value.type
+        return new
 
     def _bind(self, operand: exp.Expr) -> None:
         """Set the type of a cast's operand; for ROW(…) those of its fields, too."""

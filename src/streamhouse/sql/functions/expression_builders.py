@@ -14,6 +14,9 @@ Table = dict[str, tuple[int, int | None, Build]]
 CURRENT_TIMES = ("PROCTIME", "CURRENT_TIMESTAMP", "LOCALTIMESTAMP", "CURRENT_DATE", "LOCALTIME")
 _CURRENT = "__current_"
 
+SUMMAND = "__summand"
+"""A placeholder: a value of a sum from which it may be subtracted again; also a key of `meta`."""
+
 GENERATED = "generated"
 """The key in `meta` of nodes that were made by the planner, not written by the user."""
 

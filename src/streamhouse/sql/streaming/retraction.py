@@ -11,13 +11,14 @@ from __future__ import annotations
 from sqlglot import exp
 
 from streamhouse.sql import node_errors
+from streamhouse.sql.functions.expression_builders import SUMMAND, call
 from streamhouse.sql.options.merge_functions import (
     ignores_retractions,
     merge_function,
     sequence_fields,
 )
 from streamhouse.sql.plan import TableInfo
-from streamhouse.sql.resolution.insert_target import ColumnMapping
+from streamhouse.sql.resolution.insert_target import ColumnMapping, cast_to
 from streamhouse.sql.streaming.query_blocks import QueryBlock
 from streamhouse.sql.text import Script
 
@@ -116,9 +117,9 @@ def _sign(node: exp.Expr, alias: str) -> None:
 
 
 def _negated_if_retracted(value: exp.Expr, alias: str) -> exp.Expr:
-    """The value, negated if the row is a retraction."""
-    inner = _wrapped(value.copy())
-    return exp.Case().when(retracts(alias), exp.Neg(this=inner)).else_(value.copy())
+    """The value, negated if the row is a retraction; an error for one that cannot be subtracted."""
+    summand = call(SUMMAND, value.copy())
+    return exp.Case().when(retracts(alias), exp.Neg(this=summand)).else_(summand.copy())
 
 
 def _wrapped(value: exp.Expr) -> exp.Expr:
@@ -187,7 +188,8 @@ def sign_columns(
         if name in target.primary_key or name in order or mapping.index is None:
             signed.append(item)
         elif merge_function(target.options, name) == "sum" and not _ignores(target, mapping):
-            signed.append(_negated_if_retracted(item, block.alias))
+            kind = mapping.column.type
+            signed.append(cast_to(_negated_if_retracted(item, block.alias), kind, kind))
         else:
             signed.append(exp.Case().when(retracts(block.alias), exp.Null()).else_(item))
     return signed
