@@ -23,6 +23,7 @@ from streamhouse.paimon.write.merge_rules.before_images import (
     BeforeImageFilter,
     must_drop_before_images,
 )
+from streamhouse.paimon.write.merge_rules.merged_elements import MergedElements
 from streamhouse.paimon.write.merge_rules.product_columns import ProductColumns
 from streamhouse.paimon.write.merge_rules.remove_record_on_delete import removals_without_values
 from streamhouse.paimon.write.merge_rules.retraction_file_split import (
@@ -139,6 +140,7 @@ class TableWriter:
         self._retractions = RetractionFilter(self._table) if filters_retractions(table) else None
         self._separate = SeparateFiles(self._table) if needs_separate_files(table) else None
         self._products = ProductColumns(table)
+        self._elements = MergedElements(table)
         self._removes_records = removes_records(table.options)
         if overwrite:
             builder = overwrite_builder(self._table, commit_user, partition)
@@ -170,6 +172,7 @@ class TableWriter:
         if self._retractions is not None:
             batch = self._retractions.take(batch)
         self._products.check(batch)
+        batch = self._elements.apply(batch)
         if self._removes_records:
             batch = removals_without_values(self._table, batch)
         if self._separate is not None:
