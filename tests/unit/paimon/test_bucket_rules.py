@@ -189,3 +189,24 @@ def test_what_java_does_not_open_is_not_made(lake: str, one: str, other: str) ->
     with pytest.raises(OptionError, match=f"options {one} and {other} exclude each other"):
         execute(lake, TABLE.format("k", "", f"{other}, {one}"))
     execute(lake, TABLE.format("k", "", one))
+
+
+@pytest.mark.parametrize("function", ["first_value", "first_non_null_value", "listagg"])
+@pytest.mark.parametrize(
+    ("engine", "order"),
+    [
+        ("aggregation", "'sequence.field' = 'p'"),
+        ("partial-update", "'fields.p.sequence-group' = 'v'"),
+    ],
+)
+def test_functions_that_depend_on_files_are_refused(
+    lake: str, function: str, engine: str, order: str
+) -> None:
+    """Merged rows have the sequence of the last one, so a later row may come before them."""
+    merge = f"'fields.v.aggregate-function' = '{function}'"
+    with pytest.raises(OptionError, match=f"'{function}' and .* exclude each other"):
+        execute(lake, TABLE.format("k", "", f"'merge-engine' = '{engine}', {merge}, {order}"))
+    execute(lake, TABLE.format("k", "", f"'merge-engine' = '{engine}', {order}"))
+    with pytest.raises(OptionError, match="exclude each other"):
+        execute(lake, f"ALTER TABLE d.t SET ({merge})")
+    execute(lake, "DROP TABLE d.t")

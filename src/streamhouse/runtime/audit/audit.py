@@ -6,7 +6,7 @@ import json
 import tempfile
 import uuid
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any
@@ -31,8 +31,14 @@ from streamhouse.runtime.audit.unread_source_rows import Unread, unread
 from streamhouse.runtime.partial_aggregation import PartialAggregation
 from streamhouse.runtime.state.lineage import recorded_lineage
 from streamhouse.source import ROW_KIND
+from streamhouse.sql.options.merge_functions import MERGING_ENGINES, merge_function
 
-_KEPT = ("merge-engine", "fields.", "aggregation.", "partial-update.", "sequence.field", "ignore-")
+_KEPT = (
+    "merge-engine", "fields.", "aggregation.", "partial-update.", "sequence.field", "ignore-",
+    "rowkind.field",
+)  # fmt: skip
+_UNORDERED = ("collect", "merge_map", "nested_update")
+"""Merge functions whose result is a set of elements: their order depends on the merges."""
 
 
 @dataclass(frozen=True)
@@ -330,7 +336,10 @@ class _TemporaryTable:
 
     def write(self, rows: pa.Table) -> None:
         """Write rows in their order."""
-        if self._like.primary_key and ROW_KIND not in rows.column_names:
+        if "rowkind.field" in self._like.options:
+            if ROW_KIND in rows.column_names:
+                rows = rows.drop_columns([ROW_KIND])
+        elif self._like.primary_key and ROW_KIND not in rows.column_names:
             # Later rows may have a row kind, and all rows of a writer need the same schema.
             rows = rows.append_column(ROW_KIND, pa.repeat("+I", rows.num_rows))
         schema = self._like.read_schema(row_kind=ROW_KIND in rows.column_names)
@@ -374,8 +383,15 @@ def _compare(table: Table, actual: pa.Table, expected: pa.Table) -> Iterator[Dif
         return
     actual_rows = {tuple(row[k] for k in key): row for row in actual.to_pylist()}
     expected_rows = {tuple(row[k] for k in key): row for row in expected.to_pylist()}
+    unordered = {
+        name
+        for name in actual.column_names
+        if name not in key
+        and table.options.get("merge-engine") in MERGING_ENGINES
+        and merge_function(table.options, name) in _UNORDERED
+    }
     for row_key in sorted(actual_rows.keys() | expected_rows.keys(), key=repr):
-        if not _same(actual_rows.get(row_key), expected_rows.get(row_key)):
+        if not _same(actual_rows.get(row_key), expected_rows.get(row_key), unordered):
             yield Difference(row_key, actual_rows.get(row_key), expected_rows.get(row_key))
 
 
@@ -397,7 +413,18 @@ def _compare_bags(actual: pa.Table, expected: pa.Table) -> Iterator[Difference]:
         yield Difference(tuple(row.values()), None, row)
 
 
-def _same(actual: dict[str, Any] | None, expected: dict[str, Any] | None) -> bool:
+def _same(
+    actual: dict[str, Any] | None, expected: dict[str, Any] | None, unordered: Collection[str]
+) -> bool:
     if actual is None or expected is None:
         return actual is expected
-    return all(equal(actual[name], expected[name]) for name in actual)
+    return all(
+        _elements(actual[name]) == _elements(expected[name])
+        if name in unordered
+        else equal(actual[name], expected[name])
+        for name in actual
+    )
+
+
+def _elements(values: list[Any] | None) -> list[str] | None:
+    return None if values is None else sorted(map(repr, values))
