@@ -6,12 +6,17 @@ import math
 import random
 from collections import defaultdict
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import duckdb
 import pyarrow as pa
 import pytest
 from tests.unit.sql.conftest import Catalog, _run
+
+from streamhouse.errors import TableError
+from streamhouse.paimon.catalog.warehouse import Warehouse
+from streamhouse.paimon.write.table_writer import TableWriter
 
 INTS = {"TINYINT": 8, "SMALLINT": 16, "INT": 32, "BIGINT": 64}
 ARROW = {
@@ -122,3 +127,38 @@ def test_a_sum_over_rows_that_change_takes_no_infinity(kind: str, text: str, val
     plan = catalog.stream(f"INSERT INTO out_ {text.replace('src', 'log')}")
     ((_, found),) = _run(plan.rows_sql, {"src": src})
     assert found == value or math.isnan(value)
+
+
+def test_nor_does_a_sum_that_row_kinds_retract(tmp_path: Path) -> None:
+    merge = {
+        "merge-engine": "aggregation",
+        "fields.n.aggregate-function": "sum",
+        "fields.s.aggregate-function": "last_value",
+    }
+    options = ", ".join(f"'{key}' = '{value}'" for key, value in merge.items())
+    catalog = Catalog()
+    catalog.add(
+        "CREATE TABLE src (g INT PRIMARY KEY NOT ENFORCED, v DOUBLE, s STRING);"
+        f"CREATE TABLE out_ (g INT PRIMARY KEY NOT ENFORCED, n DOUBLE, s STRING) WITH ({options})"
+    )
+    text = "INSERT INTO out_ SELECT g, v, s FROM src"
+    assert catalog.stream(text).row_kinds
+    assert catalog.rows(text, [{"g": 1, "v": 1.5, "rowkind": "-U"}]) == [(1, 1.5, None, "-U")]
+    with pytest.raises(duckdb.Error, match="Infinity or NaN"):
+        catalog.rows(text, [{"g": 1, "v": math.inf, "rowkind": "+I"}])
+
+    warehouse = Warehouse({"warehouse": str(tmp_path)})
+    warehouse.create_database("d")
+    table = catalog.tables["out_"]
+    warehouse.create_table("d", "t", table.columns, ("g",), (), {"bucket": "1", **merge})
+    writer = TableWriter(warehouse.options, "d.t", "u")
+    rows = [{"g": 1, "n": math.inf, "s": None}]
+    schema = warehouse.table("d.t").arrow_schema
+    writer.write(_with_kind(pa.RecordBatch.from_pylist(rows, schema=schema), "+I"))
+    with pytest.raises(TableError, match="Infinity or NaN cannot be subtracted"):
+        writer.write(_with_kind(pa.RecordBatch.from_pylist(rows, schema=schema), "-D"))
+    writer.close()
+
+
+def _with_kind(rows: pa.RecordBatch, kind: str) -> pa.RecordBatch:
+    return rows.append_column("rowkind", pa.repeat(kind, rows.num_rows))

@@ -171,10 +171,10 @@ class TableWriter:
     def _put(self, batch: pa.RecordBatch) -> None:
         if self._retractions is not None:
             batch = self._retractions.take(batch)
-        self._products.check(batch)
         batch = self._elements.apply(batch)
         if self._removes_records:
             batch = removals_without_values(self._table, batch)
+        self._products.check(batch)
         if self._separate is not None:
             batch = self._separate.take(batch)
         if batch.num_rows:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from sqlglot import exp
 
 from streamhouse.sql import functions
-from streamhouse.sql.streaming.query_blocks import QueryBlock
+
+if TYPE_CHECKING:
+    from streamhouse.sql.streaming.query_blocks import QueryBlock
 
 
 @dataclass(frozen=True)
@@ -37,3 +40,12 @@ def inputs(block: QueryBlock, item: exp.Expr) -> Iterator[Input]:
 def reads_source_only(block: QueryBlock, item: exp.Expr) -> bool:
     """Whether an expression has the same value whenever it is computed for a row of the source."""
     return not any(found.lookup or found.time for found in inputs(block, item))
+
+
+def source_column(block: QueryBlock, item: exp.Expr) -> str | None:
+    """The source's column that an expression of a block copies; None for anything else."""
+    inner = item.unalias().unnest()
+    if not isinstance(inner, exp.Column) or inner.table != block.alias:
+        return None
+    below = block.below
+    return inner.name if below is None else source_column(below, below.definition(inner.name))

@@ -13,11 +13,10 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import replace
 
-from sqlglot import exp
-
 from streamhouse.sql.options.merge_functions import group_sequence_fields, sequence_fields
 from streamhouse.sql.plan import StreamQuery, TableInfo
 from streamhouse.sql.resolution.insert_target import ColumnMapping
+from streamhouse.sql.streaming.inputs import source_column
 from streamhouse.sql.streaming.query_blocks import QueryBlock
 from streamhouse.sql.types import keeps_order
 
@@ -45,7 +44,7 @@ def keeps_source_key(
     for mapping in mappings:
         if mapping.index is None or mapping.column.name not in target.primary_key:
             continue
-        name = _source_column(top, top.items[mapping.index])
+        name = source_column(top, top.items[mapping.index])
         if name in types and keeps_order(types[name], mapping.column.type):
             kept.add(name)
     return kept.issuperset(source.primary_key)
@@ -61,16 +60,3 @@ def reordered(query: StreamQuery) -> StreamQuery:
         source_columns=tuple(c.name for c in query.source.columns if c.name in used),
         fingerprint=hashlib.sha256(f"{query.fingerprint} reordered".encode()).hexdigest(),
     )
-
-
-def _source_column(top: QueryBlock, item: exp.Expr) -> str | None:
-    """The source's column that a projection of a block copies; None for anything else."""
-    block = top
-    while True:
-        item = item.unalias().unnest()
-        if not isinstance(item, exp.Column) or item.table != block.alias:
-            return None
-        below = block.below
-        if below is None:
-            return item.name
-        block, item = below, below.definition(item.name)

@@ -215,6 +215,7 @@ class _Analysis:
             items = retraction.sign_columns(items, top, table, mappings)
         elif stream.changelog and not grouped and table is not None:
             deletions_by_key.check(stream, table, mappings)
+            items = retraction.finite_sums(items, table, mappings)
             items = deletions_by_key.applied(stream, table, mappings, items)
         # A join may reorder rows, but the changes of one key must stay in order.
         sort = bool(stream.lookups) and not grouped

@@ -13,6 +13,7 @@ from sqlglot import exp
 from streamhouse.sql import node_errors
 from streamhouse.sql.functions.expression_builders import SUMMAND, call
 from streamhouse.sql.options.merge_functions import (
+    MERGING_ENGINES,
     ignores_retractions,
     merge_function,
     sequence_fields,
@@ -21,6 +22,7 @@ from streamhouse.sql.plan import TableInfo
 from streamhouse.sql.resolution.insert_target import ColumnMapping, cast_to
 from streamhouse.sql.streaming.query_blocks import QueryBlock
 from streamhouse.sql.text import Script
+from streamhouse.sql.types import base
 
 # Merge functions that ignore nulls; a retraction writes a null for them.
 _IGNORE_NULLS = (
@@ -193,3 +195,20 @@ def sign_columns(
         else:
             signed.append(exp.Case().when(retracts(block.alias), exp.Null()).else_(item))
     return signed
+
+
+def finite_sums(
+    items: list[exp.Expr], target: TableInfo, mappings: list[ColumnMapping]
+) -> list[exp.Expr]:
+    """The target's columns, with an error for Infinity and NaN in sums that row kinds retract."""
+    if target.options.get("merge-engine") not in MERGING_ENGINES:
+        return items
+    return [
+        cast_to(call(SUMMAND, item), mapping.column.type, mapping.column.type)
+        if base(mapping.column.type) in ("FLOAT", "DOUBLE")
+        and mapping.column.name not in target.primary_key
+        and merge_function(target.options, mapping.column.name) == "sum"
+        and not _ignores(target, mapping)
+        else item
+        for item, mapping in zip(items, mappings, strict=True)
+    ]

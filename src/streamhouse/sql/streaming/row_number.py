@@ -19,6 +19,7 @@ from streamhouse.sql.resolution import columns
 from streamhouse.sql.resolution.columns import Visible
 from streamhouse.sql.resolution.insert_target import ColumnMapping
 from streamhouse.sql.streaming.group_by_check import is_constant
+from streamhouse.sql.streaming.inputs import source_column
 from streamhouse.sql.text import Script
 from streamhouse.sql.types import keeps_order
 
@@ -253,7 +254,7 @@ def _check_changes(script: Script, block: QueryBlock, source: TableInfo) -> None
     When the newest of them is deleted, the next one is not known.
     """
     assert block.ranked is not None
-    names = {_source_column(item, block) for item in block.ranked.partition}
+    names = {source_column(block, item) for item in block.ranked.partition}
     if not set(source.primary_key) <= names:
         raise node_errors.unsupported(
             script,
@@ -277,7 +278,7 @@ def _check_nulls(script: Script, block: QueryBlock, source: TableInfo, target: T
     if not any(column.nullable for column in target.columns if column.name in sequence):
         return
     for order, nulls_first in zip(ranked.order, ranked.nulls_first, strict=True):
-        if nulls_first and _source_column(order, block) not in required:
+        if nulls_first and source_column(block, order) not in required:
             by = _column_names((order,))[0] + (" DESC" if ranked.newest else "")
             raise node_errors.unsupported(
                 script,
@@ -301,7 +302,7 @@ def _check_types(
         declared for declared in target.columns if declared.name in sequence_fields(target.options)
     ]
     for order in block.ranked.order:
-        kind = source_types.get(_source_column(order, block) or "")
+        kind = source_types.get(source_column(block, order) or "")
         if kind is None:
             continue
         for column in sequence_columns:
@@ -316,16 +317,6 @@ def _check_types(
                     f"and has fewer digits, so "
                     f"the wrong row could remain; declare '{column.name}' as {kind}",
                 )
-
-
-def _source_column(item: exp.Expr, block: QueryBlock) -> str | None:
-    """The source column that a block's expression is; None if it is anything else."""
-    expression, below = item.unnest(), block
-    while isinstance(expression, exp.Column) and below.below is not None:
-        expression, below = below.below.definition(expression.name).unnest(), below.below
-    if isinstance(expression, exp.Column) and expression.table == below.alias:
-        return expression.name
-    return None
 
 
 def _check_order(

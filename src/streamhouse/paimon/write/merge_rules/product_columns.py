@@ -1,7 +1,8 @@
-"""Columns with the merge function `product`, which cannot be retracted.
+"""Columns with values that cannot be retracted: of `product`, and Infinity and NaN of `sum`.
 
-A merge without the earlier rows, in memory or of new files alone, multiplies by the value that it
-should divide by. Both the Rust core and Paimon's `FieldProductAgg` do this.
+Infinity minus Infinity would be NaN for ever. A merge without the earlier rows, in memory or of new
+files alone, multiplies by the value that it should divide by. Both the Rust core and Paimon's
+`FieldProductAgg` do this.
 """
 
 from __future__ import annotations
@@ -20,23 +21,28 @@ from streamhouse.sql.options.merge_functions import (
 
 
 class ProductColumns:
-    """The product columns of a table that do not ignore retractions (`ignore-retract`)."""
+    """Those columns of a table that do not ignore retractions (`ignore-retract`)."""
 
     def __init__(self, table: Table) -> None:
         options = table.options
         self._table = table
-        self._columns = [
-            column.name
-            for column in table.columns
+        functions = {
+            field.name: (merge_function(options, field.name), field.type)
+            for field in table.arrow_schema
             if options.get("merge-engine") in MERGING_ENGINES
-            and column.name not in table.primary_key
-            and merge_function(options, column.name) == "product"
-            and not ignores_retractions(options, column.name)
+            and field.name not in table.primary_key
+            and not ignores_retractions(options, field.name)
+        }
+        self._columns = [name for name, (word, _) in functions.items() if word == "product"]
+        self._sums = [
+            name
+            for name, (word, kind) in functions.items()
+            if word == "sum" and pa.types.is_floating(kind)
         ]
 
     def check(self, batch: pa.RecordBatch) -> None:
-        """Raise `TableError` if a `-U` or `-D` row has a value in such a column."""
-        if not self._columns or ROW_KIND not in batch.schema.names:
+        """Raise `TableError` if a `-U` or `-D` row has such a value."""
+        if not (self._columns or self._sums) or ROW_KIND not in batch.schema.names:
             return
         retractions = batch.filter(
             pc.is_in(batch.column(ROW_KIND), value_set=pa.array(["-U", "-D"]))
@@ -48,4 +54,11 @@ class ProductColumns:
                     f"cannot be retracted, but {retractions.num_rows} row(s) are removed or "
                     f"updated; ALTER TABLE: SET ('fields.{name}.ignore-retract' = 'true') keeps "
                     "the factors"
+                )
+        for name in self._sums:
+            if pc.any(pc.invert(pc.is_finite(retractions.column(name)))).as_py():
+                raise TableError(
+                    f"table {self._table.identifier}: Infinity or NaN cannot be subtracted from "
+                    f"the sum in column '{name}' again, which would be NaN for ever; nothing was "
+                    "written"
                 )
