@@ -38,6 +38,7 @@ class EmptyTable:
 
     def __init__(self, identifier: str, drafted: DraftTable) -> None:
         self.identifier = identifier
+        self.schema_id = 0
         self.options = drafted.options
         self.primary_key = drafted.primary_key
         self.partition_keys = drafted.partition_keys
