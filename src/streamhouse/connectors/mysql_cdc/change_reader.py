@@ -20,6 +20,7 @@ from streamhouse.connectors.mysql_cdc.binlog.change_decoder import (
 )
 from streamhouse.connectors.mysql_cdc.binlog.dump import BinlogDump
 from streamhouse.connectors.mysql_cdc.binlog.format.events import ROWS, PositionTracker
+from streamhouse.connectors.mysql_cdc.binlog.limits import reset_error
 from streamhouse.connectors.mysql_cdc.binlog.rows.batch_decoder import (
     MOST_BYTES,
     BatchDecoder,
@@ -101,10 +102,7 @@ class BinlogReader(Generic[Decoded_co]):
                 if self.position != last:
                     advanced, last = time.monotonic(), self.position
                 elif time.monotonic() - advanced > _STALLED_SECONDS:
-                    raise DataLossError(
-                        f"the binlog of MySQL at {self._options.address} ends at {last}, "
-                        f"before {end}: it was reset; {START_AGAIN}"
-                    )
+                    raise reset_error(self._options.address, last, end)
                 self._block, self._at = self._dump.block(), 0
             self._at, committed = advance(self._block, self._at)
             if committed is not None:

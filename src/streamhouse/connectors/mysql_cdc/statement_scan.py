@@ -16,11 +16,11 @@ from streamhouse.connectors.mysql_cdc.binlog.format.events import (
     PositionTracker,
     query_of,
 )
+from streamhouse.connectors.mysql_cdc.binlog.limits import reset_error
 from streamhouse.connectors.mysql_cdc.binlog.query import Statement, statement_of
 from streamhouse.connectors.mysql_cdc.binlog.statements import ParsedStatement
 from streamhouse.connectors.mysql_cdc.server.connection import Backoff, is_lost, readable
-from streamhouse.connectors.mysql_cdc.server.position import START_AGAIN, BinlogPosition
-from streamhouse.errors import DataLossError
+from streamhouse.connectors.mysql_cdc.server.position import BinlogPosition
 
 _STALLED_SECONDS = 20.0
 _NOWHERE = BinlogPosition("none.0", 0)
@@ -87,11 +87,7 @@ class StatementScan:
         before, moved = start, time.monotonic()
         while self._track.position < end if end is not None else before == start:
             if time.monotonic() - moved > _STALLED_SECONDS:
-                raise DataLossError(
-                    f"the binlog of MySQL at {self._options.address} ends at "
-                    f"{self._track.position}, before {end or 'a statement'}: it was "
-                    f"reset; {START_AGAIN}"
-                )
+                raise reset_error(self._options.address, self._track.position, end or start)
             position = self._track.position
             opened += [(before, *following) for following in self._next()]
             if position != self._track.position:

@@ -7,7 +7,7 @@ from typing import Any
 
 from streamhouse.connectors.mysql_cdc.binlog.binlog_inspector import BinlogInspector
 from streamhouse.connectors.mysql_cdc.binlog.captured_table import CapturedTable
-from streamhouse.connectors.mysql_cdc.binlog.limits import bounded_end
+from streamhouse.connectors.mysql_cdc.binlog.limits import bounded_end, reset_error
 from streamhouse.connectors.mysql_cdc.binlog.startup import (
     current_startup_position,
     startup_position,
@@ -114,9 +114,9 @@ class TablePlanner:
         view = relay_view(self._captured)
         if view is None or view.state() is None:
             return self.latest_offset(offset) == offset
-        current = self._server.position(self._session)
-        state = view.state()
-        if state is None or state.end < current:
+        self._check_binlog(progress)
+        state = view.current(lambda: self._server.position(self._session))
+        if state is None:
             return False
         return not progress.position < state.changed.get(self._options.name, state.end)
 
@@ -236,10 +236,7 @@ class TablePlanner:
             current = None if begin <= start else begin
         current = current or self._current()
         if current < start and self._stop_at is None:
-            raise DataLossError(
-                f"the binlog of MySQL at {self._options.address} ends at {current}, before "
-                f"{start}: it was reset; start {self._options.name} again with a new checkpoint"
-            )
+            raise reset_error(self._options.address, current, start, self._options.name)
         return bounded_end(self._session, self._captured.table, start, current, max_rows), None
 
     def _changes(
@@ -261,7 +258,7 @@ class TablePlanner:
         view, position = relay_view(self._captured), progress.position
         begin = None if view is None or view.state() is None else view.begin()
         if view is not None and begin is not None and position is not None and begin <= position:
-            if view.continues(progress.binlog_state.identity, position):
+            if view.has(progress.binlog_state.identity, position):
                 return
         self._binlog.check(progress)
 

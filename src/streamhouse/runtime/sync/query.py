@@ -9,6 +9,7 @@ from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
 
+from streamhouse.connectors.mysql_cdc.binlog.binlog_inspector import BinlogInspector
 from streamhouse.connectors.mysql_cdc.database.progress import DatabaseProgress
 from streamhouse.connectors.mysql_cdc.database.relay import DatabaseRelay
 from streamhouse.connectors.mysql_cdc.database.sync_startup import (
@@ -21,7 +22,11 @@ from streamhouse.connectors.mysql_cdc.database.tables.followed_table import Foll
 from streamhouse.connectors.mysql_cdc.database.tables.table_sets import TableSets
 from streamhouse.connectors.mysql_cdc.database.tables.versions import TableVersions
 from streamhouse.connectors.mysql_cdc.server.connection import Session
-from streamhouse.connectors.mysql_cdc.server.position import BinlogPosition
+from streamhouse.connectors.mysql_cdc.server.position import (
+    BinlogPosition,
+    BinlogState,
+    TableProgress,
+)
 from streamhouse.connectors.mysql_cdc.server.table import Server, check_server
 from streamhouse.errors import DataLossError
 from streamhouse.paimon.catalog.table_address import TableAddress
@@ -249,6 +254,7 @@ class SyncQuery:
         """Where the binlog is read from; None: from its end on."""
         resume = self.progress.database
         if resume is not None:
+            self._check_binlog(resume.position, resume.binlog_state, server)
             return resume.position
         if not self._options.mysql.starts_in_the_past:
             return None
@@ -256,7 +262,13 @@ class SyncQuery:
         if past is None or self._table_sets.latest_number() < past.table_set:
             past = sync_startup(self._session, self._options.mysql, server)
             self._past = past, server
+        self._check_binlog(past.position, past.binlog_state, server)
         return past.position
+
+    def _check_binlog(self, at: BinlogPosition, state: BinlogState, server: Server) -> None:
+        """Raise `DataLossError` if the server's binlog is not the one of a position."""
+        binlog = BinlogInspector(self._session, self._options.mysql, server)
+        binlog.check(TableProgress(at, snapshot_complete=True, binlog_state=state))
 
     def _start_in_the_past(self, tables: Sequence[FollowedTable], table_set: int) -> None:
         """Note where the first tables begin, before a batch reads them."""

@@ -79,9 +79,9 @@ class SyncProgress:
             return None
         if self._options.ends_with_snapshot:
             return last
-        current = self._server.position(self._session)
-        state = self._relay.view.state()
-        if state is None or state.end < current:
+        server = self._server
+        state = self._relay.view.current(lambda: server.position(self._session))
+        if state is None:
             return None
         if any(database.position < state.changed.get(name, state.end) for name in self._names()):
             return None

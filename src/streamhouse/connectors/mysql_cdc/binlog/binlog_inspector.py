@@ -11,7 +11,7 @@ import pymysql
 
 from streamhouse.connectors.mysql_cdc.binlog.dump import BinlogDump
 from streamhouse.connectors.mysql_cdc.binlog.format.events import FORMAT, PositionTracker
-from streamhouse.connectors.mysql_cdc.binlog.limits import log_files, purged_file_error
+from streamhouse.connectors.mysql_cdc.binlog.limits import log_files, purged_file_error, reset_error
 from streamhouse.connectors.mysql_cdc.binlog.transactions import other_binlog
 from streamhouse.connectors.mysql_cdc.binlog.xa import (
     XaScan,
@@ -61,15 +61,17 @@ class BinlogInspector:
     def check(self, progress: TableProgress) -> None:
         """Raise `DataLossError` if the server's binlog is not the one of an offset."""
         position, expected = progress.position, progress.binlog_state.identity
-        if position is None or expected is None:
+        if position is None:
             return
         if position.file not in self._current_identities():
             files = [name for name, _ in log_files(self._session)]
             current = self._server.position(self._session)
-            if position.file not in files and position < current:
-                raise purged_file_error(self._options.name, position.file, files)
             if current < position:
-                return
+                raise reset_error(self._options.address, current, position)
+            if position.file not in files:
+                raise purged_file_error(self._options.name, position.file, files)
+        if expected is None:
+            return
         found = self.identity(position.file)
         if found != expected:
             raise other_binlog(f"MySQL at {self._options.address}", position.file, expected, found)

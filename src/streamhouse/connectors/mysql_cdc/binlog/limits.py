@@ -72,6 +72,17 @@ def purged_file_error(table: str, file: str, files: Sequence[str]) -> DataLossEr
     )
 
 
+def reset_error(
+    address: str, current: BinlogPosition, position: BinlogPosition, name: str = ""
+) -> DataLossError:
+    """The error for a binlog that ends at `current`, before a position that was in it."""
+    again = f"start {name} again with a new checkpoint" if name else START_AGAIN
+    return DataLossError(
+        f"the binlog of MySQL at {address} ends at {current}, before {position}: it was reset "
+        f"(RESET MASTER), or this is another server; {again}"
+    )
+
+
 def byte_budget(table: TableDefinition, max_rows: int | None) -> int:
     """About how many bytes of binlog hold `max_rows` rows, at most 256 MB."""
     if max_rows is None:

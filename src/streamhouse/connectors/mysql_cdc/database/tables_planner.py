@@ -74,7 +74,7 @@ class TablesPlanner:
     def _check_binlog(self, progress: DatabaseProgress, view: RelayView | None) -> None:
         """Raise `DataLossError` if the offset belongs to another binlog than the server's."""
         position, state = progress.position, progress.binlog_state
-        if view is not None and view.continues(state.identity, position):
+        if view is not None and view.has(state.identity, position):
             return
         self._binlog.check(TableProgress(position, snapshot_complete=True, binlog_state=state))
 

@@ -20,6 +20,7 @@ from streamhouse.connectors.mysql_cdc.binlog.format.events import (
     HEARTBEATS,
     PositionTracker,
 )
+from streamhouse.connectors.mysql_cdc.binlog.limits import reset_error
 from streamhouse.connectors.mysql_cdc.binlog.transaction_buffer import TransactionBuffer
 from streamhouse.connectors.mysql_cdc.binlog.transactions import Committed
 from streamhouse.connectors.mysql_cdc.binlog.xa import read_prepared
@@ -210,11 +211,8 @@ class Relay:
     def _check_reset(self, end: BinlogPosition) -> None:
         current = self._server.position(self._session)
         if current < end:
-            raise DataLossError(
-                f"the binlog of MySQL at {self._options.address} ends at {current}, before {end}: "
-                f"it was reset; start {', '.join(t.full_name for t in self._tables)} again with a "
-                "new checkpoint"
-            )
+            names = ", ".join(table.full_name for table in self._tables)
+            raise reset_error(self._options.address, current, end, names)
 
     @property
     def _waits(self) -> bool:

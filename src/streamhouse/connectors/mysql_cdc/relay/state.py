@@ -7,7 +7,7 @@ import os
 import struct
 import time
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -116,6 +116,23 @@ class RelayView:
         if state is None:
             return False
         return binlog is None or state.binlogs.get(start.file, binlog) == binlog
+
+    def has(self, binlog: BinlogIdentity | None, position: BinlogPosition) -> bool:
+        """Whether the log's binlog is known to be that of a position, and has the position."""
+        state = self.state()
+        if state is None or state.end < position:
+            return False
+        return binlog is None or state.binlogs.get(position.file) == binlog
+
+    def current(self, server_end: Callable[[], BinlogPosition]) -> RelayState | None:
+        """The state of a log that has the binlog up to now; None if it is behind.
+
+        A binlog that ends before the log does was reset, which the writer of the log reports.
+        """
+        before, end, state = self.state(), server_end(), self.state()
+        if before is None or state is None or end < before.end or state.end < end:
+            return None
+        return state
 
     def close(self) -> None:
         if self._handle >= 0:

@@ -219,9 +219,8 @@ class ShardedSource:
             return False
         if self._planner.relay_state(progress) is None:
             return self.latest_offset(offset) == offset
-        current = self._planner.server.position(self._planner.session)
-        state = self._planner.relay_state(progress)
-        if state is None or state.end < current:
+        state = self._planner.current_state(progress)
+        if state is None:
             return False
         ends = [state.changed[table.full_name] for table in tables]
         return not any(progress.position < changed for changed in ends)

@@ -271,6 +271,12 @@ class ShardsPlanner(TablesPlanner):
         """The state of the relay log, if that has the changes of all tables after a batch."""
         return self._relay_log(before)[1]
 
+    def current_state(self, progress: DatabaseProgress) -> RelayState | None:
+        """The state of a relay log that has the binlog up to now; None if it is behind."""
+        view = self._relay_log(progress)[0]
+        self._check_binlog(progress, view)
+        return None if view is None else view.current(self._current)
+
     def _relays(self, tables: Iterable[FollowedTable]) -> bool:
         """Whether the relay log has the tables' changes."""
         view = log_view(self._relay)
