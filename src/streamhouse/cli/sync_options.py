@@ -111,6 +111,14 @@ ExcludeChangesOption = Annotated[
 UntilCaughtUpOption = Annotated[
     bool, typer.Option("--until-caught-up", help="Stop when nothing is left to read.")
 ]
+FromScratchOption = Annotated[
+    bool,
+    typer.Option(
+        "--from-scratch",
+        help="Forget where the sync was: read all tables again, compare them with the Paimon "
+        "tables, and write the differences. Applies to this run only.",
+    ),
+]
 JsonOption = Annotated[
     bool, typer.Option("--json", help="Print each report as one JSON object on standard output.")
 ]

@@ -187,10 +187,13 @@ class Sync:
 
     def database(self, databases: str, name: str | None = None, **how: Any) -> None:
         """Sync databases until caught up."""
+        from_scratch = bool(how.pop("from_scratch", False))
         options = sync_database_options(
             self.warehouse.options, "ods", mysql_conf(self.server, databases), **how
         )
-        run_sync(SyncRun(options, name, until_caught_up=True, notice=self.notices.append))
+        run = SyncRun(options, name, until_caught_up=True, from_scratch=from_scratch)
+        run.notice = self.notices.append
+        run_sync(run)
 
     def table(self, databases: str, tables: str, name: str = "t", **how: Any) -> None:
         """Sync tables into one until caught up."""
@@ -201,12 +204,15 @@ class Sync:
     @contextlib.contextmanager
     def running(self, databases: str, **how: Any) -> Iterator[Callable[[Callable[[], Any]], None]]:
         """Sync databases in a thread until the `with` ends; gives what waits while it runs."""
+        name, from_scratch = how.pop("name", None), bool(how.pop("from_scratch", False))
         options = sync_database_options(
             self.warehouse.options, "ods", mysql_conf(self.server, databases), **how
         )
 
         def run(stopped: Callable[[], bool]) -> None:
-            run_sync(SyncRun(options, stopped=stopped, notice=self.notices.append))
+            run = SyncRun(options, name, stopped=stopped, from_scratch=from_scratch)
+            run.notice = self.notices.append
+            run_sync(run)
 
         with in_thread(run) as until:
             yield until

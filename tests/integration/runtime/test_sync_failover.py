@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.integration.conftest import Installed
+from tests.integration.runtime.conftest import failing_at
 from tests.integration.runtime.test_sync import Sync, there
 from tests.mysql_server import Server
 
 from streamhouse.demo.mariadb import MariaDB
 from streamhouse.errors import DataLossError
+from streamhouse.paimon.catalog.warehouse import Warehouse
 
 
 @pytest.fixture
@@ -25,8 +30,11 @@ def server(installed: Installed, tmp_path: Path) -> Iterator[MariaDB]:
         yield server
 
 
-def rows(server: MariaDB) -> list[tuple[object, ...]]:
-    return sorted(server.execute("SELECT * FROM shop.t"))
+def rows(server: MariaDB) -> list[tuple[Any, ...]]:
+    found = server.execute("SELECT * FROM shop.t")
+    if server.execute("SHOW DATABASES LIKE 'shop_2'"):
+        found += server.execute("SELECT * FROM shop_2.t")
+    return sorted(found)
 
 
 @pytest.fixture
@@ -44,3 +52,84 @@ def test_a_reset_binlog_is_data_loss(sync: Sync, server: MariaDB) -> None:
     with pytest.raises(DataLossError, match="is another one than was read before"):
         sync.database("shop")
     assert there(sync.warehouse, "ods.t") == [(1, "a"), (2, "b"), (3, "c")]
+
+
+@pytest.mark.parametrize(
+    ("seed", "count"),
+    [(1, 2), *(pytest.param(seed, 4, marks=pytest.mark.soak) for seed in range(2, 10))],
+)
+def test_a_table_that_is_read_whole_again_ends_as_mysqls(
+    sync: Sync, server: MariaDB, seed: int, count: int
+) -> None:
+    """With another checkpoint, from scratch, and after an exclusion; also across failures."""
+    chance = random.Random(seed)
+    more: dict[str, Any] = {"table_conf": {"changelog-producer": "input", "bucket": "1"}}
+    server.execute("CREATE DATABASE shop_2", "CREATE TABLE shop_2.t LIKE shop.t")
+    ways = ["name", "scratch", "table", "shard"]
+    chance.shuffle(ways)
+    server.execute("DELETE FROM shop.t WHERE id = 2")  # Even keys are in the other shard.
+    sync.database("shop.*", **more)
+    name, kept = None, Kept(sync.warehouse)
+    for number, way in enumerate(ways[:count]):
+        changes(server, chance)
+        again: dict[str, Any] = {}
+        if way == "name":
+            name = f"other-{number}"
+        elif way == "scratch":
+            again = {"from_scratch": True}
+        else:
+            # Without the table, while MySQL changes it.
+            out = {"excluding_tables": "t"} if way == "table" else {"excluding_dbs": "shop_2"}
+            server.execute("CREATE TABLE IF NOT EXISTS shop.other (id INT PRIMARY KEY)")
+            sync.database("shop.*", name, **out, **more)
+            changes(server, chance)
+        if way in ("name", "scratch") and chance.random() < 0.5:
+            server.execute("RESET MASTER")
+        if number == 0:
+            point = chance.choice(["batch-written:1", "table-committed:1", "batch-written:0"])
+            with failing_at(point), sync.running("shop.*", name=name, **again, **more) as until:
+                until(lambda: False)
+            again = {}
+        sync.database("shop.*", name, **again, **more)
+        model = rows(server)
+        assert there(sync.warehouse, "ods.t") == model, way
+        kept.check(model)
+    changes(server, chance)
+    sync.database("shop.*", name, **more)
+    assert there(sync.warehouse, "ods.t") == rows(server)
+
+
+def changes(server: MariaDB, chance: random.Random) -> None:
+    """Random rows, of which each key is in one of the two shards."""
+    for _ in range(12):
+        key = chance.randrange(40)
+        table = "shop.t" if key % 2 else "shop_2.t"
+        if chance.random() < 0.6:
+            server.execute(f"REPLACE INTO {table} VALUES ({key}, 'v{chance.randrange(99)}')")
+        else:
+            server.execute(f"DELETE FROM {table} WHERE id = {key}")
+
+
+@dataclass
+class Kept:
+    """The rows of `ods.t` that a reader of its changes has, who saw none of them twice."""
+
+    warehouse: Warehouse
+    rows: dict[Any, tuple[Any, ...]] = field(default_factory=dict)
+    last: int = 0
+
+    def check(self, model: list[tuple[Any, ...]]) -> None:
+        table = self.warehouse.table("ods.t")
+        latest = table.latest_snapshot_id() or 0
+        for number in range(self.last, latest):
+            splits = table.changes(number, number + 1, "changelog")
+            for batch in table.read(splits=splits, row_kind=True):
+                for change in batch.to_pylist():
+                    kind, row = change.pop("rowkind"), tuple(change.values())
+                    if kind in ("-U", "-D"):
+                        assert self.rows.pop(row[0]) == row
+                    else:
+                        assert row[0] not in self.rows
+                        self.rows[row[0]] = row
+        self.last = latest
+        assert sorted(self.rows.values()) == model

@@ -56,7 +56,7 @@ def other_writers(address: TableAddress, own: Collection[str]) -> Writers:
     """
     table = address.open()
     snapshots = list(_since_empty(table))
-    recorded = _lineage_definitions(address)
+    recorded = lineage_definitions(address)
     committed = {snapshot.commit_user for snapshot in snapshots}
     known = {consumer.id.removeprefix(QUERY) for consumer in Consumers(table).all()}
     complete = _is_complete(table, snapshots)
@@ -116,7 +116,7 @@ def _is_streaming(snapshot: Snapshot) -> bool:
     )
 
 
-def _lineage_definitions(address: TableAddress) -> dict[str, str | None]:
+def lineage_definitions(address: TableAddress) -> dict[str, str | None]:
     """The query ids in the lineage of a table, each with its last definition, if recorded."""
     try:
         table = address.auxiliary_table(SUFFIX).open()

@@ -25,6 +25,7 @@ def sync_mysql_table(
     *,
     name: str | None = None,
     until_caught_up: bool = False,
+    from_scratch: bool = False,
     stopped: Callable[[], bool] = lambda: False,
     notice: Callable[[str], None] = print,
     listener: Listener | None = None,
@@ -36,9 +37,10 @@ def sync_mysql_table(
     table, with regular expressions for `database-name` and `table-name`. Uses the active Spark
     session, or starts one. Blocks until `stopped` returns True or, with `until_caught_up`, until
     nothing is left to read. Called again with the same `name` (default: `sync-` and the target), it
-    goes on where it was; each change is written once, also after a crash. The other arguments are
-    the flags of the command, with underscores. `notice` gets messages, `listener` a `Report` every
-    few seconds. Returns the last state of each table: `table`, `target`, `complete`,
+    goes on where it was; each change is written once, also after a crash. With `from_scratch` it
+    forgets where it was, reads the tables again, and writes the differences. The other arguments
+    are the flags of the command, with underscores. `notice` gets messages, `listener` a `Report`
+    every few seconds. Returns the last state of each table: `table`, `target`, `complete`,
     `snapshot_rows`, `estimate`, `changes`, `lag_s`. Raises `OptionError`, `TableError`,
     `ConnectError`, and `QueryFailed` for a failure while it runs.
 
@@ -54,7 +56,7 @@ def sync_mysql_table(
         mysql_conf,
         **arguments,
     )
-    return _followed(options, name, until_caught_up, stopped, notice, listener)
+    return _followed(options, name, until_caught_up, from_scratch, stopped, notice, listener)
 
 
 def sync_mysql_database(
@@ -64,6 +66,7 @@ def sync_mysql_database(
     *,
     name: str | None = None,
     until_caught_up: bool = False,
+    from_scratch: bool = False,
     stopped: Callable[[], bool] = lambda: False,
     notice: Callable[[str], None] = print,
     listener: Listener | None = None,
@@ -80,13 +83,14 @@ def sync_mysql_database(
         mysql_conf,
         **arguments,
     )
-    return _followed(options, name, until_caught_up, stopped, notice, listener)
+    return _followed(options, name, until_caught_up, from_scratch, stopped, notice, listener)
 
 
 def _followed(
     options: SyncOptions,
     name: str | None,
     until_caught_up: bool,
+    from_scratch: bool,
     stopped: Callable[[], bool],
     notice: Callable[[str], None],
     listener: Listener | None,
@@ -95,6 +99,7 @@ def _followed(
         options,
         name,
         until_caught_up=until_caught_up,
+        from_scratch=from_scratch,
         stopped=stopped,
         notice=notice,
         listener=listener,

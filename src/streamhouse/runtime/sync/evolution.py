@@ -6,7 +6,7 @@ table as it is, so it can be repeated. docs/decisions/195-schema-changes-of-a-sy
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from streamhouse.connectors.mysql_cdc.binlog.ddl_change import DdlChange
@@ -30,9 +30,11 @@ from streamhouse.runtime.sync.mapping.reconciliation import (
 )
 from streamhouse.runtime.sync.mapping.targets import Targets
 from streamhouse.runtime.sync.options import SyncOptions
+from streamhouse.runtime.sync.present_rows import PresentRows, names_by_target
 from streamhouse.runtime.sync.reload import check_reloadable
 from streamhouse.sql.schema_changes import DropColumn, MoveColumn, RenameColumn, SchemaChange
 
+_PRESENT = "rows of before the sync"
 _SHOWN = 400
 """The most characters of statements in a message."""
 
@@ -40,10 +42,11 @@ _SHOWN = 400
 class SchemaEvolution:
     """The `SchemaFollower` of a sync."""
 
-    def __init__(self, options: SyncOptions, added: AddedColumns) -> None:
+    def __init__(self, options: SyncOptions, added: AddedColumns, query_id: str) -> None:
         self._options, self._rules, self._added = options, options.schema_changes, added
         self._targets = Targets(options, lambda text: None)
         self._warehouse = Warehouse(options.warehouse)
+        self._present = PresentRows(options, query_id)
 
     def follow(
         self,
@@ -74,6 +77,17 @@ class SchemaEvolution:
             self._alter(target, own, altered, ddls, followed)
         followed.tables = [table for table in followed.tables if table.target not in followed.stale]
         return followed
+
+    def compared(
+        self, targets: Collection[str], tables: Iterable[FollowedTable]
+    ) -> dict[str, Stale]:
+        """See `SchemaFollower`."""
+        names = names_by_target(tables)
+        return {
+            target: Stale(_PRESENT, self._present.why_kept(target, names[target]) is None)
+            for target in targets
+            if self._present.compares(target)
+        }
 
     def prepare(
         self,

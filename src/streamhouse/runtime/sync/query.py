@@ -32,6 +32,7 @@ from streamhouse.errors import DataLossError
 from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.runtime.monitoring.metrics import QueryMetrics
 from streamhouse.runtime.query_description import QueryDescription
+from streamhouse.runtime.reset.marker import ResetMarker
 from streamhouse.runtime.state.batch_logs import next_batch
 from streamhouse.runtime.state.checkpoint import Checkpoint
 from streamhouse.runtime.state.checkpoint_registry import register_checkpoint
@@ -39,12 +40,14 @@ from streamhouse.runtime.streaming.query import QueryFailed
 from streamhouse.runtime.streaming.stream_run import StreamRun
 from streamhouse.runtime.streaming.throttle import Throttle
 from streamhouse.runtime.sync.created_tables import CreatedTables
+from streamhouse.runtime.sync.from_scratch import FromScratch
 from streamhouse.runtime.sync.mapping.comments import copy_comments
 from streamhouse.runtime.sync.micro_batch.commit import SyncCommitter
 from streamhouse.runtime.sync.micro_batch.data_source import FORMAT, SyncDataSource
 from streamhouse.runtime.sync.micro_batch.spec import SyncSpec
 from streamhouse.runtime.sync.micro_batch.sync_holds import SyncHolds
 from streamhouse.runtime.sync.options import SyncOptions
+from streamhouse.runtime.sync.present_rows import PresentRows
 from streamhouse.runtime.sync.source_progress import SyncProgress
 from streamhouse.runtime.sync.tables import SyncTables, TableWatch
 from streamhouse.spark import register_source
@@ -64,11 +67,15 @@ class SyncQuery:
         pipeline: str,
         notice: Callable[[str], None],
         parallelism: int = 2,
+        from_scratch: bool = False,
     ) -> None:
         self._options, self._checkpoint, self._notice = options, checkpoint, notice
         self._parallelism = parallelism
+        marker = ResetMarker(checkpoint.path.parent.parent, pipeline)
+        scratch = FromScratch(options, checkpoint, marker)
         checkpoint.acquire()
         try:
+            self._scratch = scratch if scratch.begin(from_scratch, notice) else None
             self._run = StreamRun(checkpoint.run_folder())
             self._query_id = checkpoint.query_id()
             register_checkpoint(options.warehouse, checkpoint)
@@ -153,6 +160,8 @@ class SyncQuery:
             self._notice,
             self._join,
             CreatedTables(self._checkpoint.path),
+            PresentRows(self._options, self._query_id),
+            self._scratch,
         )
         self._tables.start()
         self.progress.prepared(self._relay, server, self._tables.discover)

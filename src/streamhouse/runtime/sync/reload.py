@@ -32,18 +32,21 @@ _MOST_SHARES = 400
 _WRITTEN_ROWS = 65_536
 
 
+def why_not_reloadable(table: Table) -> str | None:
+    """Why rows of a table cannot be replaced by those of MySQL; None if they can."""
+    engine = table.options.get("merge-engine", "deduplicate").lower()
+    if not table.primary_key:
+        return "it has no primary key"
+    if engine != "deduplicate":
+        return f"its merge-engine is {engine}"
+    if "sequence.field" in table.options:
+        return "it has a sequence.field"
+    return "it shows new rows only after a compaction" if hides_new_rows(table) else None
+
+
 def check_reloadable(table: Table, statement: str) -> None:
     """Raise `SchemaChangeError` if rows of a table cannot be replaced by those of MySQL."""
-    engine = table.options.get("merge-engine", "deduplicate").lower()
-    why = None
-    if not table.primary_key:
-        why = "it has no primary key"
-    elif engine != "deduplicate":
-        why = f"its merge-engine is {engine}"
-    elif "sequence.field" in table.options:
-        why = "it has a sequence.field"
-    elif hides_new_rows(table):
-        why = "it shows new rows only after a compaction"
+    why = why_not_reloadable(table)
     if why is not None:
         raise refused(
             table.identifier,

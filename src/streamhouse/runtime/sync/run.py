@@ -23,14 +23,16 @@ class SyncRun:
     """How a sync runs.
 
     `name` is that of its checkpoint and of its status: another name is another sync. `checkpoints`
-    is the folder of checkpoints; None: in the warehouse. `listener` gets a report each `every_s`
-    seconds; `run_listener` shows the start of Spark and of the query.
+    is the folder of checkpoints; None: in the warehouse. `listener` gets a report each
+    `every_s` seconds; `run_listener` shows the start of Spark and of the query. `from_scratch`:
+    forget the checkpoint; False once that has begun.
     """
 
     options: SyncOptions
     name: str | None = None
     checkpoints: Path | None = None
     until_caught_up: bool = False
+    from_scratch: bool = False
     spark: SparkOptions = SparkOptions()
     stopped: Callable[[], bool] = field(default=lambda: False)
     notice: Callable[[str], None] = field(default=lambda text: None)
@@ -52,7 +54,9 @@ def new_query(run: SyncRun, parallelism: int = 2) -> SyncQuery:
         announce_checkpoints(options.warehouse["warehouse"], run.notice)
     root = run.checkpoints or checkpoints_of(options.warehouse["warehouse"])
     checkpoint = Checkpoint(root, run.pipeline, f"sync-{options.name}")
-    return SyncQuery(options, checkpoint, run.pipeline, run.notice, parallelism)
+    query = SyncQuery(options, checkpoint, run.pipeline, run.notice, parallelism, run.from_scratch)
+    run.from_scratch = False
+    return query
 
 
 def run_sync(run: SyncRun) -> list[Mapping[str, object]]:

@@ -76,7 +76,10 @@ class TableStates:
         states = []
         for table in sorted(table_set.tables.values(), key=lambda followed: followed.full_name):
             complete = (
-                progress is not None and table.id in planned and table.id not in progress.snapshot
+                progress is not None
+                and table.id in planned
+                and table.id not in progress.snapshot
+                and table.target not in progress.stale
             )
             states.append(
                 TableState(

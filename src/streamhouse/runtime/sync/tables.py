@@ -18,12 +18,13 @@ from streamhouse.connectors.mysql_cdc.database.tables.table_sets import TableSet
 from streamhouse.connectors.mysql_cdc.server.columns import server_zone
 from streamhouse.connectors.mysql_cdc.server.connection import Session
 from streamhouse.errors import SchemaChangeError, TableError
-from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.paimon.schema import types
 from streamhouse.paimon.schema.table_name import name_fault
 from streamhouse.runtime.sync.created_tables import CreatedTables
+from streamhouse.runtime.sync.from_scratch import FromScratch
 from streamhouse.runtime.sync.mapping.targets import Target, Targets
 from streamhouse.runtime.sync.options import SyncOptions
+from streamhouse.runtime.sync.present_rows import PresentRows, names_by_target
 
 _SHOWN = 5
 
@@ -32,7 +33,8 @@ class SyncTables:
     """Keeps the newest table set up to date; driver only, thread-safe.
 
     `joining` is called with the names of tables, and their targets, before a table set has them;
-    `created` notes the tables that are created in Paimon until then.
+    `created` notes the tables that are created in Paimon until then. `scratch`: the sync starts
+    from scratch.
     """
 
     def __init__(
@@ -43,11 +45,14 @@ class SyncTables:
         notice: Callable[[str], None],
         joining: Callable[[Sequence[FollowedTable]], None],
         created: CreatedTables,
+        present: PresentRows,
+        scratch: FromScratch | None = None,
     ) -> None:
         self._options, self._table_sets, self._session = options, table_sets, session
         self._discovery = Discovery(session, options.mysql, options.tables)
         self._targets, self._created = Targets(options, notice, created), created
         self._notice, self._joining = notice, joining
+        self._present, self._scratch = present, scratch
         self._skipped: set[TableNames] = set()
         self._lock = threading.Lock()
 
@@ -101,11 +106,14 @@ class SyncTables:
         if not tables:
             return 0
         zone = self._zone(tables) or zone
-        self._note_present_rows(old, tables)
+        all_tables = [*old.tables.values(), *tables]
+        self._present_rows(old, tables, all_tables)
         self._joining(tables)
-        next_id = old.next_id + len(tables)
-        self._table_sets.add([*old.tables.values(), *tables], next_id, zone)
+        self._table_sets.add(all_tables, old.next_id + len(tables), zone)
         self._created.clear()
+        if self._scratch is not None:
+            self._scratch.end()
+            self._scratch = None
         return len(tables)
 
     def _followed(self, source: FoundTable, target: Target, id: str) -> FollowedTable:
@@ -146,16 +154,20 @@ class SyncTables:
         )
         return replace(found, definition=None, reason=reason)
 
-    def _note_present_rows(self, old: TableSet, tables: Sequence[FollowedTable]) -> None:
+    def _present_rows(
+        self, old: TableSet, tables: Sequence[FollowedTable], all_tables: Sequence[FollowedTable]
+    ) -> None:
         """Print a notice of targets that have rows which this sync has not written."""
         own = {table.target for table in old.tables.values()}
+        names = names_by_target(all_tables)
         for target in dict.fromkeys(table.target for table in tables):
-            table = Warehouse(self._options.warehouse).table(target)
-            if target not in own and table.latest_snapshot_id() is not None:
-                self._notice(
-                    f"{target} has rows already: those that MySQL does not have stay; TRUNCATE it "
-                    "before the first run to start anew"
-                )
+            if target in own and not names[target] & old.former:
+                continue
+            if self._scratch is not None and self._present.empty(target, self._scratch.former):
+                self._notice(f"{target} was emptied")
+            notice = self._present.notice(target, names[target])
+            if notice is not None:
+                self._notice(notice)
 
     def _check_apart(self, old: TableSet, found: Sequence[FoundTable]) -> None:
         taken = {table.target: table.full_name for table in old.tables.values()}

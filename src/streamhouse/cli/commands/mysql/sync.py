@@ -36,6 +36,7 @@ from streamhouse.cli.sync_options import (
     ExcludeChangesOption,
     ExcludingDbsOption,
     ExcludingTablesOption,
+    FromScratchOption,
     IgnoreIncompatibleOption,
     IncludeChangesOption,
     IncludingDbsOption,
@@ -83,6 +84,7 @@ _RUN_FLAGS = (
     "catalog_conf",
     "eager_init",
     "until_caught_up",
+    "from_scratch",
     "json",
     "name",
     "checkpoints",
@@ -112,6 +114,7 @@ def mysql_table(
     include_schema_changes: IncludeChangesOption = "",
     exclude_schema_changes: ExcludeChangesOption = "",
     until_caught_up: UntilCaughtUpOption = False,
+    from_scratch: FromScratchOption = False,
     json: JsonOption = False,
     name: NameOption = None,
     checkpoints: CheckpointsOption = None,
@@ -163,6 +166,7 @@ def mysql_database(
     include_schema_changes: IncludeChangesOption = "",
     exclude_schema_changes: ExcludeChangesOption = "",
     until_caught_up: UntilCaughtUpOption = False,
+    from_scratch: FromScratchOption = False,
     json: JsonOption = False,
     name: NameOption = None,
     checkpoints: CheckpointsOption = None,
@@ -265,6 +269,7 @@ def _run(make: Callable[..., SyncOptions], flags: Mapping[str, Any]) -> None:
             _notice,
             _print_json if flags["json"] else _print_line,
             run_listener=None if flags["json"] else StartOutput(),
+            from_scratch=flags["from_scratch"] and not restart_state.has_reset(),
         )
         run.reporter = Reporter(
             f"sync {checked.origin}", run.pipeline, restart_state.recent_restarts()
@@ -273,6 +278,8 @@ def _run(make: Callable[..., SyncOptions], flags: Mapping[str, Any]) -> None:
 
         def failed(error: BaseException) -> None:
             if not stop.requested():
+                if flags["from_scratch"] and not run.from_scratch:
+                    restart_state.note_reset()
                 restart_after(error, reporter)
             reporter.failed(explain(error)[0].removeprefix("error: "))
 

@@ -5,7 +5,7 @@ docs/decisions/195-schema-changes-of-a-sync.md says why.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -110,9 +110,10 @@ class SyncTablesPlanner(TablesPlanner):
         old, tables = self._table_sets.get(before.table_set).tables, newest.tables
         snapshot = {id: key for id, key in before.snapshot.items() if id in tables}
         added = [id for id in tables if id not in old]
+        compared = self._compared(added, old.values(), newest)
         targets = {table.target for table in tables.values()}
         unread = Stale(f"{UNKNOWN_STATEMENT} while it was read")
-        stale = {**dict.fromkeys(self._unread, unread), **before.stale}
+        stale = {**compared, **dict.fromkeys(self._unread, unread), **before.stale}
         return replace(
             before,
             table_set=newest.number,
@@ -126,6 +127,19 @@ class SyncTablesPlanner(TablesPlanner):
             altered=frozenset(),
             statements=(),
         )
+
+    def _compared(
+        self, added: Iterable[str], old: Iterable[FollowedTable], newest: TableSet
+    ) -> Mapping[str, Stale]:
+        """The targets of new tables that have rows of before; see `SchemaFollower.compared`."""
+        own = {table.target for table in old}
+        tables = [newest.tables[id] for id in added]
+        targets = {
+            table.target
+            for table in tables
+            if table.target not in own or table.full_name in newest.former
+        }
+        return self._follower.compared(targets, newest.tables.values()) if targets else {}
 
     # -- the rows of tables
 
@@ -142,7 +156,10 @@ class SyncTablesPlanner(TablesPlanner):
         begin = DatabaseProgress(newest.number, position, binlog_state, snapshot)
         if self._skip_snapshot:
             return replace(begin, snapshot={}).to_offset()
-        if not self._server.mariadb:
+        stale = self._compared(newest.tables, (), newest)
+        begin = replace(begin, stale=stale)
+        if stale or not self._server.mariadb:
+            # The next batch compares.
             # On MySQL, the binlog from this position on will correct the SELECTs (`lookback`).
             return begin.to_offset()
         return self._chunked(begin, newest, set(newest.tables))
@@ -251,9 +268,12 @@ class SyncTablesPlanner(TablesPlanner):
     ) -> DatabaseProgress | None:
         """The end of a batch that reloads stale targets; None if no target can be reloaded yet."""
         tables = self._at.all(after, newest)
-        result = after
+        result, rows = after, 0
         for target, stale in after.stale.items():
             own = {id: table for id, table in tables.items() if table.target == target}
+            rows += sum(table.rows for table in own.values())
+            if result.reloaded and rows > BATCH_CHUNKS * self._options.chunk_size:
+                break
             if not self._server.mariadb and not own.keys().isdisjoint(added):
                 continue
             found = self._discovery.described({table.names for table in own.values()})

@@ -67,6 +67,15 @@ class SchemaFollower(Protocol):
         """
         ...
 
+    def compared(
+        self, targets: Collection[str], tables: Iterable[FollowedTable]
+    ) -> dict[str, Stale]:
+        """Those of `targets` whose rows are compared with MySQL's before any is written.
+
+        They are the targets that have rows of other queries. `tables`: all tables of the sync.
+        """
+        ...
+
     def prepare(
         self,
         target: str,

@@ -39,7 +39,7 @@ class SyncPlanner:
             spec.options.tables,
             spec.checkpoint,
             spec.relay,
-            SchemaEvolution(spec.options, AddedColumns(spec.checkpoint)),
+            SchemaEvolution(spec.options, AddedColumns(spec.checkpoint), spec.query_id),
             spec.options.skips_snapshot,
         )
 

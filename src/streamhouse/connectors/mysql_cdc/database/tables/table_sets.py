@@ -21,12 +21,16 @@ _FOLDER = "tables"
 
 @dataclass(frozen=True)
 class TableSet:
-    """A numbered set of followed tables, by their ids; `next_id`: the lowest id never used."""
+    """A numbered set of followed tables, by their ids; `next_id`: the lowest id never used.
+
+    `former`: the names of tables that an earlier set had and a later one did not.
+    """
 
     number: int
     next_id: int
     zone: str
     tables: Mapping[str, FollowedTable]
+    former: frozenset[str] = frozenset()
 
     def by_names(self) -> dict[TableNames, FollowedTable]:
         """The tables by their names in MySQL."""
@@ -61,16 +65,28 @@ class TableSets:
             parsed = json.loads((self._folder / str(number)).read_text())
             tables = [FollowedTable.from_json(table) for table in parsed["tables"]]
             self._read[number] = TableSet(
-                number, parsed["next_id"], parsed["zone"], {table.id: table for table in tables}
+                number,
+                parsed["next_id"],
+                parsed["zone"],
+                {table.id: table for table in tables},
+                frozenset(parsed.get("former", ())),
             )
         return self._read[number]
 
     def add(self, tables: Sequence[FollowedTable], next_id: int, zone: str) -> TableSet:
         """Write the next table set."""
         self._folder.mkdir(parents=True, exist_ok=True)
-        number = self.latest_number() + 1
+        latest = self.latest()
+        number = latest.number + 1
+        left = {table.full_name for table in latest.tables.values()}
+        former = latest.former | (left - {table.full_name for table in tables})
         text = json.dumps(
-            {"next_id": next_id, "zone": zone, "tables": [table.to_json() for table in tables]}
+            {
+                "next_id": next_id,
+                "zone": zone,
+                "tables": [table.to_json() for table in tables],
+                **({"former": sorted(former)} if former else {}),
+            }
         )
         replace_text(self._folder / str(number), text)
         return self.get(number)

@@ -1,0 +1,112 @@
+"""Decides what happens to the rows that a target has before a sync reads its tables whole.
+
+docs/decisions/242-a-table-that-is-read-whole-is-compared.md says why.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator
+from pathlib import Path
+
+from streamhouse.connectors.mysql_cdc.database.tables.followed_table import FollowedTable
+from streamhouse.connectors.mysql_cdc.database.tables.table_sets import TableSets
+from streamhouse.errors import TableError
+from streamhouse.paimon.catalog.table_address import TableAddress
+from streamhouse.paimon.changelog.consumers import QUERY, Consumers
+from streamhouse.paimon.maintenance.other_compactors import is_alive
+from streamhouse.paimon.read.table import Table
+from streamhouse.runtime.reset.former_query import empty_target
+from streamhouse.runtime.reset.table_writers import lineage_definitions, other_writers
+from streamhouse.runtime.sync.options import SyncOptions
+from streamhouse.runtime.sync.reload import why_not_reloadable
+
+
+class PresentRows:
+    """The rows of targets that a sync has not written; `query_id` is that of the sync."""
+
+    def __init__(self, options: SyncOptions, query_id: str) -> None:
+        self._options, self._query_id = options, query_id
+
+    def compares(self, target: str) -> bool:
+        """Whether the target has rows, and these can be compared with MySQL's."""
+        table = self._address(target).open()
+        return _has_rows(table) and why_not_reloadable(table) is None
+
+    def why_kept(self, target: str, sources: Collection[str]) -> str | None:
+        """Why a comparison keeps rows that MySQL does not have; None: it deletes them.
+
+        `sources`: the names of the tables in MySQL that this sync writes to the target.
+        """
+        rules = self._options.schema_changes
+        if not (rules.follows("truncate.table") and rules.follows("drop.table")):
+            return "those of DROP and TRUNCATE are not followed"
+        return next(self._other_writers(self._address(target), set(sources)), None)
+
+    def notice(self, target: str, sources: Collection[str]) -> str | None:
+        """A notice to the user about the rows of a target; None if it has none."""
+        table = self._address(target).open()
+        if not _has_rows(table):
+            return None
+        if self._options.skips_snapshot:
+            return f"{target} has rows already, which stay: only changes are written to it"
+        why = why_not_reloadable(table)
+        if why is not None:
+            return (
+                f"{target} has rows already, which cannot be compared with those of MySQL, since "
+                f"{why}: they stay, and the rows of MySQL are written to it in addition; to start "
+                "anew, run the sync once with --from-scratch"
+            )
+        kept = self.why_kept(target, sources)
+        then = f"stay, since {kept}" if kept else "are deleted"
+        return (
+            f"{target} has rows already: they are compared with those of MySQL, and rows that "
+            f"MySQL does not have {then}"
+        )
+
+    def empty(self, target: str, former: Iterable[str]) -> bool:
+        """Empty a target whose rows would stay otherwise; `former`: the ids of earlier queries.
+
+        Raises `TableError` if other continuous queries have written some of them.
+        """
+        address = self._address(target)
+        table = address.open()
+        if not _has_rows(table) or (self.compares(target) and not self._options.skips_snapshot):
+            return False
+        writers = other_writers(address, {*former, self._query_id})
+        if writers.streams:
+            raise TableError(
+                f"--from-scratch would empty {target}, including rows that this sync does not "
+                f"write again: those of {'; of '.join(writers.streams)}. TRUNCATE TABLE {target} "
+                "first if they can be deleted"
+            )
+        empty_target(address)
+        return True
+
+    def _other_writers(self, address: TableAddress, sources: set[str]) -> Iterator[str]:
+        """Other queries that write the target, and rows of other tables, or at the same time."""
+        table = address.open()
+        queries = lineage_definitions(address)
+        for consumer in Consumers(table).all():
+            id, path = consumer.id.removeprefix(QUERY), Path(consumer.checkpoint or "-")
+            if id in (consumer.id, self._query_id) or not path.exists():
+                continue
+            followed = TableSets(path).latest().tables.values()
+            theirs = {one.full_name for one in followed if one.target == address.identifier}
+            if id in queries or (theirs and is_alive(table, id)) or not theirs <= sources:
+                yield f"the query with the checkpoint {path} writes the table, too"
+
+    def _address(self, target: str) -> TableAddress:
+        return TableAddress(self._options.warehouse, target)
+
+
+def names_by_target(tables: Iterable[FollowedTable]) -> dict[str, set[str]]:
+    """The names of the tables in MySQL by their targets."""
+    names: dict[str, set[str]] = {}
+    for table in tables:
+        names.setdefault(table.target, set()).add(table.full_name)
+    return names
+
+
+def _has_rows(table: Table) -> bool:
+    latest = table.latest_snapshot_id()
+    return latest is not None and table.snapshot(latest).total_record_count != 0
