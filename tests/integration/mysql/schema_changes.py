@@ -290,3 +290,39 @@ def check(warehouse: Warehouse, changes: SchemaChanges) -> None:
         assert replayed(warehouse, f"ods.{table}") == there, table
         columns = [column.name for column in warehouse.table(f"ods.{table}").columns]
         assert columns == [*changes.columns(table)], table
+
+
+class FewNames(SchemaChanges):
+    """Schema changes in which columns take each other's names, also in a circle."""
+
+    NAMES = ("s", "n", "m", "k")
+
+    def alter(self) -> None:
+        chance, table = self._chance, self._chance.choice(self.tables)
+        columns = [column for column in self.columns(table) if column != "id"]
+        free = [name for name in self.NAMES if name not in columns]
+        kind = chance.choice(["MODIFY", "ADD", "DROP", "RENAME", "CIRCLE", "CIRCLE"])
+        if kind == "CIRCLE" and len(columns) > 1:
+            chosen = chance.sample(columns, chance.randrange(2, len(columns) + 1))
+            pairs = zip(chosen, [*chosen[1:], chosen[0]], strict=True)
+            parts = [f"RENAME COLUMN {old} TO {new}" for old, new in pairs]
+        elif kind == "RENAME" and free and columns:
+            parts = [f"RENAME COLUMN {chance.choice(columns)} TO {chance.choice(free)}"]
+        elif kind == "ADD" and free:
+            default = chance.choice(["", "DEFAULT 7"])
+            parts = [f"ADD COLUMN {chance.choice(free)} {self._kind()} {default}"]
+        elif kind == "DROP" and len(columns) > 1:
+            parts = [f"DROP COLUMN {chance.choice(columns)}"]
+        else:
+            parts = [f"MODIFY {chance.choice(columns)} {self._kind()} {self._place(table)}"]
+        if chance.random() < 0.2 and free:
+            parts.append(f"ADD COLUMN IF NOT EXISTS {free[-1]} INT")
+        self.run(f"ALTER TABLE {table} {', '.join(parts)}")
+
+    def _kind(self) -> str:
+        return self._chance.choice(["INT", "BIGINT", "VARCHAR(20)", "SMALLINT"])
+
+    def _create(self, table: str) -> None:
+        names = self._chance.sample(self.NAMES, 2)
+        columns = ", ".join(f"{name} {self._kind()}" for name in names)
+        self.run(f"CREATE TABLE {table} (id INT PRIMARY KEY, {columns})")

@@ -11,6 +11,7 @@ import pytest
 from tests.integration.mysql.schema_changes import (
     KEPT,
     Altering,
+    FewNames,
     SchemaChanges,
     check,
     mysql_rows,
@@ -98,6 +99,41 @@ def test_random_schema_changes(evolving: Sync, mariadb: MariaDB, seed: int, paus
         until(lambda: sync.warehouse.exists("ods", "t2"))
         with Altering(changes, pause_s):
             until(lambda: len(changes.statements) > 150)
+        for table in changes.tables:
+            until(partial(same, sync, f"{name}.{table}", f"ods.{table}"))
+    check(sync.warehouse, changes)
+
+
+SWAP = [
+    "ALTER TABLE t MODIFY s INT",
+    "ALTER TABLE t ADD COLUMN n INT",
+    "UPDATE t SET n = 5",
+    "ALTER TABLE t RENAME COLUMN s TO n, RENAME COLUMN n TO s",
+    "INSERT INTO t VALUES (9, 8, 7)",
+]
+
+
+@pytest.mark.parametrize(
+    "seed", [0, *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(1, 8))]
+)
+def test_columns_that_take_each_others_names(evolving: Sync, mariadb: MariaDB, seed: int) -> None:
+    """Between two runs, many tables at once; the second time while it runs."""
+    sync, name = evolving, f"evolve_names_{seed}"
+    fresh(mariadb, name)
+    changes = FewNames(mariadb, name, random.Random(seed), tables=12)
+    changes.run(
+        "CREATE TABLE t (id INT PRIMARY KEY, s VARCHAR(20))", "INSERT INTO t VALUES (1, '1')"
+    )
+    sync.database(name, table_conf=KEPT)
+    changes.run(*SWAP)
+    for _ in range(150):
+        changes.step()
+    sync.database(name, table_conf=KEPT)
+    check(sync.warehouse, changes)
+    assert same(sync, f"{name}.t", "ods.t")
+    with sync.running(name, table_conf=KEPT) as until:
+        with Altering(changes, 0.05):
+            until(lambda: len(changes.statements) > 700)
         for table in changes.tables:
             until(partial(same, sync, f"{name}.{table}", f"ods.{table}"))
     check(sync.warehouse, changes)

@@ -32,7 +32,6 @@ class SyncRun:
     name: str | None = None
     checkpoints: Path | None = None
     until_caught_up: bool = False
-    from_scratch: bool = False
     spark: SparkOptions = SparkOptions()
     stopped: Callable[[], bool] = field(default=lambda: False)
     notice: Callable[[str], None] = field(default=lambda text: None)
@@ -40,6 +39,7 @@ class SyncRun:
     every_s: float = 5.0
     reporter: Reporter | None = None
     run_listener: RunListener | None = None
+    from_scratch: bool = False
 
     @property
     def pipeline(self) -> str:

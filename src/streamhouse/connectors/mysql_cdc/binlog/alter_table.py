@@ -181,7 +181,8 @@ def altered(
         if isinstance(change, DefaultCharset | CharsetConverted):
             charset = change.charset
         if isinstance(change, ColumnRenamed | ColumnChanged):
-            if change.old not in result:
+            # A statement's names are those of before it, also where columns swap theirs.
+            if change.old not in columns or change.old in gone:
                 if complete:
                     return None
                 continue
