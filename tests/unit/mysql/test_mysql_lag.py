@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from pathlib import Path
 from types import SimpleNamespace
@@ -95,4 +96,22 @@ def test_times_are_those_of_the_last_change_of_the_table(
     kept.keep(server.transaction("other", b"x"))
     state = source.lag(at(end)).state
     assert state == SourceState(False, (FILE, end), 1000, arrived, 1, 0, 0)
+    kept.close()
+
+
+@pytest.mark.parametrize("unread", [True, False])
+def test_the_lag_grows_while_the_server_sends_nothing(
+    source: MySqlSource, tmp_path: Path, unread: bool
+) -> None:
+    server, kept = connected(tmp_path)
+    kept.keep(server.transaction("orders", b"1"))
+    position = at(4 if unread else server.at)
+    last = time.time() - 40
+    os.utime(tmp_path / "state", (last, last))
+    lag = source.lag(position)
+    assert lag is not None and lag.seconds is not None and 40 <= lag.seconds < 50
+    assert (lag.bytes is None) == (not unread)
+    kept.heard()
+    lag = source.lag(position)
+    assert lag is not None and lag.seconds is not None and lag.seconds < 5
     kept.close()

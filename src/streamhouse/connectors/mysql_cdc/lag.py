@@ -61,10 +61,13 @@ class UnreadChanges:
     def __init__(self) -> None:
         self._seen: deque[tuple[float, BinlogPosition]] = deque()
 
-    def behind(self, position: BinlogPosition, changed: BinlogPosition) -> tuple[float, int | None]:
+    def behind(
+        self, position: BinlogPosition, changed: BinlogPosition, silent_s: float = 0.0
+    ) -> tuple[float, int | None]:
         """By how many seconds and bytes a reader at `position` is behind.
 
-        `changed`: where the last change ends. The bytes are None if that is in another file.
+        `changed`: where the last known change ends; `silent_s`: for how long the server has sent
+        nothing. The bytes are None if they are not known, or in another file.
         """
         now = time.monotonic()
         if len(self._seen) < _MAX_UNREAD and (not self._seen or self._seen[-1][1] < changed):
@@ -72,6 +75,7 @@ class UnreadChanges:
         while self._seen and not position < self._seen[0][1]:
             self._seen.popleft()
         if not position < changed:
-            return 0.0, 0
+            return silent_s, None if silent_s else 0
         waited = now - self._seen[0][0] if self._seen else 0.0
+        waited = max(waited, silent_s)
         return waited, changed.pos - position.pos if changed.file == position.file else None

@@ -185,10 +185,10 @@ class MySqlSource:
         snapshotting, left = not progress.snapshot_complete, self.rows_left(offset)
         snapshots = Snapshots(int(snapshotting), left, self._options.chunk_size)
         state = source_state(snapshots, progress.position, log, [self._options.name])
-        if snapshotting or progress.position is None or log is None:
+        if snapshotting or progress.position is None or view is None or log is None:
             return Lag(rows=left, state=state)
         changed = log.changed.get(self._options.name, log.end)
-        seconds, unread = self._unread.behind(progress.position, changed)
+        seconds, unread = self._unread.behind(progress.position, changed, view.silent_s())
         return Lag(seconds=seconds, bytes=unread, state=state)
 
     def changes_read(self) -> Mapping[str, int]:

@@ -110,7 +110,8 @@ class SyncProgress:
         """The progress of each followed table."""
         database = self.database
         planned = () if database is None else self._table_sets.get(database.table_set).tables
-        return self._table_states.states(self._table_sets.latest(), database, planned)
+        silent_s = 0.0 if self._relay is None else self._relay.view.silent_s()
+        return self._table_states.states(self._table_sets.latest(), database, planned, silent_s)
 
     def close(self) -> None:
         """Close the connection."""

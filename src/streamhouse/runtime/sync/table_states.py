@@ -68,10 +68,12 @@ class TableStates:
         table_set: TableSet,
         progress: DatabaseProgress | None,
         planned: Collection[str],
+        silent_s: float = 0.0,
     ) -> list[TableState]:
         """The state of each table, in the order of their names.
 
         `planned`: the ids of the tables that the progress is about; the others are newer.
+        `silent_s`: for how long the server has sent nothing.
         """
         states = []
         for table in sorted(table_set.tables.values(), key=lambda followed: followed.full_name):
@@ -89,7 +91,7 @@ class TableStates:
                     self._snapshot[table.id],
                     table.rows,
                     self._changes[table.id],
-                    self.behind_s(table.full_name) if complete else None,
+                    max(self.behind_s(table.full_name), silent_s) if complete else None,
                 )
             )
         return states

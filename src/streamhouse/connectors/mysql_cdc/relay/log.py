@@ -123,6 +123,10 @@ class RelayLog:
                 self._boundary = track.position
         self._commit()
 
+    def heard(self) -> None:
+        """Publish that the server has sent something."""
+        self._state_file.heard()
+
     def _join(self) -> None:
         """Start keeping the events of the tables passed to `follow`."""
         while not self._joining.empty():

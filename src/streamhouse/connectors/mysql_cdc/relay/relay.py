@@ -223,6 +223,8 @@ class Relay:
         now = time.monotonic()
         if now - self._cleaned > _CLEANUP_S:
             self._cleaned = now
+            if self._log is not None:
+                self._log.heard()
             drop_old(self._folder, self._needed, None if self._waits else self._most)
 
     def _wait_for_readers(self) -> None:

@@ -25,6 +25,8 @@ _SUM = struct.Struct("<II")
 _STATE = "state"
 _MACHINE = "machine"
 _STATE_BYTES = 1 << 20
+_SILENT_S = 5.0
+"""The server sends a heartbeat each second."""
 _WAIT_S, _POLL_S = 10.0, 0.002
 _FAR_BYTES = 32 * 1024 * 1024
 
@@ -80,6 +82,10 @@ class StateWriter:
         text = json.dumps(state, default=lambda position: [position.file, position.pos]).encode()
         os.pwrite(self._handle, _SUM.pack(len(text), zlib.crc32(text)) + text, 0)
 
+    def heard(self) -> None:
+        """Publish that the server has sent something, at least a heartbeat."""
+        os.utime(self._handle)
+
     def close(self) -> None:
         os.close(self._handle)
 
@@ -109,6 +115,16 @@ class RelayView:
             if text and zlib.crc32(text) == total:
                 self._raw, self._state = raw, _state_of(json.loads(text))
         return self._state
+
+    def silent_s(self) -> float:
+        """For how many seconds the server has sent nothing; 0 if it sends its heartbeats.
+
+        Whether there are changes in this time is not known, so a lag is at least as long.
+        """
+        if self.state() is None:
+            return 0.0
+        silent = time.time() - os.fstat(self._handle).st_mtime
+        return silent if silent > _SILENT_S else 0.0
 
     def continues(self, binlog: BinlogIdentity | None, start: BinlogPosition) -> bool:
         """Whether the log is of the binlog whose file at `start` has this identity (None: any)."""

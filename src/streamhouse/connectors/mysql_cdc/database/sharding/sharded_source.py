@@ -238,12 +238,12 @@ class ShardedSource:
         snapshots = Snapshots(len(progress.snapshot), left, size)
         names = [".".join(names) for names in shards_of(offset).values()]
         self._table_sets.set(int(offset["tables"]), self._selected(offset))
-        log_state = self._planner.relay_state(progress)
+        view, log_state = self._planner.relay_log(progress)
         reader_state = source_state(snapshots, position, log_state, names)
-        if progress.snapshot or log_state is None:
+        if progress.snapshot or view is None or log_state is None:
             return Lag(rows=left, state=reader_state)
         changed = max(log_state.changed[name] for name in names)
-        waited, unread = self._unread.behind(position, changed)
+        waited, unread = self._unread.behind(position, changed, view.silent_s())
         return Lag(seconds=waited, bytes=unread, state=reader_state)
 
     def changes_read(self) -> Mapping[str, int]:

@@ -77,7 +77,7 @@ class ShardsPlanner(TablesPlanner):
         newest = self._table_sets.latest()
         if before is None:
             return self._first(newest, max_rows)
-        self._check_binlog(before, self._relay_log(before)[0])
+        self._check_binlog(before, self.relay_log(before)[0])
         old = self._table_sets.get(before.table_set).tables
         added = [id for id in newest.tables if id not in old]
         snapshot = {id: key for id, key in before.snapshot.items() if id in newest.tables}
@@ -98,7 +98,7 @@ class ShardsPlanner(TablesPlanner):
         tables = self._table_sets.get(after.table_set).tables
         changed = None
         if before is not None:
-            changed = self._changed(before, after.position, self._relay_log(before)[0])
+            changed = self._changed(before, after.position, self.relay_log(before)[0])
         parts = []
         for table in tables.values():
             if table.id not in newest:
@@ -174,7 +174,7 @@ class ShardsPlanner(TablesPlanner):
             position, state, columns = self.startup_position(newest)
         else:
             position, state = self._binlog.snapshot_position(self._current)
-            view = self._relay_log(before)[0]
+            view = self.relay_log(before)[0]
             columns = self._histories.columns(before, newest, position, view)
         if before is None or len(unread) > len(before.snapshot):
             if self._options.startup_mode != "snapshot":
@@ -196,7 +196,7 @@ class ShardsPlanner(TablesPlanner):
     def _next_changes(
         self, start: Offset, before: DatabaseProgress, newest: TableSet, max_rows: int | None
     ) -> Offset:
-        view, log = self._relay_log(before)
+        view, log = self.relay_log(before)
         if view is None or log is None:
             end = self._server_end(before.position, newest, max_rows)
         else:
@@ -269,11 +269,11 @@ class ShardsPlanner(TablesPlanner):
 
     def relay_state(self, before: DatabaseProgress) -> RelayState | None:
         """The state of the relay log, if that has the changes of all tables after a batch."""
-        return self._relay_log(before)[1]
+        return self.relay_log(before)[1]
 
     def current_state(self, progress: DatabaseProgress) -> RelayState | None:
         """The state of a relay log that has the binlog up to now; None if it is behind."""
-        view = self._relay_log(progress)[0]
+        view = self.relay_log(progress)[0]
         self._check_binlog(progress, view)
         return None if view is None else view.current(self._current)
 
@@ -283,7 +283,7 @@ class ShardsPlanner(TablesPlanner):
         state = None if view is None else view.state()
         return state is not None and all(table.full_name in state.changed for table in tables)
 
-    def _relay_log(self, before: DatabaseProgress) -> tuple[RelayView | None, RelayState | None]:
+    def relay_log(self, before: DatabaseProgress) -> tuple[RelayView | None, RelayState | None]:
         """The relay log and its state, if it has the changes of all tables after a batch."""
         view = log_view(self._relay)
         state = None if view is None else view.state()
