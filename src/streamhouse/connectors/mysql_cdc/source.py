@@ -20,7 +20,7 @@ from streamhouse.connectors.mysql_cdc.server.columns import (
     selected_columns,
     server_zone,
 )
-from streamhouse.connectors.mysql_cdc.server.connection import Session
+from streamhouse.connectors.mysql_cdc.server.connection import FIRST_START_SECONDS, Session
 from streamhouse.connectors.mysql_cdc.server.keys import KeySpace
 from streamhouse.connectors.mysql_cdc.server.options import parse
 from streamhouse.connectors.mysql_cdc.server.position import TableProgress
@@ -65,7 +65,8 @@ class MySqlSource:
     ) -> None:
         self._options = parse(options)
         self.changelog = not self._options.append_only
-        self._session = Session(self._options)
+        # A pipeline waits longer for its server before it opens its sources (`Relays`).
+        self._session = Session(self._options, FIRST_START_SECONDS)
         try:
             self._server = check_server(self._session, self._options)
             check_binlog_filter(self._session, self._server, self._options)

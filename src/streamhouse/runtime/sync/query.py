@@ -21,7 +21,7 @@ from streamhouse.connectors.mysql_cdc.database.tables.discovery import Discovery
 from streamhouse.connectors.mysql_cdc.database.tables.followed_table import FollowedTable
 from streamhouse.connectors.mysql_cdc.database.tables.table_sets import TableSets
 from streamhouse.connectors.mysql_cdc.database.tables.versions import TableVersions
-from streamhouse.connectors.mysql_cdc.server.connection import Session
+from streamhouse.connectors.mysql_cdc.server.connection import FIRST_START_SECONDS, Session
 from streamhouse.connectors.mysql_cdc.server.position import (
     BinlogPosition,
     BinlogState,
@@ -93,7 +93,9 @@ class SyncQuery:
         self.metrics = QueryMetrics()
         self._table_sets = TableSets(checkpoint.path)
         self.progress = SyncProgress(options, checkpoint, self._table_sets)
-        self._session = Session(options.mysql)
+        # A sync that resumes waits longer for its server.
+        resumes = bool(self.progress.last_offset)
+        self._session = Session(options.mysql, *(() if resumes else (FIRST_START_SECONDS,)))
         self._relay: DatabaseRelay | None = None
         self._watch: TableWatch | None = None
         self._past: tuple[SyncStartup, Server] | None = None

@@ -17,7 +17,7 @@ from streamhouse.connectors.base import SharingSource
 from streamhouse.connectors.mysql_cdc.binlog.limits import earliest_position
 from streamhouse.connectors.mysql_cdc.relay.log import RelayTable
 from streamhouse.connectors.mysql_cdc.relay.relay import Relay
-from streamhouse.connectors.mysql_cdc.server.connection import Session
+from streamhouse.connectors.mysql_cdc.server.connection import Session, start_session
 from streamhouse.connectors.mysql_cdc.server.options import MySqlOptions, parse
 from streamhouse.connectors.mysql_cdc.server.position import BinlogPosition, TableProgress
 from streamhouse.source import Offset
@@ -73,6 +73,8 @@ class Relays:
             os.close(running.lock)
 
     def _start(self, sources: Sequence[SharingSource], options: Sequence[MySqlOptions]) -> None:
+        # One connection waits for the server; all others follow once it has succeeded.
+        start_session(options[0], all(source.last_offset for source in sources)).close()
         folder, lock = own_folder(sources[0].checkpoint_path.parent / FOLDER)
         tables = {
             table: None

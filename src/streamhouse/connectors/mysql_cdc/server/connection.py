@@ -22,6 +22,8 @@ _FIRST_DELAY = 0.1
 _LONGEST_DELAY = 5.0
 _RESTART_SECONDS = 300.0
 _START_SECONDS = 180.0
+FIRST_START_SECONDS = 5.0
+"""For how long a query that has never run waits for its server: the address may be wrong."""
 _QUIET_SECONDS = 5.0
 _PROGRESS_SECONDS = 15.0
 _READ_SECONDS = 600
@@ -269,13 +271,13 @@ class Backoff:
 class Session:
     """One long-lived connection for queries, which reconnects when it is lost.
 
-    The first connection is retried for three minutes, or `connect.max-retries` times if that is
+    The first connection is retried for `start_s` seconds, or `connect.max-retries` times if that is
     set. Once it has succeeded, a statement is retried for five minutes before `ConnectError` is
     raised. `connections`: how many were opened; each may be to another server.
     """
 
-    def __init__(self, options: MySqlOptions) -> None:
-        self._options = options
+    def __init__(self, options: MySqlOptions, start_s: float = _START_SECONDS) -> None:
+        self._options, self._start_s = options, start_s
         self._connection: pymysql.Connection[Any] | None = None
         self.connections = 0
 
@@ -302,13 +304,20 @@ class Session:
     def _backoff(self) -> Backoff:
         if self.connections:
             return Backoff(self._options)
-        return Backoff(self._options, _START_SECONDS, self._options.connect_retries)
+        return Backoff(self._options, self._start_s, self._options.connect_retries)
 
     def _connected(self) -> pymysql.Connection[Any]:
         if self._connection is None:
             self._connection = connect(self._options)
             self.connections += 1
         return self._connection
+
+
+def start_session(options: MySqlOptions, resumes: bool) -> Session:
+    """A session that has connected; a query that `resumes` waits longer for its server."""
+    session = Session(options, _START_SECONDS if resumes else FIRST_START_SECONDS)
+    session.rows("SELECT 1")
+    return session
 
 
 def run(

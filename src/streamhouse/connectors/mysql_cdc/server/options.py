@@ -153,7 +153,7 @@ OPTIONS = (
         "connect.max-retries",
         "INT",
         "the number of retries of a failed connection when a query starts; default: retries for "
-        "three minutes",
+        "five seconds when a query starts for the first time, else for three minutes",
     ),
     Option(
         "heartbeat.interval",

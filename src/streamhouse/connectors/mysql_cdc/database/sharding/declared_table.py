@@ -12,7 +12,7 @@ from streamhouse.connectors.mysql_cdc.database.sharding.shards import expression
 from streamhouse.connectors.mysql_cdc.database.tables.discovery import Discovery
 from streamhouse.connectors.mysql_cdc.database.tables.table_filter import TableFilter
 from streamhouse.connectors.mysql_cdc.relay.log import RelayTable
-from streamhouse.connectors.mysql_cdc.server.connection import Session
+from streamhouse.connectors.mysql_cdc.server.connection import FIRST_START_SECONDS, Session
 from streamhouse.connectors.mysql_cdc.server.options import MySqlOptions, parse
 from streamhouse.connectors.mysql_cdc.server.position import SHARDS
 from streamhouse.connectors.mysql_cdc.source import MySqlSource
@@ -42,7 +42,7 @@ def followed_tables(options: MySqlOptions, offset: Offset) -> list[RelayTable]:
         return [RelayTable(options.database, options.table)]
     known = set(shards_of(offset).values()) if SHARDS in offset else set()
     if not known or options.new_tables:
-        session = Session(options)
+        session = Session(options, FIRST_START_SECONDS)
         try:
             known |= Discovery(session, options, tables, views=False).names()
         finally:
@@ -53,7 +53,7 @@ def followed_tables(options: MySqlOptions, offset: Offset) -> list[RelayTable]:
 def _expressions(options: MySqlOptions) -> TableFilter | None:
     if not may_be_expression(options):
         return None
-    session = Session(options)
+    session = Session(options, FIRST_START_SECONDS)
     try:
         return expressions(session, options)
     finally:

@@ -1,0 +1,41 @@
+"""How long a pipeline waits for a MySQL that refuses connections."""
+
+from __future__ import annotations
+
+import threading
+import time
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from streamhouse.connectors.mysql_cdc.relay.relays import Relays
+from streamhouse.connectors.mysql_cdc.server import connection
+from streamhouse.demo.mariadb import free_port
+from streamhouse.errors import ConnectError
+
+
+@pytest.mark.parametrize("resumes", [False, True])
+def test_one_connection_waits_for_the_server(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
+    resumes: bool,
+) -> None:  # fmt: skip
+    """A query that has never run gives up soon, and nothing else tries meanwhile."""
+    assert connection.FIRST_START_SECONDS <= 8
+    monkeypatch.setattr(connection, "FIRST_START_SECONDS", 0.2)
+    monkeypatch.setattr(connection, "_START_SECONDS", 1.0)
+    options = {
+        "hostname": "127.0.0.1", "port": str(free_port()), "username": "u", "password": "p",
+        "database-name": "shop", "table-name": "orders",
+    }  # fmt: skip
+    source: Any = SimpleNamespace(
+        spec=SimpleNamespace(options=options),
+        last_offset={"file": "binlog.000001", "pos": 4} if resumes else {},
+        checkpoint_path=tmp_path / "query",
+    )
+    relays, began, threads = Relays(lambda *_: []), time.monotonic(), threading.active_count()
+    with pytest.raises(ConnectError, match="cannot be reached"):
+        relays.start([source])
+    assert (time.monotonic() - began > 0.9) == resumes
+    assert threading.active_count() == threads and capsys.readouterr().err == ""
