@@ -12,9 +12,9 @@ import pytest
 from tests.integration.conftest import Installed
 from tests.integration.runtime.conftest import failing_at
 from tests.integration.runtime.test_sync import Sync, there
-from tests.mysql_server import Server
+from tests.mysql_server import IS_MYSQL, Server
 
-from streamhouse.demo.mariadb import MariaDB
+from streamhouse.demo.mariadb import PASSWORD, USER, MariaDB
 from streamhouse.errors import DataLossError
 from streamhouse.paimon.catalog.warehouse import Warehouse
 
@@ -133,3 +133,75 @@ class Kept:
                         self.rows[row[0]] = row
         self.last = latest
         assert sorted(self.rows.values()) == model
+
+
+@pytest.fixture
+def replica(server: MariaDB, installed: Installed, tmp_path: Path) -> Iterator[MariaDB]:
+    """A server that has replicated all of `server` from its first transaction on."""
+    options = ["--server-id=2", "--log-slave-updates", "--binlog-checksum=NONE"]
+    with Server(installed(tmp_path / "replica"), server_options=options) as replica:
+        replica.execute(
+            "RESET MASTER",
+            f"CHANGE MASTER TO master_host = '127.0.0.1', master_port = {server.port},"
+            f" master_user = '{USER}', master_password = '{PASSWORD}',"
+            " master_use_gtid = slave_pos",
+            "SET GLOBAL gtid_slave_pos = ''",
+            "START SLAVE",
+        )
+        replicated(server, replica)
+        yield replica
+
+
+def replicated(server: MariaDB, replica: MariaDB) -> None:
+    position = server.execute("SELECT @@gtid_binlog_pos")[0][0]
+    waited = replica.execute(f"SELECT MASTER_GTID_WAIT('{position}', 60)")
+    assert waited == ((0,),) or waited == [(0,)], replica.execute("SHOW SLAVE STATUS")
+
+
+def promoted(server: MariaDB, replica: MariaDB) -> None:
+    """Let the replica take the place of the server, which is away."""
+    replica.execute("STOP SLAVE", "RESET SLAVE ALL")
+    server.stop()
+
+
+@pytest.mark.skipif(IS_MYSQL, reason="MariaDB's replication")
+@pytest.mark.parametrize("behind", [False, True])
+def test_it_goes_on_at_a_replica(
+    sync: Sync, server: MariaDB, replica: MariaDB, behind: bool
+) -> None:
+    """With changes before, between and after; but not if a change that was read is lost."""
+    chance, kept = random.Random(3), Kept(sync.warehouse)
+    more: dict[str, Any] = {"table_conf": {"changelog-producer": "input", "bucket": "1"}}
+    server.execute("CREATE DATABASE shop_2", "CREATE TABLE shop_2.t LIKE shop.t")
+    server.execute("DELETE FROM shop.t WHERE id = 2")
+    changes(server, chance)
+    sync.database("shop.*", **more)
+    if behind:
+        replicated(server, replica)
+        replica.execute("STOP SLAVE")
+    changes(server, chance)
+    sync.database("shop.*", **more)
+    kept.check(rows(server))
+    if behind:
+        promoted(server, replica)
+        # The new server gives the same numbers to other transactions.
+        for _ in range(3):
+            changes(replica, chance)
+        sync.server = replica
+        with pytest.raises(DataLossError, match="another server than before, and .* cannot go on"):
+            sync.database("shop.*", **more)
+        return
+    changes(server, chance)
+    replica.execute("FLUSH BINARY LOGS")
+    changes(server, chance)
+    replicated(server, replica)
+    promoted(server, replica)
+    sync.server = replica
+    sync.database("shop.*", **more)
+    kept.check(rows(replica))
+    changes(replica, chance)
+    replica.execute("FLUSH BINARY LOGS")
+    changes(replica, chance)
+    sync.database("shop.*", **more)
+    kept.check(rows(replica))
+    assert sum("of another server, after" in notice for notice in sync.notices) == 1

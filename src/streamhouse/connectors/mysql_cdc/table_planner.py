@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from streamhouse.connectors.mysql_cdc.binlog.binlog_inspector import BinlogInspector
@@ -10,6 +11,8 @@ from streamhouse.connectors.mysql_cdc.binlog.captured_table import CapturedTable
 from streamhouse.connectors.mysql_cdc.binlog.limits import bounded_end, reset_error
 from streamhouse.connectors.mysql_cdc.binlog.startup import (
     current_startup_position,
+    interrupted_batch,
+    position_on_other_server,
     startup_position,
 )
 from streamhouse.connectors.mysql_cdc.change_reader import TablePosition, relay_view
@@ -37,6 +40,8 @@ from streamhouse.connectors.mysql_cdc.table_reader import BinlogPart, SnapshotPa
 from streamhouse.errors import DataLossError
 from streamhouse.source import Offset
 
+_KEPT = ("rows", "index", "table")
+"""The parts of an offset that are the same on another server."""
 _CHUNKS_PER_BATCH = 128
 _BATCH_BYTES = 1 << 30
 
@@ -59,7 +64,9 @@ class TablePlanner:
             return self._first_offset(start["start"])
         progress = TableProgress.from_offset(start)
         self._check_kind(start)
-        self._check_binlog(progress)
+        moved = self._moved(start, progress)
+        if moved is not None:
+            return moved
         self._check_index(start)
         if not progress.snapshot_complete:
             return self._next_chunks(start, progress, max_rows)
@@ -73,10 +80,16 @@ class TablePlanner:
         """The partitions of a batch, in order."""
         first, last = TableProgress.from_offset(start), TableProgress.from_offset(end)
         self._check_index(start, end)
-        if last.position is None or (first.snapshot_complete and first.position is None):
+        if (
+            end.get("moved")
+            or last.position is None
+            or (first.snapshot_complete and first.position is None)
+        ):
             return []
         begin = None
         if first.position is not None:
+            if self._moved(start, first) is not None:
+                raise interrupted_batch(self._options)
             columns = self._columns.at(start, first.position)
             begin = TablePosition(first.position, first.binlog_state, columns)
         parts: list[BinlogPart | SnapshotPart] = []
@@ -112,9 +125,8 @@ class TablePlanner:
         if progress.position is None or "start" in offset:
             return self.latest_offset(offset) == offset
         view = relay_view(self._captured)
-        if view is None or view.state() is None:
+        if view is None or not view.has(progress.binlog_state.identity, progress.position):
             return self.latest_offset(offset) == offset
-        self._check_binlog(progress)
         state = view.current(lambda: self._server.position(self._session))
         if state is None:
             return False
@@ -216,7 +228,7 @@ class TablePlanner:
         if log is None:
             state = self._binlog.state_at(end)
         else:
-            state = self._binlog.without_decided(log.binlog_state_at(end))
+            state = self._binlog.completed(log.binlog_state_at(end), end)
         state = state.following(progress.binlog_state, end)
         after = TableProgress(end, snapshot_complete=True, binlog_state=state)
         return after.to_offset() | columns
@@ -253,14 +265,25 @@ class TablePlanner:
 
     # -- whether an offset can be continued
 
-    def _check_binlog(self, progress: TableProgress) -> None:
-        """Raise `DataLossError` if the offset belongs to another binlog than the server's."""
+    def _moved(self, start: Offset, progress: TableProgress) -> Offset | None:
+        """The offset on this server, if `start` was made on another one; else None.
+
+        Raises `DataLossError` if the stream cannot go on with the server's binlog.
+        """
         view, position = relay_view(self._captured), progress.position
         begin = None if view is None or view.state() is None else view.begin()
         if view is not None and begin is not None and position is not None and begin <= position:
             if view.has(progress.binlog_state.identity, position):
-                return
-        self._binlog.check(progress)
+                return None
+        found = position_on_other_server(
+            self._session, self._options, self._server, self._binlog, progress.binlog_state
+        )
+        if found is None:
+            self._binlog.check(progress)
+            return None
+        moved = replace(progress, position=found[0], binlog_state=found[1]).to_offset()
+        kept = {key: value for key, value in start.items() if key in _KEPT}
+        return {**kept, **moved, "moved": True}
 
     def _check_kind(self, offset: Offset) -> None:
         if SHARDS in offset:

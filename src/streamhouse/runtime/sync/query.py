@@ -10,6 +10,7 @@ from pathlib import Path
 from pyspark.sql import DataFrame, SparkSession
 
 from streamhouse.connectors.mysql_cdc.binlog.binlog_inspector import BinlogInspector
+from streamhouse.connectors.mysql_cdc.binlog.startup import position_on_other_server
 from streamhouse.connectors.mysql_cdc.database.progress import DatabaseProgress
 from streamhouse.connectors.mysql_cdc.database.relay import DatabaseRelay
 from streamhouse.connectors.mysql_cdc.database.sync_startup import (
@@ -50,6 +51,7 @@ from streamhouse.runtime.sync.options import SyncOptions
 from streamhouse.runtime.sync.present_rows import PresentRows
 from streamhouse.runtime.sync.source_progress import SyncProgress
 from streamhouse.runtime.sync.tables import SyncTables, TableWatch
+from streamhouse.source import Offset
 from streamhouse.spark import register_source
 
 
@@ -98,6 +100,7 @@ class SyncQuery:
         self._session = Session(options.mysql, *(() if resumes else (FIRST_START_SECONDS,)))
         self._relay: DatabaseRelay | None = None
         self._watch: TableWatch | None = None
+        self._moved_from: Offset | None = None
         self._past: tuple[SyncStartup, Server] | None = None
         self._throttle = Throttle()
         self._committer: SyncCommitter | None = None
@@ -140,7 +143,7 @@ class SyncQuery:
         self._check_origin()
         server = check_server(self._session, self._options.mysql)
         self._relay = DatabaseRelay(
-            self._options.mysql, [], self._checkpoint.path, self._resume_position(server)
+            self._options.mysql, [], self._checkpoint.path, *self._resume_position(server)
         )
         self._spec = SyncSpec(
             self._query_id,
@@ -194,7 +197,7 @@ class SyncQuery:
             return
         self._relay.check()
         database = self.progress.database
-        if database is not None:
+        if database is not None and self.progress.last_offset != self._moved_from:
             self._relay.committed(database.position)
             self.progress.observe()
         self._holds.tick()
@@ -261,25 +264,31 @@ class SyncQuery:
         if self.progress.replayed:
             self._holds.before_commit(targets)
 
-    def _resume_position(self, server: Server) -> BinlogPosition | None:
-        """Where the binlog is read from; None: from its end on."""
+    def _resume_position(self, server: Server) -> tuple[BinlogPosition | None, str | None]:
+        """Where the binlog is read from, after which GTIDs; None: from its end on."""
         resume = self.progress.database
         if resume is not None:
-            self._check_binlog(resume.position, resume.binlog_state, server)
-            return resume.position
+            return self._checked(resume.position, resume.binlog_state, server)
         if not self._options.mysql.starts_in_the_past:
-            return None
+            return None, None
         past = SyncStartup.read(self._checkpoint.path)
         if past is None or self._table_sets.latest_number() < past.table_set:
             past = sync_startup(self._session, self._options.mysql, server)
             self._past = past, server
-        self._check_binlog(past.position, past.binlog_state, server)
-        return past.position
+        return self._checked(past.position, past.binlog_state, server)
 
-    def _check_binlog(self, at: BinlogPosition, state: BinlogState, server: Server) -> None:
-        """Raise `DataLossError` if the server's binlog is not the one of a position."""
-        binlog = BinlogInspector(self._session, self._options.mysql, server)
-        binlog.check(TableProgress(at, snapshot_complete=True, binlog_state=state))
+    def _checked(
+        self, position: BinlogPosition, state: BinlogState, server: Server
+    ) -> tuple[BinlogPosition, str | None]:
+        """The position in this server's binlog; raises `DataLossError` if that lacks it."""
+        options = self._options.mysql
+        binlog = BinlogInspector(self._session, options, server)
+        moved = position_on_other_server(self._session, options, server, binlog, state)
+        if moved is not None:
+            self._moved_from = self.progress.last_offset
+            return moved[0], state.gtids
+        binlog.check(TableProgress(position, snapshot_complete=True, binlog_state=state))
+        return position, state.gtids
 
     def _start_in_the_past(self, tables: Sequence[FollowedTable], table_set: int) -> None:
         """Note where the first tables begin, before a batch reads them."""

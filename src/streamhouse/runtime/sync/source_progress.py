@@ -79,8 +79,10 @@ class SyncProgress:
             return None
         if self._options.ends_with_snapshot:
             return last
-        server = self._server
-        state = self._relay.view.current(lambda: server.position(self._session))
+        server, view = self._server, self._relay.view
+        if not view.has(database.binlog_state.identity, database.position):
+            return None
+        state = view.current(lambda: server.position(self._session))
         if state is None:
             return None
         if any(database.position < state.changed.get(name, state.end) for name in self._names()):

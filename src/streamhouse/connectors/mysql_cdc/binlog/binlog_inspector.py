@@ -88,10 +88,17 @@ class BinlogInspector:
 
     def state_at(self, position: BinlogPosition) -> BinlogState:
         """The state at a position, without `skip`."""
-        return BinlogState(self.identity(position.file), self._prepared_at(position)[0])
+        gtids = self._server.gtids(self._session, position)
+        prepared = self._prepared_at(position)[0]
+        return BinlogState(self.identity(position.file), prepared, gtids=gtids)
 
-    def without_decided(self, state: BinlogState) -> BinlogState:
-        """The state without prepared transactions that the server no longer lists."""
+    def completed(self, state: BinlogState, position: BinlogPosition) -> BinlogState:
+        """The state of a relay log at a position, with the GTIDs there.
+
+        It has no prepared transactions that the server no longer lists.
+        """
+        if state.gtids is None:
+            state = replace(state, gtids=self._server.gtids(self._session, position))
         if not state.prepared:
             return state
         names = prepared_xids(self._session, self._server.mariadb)
@@ -120,7 +127,8 @@ class BinlogInspector:
             time.sleep(0.005)
             # Busy servers always have some: only those before the position matter.
             pending &= self._prepared_at(current())[1]
-        return position, BinlogState(self.identity(position.file), prepared)
+        gtids = self._server.gtids(self._session, position)
+        return position, BinlogState(self.identity(position.file), prepared, gtids=gtids)
 
     def check_prepared(self, position: BinlogPosition) -> None:
         """Raise `DataLossError` if the binlog lacks a transaction that is prepared now.

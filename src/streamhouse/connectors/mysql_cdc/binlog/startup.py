@@ -12,6 +12,7 @@ from streamhouse.connectors.mysql_cdc.binlog.binlog_inspector import BinlogInspe
 from streamhouse.connectors.mysql_cdc.binlog.dump import BinlogDump
 from streamhouse.connectors.mysql_cdc.binlog.format.events import (
     GTIDS,
+    HEADER,
     ROWS,
     PositionTracker,
 )
@@ -22,6 +23,7 @@ from streamhouse.connectors.mysql_cdc.server.gtids import GtidSet, parse_gtids
 from streamhouse.connectors.mysql_cdc.server.options import MySqlOptions
 from streamhouse.connectors.mysql_cdc.server.position import (
     BINLOG_START,
+    START_AGAIN,
     BinlogPosition,
     BinlogState,
     Skip,
@@ -103,6 +105,49 @@ def startup_position(
     return position, replace(binlog.state_at(position), prepared={}, skip=skip)
 
 
+def position_on_other_server(
+    session: Session,
+    options: MySqlOptions,
+    server: Server,
+    binlog: BinlogInspector,
+    state: BinlogState,
+) -> tuple[BinlogPosition, BinlogState] | None:
+    """Where a stream goes on whose offset is of another server; None if it is of this one.
+
+    Only a server with another id counts as another: after RESET MASTER, GTIDs are given again.
+    Raises `DataLossError` if the server lacks a transaction that the stream has read, or the binlog
+    after it.
+    """
+    if state.identity is None or not state.gtids:
+        return None
+    current = server.position(session)
+    if binlog.identity(current.file).server == state.identity.server:
+        return None
+    why = "it has no GTIDs of that kind"
+    if state.prepared or state.skip:
+        why = "XA transactions are prepared, or others left out, at the last position"
+    elif parse_gtids(state.gtids).mariadb == server.mariadb:
+        search = _Search(session, options, current)
+        try:
+            start, skip = search.after_gtids(parse_gtids(state.gtids), server)
+            return start, BinlogState(binlog.identity(start.file), {}, skip, state.gtids)
+        except (OptionError, DataLossError) as error:
+            why = str(error).removeprefix(f"option '{_GTID_OPTION}': ")
+    raise DataLossError(
+        f"MySQL at {options.address} is another server than before, and {options.name} cannot go "
+        f"on there: {why}. If it is a replica that is behind, wait for it; else {START_AGAIN}"
+    )
+
+
+def interrupted_batch(options: MySqlOptions) -> DataLossError:
+    """The error for a batch that was planned on another server, and not read there."""
+    return DataLossError(
+        f"MySQL at {options.address} is another server than the one on which an interrupted batch "
+        f"of {options.name} was planned, which must read the same changes again; let the query "
+        f"finish it on the former server, or {START_AGAIN}"
+    )
+
+
 def _searched_position(
     session: Session, options: MySqlOptions, server: Server
 ) -> tuple[BinlogPosition, Skip | None]:
@@ -139,6 +184,9 @@ class _Search:
         self._check_executed(wanted, server)
         file, previous = self._file_after(wanted)
         missing = _missing(wanted, previous)
+        for origin in previous.servers:
+            if wanted.ranges[origin] == previous.ranges[origin]:
+                self._check_same(wanted, origin, previous.servers[origin])
         start: BinlogPosition | None = None
         until: BinlogPosition | None = None
         skipping, last = False, dict[str, int]()
@@ -146,6 +194,8 @@ class _Search:
             if event.kind in GTIDS:
                 origin, number = gtid_of(event.kind, event.data, event.at)
                 skipping = wanted.contains(origin, number)
+                if wanted.mariadb and missing.get(origin) == number:
+                    self._check_origin(event, wanted, origin)
                 if wanted.mariadb and missing and number < last.get(origin, 0):
                     raise self._unordered(event.begin)
                 last[origin] = number
@@ -165,6 +215,16 @@ class _Search:
         if until is None or until <= start:
             return start, None
         return start, Skip(gtids=str(wanted), until=until)
+
+    def _check_origin(self, event: _Event, wanted: GtidSet, origin: str) -> None:
+        self._check_same(wanted, origin, HEADER.unpack_from(event.data, event.at)[2])
+
+    def _check_same(self, wanted: GtidSet, origin: str, server: int) -> None:
+        """After a failover, two servers may have given the same number to two transactions."""
+        if wanted.servers[origin] != server:
+            number = wanted.ranges[origin][-1][1]
+            reason = f"there, {number} in domain {origin} is of the server with the id {server}"
+            raise OptionError(self._not_logged(wanted, reason))
 
     def at_seconds(self, seconds: int) -> BinlogPosition:
         """The first transaction that ended at or after a time, in seconds since 1970."""

@@ -48,7 +48,8 @@ class DatabaseProgress:
     altered tables need it. `hidden`: by table, the sessions in which a temporary table has its
     name, as in `TableDefinition.hidden_in`.
 
-    About the batch that ends here: `reloaded`, the targets that it reloads, with their `deletes`;
+    About the batch that ends here: `moved`, that it is only the same place on another server;
+    `reloaded`, the targets that it reloads, with their `deletes`;
     `altered`, the tables that its statement is about; `statements`, texts about those it follows.
     """
 
@@ -65,6 +66,7 @@ class DatabaseProgress:
     statements: tuple[str, ...] = ()
     zone: str | None = None
     hidden: Mapping[str, tuple[tuple[str, int], ...]] = field(default_factory=dict)
+    moved: bool = False
 
     def to_offset(self) -> Offset:
         """The progress as a JSON object."""
@@ -96,6 +98,8 @@ class DatabaseProgress:
             offset["hidden"] = {id: [list(part) for part in own] for id, own in self.hidden.items()}
         if self.statements:
             offset["statements"] = list(self.statements)
+        if self.moved:
+            offset["moved"] = True
         return offset
 
     @staticmethod
@@ -123,4 +127,5 @@ class DatabaseProgress:
                 id: tuple((str(file), int(thread)) for file, thread in own)
                 for id, own in offset.get("hidden", {}).items()
             },
+            bool(offset.get("moved")),
         )

@@ -20,6 +20,7 @@ class DatabaseRelay:
     """Reads the binlog for all tables of a sync; driver only.
 
     It starts at `resume`, the position of the last committed batch; None: at the binlog's end.
+    `gtids`: the transactions before that.
     """
 
     def __init__(
@@ -28,6 +29,7 @@ class DatabaseRelay:
         tables: Iterable[TableNames],
         checkpoint: Path,
         resume: BinlogPosition | None,
+        gtids: str | None = None,
     ) -> None:
         self.folder, self._lock = own_folder(checkpoint / FOLDER)
         self._relay = Relay(
@@ -37,6 +39,7 @@ class DatabaseRelay:
             [] if resume is None else [resume],
             options.relay_bytes or MOST_BYTES,
             complete=True,
+            gtids={} if resume is None or gtids is None else {resume: gtids},
         )
         self.view = RelayView(self.folder)
 

@@ -84,7 +84,9 @@ class SyncTablesPlanner(TablesPlanner):
         before = DatabaseProgress.from_offset(start)
         if before is None:
             return self._begin(newest)
-        self._check_binlog(before, self._relay_log())
+        moved = self._moved(before, self._relay_log())
+        if moved is not None:
+            return moved.to_offset()
         before = self._of_newest(before, newest)
         if before.snapshot or before.stale:
             return self._next_rows(start, before, newest)
@@ -97,7 +99,10 @@ class SyncTablesPlanner(TablesPlanner):
         before, after = DatabaseProgress.from_offset(start), DatabaseProgress.from_offset(end)
         assert after is not None
         changed = None
+        if after.moved:
+            return []
         if before is not None:
+            self._check_batch(before, self._relay_log())
             changed = self._changed(before, after.position, self._relay_log())
 
         def chunks(table: FollowedTable, keys: Chunk) -> list[Chunk]:
@@ -126,6 +131,7 @@ class SyncTablesPlanner(TablesPlanner):
             reloaded={},
             altered=frozenset(),
             statements=(),
+            moved=False,
         )
 
     def _compared(
@@ -177,7 +183,7 @@ class SyncTablesPlanner(TablesPlanner):
         if at is not None:
             return self._up_to_statement(before, newest, at)
         if bound < position:
-            return self._moved(before, bound).to_offset()
+            return self._advanced(before, bound).to_offset()
         if added:
             self._binlog.check_prepared(position)
         after = replace(
@@ -321,14 +327,14 @@ class SyncTablesPlanner(TablesPlanner):
         before, at = self._next_statement(before, newest, end)
         if at is not None:
             return self._up_to_statement(before, newest, at)
-        return self._moved(before, end).to_offset()
+        return self._advanced(before, end).to_offset()
 
-    def _moved(self, before: DatabaseProgress, end: BinlogPosition) -> DatabaseProgress:
+    def _advanced(self, before: DatabaseProgress, end: BinlogPosition) -> DatabaseProgress:
         view = self._relay_log()
         state = None if view is None else view.state()
         if state is None:
             raise DataLossError(f"the reader of the binlog has ended before {end}")
-        binlog_state = self._binlog.without_decided(state.binlog_state_at(end))
+        binlog_state = self._binlog.completed(state.binlog_state_at(end), end)
         binlog_state = binlog_state.following(before.binlog_state, end)
         return replace(before, position=end, binlog_state=binlog_state, hidden=_hidden(before, end))
 
@@ -366,14 +372,14 @@ class SyncTablesPlanner(TablesPlanner):
     ) -> Offset:
         """A batch that ends before a statement about a table, or that consists of the statement."""
         if before.position < at:
-            return self._moved(before, at).to_offset()
+            return self._advanced(before, at).to_offset()
         tables = self._at.all(before, newest)
         found, hidden, end = self._statements.at(tables.values(), before.gone, at)
         followed = self._follower.follow(tables, before, found)
         before = replace(before, hidden={**before.hidden, **hidden})
         versions = {table.id: self._versions.add(table) for table in followed.tables}
         after = replace(
-            self._moved(before, end),
+            self._advanced(before, end),
             versions={**before.versions, **versions},
             columns={id: part for id, part in before.columns.items() if id not in versions},
             stale={**before.stale, **followed.stale},

@@ -6,10 +6,15 @@ docs/decisions/148-one-query-syncs-many-tables.md says why.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
 
 from streamhouse.connectors.mysql_cdc.binlog.binlog_inspector import BinlogInspector
+from streamhouse.connectors.mysql_cdc.binlog.startup import (
+    interrupted_batch,
+    position_on_other_server,
+)
 from streamhouse.connectors.mysql_cdc.database.progress import DatabaseProgress
 from streamhouse.connectors.mysql_cdc.database.tables.table_sets import TableSet
 from streamhouse.connectors.mysql_cdc.relay.batch_end import RelayedBatches
@@ -71,12 +76,35 @@ class TablesPlanner:
         """The end of the binlog that batches may read."""
         return self._server.position(self._session)
 
-    def _check_binlog(self, progress: DatabaseProgress, view: RelayView | None) -> None:
-        """Raise `DataLossError` if the offset belongs to another binlog than the server's."""
+    def _moved(self, progress: DatabaseProgress, view: RelayView | None) -> DatabaseProgress | None:
+        """The progress on this server, if it was made on another one; else None.
+
+        Raises `DataLossError` if the stream cannot go on with the server's binlog.
+        """
         position, state = progress.position, progress.binlog_state
         if view is not None and view.has(state.identity, position):
-            return
-        self._binlog.check(TableProgress(position, snapshot_complete=True, binlog_state=state))
+            return None
+        found = position_on_other_server(
+            self._session, self._options, self._server, self._binlog, state
+        )
+        if found is None:
+            self._binlog.check(TableProgress(position, snapshot_complete=True, binlog_state=state))
+            return None
+        return replace(
+            progress,
+            position=found[0],
+            binlog_state=found[1],
+            reloaded={},
+            altered=frozenset(),
+            statements=(f"goes on at {found[0]} of another server, after {state.gtids}",),
+            hidden={},
+            moved=True,
+        )
+
+    def _check_batch(self, before: DatabaseProgress, view: RelayView | None) -> None:
+        """Raise `DataLossError` if a batch was planned on another server, but not read there."""
+        if self._moved(before, view) is not None:
+            raise interrupted_batch(self._options)
 
     def _changed(
         self, before: DatabaseProgress, end: BinlogPosition, view: RelayView | None

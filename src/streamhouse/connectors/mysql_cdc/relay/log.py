@@ -26,6 +26,7 @@ from streamhouse.connectors.mysql_cdc.binlog.format.events import (
     PositionTracker,
     query_of,
 )
+from streamhouse.connectors.mysql_cdc.binlog.gtids import gtid_of
 from streamhouse.connectors.mysql_cdc.binlog.query import (
     OLD_LOADS,
     statement_of,
@@ -36,6 +37,7 @@ from streamhouse.connectors.mysql_cdc.binlog.transaction_buffer import Transacti
 from streamhouse.connectors.mysql_cdc.binlog.transactions import Committed, Transactions
 from streamhouse.connectors.mysql_cdc.relay.files import FrameWriter
 from streamhouse.connectors.mysql_cdc.relay.state import KEPT_STATEMENTS, RelayState, StateWriter
+from streamhouse.connectors.mysql_cdc.server.gtids import known_gtids
 from streamhouse.connectors.mysql_cdc.server.position import BinlogPosition
 from streamhouse.connectors.mysql_cdc.server.table import Server
 
@@ -77,12 +79,16 @@ class RelayLog:
         start: BinlogPosition,
         most_bytes: int,
         server: Server | None = None,
+        gtids: str | None = None,
     ) -> None:
         self._selection = _EventSelection(tables, server or Server(True, ""))
         self._state_file = StateWriter(folder)
         self._files = FrameWriter(folder, max(1, min(_SEGMENT_BYTES, most_bytes // 8)))
         self._files.begin(start)
-        self.state = RelayState(start, {table.full_name: start for table in tables}, {}, {}, {})
+        changed = {table.full_name: start for table in tables}
+        self.state = RelayState(start, changed, {}, {}, {}, {}, gtids)
+        self._mariadb = server is None or server.mariadb
+        self._gtids = known_gtids(gtids, self._mariadb)
         self._complete: list[bytes] = []
         self._changed: set[str] = set()
         self._seconds: dict[str, int] = {}
@@ -121,7 +127,17 @@ class RelayLog:
                 self._add(committed)
             if track.between:
                 self._boundary = track.position
+                self._executed(track)
         self._commit()
+
+    def _executed(self, track: PositionTracker) -> None:
+        """Note the transaction that has just ended."""
+        event, track.gtid = track.gtid, None
+        if event is not None and self._gtids is not None:
+            _, kind, server, *_ = HEADER.unpack_from(event)
+            origin, number = gtid_of(kind, event, 0)
+            # A server that gives no GTIDs knows a stream's place by file and position only.
+            self._gtids = self._gtids.with_one(origin, number, server) if origin else None
 
     def heard(self) -> None:
         """Publish that the server has sent something."""
@@ -139,7 +155,7 @@ class RelayLog:
         """Remove the events after the last published end."""
         self._files.undo()
         self._complete, self._changed, self._boundary = [], set(), self.state.end
-        self._seconds = {}
+        self._seconds, self._gtids = {}, known_gtids(self.state.gtids, self._mariadb)
 
     def _add(self, committed: Committed) -> None:
         track = self._transactions.track
@@ -198,7 +214,8 @@ class RelayLog:
         """Publish the events up to the end of the last transaction."""
         end, transactions = self._boundary, self._transactions
         track = transactions.track
-        if not self.state.end < end:
+        new = track.binlog is not None and end.file not in self.state.binlogs
+        if not self.state.end < end and not (new and track.file == end.file):
             return
         if self._complete:
             self._files.append(end, self._complete, track.checksums)
@@ -213,7 +230,8 @@ class RelayLog:
         arrived = time.time_ns() // 1_000_000
         times = {name: (seconds, arrived) for name, seconds in self._seconds.items()}
         times = {**self.state.times, **times}
-        self.state = RelayState(end, changed, self.state.altered, prepared, binlogs, times)
+        gtids = None if self._gtids is None else str(self._gtids)
+        self.state = RelayState(end, changed, self.state.altered, prepared, binlogs, times, gtids)
         self._complete, self._changed, self._seconds = [], set(), {}
         self._state_file.write(self.state)
 

@@ -9,7 +9,7 @@ import contextlib
 import logging
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import pymysql
@@ -54,10 +54,10 @@ class Relay:
 
     It starts at the oldest of `resume_positions` after which the binlog has at most half of
     `most_bytes`, or else at the end of the binlog. Queries read older changes, and changes that the
-    log has dropped because of `most_bytes`, over connections of their own. `all_known`:
-    `resume_positions` has the positions of all queries. If all of these are further behind, but
-    near each other, the relay starts there, and waits for the queries until it has reached the
-    current end of the binlog.
+    log has dropped because of `most_bytes`, over connections of their own. `gtids`: those before
+    the positions for which they are known. `all_known`: `resume_positions` has the positions of all
+    queries. If all of these are further behind, but near each other, the relay starts there, and
+    waits for the queries until it has reached the current end of the binlog.
 
     `complete`: the log has everything that a reader needs. The relay starts at the oldest of
     `resume_positions`, however far behind that is, and always waits for readers instead of dropping
@@ -76,6 +76,7 @@ class Relay:
         most_bytes: int = MOST_BYTES,
         complete: bool = False,
         all_known: bool = False,
+        gtids: Mapping[BinlogPosition, str] | None = None,
     ) -> None:
         self._options = options
         self._tables = list(tables)
@@ -83,7 +84,7 @@ class Relay:
         self._resume_positions = list(resume_positions)
         self._most = most_bytes
         self._complete = complete
-        self._all_known = all_known
+        self._all_known, self._gtids = all_known, gtids or {}
         self._waits_until: BinlogPosition | None = None
         self._log: RelayLog | None = None
         self._dump: BinlogDump | None = None
@@ -145,7 +146,10 @@ class Relay:
             self._session, self._server, self._resume_positions, most, self._all_known
         )
         with self._followed:
-            relay_log = RelayLog(self._folder, self._tables, start, self._most, self._server)
+            gtids = self._gtids.get(start)
+            if gtids is None:
+                gtids = self._server.gtids(self._session, start)
+            relay_log = RelayLog(self._folder, self._tables, start, self._most, self._server, gtids)
             self._log = relay_log
         backoff = Backoff(self._options, _RECONNECT_S)
         try:

@@ -14,12 +14,19 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from streamhouse.connectors.base import SharingSource
+from streamhouse.connectors.mysql_cdc.binlog.binlog_inspector import BinlogInspector
 from streamhouse.connectors.mysql_cdc.binlog.limits import earliest_position
+from streamhouse.connectors.mysql_cdc.binlog.startup import position_on_other_server
 from streamhouse.connectors.mysql_cdc.relay.log import RelayTable
 from streamhouse.connectors.mysql_cdc.relay.relay import Relay
 from streamhouse.connectors.mysql_cdc.server.connection import Session, start_session
 from streamhouse.connectors.mysql_cdc.server.options import MySqlOptions, parse
-from streamhouse.connectors.mysql_cdc.server.position import BinlogPosition, TableProgress
+from streamhouse.connectors.mysql_cdc.server.position import (
+    BinlogPosition,
+    BinlogState,
+    TableProgress,
+)
+from streamhouse.connectors.mysql_cdc.server.table import check_server
 from streamhouse.source import Offset
 
 FOLDER = ".relay"
@@ -33,6 +40,21 @@ class _Running:
     folder: Path
     lock: int
     sources: Sequence[SharingSource]
+    resumed: Sequence[_Resumed]
+
+
+@dataclass(frozen=True)
+class _Resumed:
+    """Where a source goes on at the start, whose last offset may be of another server."""
+
+    offset: Offset
+    position: BinlogPosition | None
+    gtids: str | None = None
+
+    def now(self, source: SharingSource) -> BinlogPosition | None:
+        """The position of the source now."""
+        last = source.last_offset
+        return self.position if last == self.offset else _position(last)
 
 
 class Relays:
@@ -60,7 +82,8 @@ class Relays:
         for running in self._running:
             if running.relay.error is not None:
                 raise running.relay.error
-            positions = [_position(source.last_offset) for source in running.sources]
+            both = zip(running.resumed, running.sources, strict=True)
+            positions = [resumed.now(source) for resumed, source in both]
             known = [position for position in positions if position is not None]
             running.relay.needed_from(min(known) if len(known) == len(positions) else None)
 
@@ -74,21 +97,25 @@ class Relays:
 
     def _start(self, sources: Sequence[SharingSource], options: Sequence[MySqlOptions]) -> None:
         # One connection waits for the server; all others follow once it has succeeded.
-        start_session(options[0], all(source.last_offset for source in sources)).close()
+        session = start_session(options[0], all(source.last_offset for source in sources))
+        try:
+            resumed = _resumed(session, sources, options)
+        finally:
+            session.close()
         folder, lock = own_folder(sources[0].checkpoint_path.parent / FOLDER)
         tables = {
             table: None
             for source, given in zip(sources, options, strict=True)
             for table in self._tables_of(given, source.last_offset)
         }
-        positions = [
-            _startup_position(*arguments) for arguments in zip(sources, options, strict=True)
-        ]
-        known = [position for position in positions if position is not None]
+        known = [one.position for one in resumed if one.position is not None]
         max_bytes = max(of_source.relay_bytes for of_source in options)
-        all_known = len(known) == len(positions)
-        relay = Relay(options[0], list(tables), folder, known, max_bytes, all_known=all_known)
-        self._running.append(_Running(relay, folder, lock, sources))
+        all_known = len(known) == len(resumed)
+        gtids = {one.position: one.gtids for one in resumed if one.position and one.gtids}
+        relay = Relay(
+            options[0], list(tables), folder, known, max_bytes, all_known=all_known, gtids=gtids
+        )
+        self._running.append(_Running(relay, folder, lock, sources, resumed))
         relay.start()
         if relay.error is not None:
             raise relay.error
@@ -111,10 +138,27 @@ def _position(offset: Offset) -> BinlogPosition | None:
     return TableProgress.from_offset(offset).position if offset else None
 
 
-def _startup_position(source: SharingSource, options: MySqlOptions) -> BinlogPosition | None:
-    """Where the source resumes or begins; None if that is not known yet."""
-    if source.last_offset:
-        return _position(source.last_offset)
+def _resumed(
+    session: Session, sources: Sequence[SharingSource], options: Sequence[MySqlOptions]
+) -> list[_Resumed]:
+    """Where the sources resume or begin."""
+    server = check_server(session, options[0])
+    binlog = BinlogInspector(session, options[0], server)
+    found = []
+    for source, own in zip(sources, options, strict=True):
+        last = source.last_offset
+        position, state = _startup_position(last, own), BinlogState.from_offset(last)
+        moved = position_on_other_server(session, own, server, binlog, state)
+        if moved is not None:
+            position, state = moved
+        found.append(_Resumed(last, position, state.gtids))
+    return found
+
+
+def _startup_position(offset: Offset, options: MySqlOptions) -> BinlogPosition | None:
+    """Where a source resumes or begins; None if that is not known yet."""
+    if offset:
+        return _position(offset)
     if options.startup_mode == "specific-offset" and not options.startup_searched:
         return options.startup_position
     if options.startup_mode == "earliest-offset":

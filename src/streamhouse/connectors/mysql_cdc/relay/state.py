@@ -38,7 +38,8 @@ class RelayState(NamedTuple):
     statements about it begin, such as ALTER TABLE; batches end before them. `prepared`: where XA
     transactions begin that are neither committed nor rolled back. `binlogs`: the identities of the
     last binlog files. `times`: when the server executed each table's last change (epoch seconds),
-    and when the change arrived (epoch milliseconds).
+    and when the change arrived (epoch milliseconds). `gtids`: the transactions up to `end`, as in
+    `BinlogState`; '' for none.
     """
 
     end: BinlogPosition
@@ -47,11 +48,13 @@ class RelayState(NamedTuple):
     prepared: Mapping[str, BinlogPosition]
     binlogs: Mapping[str, BinlogIdentity]
     times: Mapping[str, tuple[int, int]] = {}
+    gtids: str | None = None
 
     def binlog_state_at(self, end: BinlogPosition) -> BinlogState:
         """The state of the binlog at a position in the log, as of when it was written."""
         prepared = {xid: at for xid, at in self.prepared.items() if at < end}
-        return BinlogState(self.binlogs.get(end.file), prepared)
+        gtids = self.gtids if end == self.end else None
+        return BinlogState(self.binlogs.get(end.file), prepared, gtids=gtids)
 
     def may_have_statements(self, table: str, start: BinlogPosition, end: BinlogPosition) -> bool:
         """Whether a statement about a table may begin from `start` on and before `end`."""
@@ -127,18 +130,17 @@ class RelayView:
         return silent if silent > _SILENT_S else 0.0
 
     def continues(self, binlog: BinlogIdentity | None, start: BinlogPosition) -> bool:
-        """Whether the log is of the binlog whose file at `start` has this identity (None: any)."""
+        """Whether the log is of the binlog whose file at `start` has this identity (None: any).
+
+        It knows the last files only: what is further behind is read from the server.
+        """
         state = self.state()
-        if state is None:
-            return False
-        return binlog is None or state.binlogs.get(start.file, binlog) == binlog
+        return state is not None and (binlog is None or state.binlogs.get(start.file) == binlog)
 
     def has(self, binlog: BinlogIdentity | None, position: BinlogPosition) -> bool:
         """Whether the log's binlog is known to be that of a position, and has the position."""
         state = self.state()
-        if state is None or state.end < position:
-            return False
-        return binlog is None or state.binlogs.get(position.file) == binlog
+        return state is not None and position <= state.end and self.continues(binlog, position)
 
     def current(self, server_end: Callable[[], BinlogPosition]) -> RelayState | None:
         """The state of a log that has the binlog up to now; None if it is behind.
@@ -185,7 +187,7 @@ class RelayView:
 def _state_of(parsed: Any) -> RelayState | None:
     if parsed is None:
         return None
-    end, changed, altered, prepared, binlogs, times = parsed
+    end, changed, altered, prepared, binlogs, times, gtids = parsed
     return RelayState(
         BinlogPosition(*end),
         {name: BinlogPosition(*position) for name, position in changed.items()},
@@ -196,4 +198,5 @@ def _state_of(parsed: Any) -> RelayState | None:
         {xid: BinlogPosition(*position) for xid, position in prepared.items()},
         {file: BinlogIdentity(*identity) for file, identity in binlogs.items()},
         {name: (int(seconds), int(arrived)) for name, (seconds, arrived) in times.items()},
+        gtids,
     )

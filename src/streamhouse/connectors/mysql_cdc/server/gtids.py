@@ -43,6 +43,14 @@ class GtidSet:
             for first, last in ranges
         )
 
+    def with_one(self, origin: str, number: int, server: int) -> GtidSet:
+        """The set with one more transaction, of a MariaDB server with the id `server`."""
+        if self.mariadb:
+            ranges = {**self.ranges, origin: ((0, number),)}
+            return GtidSet(ranges, True, {**self.servers, origin: server})
+        merged = merged_ranges([*self.ranges.get(origin, ()), (number, number)])
+        return GtidSet({**self.ranges, origin: merged}, False, {})
+
     def __str__(self) -> str:
         if self.mariadb:
             return ",".join(
@@ -79,6 +87,11 @@ def parse_gtids(text: str) -> GtidSet:
     if not parts:
         raise ValueError(f"'{text}' {_NOT_A_SET}")
     return GtidSet({origin: merged_ranges(found) for origin, found in ranges.items()}, False, {})
+
+
+def known_gtids(text: str | None, mariadb: bool) -> GtidSet | None:
+    """A set, which may be empty; None if it is not known."""
+    return parse_gtids(text) if text else None if text is None else GtidSet({}, mariadb, {})
 
 
 def tagged_origin(server: str, tag: str) -> str:

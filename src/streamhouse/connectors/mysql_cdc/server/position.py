@@ -104,12 +104,14 @@ class BinlogState:
 
     `identity`: of the file; None in old offsets. `prepared`: the known XA transactions that were
     prepared before the position, and neither committed nor rolled back. `skip`: what the stream
-    leaves out after the position.
+    leaves out after the position. `gtids`: the transactions before the position, as MySQL or
+    MariaDB write a set of GTIDs; None if that is not known.
     """
 
     identity: BinlogIdentity | None = None
     prepared: Prepared = field(default_factory=dict)
     skip: Skip | None = None
+    gtids: str | None = None
 
     def following(self, before: BinlogState, position: BinlogPosition) -> BinlogState:
         """The state with what remains to be left out after `position`, according to `before`."""
@@ -126,6 +128,8 @@ class BinlogState:
             }
         if self.skip is not None:
             keys["skip"] = self.skip.to_json()
+        if self.gtids:
+            keys["gtids"] = self.gtids
         return keys
 
     @staticmethod
@@ -134,6 +138,7 @@ class BinlogState:
             identity=BinlogIdentity(*offset["binlog"]) if "binlog" in offset else None,
             prepared={xid: BinlogPosition(*at) for xid, at in offset.get("prepared", {}).items()},
             skip=Skip.from_json(offset["skip"]) if "skip" in offset else None,
+            gtids=offset.get("gtids"),
         )
 
 

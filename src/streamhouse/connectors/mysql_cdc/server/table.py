@@ -72,6 +72,20 @@ class Server:
         rows = session.rows(self.status_statement)
         return BinlogPosition(rows[0][0], int(rows[0][1]))
 
+    def gtids(self, session: Session, position: BinlogPosition) -> str | None:
+        """The GTIDs of the transactions before a position; '' for none, None if not known."""
+        if not self.mariadb:
+            file, pos, _, _, executed = session.rows(self.status_statement)[0][:5]
+            known = BinlogPosition(file, int(pos)) == position
+            return "".join(str(executed or "").split()) if known else None
+        last = str(session.rows("SELECT @@GLOBAL.gtid_binlog_pos")[0][0] or "")
+        if self.position(session) == position:
+            return last
+        # Slower: the server reads its binlog file up to the position.
+        arguments = (position.file, position.pos)
+        found = session.rows("SELECT BINLOG_GTID_POS(%s, %s)", arguments)[0][0]
+        return None if found is None else str(found)
+
 
 class Size(NamedTuple):
     """The number of rows, and the average bytes of a row; 0 if that is not known."""

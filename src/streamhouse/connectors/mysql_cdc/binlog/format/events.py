@@ -92,7 +92,8 @@ class PositionTracker:
 
     `between`: the position is between two transactions. `checksums`: events end with a checksum of
     four bytes. `group`: where the current transaction begins. `name`: the XA transaction or
-    savepoint of the last step. `binlog`: identifies the file, after its first event.
+    savepoint of the last step. `binlog`: identifies the file, after its first event. `gtid`: the
+    last event with a GTID, until it is set to None.
     """
 
     def __init__(self, start: BinlogPosition, checksums: bool) -> None:
@@ -102,6 +103,7 @@ class PositionTracker:
         self.group = start
         self.name = ""
         self.binlog: BinlogIdentity | None = None
+        self.gtid: bytes | None = None
         self._begun = False
         self._own_xid: str | None = None
 
@@ -148,7 +150,7 @@ class PositionTracker:
         if name != self.file:
             pos = int.from_bytes(data[start : start + 8], "little")
             self.file, self.pos, self.binlog = name, max(pos, BINLOG_START), None
-        self.between, self._begun = True, False
+        self.between, self._begun, self.gtid = True, False, None
 
     def _begin(self, begun: bool) -> None:
         self.group = self.position
@@ -159,6 +161,8 @@ class PositionTracker:
         return step
 
     def _group(self, kind: int, data: bytes, at: int, end: int) -> Step | None:
+        if kind in GTIDS:
+            self.gtid = data[at:end]
         if kind in MYSQL_GTIDS:
             self._begin(False)
         elif kind == MARIADB_GTID:

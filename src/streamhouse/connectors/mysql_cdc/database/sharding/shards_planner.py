@@ -77,7 +77,9 @@ class ShardsPlanner(TablesPlanner):
         newest = self._table_sets.latest()
         if before is None:
             return self._first(newest, max_rows)
-        self._check_binlog(before, self.relay_log(before)[0])
+        moved = self._moved(before, self.relay_log(before)[0])
+        if moved is not None:
+            return moved.to_offset()
         old = self._table_sets.get(before.table_set).tables
         added = [id for id in newest.tables if id not in old]
         snapshot = {id: key for id, key in before.snapshot.items() if id in newest.tables}
@@ -97,7 +99,10 @@ class ShardsPlanner(TablesPlanner):
         newest = self._table_sets.latest().tables
         tables = self._table_sets.get(after.table_set).tables
         changed = None
+        if after.moved:
+            return []
         if before is not None:
+            self._check_batch(before, self.relay_log(before)[0])
             changed = self._changed(before, after.position, self.relay_log(before)[0])
         parts = []
         for table in tables.values():
@@ -208,7 +213,7 @@ class ShardsPlanner(TablesPlanner):
         if log is None:
             state = self._binlog.state_at(end)
         else:
-            state = self._binlog.without_decided(log.binlog_state_at(end))
+            state = self._binlog.completed(log.binlog_state_at(end), end)
         state = state.following(before.binlog_state, end)
         return DatabaseProgress(newest.number, end, state, {}, columns).to_offset()
 
@@ -274,8 +279,8 @@ class ShardsPlanner(TablesPlanner):
     def current_state(self, progress: DatabaseProgress) -> RelayState | None:
         """The state of a relay log that has the binlog up to now; None if it is behind."""
         view = self.relay_log(progress)[0]
-        self._check_binlog(progress, view)
-        return None if view is None else view.current(self._current)
+        moved = self._moved(progress, view)
+        return None if view is None or moved is not None else view.current(self._current)
 
     def _relays(self, tables: Iterable[FollowedTable]) -> bool:
         """Whether the relay log has the tables' changes."""
