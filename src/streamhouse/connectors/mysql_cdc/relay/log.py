@@ -38,7 +38,7 @@ from streamhouse.connectors.mysql_cdc.binlog.transactions import Committed, Tran
 from streamhouse.connectors.mysql_cdc.relay.files import FrameWriter
 from streamhouse.connectors.mysql_cdc.relay.state import KEPT_STATEMENTS, RelayState, StateWriter
 from streamhouse.connectors.mysql_cdc.server.gtids import known_gtids
-from streamhouse.connectors.mysql_cdc.server.position import BinlogPosition
+from streamhouse.connectors.mysql_cdc.server.position import BinlogIdentity, BinlogPosition
 from streamhouse.connectors.mysql_cdc.server.table import Server
 
 _SEGMENT_BYTES = 16 * 1024 * 1024
@@ -89,6 +89,7 @@ class RelayLog:
         self.state = RelayState(start, changed, {}, {}, {}, {}, gtids)
         self._mariadb = server is None or server.mariadb
         self._gtids = known_gtids(gtids, self._mariadb)
+        self._binlogs: dict[str, BinlogIdentity] = {}
         self._complete: list[bytes] = []
         self._changed: set[str] = set()
         self._seconds: dict[str, int] = {}
@@ -120,6 +121,8 @@ class RelayLog:
         while at < len(block):
             file = track.file
             at, committed = transactions.advance(block, at)
+            if track.binlog is not None:
+                self._binlogs[track.file] = track.binlog
             if track.file != file:
                 self._commit()
                 self._files.begin(track.position)
@@ -214,18 +217,16 @@ class RelayLog:
         """Publish the events up to the end of the last transaction."""
         end, transactions = self._boundary, self._transactions
         track = transactions.track
-        new = track.binlog is not None and end.file not in self.state.binlogs
-        if not self.state.end < end and not (new and track.file == end.file):
+        new = end.file in self._binlogs.keys() - self.state.binlogs.keys()
+        if not (self.state.end < end or new):
             return
         if self._complete:
             self._files.append(end, self._complete, track.checksums)
         self._files.commit(end)
         changed = dict(self.state.changed) | dict.fromkeys(self._changed, end)
-        binlogs = dict(self.state.binlogs)
-        if track.binlog is not None and track.file == end.file:
-            binlogs[end.file] = track.binlog
-        while len(binlogs) > _BINLOGS:
-            del binlogs[next(iter(binlogs))]
+        while len(self._binlogs) > _BINLOGS:
+            del self._binlogs[next(iter(self._binlogs))]
+        binlogs = dict(self._binlogs)
         prepared = {xid: at for xid, at in transactions.prepared.items() if at < end}
         arrived = time.time_ns() // 1_000_000
         times = {name: (seconds, arrived) for name, seconds in self._seconds.items()}

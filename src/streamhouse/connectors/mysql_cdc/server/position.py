@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, TypeAlias
 KeyJson: TypeAlias = tuple[Any, ...]
 """A primary key as JSON values; see `connectors.mysql_cdc.server.values.types` for their form."""
 
-START_AGAIN = "start again with a new checkpoint (a script: run it with --from-scratch)"
+START_AGAIN = "start again with a new checkpoint (run it once with --from-scratch)"
 """What a user can do if an offset cannot be continued; for messages."""
 
 SHARDS = "shards"
