@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import tempfile
 import uuid
 from collections.abc import Sequence
@@ -35,7 +36,7 @@ from streamhouse.connectors.mysql_cdc.binlog.format.events import (
 from streamhouse.connectors.mysql_cdc.binlog.gtids import gtid_list, gtid_of, previous_gtids
 from streamhouse.connectors.mysql_cdc.binlog.transaction_buffer import TransactionBuffer
 from streamhouse.connectors.mysql_cdc.binlog.transactions import Committed, Transactions
-from streamhouse.connectors.mysql_cdc.server.gtids import owned_gtids, parse_gtids
+from streamhouse.connectors.mysql_cdc.server.gtids import known_gtids, owned_gtids, parse_gtids
 from streamhouse.connectors.mysql_cdc.server.position import BinlogIdentity, BinlogPosition
 from streamhouse.errors import DataLossError
 
@@ -301,3 +302,19 @@ def test_gtids_that_transactions_own() -> None:
     assert owned_gtids(f"{one}:23#4:25#7#8:blue:1#3,\n{other}:7#1") == {
         f"{one}:23#4", f"{one}:25#7#8", f"{one}:blue:1#3", f"{other}:7#1",
     }  # fmt: skip
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_set_with_one_transaction_after_another(seed: int) -> None:
+    """Also in another order than their numbers, on MySQL, and from an empty set."""
+    chance = random.Random(seed)
+    other = ORIGIN.replace("1", "2")
+    numbers = [(chance.choice([ORIGIN, other]), chance.randrange(1, 30)) for _ in range(40)]
+    found = known_gtids("", mariadb=False)
+    assert found is not None and known_gtids(None, mariadb=False) is None
+    for count, (origin, number) in enumerate(numbers, 1):
+        found = found.with_one(origin, number, 0)
+        assert found == parse_gtids(",".join(f"{one}:{n}" for one, n in numbers[:count]))
+    last = known_gtids("0-1-7", mariadb=True)
+    assert last is not None
+    assert str(last.with_one("0", 8, 3).with_one("5", 1, 2)) == "0-3-8,5-2-1"
