@@ -121,6 +121,8 @@ class SchemaEvolution:
             renamed=renamed,
             dropped=stale.dropped,
             leftover=sorted(leftover),
+            # A table that is only compared keeps the order of its columns.
+            ordered=wanted.ordered and stale.statement != _PRESENT,
         )
         self._added.replace(
             target, leftover | {column.name for column in wanted.columns} - known.keys()
