@@ -25,8 +25,8 @@ INSTANT = datetime.datetime(2024, 2, 29, 23, 59, 59, 120_000)
         (pa.int64(), 2**62, 2**62),
         (pa.bool_(), False, False),
         (pa.float64(), 0.1, 0.1),
-        (pa.float64(), float("nan"), None),
-        (pa.float32(), float("-inf"), None),
+        (pa.float64(), float("nan"), "NaN"),
+        (pa.float32(), float("-inf"), "-Infinity"),
         (pa.decimal128(38, 10), Decimal("1E-10"), "0.0000000001"),
         (pa.decimal128(5, 0), Decimal(-7), "-7"),
         (pa.date32(), datetime.date(2024, 2, 29), "2024-02-29"),
@@ -39,7 +39,7 @@ INSTANT = datetime.datetime(2024, 2, 29, 23, 59, 59, 120_000)
         (pa.timestamp("ms"), -1, "1969-12-31T23:59:59.999"),
         (pa.binary(), b"\x00\xff", "AP8="),
         (pa.string(), "é\n\0", "é\n\0"),
-        (pa.list_(pa.float64()), [1.0, float("nan")], [1.0, None]),
+        (pa.list_(pa.float64()), [1.0, float("nan")], [1.0, "NaN"]),
         (pa.list_(pa.int32()), [], []),
         (pa.struct([("d", pa.decimal128(5, 2))]), {"d": Decimal("1.50")}, {"d": "1.50"}),
         (pa.map_(pa.string(), pa.binary()), [("k", b"a")], {"k": "YQ=="}),
@@ -60,7 +60,7 @@ def test_json_values(kind: pa.DataType, value: Any, expected: Any) -> None:
 
 def test_csv_values() -> None:
     assert csv_values(pa.array([True, None])) == ["true", None]
-    assert csv_values(pa.array([0.1, float("nan"), float("inf")])) == ["0.1", "nan", "inf"]
+    assert csv_values(pa.array([0.1, float("nan"), float("inf")])) == ["0.1", "NaN", "Infinity"]
     assert csv_values(pa.array([[1], None])) == ["[1]", None]
     assert csv_values(pa.array([1_234_567])) == ["1234567"]
 

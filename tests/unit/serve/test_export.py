@@ -81,7 +81,7 @@ def test_json(shop: Any, types: str, tmp_path: Path) -> None:
     assert (record["snapshot"], record["time"]) == (1, Origin("t", 1, time_ms).time)
     assert record["rows"] == [
         {
-            "id": 1, "b": True, "t": -1, "n": 2**60, "f": 0.5, "d": None,
+            "id": 1, "b": True, "t": -1, "n": 2**60, "f": 0.5, "d": "NaN",
             "price": "123456789012345678.90", "word": 'a "b", ü\n', "raw": "/wA=",
             "day": "2022-01-08", "clock": "01:02:03.004", "p0": "2023-11-14T22:13:20",
             "p3": "2023-11-14T22:13:20.123", "p6": "2023-11-14T22:13:20.123456",
@@ -104,7 +104,7 @@ def test_csv(shop: Any, types: str, tmp_path: Path) -> None:
     text = written(shop, tmp_path, types, Format.CSV).path.read_bytes().decode()
     header, full, empty = csv.reader(io.StringIO(text, newline=""))
     assert header == [column.name for column in TYPES]
-    assert full[:8] == ["1", "true", "-1", str(2**60), "0.5", "nan", "123456789012345678.90",
+    assert full[:8] == ["1", "true", "-1", str(2**60), "0.5", "NaN", "123456789012345678.90",
                         'a "b", ü\n']  # fmt: skip
     assert full[14] == "2023-11-14T22:13:20.123Z"
     assert empty == ["2", *[""] * (len(TYPES) - 1)]

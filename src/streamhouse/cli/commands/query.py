@@ -28,7 +28,8 @@ def query(
     """Print the result of one SELECT over the tables of a warehouse.
 
     Write tables as database.table, or just table if only one database has it. In JSON, decimals and
-    timestamps are strings (all digits, ISO 8601), bytes are base64, and NaN is null.
+    timestamps are strings (all digits, ISO 8601), bytes are base64, and NaN and the
+    infinities are strings.
     """
     from streamhouse.serve.queries.single_select import parse_single_select
 

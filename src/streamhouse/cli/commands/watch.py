@@ -86,8 +86,8 @@ def watch(
     and removed rows are named below. Elsewhere each state is printed below the previous one. With
     --format json each line is a changed row: {"snapshot": 12, "rowkind": "+U", …columns}, first all
     rows as +I, then +I, -U (before the update), +U (after it), -D. Decimals and timestamps are
-    strings (all digits, ISO 8601), bytes are base64, and NaN is null. A column named snapshot or
-    rowkind gets a trailing underscore.
+    strings (all digits, ISO 8601), bytes are base64, and NaN and the infinities are strings. A
+    column named snapshot or rowkind gets a trailing underscore.
     """
     every_ms = _interval(every, warehouse)
     if as_of is not None and consumer_id is not None:

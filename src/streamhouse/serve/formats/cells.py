@@ -5,7 +5,9 @@ The encodings in JSON and CSV:
 | Arrow            | JSON                                      | CSV                       |
 |------------------|-------------------------------------------|---------------------------|
 | integers, bool   | number, true or false                     | the same                  |
-| float, double    | number; NaN and the infinities are null   | number; NaN, inf, -inf    |
+| float, double    | number; JSON has none of NaN, Infinity    | the same words, unquoted  |
+|                  | and -Infinity: strings, as in the format  |                           |
+|                  | `json`                                    |                           |
 | decimal          | string, all digits, no exponent: a number | the same digits           |
 |                  | would lose digits in most JSON readers    |                           |
 | date, time       | string, ISO 8601                          | the same                  |
@@ -29,6 +31,7 @@ from typing import Any
 import pyarrow as pa
 
 _ISO = "%Y-%m-%dT%H:%M:%S"
+_SPECIAL = {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}
 
 
 def json_values(column: pa.Array | pa.ChunkedArray) -> list[Any]:
@@ -56,7 +59,8 @@ def csv_values(column: pa.Array | pa.ChunkedArray) -> list[str | None]:
     """The column's values as CSV fields, before quoting; None is a null."""
     kind = column.type
     if pa.types.is_floating(kind):
-        return [None if value is None else repr(value) for value in column.to_pylist()]
+        texts = (None if value is None else repr(value) for value in column.to_pylist())
+        return [text if text is None else _SPECIAL.get(text, text) for text in texts]
     if pa.types.is_boolean(kind):
         return [None if v is None else str(v).lower() for v in column.to_pylist()]
     return [_csv_value(value) for value in json_values(column)]
@@ -117,7 +121,7 @@ def _timestamps(column: pa.Array | pa.ChunkedArray) -> list[Any]:
 def _json_value(value: Any) -> Any:
     match value:
         case float():
-            return value if math.isfinite(value) else None
+            return value if math.isfinite(value) else _SPECIAL[repr(value)]
         case decimal.Decimal():
             return format(value, "f")
         case bytes():

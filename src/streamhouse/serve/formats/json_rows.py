@@ -73,9 +73,8 @@ def _texts(column: pa.Array) -> pa.Array:
     if pa.types.is_integer(kind) or pa.types.is_boolean(kind):
         texts = column.cast(text)
     elif pa.types.is_floating(kind):
-        finite = pc.if_else(pc.is_finite(column), column, None).to_pylist()
         # Python's shortest representation, as elsewhere; numbers contain no commas.
-        texts = pa.array(compact(finite)[1:-1].split(","), text)
+        texts = pa.array(compact(json_values(column))[1:-1].split(","), text)
     elif pa.types.is_string(kind) or pa.types.is_large_string(kind):
         texts = _strings(column.cast(text))
     else:

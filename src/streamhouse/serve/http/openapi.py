@@ -9,9 +9,9 @@ from streamhouse.serve.http.models import ErrorResponse
 
 DESCRIPTION = """
 Rows of tables and views as JSON, CSV, Arrow and Parquet, their changes as they are committed, and
-SQL over them. Decimals and timestamps are strings in JSON (all digits, ISO 8601), bytes are base64,
-NaN is null. Every GET path also accepts HEAD, with the same headers. Every error is
-`{"error": {"code": …, "message": …}}`.
+SQL over them. In JSON, decimals and timestamps are strings (all digits, ISO 8601), bytes are
+base64, and NaN, Infinity and -Infinity are strings. Every GET path also accepts HEAD, with the same
+headers. Every error is `{"error": {"code": …, "message": …}}`.
 """
 
 TAGS: list[dict[str, Any]] = [

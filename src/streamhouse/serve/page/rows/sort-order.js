@@ -57,7 +57,7 @@ export function columnOrder({ at, down }, kind, own) {
 }
 
 /**
- * Compares cells of a kind; null is last.
+ * Compares cells of a kind; NaN is the greatest number, and null is last.
  * @param {Kind} kind
  * @returns {(one: Cell, other: Cell) => number}
  */
@@ -70,6 +70,7 @@ function comparator(kind) {
     if (a === b) return 0;
     if (a === null || a === undefined) return b === null || b === undefined ? 0 : 1;
     if (b === null || b === undefined) return -1;
+    if (Number.isNaN(a) || Number.isNaN(b)) return Number(Number.isNaN(a)) - Number(Number.isNaN(b));
     if (kind === "nested") return compareText(jsonText(a), jsonText(b));
     return a < b ? -1 : 1;
   };
