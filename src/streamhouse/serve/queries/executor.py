@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from streamhouse.serve.settings import ServerSettings
 
 _START_S = 60.0
+_MAX_STATES = 4_096
 _GRACE_S = 0.5
 """How long after its time limit a query may take to report the timeout itself."""
 
@@ -59,6 +60,7 @@ class QueryExecutor:
         self._ending: set[asyncio.Task[None]] = set()
         self._metrics = metrics
         self._folder = ""
+        self._states: dict[str, str] = {}
         self._forks = ForkServer()
 
     def start(self, folder: str) -> None:
@@ -71,6 +73,22 @@ class QueryExecutor:
 
     async def run(self, client: str, request: ReadRequest) -> ReadResult:
         """Run a request of a client; raises as `read_execution.run_request`, and `Problem` busy."""
+        if isinstance(request, RowsRequest):
+            known = {self._states[tag]: tag for tag in request.known_etags if tag in self._states}
+            result = await self._run(client, replace(request, etags_of_states=known))
+            self._note_state(result)
+            return result
+        return await self._run(client, request)
+
+    def _note_state(self, result: ReadResult) -> None:
+        """Remember the state of the tables at which the rows had this ETag."""
+        if result.etag is not None and result.state is not None:
+            self._states.pop(result.etag, None)
+            self._states[result.etag] = result.state
+            if len(self._states) > _MAX_STATES:
+                del self._states[next(iter(self._states))]
+
+    async def _run(self, client: str, request: ReadRequest) -> ReadResult:
         if isinstance(request, RowsRequest) and request.trusted:
             small = await self._small(client, request)
             if small is not None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from streamhouse.duckdb_engine import Limits
@@ -18,7 +19,8 @@ class RowsRequest:
     `columns` are the wanted columns, None for all. `filter` is a client's condition in the Flink
     dialect. `order` are columns, each with whether it is descending; by default the primary key.
     `as_of` is a point in time as in `pinned_tables.parsed_as_of`. `known_etags` are those of
-    responses that the client has. `small_only`: give up if the tables have many records.
+    responses that the client has, `etags_of_states` those among them whose state of the tables
+    (`ReadResult.state`) is known. `small_only`: give up if the tables have many records.
     """
 
     view: ServedView
@@ -30,6 +32,7 @@ class RowsRequest:
     limit: int | None = None
     as_of: str | None = None
     known_etags: tuple[str, ...] = ()
+    etags_of_states: Mapping[str, str] = field(default_factory=dict)
     small_only: bool = False
 
     @property
@@ -62,13 +65,15 @@ class ReadResult:
     """The result of a request; the rows are in the target's file.
 
     `snapshot` and `time_ms` (the commit time in milliseconds since 1970) are None before the first
-    commit. `etag` is None if the rows depend on the current time. `changed` is False if the client
-    has the rows already (`known_etags`); then there is no file.
+    commit. `etag` is that of the rows; `state` is a key of the state of the tables, and equal states
+    have equal rows. Both are None if the rows depend on the current time. `changed` is False if the
+    client has the rows already (`known_etags`); then there is no file.
     """
 
     snapshot: int | None = None
     time_ms: int | None = None
     etag: str | None = None
+    state: str | None = None
     rows: int = 0
     truncated: bool = False
     changed: bool = True

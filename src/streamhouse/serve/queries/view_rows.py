@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 import json
+import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -15,7 +16,7 @@ from sqlglot import exp
 from streamhouse.close_matches import nearest
 from streamhouse.duckdb_engine import Limits, bounded_reader
 from streamhouse.errors import DataLossError, LimitError, OptionError, TableError
-from streamhouse.serve.queries import output
+from streamhouse.serve.queries import output, row_hashes
 from streamhouse.serve.queries.pinned_tables import (
     PinnedTables,
     full_name,
@@ -85,18 +86,29 @@ def _read(warehouse: Warehouse, request: RowsRequest) -> ReadResult:
         source = _Source(warehouse, request)
         plan = source.plan()
     pins = source.pins
-    etag = None if "getvariable(" in plan.sql.lower() else _etag(request, plan, pins.stamp)
-    result = ReadResult(pins.snapshot, pins.time_ms, etag)
-    if etag is not None and etag in request.known_etags:
+    state = None if "getvariable(" in plan.sql.lower() else _state(request, plan, pins.stamp)
+    result = ReadResult(
+        pins.snapshot, pins.time_ms, request.etags_of_states.get(state or ""), state
+    )
+    if result.etag is not None:
         return replace(result, changed=False)
     if request.small_only and pins.records > SMALL_RECORDS:
         raise _LargeError
-    with bounded_reader(plan, pins.scanner, request.limits, output.ROWS_AT_ONCE) as reader:
-        schema = source.schema(reader.schema)
-        batches = _cast(reader, schema)
+    hashed = plan if state is None else row_hashes.added(plan)
+    with bounded_reader(hashed, pins.scanner, request.limits, output.ROWS_AT_ONCE) as reader:
+        hashes = row_hashes.RowHashes()
+        rows = reader if state is None else hashes.removed(reader)
+        schema = source.schema(rows.schema)
+        batches = _cast(rows, schema)
         origin = Origin(request.view.name, pins.snapshot, pins.time_ms)
         written = output.write(request.target, schema, batches, origin.head, origin.metadata)
-    return replace(result, rows=written.rows, truncated=written.truncated)
+    result = replace(result, rows=written.rows, truncated=written.truncated)
+    if state is None:
+        return result
+    etag = _etag(request, schema, hashes)
+    if etag in request.known_etags:
+        os.unlink(request.target.path)
+    return replace(result, etag=etag, changed=etag not in request.known_etags)
 
 
 class _Source:
@@ -270,13 +282,24 @@ def _cast(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.R
         yield batch if batch.schema.types == schema.types else batch.cast(schema)
 
 
-def _etag(request: RowsRequest, plan: BoundedQuery, stamp: str) -> str:
+def _state(request: RowsRequest, plan: BoundedQuery, stamp: str) -> str:
+    """A key of the query and of the state of its tables: equal keys have equal rows."""
     scans = [
         (full_name(scan), scan.columns, str(scan.as_of)) for scan in plan.scans if is_data(scan)
     ]
-    parts = (request.target.format, plan.sql, plan.output, scans, stamp)
-    digest = hashlib.blake2b(json.dumps(parts).encode(), digest_size=12).hexdigest()
-    return f'"{digest}"'
+    return _digest(request.target.format, plan.sql, plan.output, scans, stamp)
+
+
+def _etag(request: RowsRequest, schema: pa.Schema, hashes: row_hashes.RowHashes) -> str:
+    """An ETag that depends on the request and the rows only, not on the state of the tables."""
+    asked = (request.columns, request.filter, request.order, request.limit, request.as_of)
+    types = [(field.name, str(field.type)) for field in schema]
+    view, form = request.view.name, request.target.format
+    return f'"{_digest(view, form, asked, types, hashes.count, hashes.sum)}"'
+
+
+def _digest(*parts: object) -> str:
+    return hashlib.blake2b(json.dumps(parts).encode(), digest_size=12).hexdigest()
 
 
 def _quoted(name: str) -> exp.Identifier:

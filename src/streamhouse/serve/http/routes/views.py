@@ -140,7 +140,8 @@ def _find_view(catalog: Any, name: str, scope: Scope, warehouse: Warehouse) -> A
 def _response(result: ReadResult, target: Target) -> Response:
     headers = {"Cache-Control": _CACHED, "Vary": "Accept, Authorization"}
     if result.etag is not None:
-        headers["ETag"] = result.etag
+        # Weak: a body also names its snapshot, which changes with each commit.
+        headers["ETag"] = f"W/{result.etag}"
     if result.snapshot is not None:
         headers["X-Streamhouse-Snapshot"] = str(result.snapshot)
     if result.time_ms is not None:
