@@ -59,9 +59,12 @@ class Serving:
         )
         self._thread.start()
         assert ready.wait(DEADLINE_S)
-        self.http = httpx.Client(
-            base_url=self.url, timeout=DEADLINE_S, trust_env=False, verify=trust or True
-        )
+        self.http = self.new_client()
+
+    def new_client(self) -> httpx.Client:
+        """A client with connections of its own."""
+        verify = self._trust or True
+        return httpx.Client(base_url=self.url, timeout=DEADLINE_S, trust_env=False, verify=verify)
 
     @property
     def url(self) -> str:

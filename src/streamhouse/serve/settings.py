@@ -36,12 +36,15 @@ class ConnectionLimits:
     """How many connections there may be, and how long a client may accept no data.
 
     `total` limits all connections, `per_address` those of one address (for IPv6 of one /64 network;
-    0: unlimited). A client that accepts no data for `send_s` seconds is disconnected.
+    0: unlimited), `silent` those that have sent no request yet (beyond it the oldest of the client
+    with the most of them is closed). A client that accepts no data for `send_s` seconds is
+    disconnected.
     """
 
     total: int = 2_000
     per_address: int = 1_500
     send_s: float = 30.0
+    silent: int = 500
 
 
 @dataclass(frozen=True)

@@ -17,10 +17,10 @@ from websockets.exceptions import InvalidStatus
 
 from streamhouse.errors import OptionError
 from streamhouse.serve.admission.rate_limits import RateLimiter
+from streamhouse.serve.admission.silent_connections import client_network
 from streamhouse.serve.auth import tokens
 from streamhouse.serve.auth.scope import Scope
 from streamhouse.serve.auth.tokens import Token, digest
-from streamhouse.serve.http.connections import client_network
 from streamhouse.serve.settings import ConnectionLimits, ServerSettings
 
 SECRET = "correct-horse-battery-staple"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import random
 from typing import Any
 
 import pytest
@@ -28,6 +29,7 @@ from tests.unit.serve.test_view_feed import TOP, keep
 from streamhouse.errors import BusyError, TableError, TooLargeError
 from streamhouse.serve.feeds.feed import Feed
 from streamhouse.serve.views.served_view import ServedView
+from streamhouse.sql.plan import Column
 
 
 def test_initial_rows_then_each_change(shop: Any) -> None:
@@ -351,3 +353,62 @@ def test_close_ends_all_subscriptions(shop: Any) -> None:
 
 async def _all(reader: Any) -> list[Any]:
     return [json.loads(event.data) async for event in reader]
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_clients_share_the_streams(shop: Any, seed: int) -> None:
+    """No client is refused or loses a stream while it has fewer than its share of them."""
+    generated, most = random.Random(seed), 5
+    names = [f"c{number}" for number in range(12)]
+    table = shop.create("wide", [Column(name, "INT") for name in names])
+    shop.write(table, [1] * len(names))
+
+    async def work() -> None:
+        async with a_hub(shop, max_streams=most, linger_s=0.0) as hub:
+            held: dict[str, dict[str, Any]] = {client: {} for client in ("greedy", "two", "one")}
+
+            def streams() -> int:
+                return sum(channel.streams for channel in hub.stats())
+
+            async def subscribe(client: str) -> None:
+                column = generated.choice(
+                    [n for n in names if not any(n in h for h in held.values())]
+                )
+                counts = {name: len(own) for name, own in held.items()}
+                full = sum(counts.values()) == most
+                may = not full or max(counts.values()) >= counts[client] + 2
+                try:
+                    reader = await hub.subscribe(ServedView(table, table, (column,)), None, client)
+                except BusyError as error:
+                    assert not may and f"{counts[client]} of them for you" in str(error)
+                    return
+                assert may and streams() <= most
+                assert len(rows_of(await following(reader))) == 1
+                held[client][column] = reader
+                if not full:
+                    return
+                (busiest,) = [name for name in held if await lost_one(name)]
+                assert counts[busiest] == max(counts.values()) and busiest != client
+
+            async def lost_one(client: str) -> bool:
+                for column, reader in held[client].items():
+                    if reader._link.next is not None:
+                        with pytest.raises(BusyError, match="other clients have fewer"):
+                            await following(reader)
+                        del held[client][column]
+                        return True
+                return False
+
+            for _ in range(most):
+                await subscribe("greedy")
+            assert len(held["greedy"]) == most
+            for _ in range(15):
+                client = generated.choice(["greedy", "greedy", "two", "one"])
+                if held[client] and generated.random() < 0.3:
+                    _, reader = held[client].popitem()
+                    await reader.close()
+                else:
+                    await subscribe(client)
+            assert streams() == sum(map(len, held.values()))
+
+    run(work())

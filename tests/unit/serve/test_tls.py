@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import select
+import socket
 import ssl
 import subprocess
+import time
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +19,7 @@ from tests.serving import DEADLINE_S, Serving, certificate
 from streamhouse.errors import OptionError
 from streamhouse.serve.http.server import url_of
 from streamhouse.serve.http.tls import tls_context
+from streamhouse.serve.settings import ConnectionLimits
 
 
 @pytest.fixture(scope="module")
@@ -88,3 +93,60 @@ def test_invalid_certificate_files(files: tuple[str, str], tmp_path: Path) -> No
 def test_url() -> None:
     assert url_of("0.0.0.0", 443, tls=True) == "https://127.0.0.1:443"
     assert url_of("::", 8080) == "http://[::1]:8080"
+
+
+HELLO = b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(20)
+"""The begin of a TLS handshake, of which the rest does not come."""
+
+
+@pytest.mark.parametrize("encrypted", [True, False], ids=["tls", "plain"])
+@pytest.mark.parametrize("total", [40, 2_000])
+def test_silent_connections_lock_nobody_out(
+    serve: Any,
+    shop: Any,
+    files: tuple[str, str],
+    trust: ssl.SSLContext,
+    monkeypatch: pytest.MonkeyPatch,
+    encrypted: bool,
+    total: int,
+) -> None:
+    monkeypatch.setattr("streamhouse.serve.http.tls_handshakes.HANDSHAKE_S", DEADLINE_S)
+    monkeypatch.setattr("streamhouse.serve.http.connections.HEAD_S", DEADLINE_S)
+    table = shop.sales()
+    shop.write(table, ("Chad", 1, 1.5))
+    over_tls = {"tls": tls_context(*files), "trust": trust} if encrypted else {}
+    server: Serving = serve(connections=ConnectionLimits(total, silent=20), **over_tls)
+    with contextlib.ExitStack() as stack:
+        path = f"/views/{table}/changes"
+        events = stack.enter_context(server.stream(path))
+        assert next(events)["snapshot"] == 1
+        connected = []
+        for number in range(120):
+            source = (f"127.0.0.{2 + number % 5}", 0)
+            silent = socket.create_connection(("127.0.0.1", server.port), 30, source)
+            connected.append(stack.enter_context(silent))
+            with contextlib.suppress(ConnectionError):
+                silent.sendall(HELLO[: number % len(HELLO)] if encrypted else b"GET"[: number % 3])
+            if number % 20 == 19:
+                with server.new_client() as client:
+                    assert client.get("/health").status_code == 200
+        deadline = time.monotonic() + 30
+        while len(select.select(connected, [], [], 0.01)[0]) < len(connected) - 20:
+            assert time.monotonic() < deadline
+        # The stream, which has sent a request, is none of them.
+        last = shop.write(table, ("Chad", 2, 1.5))
+        assert next(events)["snapshot"] == last
+
+
+def test_a_handshake_ends(
+    serve: Any, files: tuple[str, str], trust: ssl.SSLContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("streamhouse.serve.http.tls_handshakes.HANDSHAKE_S", 0.2)
+    server: Serving = serve(tls=tls_context(*files), trust=trust)
+    for sent in (b"", HELLO):
+        with socket.create_connection(("127.0.0.1", server.port), timeout=30) as silent:
+            silent.sendall(sent)
+            with contextlib.suppress(ConnectionError):
+                assert silent.recv(65_536) == b""
+    with server.new_client() as client:
+        assert client.get("/health").status_code == 200

@@ -1,18 +1,20 @@
-"""uvicorn protocols with limits: number of connections, size and duration of request headers."""
+"""uvicorn protocols with limits: number of connections, size and duration of request headers.
+
+docs/decisions/249-shares-of-connections-and-streams.md says why.
+"""
 
 from __future__ import annotations
 
 import asyncio
-import ipaddress
 import json
 import socket
 from collections.abc import Callable
-from functools import lru_cache
 from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
+from streamhouse.serve.admission.silent_connections import SilentConnections, client_network
 from streamhouse.serve.settings import MAX_HEAD_BYTES, MAX_LINE_BYTES, ConnectionLimits
 
 CLOSE_CHECK_S = 1.0
@@ -22,7 +24,6 @@ HEAD_S = 10.0
 _MAX_HEAD = 2 * (MAX_HEAD_BYTES + MAX_LINE_BYTES)
 _REASONS = {400: "Bad Request", 408: "Request Timeout", 413: "Content Too Large",
             429: "Too Many Requests", 503: "Service Unavailable"}  # fmt: skip
-_ADDRESSES = 4_096
 _PEER_CLOSED = (7, 8)
 """TCP states in which the peer sends no more: CLOSE and CLOSE_WAIT."""
 
@@ -37,6 +38,7 @@ class HttpConnection(HttpToolsProtocol):
     """
 
     limits = ConnectionLimits()
+    silent = SilentConnections(limits.silent)
     _timer: asyncio.TimerHandle | None = None
     _in_head = True
     _head_bytes = 0
@@ -57,9 +59,11 @@ class HttpConnection(HttpToolsProtocol):
             )
         else:
             self._start_timer()
+            self.silent.add(self.transport, self.client, self.transport.abort)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop_timer()
+        self.silent.remove(self.transport)
         super().connection_lost(exc)
         watcher = self._watcher
         self.watch(None)
@@ -104,6 +108,7 @@ class HttpConnection(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         self._in_head = False
         self._stop_timer()
+        self.silent.remove(self.transport)
         super().on_headers_complete()
 
     def on_message_complete(self) -> None:
@@ -190,32 +195,14 @@ def _peer_has_closed(transport: Any) -> bool:
         return False
 
 
-def http_protocol(limits: ConnectionLimits) -> type[HttpConnection]:
+def http_protocol(
+    limits: ConnectionLimits, silent: SilentConnections | None = None
+) -> type[HttpConnection]:
     """The protocol class for a server with these limits."""
 
     class Bounded(HttpConnection):
         pass
 
     Bounded.limits = limits
+    Bounded.silent = silent or SilentConnections(limits.silent)
     return Bounded
-
-
-def client_network(client: tuple[str, int] | None) -> str:
-    """The address by which clients are counted: an IPv4 address, or the /64 network of an IPv6 one.
-
-    An IPv4-mapped IPv6 address counts as its IPv4 address. Empty if the address is unknown.
-    """
-    return "" if client is None else _client_network(client[0])
-
-
-@lru_cache(_ADDRESSES)
-def _client_network(host: str) -> str:
-    try:
-        address = ipaddress.ip_address(host)
-    except ValueError:
-        return host
-    if isinstance(address, ipaddress.IPv4Address):
-        return host
-    if address.ipv4_mapped is not None:
-        return str(address.ipv4_mapped)
-    return str(ipaddress.IPv6Network((address.packed, 64), strict=False))

@@ -15,7 +15,9 @@ import uvicorn
 
 from streamhouse.errors import OptionError
 from streamhouse.serve.access_log import LOGGER, logging_to_stderr
+from streamhouse.serve.admission.silent_connections import SilentConnections
 from streamhouse.serve.http.connections import WebSocketConnection, http_protocol
+from streamhouse.serve.http.tls_handshakes import TlsHandshakes
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
@@ -75,14 +77,22 @@ def url_of(host: str, port: int, tls: bool = False) -> str:
 
 
 class Server(uvicorn.Server):
-    """Serves until `stop` returns True; calls `ready` once it listens."""
+    """Serves until `stop` returns True; calls `ready` once it listens.
+
+    With `handshakes`, the connections are those that these have encrypted.
+    """
 
     def __init__(
-        self, config: uvicorn.Config, stop: Callable[[], bool], ready: Callable[[], None]
+        self,
+        config: uvicorn.Config,
+        stop: Callable[[], bool],
+        ready: Callable[[], None],
+        handshakes: TlsHandshakes | None,
     ) -> None:
         super().__init__(config)
         self._stop = stop
         self._ready = ready
+        self._handshakes = handshakes
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -90,8 +100,17 @@ class Server(uvicorn.Server):
         yield
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets)
+        if self._handshakes is None:
+            await super().startup(sockets)
+        else:
+            await super().startup([])
+            self._handshakes.start(sockets or [], self._connection)
         self._ready()
+
+    def _connection(self) -> asyncio.Protocol:
+        make: Callable[..., asyncio.Protocol] = self.config.http_protocol_class
+        state = self.lifespan.state
+        return make(config=self.config, server_state=self.server_state, app_state=state)
 
     async def on_tick(self, counter: int) -> bool:
         return await super().on_tick(counter) or self._stop()
@@ -99,6 +118,8 @@ class Server(uvicorn.Server):
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         for server in self.servers:
             server.close()
+        if self._handshakes is not None:
+            self._handshakes.close()
         # End the streams first, while their connections are still open.
         end: Callable[[], Any] = self.config.app.state.end  # type: ignore[union-attr]
         try:
@@ -123,11 +144,13 @@ def serve(
     ready: Callable[[], None],
 ) -> None:
     """Serve until `stop` returns True; calls `ready` once the server listens."""
-    tls = settings.tls
-    raise_file_limit(settings.connections.total)
+    limits = settings.connections
+    raise_file_limit(limits.total + limits.silent)
+    silent = SilentConnections(limits.silent)
+    handshakes = None if settings.tls is None else TlsHandshakes(settings.tls, silent)
     config = uvicorn.Config(
         app,
-        http=http_protocol(settings.connections),
+        http=http_protocol(limits, silent),
         ws=WebSocketConnection,
         ws_max_size=_MAX_MESSAGE,
         ws_per_message_deflate=False,
@@ -137,12 +160,11 @@ def serve(
         server_header=False,
         backlog=_BACKLOG,
         timeout_keep_alive=30,
-        ssl_context_factory=None if tls is None else lambda *_: tls,
     )
     # uvicorn declares an int, but accepts a float.
     config.timeout_graceful_shutdown = _GRACE_S  # type: ignore[assignment]
     with logging_to_stderr(settings.log):
-        Server(config, stop, ready).run([listening])
+        Server(config, stop, ready, handshakes).run([listening])
 
 
 def raise_file_limit(connections: int) -> None:

@@ -65,7 +65,7 @@ class ReadResult:
     """The result of a request; the rows are in the target's file.
 
     `snapshot` and `time_ms` (the commit time in milliseconds since 1970) are None before the first
-    commit. `etag` is that of the rows; `state` is a key of the state of the tables, and equal states
+    commit. `etag` is that of the rows; `state` is a key of the state of the tables; equal states
     have equal rows. Both are None if the rows depend on the current time. `changed` is False if the
     client has the rows already (`known_etags`); then there is no file.
     """

@@ -64,6 +64,7 @@ class Channel:
         settings: StreamSettings,
         resources: StreamResources,
         ended: Callable[[Channel], None],
+        client: str = "",
     ) -> None:
         self.view = view
         self.counts = Counts()
@@ -72,13 +73,14 @@ class Channel:
         self._settings = settings
         self._trim = resources.trim
         self._ended = ended
+        self._client = client
         self._loop = asyncio.get_running_loop()
         self._current: PollResult | None = None
         self._head = Link()
-        self._readers: set[Subscription] = set()
+        self._readers: dict[Subscription, str] = {}
         self._openings = 0
         self._closed = False
-        self._end_error: TableError | None = None
+        self._end_error: StreamhouseError | None = None
         self._linger_timer: asyncio.TimerHandle | None = None
         self._heartbeat_timer: asyncio.TimerHandle | None = None
         self._last_sent_at = self._loop.time()
@@ -99,6 +101,16 @@ class Channel:
     def readers(self) -> int:
         """The number of current subscribers."""
         return len(self._readers)
+
+    @property
+    def client(self) -> str:
+        """The client to whose share the stream counts: that of its longest subscriber."""
+        return next(iter(self._readers.values()), self._client)
+
+    @property
+    def unused(self) -> bool:
+        """Whether the stream has no subscriber, and none is being set up."""
+        return not self._readers and not self._openings
 
     @property
     def snapshot(self) -> int | None:
@@ -150,18 +162,20 @@ class Channel:
                 break
         raise self._stopped()
 
-    def attach(self, first: FirstEvents, last_id: str | None = None) -> Subscription:
+    def attach(
+        self, first: FirstEvents, last_id: str | None = None, client: str = ""
+    ) -> Subscription:
         """Add a subscriber that begins with `first`; `last_id` is where it resumes, if it does."""
         if self._closed:
             raise self._stopped()
         reader = Subscription(first, self._leave, last_id)
-        self._readers.add(reader)
+        self._readers[reader] = client
         if self._heartbeat_timer is None:
             self._last_sent_at = self._loop.time()
             self._schedule_heartbeat(self._last_sent_at + self._settings.heartbeat_s)
         return reader
 
-    def close(self, end_error: TableError | None = None) -> None:
+    def close(self, end_error: StreamhouseError | None = None) -> None:
         """Stop polling and end all subscriptions.
 
         With `end_error`, subscribers first get all events so far, then that error.
@@ -304,12 +318,12 @@ class Channel:
     def _leave(self, reader: Subscription) -> None:
         if reader not in self._readers:
             return
-        self._readers.remove(reader)
+        del self._readers[reader]
         self.counts.overflows += reader.too_slow.is_set()
         self._start_linger()
 
     def _start_linger(self) -> None:
-        if self._closed or self._openings or self._readers:
+        if self._closed or not self.unused:
             return
         if self._current is None:
             self.close()
@@ -320,7 +334,7 @@ class Channel:
 
     def _close_unused(self) -> None:
         self._linger_timer = None
-        if not self._openings and not self._readers:
+        if self.unused:
             self.close()
 
     def _post(self, function: Callable[..., None], *values: object) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -71,8 +72,12 @@ class Hub:
         states = StateMemory(self._settings.state_bytes)
         self._resources = StreamResources(self._workers, states, self._trim, self._stopping.is_set)
 
-    async def subscribe(self, view: ServedView, last_id: str | None = None) -> Subscription:
+    async def subscribe(
+        self, view: ServedView, last_id: str | None = None, client: str = ""
+    ) -> Subscription:
         """Subscribe to a view: all of its rows, then each change, in order.
+
+        `client` is whose share of the streams it uses.
 
         With `last_id`, the id of an event or a snapshot id, the changes after it instead of all
         rows; with `latest` only changes from now on. A subscriber that cannot resume because the
@@ -80,17 +85,16 @@ class Hub:
 
         Raises `BadIdError` for a malformed `last_id`, `ExpiredError` if the stream cannot resume
         from it, `TableError` and `SqlError` if the view is missing, `TooLargeError` if it has too
-        many rows, `BusyError` if too many views have streams.
+        many rows, `BusyError` if too many views have streams and the client has its share of them.
         """
         position: ResumePosition | str | None = last_id or None
         if position is not None and position != LATEST:
             position = ResumePosition.parse(str(position))
-        channel = self._channel(view)
+        channel = self._channel(view, client)
         with channel.kept_open():
             first = await channel.first_events(position)
-            return channel.attach(
-                first, str(position) if isinstance(position, ResumePosition) else None
-            )
+            resumed = str(position) if isinstance(position, ResumePosition) else None
+            return channel.attach(first, resumed, client)
 
     async def close(self) -> None:
         """End all subscriptions and poller threads; waits at most a second for the threads."""
@@ -109,19 +113,44 @@ class Hub:
             by_name[channel.view.name] = _sum(by_name.get(channel.view.name), channel)
         return [by_name[name] for name in sorted(by_name)]
 
-    def _channel(self, view: ServedView) -> Channel:
+    def _channel(self, view: ServedView, client: str) -> Channel:
         if self._stopping.is_set():
             raise BusyError("the server is shutting down; try again later")
         channel = self._channels.get(view.key)
         if channel is None:
             if len(self._channels) >= self._settings.max_streams:
-                raise BusyError(
-                    f"the server already streams its maximum of {len(self._channels)} views or "
-                    "selections of their columns; try again later"
-                )
-            channel = Channel(view, self._open_feed, self._settings, self._resources, self._ended)
+                self._make_room(client)
+            channel = Channel(
+                view, self._open_feed, self._settings, self._resources, self._ended, client
+            )
             self._channels[view.key] = channel
         return channel
+
+    def _make_room(self, client: str) -> None:
+        """End an unused stream, or one of the client with the most if that has two more than this.
+
+        Otherwise raises `BusyError`.
+        """
+        unused = next((one for one in self._channels.values() if one.unused), None)
+        if unused is not None:
+            unused.close()
+            return
+        counts = Counter(channel.client for channel in self._channels.values())
+        busiest = max(counts, key=lambda name: counts[name])
+        most = f"the server streams its maximum of {len(self._channels)} views or selections of"
+        if counts[busiest] < counts[client] + 2:
+            raise BusyError(
+                f"{most} their columns, {counts[client]} of them for you; end some of your "
+                "streams, or try again later"
+            )
+        newest = [one for one in self._channels.values() if one.client == busiest][-1]
+        newest.close(
+            BusyError(
+                f"the stream of {newest.view.name} has ended: {most} their columns, "
+                f"{counts[busiest]} of them for you, and other clients have fewer; end some of "
+                "your streams before you start others"
+            )
+        )
 
     def _ended(self, channel: Channel) -> None:
         name = channel.view.name

@@ -53,6 +53,7 @@ if TYPE_CHECKING:
 router = APIRouter(tags=["changes"])
 
 GOING_AWAY, POLICY, FAILED = 1001, 1008, 1011
+TRY_AGAIN = 1013
 GONE, OVERFLOW, EXPIRED = 4404, 4408, 4410
 _ABORT_S = 1.0
 """How long a subscriber that was too slow still has to read the reason before the abort."""
@@ -84,8 +85,9 @@ _EVENTS = """
 `+I`, `-U` (the old row), `+U` (the new row) and `-D`. A large event is sent in parts, of which all
 but the last have `"more":true` and no id. `event: heartbeat` is sent while nothing changes. The
 last event is `overflow` if the subscriber reads too slowly, or `error`, with the body of an error
-response (`data: {"error":{"code":…,"message":…}}`), if the view was dropped (`not_found`) or the
-subscriber must start again (`expired`). The same path accepts WebSockets: the messages are the same
+response (`data: {"error":{"code":…,"message":…}}`), if the view was dropped (`not_found`), the
+subscriber must start again (`expired`), or its client has more than its share of the streams
+(`busy`). The same path accepts WebSockets: the messages are the same
 objects, with `type` and `id` in them, and a code and a message close the connection.
 """
 
@@ -157,9 +159,10 @@ async def _subscribe(
         view: ServedView = parts.views.find(warehouse, name, scope)
         return view if selected is None else _with_columns(warehouse, view, selected)
 
-    view = await parts.warehouse_pool.run(client_of(connection), find_view)
+    client = client_of(connection)
+    view = await parts.warehouse_pool.run(client, find_view)
     try:
-        subscription: Subscription = await parts.hub.subscribe(view, last_id)
+        subscription: Subscription = await parts.hub.subscribe(view, last_id, client)
     except ExpiredError as error:
         details = {"restart": _address(name, columns), "earliest": error.earliest}
         raise Problem("expired", str(error), None, **details) from None
@@ -255,6 +258,8 @@ async def _send_messages(websocket: WebSocket, subscription: Subscription, parts
             code, reason = EXPIRED, str(error)
         except TableError as error:
             code, reason = GONE, str(error)
+        except BusyError as error:
+            code, reason = TRY_AGAIN, str(error)
         except StreamhouseError as error:
             warehouse = parts.settings.warehouse["warehouse"]
             code, reason = FAILED, problem_of(error, warehouse).message
