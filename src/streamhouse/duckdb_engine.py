@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import contextlib
 import datetime
+import math
 import threading
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -69,14 +71,18 @@ def bounded_reader(
     tables: Warehouse | Scanner,
     limits: Limits | None = None,
     rows: int = BATCH_ROWS,
+    cancelled: threading.Event | None = None,
 ) -> Iterator[pa.RecordBatchReader]:
-    """Like `run_bounded`, but yields a reader of batches of at most `rows` rows."""
+    """Like `run_bounded`, but yields a reader of batches of at most `rows` rows.
+
+    The query fails with `QueryError` soon after another thread has set `cancelled`.
+    """
     import duckdb
 
     scanner = tables if callable(tables) else warehouse_scanner(tables)
     with work_folder("streamhouse-spill-") as spill:
         connection = duckdb.connect(":memory:", config=_config(spill, limits or Limits()))
-        clock = _Clock(connection, limits)
+        clock = _Clock(connection, limits, cancelled)
         try:
             _prepare(connection)
             register(connection, query.sql)
@@ -107,18 +113,26 @@ def _config(spill: str, limits: Limits) -> dict[str, str | bool | int | float | 
 
 
 class _Clock:
-    """Interrupts a query whose time limit has passed; `late` is True from then on."""
+    """Interrupts a query that is cancelled, or whose time is up; `late` is True from then on."""
 
-    def __init__(self, connection: duckdb.DuckDBPyConnection, limits: Limits | None) -> None:
+    def __init__(
+        self,
+        connection: duckdb.DuckDBPyConnection,
+        limits: Limits | None,
+        cancelled: threading.Event | None,
+    ) -> None:
         self.limits = limits
         self.late = False
         self._connection = connection
+        self._cancelled = cancelled or threading.Event()
         self._done = threading.Event()
         self._thread: threading.Thread | None = None
+        seconds = None if limits is None else limits.seconds
+        if seconds is not None or cancelled is not None:
+            self._thread = threading.Thread(target=self._watch, args=(seconds,), daemon=True)
 
     def __enter__(self) -> None:
-        if self.limits is not None and self.limits.seconds is not None:
-            self._thread = threading.Thread(target=self._watch, daemon=True)
+        if self._thread is not None:
             self._thread.start()
 
     def __exit__(self, *_: object) -> None:
@@ -126,16 +140,16 @@ class _Clock:
         if self._thread is not None:
             self._thread.join()
 
-    def _watch(self) -> None:
-        assert self.limits is not None
-        if self._done.wait(self.limits.seconds):
-            return
-        self.late = True
+    def _watch(self, seconds: float | None) -> None:
+        deadline = math.inf if seconds is None else time.monotonic() + seconds
         # Repeatedly, since DuckDB forgets an interrupt that falls between two steps of a query.
-        while True:
-            self._connection.interrupt()
-            if self._done.wait(_INTERRUPT_INTERVAL_S):
-                return
+        remaining = deadline - time.monotonic()
+        while not self._done.wait(min(_INTERRUPT_INTERVAL_S, remaining)):
+            remaining = deadline - time.monotonic()
+            if remaining <= 0:
+                self.late, remaining = True, _INTERRUPT_INTERVAL_S
+            if self.late or self._cancelled.is_set():
+                self._connection.interrupt()
 
 
 class _Scan:

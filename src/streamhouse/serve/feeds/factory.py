@@ -11,6 +11,7 @@ from streamhouse.serve.views.definition import definition, hide_definition_error
 from streamhouse.serve.views.warehouse_tables import WarehouseTables
 
 if TYPE_CHECKING:
+    from streamhouse.duckdb_engine import Limits
     from streamhouse.paimon.catalog.warehouse import Warehouse
     from streamhouse.serve.feeds.feed import Feed
     from streamhouse.serve.feeds.feed_memory import FeedMemory
@@ -18,15 +19,18 @@ if TYPE_CHECKING:
 
 
 def open_served_view(
-    warehouse: Warehouse, view: ServedView, memory: FeedMemory | None = None
+    warehouse: Warehouse,
+    view: ServedView,
+    memory: FeedMemory | None = None,
+    limits: Limits | None = None,
 ) -> Feed:
     """Open a feed over the served columns and rows of a table, a branch or a view.
 
-    `memory` counts and limits the rows that the feed keeps.
+    `memory` counts and limits the rows that the feed keeps, `limits` are those of each computation.
     """
     with hide_definition_errors(warehouse, view):
         feed = _open(warehouse, view)
-    feed.kept.memory = memory
+    feed.kept.memory, feed.limits = memory, limits
     return feed
 
 

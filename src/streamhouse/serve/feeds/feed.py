@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
+from streamhouse.duckdb_engine import Limits
 from streamhouse.serve.feeds.kept_rows import KeptRows
 
 
@@ -35,6 +36,8 @@ class Feed(ABC):
         self.identifier = identifier
         self.kept = KeptRows(identifier)
         """The rows of the last poll; none for an append-only table."""
+        self.limits: Limits | None = None
+        """Of each computation of a view."""
 
     @property
     @abstractmethod
@@ -84,6 +87,9 @@ class Feed(ABC):
 
     def store_progress(self, change: Change) -> None:  # noqa: B027 - optional
         """Advance the feed's consumer, if it has one, past a change that has been processed."""
+
+    def cancel(self) -> None:  # noqa: B027 - optional
+        """End the poll in progress with an error; called by another thread, before `close`."""
 
     def close(self) -> None:
         """Free all memory; the feed cannot be used afterwards."""

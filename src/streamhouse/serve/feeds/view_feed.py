@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import threading
 import time
 from typing import TYPE_CHECKING
 
@@ -45,6 +46,7 @@ class ViewFeed(Feed):
         self._warehouse = warehouse
         self._resolver = resolver
         self._query = query
+        self._cancelled = threading.Event()
         super().__init__(identifier)
         self._snapshots: tuple[int | None, ...] | None = None
         self._identities: dict[str, Identity] = {}
@@ -87,6 +89,9 @@ class ViewFeed(Feed):
         """Make the next poll return the difference from `state`."""
         self.kept.table, self._snapshots = state, ()
 
+    def cancel(self) -> None:
+        self._cancelled.set()
+
     def poll(self) -> Change | None:
         tables = self._tables()
         snapshots = tuple(table.latest_snapshot_id() for table in tables.values())
@@ -112,7 +117,10 @@ class ViewFeed(Feed):
         )
 
     def _query_rows(self) -> pa.Table:
-        with bounded_reader(self._plan, self._warehouse) as reader:
+        cancelled = self._cancelled
+        with bounded_reader(
+            self._plan, self._warehouse, self.limits, cancelled=cancelled
+        ) as reader:
             return self.kept.collect(reader, reader.schema)
 
     def _commit_times(

@@ -134,6 +134,7 @@ def _opener(settings: ServerSettings) -> Any:
         from streamhouse.paimon.catalog.warehouse import Warehouse
         from streamhouse.serve.feeds.factory import open_served_view
 
-        return open_served_view(Warehouse(settings.warehouse), view, memory)
+        opened = Warehouse(settings.warehouse)
+        return open_served_view(opened, view, memory, settings.read_limits)
 
     return open_feed

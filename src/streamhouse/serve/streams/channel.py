@@ -265,8 +265,8 @@ class Channel:
         error = ExpiredError(
             f"the stream of {self.view.name} cannot continue after snapshot "
             f"{result.commit.snapshot}: more than {self._settings.max_rows:,} rows changed at "
-            "once, a table with as many rows was recreated or altered, or its rows exceed the "
-            "memory limit; start again, with "
+            "once, a table with as many rows was recreated or altered, or it exceeds the limits on "
+            "memory or time; start again, with "
             f"last_id={LATEST} if only the first snapshot is too large"
         )
         self._head = self._head.append(None, error)

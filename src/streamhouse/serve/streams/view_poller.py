@@ -15,6 +15,7 @@ import pyarrow as pa
 from streamhouse.errors import (
     BusyError,
     DataLossError,
+    LimitError,
     SqlError,
     StreamhouseError,
     TableError,
@@ -113,8 +114,11 @@ class ViewPoller:
         self._requests.put(callback)
 
     def stop(self) -> None:
-        """Stop after the current poll; `join` waits for it."""
+        """Stop, and cancel the current poll; `join` waits for it."""
         self._stopping.set()
+        feed = self._feed
+        if feed is not None:
+            feed.cancel()
         self._requests.put(None)
 
     def join(self, seconds: float) -> None:
@@ -160,6 +164,8 @@ class ViewPoller:
         except BaseException as error:
             if not isinstance(error, Exception) and not is_panic(error):
                 raise
+            if self._stopping.is_set():
+                return BusyError(f"the stream of {self._name} has ended; try again")
             # Subscribers stay connected; the next poll may succeed.
             self._failed(error)
             return error
@@ -207,7 +213,7 @@ class ViewPoller:
         try:
             while self._step() and time.monotonic() < deadline and not self._stopping.is_set():
                 pass
-        except TooLargeError:
+        except (TooLargeError, LimitError):
             # Otherwise subscribers would assume that nothing has changed.
             if self._seen is not None:
                 self._on_result(replace(self._seen, chunks=None, events=()))
@@ -221,6 +227,9 @@ class ViewPoller:
     def _step(self) -> bool:
         """Poll once; returns whether there may be more changes."""
         feed = self._current_feed()
+        if self._stopping.is_set():
+            # `stop` may not have seen the feed.
+            raise Stopped
         change = feed.poll()
         seen = self._seen
         if seen is None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Coroutine, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import quote, urlencode
@@ -133,7 +133,10 @@ async def messages(
 ) -> None:
     """The same events as WebSocket messages."""
     check_parameters(websocket, "last_id", "columns")
-    subscription = await _subscribe(websocket, scope, name, last_event_id or last_id, columns)
+    wanted = _subscribe(websocket, scope, name, last_event_id or last_id, columns)
+    subscription = await _while_connected(websocket, wanted)
+    if subscription is None:
+        return
     parts = state(websocket)
     with _counted(parts):
         try:
@@ -141,6 +144,30 @@ async def messages(
             await _send_messages(websocket, subscription, parts)
         finally:
             await subscription.close()
+
+
+async def _while_connected(
+    websocket: WebSocket, subscribing: Coroutine[Any, Any, Subscription]
+) -> Subscription | None:
+    """The subscription; None, with its computation cancelled, if the client disconnects before."""
+    task = asyncio.ensure_future(subscribing)
+
+    async def disconnected() -> None:
+        while (await websocket.receive())["type"] != "websocket.disconnect":
+            pass
+        task.cancel()
+
+    watch = asyncio.ensure_future(disconnected())
+    try:
+        return await task
+    except asyncio.CancelledError:
+        if not watch.done():
+            task.cancel()
+            raise
+        return None
+    finally:
+        watch.cancel()
+        await asyncio.gather(watch, return_exceptions=True)
 
 
 async def _subscribe(
