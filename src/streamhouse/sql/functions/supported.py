@@ -47,14 +47,18 @@ def known() -> list[str]:
                    "LOCALTIME", "LOCALTIMESTAMP"})  # fmt: skip
 
 
+def check_count(name: str, count: int, least: int, most: int | None) -> None:
+    """Raise `ArgumentError` if a function takes another number of arguments than `count`."""
+    if count < least or (most is not None and count > most):
+        expected = str(least) if most == least else f"{least} to {most}"
+        if most is None:
+            expected = f"at least {least}"
+        raise ArgumentError(f"{name} takes {expected} argument(s), not {count}")
+
+
 def _checked(name: str, least: int, most: int | None, build: Build) -> Build:
     def builder(args: Args) -> exp.Expr:
-        count = len([arg for arg in args if arg is not None])
-        if count < least or (most is not None and count > most):
-            expected = str(least) if most == least else f"{least} to {most}"
-            if most is None:
-                expected = f"at least {least}"
-            raise ArgumentError(f"{name} takes {expected} argument(s), not {count}")
+        check_count(name, len([arg for arg in args if arg is not None]), least, most)
         return build(args)
 
     return builder

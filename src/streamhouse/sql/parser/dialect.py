@@ -32,8 +32,10 @@ _REMOVED_KEYWORDS = frozenset(
 )
 _NOT_FUNCTION_NAMES = frozenset({*parser.Parser.SUBQUERY_PREDICATES, TokenType.TABLE})
 """Tokens that can precede a parenthesis as a function's name does, but name no function."""
-
-
+_COUNTS = {"CEIL": (1, 1), "FLOOR": (1, 1), "POSITION": (1, 2), "SUBSTRING": (1, 3)}
+"""The least and greatest number of arguments, where commas separate them."""
+_OPENING = frozenset((TokenType.L_PAREN, TokenType.L_BRACKET, TokenType.L_BRACE))
+_CLOSING = frozenset((TokenType.R_PAREN, TokenType.R_BRACKET, TokenType.R_BRACE))
 _INTERVAL_UNITS = ("SECOND", "MINUTE", "HOUR", "DAY", "WEEK", "MONTH", "QUARTER", "YEAR")
 _MOST_DIGITS = 9
 
@@ -193,6 +195,7 @@ class Flink(Dialect):
             if token and self._is_unknown_function(token):
                 raise FlinkParseError(functions.unknown(token.text), token, unsupported=True)
             try:
+                self._check_count(token)
                 call = super()._parse_function_call(*args, **kwargs)
                 if call is not None and "start" not in call.meta:
                     call.update_positions(token)
@@ -200,6 +203,22 @@ class Flink(Dialect):
             except functions.ArgumentError as error:
                 unsupported = error.unsupported
                 raise FlinkParseError(str(error), token, unsupported=unsupported) from None
+
+        def _check_count(self, token: Token | None) -> None:
+            """Check the number of arguments where the base's parser of a function does not."""
+            if token is None or self._next.token_type != TokenType.L_PAREN:
+                return
+            counts = _COUNTS.get(token.text.upper())
+            if counts is None:
+                return
+            depth = commas = 0
+            for inner in self._tokens[self._index + 1 :]:
+                depth += (inner.token_type in _OPENING) - (inner.token_type in _CLOSING)
+                commas += depth == 1 and inner.token_type == TokenType.COMMA
+                if not depth:
+                    break
+            empty = self._tokens[self._index + 2].token_type == TokenType.R_PAREN
+            functions.check_count(token.text.upper(), 0 if empty else commas + 1, *counts)
 
         def _declaration(self, token: Token | None) -> Declaration | None:
             """The declared Python function that is called at a token, if any."""
