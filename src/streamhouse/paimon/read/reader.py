@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 from pypaimon_rust.datafusion import Split
 
-from streamhouse.errors import DataLossError, StoreError, StreamhouseError
+from streamhouse.errors import DataLossError, OptionError, StoreError, StreamhouseError
 from streamhouse.options import integer
 from streamhouse.paimon.read.conditions import Filter, matching, only_on
 from streamhouse.paimon.read.rust_core import (
@@ -32,6 +33,11 @@ if TYPE_CHECKING:
 
 READ_BATCH_ROWS = 65_536
 """Read batch size in rows; with the core's default of 1,024, calls cost more than reading."""
+_NO_FILE = re.compile(r"\bNotFound \(|\bNo such file\b")
+"""How the core and the system report a missing file; other things are "not found", too."""
+_WRONG_OPTION = re.compile(
+    r"hitting invalid config|not found in table schema|Unsupported merge-engine|Scan option '"
+)
 
 
 @dataclass(frozen=True)
@@ -265,7 +271,9 @@ class TableReader:
         table, text = self._table.identifier, " ".join(str(error).split())
         if is_temporary(error):
             return StoreError(f"table {table} cannot be read: {text}")
-        if "not found" in text.lower() or "NotFound" in text or "No such file" in text:
+        if _WRONG_OPTION.search(text):
+            return OptionError(f"table {table} cannot be read with its options: {text}")
+        if _NO_FILE.search(text):
             earliest, latest = self._table.earliest_snapshot_id(), self._table.latest_snapshot_id()
             return DataLossError(
                 f"table {table}: a file of the snapshot being read is gone (expired, or "
