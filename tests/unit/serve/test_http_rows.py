@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import random
 import threading
 import time
 from decimal import Decimal
@@ -441,3 +442,25 @@ def test_disconnect_leaves_no_file(serve: Any, sales: str, monkeypatch: pytest.M
     while left() and time.monotonic() < deadline:
         time.sleep(0.05)
     assert left() == []
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_a_part_of_a_table_without_a_key_has_its_newest_rows(
+    serve: Any, shop: Any, seed: int
+) -> None:
+    generated = random.Random(seed)
+    table, written = shop.create("log", (Column("n", "INT"),)), list[list[int]]()
+    server = serve()
+    for _ in range(5):
+        size = generated.choice([1, 3, 40])
+        before = sum(written, [])
+        written.append(list(range(len(before), len(before) + size)))
+        shop.write(table, *((n,) for n in written[-1]))
+        every = sum(written, [])
+        for limit in (0, 1, generated.randrange(1, 60), len(every), len(every) + 1):
+            found = [row["n"] for row in server.rows(table, limit=limit)]
+            assert found == every[max(0, len(every) - limit) :]
+    assert [row["n"] for row in server.rows(table, limit=2, order="n")] == [0, 1]
+    past = written[0] + written[1]
+    assert [row["n"] for row in server.rows(table, limit=2, as_of=2)] == past[-2:]
+    assert sorted(row["n"] for row in server.rows(table)) == every

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -12,6 +12,7 @@ import pyarrow as pa
 from streamhouse.duckdb_engine import Batches
 from streamhouse.errors import OptionError, TableError
 from streamhouse.paimon.read.time_travel import parse_as_of, resolve, snapshot_of, table_as_of
+from streamhouse.serve.queries.newest_rows import newest_rows
 from streamhouse.sql.options.time_travel_options import split_options
 from streamhouse.sql.plan import AsOf, BoundedScan
 
@@ -27,11 +28,13 @@ class PinnedTable:
 
     `own_schema`: read with the columns that the table had at the snapshot. Otherwise with the
     current columns, as change streams do, even if a column was added after the snapshot.
+    `last`: read only the newest rows of a table without a key, at most so many; None for all rows.
     """
 
     table: Table
     snapshot: Snapshot | None
     own_schema: bool = False
+    last: int | None = None
 
     @property
     def stamp(self) -> str:
@@ -50,9 +53,10 @@ class PinnedTable:
     def read(self, columns: list[str]) -> Iterator[pa.RecordBatch]:
         if self.snapshot is None:
             return iter(())
-        if self.own_schema:
-            return self.table.read(columns=columns)
-        return self.table.read(columns=columns, snapshot=self.snapshot.id)
+        pinned = None if self.own_schema else self.snapshot.id
+        if self.last is not None:
+            return newest_rows(self.table, columns, pinned, self.last)
+        return self.table.read(columns=columns, snapshot=pinned)
 
 
 def pin_table(table: Table, as_of: AsOf | None = None) -> PinnedTable:
@@ -132,6 +136,10 @@ class PinnedTables:
             self.tables[name] = pin_table(table, as_of)
         return self.tables[name]
 
+    def keep_newest(self, name: str, most: int | None) -> None:
+        """Let reads of a table without a key return only its newest rows, at most so many."""
+        self.tables[name] = replace(self.get(name), last=most)
+
     def scanner(self, scan: BoundedScan) -> tuple[pa.Schema, Batches]:
         """The schema of a scan, and a function that reads it; a `Scanner` of `engine`."""
         source: Any = self._source(scan)
@@ -154,9 +162,7 @@ class PinnedTables:
         if as_of:
             return pin_table(self._with(self.warehouse.table(name), options), as_of)
         pinned_table = self.get(name)
-        return PinnedTable(
-            self._with(pinned_table.table, options), pinned_table.snapshot, pinned_table.own_schema
-        )
+        return replace(pinned_table, table=self._with(pinned_table.table, options))
 
     @staticmethod
     def _with(table: Table, options: Mapping[str, str]) -> Table:

@@ -144,6 +144,8 @@ class _Source:
             ]
             select.set("order", exp.Order(expressions=ordered))
         limit = self._limit()
+        if self._pin is not None and not (order or condition or self._pin.table.primary_key):
+            self.pins.keep_newest(self._request.view.source, self._request.limit)
         select.set("limit", exp.Limit(expression=exp.Literal.number(limit)))
         analyzed = analyze_tree(Parsed(script, select, ""), select, self._tables)
         plan = analyzed.plan(analyzed.tree, list(wanted))

@@ -85,12 +85,12 @@ export class Chart {
   }
 
   /**
-   * Records the rows of the live view, for the live lines.
+   * Records the rows of the live view, for the live lines; `time` is that of their commit.
    * @param {RowStore} rows
-   * @param {number} ms
+   * @param {string | null} time null before the first commit
    */
-  note(rows, ms) {
-    this.#frames.note(rows, ms);
+  note(rows, time) {
+    if (time !== null) this.#frames.note(rows, Date.parse(time));
   }
 
   /** Drops the recorded lines, since another table has taken the view's name. */

@@ -27,11 +27,13 @@ export class LiveLines {
   }
 
   /**
-   * Records the rows at a time.
+   * Records the rows at the time of their commit; the clocks of writers may differ, but lines never
+   * run backwards.
    * @param {RowStore} rows
-   * @param {number} ms
+   * @param {number} committed
    */
-  note(rows, ms) {
+  note(rows, committed) {
+    const ms = Math.max(committed, this.#frames.at(-1)?.ms ?? committed);
     const many = rows.size > FRAME_ROWS || !this.#axes.keyAt.length;
     const some = many ? [] : rows.list.filter((record) => !record.gone);
     const cells = new Map(some.map((record) => [this.#axes.label(record.cells), record.cells]));

@@ -5,7 +5,6 @@ import { count, whole } from "../format/numbers.js";
 import { RowStore } from "../rows/row-store.js";
 import { ChangeStream } from "../server/change-stream.js";
 import { messageOf } from "../server/errors.js";
-import { serverNow } from "../server/server-clock.js";
 import { hasOtherColumns } from "../server/stream-columns.js";
 import { VirtualTable } from "../table/virtual-table.js";
 import { h, put, say } from "../ui/dom.js";
@@ -149,6 +148,12 @@ export class ViewScreen {
     return true;
   }
 
+  /** Which rows the server returns if there are more than the limit. */
+  get #part() {
+    const { kind, primary_key: key } = this.#view;
+    return key.length || kind === "view" ? "first" : "newest";
+  }
+
   #newTable() {
     const { name, title, columns, primary_key: key, kind } = this.#view;
     const order = key.length ? "key" : kind === "view" ? "columns" : "newest";
@@ -173,7 +178,8 @@ export class ViewScreen {
   /** @param {Tab} tab */
   #choose(tab) {
     this.#panel.setAttribute("aria-labelledby", `tab-${tab}`);
-    this.#stage.hidden = tab !== "rows";
+    // The banner is about the rows: metadata are always the current ones.
+    this.#stage.hidden = this.#banner.hidden = tab !== "rows";
     this.#details.hidden = tab === "rows";
     if (tab === "rows") return;
     put(this.#details);
@@ -211,7 +217,7 @@ export class ViewScreen {
     this.#history.note(event.snapshot, event.time);
     if (!event.plain)
       this.#tools.note(this.#view.name, event.snapshot, event.time, this.#rows.size);
-    this.#chart.note(this.#rows, serverNow());
+    this.#chart.note(this.#rows, event.time);
     if (!this.#history.past) {
       this.#table.show(this.#rows, event.type === "snapshot" ? null : counts);
       this.#chart.show(this.#rows);
@@ -240,7 +246,7 @@ export class ViewScreen {
     this.#past.take({ type: "snapshot", plain: true, rows });
     this.#table.show(this.#past, began ? null : { added: 1 });
     this.#chart.show(this.#past);
-    const some = cut ? ` Only its first ${whole(rows.length)} rows are shown.` : "";
+    const some = cut ? ` Only its ${this.#part} ${whole(rows.length)} rows are shown.` : "";
     say(
       this.#banner,
       `This is snapshot ${snapshot}, not the live view. “Live” shows the newest rows.${some}`,
@@ -273,7 +279,7 @@ export class ViewScreen {
       );
     } else if (state === "large")
       this.#say(
-        "This view has too many rows for a stream. The page shows 500 rows and reloads them every 2 s; sort to choose which.",
+        `This view has too many rows for a stream. The page shows its ${this.#part} 500 rows and reloads them every 2 s; sort to choose others.`,
       );
   }
 
