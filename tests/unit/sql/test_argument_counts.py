@@ -31,7 +31,7 @@ class Nothing:
 
 
 def analyze(call: str) -> None:
-    analyze_bounded(Query(f"SELECT {call}", TextPosition(1, 1)), Nothing())  # type: ignore[arg-type]
+    analyze_bounded(Query(f"SELECT {call}", TextPosition(1, 1)), Nothing())
 
 
 def accepted(call: str) -> bool:
