@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol, TypeAlias, runtime_checkable
@@ -32,10 +33,14 @@ class Column:
 
 @dataclass(frozen=True)
 class ComputedColumn:
-    """A column that is not stored: its Flink SQL expression over the others (or `PROCTIME()`)."""
+    """A column that is not stored: its Flink SQL expression over the others (or `PROCTIME()`).
+
+    `place` is its index among all columns of the table.
+    """
 
     name: str
     expression: str
+    place: int = sys.maxsize
 
 
 @dataclass(frozen=True)
@@ -76,6 +81,14 @@ class TableInfo:
     options: Mapping[str, str] = field(default_factory=dict, repr=False)
     connector: str = "paimon"
     capabilities: Capabilities = Capabilities()
+
+    @property
+    def declared(self) -> list[Column | ComputedColumn]:
+        """All columns, stored and computed, in the order of their declaration."""
+        columns: list[Column | ComputedColumn] = list(self.columns)
+        for column in sorted(self.computed, key=lambda column: column.place):
+            columns.insert(column.place, column)
+        return columns
 
     @property
     def changelog(self) -> bool:

@@ -94,7 +94,7 @@ def test_create_table() -> None:
         Column("id", "INT", nullable=False),
         Column("name", "VARCHAR(10)", nullable=False, comment="who"),
     )
-    assert made.computed == (ComputedColumn("p", "PROCTIME()"), ComputedColumn("q", "m * 2"))
+    assert made.computed == (ComputedColumn("p", "PROCTIME()", 9), ComputedColumn("q", "m * 2", 10))
     assert (made.primary_key, made.partitioned_by) == (("id",), ("name", "s"))
     assert made.options == {"k": "v'w", "password": "p;"} and made.comment == "people"
     assert "p;" not in repr(made)

@@ -13,7 +13,12 @@ from streamhouse.paimon.catalog.immutable_options import check_option
 from streamhouse.paimon.schema import types
 from streamhouse.paimon.schema.file_formats import orc_values
 from streamhouse.paimon.schema.file_formats.nanosecond_timestamps import check_type
-from streamhouse.paimon.schema.options import bucket_rules, iceberg_metadata, option_columns
+from streamhouse.paimon.schema.options import (
+    bucket_rules,
+    computed_columns,
+    iceberg_metadata,
+    option_columns,
+)
 from streamhouse.paimon.schema.options.exclusive_options import check_exclusive
 from streamhouse.paimon.schema.options.table_options import check_table_options
 from streamhouse.paimon.schema.type_widening import widens, widens_in_iceberg, wider
@@ -119,6 +124,7 @@ class _Draft:
         self._table = table
         self._columns = {column.name: column for column in table.columns}
         self._options = dict(table.options)
+        self._order = computed_columns.declared_names(table.columns, self._options)
         self._primary_key = list(table.primary_key)
         self._set_options: set[str] = set()
         self._schema_change, self._move_class = SchemaChange, Move
@@ -141,7 +147,11 @@ class _Draft:
         methods[type(change)](change)
 
     def check(self) -> None:
-        """Raise an error for options that cannot be combined, if the changes set one of them."""
+        """Raise an error for options that cannot be combined, if the changes set one of them.
+
+        Also moves the computed columns to their places among the changed columns.
+        """
+        self._change_options(computed_columns.placed(self._options, self._order))
         if not self._set_options:
             return
         check_exclusive(self.where, self._options, self._set_options)
@@ -163,7 +173,7 @@ class _Draft:
         return self._columns[path[0]]
 
     def _check_name_is_free(self, name: str) -> None:
-        if name in self._columns:
+        if name in self._order:
             raise TableError(f"{self.where}: column '{name}' already exists; choose another name")
 
     def _add(self, change: AddColumn) -> None:
@@ -189,12 +199,17 @@ class _Draft:
         self._for_orc({column.name: column.type})
         if not change.parent:
             self._columns[column.name] = column
+            self._insert(column.name, change.position)
 
     def _for_orc(self, new: Mapping[str, str]) -> None:
         """Set the ORC option for TIMESTAMP_LTZ when a table gets its first column of that type."""
         columns = {column.name: column.type for column in self._columns.values()}
         if not orc_values.implied_options(columns, self._options):
             self._change_options(orc_values.implied_options({**columns, **new}, self._options))
+
+    def _insert(self, name: str, position: ColumnPosition | None) -> None:
+        after = self._order[-1] if position is None else position.after
+        self._order.insert(0 if after is None else self._order.index(after) + 1, name)
 
     def _move_to(self, name: str, position: ColumnPosition) -> Any:
         if position.after is None:
@@ -215,6 +230,7 @@ class _Draft:
                 )
             self._change_options(option_columns.dropped(self._options, name, self.where))
             del self._columns[name]
+            self._order.remove(name)
         self.pypaimon_changes.append(self._schema_change.drop_column(list(change.path)))
 
     def _rename(self, change: RenameColumn) -> None:
@@ -228,6 +244,7 @@ class _Draft:
             self._check_name_is_free(new)
             self._change_options(option_columns.renamed(self._options, name, new, self.where))
             self._primary_key = [new if key == name else key for key in self._primary_key]
+            self._order[self._order.index(name)] = new
             renamed = Column(new, column.type, column.nullable, column.comment)
             self._columns = {
                 (new if key == name else key): (renamed if key == name else value)
@@ -318,6 +335,8 @@ class _Draft:
                 f"{self.where}: column '{change.name}' cannot be placed after itself"
             )
         move = self._move_to(change.name, change.position)
+        self._order.remove(change.name)
+        self._insert(change.name, change.position)
         self.pypaimon_changes.append(self._schema_change.update_column_position(move))
 
     def _set(self, change: SetTableOption) -> None:

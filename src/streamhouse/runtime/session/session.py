@@ -9,9 +9,9 @@ from streamhouse.close_matches import nearest
 from streamhouse.errors import OptionError, TableError
 from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.schema.evolution import renamed_to
+from streamhouse.paimon.schema.options.computed_columns import stored_table
 from streamhouse.paimon.schema.table_name import TableName
 from streamhouse.runtime.session.catalogs import Catalogs
-from streamhouse.runtime.session.computed_columns import computed_of
 from streamhouse.runtime.session.endpoints import Endpoints
 from streamhouse.runtime.session.functions import SessionFunctions
 from streamhouse.runtime.session.settings import Settings
@@ -100,11 +100,7 @@ class Session:
         table = warehouse.readable(f"{full[1]}.{full[2]}", as_of)
         if isinstance(table, Table):
             self._opened[table.identifier] = table
-        options, computed = computed_of(table.options)
-        return TableInfo(
-            full, table.columns, computed, tuple(table.primary_key),
-            tuple(table.partition_keys), options,
-        )  # fmt: skip
+        return stored_table(full, table)
 
     def _table_names(self, full: Name) -> list[str]:
         warehouse = self.catalogs.warehouse(full[0])

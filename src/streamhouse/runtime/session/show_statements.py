@@ -8,7 +8,7 @@ from streamhouse.errors import TableError, UnsupportedSqlError
 from streamhouse.options import is_secret
 from streamhouse.runtime.session.session import Session
 from streamhouse.sql import functions
-from streamhouse.sql.plan import Column, Name, TableInfo, ViewInfo
+from streamhouse.sql.plan import Column, ComputedColumn, Name, TableInfo, ViewInfo
 from streamhouse.sql.statements.create_view import create_text, ticked
 from streamhouse.sql.syntax import Describe, Show
 
@@ -70,12 +70,11 @@ def _of_table(session: Session, statement: Show | Describe, kind: str) -> Result
     info = session.table(statement.name)
     if kind == "CREATE TABLE":
         return {"create table": [table_text(info)]}
-    nulls = [None] * len(info.computed)
     return {
-        "name": [c.name for c in info.columns] + [c.name for c in info.computed],
-        "type": [c.type for c in info.columns] + [f"AS {c.expression}" for c in info.computed],
-        "null": [*(str(c.nullable).upper() for c in info.columns), *nulls],
-        "key": [*("PRI" if c.name in info.primary_key else None for c in info.columns), *nulls],
+        "name": [c.name for c in info.declared],
+        "type": [c.type if isinstance(c, Column) else f"AS {c.expression}" for c in info.declared],
+        "null": [str(c.nullable).upper() if isinstance(c, Column) else None for c in info.declared],
+        "key": ["PRI" if c.name in info.primary_key else None for c in info.declared],
     }
 
 
@@ -88,8 +87,7 @@ def _of_view(view: ViewInfo, kind: str) -> ResultColumns:
 
 def table_text(info: TableInfo) -> str:
     """The CREATE TABLE statement of a table, with secret option values masked."""
-    lines = [_column(column) for column in info.columns]
-    lines += [f"{ticked(column.name)} AS {column.expression}" for column in info.computed]
+    lines = [_column(column) for column in info.declared]
     if info.primary_key:
         lines.append(f"PRIMARY KEY ({', '.join(map(ticked, info.primary_key))}) NOT ENFORCED")
     keyword = "TABLE" if info.connector == "paimon" else "TEMPORARY TABLE"
@@ -106,7 +104,9 @@ def table_text(info: TableInfo) -> str:
     return f"{text} WITH (\n  " + ",\n  ".join(options) + "\n)" if options else text
 
 
-def _column(column: Column) -> str:
+def _column(column: Column | ComputedColumn) -> str:
+    if isinstance(column, ComputedColumn):
+        return f"{ticked(column.name)} AS {column.expression}"
     text = f"{ticked(column.name)} {column.type}"
     if not column.nullable:
         text += " NOT NULL"

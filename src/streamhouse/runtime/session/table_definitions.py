@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping
 
 from streamhouse.connectors import registry
 from streamhouse.errors import OptionError, TableError
+from streamhouse.paimon.schema.options.computed_columns import options_of
 from streamhouse.paimon.schema.options.option_aliases import resolved
 from streamhouse.runtime.session.catalogs import Catalogs
-from streamhouse.runtime.session.computed_columns import with_computed
 from streamhouse.runtime.session.views import Names, check_no_view
 from streamhouse.sql.options.renamed_options import renamed
 from streamhouse.sql.plan import Name, TableInfo
@@ -101,7 +101,7 @@ class TableDefinitions:
             statement.columns,
             statement.primary_key,
             statement.partitioned_by,
-            with_computed(options, statement.columns, statement.computed),
+            options | options_of(statement.computed),
             statement.comment,
             statement.if_not_exists,
         )

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from streamhouse.close_matches import nearest
 from streamhouse.errors import TableError
 from streamhouse.paimon.catalog.views import Views
-from streamhouse.runtime.session.computed_columns import computed_of
+from streamhouse.paimon.schema.options.computed_columns import stored_table
 from streamhouse.sql.plan import AsOf, Name, TableInfo, ViewInfo
 
 if TYPE_CHECKING:
@@ -40,17 +39,16 @@ class WarehouseTables:
         return Views(self._warehouse).find(database, view)
 
     def viewed(self, name: Name) -> TableInfo:
-        """As `table`, with computed columns, which a view's query may use.
+        """As `table`, for a table that a view reads.
 
         The error about a missing table names that table only, and suggests no other: a client that
         may see the view need not be allowed to see other tables.
         """
         try:
-            info = self.table(name)
+            return self.table(name)
         except TableError:
             missing = ".".join(name[-2:])
             raise TableError(f"the view reads '{missing}', which does not exist") from None
-        return replace(info, computed=computed_of(info.options)[1])
 
     def qualified(self, name: str) -> str:
         """The full name `database.table` of a name as written in a query."""
@@ -83,10 +81,4 @@ class WarehouseTables:
 
 def table_info(table: Any) -> TableInfo:
     """The record of a table, a branch or a system table for the analysis of queries."""
-    return TableInfo(
-        name=(table.database, table.name),
-        columns=tuple(table.columns),
-        primary_key=tuple(table.primary_key),
-        partitioned_by=tuple(table.partition_keys),
-        options=dict(table.options),
-    )
+    return stored_table((table.database, table.name), table)

@@ -140,7 +140,7 @@ def physical(info: TableInfo) -> dict[str, str]:
 
 
 def visible_columns(info: TableInfo, alias: str) -> dict[str, exp.Expr | None]:
-    """The columns of a table under an alias; computed ones have their expression, others None.
+    """The columns under an alias, as declared; computed ones have their expression, others None.
 
     Raises `TableError` for a computed column over a column that does not exist.
     """
@@ -167,7 +167,7 @@ def visible_columns(info: TableInfo, alias: str) -> dict[str, exp.Expr | None]:
             for key in ("line", "col", "start", "end"):
                 node.meta.pop(key, None)
         visible[computed.name] = tree
-    return visible
+    return {column.name: visible[column.name] for column in info.declared}
 
 
 def _column(alias: str, name: str) -> exp.Column:

@@ -279,7 +279,8 @@ def _column(cursor: Cursor, body: _Body) -> None:
         _checked_expression(cursor, expression)
         if cursor.accept("COMMENT"):
             elements.string(cursor, "a comment")
-        body.computed.append(ComputedColumn(name, cursor.text_of(expression)))
+        place = len(body.columns) + len(body.computed)
+        body.computed.append(ComputedColumn(name, cursor.text_of(expression), place))
         return
     kind = parse_type(cursor)
     nullable, comment = True, None

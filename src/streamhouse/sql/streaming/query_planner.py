@@ -377,7 +377,9 @@ class _Analysis:
         def used(table: TableInfo, names: tuple[str, ...]) -> list[object]:
             kinds = [(c.name, c.type) for c in table.columns if c.name in names]
             computed = [(c.name, " ".join(c.expression.split())) for c in table.computed]
-            return [table.name, table.connector, kinds, computed]
+            order = [c.name for c in table.declared]
+            at_end = order[len(table.columns) :] == [name for name, _ in computed]
+            return [table.name, table.connector, kinds, computed, *([] if at_end else [order])]
 
         parts = [
             self.parsed.canonical,
