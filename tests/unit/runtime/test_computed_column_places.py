@@ -124,7 +124,7 @@ def _check(lab: Lab, model: Model, row: list[tuple[str, Any]]) -> None:
 def test_every_reader_sees_the_declared_order(tmp_path: Path, seed: int) -> None:
     model = Model(random.Random(seed))
     lab = Lab(tmp_path)
-    values = {name: n + 1 for n, name in enumerate(model.stored)}
+    values: dict[str, Any] = {name: n + 1 for n, name in enumerate(model.stored)}
     row = model.row(values)
     copied = ", ".join(f"{name} INT" for name in model.order)
     given = ", ".join(map(str, values.values()))

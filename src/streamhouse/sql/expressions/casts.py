@@ -60,6 +60,21 @@ def _duck(kind: exp.DataType) -> exp.DataType:
     return kind
 
 
+def is_allowed(source: exp.DataType, to: exp.DataType) -> bool:
+    """Whether Flink casts between two types; always true for types that are not listed here."""
+    families = (
+        (exp.DType.BOOLEAN, *_INTS, *_REALS, exp.DType.DECIMAL),
+        (exp.DType.DATE, exp.DType.TIME, *times.TIMESTAMPS),
+        (*_BLOBS,),
+    )
+    of_source = [family for family in families if source.is_type(*family)]
+    of_target = [family for family in families if to.is_type(*family)]
+    if of_source and of_target and of_source == of_target:
+        both = (source.this, to.this)
+        return both not in ((exp.DType.DATE, exp.DType.TIME), (exp.DType.TIME, exp.DType.DATE))
+    return not (of_source and of_target)
+
+
 def converted(node: exp.Cast) -> exp.Expr:
     """A CAST or TRY_CAST to a Flink type in DuckDB's terms; its operand must be typed."""
     kind = node.args["to"]
@@ -110,9 +125,9 @@ def _value_of(node: exp.Cast, to: exp.DataType) -> exp.Expr:
     if source.is_type(exp.DType.TIMESTAMP_NS) and not to.is_type(exp.DType.TIMESTAMP_NS):
         source = timestamp_digits.in_micros(source)
     if source.is_type(*exp.DataType.TEXT_TYPES):
-        if to.is_type(*_INTS):
-            return whole_text(source)
-        return clock_text(source) if to.is_type(_TIME) else source
+        if to.is_type(*_INTS, *_REALS, exp.DType.DECIMAL):
+            return number_text(source, to)
+        return times.strict_text(source, to)
     if to.is_type(*_INTS) and source.is_type(*_REALS, exp.DType.DECIMAL):
         return call("TRUNC", source)
     if to.is_type(exp.DType.DECIMAL) and source.is_type(exp.DType.DOUBLE):
@@ -253,31 +268,18 @@ def sized(text: exp.Expr, kind: exp.DataType) -> exp.Expr:
     return cast(_text(text, size, kind.is_type(*_FIXED)), "VARCHAR")
 
 
-_WHOLE = " *[+-]?[0-9]+ *"
-_WITH_FRACTION = "^( *[+-]?)([0-9]*)[.][0-9]* *$"
-_OTHER_NUMBER = "^(.*[0-9].*[a-zA-Z_].*)$"
+_WHOLE = " *([+-]?)(?:([0-9]+)(?:[.][0-9]*)?|[.][0-9]+) *"
+_NUMBER = " *([+-]?(?:[0-9]+[.]?[0-9]*|[.][0-9]+)(?:[eE][+-]?[0-9]+)?|[+-]?(?:NaN|Infinity)) *"
 
 
-def whole_text(text: exp.Expr) -> exp.Expr:
-    """The text of a number for a cast to an integer type, without its fraction.
+def number_text(text: exp.Expr, kind: exp.DataType) -> exp.Expr:
+    """The text of a number for a cast that fails for texts that only DuckDB reads: `1_000`, `inf`.
 
-    DuckDB would round it. Texts that only DuckDB reads (`1e3`, `0x1F`, `1_000`) get quotes, so that
-    the cast fails as in Flink.
+    For an integer type it is without its fraction, which DuckDB would round.
     """
-    string = exp.Literal.string
-    cut = call("REGEXP_REPLACE", text.copy(), string(_WITH_FRACTION), string("\\10\\2"))
-    quoted = call("REGEXP_REPLACE", cut, string(_OTHER_NUMBER), string('"\\1"'))
-    if not double_rounding.is_repeatable(text):
-        return quoted
-    is_whole = call("REGEXP_FULL_MATCH", text.copy(), string(_WHOLE))
-    return when(is_whole, text.copy(), quoted)
-
-
-def clock_text(text: exp.Expr) -> exp.Expr:
-    """A text for a cast to TIME: `12` is an hour; a date gets quotes, so that the cast fails."""
-    string = exp.Literal.string
-    hour = call("REGEXP_REPLACE", text, string("^ *([0-9]{1,2}) *$"), string("\\1:00"))
-    return call("REGEXP_REPLACE", hour, string("^(.*[0-9]-[0-9].*)$"), string('"\\1"'))
+    if kind.is_type(*_INTS):
+        return times.in_form(text, _WHOLE, "\\10\\2")
+    return times.in_form(text, _NUMBER, "\\1")
 
 
 def as_bytes(source: exp.Expr, kind: exp.DataType, is_try: bool) -> exp.Expr:

@@ -12,6 +12,7 @@ from streamhouse.sql import functions, node_errors
 from streamhouse.sql.expressions import (
     aggregates,
     casts,
+    comparisons,
     decimals,
     double_rounding,
     intervals,
@@ -23,7 +24,7 @@ from streamhouse.sql.expressions import (
 from streamhouse.sql.expressions.binder import Relations
 from streamhouse.sql.expressions.operand_types import OperandTypes
 from streamhouse.sql.expressions.timestamp_digits import Declared
-from streamhouse.sql.functions import json, texts, times
+from streamhouse.sql.functions import array_functions, json, texts, times
 from streamhouse.sql.functions.expression_builders import (
     GENERATED,
     SUMMAND,
@@ -192,6 +193,8 @@ class _Translation:
             precision = timestamp_digits.declared_precision(node.this)
             return self._typed(node, typeof.type_name(node, self.relations, precision), _TYPE)
         if isinstance(node, exp.DPipe | exp.Lower | exp.Trim | exp.Upper):
+            if isinstance(node, exp.Trim) and node.args.get("expression") is None:
+                node.set("expression", exp.Literal.string(" "))
             return self._with_texts(node)
         if isinstance(node, exp.StrPosition | exp.Substring):
             # sqlglot's generator needs the type.
@@ -199,6 +202,8 @@ class _Translation:
             if isinstance(node, exp.Substring):
                 return _substring_from_one(node)
             return cast(node.copy(), "INT")
+        if isinstance(node, exp.Case) and node.this is not None:
+            comparisons.check(self.script, [node.this, *(b.this for b in node.args["ifs"])])
         if isinstance(node, exp.Array | exp.Case | exp.Coalesce | exp.Greatest | exp.Least):
             is_array = isinstance(node, exp.Array)
             values = node.expressions if is_array else timestamp_digits.results(node)
@@ -221,8 +226,13 @@ class _Translation:
             kind = self.types.of(value)
             differs = nested_values.differs_in_json(kind, casts.OTHER_JSON)
             return nested_values.json_text(value, casts.json_scalar) if differs else node
-        if isinstance(node, _COMPARISONS) and not isinstance(node.parent, exp.Join):
+        if isinstance(node, comparisons.OPERATORS) and not isinstance(node.parent, exp.Join):
             return self._comparison(node)
+        if isinstance(node, exp.In | exp.NullSafeEQ | exp.NullSafeNEQ | exp.Between):
+            comparisons.check(self.script, comparisons.operands(node))
+            return comparisons.without_nan(node) if isinstance(node, exp.In) else node
+        if isinstance(node, exp.Map):
+            return _with_last_keys(node)
         if isinstance(node, exp.Bracket) and self._is(node.this, exp.DType.ARRAY, exp.DType.LIST):
             return _index_from_one(node)
         if isinstance(node, exp.Where | exp.Having | exp.Join):
@@ -243,10 +253,14 @@ class _Translation:
         if not node.meta.get(GENERATED):
             if not node.to.is_type(*_BINDS_NO_OPERAND):
                 self._bind(node.this)
+            if node.this.type is not None and not casts.is_allowed(node.this.type, node.to):
+                kinds = f"{node.this.type.sql('duckdb')} to {node.to.sql('duckdb')}"
+                message = f"a cast from {kinds} is not allowed; convert the value by a function"
+                raise node_errors.error(self.script, node, message)
             return casts.converted(node)
         if node.to.is_type(exp.DType.DATE, *times.TIMESTAMPS):
             times.note_type(node, self.types.of(node.this))
-        return times.with_flink_type(times.lenient(casts.to_timestamp(node)))
+        return times.with_flink_type(times.of_text(casts.to_timestamp(node)))
 
     def _summand(self, value: exp.Expr) -> exp.Expr:
         """A value that can be negated, and subtracted from a sum to which it was added."""
@@ -278,6 +292,8 @@ class _Translation:
                     value.replace(text)
                     text.set("this", value)
                     text.replace(casts.converted(text))
+        if isinstance(node, exp.Lower | exp.Upper):
+            return texts.in_case(node, double_rounding.is_repeatable(node.this))
         return node
 
     def _arithmetic(self, node: exp.Binary) -> exp.Expr:
@@ -325,12 +341,13 @@ class _Translation:
         return self._typed(node, decimals.divided(node, self.relations), _DIVISION)
 
     def _comparison(self, node: exp.Binary) -> exp.Expr:
+        comparisons.check(self.script, [node.left, node.right])
         sides = (node.left, node.right)
         if not any(side.is_type(*_NEVER_REAL) for side in sides):
             for side in sides:
                 self.types.of(side)
             _widen_floats(sides)
-        return _compare_nan(node)
+        return comparisons.without_nan(node)
 
     def _check_condition(self, condition: exp.Expr | None) -> None:
         """Raise `SqlError` for a number or string as condition, which DuckDB would accept."""
@@ -388,24 +405,6 @@ def _substring_from_one(node: exp.Substring) -> exp.Expr:
     return exp.Case(ifs=ifs, default=node.copy()) if ifs else node
 
 
-_COMPARISONS = (exp.GT, exp.GTE, exp.LT, exp.LTE, exp.EQ, exp.NEQ)
-
-
-def _compare_nan(node: exp.Binary) -> exp.Expr:
-    """Make comparisons with NaN false, except `<>`; for DuckDB NaN is the greatest number."""
-    if not (node.left.is_type(*_REALS) or node.right.is_type(*_REALS)):
-        return node
-    side = node.right if isinstance(node, exp.LT | exp.LTE) else node.left
-    if isinstance(side.unnest(), exp.Literal):
-        side = node.left if side is node.right else node.right
-        if not isinstance(node, exp.EQ | exp.NEQ):
-            return node
-    nan = cast(call("ISNAN", cast(side.copy(), "DOUBLE")), "BOOLEAN")
-    if isinstance(node, exp.NEQ):
-        return exp.Paren(this=exp.Or(this=node.copy(), expression=nan))
-    return exp.Paren(this=exp.And(this=node.copy(), expression=exp.Not(this=nan)))
-
-
 def _index_from_one(node: exp.Bracket) -> exp.Expr:
     """Make an array index below 1 give NULL; DuckDB counts negative ones from the end."""
     (index,) = node.expressions
@@ -413,6 +412,15 @@ def _index_from_one(node: exp.Bracket) -> exp.Expr:
         return node
     in_range = exp.GT(this=_wrap(index.copy()), expression=number(0))
     return when(in_range, node.copy())
+
+
+def _with_last_keys(node: exp.Map) -> exp.Expr:
+    """Of equal keys of MAP[…] the last one counts."""
+    keys = node.args["keys"].expressions
+    literals = {(key.is_string, key.name) for key in keys if isinstance(key, exp.Literal)}
+    if len(keys) < 2 or len(literals) == len(keys):
+        return node
+    return call("MAP", *array_functions.last_entries(node.args["keys"], node.args["values"]))
 
 
 _OF_ANY_TYPE = (exp.Bracket, exp.Case, exp.Coalesce, exp.Column, exp.Dot, exp.Subquery)

@@ -49,7 +49,9 @@ _RETURNS: dict[type[exp.Expr], exp.DataType] = {
     exp.Null: _NULL,
 }
 _OF_ELEMENT = ("LIST_EXTRACT", "LIST_MAX", "LIST_MIN")
-_OF_ARRAY = ("ARRAY_SLICE", "LIST_FILTER", "LIST_REVERSE", "LIST_SORT")
+_OF_ARRAY = (
+    "ARRAY_SLICE", "LIST_APPEND", "LIST_CONCAT", "LIST_FILTER", "LIST_REVERSE", "LIST_SORT",
+)  # fmt: skip
 _FIRST_PARTS = ("with_", "from_", "joins", "laterals", "where", "group")
 """The parts of a SELECT on whose types the other parts depend."""
 
@@ -302,6 +304,14 @@ def _of_call(node: exp.Anonymous) -> exp.DataType:
         return _element(argument)
     if node.name in _OF_ARRAY:
         return argument
+    if node.name == "LIST_PREPEND":
+        return _of(node.expressions[1])
+    if node.name == "MAP":
+        sides = [_element(_of(side)) for side in node.expressions]
+        return _map(*sides) if all(map(_is_known, sides)) else _UNKNOWN
+    if node.name == "MAP_ENTRIES" and argument.is_type(exp.DType.MAP) and argument.expressions:
+        key, value = (side.sql("duckdb") for side in argument.expressions)
+        return _parsed(f"STRUCT(key {key}, value {value})[]")
     if node.name in ("MAP_KEYS", "MAP_VALUES") and argument.is_type(exp.DType.MAP):
         sides = argument.expressions
         return _array(sides[0 if node.name == "MAP_KEYS" else -1]) if sides else _UNKNOWN

@@ -107,11 +107,14 @@ def _union(args: Args) -> exp.Expr:
 
 def _slice(args: Args) -> exp.Expr:
     """ARRAY_SLICE(array, start[, end]); indexes count from 1, or backwards from -1; 0 is 1."""
+
+    def from_one(index: exp.Expr) -> exp.Expr:
+        zero = exp.EQ(this=exp.Paren(this=index.copy()), expression=number(0))
+        return when(zero, number(1), index.copy())
+
     array, start = args[:2]
     end = args[2] if len(args) > 2 else exp.Neg(this=number(1))
-    zero = exp.EQ(this=exp.Paren(this=start.copy()), expression=number(0))
-    first = when(zero, number(1), start.copy())
-    return any_null(args, call("ARRAY_SLICE", array.copy(), first, end.copy()))
+    return any_null(args, call("ARRAY_SLICE", array.copy(), from_one(start), from_one(end)))
 
 
 def _sort(args: Args) -> exp.Expr:
@@ -128,6 +131,28 @@ def _constant(node: exp.Expr, what: str) -> bool:
     if not isinstance(node, exp.Boolean):
         raise ArgumentError(f"{what} of ARRAY_SORT must be TRUE or FALSE", unsupported=True)
     return bool(node.this)
+
+
+def last_entries(keys: exp.Expr, values: exp.Expr) -> tuple[exp.Expr, exp.Expr]:
+    """The keys and values of a map, of equal keys the last one; DuckDB would refuse them."""
+    index = parameter("i")
+
+    def filtered(items: exp.Expr, key: exp.Expr) -> exp.Expr:
+        after = exp.Add(this=index.copy(), expression=number(1))
+        later = call("ARRAY_SLICE", keys.copy(), after, call("LEN", keys.copy()))
+        is_last = exp.Not(this=call("LIST_CONTAINS", later, key))
+        condition = exp.Lambda(
+            this=is_last, expressions=[exp.to_identifier(_X), exp.to_identifier("i")]
+        )
+        condition.meta[GENERATED] = True
+        return call("LIST_FILTER", items.copy(), condition)
+
+    key = call("LIST_EXTRACT", keys.copy(), index.copy())
+    return filtered(keys, parameter(_X)), filtered(values, key)
+
+
+def _map_from_arrays(args: Args) -> exp.Expr:
+    return any_null(args, call("MAP", *last_entries(*args)))
 
 
 def _element(args: Args) -> exp.Expr:
@@ -169,7 +194,7 @@ TABLE: Table = {
     "ARRAY_UNION": (2, 2, _union),
     "ELEMENT": (1, 1, _element),
     "MAP_ENTRIES": (1, 1, _same("MAP_ENTRIES")),
-    "MAP_FROM_ARRAYS": (2, 2, _strict("MAP")),
+    "MAP_FROM_ARRAYS": (2, 2, _map_from_arrays),
     "MAP_KEYS": (1, 1, _same("MAP_KEYS")),
     "MAP_UNION": (1, None, _strict("MAP_CONCAT")),
     "MAP_VALUES": (1, 1, _same("MAP_VALUES")),

@@ -23,7 +23,7 @@ import pyarrow as pa
 from duckdb.func import FunctionNullHandling, PythonUDFType
 from sqlglot import exp
 
-from streamhouse.sql.functions import java_times
+from streamhouse.sql.functions import java_times, json_results
 from streamhouse.sql.functions.expression_builders import call, cast, text_of
 from streamhouse.sql.functions.java_numbers import java_double, java_float
 
@@ -141,7 +141,7 @@ def _hash(name: str) -> Callable[[bytes], str]:
 
 
 def _initcap(text: str) -> str:
-    return re.sub(r"[^\W_]+", lambda word: word[0][0].upper() + word[0][1:].lower(), text)
+    return re.sub("[A-Za-z0-9]+", lambda word: word[0][0].upper() + word[0][1:].lower(), text)
 
 
 def _hash_code(text: str) -> int:
@@ -253,8 +253,9 @@ def _base64(value: bytes) -> str:
 
 
 def _from_base64(value: bytes) -> str | None:
+    padding = b"=" * (-len(value) % 4)
     try:
-        return base64.b64decode(value, validate=True).decode("utf-8", "replace")
+        return base64.b64decode(value + padding, validate=True).decode("utf-8", "replace")
     except binascii.Error:
         return None
 
@@ -314,16 +315,22 @@ def _instr(text: str, part: str, start: int, nth: int) -> int | None:
 
 
 def _regexp_replace(text: str, pattern: str, new: str) -> str | None:
-    """Replace as Java's `Matcher.appendReplacement` does; backslashes in `new` are literal.
-
-    `$1` in `new` refers to a group. None for an invalid pattern or an unknown group.
-    """
+    """Replace the matches by a text, which cannot refer to groups; None for an invalid pattern."""
     try:
-        template = re.sub(r"\\", r"\\\\", new)
-        template = re.sub(r"\$(\d)", r"\\g<\1>", template)
-        return re.sub(pattern, template, text)
-    except (re.error, IndexError):
+        return re.sub(pattern, lambda match: new, text)
+    except re.error:
         return None
+
+
+def _regexp_group(text: str, pattern: str, group: int) -> str | None:
+    """The text of a group of the first match; None if the group has not matched."""
+    try:
+        match = re.search(pattern, text)
+        return "" if match is None else match[group]
+    except IndexError:
+        return None
+    except re.error:
+        return ""
 
 
 def _array_join(values: list[str | None], separator: str, null: str | None) -> str:
@@ -352,6 +359,12 @@ FUNCTIONS: dict[str, ArrowFunction] = {
     "hash_code": ArrowFunction(("VARCHAR",), "INTEGER", _hash_code),
     "initcap": ArrowFunction(("VARCHAR",), "VARCHAR", _initcap),
     "instr": ArrowFunction(("VARCHAR", "VARCHAR", "INTEGER", "INTEGER"), "INTEGER", _instr),
+    "json_exists": ArrowFunction(("VARCHAR",) * 3, "VARCHAR", json_results.exists),
+    "json_kind": ArrowFunction(("VARCHAR",), "VARCHAR", json_results.kind),
+    "json_length": ArrowFunction(("VARCHAR", "VARCHAR"), "INTEGER", json_results.length),
+    "json_query": ArrowFunction(("VARCHAR",) * 3, "VARCHAR", json_results.query),
+    "json_value": ArrowFunction(("VARCHAR",) * 4, "VARCHAR", json_results.value, takes_nulls=True),
+    "lower": ArrowFunction(("VARCHAR",), "VARCHAR", str.lower),
     "map_of": ArrowFunction(("VARCHAR", "VARCHAR", "VARCHAR"), "MAP(VARCHAR, VARCHAR)", _map_of),
     "parse_time": ArrowFunction(("VARCHAR", "VARCHAR"), "TIMESTAMP", java_times.parsed),
     "parse_url": ArrowFunction(
@@ -360,7 +373,10 @@ FUNCTIONS: dict[str, ArrowFunction] = {
         lambda url, part, key: None if url is None or part is None else _parse_url(url, part, key),
         takes_nulls=True,
     ),
+    "regexp_group": ArrowFunction(("VARCHAR", "VARCHAR", "INTEGER"), "VARCHAR", _regexp_group),
     "regexp_replace": ArrowFunction(("VARCHAR", "VARCHAR", "VARCHAR"), "VARCHAR", _regexp_replace),
+    "replace": ArrowFunction(("VARCHAR",) * 3, "VARCHAR", str.replace),
+    "reverse": ArrowFunction(("VARCHAR",), "VARCHAR", lambda text: text[::-1]),
     "round_double": ArrowFunction(
         ("DOUBLE", "INTEGER"), "DOUBLE", _to_digits(decimal.ROUND_HALF_UP)
     ),
@@ -372,6 +388,7 @@ FUNCTIONS: dict[str, ArrowFunction] = {
     "truncate_double": ArrowFunction(
         ("DOUBLE", "INTEGER"), "DOUBLE", _to_digits(decimal.ROUND_DOWN)
     ),
+    "upper": ArrowFunction(("VARCHAR",), "VARCHAR", str.upper),
     "unhex": ArrowFunction(("VARCHAR",), "BLOB", _unhex),
     "url_decode": ArrowFunction(("VARCHAR",), "VARCHAR", _url_decode),
     "url_encode": ArrowFunction(("VARCHAR",), "VARCHAR", _url_encode),

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from functools import partial
+from typing import TypeAlias
 
 from sqlglot import exp
 
+from streamhouse.sql.functions import json_path
+from streamhouse.sql.functions.builtin_udfs import arrow_call
 from streamhouse.sql.functions.expression_builders import (
     Args,
+    ArgumentError,
     Table,
     aggregate,
     any_null,
@@ -21,140 +24,68 @@ from streamhouse.sql.functions.expression_builders import (
 )
 
 _IS_JSON = "json"
-
-
-def _nested() -> list[exp.Expr]:
-    return [exp.Literal.string(kind) for kind in ("OBJECT", "ARRAY")]
-
-
-_MODE = re.compile(r"^\s*(lax|strict)\s+", re.IGNORECASE)
-"""The mode before a path, `lax` or `strict`, as Calcite's `JsonFunctions` parses it."""
+Handler: TypeAlias = exp.Expr | None
+"""The value of ON EMPTY or ON ERROR; None raises an error at run time."""
 
 
 def _path(node: exp.Expr) -> exp.Expr:
-    """A JSON path without its mode (`lax` or `strict`), which DuckDB does not support."""
+    """A path; `ArgumentError` for a literal one that is not valid or not supported."""
     if isinstance(node, exp.Literal) and node.is_string:
-        return exp.Literal.string(_MODE.sub("", node.name))
+        try:
+            json_path.compiled(node.name)
+        except json_path.PathError as error:
+            raise ArgumentError(str(error), unsupported=True) from None
     return node
 
 
-def _finds_several(path: exp.Expr) -> bool:
-    """Whether a path has wildcards: its result is an array, even if nothing matches."""
-    return isinstance(path, exp.Literal) and ("*" in path.name or ".." in path.name)
+def _default(handler: Handler) -> exp.Expr:
+    """A handler for `json_results`: the letter `D` before a default, `E` for an error, or null."""
+    if handler is None:
+        return exp.Literal.string("E")
+    if isinstance(handler, exp.Null):
+        return handler
+    return concat(exp.Literal.string("D"), cast(handler, "VARCHAR"))
 
 
-def _kind(text: exp.Expr, *path: exp.Expr) -> exp.Expr:
-    """The JSON type (OBJECT, ARRAY, NULL, …) of a text or at its path; null if there is no JSON."""
-    if any(map(_finds_several, path)):
-        return when(call("JSON_VALID", text.copy()), exp.Literal.string("ARRAY"))
-    return tried(partial(call, "JSON_TYPE"), text, *path)
+def _constant(handler: Handler) -> str:
+    """A handler of JSON_QUERY and JSON_EXISTS as text: `E` for an error, or empty for null."""
+    if handler is None:
+        return "E"
+    return "" if isinstance(handler, exp.Null) else handler.sql().strip("'")
 
 
-def _json_value(args: Args) -> exp.Expr:
-    """JSON_VALUE without ON EMPTY and ON ERROR: the scalar at a path; null if there is none."""
-    text, path = args[0], _path(args[1])
-    kind = _kind(text, path)
-    extracted = tried(partial(call, "JSON_EXTRACT_STRING"), text, path)
-    scalar = exp.Not(this=exp.In(this=kind, expressions=_nested()))
-    return when(scalar, cast(extracted, "VARCHAR"))
+def value_or(args: Args, empty: Handler, error: Handler) -> exp.Expr:
+    """JSON_VALUE: the scalar at a path, or the values of ON EMPTY and ON ERROR.
 
-
-def value_or(
-    args: Args, extracted: exp.Expr, empty: exp.Expr | None, error: exp.Expr | None
-) -> exp.Expr:
-    """JSON_VALUE with the values of ON EMPTY and ON ERROR; None raises an error at runtime.
-
-    `extracted` is the scalar. Invalid JSON, no match, a JSON null and an object or array count as
-    ERROR in strict mode, and as EMPTY in lax mode.
+    Invalid JSON, no match and an object or array count as ERROR in strict mode, and as EMPTY in lax
+    mode.
     """
-    text = args[0]
-    kind = _kind(text, _path(args[1]))
-    scalar = exp.Not(this=exp.In(this=kind, expressions=[*_nested(), exp.Literal.string("NULL")]))
-    failed = call(
-        "ERROR", exp.Literal.string("JSON_VALUE: not valid JSON, or no scalar at the path")
-    )
-    instead = error if _is_strict(args[1]) else empty
-    null = exp.Is(this=text.copy(), expression=exp.Null())
-    return exp.Case(
-        ifs=[exp.If(this=null, true=exp.Null()), exp.If(this=scalar, true=extracted)],
-        default=instead or failed,
-    )
+    return arrow_call("json_value", args[0], _path(args[1]), _default(empty), _default(error))
 
 
-def _json_query(args: Args) -> exp.Expr:
-    """JSON_QUERY without further clauses: the object or array at a path, as JSON text."""
-    return query_or(args, "", exp.Null(), exp.Null())
-
-
-def query_or(args: Args, wrapper: str, empty: exp.Expr | None, error: exp.Expr | None) -> exp.Expr:
-    """JSON_QUERY with the values of ON EMPTY and ON ERROR; None raises an error at runtime.
+def query_or(args: Args, wrapper: str, empty: Handler, error: Handler) -> exp.Expr:
+    """JSON_QUERY: the object or array at a path as JSON text, or those of ON EMPTY and ON ERROR.
 
     `wrapper`: UNCONDITIONAL wraps the result in an array, CONDITIONAL does so unless it is one, and
-    the empty text never does. Invalid JSON, no match, a JSON null and, without a wrapper, a scalar
-    count as ERROR in strict mode, and as EMPTY in lax mode.
+    the empty text never does. A scalar without a wrapper counts as in JSON_VALUE.
     """
-    text, path, strict = args[0], _path(args[1]), _is_strict(args[1])
-    failed = call("ERROR", exp.Literal.string("JSON_QUERY: not valid JSON, or nothing at the path"))
-    empty, error = empty or failed, error or failed.copy()
-    kind = _kind(text, path)
-    extracted = tried(partial(call, "JSON_EXTRACT"), text, path)
-    extracted_text = cast(call("TO_JSON", extracted), "VARCHAR")
-    wrapped = concat(exp.Literal.string("["), extracted_text, exp.Literal.string("]"))
-    missing = exp.Is(this=kind, expression=exp.Null())
-    is_null = exp.EQ(this=kind.copy(), expression=exp.Literal.string("NULL"))
-    scalar = exp.Not(this=exp.In(this=kind.copy(), expressions=_nested()))
-    array = exp.EQ(this=kind.copy(), expression=exp.Literal.string("ARRAY"))
-    cases: list[tuple[exp.Expr, exp.Expr]] = [
-        (exp.Is(this=text.copy(), expression=exp.Null()), exp.Null()),
-        (missing, error if strict else empty),
-        # Flink 1.20 treats a JSON null as an error in strict mode.
-        (is_null, error if strict else empty),
-    ]
-    if not wrapper:
-        cases.append((scalar, error if strict else empty))
-    elif wrapper == "CONDITIONAL":
-        cases.append((array, extracted_text.copy()))
-    ifs = [exp.If(this=condition, true=then.copy()) for condition, then in cases]
-    return cast(exp.Case(ifs=ifs, default=wrapped if wrapper else extracted_text), "VARCHAR")
+    clauses = ",".join([wrapper[:1], _constant(empty), _constant(error)])
+    return arrow_call("json_query", args[0], _path(args[1]), exp.Literal.string(clauses))
 
 
-def _is_strict(path: exp.Expr) -> bool:
-    """Whether a path is in strict mode, the default in Flink: it does not start with `lax`."""
-    mode = _MODE.match(path.name) if isinstance(path, exp.Literal) else None
-    return mode is None or mode[1].lower() != "lax"
-
-
-def _json_exists(args: Args) -> exp.Expr:
-    return exists_or(args, exp.false())
-
-
-def exists_or(args: Args, error: exp.Expr | None) -> exp.Expr:
-    """JSON_EXISTS with the value of ON ERROR; None raises an error at runtime.
-
-    Invalid JSON, no match and a JSON null are errors in strict mode only; in lax mode they give
-    FALSE.
-    """
-    text, path = args[0], _path(args[1])
-    matches = exp.NEQ(this=_kind(text, path), expression=exp.Literal.string("NULL"))
-    exists: exp.Expr = exp.Coalesce(this=cast(exp.Paren(this=matches), "BOOLEAN"),
-                                   expressions=[exp.false()])  # fmt: skip
-    if _is_strict(args[1]):
-        failed = call(
-            "ERROR", exp.Literal.string("JSON_EXISTS: not valid JSON, or nothing at the path")
-        )
-        exists = when(exists, exp.true(), error or failed)
-    return when(exp.Is(this=text.copy(), expression=exp.Null()), exp.Null(), exists)
+def exists_or(args: Args, error: Handler) -> exp.Expr:
+    """JSON_EXISTS with the value of ON ERROR, which counts in strict mode only."""
+    handler = exp.Literal.string(_constant(error))
+    return cast(arrow_call("json_exists", args[0], _path(args[1]), handler), "BOOLEAN")
 
 
 def is_json(text: exp.Expr, kind: str) -> exp.Expr:
     """text IS JSON [VALUE | SCALAR | ARRAY | OBJECT]; false for a null."""
-    json_type = _kind(text)
-    if kind in ("ARRAY", "OBJECT"):
-        condition: exp.Expr = exp.EQ(this=json_type, expression=exp.Literal.string(kind))
-    elif kind == "SCALAR":
-        condition = exp.Not(this=exp.In(this=json_type, expressions=_nested()))
+    found = arrow_call("json_kind", text)
+    if kind in ("ARRAY", "OBJECT", "SCALAR"):
+        condition: exp.Expr = exp.EQ(this=found, expression=exp.Literal.string(kind))
     else:
-        condition = exp.Not(this=exp.Is(this=json_type, expression=exp.Null()))
+        condition = exp.Not(this=exp.Is(this=found, expression=exp.Null()))
     return exp.Coalesce(this=cast(exp.Paren(this=condition), "BOOLEAN"), expressions=[exp.false()])
 
 
@@ -229,32 +160,22 @@ def _json_quote(args: Args) -> exp.Expr:
 def _json_unquote(args: Args) -> exp.Expr:
     """JSON_UNQUOTE: the text of a JSON string; any other text as it is."""
     text = args[0]
-    is_string = exp.EQ(this=_kind(text), expression=exp.Literal.string("VARCHAR"))
+    is_string = exp.EQ(this=tried(partial(call, "JSON_TYPE"), text),
+                       expression=exp.Literal.string("VARCHAR"))  # fmt: skip
     inner = call("JSON_EXTRACT_STRING", text.copy(), exp.Literal.string("$"))
     return cast(when(is_string, inner, text), "VARCHAR")
 
 
 def _json_length(args: Args) -> exp.Expr:
     """JSON_LENGTH: the size of an object or array, 1 for a scalar, null if there is no JSON."""
-    document = args[0]
-    if len(args) > 1:
-        document = cast(tried(partial(call, "JSON_EXTRACT"), args[0], _path(args[1])), "VARCHAR")
-    kind = _kind(document)
-    keys = call("LEN", call("JSON_KEYS", document.copy()))
-    items = call("JSON_ARRAY_LENGTH", document.copy())
-    not_null = exp.Not(this=exp.Is(this=kind.copy(), expression=exp.Null()))
-    cases = [
-        exp.If(this=exp.EQ(this=kind, expression=exp.Literal.string("OBJECT")), true=keys),
-        exp.If(this=exp.EQ(this=kind.copy(), expression=exp.Literal.string("ARRAY")), true=items),
-        exp.If(this=not_null, true=exp.Literal.number(1)),
-    ]
-    return cast(exp.Case(ifs=cases), "INT")
+    path = args[1] if len(args) > 1 else exp.Literal.string("$")
+    return arrow_call("json_length", args[0], _path(path))
 
 
 TABLE: Table = {
-    "JSON_VALUE": (2, 2, _json_value),
-    "JSON_QUERY": (2, 2, _json_query),
-    "JSON_EXISTS": (2, 2, _json_exists),
+    "JSON_VALUE": (2, 2, lambda args: value_or(args, exp.Null(), exp.Null())),
+    "JSON_QUERY": (2, 2, lambda args: query_or(args, "", exp.Null(), exp.Null())),
+    "JSON_EXISTS": (2, 2, lambda args: exists_or(args, exp.false())),
     "JSON_LENGTH": (1, 2, _json_length),
     "JSON_QUOTE": (1, 1, _json_quote),
     "JSON_STRING": (1, 1, lambda args: made(_json_string(args))),

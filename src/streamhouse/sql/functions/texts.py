@@ -86,7 +86,32 @@ def _instr(args: Args) -> exp.Expr:
 
 
 def _locate(args: Args) -> exp.Expr:
-    return _instr([args[1], args[0], *args[2:]])
+    """LOCATE(part, text[, start]); it starts at 1 for 0, and finds nothing for less."""
+    if len(args) == 2:
+        return _instr([args[1], args[0]])
+    start = args[2]
+    zero = exp.EQ(this=exp.Paren(this=start.copy()), expression=number(0))
+    found = _instr([args[1], args[0], when(zero, number(1), start.copy())])
+    return cast(when(_negative(start), number(0), found), "INT")
+
+
+def _replace(args: Args) -> exp.Expr:
+    """REPLACE; for an empty text the new one is put around each character."""
+    native = call("REPLACE", *args)
+    if isinstance(args[1], exp.Literal) and args[1].name:
+        return cast(native, "VARCHAR")
+    is_empty = exp.EQ(this=args[1].copy(), expression=exp.Literal.string(""))
+    around = arrow_call("replace", *(arg.copy() for arg in args))
+    return cast(when(is_empty, around, native), "VARCHAR")
+
+
+def _regexp(args: Args) -> exp.Expr:
+    """REGEXP; false for an empty pattern."""
+    matches = call("REGEXP_MATCHES", *args)
+    if isinstance(args[1], exp.Literal) and args[1].name:
+        return cast(matches, "BOOLEAN")
+    not_empty = exp.NEQ(this=args[1].copy(), expression=exp.Literal.string(""))
+    return cast(exp.Paren(this=exp.And(this=matches, expression=not_empty)), "BOOLEAN")
 
 
 def _overlay(args: Args) -> exp.Expr:
@@ -112,8 +137,15 @@ def _overlay(args: Args) -> exp.Expr:
 
 def _regexp_extract(args: Args) -> exp.Expr:
     group = args[2] if len(args) > 2 else number(0)
+    if isinstance(group, exp.Neg):
+        return when(exp.false(), cast(args[0], "VARCHAR"))
     extracted = cast(call("REGEXP_EXTRACT", args[0], args[1], group), "VARCHAR")
     matches = call("REGEXP_MATCHES", args[0].copy(), args[1].copy())
+    if group.name != "0":
+        # Only Python's expressions tell an empty group from one that has not matched.
+        is_empty = exp.EQ(this=extracted, expression=exp.Literal.string(""))
+        group_text = arrow_call("regexp_group", *(arg.copy() for arg in (*args[:2], group)))
+        extracted = cast(when(is_empty, group_text, extracted.copy()), "VARCHAR")
     return when(matches, extracted)
 
 
@@ -150,9 +182,7 @@ def _regexp_replace(args: Args) -> exp.Expr:
     new = args[2]
     if not (isinstance(new, exp.Literal) and new.is_string) or "\\" in new.name:
         return arrow_call("regexp_replace", *args)
-    text = exp.Literal.string(re.sub(r"\$(\d)", r"\\\1", new.name))
-    every = exp.Literal.string("g")
-    return cast(call("REGEXP_REPLACE", args[0], args[1], text, every), "VARCHAR")
+    return cast(call("REGEXP_REPLACE", *args, exp.Literal.string("g")), "VARCHAR")
 
 
 def _all_of(pattern: str) -> Build:
@@ -255,19 +285,41 @@ def _blob(name: str) -> Build:
     return lambda args: arrow_call(name, bytes_of(args[0]), *args[1:])
 
 
+def in_case(node: exp.Lower | exp.Upper, is_repeatable: bool) -> exp.Expr:
+    """UPPER or LOWER as Java's, which maps some characters to several: `ß` to `SS`."""
+    name = "upper" if isinstance(node, exp.Upper) else "lower"
+    if not is_repeatable:
+        return arrow_call(name, node.this)
+    return _of_ascii(name, node.this, node.copy())
+
+
+def _of_ascii(name: str, text: exp.Expr, native: exp.Expr) -> exp.Expr:
+    """`native`, DuckDB's function, for a text in ASCII; the Python function for any other."""
+    is_ascii = exp.EQ(this=call("STRLEN", text.copy()), expression=call("LENGTH", text.copy()))
+    return cast(when(is_ascii, native, arrow_call(name, text.copy())), "VARCHAR")
+
+
+def _trim(name: str) -> Build:
+    """A builder of a call that trims characters: by default spaces, not DuckDB's white space."""
+    return lambda args: cast(call(name, args[0], *(args[1:] or [_SPACE.copy()])), "VARCHAR")
+
+
+_SPACE = exp.Literal.string(" ")
+
+
 TABLE: Table = {
     "UPPER": (1, 1, plain(exp.Upper)),
     "LOWER": (1, 1, plain(exp.Lower)),
-    "LTRIM": (1, 2, _texts("LTRIM")),
-    "RTRIM": (1, 2, _texts("RTRIM")),
-    "BTRIM": (1, 2, _texts("TRIM")),
+    "LTRIM": (1, 2, _trim("LTRIM")),
+    "RTRIM": (1, 2, _trim("RTRIM")),
+    "BTRIM": (1, 2, _trim("TRIM")),
     "SUBSTR": (2, 3, plain(exp.Substring, "this", "start", "length")),
     "CHAR_LENGTH": (1, 1, duck("LENGTH", "INT")),
     "CHARACTER_LENGTH": (1, 1, duck("LENGTH", "INT")),
     "CONCAT": (1, None, _concat),
     "CONCAT_WS": (2, None, _concat_ws),
-    "REPLACE": (3, 3, _texts("REPLACE")),
-    "REVERSE": (1, 1, _texts("REVERSE")),
+    "REPLACE": (3, 3, _replace),
+    "REVERSE": (1, 1, lambda args: _of_ascii("reverse", args[0], call("REVERSE", args[0]))),
     "REPEAT": (2, 2, _texts("REPEAT")),
     "LEFT": (2, 2, _end("LEFT")),
     "RIGHT": (2, 2, _end("RIGHT")),
@@ -306,7 +358,7 @@ TABLE: Table = {
     "STARTSWITH": (2, 2, duck("STARTS_WITH", "BOOLEAN")),
     "ENDSWITH": (2, 2, duck("ENDS_WITH", "BOOLEAN")),
     "SPLIT_INDEX": (3, 3, _split_index),
-    "REGEXP": (2, 2, duck("REGEXP_MATCHES", "BOOLEAN")),
+    "REGEXP": (2, 2, _regexp),
     "REGEXP_COUNT": (2, 2, _regexp_count),
     "REGEXP_EXTRACT": (2, 3, _regexp_extract),
     "REGEXP_EXTRACT_ALL": (2, 3, _regexp_extract_all),

@@ -21,6 +21,7 @@ from streamhouse.sql.functions.expression_builders import (
     Table,
     call,
     cast,
+    concat,
     current_time,
     literal_text,
     number,
@@ -118,11 +119,54 @@ def _marked(tree: exp.Cast, unit: str) -> exp.Cast:
     return tree
 
 
-def lenient(node: exp.Cast) -> exp.Expr:
-    """Make a marked cast of a text a TRY_CAST: null for a text that cannot be parsed."""
-    if not node.meta.get(_LENIENT) or not node.this.is_type(*exp.DataType.TEXT_TYPES):
+def of_text(node: exp.Cast) -> exp.Expr:
+    """Make a cast of a text strict; a marked one gives null for a text that cannot be parsed."""
+    if not node.this.is_type(*exp.DataType.TEXT_TYPES):
         return node
-    return try_cast(node.this, node.to)
+    text = strict_text(node.this, node.to)
+    if node.meta.get(_LENIENT):
+        return try_cast(text, node.to)
+    node.set("this", text)
+    return node
+
+
+_DAY = "[0-9]{1,2}-[0-9]{1,2}"
+_YEAR = "(?:[1-9][0-9]{3}|0[1-9][0-9]{2}|00[1-9][0-9]|000[1-9])"
+_MINUTES = ":[0-5]?[0-9]"
+_HOUR = "(?:[01]?[0-9]|2[0-3])"
+_DATE_FORM = f"(?: +({_YEAR}-{_DAY}) *|({_YEAR}-{_DAY})(?: .*)?)"
+_TIME_FORM = f" *({_HOUR}{_MINUTES}(?:{_MINUTES}(?:[.][0-9]*)?)?) *"
+_HOUR_FORM = f" *({_HOUR}) *"
+_CLOCK_FORM = f" (?:{_HOUR}{_MINUTES}{_MINUTES}|24:00:00)"
+_DIGITS = {exp.DType.TIMESTAMP_MS: 3, exp.DType.TIMESTAMP_NS: 9}
+"""The digits after the seconds that a type has, if not 6; DuckDB would round the others."""
+
+
+def strict_text(text: exp.Expr, kind: exp.DataType) -> exp.Expr:
+    """A text for a cast to DATE, TIME or TIMESTAMP that fails for texts which only DuckDB reads.
+
+    Such are `infinity`, `epoch`, years before 1 or after 9999, `(BC)` and time zones. They get a
+    quote before them.
+    """
+    if kind.is_type(exp.DType.DATE):
+        return in_form(text, _DATE_FORM, "\\1\\2")
+    if kind.is_type(exp.DType.TIME):
+        clock = in_form(text, _TIME_FORM, "\\1")
+        return in_form(clock, f'"{_HOUR_FORM}', "\\1:00", quote="")
+    if not kind.is_type(*TIMESTAMPS):
+        return text
+    digits = _DIGITS.get(kind.this, 6)
+    fraction = f"(?:([.][0-9]{{0,{digits}}})[0-9]{{0,{9 - digits}}})?"
+    return in_form(text, f"({_YEAR}-{_DAY})(?:({_CLOCK_FORM}){fraction})?", "\\1\\2\\3")
+
+
+def in_form(text: exp.Expr, form: str, new: str, quote: str = '"') -> exp.Expr:
+    """The parts `new` of a text of a form; any other text with a quote before it."""
+    string = exp.Literal.string
+    if isinstance(text, exp.Literal) and re.fullmatch(form, text.name):
+        return string(re.sub(form, re.sub(r"\\(\d)", r"\\g<\1>", new), text.name))
+    quoted = exp.Paren(this=concat(string(quote), text)) if quote else text
+    return call("REGEXP_REPLACE", quoted, string(f"(?s)^{quote}{form}$"), string(new))
 
 
 TIMESTAMPS = (
@@ -208,6 +252,8 @@ def _timestamp(args: Args) -> exp.Expr:
     if strftime_pattern is not None and any(
         letters <= set(re.sub("'[^']*'", "", pattern.name)) for letters in _DAY_LETTERS
     ):
+        special = exp.Literal.string("(?is)^\\s*(?:[+-]?infinity|epoch|0000).*|.*\\S\\s\\s+\\S.*")
+        text = call("REGEXP_REPLACE", text, special, exp.Literal.string(""))
         return cast(call("TRY_STRPTIME", text, strftime_pattern), "TIMESTAMP")
     # DuckDB takes missing parts of the date from 1900-01-01, Flink from 1970-01-01.
     return arrow_call("parse_time", text, _checked(pattern, java_times.check_readable))
@@ -224,7 +270,7 @@ def in_millis(timestamp: exp.Expr) -> exp.Expr:
 
 
 def to_date(args: Args) -> exp.Expr:
-    return cast(_timestamp(args), "DATE")
+    return try_cast(args[0], "DATE") if len(args) == 1 else cast(_timestamp(args), "DATE")
 
 
 _MONTHS = {"MONTH": 1, "QUARTER": 3, "YEAR": 12}
@@ -287,10 +333,11 @@ def _part(part: str, value: exp.Expr, shift: int = 0) -> exp.Expr:
 def _fraction(part: str, source: exp.Expr) -> exp.Expr:
     """EXTRACT of a fraction of a second; DuckDB's fields would include the whole seconds."""
     timestamp = cast(source, "TIMESTAMP")
-    whole: exp.Expr = exp.Mul(this=call("EPOCH_US", timestamp), expression=number(1_000))
+    micros = remainder(call("EPOCH_US", timestamp), 1_000_000)
+    whole: exp.Expr = exp.Mul(this=micros, expression=number(1_000))
     if part == "NANOSECOND":
         whole = exp.Add(this=whole, expression=_nanos(source.copy()))
-    fraction = exp.IntDiv(this=remainder(whole, 1_000_000_000), expression=number(_FRACTIONS[part]))
+    fraction = exp.IntDiv(this=exp.Paren(this=whole), expression=number(_FRACTIONS[part]))
     return cast(exp.Paren(this=fraction), "BIGINT")
 
 
@@ -315,11 +362,11 @@ def rounded(node: exp.Floor | exp.Ceil) -> exp.Expr:
     value = _argument(node.this.copy())
     down = _floor(unit, value)
     if isinstance(node, exp.Floor):
-        return _marked(cast(down, "TIMESTAMP"), unit)
+        return _marked(cast(down, "TIMESTAMP"), "DAY")
     step = call(_ROUNDED[unit], number(1))
     up = exp.Add(this=down.copy(), expression=step)
     exact = exp.EQ(this=down, expression=value.copy())
-    return _marked(cast(when(exact, value.copy(), up), "TIMESTAMP"), unit)
+    return _marked(cast(when(exact, value.copy(), up), "TIMESTAMP"), "DAY")
 
 
 def _floor(unit: str, value: exp.Expr) -> exp.Expr:

@@ -101,13 +101,9 @@ class JsonFunctionsParser(StrictParser):
                 self.raise_error("Expecting EMPTY or ERROR")
             self._advance()
             handlers[event] = None if word == "ERROR" else value
-        scalar = functions.BUILDERS["JSON_VALUE"](arguments)
-        if not handlers:
-            return scalar
         null = exp.Null()
-        return json.value_or(
-            arguments, scalar, handlers.get("EMPTY", null), handlers.get("ERROR", null)
-        )
+        checked = self._with_checked_count("JSON_VALUE", arguments)
+        return json.value_or(checked, handlers.get("EMPTY", null), handlers.get("ERROR", null))
 
     def _parse_pairs(self) -> exp.Expr:
         """JSON_OBJECT([KEY] key VALUE value, …, or key: value, … [NULL|ABSENT ON NULL])."""
