@@ -278,8 +278,8 @@ def number_text(text: exp.Expr, kind: exp.DataType) -> exp.Expr:
     For an integer type it is without its fraction, which DuckDB would round.
     """
     if kind.is_type(*_INTS):
-        return times.in_form(text, _WHOLE, "\\10\\2")
-    return times.in_form(text, _NUMBER, "\\1")
+        return times.in_form(text, _WHOLE, "\\10\\2", "'")
+    return times.in_form(text, _NUMBER, "\\1", "'")
 
 
 def as_bytes(source: exp.Expr, kind: exp.DataType, is_try: bool) -> exp.Expr:

@@ -7,7 +7,8 @@ import re
 _TYPES = {
     "INT8": "TINYINT", "INT16": "SMALLINT", "INT32": "INT", "INT64": "BIGINT", "INT128": "DECIMAL",
     "VARCHAR": "STRING", "BLOB": "BYTES", "TIMESTAMP_MS": "TIMESTAMP(3)",
-    "TIMESTAMP_NS": "TIMESTAMP(9)", "TIMESTAMP WITH TIME ZONE": "TIMESTAMP_LTZ",
+    "TIMESTAMP_NS": "TIMESTAMP(9)", "date": "DATE", "time": "TIME", "timestamp": "TIMESTAMP",
+    "TIMESTAMP WITH TIME ZONE": "TIMESTAMP_LTZ",
 }  # fmt: skip
 _RULES = (
     (
@@ -37,8 +38,11 @@ _RULES = (
         r"Could not cast value (?P<value>.+?) (?:from|to) .*?(?P<target>DECIMAL\([\d, ]+\))",
         "{value} does not fit into {target}",
     ),
-    (r"(?:invalid )?(?P<what>date|timestamp|time) field value out of range: (?P<value>[^,]+)",
-     "{value} is not a valid {what}"),
+    (
+        r"(?P<target>date|timestamp|time) field (?:value out of range|format): "
+        r"\"(?P<value>.*?)\"(?:,|$)",
+        "'{value}' is not a valid {target}",
+    ),
     (r"[Dd]ivision by zero", "Division by zero"),
     (r"UDF: \w+: (?P<value>.+)", "{value}"),
 )  # fmt: skip
@@ -58,7 +62,10 @@ def readable(text: str) -> str:
         match = pattern.search(first)
         if match is not None:
             parts = {key: (value or "").strip() for key, value in match.groupdict().items()}
-            target = parts.get("target", "")
-            parts["target"] = _TYPES.get(target, target)
+            target, value = parts.get("target", ""), parts.get("value", "")
+            # `times.strict_text` and `casts.number_text` put these quotes before a value.
+            is_time = value.startswith('"') and target == "INT64"
+            parts["target"] = "TIMESTAMP" if is_time else _TYPES.get(target, target)
+            parts["value"] = value[1:] if value[:1] in ("'", '"') else value
             return message.format(**parts)
     return _CLASS.sub("", first)

@@ -104,8 +104,8 @@ def parsed(text: str) -> Any:
     """The value of a JSON text; `PathError` if it is not valid."""
     try:
         return _DECODER.raw_decode(text.lstrip(" \t\r\n"))[0]
-    except (ValueError, RecursionError) as error:
-        raise PathError(f"not valid JSON: {error}") from None
+    except (ValueError, RecursionError):
+        raise PathError("not valid JSON") from None
 
 
 def written(value: Any) -> str:
