@@ -10,8 +10,9 @@ from __future__ import annotations
 from duckdb.sqltypes import DuckDBPyType
 from sqlglot import exp
 
-from streamhouse.sql.expressions import decimals, type_probe
+from streamhouse.sql.expressions import type_probe
 from streamhouse.sql.expressions.binder import Relations
+from streamhouse.sql.expressions.numbers import decimals
 from streamhouse.sql.functions.expression_builders import SUMMAND, call, cast, concat, when
 from streamhouse.sql.types import duck_type, flink_type
 

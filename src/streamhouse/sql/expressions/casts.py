@@ -11,11 +11,11 @@ from functools import partial
 from sqlglot import exp
 
 from streamhouse.sql.expressions import (
-    double_rounding,
     intervals,
     nested_values,
     timestamp_digits,
 )
+from streamhouse.sql.expressions.numbers import double_rounding
 from streamhouse.sql.functions import times
 from streamhouse.sql.functions.builtin_udfs import arrow_call
 from streamhouse.sql.functions.expression_builders import (

@@ -13,8 +13,6 @@ from streamhouse.sql.expressions import (
     aggregates,
     casts,
     comparisons,
-    decimals,
-    double_rounding,
     intervals,
     nested_values,
     timestamp_digits,
@@ -22,6 +20,7 @@ from streamhouse.sql.expressions import (
     udf_conversion,
 )
 from streamhouse.sql.expressions.binder import Relations
+from streamhouse.sql.expressions.numbers import decimals, double_rounding
 from streamhouse.sql.expressions.operand_types import OperandTypes
 from streamhouse.sql.expressions.timestamp_digits import Declared
 from streamhouse.sql.functions import array_functions, json, texts, times

@@ -8,7 +8,8 @@ from sqlglot import exp
 
 from streamhouse.close_matches import nearest
 from streamhouse.sql import node_errors
-from streamhouse.sql.expressions import aggregates, binder, casts, double_rounding
+from streamhouse.sql.expressions import aggregates, binder, casts
+from streamhouse.sql.expressions.numbers import double_rounding
 from streamhouse.sql.functions.expression_builders import GENERATED, call
 from streamhouse.sql.options.merge_functions import merge_function
 from streamhouse.sql.plan import Column, Name, TableInfo

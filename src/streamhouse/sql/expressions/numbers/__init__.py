@@ -1,0 +1,1 @@
+"""Types of decimal arithmetic, and the rounding of DOUBLE by its decimal text."""
