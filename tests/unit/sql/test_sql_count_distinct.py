@@ -11,6 +11,7 @@ import pytest
 from tests.unit.sql.conftest import Catalog
 
 from streamhouse.errors import UnsupportedSqlError
+from streamhouse.sql.functions.builtin_udfs import register
 
 TABLES = """
 CREATE TABLE visits (id INT, place STRING, who INT, at_ TIMESTAMP(3), raw BYTES, score DOUBLE,
@@ -36,6 +37,7 @@ def values(catalog: Catalog, text: str, **columns: Any) -> set[tuple[Any, ...]]:
     count = len(next(iter(columns.values())))
     src = pa.table({**columns, "_row": pa.array(range(count), pa.int64())})
     with duckdb.connect(":memory:") as connection:
+        register(connection, counts.sql)
         connection.register("src", src)
         return set(connection.sql(counts.sql).fetchall())
 
