@@ -12,7 +12,7 @@ from pypaimon import CatalogFactory, Schema
 from streamhouse.errors import OptionError, StreamhouseError, TableError
 from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.paimon.changelog.stream_source import PaimonSource
-from streamhouse.paimon.schema.options.bucket_rules import checked_bucket_options
+from streamhouse.paimon.schema.options.bucket_rules import check_buckets
 from streamhouse.runtime.execute import execute
 
 COLUMNS = {"k": "INT", "p": "INT", "s": "STRING", "a": "ARRAY<INT>"}
@@ -68,7 +68,7 @@ def test_options_that_the_java_core_refuses_are_refused(
         return [name for name in text.split(",") if name]
 
     with pytest.raises((OptionError, TableError), match=f"table d.t: .*{message}"):
-        checked_bucket_options("table d.t", COLUMNS, names(key), names(partitions), options)
+        check_buckets("table d.t", COLUMNS, names(key), names(partitions), options)
 
 
 def test_options_are_stored_without_blanks(lake: str) -> None:

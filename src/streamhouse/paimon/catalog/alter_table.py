@@ -14,16 +14,17 @@ from streamhouse.paimon.schema import types
 from streamhouse.paimon.schema.file_formats import orc_values
 from streamhouse.paimon.schema.file_formats.nanosecond_timestamps import check_type
 from streamhouse.paimon.schema.options import (
-    bucket_rules,
     computed_columns,
     iceberg_metadata,
     option_columns,
 )
-from streamhouse.paimon.schema.options.exclusive_options import check_exclusive
-from streamhouse.paimon.schema.options.table_options import check_table_options
+from streamhouse.paimon.schema.options.table_options import unknown_key, without_blanks
 from streamhouse.paimon.schema.type_widening import widens, widens_in_iceberg, wider
+from streamhouse.paimon.schema.validation.declared_schema import DeclaredSchema
+from streamhouse.paimon.schema.validation.schema_validation import check_schema
 from streamhouse.paimon.storage.lock import commit_lock
 from streamhouse.sql.options import renamed_options
+from streamhouse.sql.options.merge_functions import order_columns
 from streamhouse.sql.plan import Column, Name
 from streamhouse.sql.schema_changes import (
     AddColumn,
@@ -126,11 +127,11 @@ class _Draft:
         self._options = dict(table.options)
         self._order = computed_columns.declared_names(table.columns, self._options)
         self._primary_key = list(table.primary_key)
-        self._set_options: set[str] = set()
         self._schema_change, self._move_class = SchemaChange, Move
         self._has_snapshot = table.latest_snapshot_id() is not None
         self.where = f"table {table.identifier}"
         self.pypaimon_changes: list[Any] = []
+        self._before = self._definition()
 
     def apply(self, change: SchemaChange) -> None:
         methods: Mapping[type, Callable[[Any], None]] = {
@@ -147,23 +148,18 @@ class _Draft:
         methods[type(change)](change)
 
     def check(self) -> None:
-        """Raise an error for options that cannot be combined, if the changes set one of them.
+        """Raise an error for a definition that cannot be stored (`check_schema`).
 
         Also moves the computed columns to their places among the changed columns.
         """
         self._change_options(computed_columns.placed(self._options, self._order))
-        if not self._set_options:
-            return
-        check_exclusive(self.where, self._options, self._set_options)
-        if self._set_options & bucket_rules.RELEVANT:
-            columns = {column.name: column.type for column in self._columns.values()}
-            partition = self._table.partition_keys
-            checked_options = bucket_rules.checked_bucket_options(
-                self.where, columns, self._primary_key, partition, self._options
-            )
-            self._change_options(
-                {k: v for k, v in checked_options.items() if self._options[k] != v}
-            )
+        check_schema(self._definition(), self._before)
+
+    def _definition(self) -> DeclaredSchema:
+        columns = [(column.name, column.type) for column in self._columns.values()]
+        return DeclaredSchema(
+            self.where, columns, self._primary_key, self._table.partition_keys, dict(self._options)
+        )
 
     def column(self, path: Name) -> Column:
         """The top-level column of a path; `TableError` with the nearest name if it is missing."""
@@ -190,10 +186,12 @@ class _Draft:
                 "rows have no value for it; leave out NOT NULL"
             )
         move = None if change.position is None else self._move_to(column.name, change.position)
-        data_type = self._writable_type(column.name, column.type)
         self.pypaimon_changes.append(
             self._schema_change.add_column(
-                [*change.parent, column.name], data_type, column.comment, move
+                [*change.parent, column.name],
+                self._writable_type(column.name, column.type),
+                column.comment,
+                move,
             )
         )
         self._for_orc({column.name: column.type})
@@ -242,7 +240,8 @@ class _Draft:
             if name in self._table.partition_keys:
                 self._check_not_a_key(name, "renamed")
             self._check_name_is_free(new)
-            self._change_options(option_columns.renamed(self._options, name, new, self.where))
+            changes = option_columns.renamed(self._options, name, new, self.where)
+            self._change_options(changes, renaming=True)
             self._primary_key = [new if key == name else key for key in self._primary_key]
             self._order[self._order.index(name)] = new
             renamed = Column(new, column.type, column.nullable, column.comment)
@@ -265,6 +264,16 @@ class _Draft:
                 f"{self.where}: column '{name}' is {old} and cannot become {change.type}, which "
                 f"cannot hold all of its values; it can become: {wider(old)}"
             )
+        texts = ("CHAR", "VARCHAR", "STRING")
+        if (
+            self._has_snapshot
+            and name in order_columns(self._options, self._columns)
+            and change.type.startswith(texts) != old.startswith(texts)
+        ):
+            raise SchemaChangeError(
+                f"{self.where}: column '{name}' orders the rows of a key, and texts have another "
+                f"order than {old}; make it a wider number"
+            )
         if iceberg_metadata.has_iceberg_metadata(self._options) and not widens_in_iceberg(
             old, change.type
         ):
@@ -274,9 +283,9 @@ class _Draft:
                 "Iceberg only widens INT to BIGINT, FLOAT to DOUBLE, and the digits of a DECIMAL "
                 "before the point"
             )
-        data_type = self._writable_type(name, change.type)
+        new_type = self._writable_type(name, change.type)
         self.pypaimon_changes.append(
-            self._schema_change.update_column_type(list(change.path), data_type, True)
+            self._schema_change.update_column_type(list(change.path), new_type, True)
         )
         if len(change.path) == 1:
             self._columns[name] = Column(name, change.type, column.nullable, column.comment)
@@ -343,34 +352,35 @@ class _Draft:
         if change.key == "comment":
             self.pypaimon_changes.append(self._schema_change.update_comment(change.value))
             return
-        value = option_columns.column_lists({change.key: change.value})[change.key]
-        change = SetTableOption(change.key, value)
-        check_table_options({change.key: change.value}, self.where)
-        keyed = bool(self._table.primary_key)
-        renamed_options.check_write_mode({change.key: change.value}, keyed, self.where)
-        check_option(self._table, self._options, change.key, change.value, self._has_snapshot)
+        ((key, value),) = option_columns.column_lists(
+            without_blanks({change.key: change.value})
+        ).items()
+        unknown = unknown_key(key, self.where)
+        if unknown is not None:
+            raise unknown
+        check_option(self._table, self._options, key, value, self._has_snapshot)
         held_orc = orc_values.may_hold_orc(self._options)
-        self._set_options.add(change.key)
-        self._change_options({change.key: change.value})
-        if change.key == iceberg_metadata.STORAGE:
+        self._change_options({key: value})
+        if key == iceberg_metadata.STORAGE:
             self._change_options(iceberg_metadata.implied_options(self._primary_key, self._options))
         if not held_orc and orc_values.may_hold_orc(self._options):
             columns = {column.name: column.type for column in self._columns.values()}
-            orc_values.check_keys(
-                self.where, columns, [*self._table.primary_key, *self._table.partition_keys]
-            )
             self._change_options(orc_values.implied_options(columns, self._options))
 
     def _reset(self, change: ResetTableOption) -> None:
         if change.key not in self._options:
-            check_table_options({change.key: ""}, self.where)
+            unknown = unknown_key(change.key, self.where)
+            if unknown is not None:
+                raise unknown
             return
         check_option(self._table, self._options, change.key, None, self._has_snapshot)
-        self._set_options.add(change.key)
         self._change_options({change.key: None})
 
-    def _change_options(self, changes: Mapping[str, str | None]) -> None:
+    def _change_options(self, changes: Mapping[str, str | None], renaming: bool = False) -> None:
         for key, value in changes.items():
+            if renaming and value is not None and key in option_columns.RENAMED_BY_PYPAIMON:
+                self._options[key] = value
+                continue
             for old in (
                 self._stored_names(key) if value is None else self._stored_names(key) - {key}
             ):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from streamhouse.sql.plan import Column
@@ -27,3 +27,5 @@ class AlterableTable(Protocol):
 
     def latest_snapshot_id(self) -> int | None: ...
     def splits(self) -> list[bytes]: ...
+    def has_values(self, columns: Sequence[str]) -> bool:
+        """Whether a file has a value of one of these columns, also in rows that are replaced."""

@@ -61,6 +61,9 @@ class DraftTable:
     def splits(self) -> list[bytes]:
         return [] if self._stored is None else self._stored.splits()
 
+    def has_values(self, columns: Sequence[str]) -> bool:
+        return self._stored is not None and self._stored.has_values(columns)
+
     def renamed(self, identifier: str) -> DraftTable:
         return DraftTable(identifier, self._declaration, self._stored)
 

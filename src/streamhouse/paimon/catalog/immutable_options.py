@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from streamhouse.errors import OptionError
 from streamhouse.paimon.catalog.alterable_table import AlterableTable
 from streamhouse.paimon.read.rust_core import ignored_deletes
 from streamhouse.paimon.read.rust_core.lookup_merge import has_levels, newest_level_counts
 from streamhouse.paimon.schema.file_formats.orc_values import LTZ_OPTION
+from streamhouse.paimon.schema.options.option_columns import split_names
+from streamhouse.paimon.schema.options.table_options import FIELD, value_type
 
 _NEVER = {
     "primary-key": "the primary key decides how every file is sorted",
@@ -17,13 +19,22 @@ _NEVER = {
     "path": "existing files are not moved",
     "branch": "it is chosen by each read",
 }
+_MERGED = (
+    "readers would merge the existing rows differently, and streams and subscribers would not "
+    "notice, as there is no new snapshot"
+)
 _ONCE_FILLED = {
     "bucket": "rows of a key must stay in their bucket",
     "bucket-key": "rows of a key must stay in their bucket",
     "bucket-function.type": "rows of a key must stay in their bucket",
     "dynamic-bucket.initial-buckets": "rows of a key must stay in their bucket",
     "data-file.path-directory": "existing files are not moved",
-    "merge-engine": "existing rows were merged by the old one",
+    "merge-engine": _MERGED,
+    "sequence.field": _MERGED,
+    "sequence.field.sort-order": _MERGED,
+    "fields.default-aggregate-function": _MERGED,
+    "partition.default-name": "existing partitions are in folders of the old name",
+    "partition.legacy-name": "existing partitions are in folders of the old name",
     "aggregation.remove-record-on-delete": "existing deletes were written for the old value",
     "partial-update.remove-record-on-delete": "existing deletes were written for the old value",
     "partial-update.remove-record-on-sequence-group": (
@@ -49,7 +60,7 @@ def check_option(
     `filled` says that the table has a snapshot; some options can be changed until then.
     """
     old = options.get(key)
-    if value == old:
+    if _effective(key, value) == _effective(key, old):
         return
     where = f"table {table.identifier}"
     if key in _NEVER:
@@ -61,6 +72,8 @@ def check_option(
             f"{where}: option '{key}' cannot be changed once the table has rows: "
             f"{_ONCE_FILLED[key]}; {_WORKAROUND}"
         )
+    if filled:
+        _check_columns(table, key, old, value)
     if key == "deletion-vectors.enabled" and filled:
         modifiable = options.get("deletion-vectors.modifiable", "false").lower() == "true"
         if not modifiable and (value or "false").lower() != (old or "false").lower():
@@ -83,6 +96,49 @@ def check_option(
         )
     if key == ignored_deletes.OPTION and filled:
         _check_deletes(table, {**options, key: value or "false"})
+
+
+def is_fixed(key: str) -> bool:
+    """Whether an option of a table with rows cannot be changed, or only in certain cases."""
+    return (
+        key in _NEVER
+        or key in _ONCE_FILLED
+        or key in _SPECIAL
+        or bool(_merged_columns(key, "", "x"))
+    )
+
+
+def _effective(key: str, value: str | None) -> str:
+    """A value as readers take it: a missing one is the default, and case does not matter."""
+    kind = value_type(key)
+    own = _DEFAULTS.get(key, "false" if kind == "BOOLEAN" else "")
+    return (own if value is None else value).lower() if kind != "STRING" else value or own
+
+
+def _merged_columns(key: str, old: str | None, new: str | None) -> Sequence[str]:
+    """The columns that readers merge by an option `fields.<columns>.…`, and by another one.
+
+    A sequence group may get or lose columns without values: the others are merged as before.
+    """
+    field = FIELD.fullmatch(key)
+    if field is None or field["what"] == "stats-mode":
+        return ()
+    if field["what"] != "sequence-group" or old is None or new is None:
+        names = split_names(f"{field['columns']},{old or new}")
+        return names if field["what"] == "sequence-group" else split_names(field["columns"])
+    return sorted({*split_names(old)} ^ {*split_names(new)})
+
+
+def _check_columns(table: AlterableTable, key: str, old: str | None, value: str | None) -> None:
+    """Raise `OptionError` if readers would merge the stored values of columns differently."""
+    columns = _merged_columns(key, old, value)
+    if key.endswith(".ignore-retract") and not ignored_deletes.deleted_rows(table.splits()):
+        return
+    if columns and table.has_values(columns):
+        raise OptionError(
+            f"table {table.identifier}: option '{key}' cannot be changed once rows have values of "
+            f"{' or '.join(repr(name) for name in columns)}: {_MERGED}; {_WORKAROUND}"
+        )
 
 
 def _check_deletes(table: AlterableTable, new: Mapping[str, str]) -> None:
@@ -111,4 +167,19 @@ def _check_levels(table: AlterableTable, new: Mapping[str, str], old: Mapping[st
             )
 
 
+_DEFAULTS = {
+    "sequence.field.sort-order": "ascending",
+    "merge-engine": "deduplicate",
+    "changelog-producer": "none",
+    LTZ_OPTION: "true",
+    "bucket": "-1",
+}
+_SPECIAL = (
+    "deletion-vectors.enabled",
+    LTZ_OPTION,
+    "changelog-producer",
+    "ignore-delete",
+    "ignore-update-before",
+)
+"""Options that can be changed in certain cases, for which `check_option` has rules."""
 _WORKAROUND = "create a new table and fill it with INSERT INTO … SELECT"

@@ -117,6 +117,13 @@ class Table(TableSchema):
         """
         return self.reader.splits(snapshot, columns, filter, in_commit_order)
 
+    def has_values(self, columns: Sequence[str]) -> bool:
+        """Whether a file has a value of one of these columns, also in rows that are replaced."""
+        present = [name for name in columns if name in self.arrow_schema.names]
+        if not present or self.latest_snapshot_id() is None:
+            return False
+        return evolution.has_values(self, present, self.splits())
+
     def changes(
         self,
         after: int,

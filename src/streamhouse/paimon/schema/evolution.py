@@ -8,6 +8,7 @@ stays dropped, even if another column of the same name was added later.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
 import pyarrow as pa
@@ -147,6 +148,27 @@ def read_changes(
         file_columns = list(names_in_file.values()) or [earlier.primary_key[0]]
         for batch in earlier.reader.read_kinds(file_columns, group):
             yield _converted(batch, names_in_file, schema)
+
+
+def has_values(table: Table, columns: Sequence[str], splits: Sequence[bytes]) -> bool:
+    """Whether files have values of a column; each row is read as it is, before any merge."""
+    ids = column_ids(table)
+    for schema_id, group in _by_version([_as_written(split) for split in splits]):
+        version = table.versions.get(schema_id)
+        in_file = {number: name for name, number in column_ids(version).items()}
+        names = [in_file[ids[name]] for name in columns if ids[name] in in_file]
+        if names and any(
+            column.null_count < len(column)
+            for batch in version.reader.read_merged(names, None, group, row_kind=True)
+            for column in batch.select(names).columns
+        ):
+            return True
+    return False
+
+
+def _as_written(split: bytes) -> bytes:
+    """The split with the rows of its files as they were written."""
+    return replace(SplitFrame.parse(split), streaming=True).serialize()
 
 
 def column_ids(table: Table) -> dict[str, int]:

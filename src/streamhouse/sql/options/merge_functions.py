@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 MERGING_ENGINES = ("aggregation", "partial-update")
 """Values of `merge-engine` that merge the rows of a key column by column."""
@@ -30,3 +30,9 @@ def group_sequence_fields(options: Mapping[str, str]) -> list[str]:
     keys = (key for key in options if key.startswith("fields.") and key.endswith(suffix))
     names = (key.removeprefix("fields.").removesuffix(suffix).split(",") for key in keys)
     return [name.strip() for group in names for name in group]
+
+
+def order_columns(options: Mapping[str, str], columns: Iterable[str]) -> set[str]:
+    """The columns whose order decides which row or value of a key is kept."""
+    extremes = {name for name in columns if merge_function(options, name) in ("max", "min")}
+    return {*sequence_fields(options), *group_sequence_fields(options), *extremes}

@@ -241,26 +241,6 @@ def stored(options: Mapping[str, str]) -> dict[str, str]:
     return stored_options
 
 
-def check_write_mode(options: Mapping[str, str], keyed: bool, where: str) -> None:
-    """Raise `OptionError` if 'write-mode' contradicts the kind of the table.
-
-    `keyed`: the table has a primary key.
-    """
-    mode = options.get("write-mode", "auto")
-    if choice("write-mode", mode, ("auto", "append-only", "change-log")) == "auto":
-        return
-    if keyed and mode == "append-only":
-        raise OptionError(
-            f"{where}: 'write-mode' = 'append-only' (Paimon 0.5 and before) kept every row, but a "
-            "table with a PRIMARY KEY keeps one row per key; leave out PRIMARY KEY"
-        )
-    if not keyed and mode == "change-log":
-        raise OptionError(
-            f"{where}: 'write-mode' = 'change-log' (Paimon 0.5 and before) accepted changes, but a "
-            "table without a PRIMARY KEY accepts none; declare PRIMARY KEY (…) NOT ENFORCED"
-        )
-
-
 def defaults(options: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
     """The options without `fields.<column>.default-value`, and each column's default."""
     rest, column_defaults = {}, {}

@@ -16,31 +16,24 @@ BUCKET, BUCKET_KEY, FUNCTION = "bucket", "bucket-key", "bucket-function.type"
 POSTPONED = -2
 """Postponed buckets: rows get a bucket, and become visible, only when Flink compacts them."""
 _FULL = "full-compaction.delta-commits"
-RELEVANT = frozenset((BUCKET, BUCKET_KEY, FUNCTION, _FULL, "sequence.field", "ignore-delete"))
-"""The options that the rules depend on."""
 _FUNCTIONS = ("default", "mod", "hive")
 _NESTED = ("ARRAY", "MAP", "ROW", "MULTISET")
 
 
-def checked_bucket_options(
+def check_buckets(
     where: str,
     columns: Mapping[str, str],
     primary_key: Sequence[str],
     partition_keys: Sequence[str],
     options: Mapping[str, str],
-) -> dict[str, str]:
-    """Check a table's buckets; returns its bucket options in the form that Paimon reads.
+) -> None:
+    """Check a table's buckets; `columns` maps names to types.
 
-    `columns` maps names to types. Raises `OptionError` or `TableError` for a table that the Java
-    core would not open, or that could have several rows of a key.
+    Raises `OptionError` or `TableError` for a table that the Java core would not open, or that
+    could have several rows of a key.
     """
-    bucket_options = {}
-    if BUCKET in options:
-        bucket_options[BUCKET] = str(_bucket_number(where, options[BUCKET]))
-    if BUCKET_KEY in options:
-        # The Java core does not strip blanks from the names.
-        bucket_options[BUCKET_KEY] = ",".join(_names(options[BUCKET_KEY]))
-    bucket, keys = int(bucket_options.get(BUCKET, "-1")), _names(options.get(BUCKET_KEY, ""))
+    bucket = _bucket_number(where, options.get(BUCKET, "-1"))
+    keys = _names(options.get(BUCKET_KEY, ""))
     _check_keys(where, columns, primary_key, partition_keys, keys)
     if bucket == -1:
         _check_dynamic_buckets(where, primary_key, keys, options)
@@ -53,7 +46,6 @@ def checked_bucket_options(
     if bucket > 0:
         bucket_keys = keys or [key for key in primary_key if key not in partition_keys]
         _check_function(where, columns, bucket_keys, options.get(FUNCTION, "default").lower())
-    return bucket_options
 
 
 def crosses_partitions(primary_key: Sequence[str], partition_keys: Sequence[str]) -> bool:

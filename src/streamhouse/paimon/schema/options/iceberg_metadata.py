@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from streamhouse.errors import OptionError
-
 STORAGE = "metadata.iceberg.storage"
 _DISABLED = "disabled"
 _REWRITE = "compaction.force-rewrite-all-files"
@@ -26,13 +24,3 @@ def implied_options(primary_key: Sequence[str], options: Mapping[str, str]) -> d
     if not (primary_key and has_iceberg_metadata(options)):
         return {}
     return {_REWRITE: options.get(_REWRITE, "true")}
-
-
-def check_iceberg(where: str, options: Mapping[str, str]) -> None:
-    """Raise `OptionError` for an Iceberg catalog that is not supported."""
-    value = options.get(STORAGE, _DISABLED)
-    if value not in (_DISABLED, *_FILES):
-        raise OptionError(
-            f"{where}: option '{STORAGE}': '{value}' is not supported, only {_DISABLED}, "
-            f"{' and '.join(_FILES)}; register the table's newest metadata file with the catalog"
-        )

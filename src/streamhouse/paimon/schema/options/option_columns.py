@@ -6,27 +6,35 @@ import re
 from collections.abc import Mapping
 
 from streamhouse.errors import SchemaChangeError
+from streamhouse.paimon.schema.options.table_options import FIELD
 
-_FIELDS = re.compile(r"fields\.(?P<columns>.+)\.(?P<what>[a-z-]+)")
-_LISTS = (
+COLUMN_LISTS = (
     "bucket-key",
     "sequence.field",
     "changelog-producer.row-deduplicate-ignore-fields",
     "clustering.columns",
     "record-level.time-field",
     "rowkind.field",
+    "upsert-key",
+    "blob-field",
+    "partial-update.remove-record-on-sequence-group",
 )
-_INDEX = re.compile(r"file-index\.(?P<kind>[a-z-]+)\.columns")
-_VALUES = ("sequence-group", "nested-key", "nested-sequence-field")
+"""Options whose values are columns, divided by commas."""
+INDEX = re.compile(r"file-index\.[a-z-]+\.columns")
+_GROUP = "sequence-group"
+"""The option of columns whose value are columns, too."""
+_LIST_ENDS = (_GROUP, "nested-key", "nested-sequence-field")
 _COMPUTED = re.compile(r"schema\.\d+\.expr")
-_RENAMED_BY_PYPAIMON = ("bucket-key", "sequence.field")
+RENAMED_BY_PYPAIMON = ("bucket-key", "sequence.field")
 """Options that pypaimon's catalog changes itself when a column is renamed."""
 
 
 def column_lists(options: Mapping[str, str]) -> dict[str, str]:
     """The options with lists of columns as the Java core reads them: without spaces."""
+    lists = {key for key in options if key in COLUMN_LISTS or key.endswith(_LIST_ENDS)}
     return {
-        key: ",".join(_split(value)) if key in _LISTS else value for key, value in options.items()
+        key: ",".join(split_names(value)) if key in lists else value
+        for key, value in options.items()
     }
 
 
@@ -44,17 +52,17 @@ def renamed(options: Mapping[str, str], old: str, new: str, where: str) -> dict[
     changes: dict[str, str | None] = {}
     for key, value in options.items():
         name, text = key, value
-        field = _FIELDS.fullmatch(key)
+        field = FIELD.fullmatch(key)
         if field:
             name = f"fields.{_replaced(field['columns'], old, new)}.{field['what']}"
-            if field["what"] in _VALUES:
+            if field["what"] == _GROUP:
                 text = _replaced(value, old, new)
-        elif key in _LISTS or _INDEX.fullmatch(key):
+        elif key in COLUMN_LISTS or INDEX.fullmatch(key):
             text = _replaced(value, old, new)
         elif re.fullmatch(rf"file-index\.[a-z-]+\.{re.escape(old)}\..+", key):
             index_type, suffix = key.split(".")[1], key.split(f".{old}.", 1)[1]
             name = f"file-index.{index_type}.{new}.{suffix}"
-        if (name, text) != (key, value) and key not in _RENAMED_BY_PYPAIMON:
+        if (name, text) != (key, value):
             if name != key:
                 changes[key] = None
             changes[name] = text
@@ -69,18 +77,19 @@ def dropped(options: Mapping[str, str], column: str, where: str) -> dict[str, st
     _check_not_computed(options, column, where)
     changes: dict[str, str | None] = {}
     for key, value in options.items():
-        field = _FIELDS.fullmatch(key)
-        if field and column in _split(field["columns"]) and field["what"] not in _VALUES:
+        field = FIELD.fullmatch(key)
+        group = field is not None and field["what"] == _GROUP
+        remaining = ",".join(name for name in split_names(value) if name != column)
+        if field and column in split_names(field["columns"]) and not group:
             changes[key] = None
         elif re.fullmatch(rf"file-index\.[a-z-]+\.{re.escape(column)}\..+", key):
             changes[key] = None
-        elif _INDEX.fullmatch(key) and column in _split(value):
-            remaining = [name for name in _split(value) if name != column]
-            changes[key] = ",".join(remaining) or None
-        elif (key in _LISTS and column in _split(value)) or (
-            field
-            and field["what"] in _VALUES
-            and column in [*_split(field["columns"]), *_split(value)]
+        elif INDEX.fullmatch(key) and column in split_names(value):
+            changes[key] = remaining or None
+        elif group and column in split_names(value) and remaining:
+            changes[key] = remaining
+        elif (key in COLUMN_LISTS and column in split_names(value)) or (
+            field and group and column in split_names(f"{field['columns']},{value}")
         ):
             raise SchemaChangeError(
                 f"{where}: the option '{key}' = '{value}' names column '{column}'; change "
@@ -100,10 +109,11 @@ def _check_not_computed(options: Mapping[str, str], column: str, where: str) -> 
 
 
 def _replaced(text: str, old: str, new: str) -> str:
-    if old not in _split(text):
+    if old not in split_names(text):
         return text
-    return ",".join(new if name == old else name for name in _split(text))
+    return ",".join(new if name == old else name for name in split_names(text))
 
 
-def _split(text: str) -> list[str]:
+def split_names(text: str) -> list[str]:
+    """The names in a list that is divided by commas."""
     return [name.strip() for name in text.split(",")]
