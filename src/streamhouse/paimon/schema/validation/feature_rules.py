@@ -135,34 +135,25 @@ def retention_faults(schema: DeclaredSchema) -> Iterator[StreamhouseError]:
             )
 
 
-_STARTS = {
-    "from-timestamp": ("scan.timestamp-millis", "scan.timestamp"),
-    "from-snapshot": ("scan.snapshot-id", "scan.tag-name", "scan.watermark"),
-    "from-snapshot-full": ("scan.snapshot-id",),
-    "from-file-creation-time": ("scan.file-creation-time-millis",),
-    "incremental": (
-        "incremental-between", "incremental-between-timestamp", "incremental-to-auto-tag",
-    ),
-}  # fmt: skip
-"""The modes of a scan with the options of which each needs exactly one."""
-_LATER = {"scan.version": "from-snapshot", "scan.creation-time-millis": "from-creation-timestamp"}
+_STARTS = (
+    "scan.snapshot-id", "scan.tag-name", "scan.version", "scan.watermark", "scan.timestamp",
+    "scan.timestamp-millis", "scan.file-creation-time-millis", "incremental-between",
+    "incremental-between-timestamp", "incremental-to-auto-tag",
+)  # fmt: skip
+_START_MODES = ("incremental", "from-timestamp", "from-snapshot", "from-snapshot-full")
+"""Modes of a scan that need an option of `_STARTS`."""
 
 
 def start_faults(schema: DeclaredSchema) -> Iterator[StreamhouseError]:
-    """Options that say where reads start, and that contradict each other or 'scan.mode'."""
-    mode = schema.option("scan.mode", "default")
-    given = {key for keys in _STARTS.values() for key in keys if key in schema.options}
-    if mode == "default":
-        order = ("from-timestamp", "from-snapshot", "from-file-creation-time", "incremental")
-        found = (name for name in order if given & set(_STARTS[name]))
-        mode = next(found, next((m for key, m in _LATER.items() if key in schema.options), mode))
-    wanted = set(_STARTS.get(mode, ()))
-    if wanted and len(given & wanted) != 1:
-        one = " or ".join(f"'{key}'" for key in sorted(wanted))
-        yield OptionError(f"{schema.where}: 'scan.mode' = '{mode}' needs one option: {one}")
-    for key in sorted(given - wanted):
+    """Options by which all reads would start at one place; the cores write no such table."""
+    starts = [key for key in _STARTS if key in schema.options]
+    if schema.option("scan.mode") in (*_START_MODES, "from-file-creation-time"):
+        starts.append("scan.mode")
+    for key in starts:
         yield OptionError(
-            f"{schema.where}: option '{key}' does not fit 'scan.mode' = '{mode}'; leave one out"
+            f"{schema.where}: option '{key}' = '{schema.options[key]}' says which rows one read "
+            "returns, so it cannot be stored with a table; give it to that read: SELECT … FROM t "
+            f"/*+ OPTIONS('{key}' = '…') */"
         )
 
 

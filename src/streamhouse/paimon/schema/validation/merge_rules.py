@@ -116,7 +116,7 @@ def group_faults(schema: DeclaredSchema) -> Iterator[StreamhouseError]:
     for key, ordering, what, value in schema.field_options:
         if what != "sequence-group":
             continue
-        for name in [*ordering, *(name for name in split_names(value) if name not in ordering)]:
+        for name in dict.fromkeys([*ordering, *split_names(value)]):
             if name in schema.primary_key:
                 yield OptionError(
                     f"{schema.where}: option '{key}' names '{name}', which is part of the primary "
