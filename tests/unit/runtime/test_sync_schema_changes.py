@@ -66,6 +66,21 @@ def test_renamed_columns_keep_their_values(plan: Plan) -> None:
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize("name", ["rowkind", "_KEY_x", "_LEVEL", "OWN"])
+def test_a_column_that_paimon_cannot_have_is_left_out(plan: Plan, name: str) -> None:
+    same = ["id INT", "v INT", "name VARCHAR(20)", "own DATE"]
+    assert plan(f"id INT|v INT|name VARCHAR(20)|{name} INT") == same
+    assert plan(f"id INT|v INT|name VARCHAR(20)|{name} INT", "lenient") == same
+    with pytest.raises(SchemaChangeError, match=f"Paimon cannot have column '{name}'"):
+        plan(f"id INT|v INT|name VARCHAR(20)|{name} INT", "evolve")
+
+
+@pytest.mark.parametrize("mode", ["try_evolve", "lenient", "evolve"])
+def test_another_case_is_a_rename(plan: Plan, mode: str) -> None:
+    found = plan("id INT|V INT|name VARCHAR(20)", mode, renamed={"v": "V"})
+    assert found == ["id INT", "V INT", "name VARCHAR(20)", "own DATE"]
+
+
 def test_renamed_in_one_shard_only(plan: Plan) -> None:
     found = plan("id INT|v INT|w INT", renamed={"v": "w"}, shared={"v", "id"}, ordered=False)
     assert found == ["id INT", "v INT", "w INT", "own DATE", "replaced w"]

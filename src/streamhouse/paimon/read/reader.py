@@ -238,6 +238,9 @@ class TableReader:
         options = {"read.batch-size": str(rows or self._batch_rows)}
         if snapshot is not None:
             options["scan.snapshot-id"] = str(snapshot)
+        if "scan.mode" in self._table.options:
+            # It says where streams start, and the core refuses every mode but this one.
+            options["scan.mode"] = "default"
         try:
             builder = (rust or self._table.rust).new_read_builder(options)
         except rust_core.ERRORS as error:

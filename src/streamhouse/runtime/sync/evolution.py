@@ -232,6 +232,8 @@ class SchemaEvolution:
             shared={spelt(column.name) for table in others for column in table.definition.columns},
         )
         reconciliation = self._altered(target, wanted)
+        for name, reason in reconciliation.left_out.items():
+            followed.texts.append(f"left out: {target} cannot have column '{name}': {reason}")
         followed.tables = [other for other in followed.tables if other.target != target]
         for table in now.values():
             one = self._with_columns(table, reconciliation.types)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from streamhouse.close_matches import nearest
 from streamhouse.errors import StreamhouseError, TableError
@@ -29,23 +29,26 @@ def reserved_name(name: str) -> str | None:
     return None
 
 
+def name_conflict(name: str, others: Iterable[str]) -> str | None:
+    """Why a table with other columns cannot have a column, for messages; None: it can."""
+    other = next((other for other in others if other.lower() == name.lower() != ""), None)
+    if other is not None and other != name:
+        return f"its name and that of '{other}' differ only in case, which SQL engines ignore"
+    return reserved_name(name)
+
+
 def column_faults(schema: DeclaredSchema) -> Iterator[StreamhouseError]:
     """Columns that have no possible name or type, or that another column hides."""
-    seen: dict[str, str] = {}
+    seen: list[str] = []
     for name, text in schema.columns:
-        other = seen.setdefault(name.lower(), name)
-        reason = reserved_name(name)
+        reason = name_conflict(name, seen)
+        seen.append(name)
         if reason is not None:
             yield TableError(f"{schema.where}: column '{name}': {reason}; choose another name")
         try:
             types.parse(text)
         except TableError as error:
             yield TableError(f"{schema.where}, column '{name}': {error}")
-        if other != name:
-            yield TableError(
-                f"{schema.where}: the names of the columns '{other}' and '{name}' differ only in "
-                "case, which SQL engines ignore; choose another name"
-            )
     names = [name for name, _ in schema.columns]
     for name in sorted({name for name in names if names.count(name) > 1}):
         yield TableError(f"{schema.where}: column '{name}' is declared twice")

@@ -12,6 +12,7 @@ from streamhouse.connectors.mysql_cdc.binlog.ddl_change import ANY
 from streamhouse.errors import SchemaChangeError
 from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.schema.type_widening import widens
+from streamhouse.paimon.schema.validation.column_rules import name_conflict
 from streamhouse.runtime.sync.schema_changes import SchemaChanges
 from streamhouse.sql.plan import Column
 from streamhouse.sql.schema_changes import (
@@ -59,7 +60,8 @@ class Reconciliation:
     """Plans the changes of one table; raises `SchemaChangeError` if there are none that fit.
 
     `changes`: in order. `types`: of the wanted columns that the table has then. `replaced`:
-    columns whose rows lack the values that MySQL has.
+    columns whose rows lack the values that MySQL has. `left_out`: columns that the table cannot
+    have, with the reasons.
     """
 
     def __init__(self, table: Table, wanted: Wanted, rules: SchemaChanges) -> None:
@@ -68,6 +70,7 @@ class Reconciliation:
         self._keys = {*table.primary_key, *table.partition_keys}
         self._names = {column.name for column in wanted.columns}
         self.changes: list[SchemaChange] = []
+        self.left_out: dict[str, str] = {}
         self._replaced: list[str] = []
         self._before = self._renames()
         for column in wanted.columns:
@@ -89,7 +92,10 @@ class Reconciliation:
             if new is None or new == old:
                 continue
             free = new in self._names and new not in self._columns and old in self._columns
-            follows = self._rules.keeps_columns_equal and self._rules.follows("rename.column")
+            # Two columns cannot differ only in case, so such a rename is one in any mode.
+            renames = self._rules.keeps_columns_equal or new.lower() == old.lower()
+            follows = renames and self._rules.follows("rename.column")
+            free = free and name_conflict(new, self._columns.keys() - {old}) is None
             if free and follows and old not in self._wanted.shared:
                 self._rename(old, new)
                 before[new] = before.pop(old)
@@ -122,6 +128,12 @@ class Reconciliation:
     def _add(self, column: Column) -> None:
         event = "rename.column" if column.name in self._wanted.renamed.values() else "add.column"
         if not self._rules.follows("add.column") or not self._rules.follows(event):  # type: ignore[arg-type]
+            return
+        reason = name_conflict(column.name, self._columns)
+        if reason is not None:
+            if self._rules.behavior == "evolve":
+                raise self._error(f"Paimon cannot have column '{column.name}': {reason}")
+            self.left_out[column.name] = reason
             return
         position = self._position(column.name) if self._rules.keeps_columns_equal else None
         added = replace(column, nullable=True)

@@ -79,7 +79,8 @@ class Targets:
                 if identifier in there and identifier in own:
                     self._widen(identifier, sources)
                 target = planned.get(identifier) or self.planned(identifier, sources)
-                targets.append(self._ensured(target, identifier in there))
+                if identifier in there or self._created_one(target):
+                    targets.append(self._matched(target, self._warehouse.table(identifier)))
             except TableError as error:
                 if not self._options.ignore_incompatible:
                     raise
@@ -121,10 +122,10 @@ class Targets:
             })  # fmt: skip
         return planned
 
-    def _ensured(self, target: Target, exists: bool) -> Target:
-        identifier = target.identifier
-        database, name = split_identifier(identifier)
-        if not exists:
+    def _created_one(self, target: Target) -> bool:
+        """Create a table; False, and a notice, if Paimon can have no such table among others."""
+        database, name = split_identifier(target.identifier)
+        try:
             self._warehouse.create_table(
                 database,
                 name,
@@ -135,8 +136,13 @@ class Targets:
                 target.comment,
                 if_not_exists=True,
             )
-            reached(TABLE_STEP, 0, identifier)
-        return self._matched(target, self._warehouse.table(identifier))
+        except (OptionError, TableError) as error:
+            if self._options.table is not None:
+                raise
+            self._notice(f"{_names(target)}: not followed, since {error}")
+            return False
+        reached(TABLE_STEP, 0, target.identifier)
+        return True
 
     def _widen(self, identifier: str, sources: Sequence[FoundTable]) -> None:
         """Let a table hold the rows of another one in MySQL, by the rules for schema changes."""
