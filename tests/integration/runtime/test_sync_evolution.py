@@ -139,6 +139,36 @@ def test_columns_that_take_each_others_names(evolving: Sync, mariadb: MariaDB, s
     check(sync.warehouse, changes)
 
 
+def test_what_paimon_cannot_have_is_left_out(evolving: Sync, mariadb: MariaDB) -> None:
+    sync, name = evolving, "evolve_odd"
+    fresh(mariadb, name)
+    for table, column in (("a", "v"), ("odd", "rowkind"), ("b", "v")):
+        mariadb.execute(
+            f"CREATE TABLE {name}.{table} (id INT PRIMARY KEY, {column} INT)",
+            f"INSERT INTO {name}.{table} VALUES (1, 1)",
+        )
+    sync.database(name, table_conf=KEPT)
+    assert sync.warehouse.tables("ods") == ["a", "b"]
+    mariadb.execute(
+        f"ALTER TABLE {name}.a ADD COLUMN _KEY_id INT, ADD COLUMN w INT",
+        f"INSERT INTO {name}.a VALUES (2, 2, 2, 2)",
+        f"CREATE TABLE {name}.new (id INT PRIMARY KEY, _LEVEL INT)",
+        f"INSERT INTO {name}.b VALUES (3, 3)",
+        f"ALTER TABLE {name}.a ADD COLUMN x INT DEFAULT 5",
+        f"INSERT INTO {name}.a VALUES (4, 4, 4, 4, 4)",
+    )
+    sync.database(name, table_conf=KEPT)
+    assert sync.warehouse.tables("ods") == ["a", "b"]
+    assert same(sync, f"{name}.b", "ods.b")
+    rows = [
+        {k: v for k, v in row.items() if k != "_KEY_id"} for row in mysql_rows(mariadb, f"{name}.a")
+    ]
+    assert paimon_rows(sync.warehouse, "ods.a") == rows
+    for text in ("odd: not followed, since table ods.odd: column 'rowkind'", "'_LEVEL': the name",
+                 "left out: ods.a cannot have column '_KEY_id'"):  # fmt: skip
+        assert any(text in notice for notice in sync.notices), (text, sync.notices)
+
+
 GONE = [
     "TRUNCATE TABLE a",
     "INSERT INTO a VALUES (1, 1), (7, 7)",
