@@ -17,7 +17,7 @@ from streamhouse.paimon.schema.validation.schema_validation import check_schema
 from streamhouse.runtime.execute import execute
 
 STRICTER = {
-    "no column can have the name in SQL": r"differ only in case|: the name is reserved",
+    "no column can have the name in SQL": r"differ only in case|'ROWKIND'",
     "the option would have no effect": (
         r"has no effect|only has an effect|'bucket-key' names .* is|'descending' needs 'sequence"
     ),

@@ -71,7 +71,7 @@ REFUSED: list[tuple[dict[str, str], str]] = [
 ]  # fmt: skip
 NAMES = [
     ("rowkind", "reserved by Paimon"), ("_KEY_id", "reserved by Paimon"), ("_LEVEL", "reserved"),
-    ("_value_kind", "reserved"), ("ID", "differ only in case"), ("", "needs a name"),
+    ("RowKind", "reserved"), ("ID", "differ only in case"), ("", "needs a name"),
 ]  # fmt: skip
 VALUES: dict[str, tuple[Any, Any]] = {
     "BOOLEAN": (True, False), "FLOAT": (1.5, 2.5), "DOUBLE": (1.5, 2.5),

@@ -19,7 +19,10 @@ from streamhouse.sql.plan import Column
 
 @dataclass(frozen=True)
 class TableDeclaration:
-    """The columns, keys, options and comment of a new table, and the defaults of its columns."""
+    """The columns, keys, options and comment of a new table, and the defaults of its columns.
+
+    `copied`: they are those of a stored table, which may have faults that are no obstacle.
+    """
 
     columns: Sequence[Column]
     primary_key: Sequence[str] = ()
@@ -27,6 +30,7 @@ class TableDeclaration:
     options: Mapping[str, str] = field(default_factory=dict)
     comment: str | None = None
     defaults: Mapping[str, str] = field(default_factory=dict)
+    copied: bool = False
 
 
 def checked_declaration(full: str, declared: TableDeclaration) -> TableDeclaration:
@@ -46,8 +50,9 @@ def checked_declaration(full: str, declared: TableDeclaration) -> TableDeclarati
     types_by_name = {column.name: column.type for column in columns}
     options |= orc_values.implied_options(types_by_name, options)
     options |= iceberg_metadata.implied_options(primary_key, options)
-    named = [(column.name, column.type) for column in columns]
-    check_schema(DeclaredSchema(f"table {full}", named, primary_key, partitioned_by, options))
+    if not declared.copied:
+        named = [(column.name, column.type) for column in columns]
+        check_schema(DeclaredSchema(f"table {full}", named, primary_key, partitioned_by, options))
     for column in defaults:
         if column not in types_by_name:
             hint = nearest(column, types_by_name)

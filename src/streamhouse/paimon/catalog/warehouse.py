@@ -124,16 +124,19 @@ class Warehouse:
         options: Mapping[str, str] | None = None,
         comment: str | None = None,
         if_not_exists: bool = False,
+        copied: bool = False,
     ) -> None:
         """Create a table; of concurrent processes one creates it, and the others find it.
 
         Columns of the primary key become NOT NULL. Keys may be given as the options `primary-key`
         and `partition`, as in Paimon; `sql.options.renamed_options` translates options of earlier
-        releases. Raises `TableError` if the table exists (unless `if_not_exists`) or a key names no
+        releases. A definition `copied` from a stored table is not checked. Raises `TableError` if the table exists (unless `if_not_exists`) or a key names no
         column, `OptionError` for an option that Paimon does not know or that does not fit the
         others.
         """
-        declaration = TableDeclaration(columns, primary_key, partitioned_by, options or {}, comment)
+        declaration = TableDeclaration(
+            columns, primary_key, partitioned_by, options or {}, comment, copied=copied
+        )
         with self.creating():
             created = not self.exists(database, name) and self._check_and_create(
                 database, name, declaration

@@ -38,7 +38,13 @@ class TemporaryTable:
         options = {k: v for k, v in like.options.items() if k.startswith(_KEPT)} | _OPTIONS
         self._warehouse.create_database(_DATABASE)
         self._warehouse.create_table(
-            _DATABASE, _NAME, like.columns, like.primary_key, like.partition_keys, options
+            _DATABASE,
+            _NAME,
+            like.columns,
+            like.primary_key,
+            like.partition_keys,
+            options,
+            copied=True,
         )
         self._user = str(uuid.uuid4())
         self._writer = TableWriter(self._warehouse.options, f"{_DATABASE}.{_NAME}", self._user)

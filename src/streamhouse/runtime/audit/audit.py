@@ -329,7 +329,13 @@ class _TemporaryTable:
         self._number += 1
         self._name = f"expected_{self._number}"
         self._warehouse.create_table(
-            "audit", self._name, like.columns, like.primary_key, like.partition_keys, options
+            "audit",
+            self._name,
+            like.columns,
+            like.primary_key,
+            like.partition_keys,
+            options,
+            copied=True,
         )
         self._user = str(uuid.uuid4())
         self._writer = TableWriter(self._warehouse.options, f"audit.{self._name}", self._user)

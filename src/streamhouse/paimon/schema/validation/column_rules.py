@@ -8,8 +8,9 @@ from streamhouse.close_matches import nearest
 from streamhouse.errors import StreamhouseError, TableError
 from streamhouse.paimon.schema import types
 from streamhouse.paimon.schema.validation.declared_schema import NESTED, DeclaredSchema
+from streamhouse.source import ROW_KIND
 
-_RESERVED = ("_SEQUENCE_NUMBER", "_VALUE_KIND", "_LEVEL", "_ROW_ID", "rowkind")
+_RESERVED = ("_SEQUENCE_NUMBER", "_VALUE_KIND", "_LEVEL", "_ROW_ID")
 _KEY_PREFIX = "_KEY_"
 _NO_PARTITION = ("FLOAT", "DOUBLE", "BINARY", "VARBINARY", "BYTES")
 """Types of which the Rust core writes no partitions."""
@@ -18,13 +19,13 @@ _NO_PARTITION = ("FLOAT", "DOUBLE", "BINARY", "VARBINARY", "BYTES")
 def reserved_name(name: str) -> str | None:
     """Why no column can have a name, for messages; None: a column can.
 
-    Paimon's files have columns of these names. Readers such as DuckDB and Spark ignore case.
+    Paimon's files have columns of these names. Streams have the column `rowkind`, in any case.
     """
     if not name.strip():
         return "a column needs a name"
-    if name.upper().startswith(_KEY_PREFIX):
+    if name.startswith(_KEY_PREFIX):
         return f"names that begin with {_KEY_PREFIX} are reserved by Paimon"
-    if any(name.lower() == reserved.lower() for reserved in _RESERVED):
+    if name in _RESERVED or name.lower() == ROW_KIND:
         return "the name is reserved by Paimon"
     return None
 
