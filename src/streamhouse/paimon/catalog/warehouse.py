@@ -130,9 +130,9 @@ class Warehouse:
 
         Columns of the primary key become NOT NULL. Keys may be given as the options `primary-key`
         and `partition`, as in Paimon; `sql.options.renamed_options` translates options of earlier
-        releases. A definition `copied` from a stored table is not checked. Raises `TableError` if the table exists (unless `if_not_exists`) or a key names no
-        column, `OptionError` for an option that Paimon does not know or that does not fit the
-        others.
+        releases. A definition `copied` from a stored table is not checked. Raises `TableError` if
+        the table exists (unless `if_not_exists`), `TableError` or `OptionError` for a definition
+        that cannot be stored (`paimon.schema.validation`).
         """
         declaration = TableDeclaration(
             columns, primary_key, partitioned_by, options or {}, comment, copied=copied
