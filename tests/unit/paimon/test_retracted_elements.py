@@ -36,12 +36,13 @@ MERGED = {
     "fields.lines.aggregate-function": "nested_update",
     "fields.lines.nested-key": "id",
 }
-AGGREGATION = {"merge-engine": "aggregation", "fields.w.aggregate-function": "last_value", **MERGED}
+SUMMED = {"merge-engine": "aggregation", **MERGED}
+AGGREGATION = {**SUMMED, "fields.w.aggregate-function": "last_value"}
 TABLES = {
     "aggregation": AGGREGATION,
     "distinct": {**AGGREGATION, "fields.items.distinct": "true"},
     "without key": {k: v for k, v in AGGREGATION.items() if k != "fields.lines.nested-key"},
-    "sequence": {**AGGREGATION, "sequence.field": "w"},
+    "sequence": {**SUMMED, "sequence.field": "w"},
     "group": {
         "merge-engine": "partial-update",
         "fields.w.sequence-group": "items,parts,lines",
