@@ -13,6 +13,7 @@ from tests.schema_cases import Case, generated
 from streamhouse.errors import StreamhouseError
 from streamhouse.paimon.java.sidecar import Sidecar
 from streamhouse.paimon.schema import types
+from streamhouse.paimon.schema.options.table_options import value_type
 from streamhouse.paimon.schema.validation.schema_validation import check_schema
 from streamhouse.runtime.execute import execute
 
@@ -109,3 +110,33 @@ def test_we_accept_what_the_java_core_accepts(tmp_path: Path, seeds: range) -> N
     problems.sort(key=lambda problem: "only we" in problem[1])
     assert not problems, "\n\n".join(f"{case}\n{text}" for case, text in problems[:8])
     assert both > len(seeds) / 5 and stricter > 0
+
+
+def test_values_have_the_types_of_the_java_core(tmp_path: Path) -> None:
+    execute(str(tmp_path), "CREATE DATABASE d; CREATE TABLE d.t (k INT)")
+    with Sidecar({"warehouse": str(tmp_path)}) as java:
+        theirs = java.call("d.t", _value_types)
+    names = {"Integer": "INT", "Long": "BIGINT", "Double": "DOUBLE", "Float": "DOUBLE"}
+    names |= {"Boolean": "BOOLEAN", "Duration": "DURATION", "MemorySize": "MEMORY SIZE"}
+    for key, kind in theirs.items():
+        ours = value_type(key)
+        if ours != "STRING" and "file" not in key and "stats-mode" not in key:
+            wanted = "STRING" if key.startswith("manifest.") else names.get(kind, kind)
+            assert wanted in (ours, "STRING"), key
+    assert len(theirs) > 200
+
+
+def _value_types(jvm: Any, _: Any) -> dict[str, str]:
+    """The class of the values of each option, or the values of an enumerated one."""
+    types_by_key = {}
+    for field in jvm.java.lang.Class.forName("org.apache.paimon.CoreOptions").getFields():
+        if field.getType().getSimpleName() != "ConfigOption":
+            continue
+        option = field.get(None)
+        found = jvm.java.lang.Class.forName("org.apache.paimon.options.ConfigOption")
+        getter = found.getDeclaredField("clazz")
+        getter.setAccessible(True)
+        kind = getter.get(option)
+        words = [str(word.toString()).lower() for word in kind.getEnumConstants() or ()]
+        types_by_key[option.key()] = " | ".join(words) or kind.getSimpleName()
+    return types_by_key

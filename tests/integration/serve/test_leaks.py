@@ -69,7 +69,11 @@ SCRIPTS = (
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[Server]:
     shop = Shop(tmp_path / "warehouse")
-    options = {"sequence.field": "bonus", "fields.zone.aggregate-function": "last_value"}
+    options = {
+        "merge-engine": "aggregation",
+        "sequence.field": "bonus",
+        "fields.zone.aggregate-function": "last_value",
+    }
     people = shop.create("people", PEOPLE, ["name"], options)
     shop.write(people, ("Ann", 30, 918273645, "a"), ("Zed", 130, 1, "b"))
     shop.write(shop.create("staff", STAFF, ["ssn"]), ("918273645", Decimal("1.00")))

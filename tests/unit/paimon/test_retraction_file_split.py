@@ -42,7 +42,8 @@ TABLES: dict[str, dict[str, str]] = {
         for function in ("sum", "last_value", "last_non_null_value")
     },
     "aggregation, sequence": {
-        **SUMS,
+        "merge-engine": "aggregation",
+        "fields.s.aggregate-function": "last_value",
         "fields.v.aggregate-function": "sum",
         "sequence.field": "w",
     },

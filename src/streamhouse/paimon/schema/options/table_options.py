@@ -16,7 +16,7 @@ _BY_TYPE = {
         blob-descriptor-field blob-external-storage-field blob-external-storage-path blob-field
         branch bucket bucket-key chain-table.chain-partition-keys changelog-file.prefix
         changelog-producer.row-deduplicate-ignore-fields clustering.columns clustering.strategy
-        commit.callbacks commit.user-prefix consumer-id consumer.mode data-file.external-paths
+        commit.callbacks commit.user-prefix consumer-id data-file.external-paths
         data-file.external-paths.specific-fs data-file.external-paths.weights
         data-file.path-directory data-file.prefix fields.default-aggregate-function
         file.compression.per.level file.format.per.level format-table.commit-hive-sync-url
@@ -142,7 +142,7 @@ _BY_TYPE = {
         data-file.external-paths.strategy
     """,
     "auto | delta | changelog | diff": "incremental-between-scan-mode",
-    "paimon | engine": "lookup-compact",
+    "radical | gentle": "lookup-compact",
     "zstd | snappy | deflate": "manifest.compression",
     "avro": "manifest.format",
     "deduplicate | partial-update | aggregation | first-row": "merge-engine",
@@ -152,7 +152,8 @@ _BY_TYPE = {
     "disabled | table-location | hadoop-catalog": "metadata.iceberg.storage",
     "ascending | descending": "sequence.field.sort-order",
     "sync | async": "snapshot.expire.execution-mode",
-    "exactly-once | at-least-once": "sort-compaction.range-strategy",
+    "size | quantity": "sort-compaction.range-strategy",
+    "exactly-once | at-least-once": "consumer.mode",
     "min-heap | loser-tree": "sort-engine",
     "none | compact-bucket-table | file-monitor": "stream-scan-mode",
     "daily | hourly | two-hours": "tag.creation-period",
