@@ -12,7 +12,7 @@ import pytest
 
 from streamhouse.errors import OptionError, StreamhouseError
 from streamhouse.paimon.catalog.alter_table import checked_changes
-from streamhouse.paimon.catalog.immutable_options import is_fixed
+from streamhouse.paimon.catalog.immutable_options import NEVER, ONCE_FILLED, merged_columns
 from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.paimon.schema import types
 from streamhouse.paimon.schema.options.table_options import (
@@ -24,7 +24,13 @@ from streamhouse.paimon.schema.options.table_options import (
 from streamhouse.paimon.write.commit import TableCommitter
 from streamhouse.paimon.write.table_writer import TableWriter
 from streamhouse.sql.plan import Column
-from streamhouse.sql.schema_changes import AddColumn, ResetTableOption, SetTableOption, SetType
+from streamhouse.sql.schema_changes import (
+    AddColumn,
+    RenameColumn,
+    ResetTableOption,
+    SetTableOption,
+    SetType,
+)
 
 FIXED = """
 aggregation.remove-record-on-delete blob-descriptor-field blob-field branch bucket
@@ -37,6 +43,12 @@ partition.default-name partition.legacy-name path pk-clustering-override primary
 row-tracking.enabled rowkind.field sequence.field sequence.field.sort-order
 """
 """Options that decide which rows are read from the files there are."""
+
+SOMETIMES = """
+changelog-producer deletion-vectors.enabled ignore-delete ignore-update-before
+orc.timestamp-ltz.legacy.type
+"""
+"""Those for which `check_option` has rules: they can be changed while no file is read otherwise."""
 
 EACH_READ = ("scan.", "incremental-", "batch-scan-mode", "stream-scan-mode", "consumer")
 """Options of reads rather than of files: they say which snapshots are read."""
@@ -81,8 +93,9 @@ class Filled:
 
 def test_each_option_is_fixed_or_not() -> None:
     """A new option in `table_options` needs a decision here, and in `immutable_options`."""
-    assert {key for key in {*TYPES, *FLINK_KEYS} if is_fixed(key)} == set(FIXED.split())
-    free = {what for what in FIELD_TYPES if not is_fixed(f"fields.v.{what}")}
+    fixed = {*NEVER, *ONCE_FILLED, *SOMETIMES.split()} & {*TYPES, *FLINK_KEYS}
+    assert fixed == set(FIXED.split())
+    free = {what for what in FIELD_TYPES if not merged_columns(f"fields.v.{what}", None, "x")}
     assert free == {"stats-mode"}
 
 
@@ -153,6 +166,10 @@ def test_a_new_column_gets_its_merge_function(tmp_path: Path) -> None:
     assert filled.rows()[-1][-1] == 10
     with pytest.raises(OptionError, match="once rows have values of 'x'"):
         filled.set(**{"fields.x.aggregate-function": "max"})
+    rename = RenameColumn(("x",), "y")
+    with pytest.raises(OptionError, match="once rows have values of 'x'"):
+        change = SetTableOption("fields.y.aggregate-function", "max")
+        filled.warehouse.alter_table("db.t", rename, change)
 
 
 def test_values_that_were_replaced_count(tmp_path: Path) -> None:

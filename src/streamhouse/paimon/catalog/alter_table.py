@@ -130,6 +130,7 @@ class _Draft:
         self._schema_change, self._move_class = SchemaChange, Move
         self._has_snapshot = table.latest_snapshot_id() is not None
         self.where = f"table {table.identifier}"
+        self._renamed: dict[str, str] = {}
         self.pypaimon_changes: list[Any] = []
         self._before = self._definition()
 
@@ -242,6 +243,7 @@ class _Draft:
             self._check_name_is_free(new)
             changes = option_columns.renamed(self._options, name, new, self.where)
             self._change_options(changes, renaming=True)
+            self._renamed[new] = self._renamed.pop(name, name)
             self._primary_key = [new if key == name else key for key in self._primary_key]
             self._order[self._order.index(name)] = new
             renamed = Column(new, column.type, column.nullable, column.comment)
@@ -358,7 +360,7 @@ class _Draft:
         unknown = unknown_key(key, self.where)
         if unknown is not None:
             raise unknown
-        check_option(self._table, self._options, key, value, self._has_snapshot)
+        self._check_change(key, value)
         held_orc = orc_values.may_hold_orc(self._options)
         self._change_options({key: value})
         if key == iceberg_metadata.STORAGE:
@@ -373,8 +375,11 @@ class _Draft:
             if unknown is not None:
                 raise unknown
             return
-        check_option(self._table, self._options, change.key, None, self._has_snapshot)
+        self._check_change(change.key, None)
         self._change_options({change.key: None})
+
+    def _check_change(self, key: str, value: str | None) -> None:
+        check_option(self._table, self._options, key, value, self._has_snapshot, self._renamed)
 
     def _change_options(self, changes: Mapping[str, str | None], renaming: bool = False) -> None:
         for key, value in changes.items():

@@ -12,7 +12,7 @@ from streamhouse.paimon.schema.file_formats.orc_values import LTZ_OPTION
 from streamhouse.paimon.schema.options.option_columns import split_names
 from streamhouse.paimon.schema.options.table_options import FIELD, value_type
 
-_NEVER = {
+NEVER = {
     "primary-key": "the primary key decides how every file is sorted",
     "partition": "partitions are folders of files",
     "type": "it decides what kind of table this is",
@@ -23,7 +23,7 @@ _MERGED = (
     "readers would merge the existing rows differently, and streams and subscribers would not "
     "notice, as there is no new snapshot"
 )
-_ONCE_FILLED = {
+ONCE_FILLED = {
     "bucket": "rows of a key must stay in their bucket",
     "bucket-key": "rows of a key must stay in their bucket",
     "bucket-function.type": "rows of a key must stay in their bucket",
@@ -53,27 +53,32 @@ _ONCE_FILLED = {
 
 
 def check_option(
-    table: AlterableTable, options: Mapping[str, str], key: str, value: str | None, filled: bool
+    table: AlterableTable,
+    options: Mapping[str, str],
+    key: str,
+    value: str | None,
+    filled: bool,
+    stored_names: Mapping[str, str],
 ) -> None:
     """Raise `OptionError` if a table's option cannot be changed (`value` None: reset).
 
     `filled` says that the table has a snapshot; some options can be changed until then.
+    `stored_names` are the names before the statement of columns that it has renamed.
     """
     old = options.get(key)
     if _effective(key, value) == _effective(key, old):
         return
     where = f"table {table.identifier}"
-    if key in _NEVER:
-        raise OptionError(
-            f"{where}: option '{key}' cannot be changed: {_NEVER[key]}; {_WORKAROUND}"
-        )
-    if key in _ONCE_FILLED and filled:
+    if key in NEVER:
+        raise OptionError(f"{where}: option '{key}' cannot be changed: {NEVER[key]}; {_WORKAROUND}")
+    if key in ONCE_FILLED and filled:
         raise OptionError(
             f"{where}: option '{key}' cannot be changed once the table has rows: "
-            f"{_ONCE_FILLED[key]}; {_WORKAROUND}"
+            f"{ONCE_FILLED[key]}; {_WORKAROUND}"
         )
     if filled:
-        _check_columns(table, key, old, value)
+        columns = [stored_names.get(name, name) for name in merged_columns(key, old, value)]
+        _check_columns(table, key, columns)
     if key == "deletion-vectors.enabled" and filled:
         modifiable = options.get("deletion-vectors.modifiable", "false").lower() == "true"
         if not modifiable and (value or "false").lower() != (old or "false").lower():
@@ -98,16 +103,6 @@ def check_option(
         _check_deletes(table, {**options, key: value or "false"})
 
 
-def is_fixed(key: str) -> bool:
-    """Whether an option of a table with rows cannot be changed, or only in certain cases."""
-    return (
-        key in _NEVER
-        or key in _ONCE_FILLED
-        or key in _SPECIAL
-        or bool(_merged_columns(key, "", "x"))
-    )
-
-
 def _effective(key: str, value: str | None) -> str:
     """A value as readers take it: a missing one is the default, and case does not matter."""
     kind = value_type(key)
@@ -115,7 +110,7 @@ def _effective(key: str, value: str | None) -> str:
     return (own if value is None else value).lower() if kind != "STRING" else value or own
 
 
-def _merged_columns(key: str, old: str | None, new: str | None) -> Sequence[str]:
+def merged_columns(key: str, old: str | None, new: str | None) -> Sequence[str]:
     """The columns that readers merge by an option `fields.<columns>.…`, and by another one.
 
     A sequence group may get or lose columns without values: the others are merged as before.
@@ -129,9 +124,8 @@ def _merged_columns(key: str, old: str | None, new: str | None) -> Sequence[str]
     return sorted({*split_names(old)} ^ {*split_names(new)})
 
 
-def _check_columns(table: AlterableTable, key: str, old: str | None, value: str | None) -> None:
+def _check_columns(table: AlterableTable, key: str, columns: Sequence[str]) -> None:
     """Raise `OptionError` if readers would merge the stored values of columns differently."""
-    columns = _merged_columns(key, old, value)
     if key.endswith(".ignore-retract") and not ignored_deletes.deleted_rows(table.splits()):
         return
     if columns and table.has_values(columns):
@@ -174,12 +168,4 @@ _DEFAULTS = {
     LTZ_OPTION: "true",
     "bucket": "-1",
 }
-_SPECIAL = (
-    "deletion-vectors.enabled",
-    LTZ_OPTION,
-    "changelog-producer",
-    "ignore-delete",
-    "ignore-update-before",
-)
-"""Options that can be changed in certain cases, for which `check_option` has rules."""
 _WORKAROUND = "create a new table and fill it with INSERT INTO … SELECT"
