@@ -19,21 +19,22 @@ _MAX_NAMED = 3
 
 
 class _StartOutput:
-    """Measures the time since the first call of `starting`, which alone is shown."""
+    """Measures the time since it was made; shows the first call of `starting` only."""
 
     def __init__(self) -> None:
-        self._began: float | None = None
+        self._began = time.monotonic()
+        self._shown = False
 
     def starting(self) -> None:
-        if self._began is None:
-            self._began = time.monotonic()
+        if not self._shown:
+            self._shown = True
             self._show_start()
 
     def _show_start(self) -> None:
         raise NotImplementedError
 
     def _took_s(self) -> float:
-        return 0.0 if self._began is None else time.monotonic() - self._began
+        return time.monotonic() - self._began
 
 
 class TextOutput(_StartOutput):

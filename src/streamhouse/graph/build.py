@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import PurePath
 
-from streamhouse.connectors import registry
-from streamhouse.errors import StreamhouseError, UnsupportedSqlError
 from streamhouse.graph.model import (
     Edge,
     EdgeKind,
@@ -18,23 +16,17 @@ from streamhouse.graph.model import (
     TableNode,
     layer_of,
 )
-from streamhouse.lookup.dimension import is_server
-from streamhouse.runtime.batch.insert_columns import given_columns
-from streamhouse.runtime.session.ddl import change_session, located
 from streamhouse.runtime.session.dry_run import DraftSession
+from streamhouse.runtime.statements.script_plan import PlannedStatement, plan_script
 from streamhouse.sql import syntax
-from streamhouse.sql.batch.bounded_query import analyze_bounded
-from streamhouse.sql.batch.dml_plan import analyze_dml
-from streamhouse.sql.options.known_options import check_lookup
 from streamhouse.sql.plan import BoundedQuery, LookupJoin, Name, StreamQuery, TableInfo
 from streamhouse.sql.resolution import columns as names
-from streamhouse.sql.streaming.query_planner import is_bounded, plan_stream_queries
 
 _KINDS: dict[str, TableKind] = {"paimon": "table", "view": "view"}
 
 
 def graph_of(
-    statements: Iterable[syntax.Statement],
+    statements: Sequence[syntax.Statement],
     warehouse: Mapping[str, str] | None = None,
     files: Sequence[str] = (),
 ) -> Graph:
@@ -47,23 +39,14 @@ def graph_of(
     for the script: `SqlError`, `UnsupportedSqlError`, `TableError`, `OptionError`, each with line
     and column.
     """
-    builder = _Builder(DraftSession(warehouse))
-    for number, statement in enumerate(statements):
-        builder.file = PurePath(files[number]).name if files else None
-        try:
-            with located(statement):
-                builder.add(statement)
-        except StreamhouseError as error:
-            if files:
-                error.within(files[number])
-            raise
+    session = DraftSession(warehouse)
+    builder = _Builder(session)
+    for planned in plan_script(session, statements, files):
+        builder.add(planned)
     return builder.graph()
 
 
 class _Builder:
-    file: str | None = None
-    """The file of the statement that is being added; None if the script has only one."""
-
     def __init__(self, session: DraftSession) -> None:
         self._session = session
         self._tables: dict[Name, TableInfo] = {}
@@ -71,25 +54,19 @@ class _Builder:
         self._views: set[Name] = set()
         self._edges: list[tuple[Name | str, Name | str, EdgeKind, str]] = []
 
-    def add(self, statement: syntax.Statement) -> None:
-        """Add a statement: what it defines, or which tables it reads and writes."""
-        if change_session(self._session, statement):
-            return
-        match statement:
-            case syntax.StatementSet():
-                for insert in statement.inserts:
-                    self._insert(insert)
-            case syntax.Insert():
-                self._insert(statement)
-            case syntax.Select():
-                self._select(statement)
-            case syntax.DmlStatement():
-                self._change(statement)
-            case syntax.Truncate():
-                target = self._session.table(statement.target)
-                self._writes(self._query("bounded", "TRUNCATE", statement), target)
-            case syntax.Explain():
-                self.add(statement.statement)
+    def add(self, planned: PlannedStatement) -> None:
+        """Add a statement: which tables it reads and writes."""
+        node = self._query(planned)
+        if planned.bounded is not None:
+            self._scans(node, planned.bounded, planned.target)
+        for query, strategies in zip(planned.continuous, planned.strategies, strict=True):
+            assert isinstance(planned.statement, syntax.Insert | syntax.Select)
+            self._reads(node.id, planned.statement.query)
+            for lookup, strategy in zip(query.lookups, strategies, strict=True):
+                name = self._table(lookup.table)
+                self._edges.append((name, node.id, "looks up", lookup_label(lookup, strategy)))
+        if planned.target is not None:
+            self._edges.append((node.id, self._table(planned.target), "writes", ""))
 
     def graph(self) -> Graph:
         """The graph of all added statements, without tables that nothing reads or writes."""
@@ -118,56 +95,15 @@ class _Builder:
                 edges.append(edge)
         return Graph((*nodes, *self._queries), tuple(edges))
 
-    def _bounded(self, query: syntax.Query) -> bool:
-        return not self._session.settings.streaming or is_bounded(query, self._session)
-
-    def _insert(self, statement: syntax.Insert) -> None:
-        target = self._session.table(statement.target)
-        word = "INSERT OVERWRITE" if statement.overwrite else "INSERT"
-        if self._bounded(statement.query):
-            given = given_columns(target, statement)
-            found = analyze_bounded(statement.query, self._session, target, given)
-            node = self._query("bounded", word if found.scans else f"{word} VALUES", statement)
-            self._scans(node, found, target)
-        else:
-            self._check(statement, target)
-            given, fixed = given_columns(target, statement), statement.partition
-            queries = plan_stream_queries(statement.query, self._session, target, given, fixed)
-            node = self._query("continuous", word, statement, _query_details(queries[0]))
-            for query in queries:
-                self._stream(node, statement.query, query, target)
-        self._writes(node, target)
-
-    def _check(self, statement: syntax.Insert, target: TableInfo) -> None:
-        registry.check_sink(target, statement.position)
-        if statement.overwrite:
-            raise UnsupportedSqlError.at(
-                statement.position,
-                "INSERT OVERWRITE from a stream; write INSERT INTO, or "
-                "SET 'execution.runtime-mode' = 'batch'",
-            )
-
-    def _select(self, statement: syntax.Select) -> None:
-        if self._bounded(statement.query):
-            node = self._query("bounded", "SELECT", statement)
-            self._scans(node, analyze_bounded(statement.query, self._session), None)
-        else:
-            queries = plan_stream_queries(statement.query, self._session)
-            node = self._query("console", "SELECT", statement, _query_details(queries[0]))
-            for query in queries:
-                self._stream(node, statement.query, query)
-
-    def _change(self, statement: syntax.DmlStatement) -> None:
-        change = analyze_dml(statement, self._session)
-        node = self._query("bounded", statement.text.split(None, 1)[0].upper(), statement)
-        self._scans(node, change.query, change.target)
-        self._writes(node, change.target)
-
-    def _query(
-        self, kind: QueryKind, name: str, statement: syntax.Statement, details: tuple[str, ...] = ()
-    ) -> QueryNode:
-        number, line = len(self._queries) + 1, statement.position.line
-        node = QueryNode(f"query {number}", kind, name, line, details, self.file)
+    def _query(self, planned: PlannedStatement) -> QueryNode:
+        number, statement = len(self._queries) + 1, planned.statement
+        kind: QueryKind = "bounded"
+        if planned.continuous:
+            kind = "console" if planned.target is None else "continuous"
+        details = _query_details(planned.continuous[0]) if planned.continuous else ()
+        file = None if planned.file is None else PurePath(planned.file).name
+        name = _query_name(planned)
+        node = QueryNode(f"query {number}", kind, name, statement.position.line, details, file)
         self._queries.append(node)
         return node
 
@@ -175,29 +111,10 @@ class _Builder:
         self._tables.setdefault(table.name, table)
         return table.name
 
-    def _writes(self, node: QueryNode, target: TableInfo) -> None:
-        self._edges.append((node.id, self._table(target), "writes", ""))
-
     def _scans(self, node: QueryNode, query: BoundedQuery, target: TableInfo | None) -> None:
         for scan in query.scans:
             if target is None or scan.table.name != target.name:
                 self._edges.append((self._table(scan.table), node.id, "reads", ""))
-
-    def _stream(
-        self,
-        node: QueryNode,
-        text: syntax.Query,
-        query: StreamQuery,
-        target: TableInfo | None = None,
-    ) -> None:
-        self._reads(node.id, text)
-        for lookup in query.lookups:
-            if not is_server(lookup):
-                check_lookup(lookup.options, f"lookup of {lookup.table.name[-1]}")
-        strategies = self._session.strategies(query, target)
-        for lookup, strategy in zip(query.lookups, strategies, strict=True):
-            name = self._table(lookup.table)
-            self._edges.append((name, node.id, "looks up", lookup_label(lookup, strategy)))
 
     def _reads(self, reader: Name | str, text: syntax.Query) -> None:
         """Add edges from the tables and views of a query to it, and from a view's tables to it."""
@@ -216,6 +133,19 @@ class _Builder:
                 read = syntax.Query(view.query, syntax.TextPosition(1, 1), functions=view.functions)
                 self._reads(full, read)
             self._edges.append((full, reader, "reads", ""))
+
+
+def _query_name(planned: PlannedStatement) -> str:
+    match planned.statement:
+        case syntax.Insert(overwrite=overwrite):
+            word = "INSERT OVERWRITE" if overwrite else "INSERT"
+            reads = planned.bounded is None or planned.bounded.scans
+            return word if reads else f"{word} VALUES"
+        case syntax.Select():
+            return "SELECT"
+        case syntax.DmlStatement(text=text):
+            return text.split(None, 1)[0].upper()
+    return "TRUNCATE"
 
 
 def lookup_label(lookup: LookupJoin, strategy: str) -> str:

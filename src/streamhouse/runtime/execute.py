@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from streamhouse.errors import UnsupportedSqlError
+from streamhouse.errors import StreamhouseError, UnsupportedSqlError
 from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.paimon.java.sidecar import Sidecar
 from streamhouse.runtime.batch import bounded_statements, dml
 from streamhouse.runtime.batch.dml import Changed
 from streamhouse.runtime.session.ddl import define, located, note_outdated_options
+from streamhouse.runtime.session.dry_run import DraftSession
 from streamhouse.runtime.session.session import Session
+from streamhouse.runtime.statements.script_plan import plan_script
 from streamhouse.sql import syntax
 from streamhouse.sql.statements.script import parse_script
 from streamhouse.sql.udf_modules.module import search
@@ -33,37 +35,53 @@ def execute(
     before it stay. Statements that must compact (such as DELETE from aggregation and partial-update
     tables) need Java: they start a JVM, unless a running `sidecar` of the warehouse is given.
     Modules of Python functions are found as by `import`, and in the folder `modules`. Raises
-    `SqlError` (before anything runs, if a statement cannot be parsed), `TableError`, and
-    `CommitConflictError` if other writers hold the table too long.
+    `SqlError` and `TableError` (before anything runs, if a statement cannot be parsed or planned),
+    and `CommitConflictError` if other writers hold the table too long.
 
         >>> execute("warehouse", "DELETE FROM shop.customers WHERE id = 11").deleted
         1
     """
     if not isinstance(warehouse, Warehouse | None):
         warehouse = Warehouse(warehouse)
-    session = Session(None if warehouse is None else warehouse.options)
-    session.settings.set("execution.runtime-mode", "batch")
-    total = Changed()
+    options = None if warehouse is None else warehouse.options
     statements = parse_script(sql)
     if modules is not None and any(
         isinstance(statement, syntax.CreateFunction) for statement in statements
     ):
         search([modules])
+    if len(statements) > 1:
+        draft = DraftSession(options, requires_warehouse=True)
+        draft.notice = lambda text: None
+        draft.settings.set("execution.runtime-mode", "batch")
+        for _ in plan_script(draft, statements):
+            pass
+    session, total, stored = Session(options), Changed(), False
+    session.settings.set("execution.runtime-mode", "batch")
     for statement in statements:
-        with located(statement):
-            total = total.plus(_run(session, statement, sidecar))
+        try:
+            with located(statement):
+                note_outdated_options(session, statement)
+                defined = define(session, statement)
+                if defined is None:
+                    result = _run(session, statement, sidecar)
+                else:
+                    result = Changed(actions=(defined.text,) if defined.text else ())
+        except StreamhouseError:
+            if stored:
+                session.notice(f"the statements before the error stay done: {total}")
+            raise
+        total = total.plus(result)
+        stored = stored or (defined.stored if defined is not None else result != Changed())
     return total
 
 
 def _run(session: Session, statement: syntax.Statement, sidecar: Sidecar | None) -> Changed:
-    note_outdated_options(session, statement)
-    if define(session, statement):
-        return Changed()
     match statement:
         case syntax.DmlStatement():
             return dml.execute(session, statement, sidecar)
         case syntax.Truncate():
             dml.truncate(session, statement, sidecar)
+            return Changed(actions=(f"table {'.'.join(statement.target)}: all rows removed",))
         case syntax.Insert():
             result = bounded_statements.insert(session, statement, sidecar)
             return Changed(inserted=result.inserted, updated=result.updated)

@@ -22,7 +22,6 @@ from streamhouse.errors import (
     UnsupportedSqlError,
 )
 from streamhouse.lookup.dimension import is_server
-from streamhouse.lookup.refresh import RefreshRule
 from streamhouse.lookup.strategies.server_lookup import with_secrets
 from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.runtime.batch import bounded_statements, dml
@@ -48,15 +47,18 @@ from streamhouse.runtime.state.checkpoint import Checkpoint, part_names
 from streamhouse.runtime.state.checkpoint_registry import announce_checkpoints
 from streamhouse.runtime.statements.call import ProcedureCalls
 from streamhouse.runtime.statements.explain import explain
-from streamhouse.runtime.statements.insert_plan import lookup_strategies, plan_insert
+from streamhouse.runtime.statements.insert_plan import (
+    is_bounded_query,
+    lookup_strategies,
+    plan_insert,
+    plan_select,
+)
 from streamhouse.runtime.statements.streaming_select import StreamingSelect
 from streamhouse.runtime.streaming.query import ContinuousQuery
 from streamhouse.runtime.sync.procedures import is_sync, options_of_call
 from streamhouse.runtime.sync.run import SyncRun, new_query
 from streamhouse.sql import syntax
-from streamhouse.sql.options.known_options import check_lookup, is_lookup_option
 from streamhouse.sql.plan import Name, StreamQuery, TableInfo
-from streamhouse.sql.streaming.query_planner import is_bounded, plan_stream_queries
 from streamhouse.sql.syntax import Insert, Query
 from streamhouse.work_folder import work_folder
 
@@ -106,8 +108,6 @@ class ScriptRunner:
     def __init__(self, options: ScriptOptions, printer: Printer) -> None:
         self._options = options
         self._printer = printer
-        self._session = Session(options.warehouse)
-        self._session.notice = printer.notice
         self._pipeline = Pipeline(
             options.spark,
             options.stopped,
@@ -116,9 +116,10 @@ class ScriptRunner:
             options.listener,
         )
         self._selects: list[StreamQuery] = []
+        self._done: list[str] = []
+        """What statements have created, dropped or written, for a script that then fails."""
         self.has_reset = False
         """Whether the reset of `from_scratch` is done, or recorded for a later run to finish."""
-        self._calls = ProcedureCalls(self._session, options.spark)
         self._exit_stack = ExitStack()
 
     def run(self, statements: Sequence[syntax.Statement], files: Sequence[str] = ()) -> None:
@@ -131,38 +132,63 @@ class ScriptRunner:
         statement, so an error at the end of a script starts none of them.
         """
         try:
-            self._reset(statements, files)
+            self._plan(statements, files)
             for number, statement in enumerate(statements):
                 if self._is_bounded(statement):
                     self._catch_up()
                 try:
                     self._statement(statement)
                 except StreamhouseError as error:
+                    if self._done:
+                        what = "; ".join(self._done)
+                        self._printer.notice(f"the statements before the error stay done: {what}")
                     if files:
                         error.within(files[number])
                     raise
             self._run_continuous()
         finally:
-            self._calls.close()
+            if "_calls" in vars(self):
+                self._calls.close()
             with self._exit_stack:
                 self._pipeline.close()
         self._pipeline.report_end("stopped" if self._options.stopped() else "caught up")
 
-    def _reset(self, statements: Sequence[syntax.Statement], files: Sequence[str]) -> None:
-        """Run the reset of `from_scratch`, or finish a reset that an earlier run had begun."""
+    def _plan(self, statements: Sequence[syntax.Statement], files: Sequence[str]) -> None:
+        """Plan all statements, so that an error in one is raised before any of them runs.
+
+        Then run the reset of `from_scratch`, or finish a reset that an earlier run had begun.
+        """
         options, notice = self._options, self._printer.notice
         roots = checkpoint_roots(statements, options.warehouse, options.checkpoints)
-        if not options.from_scratch and not any_left(roots):
-            return
+        resets = options.from_scratch or any_left(roots)
+        if not resets:
+            # What a procedure creates or changes is known only when it has run.
+            calls = (n for n, one in enumerate(statements) if isinstance(one, syntax.Call))
+            statements = statements[: next(calls, len(statements))]
+            if len(statements) < 2:
+                return
         script = continuous_targets(
             statements, files, options.warehouse, options.name, options.checkpoints
         )
+        if not resets:
+            return
         if not options.from_scratch:
             finish(script, notice)
         elif script.targets:
             reset(script, options.keep_targets, notice, self._note_reset)
         else:
             notice("--from-scratch has no effect: the script has no INSERT over a stream")
+
+    @cached_property
+    def _session(self) -> Session:
+        """The script's session, which creates the default database; made after planning."""
+        session = Session(self._options.warehouse)
+        session.notice = self._printer.notice
+        return session
+
+    @cached_property
+    def _calls(self) -> ProcedureCalls:
+        return ProcedureCalls(self._session, self._options.spark)
 
     def _note_reset(self) -> None:
         self.has_reset = True
@@ -181,8 +207,11 @@ class ScriptRunner:
         with located(statement):
             note_outdated_options(self._session, statement)
             try:
-                if not change_session(self._session, statement):
+                defined = change_session(self._session, statement)
+                if defined is None:
                     self._execute(statement)
+                elif defined.stored:
+                    self._done.append(defined.text)
             except SqlError as error:
                 self._mention_renamed(error)
                 raise
@@ -217,7 +246,8 @@ class ScriptRunner:
                 raise UnsupportedSqlError("this statement is not supported")
 
     def _notice(self, table: Name, text: object) -> None:
-        self._printer.notice(f"{'.'.join(table)}: {text}")
+        self._done.append(f"{'.'.join(table)}: {text}")
+        self._printer.notice(self._done[-1])
 
     def _mention_renamed(self, error: SqlError) -> None:
         """Extend the error of a missing column if that column was renamed or dropped."""
@@ -233,69 +263,25 @@ class ScriptRunner:
         self._printer.rows(table.to_reader())
 
     def _select(self, query: Query) -> None:
-        if self._is_bounded_query(query):
+        if is_bounded_query(self._session, query):
             with bounded_statements.select(self._session, query) as reader:
                 self._printer.rows(reader)
         else:
-            planned = plan_stream_queries(query, self._session)
-            if any(lookup.retry for stream in planned for lookup in stream.lookups):
-                raise UnsupportedSqlError.at(
-                    query.position,
-                    "a LOOKUP hint with a retry needs a table where rows can wait; INSERT INTO a "
-                    "table, or leave out the retry",
-                )
-            self._selects.extend(planned)
+            self._selects.extend(plan_select(self._session, query))
 
     def _insert(self, statement: Insert) -> None:
-        if self._is_bounded_query(statement.query):
+        if is_bounded_query(self._session, statement.query):
             self._notice(statement.target, bounded_statements.insert(self._session, statement))
             return
-        if statement.overwrite:
-            raise UnsupportedSqlError.at(
-                statement.position,
-                "INSERT OVERWRITE from a stream; write INSERT INTO, or "
-                "SET 'execution.runtime-mode' = 'batch'",
-            )
         target = self._session.table(statement.target)
-        registry.check_sink(target, statement.position)
-        if target.connector == "paimon":
-            self._check_hint(statement)
         planned = plan_insert(self._session, statement, target)
-        if any(query.source.name == target.name for query in planned):
-            raise UnsupportedSqlError.at(
-                statement.position,
-                "INSERT into the table that the query reads would feed itself forever; write to "
-                "another table, or SET 'execution.runtime-mode' = 'batch'",
-            )
         for query, part in self._parts(statement, target, planned):
             self._pipeline.add(self._continuous(statement, target, query, part))
-
-    def _check_hint(self, statement: Insert) -> None:
-        """Reject an OPTIONS hint on a continuous INSERT; print a notice for `sink.` options."""
-        name = ".".join(statement.target)
-        for key in statement.options:
-            if key.startswith("sink."):
-                self._printer.notice(
-                    f"INSERT INTO {name}: option '{key}' has no effect here; SET "
-                    "'parallelism.default' sets the number of tasks of a batch"
-                )
-                continue
-            raise UnsupportedSqlError.at(
-                statement.position,
-                f"option '{key}' of a continuous INSERT is not supported as a hint; set it on "
-                f"the table: ALTER TABLE {name} SET ('{key}' = '…')",
-            )
 
     def _parts(
         self, statement: Insert, target: TableInfo, queries: Sequence[StreamQuery]
     ) -> list[tuple[StreamQuery, str]]:
         """Each query of an INSERT with the name of its checkpoint."""
-        if len(queries) > 1 and any(k.retry for query in queries for k in query.lookups):
-            raise UnsupportedSqlError.at(
-                statement.position,
-                "a LOOKUP hint with a retry in a UNION ALL of several tables; leave out the retry, "
-                "or look up first: INSERT each part into a table, and read these",
-            )
         address = self._session.endpoints.target(target)
         checkpoints = self._checkpoint_location(address)
         location = (checkpoints.root, checkpoints.pipeline, address.identifier)
@@ -320,19 +306,17 @@ class ScriptRunner:
         """Temporary checkpoint folder for queries without a warehouse; removed after the script."""
         return Path(self._exit_stack.enter_context(work_folder("streamhouse-checkpoints-")))
 
-    def _is_bounded_query(self, query: Query) -> bool:
-        """Whether a query is bounded: all its inputs are bounded, or the runtime mode is batch."""
-        return not self._session.settings.streaming or is_bounded(query, self._session)
-
     def _is_bounded(self, statement: syntax.Statement) -> bool:
         """Whether a statement reads or writes tables at once, rather than continuously."""
         match statement:
             case syntax.DmlStatement() | syntax.Truncate():
                 return True
             case syntax.StatementSet():
-                return any(self._is_bounded_query(insert.query) for insert in statement.inserts)
+                return any(
+                    is_bounded_query(self._session, insert.query) for insert in statement.inserts
+                )
             case syntax.Insert() | syntax.Select():
-                return self._is_bounded_query(statement.query)
+                return is_bounded_query(self._session, statement.query)
             case syntax.Call():
                 return not is_sync(statement.procedure)
         return False
@@ -360,7 +344,6 @@ class ScriptRunner:
         session = self._session
         address = session.endpoints.target(target)
         location = self._checkpoint_location(address)
-        self._notice_ineffective(query)
         waits = any(lookup.retry is not None for lookup in query.lookups)
         lookups = [
             with_secrets(lookup) if is_server(lookup) else lookup for lookup in query.lookups
@@ -404,19 +387,6 @@ class ScriptRunner:
         if notice:
             self._printer.notice(notice)
         return continuous
-
-    def _notice_ineffective(self, query: StreamQuery) -> None:
-        for lookup in query.lookups:
-            where = f"lookup of {lookup.table.name[-1]}"
-            if is_server(lookup):
-                # `lookup_strategies` has checked its options.
-                continue
-            RefreshRule.of(lookup)
-            for key in check_lookup(lookup.options, where):
-                self._printer.notice(f"{where}: option '{key}' has no effect here")
-            for key in lookup.options:
-                if not is_lookup_option(key):
-                    raise OptionError(f"{where}: option '{key}' is not an option of a lookup")
 
 
 def _preload(connectors: Iterable[str]) -> None:

@@ -26,7 +26,8 @@ def test_counts_and_refused_statements(shop: Shop) -> None:
     words = ["execute", "-", "--json", "--warehouse", str(shop.path)]
     result = CliRunner().invoke(build(words), words, "DELETE FROM shop.sales WHERE FALSE")
     assert json.loads(result.stdout) == {
-        "inserted": 0, "updated": 0, "deleted": 0, "rewritten": False, "snapshot": None
+        "inserted": 0, "updated": 0, "deleted": 0, "rewritten": False, "snapshot": None,
+        "actions": [],
     }  # fmt: skip
     rows = [row for batch in shop.warehouse.table(table).read() for row in batch.to_pylist()]
     assert rows == [{"country": "Peru", "orders": 5, "revenue": 2.0}]
@@ -44,7 +45,11 @@ def test_a_script_with_its_own_catalog_needs_no_warehouse(
     own = f"CREATE CATALOG c WITH ('type' = 'paimon', 'warehouse' = '{tmp_path}/own');"
     words = ["execute", f"{own} USE CATALOG c; CREATE TABLE t (i INT); INSERT INTO t VALUES (1)"]
     result = CliRunner().invoke(build(words), words)
-    assert (result.exit_code, result.stdout, result.stderr) == (0, "1 inserted\n", "")
+    assert (result.exit_code, result.stdout, result.stderr) == (
+        0,
+        "catalog c created; table t created; 1 inserted\n",
+        "",
+    )
     assert (tmp_path / "own" / "default.db" / "t").is_dir()
     assert not list((tmp_path / "warehouse").iterdir())
     for words in (["execute", own.replace(f"{tmp_path}/own", "gs://b/w")],
@@ -68,4 +73,8 @@ def test_spark_is_not_loaded(shop: Shop) -> None:
         text=True,
         timeout=60,
     )
-    assert (done.returncode, done.stdout, done.stderr) == (0, "1 inserted\n", "")
+    assert (done.returncode, done.stdout, done.stderr) == (
+        0,
+        "table shop.t created; 1 inserted\n",
+        "",
+    )

@@ -56,7 +56,8 @@ def execute(
     done = run(opened, text, modules=Path())
     if as_json:
         counts = {"inserted": done.inserted, "updated": done.updated, "deleted": done.deleted}
-        print(json.dumps(counts | {"rewritten": done.rewritten, "snapshot": done.snapshot}))
+        others = {"rewritten": done.rewritten, "snapshot": done.snapshot, "actions": done.actions}
+        print(json.dumps(counts | others))
     else:
         print(done)
 

@@ -116,7 +116,7 @@ def run(
     if catalog is not None:
         check_store(catalog)
     spark = spark_options(master, conf, verbose)
-    with _spark_session(scripts, spark, output):
+    with _spark_session(scripts, spark):
         from streamhouse.runtime.monitoring.reporter import Reporter
         from streamhouse.sql.secrets import without_secrets
 
@@ -127,8 +127,6 @@ def run(
             statements, origins = parse_scripts(file, scripts)
             from streamhouse.runtime.script import ScriptOptions, script_name
 
-            if warehouse is not None and is_local(warehouse):
-                Path(_absolute(warehouse)).mkdir(parents=True, exist_ok=True)
             stop = StopSignal(at_once=_end_jvm, notice="stopping …")
             reset = from_scratch and not restart_state.has_reset()
             options = ScriptOptions(
@@ -171,9 +169,7 @@ def _report_status(
 
 
 @contextmanager
-def _spark_session(
-    scripts: Sequence[str], options: SparkOptions, output: RunOutput
-) -> Iterator[None]:
+def _spark_session(scripts: Sequence[str], options: SparkOptions) -> Iterator[None]:
     """Start Spark in the background if a script may have continuous queries; end it at the end."""
     from streamhouse.sql.statements.likely_streaming import may_stream
 
@@ -183,11 +179,10 @@ def _spark_session(
     from streamhouse.runtime.spark.session import begin_session, end_session
 
     begin_session("streamhouse", options)
-    output.starting()
     try:
         yield
     finally:
-        # If the script could not be parsed, nothing else has ended the session.
+        # If the script could not be parsed or planned, nothing else has ended the session.
         end_session()
 
 

@@ -79,34 +79,42 @@ class Warehouse:
         with creation_lock(self.path):
             yield
 
-    def create_database(self, name: str, if_not_exists: bool = False) -> None:
-        """Create a database (and a local warehouse's folder); safe if others do so concurrently."""
+    def create_database(self, name: str, if_not_exists: bool = False) -> bool:
+        """Create a database (and a local warehouse's folder); False if it exists.
+
+        Safe if others do so concurrently.
+        """
         if is_local(self.path):
             os.makedirs(self.path, exist_ok=True)
         if if_not_exists and name in self.databases():
-            return
+            return False
         with self.creating():
             if name in self.databases():
                 if if_not_exists:
-                    return
+                    return False
                 raise TableError(
                     f"database '{name}' already exists; write IF NOT EXISTS to keep it"
                 )
             _check_name(f"database '{name}'", name)
             with self._catalog.pypaimon() as catalog:
                 catalog.create_database(name, True)
+        return True
 
-    def drop_database(self, name: str, if_exists: bool = False, cascade: bool = False) -> None:
-        """Drop a database; with `cascade` its tables too, else it must be empty."""
+    def drop_database(self, name: str, if_exists: bool = False, cascade: bool = False) -> bool:
+        """Drop a database; with `cascade` its tables too, else it must be empty.
+
+        False if there is none, with `if_exists`.
+        """
         with self.creating():
             if name not in self.databases():
                 if if_exists:
-                    return
+                    return False
                 raise self._missing_database(name)
             self._check_empty(name, self.tables(name), cascade)
             with self._catalog.pypaimon() as catalog:
                 catalog.drop_database(name, True, cascade)
         evict(f"{name}.")
+        return True
 
     def _check_empty(self, database: str, tables: Sequence[str], cascade: bool) -> None:
         if tables and not cascade:
@@ -125,8 +133,8 @@ class Warehouse:
         comment: str | None = None,
         if_not_exists: bool = False,
         copied: bool = False,
-    ) -> None:
-        """Create a table; of concurrent processes one creates it, and the others find it.
+    ) -> bool:
+        """Create a table; of concurrent processes one creates it (True), and the others find it.
 
         Columns of the primary key become NOT NULL. Keys may be given as the options `primary-key`
         and `partition`, as in Paimon; `sql.options.renamed_options` translates options of earlier
@@ -145,6 +153,7 @@ class Warehouse:
             raise TableError(
                 f"table '{database}.{name}' already exists; write IF NOT EXISTS to keep it"
             )
+        return created
 
     def _check_and_create(self, database: str, name: str, declaration: TableDeclaration) -> bool:
         """Check a declaration and create its table; False if another machine did so first."""
@@ -168,7 +177,7 @@ class Warehouse:
             self._drop(full)
             raise
 
-    def alter_table(self, identifier: str, *changes: SchemaChange, if_exists: bool = False) -> None:
+    def alter_table(self, identifier: str, *changes: SchemaChange) -> None:
         """Change a table's columns and options (`streamhouse.sql.schema_changes`), all or nothing.
 
         Column defaults are set after the other changes, as a version of the schema of their own: a
@@ -177,20 +186,16 @@ class Warehouse:
         `SchemaChangeError` for a change that would lose values, `OptionError` for an option that is
         unknown or fixed.
         """
-        database, name = split_identifier(identifier)
-        if if_exists and not self.exists(database, name):
-            return
         with self._catalog.pypaimon() as catalog:
             alter_table(self, catalog, identifier, changes)
         evict(identifier)
 
-    def rename_table(self, identifier: str, new_name: str, if_exists: bool = False) -> None:
+    def rename_table(self, identifier: str, new_name: str) -> None:
         """Rename a table, both names as `database.table`; nothing may write to it meanwhile."""
         database, name = split_identifier(identifier)
         new_database, new = split_identifier(new_name)
         with self.creating():
-            if not self._found(database, name, if_exists):
-                return
+            self._found(database, name)
             if new_database not in self.databases():
                 raise self._missing_database(new_database)
             _check_name(f"table '{new_name}'", new)
@@ -216,12 +221,13 @@ class Warehouse:
         evict(identifier)
         evict(new_name)
 
-    def drop_table(self, database: str, name: str, if_exists: bool = False) -> None:
-        """Drop a table and its files."""
+    def drop_table(self, database: str, name: str, if_exists: bool = False) -> bool:
+        """Drop a table and its files; False if there is none, with `if_exists`."""
         with self.creating():
             if not self._found(database, name, if_exists):
-                return
+                return False
             self._drop(f"{database}.{name}")
+        return True
 
     def _drop(self, full: str) -> None:
         with self._catalog.pypaimon() as catalog:
@@ -310,7 +316,7 @@ class Warehouse:
         """Create a table; False if it exists."""
         return self._catalog.create_table(full, declaration)
 
-    def _found(self, database: str, name: str, if_exists: bool) -> bool:
+    def _found(self, database: str, name: str, if_exists: bool = False) -> bool:
         """Whether a table exists; raises `TableError` if not, unless `if_exists`."""
         if self.exists(database, name):
             return True

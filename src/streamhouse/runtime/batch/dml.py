@@ -40,7 +40,8 @@ TRIES = 4
 class Changed:
     """How many rows a statement inserted, updated and deleted; `rewritten`: by an overwrite.
 
-    `snapshot` is the snapshot with the changes; None if there was nothing to change.
+    `snapshot` is the snapshot with the changes; None if there was nothing to change. `actions` are
+    other effects, such as "table shop.t created".
     """
 
     inserted: int = 0
@@ -48,6 +49,7 @@ class Changed:
     deleted: int = 0
     rewritten: bool = False
     snapshot: int | None = None
+    actions: tuple[str, ...] = ()
 
     def plus(self, other: Changed) -> Changed:
         """The counts of both, and the later snapshot."""
@@ -57,6 +59,7 @@ class Changed:
             self.deleted + other.deleted,
             self.rewritten or other.rewritten,
             other.snapshot or self.snapshot,
+            (*self.actions, *other.actions),
         )
 
     def __str__(self) -> str:
@@ -69,7 +72,8 @@ class Changed:
             )
             if count
         ]
-        text = f"{', '.join(counts)}" if counts else "nothing to change"
+        done = [*self.actions, *([", ".join(counts)] if counts else [])]
+        text = "; ".join(done) or "nothing to change"
         return text + (" (all files of the table were rewritten)" if self.rewritten else "")
 
 

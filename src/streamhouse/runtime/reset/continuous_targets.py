@@ -10,16 +10,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from streamhouse.connectors import registry
-from streamhouse.errors import StreamhouseError
 from streamhouse.paimon.catalog.table_address import TableAddress
-from streamhouse.runtime.batch.insert_columns import given_columns
-from streamhouse.runtime.session.ddl import change_session, located
 from streamhouse.runtime.session.dry_run import DraftSession
 from streamhouse.runtime.state.checkpoint import checkpoints_of
+from streamhouse.runtime.statements.script_plan import PlannedStatement, plan_script
 from streamhouse.sql import syntax
 from streamhouse.sql.plan import TableInfo
-from streamhouse.sql.streaming.query_planner import is_bounded, plan_stream_queries
 
 
 @dataclass(frozen=True)
@@ -79,68 +75,43 @@ def continuous_targets(
     draft = DraftSession(warehouse, requires_warehouse=True)
     # The run itself prints the notices.
     draft.notice = lambda text: None
-    finder = _Finder(draft, name, root)
-    for number, statement in enumerate(statements):
-        try:
-            with located(statement):
-                finder.take(statement)
-        except StreamhouseError as error:
-            if files:
-                error.within(files[number])
-            raise
+    targets: dict[str, ContinuousTarget] = {}
+    for planned in plan_script(draft, statements, files):
+        if planned.target is not None and planned.continuous:
+            _collect(targets, draft, planned, planned.target, (name, root))
     return Targets(
-        tuple(finder.targets.values()),
-        tuple(draft.catalogs.options(name) for name in draft.catalogs.names()),
+        tuple(targets.values()),
+        tuple(draft.catalogs.options(catalog) for catalog in draft.catalogs.names()),
     )
 
 
-class _Finder:
-    """Collects the targets of the continuous queries while a script is planned."""
+def _collect(
+    targets: dict[str, ContinuousTarget],
+    draft: DraftSession,
+    planned: PlannedStatement,
+    target: TableInfo,
+    place: tuple[str, Path | None],
+) -> None:
+    """Add the target of an INSERT; `place` is the pipeline's name and the folder `root`."""
+    name, root = place
+    is_table = target.connector == "paimon"
+    address = _address(draft, target) if is_table else draft.endpoints.target(target)
+    if not address.warehouse and root is None:
+        # Its checkpoint is temporary, so there is nothing to reset.
+        return
+    continuous = targets.setdefault(repr(address), ContinuousTarget(address))
+    location = CheckpointLocation.of(draft.settings, name, root, address)
+    if location not in continuous.locations:
+        continuous.locations.append(location)
+    for query in planned.continuous:
+        consumer = query.source_options.get("consumer-id")
+        if query.source.connector == "paimon" and consumer is not None:
+            continuous.readers.append((_address(draft, query.source), consumer))
 
-    def __init__(self, draft: DraftSession, name: str, root: Path | None) -> None:
-        self._draft = draft
-        self._name = name
-        self._root = root
-        self.targets: dict[str, ContinuousTarget] = {}
 
-    def take(self, statement: syntax.Statement) -> None:
-        if change_session(self._draft, statement):
-            return
-        match statement:
-            case syntax.StatementSet():
-                for insert in statement.inserts:
-                    self._insert(insert)
-            case syntax.Insert():
-                self._insert(statement)
-
-    def _insert(self, statement: syntax.Insert) -> None:
-        draft = self._draft
-        if not draft.settings.streaming or is_bounded(statement.query, draft):
-            return
-        target = draft.table(statement.target)
-        registry.check_sink(target, statement.position)
-        columns = given_columns(target, statement)
-        queries = plan_stream_queries(statement.query, draft, target, columns, statement.partition)
-        address = (
-            self._address(target)
-            if target.connector == "paimon"
-            else draft.endpoints.target(target)
-        )
-        if not address.warehouse and self._root is None:
-            # Its checkpoint is temporary, so there is nothing to reset.
-            return
-        continuous = self.targets.setdefault(repr(address), ContinuousTarget(address))
-        location = CheckpointLocation.of(draft.settings, self._name, self._root, address)
-        if location not in continuous.locations:
-            continuous.locations.append(location)
-        for query in queries:
-            consumer = query.source_options.get("consumer-id")
-            if query.source.connector == "paimon" and consumer is not None:
-                continuous.readers.append((self._address(query.source), consumer))
-
-    def _address(self, table: TableInfo) -> TableAddress:
-        catalog, database, name = table.name
-        return TableAddress(self._draft.catalogs.options(catalog), f"{database}.{name}")
+def _address(draft: DraftSession, table: TableInfo) -> TableAddress:
+    catalog, database, name = table.name
+    return TableAddress(draft.catalogs.options(catalog), f"{database}.{name}")
 
 
 def checkpoint_roots(

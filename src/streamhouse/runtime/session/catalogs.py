@@ -106,17 +106,19 @@ class Catalogs:
             self.options(catalog)
         self._catalog, self._database = catalog, self._defaults[catalog].database
 
-    def drop(self, statement: Drop) -> None:
-        """Run DROP CATALOG, which keeps the warehouse."""
+    def drop(self, statement: Drop) -> bool:
+        """Run DROP CATALOG, which keeps the warehouse; False if there is none, with IF EXISTS."""
         catalog = statement.name[0]
         self._defaults.pop(catalog, None)
-        if self._options.pop(catalog, None) is None and not statement.if_exists:
+        found = self._options.pop(catalog, None) is not None
+        if not (found or statement.if_exists):
             raise OptionError(f"there is no catalog '{catalog}'")
+        return found
 
-    def create_database(self, statement: CreateDatabase) -> None:
-        """Run CREATE DATABASE."""
+    def create_database(self, statement: CreateDatabase) -> bool:
+        """Run CREATE DATABASE; False if it exists, with IF NOT EXISTS."""
         catalog, database = self.database(statement.name)
-        self.warehouse(catalog).create_database(database, statement.if_not_exists)
+        return self.warehouse(catalog).create_database(database, statement.if_not_exists)
 
     def use_database(self, name: Name) -> None:
         """Run USE, of a database."""

@@ -4,17 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 
 from streamhouse.errors import SqlError, StreamhouseError
 from streamhouse.runtime.session.session import Session
 from streamhouse.sql import syntax
 from streamhouse.sql.parser.hints import outdated
+from streamhouse.sql.plan import Name
 from streamhouse.sql.statements.alter_table import AlterTable
 from streamhouse.sql.statements.create_view import CreateView
 
 
-def change_session(session: Session, statement: syntax.Statement) -> bool:
-    """Run SET with a key, RESET, or what `define` runs; False if the statement is none of these."""
+@dataclass(frozen=True)
+class Defined:
+    """What a statement did, such as "table shop.t created"; `stored`: it changed a warehouse."""
+
+    text: str = ""
+    stored: bool = False
+
+
+def change_session(session: Session, statement: syntax.Statement) -> Defined | None:
+    """Run SET with a key, RESET, or what `define` runs; None if the statement is none of these."""
     match statement:
         case syntax.SetOption(key=str(key)):
             session.settings.set(key, statement.value or "")
@@ -22,49 +32,63 @@ def change_session(session: Session, statement: syntax.Statement) -> bool:
             session.settings.reset(statement.key)
         case _:
             return define(session, statement)
-    return True
+    return Defined()
 
 
-def define(session: Session, statement: syntax.Statement) -> bool:
-    """Run a CREATE, USE, DROP or ALTER statement; False if the statement is none of these."""
+def define(session: Session, statement: syntax.Statement) -> Defined | None:
+    """Run a CREATE, USE, DROP or ALTER statement; None if the statement is none of these."""
     match statement:
         case syntax.CreateCatalog():
             session.catalogs.create(statement)
+            return Defined(f"catalog {statement.name} created")
         case syntax.UseCatalog():
             session.catalogs.use(statement.name)
         case syntax.CreateDatabase():
-            session.catalogs.create_database(statement)
+            return _created("database", statement.name, session.catalogs.create_database(statement))
         case syntax.UseDatabase():
             session.catalogs.use_database(statement.name)
         case syntax.CreateTable():
-            session.tables.create(statement)
+            created = session.tables.create(statement)
+            temporary = session.is_temporary(session.full(statement.name))
+            return _created("table", statement.name, created, temporary)
         case CreateView():
-            session.views.create(statement)
+            created = session.views.create(statement)
+            return _created("view", statement.name, created, statement.temporary)
         case syntax.CreateFunction():
             session.functions.create(statement)
+            return Defined(f"function {statement.declaration.name} created")
         case syntax.Drop():
-            _drop(session, statement)
+            what = f"{statement.kind.lower()} {'.'.join(statement.name)}"
+            found = _drop(session, statement)
+            return Defined(f"{what} {'dropped' if found else 'does not exist'}", found)
         case AlterTable():
-            session.tables.alter(statement)
+            altered = session.tables.alter(statement)
+            text = f"table {'.'.join(statement.name)} {'altered' if altered else 'does not exist'}"
+            return Defined(text, altered)
         case _:
-            return False
-    return True
+            return None
+    return Defined()
 
 
-def _drop(session: Session, statement: syntax.Drop) -> None:
+def _created(kind: str, name: Name, created: bool, temporary: bool = False) -> Defined:
+    text = f"{'temporary ' * temporary}{kind} {'.'.join(name)}"
+    return Defined(f"{text} {'created' if created else 'exists'}", created and not temporary)
+
+
+def _drop(session: Session, statement: syntax.Drop) -> bool:
     match statement.kind:
         case "DATABASE":
             catalog, database = session.catalogs.database(statement.name)
             session.views.check_none(catalog, database)
-            session.catalogs.warehouse(catalog).drop_database(database, statement.if_exists)
+            return session.catalogs.warehouse(catalog).drop_database(database, statement.if_exists)
         case "CATALOG":
-            session.catalogs.drop(statement)
+            return session.catalogs.drop(statement)
         case "VIEW":
-            session.views.drop(statement)
+            return session.views.drop(statement)
         case "FUNCTION":
             session.functions.drop(statement)
-        case _:
-            session.tables.drop(statement)
+            return True
+    return session.tables.drop(statement)
 
 
 def note_outdated_options(session: Session, statement: syntax.Statement) -> None:

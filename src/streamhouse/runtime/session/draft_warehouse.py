@@ -7,16 +7,20 @@ from contextlib import contextmanager
 from typing import Any
 
 from streamhouse.close_matches import nearest
-from streamhouse.errors import TableError
+from streamhouse.errors import StreamhouseError, TableError
 from streamhouse.paimon.catalog.draft_table import DraftTable
 from streamhouse.paimon.catalog.table_declaration import TableDeclaration
 from streamhouse.paimon.catalog.warehouse import Warehouse
-from streamhouse.paimon.schema.table_name import split_identifier
+from streamhouse.paimon.schema.table_name import TableName, split_identifier
 from streamhouse.sql.plan import AsOf
 from streamhouse.sql.schema_changes import SchemaChange
 
 NO_WAREHOUSE = "/nonexistent-warehouse-of-a-draft"
 """The path of the warehouse of a script that names none."""
+
+
+class UnknownUntilRunError(StreamhouseError):
+    """A system table or a branch of a table that the script creates or changes."""
 
 
 class DraftWarehouse(Warehouse):
@@ -52,15 +56,16 @@ class DraftWarehouse(Warehouse):
         """Take no lock: a draft creates nothing that other processes see."""
         yield
 
-    def create_database(self, name: str, if_not_exists: bool = False) -> None:
+    def create_database(self, name: str, if_not_exists: bool = False) -> bool:
         if name in self.databases() and not if_not_exists:
             raise TableError(f"database '{name}' already exists; write IF NOT EXISTS to keep it")
         self._databases.add(name)
+        return True
 
-    def drop_database(self, name: str, if_exists: bool = False, cascade: bool = False) -> None:
+    def drop_database(self, name: str, if_exists: bool = False, cascade: bool = False) -> bool:
         if name not in self.databases():
             if if_exists:
-                return
+                return False
             raise self._missing_database(name)
         tables = self.tables(name)
         self._check_empty(name, tables, cascade)
@@ -68,20 +73,20 @@ class DraftWarehouse(Warehouse):
             self._drop(f"{name}.{table}")
         self._databases.discard(name)
         self._dropped_databases.add(name)
+        return True
 
-    def drop_table(self, database: str, name: str, if_exists: bool = False) -> None:
+    def drop_table(self, database: str, name: str, if_exists: bool = False) -> bool:
         if not self._found(database, name, if_exists):
-            return
+            return False
         self._drop(f"{database}.{name}")
+        return True
 
     def _rename(self, identifier: str, new_name: str) -> None:
         self._drafts[new_name] = self._draft(identifier).renamed(new_name)
         self._drop(identifier)
 
-    def alter_table(self, identifier: str, *changes: SchemaChange, if_exists: bool = False) -> None:
-        database, name = split_identifier(identifier)
-        if not self._found(database, name, if_exists):
-            return
+    def alter_table(self, identifier: str, *changes: SchemaChange) -> None:
+        self._found(*split_identifier(identifier))
         self._drafts[identifier] = self._draft(identifier).altered(changes)
 
     def _draft(self, identifier: str) -> DraftTable:
@@ -99,6 +104,9 @@ class DraftWarehouse(Warehouse):
         """The table as the script has changed it so far, else the stored table as of `as_of`."""
         if identifier in self._drafts:
             return self._drafts[identifier]
+        database, name = split_identifier(identifier)
+        if f"{database}.{TableName.parse(name).table}" in self._drafts:
+            raise UnknownUntilRunError(f"{identifier} is known only when the script runs")
         return super().readable(identifier, as_of, options, pin)
 
     def _create(self, full: str, declaration: TableDeclaration) -> bool:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from streamhouse.errors import StreamhouseError
 from streamhouse.lookup.dimension import DimensionSpec
 from streamhouse.lookup.strategies.selection import DISPLAY_NAMES, choose_all
 from streamhouse.paimon.catalog.draft_table import DraftTable
@@ -18,7 +19,7 @@ from streamhouse.runtime.session.catalogs import DEFAULT_CATALOG, Catalogs
 from streamhouse.runtime.session.draft_warehouse import NO_WAREHOUSE, DraftWarehouse
 from streamhouse.runtime.session.session import Session
 from streamhouse.runtime.session.views import Names, SessionViews
-from streamhouse.sql.plan import Name, StreamQuery, TableInfo, ViewInfo
+from streamhouse.sql.plan import AsOf, Name, StreamQuery, TableInfo, ViewInfo
 
 
 @dataclass(frozen=True)
@@ -70,8 +71,8 @@ class DraftCatalogs(Catalogs):
 class DraftViews(SessionViews):
     """Keeps the views that a script would store or drop in memory."""
 
-    def __init__(self, names: Names, catalogs: Catalogs) -> None:
-        super().__init__(names, catalogs)
+    def __init__(self, names: Names, catalogs: Catalogs, notice: Callable[[str], None]) -> None:
+        super().__init__(names, catalogs, notice)
         self._drafts: dict[Name, ViewInfo | None] = {}
         """By full name; None for a view that the script drops."""
 
@@ -108,7 +109,14 @@ class DraftSession(Session):
         super().__init__(warehouse)
         if warehouse is None and not requires_warehouse:
             self.catalogs.add_empty_default()
-        self.views = DraftViews(self, self.catalogs)
+        self.views = DraftViews(self, self.catalogs, self._notify)
+
+    def table_as_of(self, name: Name, as_of: AsOf) -> TableInfo:
+        """As in a run; the table as it is now if statements of the script may make that state."""
+        try:
+            return super().table_as_of(name, as_of)
+        except StreamhouseError:
+            return self.table(name)
 
     def strategies(self, query: StreamQuery, target: TableInfo | None) -> list[str]:
         """The lookup strategy that a run would choose for each lookup of a query, in words."""

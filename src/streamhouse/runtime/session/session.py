@@ -33,7 +33,7 @@ class Session:
         self.settings = Settings(self._notify)
         self.catalogs = self._open_catalogs(warehouse)
         self.tables = TableDefinitions(self, self.catalogs, self._notify)
-        self.views = SessionViews(self, self.catalogs)
+        self.views = SessionViews(self, self.catalogs, self._notify)
         self.functions = SessionFunctions(self._notify)
         self.endpoints = Endpoints(self.catalogs, self._notify)
         self._opened: dict[str, Table] = {}

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import Any
 
 from streamhouse.connectors import registry
 from streamhouse.errors import OptionError, TableError
+from streamhouse.paimon.catalog.declared_differences import differences
+from streamhouse.paimon.catalog.draft_table import DraftTable
+from streamhouse.paimon.catalog.table_declaration import TableDeclaration
 from streamhouse.paimon.schema.options.computed_columns import options_of
 from streamhouse.paimon.schema.options.option_aliases import resolved
 from streamhouse.runtime.session.catalogs import Catalogs
@@ -28,8 +32,12 @@ class TableDefinitions:
         """The names of a database's temporary tables."""
         return [name[2] for name in self.temporary if name[:2] == (catalog, database)]
 
-    def create(self, statement: CreateTable) -> None:
-        """Run CREATE TABLE; a table of another connector than Paimon is temporary."""
+    def create(self, statement: CreateTable) -> bool:
+        """Run CREATE TABLE; a table of another connector than Paimon is temporary.
+
+        False if the table exists, which IF NOT EXISTS leaves as it is; a notice has the differences
+        from its declaration.
+        """
         full = self._catalogs.full(statement.name)
         where = f"table {'.'.join(full[1:])}"
         options = dict(statement.options)
@@ -47,23 +55,23 @@ class TableDefinitions:
                 "not wait for late rows, and do not drop them"
             )
         if connector == "paimon":
-            self._create_stored(statement, full, options, where)
-        else:
-            info = TableInfo(
-                full, statement.columns, statement.computed, statement.primary_key,
-                statement.partitioned_by, options, connector,
-            )  # fmt: skip
-            self._create_temporary(statement, registry.declared(info), where)
+            return self._create_stored(statement, full, options, where)
+        info = TableInfo(
+            full, statement.columns, statement.computed, statement.primary_key,
+            statement.partitioned_by, options, connector,
+        )  # fmt: skip
+        return self._create_temporary(statement, registry.declared(info), where)
 
-    def drop(self, statement: Drop) -> None:
-        """Run DROP TABLE."""
+    def drop(self, statement: Drop) -> bool:
+        """Run DROP TABLE; False if there is no such table, with IF EXISTS."""
         full = self._catalogs.full(statement.name)
-        if self.temporary.pop(full, None) is None:
-            check_no_view(self._names, full)
-            self._catalogs.warehouse(full[0]).drop_table(full[1], full[2], statement.if_exists)
+        if self.temporary.pop(full, None) is not None:
+            return True
+        check_no_view(self._names, full)
+        return self._catalogs.warehouse(full[0]).drop_table(full[1], full[2], statement.if_exists)
 
-    def alter(self, statement: AlterTable) -> None:
-        """Run ALTER TABLE; a temporary table cannot be changed."""
+    def alter(self, statement: AlterTable) -> bool:
+        """Run ALTER TABLE; a temporary table cannot be changed. False: no table, IF EXISTS."""
         full = self._catalogs.full(statement.name)
         if full in self.temporary:
             raise TableError(
@@ -72,19 +80,22 @@ class TableDefinitions:
         check_no_view(self._names, full)
         warehouse = self._catalogs.warehouse(full[0])
         identifier = f"{full[1]}.{full[2]}"
+        if statement.if_exists and not warehouse.exists(full[1], full[2]):
+            return False
         if statement.new_name:
             new = self._catalogs.full(statement.new_name)
             if new[0] != full[0]:
                 raise TableError(f"table '{identifier}' cannot move to the catalog '{new[0]}'")
-            warehouse.rename_table(identifier, f"{new[1]}.{new[2]}", statement.if_exists)
+            warehouse.rename_table(identifier, f"{new[1]}.{new[2]}")
         else:
             where = f"table {identifier}"
             changes = [self._resolved_change(change, where) for change in statement.changes]
-            warehouse.alter_table(identifier, *changes, if_exists=statement.if_exists)
+            warehouse.alter_table(identifier, *changes)
+        return True
 
     def _create_stored(
         self, statement: CreateTable, full: Name, options: dict[str, str], where: str
-    ) -> None:
+    ) -> bool:
         if statement.temporary:
             raise OptionError(
                 f"{where}: a temporary table needs a 'connector', such as 'datagen' or 'mysql-cdc'"
@@ -95,25 +106,46 @@ class TableDefinitions:
                 f"{where}: Paimon tables have no metadata; leave out METADATA column '{metadata}'"
             )
         options.pop("connector", None)
-        self._catalogs.warehouse(full[0]).create_table(
-            full[1],
-            full[2],
+        declared = TableDeclaration(
             statement.columns,
             statement.primary_key,
             statement.partitioned_by,
             options | options_of(statement.computed),
             statement.comment,
+        )
+        warehouse = self._catalogs.warehouse(full[0])
+        created = warehouse.create_table(
+            full[1],
+            full[2],
+            declared.columns,
+            declared.primary_key,
+            declared.partitioned_by,
+            declared.options,
+            declared.comment,
             statement.if_not_exists,
         )
+        if not created:
+            self._note_differences(where, declared, warehouse.readable(".".join(full[1:])))
+        return created
 
-    def _create_temporary(self, statement: CreateTable, info: TableInfo, where: str) -> None:
+    def _create_temporary(self, statement: CreateTable, info: TableInfo, where: str) -> bool:
         if info.name in self.temporary:
             if statement.if_not_exists:
-                return
+                return False
             raise TableError(f"{where} already exists; drop it or write IF NOT EXISTS")
         for text in registry.check_declaration(info, where):
             self._notice(text)
         self.temporary[info.name] = info
+        return True
+
+    def _note_differences(self, where: str, declared: TableDeclaration, table: Any) -> None:
+        stored = table if isinstance(table, DraftTable) else DraftTable.of_stored(table)
+        found = differences(stored.identifier, declared, stored)
+        if found:
+            self._notice(
+                f"{where} exists and stays as it is; this declaration has no effect: "
+                f"{'; '.join(found)}. To change the table, use ALTER TABLE, or DROP TABLE first"
+            )
 
     def _resolved(self, options: Mapping[str, str], where: str) -> dict[str, str]:
         """A table's options by their Paimon names; gives a notice for each that was replaced."""

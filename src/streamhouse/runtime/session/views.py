@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import replace
 from typing import Protocol
@@ -45,8 +46,9 @@ def check_no_view(names: Names, full: Name) -> None:
 class SessionViews:
     """Creates, finds and drops views."""
 
-    def __init__(self, names: Names, catalogs: Catalogs) -> None:
+    def __init__(self, names: Names, catalogs: Catalogs, notice: Callable[[str], None]) -> None:
         self._names = names
+        self._notice = notice
         self._warehouse = catalogs.warehouse
         self._temporary: dict[Name, ViewInfo] = {}
 
@@ -67,22 +69,24 @@ class SessionViews:
         temporary = [name[2] for name in self._temporary if name[:2] == (catalog, database)]
         return sorted({*temporary, *self._stored_names(catalog, database)})
 
-    def create(self, statement: CreateView) -> None:
-        """Run CREATE VIEW; raises an error if its query cannot be planned."""
+    def create(self, statement: CreateView) -> bool:
+        """Run CREATE VIEW; raises an error if its query cannot be planned.
+
+        False if the view exists, which IF NOT EXISTS leaves as it is; a notice says if its query
+        is another.
+        """
         full = self._names.full(statement.name)
         if "$" in full[2]:
             name = ".".join(full[1:])
             raise TableError(f"view {name}: a name with $ is a branch or a system table")
         with nullcontext() if statement.temporary else self._warehouse(full[0]).creating():
-            self._create(statement, full)
+            return self._create(statement, full)
 
-    def _create(self, statement: CreateView, full: Name) -> None:
+    def _create(self, statement: CreateView, full: Name) -> bool:
         check_permanent(statement)
         name = ".".join(full[1:])
-        exists = full in self._temporary if statement.temporary else self.find(full) is not None
-        if exists:
-            if statement.if_not_exists:
-                return
+        old = self._temporary.get(full) if statement.temporary else self.find(full)
+        if old is not None and not statement.if_not_exists:
             raise TableError(f"view {name} already exists; DROP it or write IF NOT EXISTS")
         if not statement.temporary and self._names.has_table(full):
             raise TableError(f"'{name}' is a table; give the view another name")
@@ -92,24 +96,33 @@ class SessionViews:
             self._names,
             with_full_names(statement.query, lambda name: self._stored_name(statement, full, name)),
         )
+        if old is not None:
+            if (old.query, old.columns) != (view.query, view.columns):
+                self._notice(
+                    f"view {name} exists and stays as it is; this declaration of another query has "
+                    f"no effect. The view's own is: {old.query}. To change it, use DROP VIEW first"
+                )
+            return False
         if statement.temporary:
             self._temporary[full] = view
         else:
             self._store(view)
+        return True
 
-    def drop(self, statement: Drop) -> None:
-        """Run DROP VIEW; raises `TableError` for a table."""
+    def drop(self, statement: Drop) -> bool:
+        """Run DROP VIEW; raises `TableError` for a table. False: none, with IF EXISTS."""
         full = self._names.full(statement.name)
         if self._temporary.pop(full, None) is not None:
-            return
+            return True
         if not statement.temporary and self.find(full) is not None:
             self._remove(full)
-            return
+            return True
         if self._names.is_temporary(full) or self._names.has_table(full):
             raise TableError(f"'{'.'.join(full[1:])}' is a table; write DROP TABLE")
         if not statement.if_exists:
             close = nearest(full[2], self.listed(full[0], full[1]))
             raise TableError(f"there is no view '{full[2]}' in database '{full[1]}'; {close}")
+        return False
 
     def check_none(self, catalog: str, database: str) -> None:
         """Raise `TableError` if a database still has views."""

@@ -76,12 +76,13 @@ def launch(
     environment: Mapping[str, str],
     options: Path,
     stderr: IO[bytes] | int | None,
+    cancelled: Callable[[], bool] = lambda: False,
 ) -> Any:
     """Start the JVM in its own POSIX session, so that signals to our process group do not reach it.
 
     `options` is the file that `save_options` wrote. Returns PySpark's gateway, whose `proc` is the
-    process; the JVM exits when the standard input of `proc` is closed. Raises `JavaExited`, or
-    `OSError` if there is no Java.
+    process; the JVM exits when the standard input of `proc` is closed. Raises `JavaExited`, also
+    once it is `cancelled`, or `OSError` if there is no Java.
     """
     command = _direct(settings, options) or _submit(settings)
     folder = tempfile.mkdtemp(prefix="streamhouse-gateway-")
@@ -96,7 +97,7 @@ def launch(
         )
         try:
             while not os.path.isfile(connection):
-                if process.poll() is not None:
+                if cancelled() or process.poll() is not None:
                     raise JavaExited
                 time.sleep(_POLL_S)
             with open(connection, "rb") as file:

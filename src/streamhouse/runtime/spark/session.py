@@ -191,7 +191,8 @@ def _start(
         else:
             if local:
                 conf.setAll(list(socket_settings().items()))
-            gateway = _gateway(conf, class_archive.options_path(archive), options.verbose)
+            path = class_archive.options_path(archive)
+            gateway = _gateway(conf, path, options.verbose, cancelled)
         if cancelled():
             _end_jvm(gateway)
             raise StreamhouseError("Spark is no longer needed")
@@ -346,7 +347,7 @@ def _end_jvm(gateway: Any) -> None:
     _end_parent()
 
 
-def _gateway(conf: SparkConf, options: Path, verbose: bool) -> Any:
+def _gateway(conf: SparkConf, options: Path, verbose: bool, cancelled: Callable[[], bool]) -> Any:
     if SparkContext._gateway is not None:
         return SparkContext._gateway
     check_java()
@@ -354,7 +355,7 @@ def _gateway(conf: SparkConf, options: Path, verbose: bool) -> Any:
     output_path = None if verbose else OUTPUT.open()
     try:
         stderr = None if verbose else OUTPUT.descriptor
-        return spark_jvm.launch(settings, environment, options, stderr)
+        return spark_jvm.launch(settings, environment, options, stderr, cancelled)
     except (spark_jvm.JavaExited, OSError) as error:
         _end_parent()
         output = "" if output_path is None else Path(output_path).read_text(errors="replace")

@@ -1,33 +1,77 @@
-"""Plans the continuous queries of an INSERT, and the strategies of their lookups."""
+"""Plans the continuous queries of an INSERT or a SELECT, and the strategies of their lookups."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from streamhouse.connectors import registry
-from streamhouse.errors import UnsupportedSqlError
-from streamhouse.lookup.dimension import DimensionSpec
+from streamhouse.errors import OptionError, UnsupportedSqlError
+from streamhouse.lookup.dimension import DimensionSpec, is_server
+from streamhouse.lookup.refresh import RefreshRule
 from streamhouse.lookup.strategies.selection import Choice, choose_all
 from streamhouse.runtime.batch.insert_columns import given_columns
 from streamhouse.runtime.query_spec import unshuffled
 from streamhouse.runtime.session.session import Session
+from streamhouse.sql.options.known_options import check_lookup, is_lookup_option
 from streamhouse.sql.plan import StreamQuery, TableInfo
-from streamhouse.sql.streaming.query_planner import plan_stream_queries
-from streamhouse.sql.syntax import Insert
+from streamhouse.sql.streaming.query_planner import is_bounded, plan_stream_queries
+from streamhouse.sql.syntax import Insert, Query
+
+
+def is_bounded_query(session: Session, query: Query) -> bool:
+    """Whether a query is bounded: all its inputs are bounded, or the runtime mode is batch."""
+    return not session.settings.streaming or is_bounded(query, session)
 
 
 def plan_insert(session: Session, statement: Insert, target: TableInfo) -> list[StreamQuery]:
-    """The continuous queries of an INSERT.
+    """The continuous queries of an INSERT; raises all errors that need no server and no Spark.
 
-    Raises `UnsupportedSqlError` if the target cannot take updates and deletes, which they write.
+    Gives notices of options without effect.
     """
+    registry.check_sink(target, statement.position)
+    if statement.overwrite:
+        raise _error(
+            statement,
+            "INSERT OVERWRITE from a stream; write INSERT INTO, or "
+            "SET 'execution.runtime-mode' = 'batch'",
+        )
+    if target.connector == "paimon":
+        _check_hint(session, statement)
     given = given_columns(target, statement)
     queries = plan_stream_queries(statement.query, session, target, given, statement.partition)
     refused = registry.connector(target.connector).refused_changes(target)
     if refused is not None and any(query.row_kinds for query in queries):
-        raise UnsupportedSqlError.at(
-            statement.position,
+        raise _error(
+            statement,
             f"INSERT INTO {'.'.join(statement.target)} (connector '{target.connector}'): the "
             f"query updates and deletes rows; {refused}",
         )
+    if any(query.source.name == target.name for query in queries):
+        raise _error(
+            statement,
+            "INSERT into the table that the query reads would feed itself forever; write to "
+            "another table, or SET 'execution.runtime-mode' = 'batch'",
+        )
+    if len(queries) > 1 and any(k.retry for query in queries for k in query.lookups):
+        raise _error(
+            statement,
+            "a LOOKUP hint with a retry in a UNION ALL of several tables; leave out the retry, "
+            "or look up first: INSERT each part into a table, and read these",
+        )
+    _check_lookups(session, queries)
+    return queries
+
+
+def plan_select(session: Session, query: Query) -> list[StreamQuery]:
+    """The continuous queries of a SELECT."""
+    queries = plan_stream_queries(query, session)
+    if any(lookup.retry for stream in queries for lookup in stream.lookups):
+        raise UnsupportedSqlError.at(
+            query.position,
+            "a LOOKUP hint with a retry needs a table where rows can wait; INSERT INTO a "
+            "table, or leave out the retry",
+        )
+    _check_lookups(session, queries)
     return queries
 
 
@@ -40,3 +84,38 @@ def lookup_strategies(
         DimensionSpec(lookup, at.warehouse, at.identifier, at.schema_id) for lookup, at in addresses
     ]
     return tuple(choose_all(specs, None if target is None else unshuffled(query, target)))
+
+
+def _check_hint(session: Session, statement: Insert) -> None:
+    """Reject an OPTIONS hint on a continuous INSERT; give a notice for `sink.` options."""
+    name = ".".join(statement.target)
+    for key in statement.options:
+        if key.startswith("sink."):
+            session.notice(
+                f"INSERT INTO {name}: option '{key}' has no effect here; SET "
+                "'parallelism.default' sets the number of tasks of a batch"
+            )
+            continue
+        raise _error(
+            statement,
+            f"option '{key}' of a continuous INSERT is not supported as a hint; set it on "
+            f"the table: ALTER TABLE {name} SET ('{key}' = '…')",
+        )
+
+
+def _check_lookups(session: Session, queries: Sequence[StreamQuery]) -> None:
+    for lookup in (lookup for query in queries for lookup in query.lookups):
+        # `choose_all` checks the options of a table on a server.
+        if is_server(lookup):
+            continue
+        where = f"lookup of {lookup.table.name[-1]}"
+        RefreshRule.of(lookup)
+        for key in check_lookup(lookup.options, where):
+            session.notice(f"{where}: option '{key}' has no effect here")
+        for key in lookup.options:
+            if not is_lookup_option(key):
+                raise OptionError(f"{where}: option '{key}' is not an option of a lookup")
+
+
+def _error(statement: Insert, message: str) -> UnsupportedSqlError:
+    return UnsupportedSqlError.at(statement.position, message)

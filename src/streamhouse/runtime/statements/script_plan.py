@@ -1,0 +1,111 @@
+"""Plans a script with a draft session: finds its errors, and runs and creates nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from streamhouse.connectors import registry
+from streamhouse.errors import StreamhouseError
+from streamhouse.runtime.batch.insert_columns import given_columns
+from streamhouse.runtime.session.ddl import change_session, located
+from streamhouse.runtime.session.draft_warehouse import UnknownUntilRunError
+from streamhouse.runtime.session.dry_run import DraftSession
+from streamhouse.runtime.session.show_statements import describe
+from streamhouse.runtime.statements.insert_plan import is_bounded_query, plan_insert, plan_select
+from streamhouse.sql import syntax
+from streamhouse.sql.batch.bounded_query import analyze_bounded
+from streamhouse.sql.batch.dml_plan import analyze_dml
+from streamhouse.sql.plan import BoundedQuery, StreamQuery, TableInfo
+from streamhouse.sql.statements.create_view import CreateView
+
+QueryStatement = syntax.Insert | syntax.Select | syntax.DmlStatement | syntax.Truncate
+
+
+@dataclass(frozen=True)
+class PlannedStatement:
+    """A statement that reads or writes tables.
+
+    Its query is either `bounded`, or `continuous` (a query for each input of a UNION ALL), or, for
+    TRUNCATE, neither. `target`: the table that it writes. `strategies`: in words, for each
+    continuous query those of its lookups. `file`: its file, if the script has several.
+    """
+
+    statement: QueryStatement
+    target: TableInfo | None = None
+    bounded: BoundedQuery | None = None
+    continuous: tuple[StreamQuery, ...] = ()
+    strategies: tuple[tuple[str, ...], ...] = ()
+    file: str | None = None
+
+
+def plan_script(
+    session: DraftSession, statements: Sequence[syntax.Statement], files: Sequence[str] = ()
+) -> Iterator[PlannedStatement]:
+    """Plan each statement of a script.
+
+    `files`: the file of each statement, if the script has several. Raises the errors that a run
+    would raise: `SqlError`, `UnsupportedSqlError`, `TableError`, `OptionError`, each with line and
+    column. Leaves out statements that only a run can plan, and what follows if that is a view.
+    """
+    for number, statement in enumerate(statements):
+        file = files[number] if files else None
+        try:
+            with located(statement):
+                yield from _planned(session, statement, file)
+        except UnknownUntilRunError:
+            if isinstance(statement, CreateView):
+                return
+        except StreamhouseError as error:
+            if file is not None:
+                error.within(file)
+            raise
+
+
+def _planned(
+    session: DraftSession, statement: syntax.Statement, file: str | None
+) -> Iterator[PlannedStatement]:
+    if change_session(session, statement) is not None:
+        return
+    match statement:
+        case syntax.StatementSet():
+            for insert in statement.inserts:
+                yield from _planned(session, insert, file)
+        case syntax.Insert():
+            yield _insert(session, statement, file)
+        case syntax.Select() if is_bounded_query(session, statement.query):
+            query = analyze_bounded(statement.query, session)
+            yield PlannedStatement(statement, bounded=query, file=file)
+        case syntax.Select():
+            yield _continuous(session, statement, None, plan_select(session, statement.query), file)
+        case syntax.DmlStatement():
+            change = analyze_dml(statement, session)
+            yield PlannedStatement(statement, change.target, change.query, file=file)
+        case syntax.Truncate():
+            yield PlannedStatement(statement, session.table(statement.target), file=file)
+        case syntax.Show() | syntax.Describe():
+            describe(session, statement)
+        case syntax.Explain():
+            yield from _planned(session, statement.statement, file)
+
+
+def _insert(session: DraftSession, statement: syntax.Insert, file: str | None) -> PlannedStatement:
+    target = session.table(statement.target)
+    if not is_bounded_query(session, statement.query):
+        queries = plan_insert(session, statement, target)
+        return _continuous(session, statement, target, queries, file)
+    registry.check_sink(target, statement.position)
+    given = given_columns(target, statement)
+    query = analyze_bounded(statement.query, session, target, given)
+    return PlannedStatement(statement, target, query, file=file)
+
+
+def _continuous(
+    session: DraftSession,
+    statement: syntax.Insert | syntax.Select,
+    target: TableInfo | None,
+    queries: Sequence[StreamQuery],
+    file: str | None,
+) -> PlannedStatement:
+    strategies = tuple(tuple(session.strategies(query, target)) for query in queries)
+    return PlannedStatement(statement, target, None, tuple(queries), strategies, file)
