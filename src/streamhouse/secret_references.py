@@ -1,4 +1,4 @@
-"""Secrets by reference: options such as `'password' = '${env:NAME}'` or `'${file:/path}'`.
+"""Options by reference: `'password' = '${env:NAME}'`, or a secret as `'${file:/path}'`.
 
 docs/decisions/147-secrets-by-reference.md says where they are allowed.
 """
@@ -9,8 +9,10 @@ import os
 import re
 from collections.abc import Mapping
 from fnmatch import fnmatchcase
+from functools import partial
 from pathlib import Path
 
+from streamhouse.close_matches import closest
 from streamhouse.errors import OptionError
 from streamhouse.options import is_secret
 
@@ -20,25 +22,31 @@ ALLOWED = "STREAMHOUSE_SECRETS"
 Unset: all are allowed.
 """
 _REFERENCE = re.compile(r"\$\{(env|file):([^}]*)\}")
+_VARIABLE = re.compile(r"\$\{(env):([^}]*)\}")
 _MAX_BYTES = 1 << 20
 
 
-def resolve_secrets(options: Mapping[str, str], where: str) -> dict[str, str]:
-    """The options, with the secrets that their values refer to; driver only.
+def resolve_secrets(options: Mapping[str, str], where: str, keep: bool = False) -> dict[str, str]:
+    """The options, with what their values refer to; driver only.
 
-    Only options with the name of a secret can refer to one. Raises `OptionError`, without the
-    secret, if it is not there or not allowed.
+    In any option `${env:NAME}` stands for an environment variable. The value of one with the name
+    of a secret can be a reference as a whole, also to a file; with `keep` it stays one, but is
+    checked. Raises `OptionError`, without a secret, if what it refers to is not there or not
+    allowed.
     """
-    return {
-        key: _secret(key, value, where) if is_secret(key) else value
-        for key, value in options.items()
-    }
+    resolved = {}
+    for key, value in options.items():
+        if not is_secret(key):
+            resolved[key] = _VARIABLE.sub(partial(_value, key, where), value)
+        elif (match := _REFERENCE.fullmatch(value.strip())) is not None:
+            secret = _value(key, where, match)
+            resolved[key] = value if keep else secret
+        else:
+            resolved[key] = value
+    return resolved
 
 
-def _secret(key: str, value: str, where: str) -> str:
-    match = _REFERENCE.fullmatch(value.strip())
-    if match is None:
-        return value
+def _value(key: str, where: str, match: re.Match[str]) -> str:
     kind, name = match[1], match[2].strip()
     option = f"{where}: option '{key}'"
     if not name:
@@ -63,7 +71,11 @@ def _check_allowed(option: str, reference: str) -> None:
 def _from_environment(option: str, name: str) -> str:
     value = os.environ.get(name)
     if value is None:
-        raise OptionError(f"{option} refers to the environment variable {name}, which is not set")
+        close = closest(name, os.environ, 0.7)
+        hint = "" if close is None else f"; did you mean {close}?"
+        raise OptionError(
+            f"{option} refers to the environment variable {name}, which is not set{hint}"
+        )
     return value
 
 

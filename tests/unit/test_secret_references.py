@@ -18,12 +18,15 @@ def test_variables_and_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         "password": "${env:SHOP_PASSWORD}",
         "s3.secret-key": f"${{file:{file}}}",
         "ssl.key-password": "a${env:SHOP_PASSWORD}",
-        "hostname": "${env:SHOP_PASSWORD}",
+        "hostname": "x-${env:SHOP_PASSWORD}",
+        "path": f"${{file:{file}}}",
     }
     assert resolve_secrets(options, "table t") == options | {
         "password": "hidden",
         "s3.secret-key": "two\nlines",
+        "hostname": "x-hidden",
     }
+    assert resolve_secrets(options, "t", keep=True) == options | {"hostname": "x-hidden"}
 
 
 @pytest.mark.parametrize(
@@ -33,10 +36,14 @@ def test_variables_and_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         ("${file:/nowhere/x}", "refers to /nowhere/x, which cannot be read: No such file"),
         ("${file:/dev/null}", "refers to /dev/null, which is empty"),
         ("${env: }", "empty reference"),
+        ("${env:HOMME}", "which is not set; did you mean HOME?"),
     ],
 )
-def test_errors(value: str, message: str) -> None:
-    with pytest.raises(OptionError, match="^table t: option .*" + message.replace("$", r"\$")):
+def test_errors(value: str, message: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", "/root")
+    with pytest.raises(
+        OptionError, match="^table t: option .*" + message.replace("$", r"\$").replace("?", r"\?")
+    ):
         resolve_secrets({"password": value}, "table t")
 
 

@@ -46,6 +46,15 @@ OptionsArgument = Annotated[
     ),
 ]
 
+VariablesArgument = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="NAME=VALUE",
+        help="The value of ${NAME} in the script; can be repeated.",
+    ),
+]
+
 AsOfArgument = Annotated[
     str | None,
     typer.Option(
@@ -81,6 +90,11 @@ def key_values(flag: str, texts: Sequence[str] | None, example: str) -> dict[str
             raise OptionError(f"{flag} takes KEY=VALUE, such as {flag} {example}")
         result[key.strip()] = value
     return result
+
+
+def script_variables(texts: Sequence[str] | None) -> dict[str, str]:
+    """The variables of `--set`; `OptionError` for one that is not written `name=value`."""
+    return key_values("--set", texts, "day=2026-11-23")
 
 
 def catalog_options(warehouse: str, options: Sequence[str] | None) -> dict[str, str]:

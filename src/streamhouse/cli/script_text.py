@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from streamhouse.errors import OptionError, SqlError
 
 if TYPE_CHECKING:
     from streamhouse.sql.syntax import Statement
+
+T = TypeVar("T")
 
 
 def read_script(file: str) -> str:
@@ -26,9 +28,28 @@ def read_script(file: str) -> str:
         raise OptionError(f"'{file}' is not a text file") from None
 
 
-def read_scripts(files: Sequence[str]) -> list[str]:
-    """The text of each file, as `read_script` reads it."""
-    return [read_script(file) for file in files]
+def read_scripts(files: Sequence[str], variables: Mapping[str, str]) -> list[str]:
+    """The text of each file, with the values of its variables."""
+    texts = [read_script(file) for file in files]
+    if not any("${" in text for text in texts):
+        # Loads no parser: Spark starts before it.
+        return texts
+    from streamhouse.sql.script_variables import with_variables
+
+    return _each(files, texts, lambda text: with_variables(text, variables))
+
+
+def _each(files: Sequence[str], texts: Sequence[str], change: Callable[[str], T]) -> list[T]:
+    """The result of `change` for each text; a `SqlError` names the file, if there are several."""
+    results = []
+    for file, text in zip(files, texts, strict=True):
+        try:
+            results.append(change(text))
+        except SqlError as error:
+            if len(files) > 1:
+                error.within(file)
+            raise
+    return results
 
 
 def join_scripts(files: Sequence[str], texts: Sequence[str]) -> str:
@@ -39,34 +60,32 @@ def join_scripts(files: Sequence[str], texts: Sequence[str]) -> str:
     return "\n;\n".join(parts)
 
 
-def parse_scripts(
-    files: Sequence[str], texts: Sequence[str] | None = None
-) -> tuple[list[Statement], list[str]]:
+def parse_scripts(files: Sequence[str], texts: Sequence[str]) -> tuple[list[Statement], list[str]]:
     """The statements of all files as one script, and the file of each if there are several.
 
-    `texts` are the files' texts, if they have been read already. If the script creates functions,
-    Python modules are from now on also searched in the folders of the files.
+    `texts` are the files' texts. If the script creates functions, Python modules are from now on
+    also searched in the folders of the files.
     """
+    from streamhouse.sql.script_variables import with_references
     from streamhouse.sql.statements.create_function import declared_after
     from streamhouse.sql.statements.script import parse_script
     from streamhouse.sql.udf.declaration import NONE
 
-    statements: list[Statement] = []
-    origins: list[str] = []
     functions = NONE
-    for file, text in zip(files, read_scripts(files) if texts is None else texts, strict=True):
-        try:
-            in_file = parse_script(text, functions)
-        except SqlError as error:
-            if len(files) > 1:
-                error.within(file)
-            raise
-        for statement in in_file:
+
+    def parse(text: str) -> list[Statement]:
+        nonlocal functions
+        statements = parse_script(with_references(text), functions)
+        for statement in statements:
             functions = declared_after(functions, statement)
-        statements += in_file
-        origins += [file] * len(in_file)
+        return statements
+
+    by_file = _each(files, texts, parse)
+    statements = [statement for in_file in by_file for statement in in_file]
     _search_modules_beside(statements, files)
-    return statements, origins if len(files) > 1 else []
+    if len(files) == 1:
+        return statements, []
+    return statements, [file for file, in_file in zip(files, by_file, strict=True) for _ in in_file]
 
 
 def _search_modules_beside(statements: Sequence[Statement], files: Sequence[str]) -> None:

@@ -24,8 +24,10 @@ from streamhouse.errors import SqlError, StreamhouseError, UnsupportedSqlError
 from streamhouse.graph.build import graph_of
 from streamhouse.graph.svg import draw
 from streamhouse.options import hide_secrets
+from streamhouse.secret_references import ALLOWED
 from streamhouse.sql import syntax
 from streamhouse.sql.options.store_options import is_store_option
+from streamhouse.sql.script_variables import with_references, with_variables
 from streamhouse.sql.statements.alter_table import AlterTable
 from streamhouse.sql.statements.create_view import CreateView
 from streamhouse.sql.statements.script import parse_script
@@ -49,7 +51,9 @@ def check_script(request: Mapping[str, Any]) -> dict[str, Any]:
     imported.
     """
     try:
-        statements = parse_script(request["sql"])
+        text = with_variables(request["sql"], {})
+        # Whoever may not run pipelines could read the environment by the errors about its values.
+        statements = parse_script(with_references(text) if request.get("functions") else text)
         if not request.get("functions"):
             _refuse_functions(statements)
         planned = [_without_store_options(statement) for statement in statements]
@@ -74,6 +78,7 @@ def check_script(request: Mapping[str, Any]) -> dict[str, Any]:
 def main() -> None:
     """Respond to requests until the input ends, or is idle for `IDLE_S` seconds."""
     responses = _reserve_output()
+    os.environ.setdefault(ALLOWED, "")
     _limit()
     _write_line(responses, READY)
     requests = sys.stdin.buffer

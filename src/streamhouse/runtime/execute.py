@@ -15,6 +15,7 @@ from streamhouse.runtime.session.dry_run import DraftSession
 from streamhouse.runtime.session.session import Session
 from streamhouse.runtime.statements.script_plan import plan_script
 from streamhouse.sql import syntax
+from streamhouse.sql.script_variables import with_references
 from streamhouse.sql.statements.script import parse_script
 from streamhouse.sql.udf_modules.module import search
 
@@ -44,7 +45,7 @@ def execute(
     if not isinstance(warehouse, Warehouse | None):
         warehouse = Warehouse(warehouse)
     options = None if warehouse is None else warehouse.options
-    statements = parse_script(sql)
+    statements = parse_script(with_references(sql))
     if modules is not None and any(
         isinstance(statement, syntax.CreateFunction) for statement in statements
     ):

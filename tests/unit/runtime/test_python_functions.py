@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from streamhouse.cli.script_text import parse_scripts
+from streamhouse.cli.script_text import parse_scripts, read_scripts
 from streamhouse.duckdb_engine import run_bounded
 from streamhouse.errors import QueryError, SqlError, UnsupportedSqlError
 from streamhouse.graph.build import graph_of
@@ -132,9 +132,9 @@ def test_several_files_are_one_script(tmp_path: Path, module: Path) -> None:
     second.write_text("SELECT shout('a') AS a;\nCREATE FUNCTION shout AS 'a.b' LANGUAGE PYTHON;")
     files = [str(first), str(second)]
     with pytest.raises(SqlError, match=r"b.sql: line 2, column 17: .* already exists"):
-        parse_scripts(files)
+        parse_scripts(files, read_scripts(files, {}))
     second.write_text("SELECT shout('a') AS a")
-    statements, origins = parse_scripts(files)
+    statements, origins = parse_scripts(files, read_scripts(files, {}))
     assert (len(statements), origins[-1]) == (3, files[1])
     session = Session({"warehouse": str(tmp_path / "warehouse")})
     for statement in statements[:-1]:

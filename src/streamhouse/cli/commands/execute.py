@@ -13,7 +13,9 @@ from streamhouse.cli.arguments import (
     DEFAULT_WAREHOUSE,
     OptionsArgument,
     ScriptWarehouseArgument,
+    VariablesArgument,
     open_warehouse,
+    script_variables,
 )
 from streamhouse.cli.spark_arguments import (
     DEFAULT_MASTER,
@@ -31,6 +33,7 @@ def execute(
     option: OptionsArgument = None,
     master: MasterArgument = DEFAULT_MASTER,
     conf: ConfArgument = None,
+    variables: VariablesArgument = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print the counts as one JSON object.")
     ] = False,
@@ -46,7 +49,10 @@ def execute(
         print(
             "notice: `execute` runs without Spark: no effect of --master, --conf", file=sys.stderr
         )
+    from streamhouse.sql.script_variables import with_variables
+
     text = sys.stdin.read() if sql == "-" else sql
+    text = with_variables(text, script_variables(variables))
     opened = None
     if warehouse is not None or option or not _creates_catalog(text):
         opened = open_warehouse(warehouse or DEFAULT_WAREHOUSE, option)

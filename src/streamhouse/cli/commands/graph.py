@@ -9,8 +9,13 @@ from typing import Annotated
 
 import typer
 
-from streamhouse.cli.arguments import OptionsArgument, catalog_options
-from streamhouse.cli.script_text import parse_scripts
+from streamhouse.cli.arguments import (
+    OptionsArgument,
+    VariablesArgument,
+    catalog_options,
+    script_variables,
+)
+from streamhouse.cli.script_text import parse_scripts, read_scripts
 from streamhouse.errors import OptionError
 
 
@@ -39,6 +44,7 @@ def graph(
         ),
     ] = None,
     option: OptionsArgument = None,
+    variables: VariablesArgument = None,
 ) -> None:
     """Draw the tables and queries of a script; runs and creates nothing.
 
@@ -48,7 +54,8 @@ def graph(
     from streamhouse.graph.build import graph_of
 
     catalog = None if warehouse is None else catalog_options(warehouse, option)
-    statements, files = parse_scripts(script)
+    texts = read_scripts(script, script_variables(variables))
+    statements, files = parse_scripts(script, texts)
     drawn = graph_of(statements, catalog, files)
     if svg is not None:
         from streamhouse.graph.svg import draw

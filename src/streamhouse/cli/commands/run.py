@@ -15,9 +15,11 @@ from streamhouse.cli import restart_state
 from streamhouse.cli.arguments import (
     OptionsArgument,
     ScriptWarehouseArgument,
+    VariablesArgument,
     catalog_options,
     check_store,
     is_local,
+    script_variables,
 )
 from streamhouse.cli.errors import INTERRUPTED, explain, on_failure
 from streamhouse.cli.run_output import JsonOutput, RunOutput, TextOutput
@@ -98,6 +100,7 @@ def run(
     from_scratch: _FromScratchOption = False,
     keep_targets: _KeepTargetsOption = False,
     option: OptionsArgument = None,
+    variables: VariablesArgument = None,
     as_json: _JsonOption = False,
     verbose: _VerboseOption = False,
 ) -> None:
@@ -111,7 +114,7 @@ def run(
     own log is in the file .pipelines/NAME/spark.log of the warehouse.
     """
     output = JsonOutput() if as_json else TextOutput()
-    scripts = read_scripts(file)
+    scripts = read_scripts(file, script_variables(variables))
     catalog = None if warehouse is None else catalog_options(_absolute(warehouse), option)
     if catalog is not None:
         check_store(catalog)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from streamhouse.errors import TableError, UnsupportedSqlError
-from streamhouse.options import is_secret
+from streamhouse.options import hide_secrets, is_secret
 from streamhouse.runtime.session.session import Session
 from streamhouse.sql import functions
 from streamhouse.sql.plan import Column, ComputedColumn, Name, TableInfo, ViewInfo
@@ -116,7 +116,7 @@ def _column(column: Column | ComputedColumn) -> str:
 
 
 def _masked(key: str, value: str) -> str:
-    return "****" if is_secret(key) else value
+    return "****" if is_secret(key) else hide_secrets(value)
 
 
 def _literal(value: str) -> str:
