@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import os
+import sys
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -35,6 +36,7 @@ _DATA_SOURCES = (
 )
 
 _REGISTERING = threading.Lock()
+_PYTHON = "spark.pyspark.python"
 _BYTES_OF_BATCH = "spark.sql.execution.arrow.maxBytesPerBatch"
 """Spark's limit on the bytes of an Arrow batch. Unless it has the greatest value, Spark adds up the
 sizes of all columns after each row: measured with five columns and five million rows, 5.1 s of CPU
@@ -45,16 +47,32 @@ def register(spark: SparkSession) -> None:
     """Register Streamhouse's data sources with a Spark session, and enable filter push-down.
 
     Unless the session sets it, this also lifts Spark's limit on the bytes of a batch that it sends
-    to Python; only the rows stay limited (`spark.sql.execution.arrow.maxRecordsPerBatch`).
+    to Python; only the rows stay limited (`spark.sql.execution.arrow.maxRecordsPerBatch`). The
+    Python processes of a local session run this process's interpreter, unless `PYSPARK_PYTHON` or
+    `spark.pyspark.python` names another.
 
     Example: `register(spark)`, then
     `spark.read.format("paimon").option("warehouse", "/data").load("db.orders")`.
     """
+    _use_own_python(spark)
     for module, name in _DATA_SOURCES:
         if importlib.util.find_spec(module) is not None:
             source: type[DataSource] = getattr(importlib.import_module(module), name)
             register_source(spark, source)
     prepare(spark)
+
+
+def _use_own_python(spark: SparkSession) -> None:
+    """Let a local session's Python processes find the packages of this one.
+
+    Spark's default is the `python3` on the `PATH`. A function that is created or registered from
+    now on names the interpreter, so it may be set after the session has started.
+    """
+    if not isinstance(spark, SparkSession) or "PYSPARK_PYTHON" in os.environ:
+        return
+    context = spark.sparkContext
+    if context.master.startswith("local") and not context.getConf().contains(_PYTHON):
+        context.pythonExec = sys.executable
 
 
 def register_source(spark: SparkSession, source: type[DataSource]) -> None:

@@ -40,7 +40,10 @@ def environment(language: str, commands: Path) -> dict[str, str]:
     settings = () if language == "python" else ("SPARK_CONF_DIR",)
     ours = ("STREAMHOUSE_W", "PYSPARK_", *settings)
     own = {key: value for key, value in os.environ.items() if not key.startswith(ours)}
-    own["PATH"] = os.pathsep.join([str(commands), str(INSTALLED), own.get("PATH", "")])
+    path = [part for part in own.get("PATH", "").split(os.pathsep) if part != str(INSTALLED)]
+    # A program runs by the path of its interpreter, as `.venv/bin/python program.py`.
+    ahead = [] if language == "python" else [str(commands), str(INSTALLED)]
+    own["PATH"] = os.pathsep.join([*ahead, *path])
     return own
 
 
