@@ -71,7 +71,7 @@ def _use_own_python(spark: SparkSession) -> None:
     if not isinstance(spark, SparkSession) or "PYSPARK_PYTHON" in os.environ:
         return
     context = spark.sparkContext
-    if context.master.startswith("local") and not context.getConf().contains(_PYTHON):
+    if str(context.master).startswith("local") and not context.getConf().contains(_PYTHON):
         context.pythonExec = sys.executable
 
 
