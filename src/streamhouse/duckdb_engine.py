@@ -93,7 +93,7 @@ def bounded_reader(
                 connection.register(scan.relation, opened)
             if query.rows is not None:
                 connection.register(ROWS, query.rows.table())
-            with clock, _readable_errors(scans, clock, python):
+            with clock, _readable_errors(scans, clock, python, query, connection):
                 relation = _flink_integers(connection.sql(query.sql))
                 yield _renamed(relation.to_arrow_reader(rows), query.output)
         finally:
@@ -208,7 +208,13 @@ def _renamed(reader: pa.RecordBatchReader, names: tuple[str, ...]) -> pa.RecordB
 
 
 @contextlib.contextmanager
-def _readable_errors(scans: list[_Scan], clock: _Clock, python: PythonUdfs) -> Iterator[None]:
+def _readable_errors(
+    scans: list[_Scan],
+    clock: _Clock,
+    python: PythonUdfs,
+    query: BoundedQuery,
+    connection: duckdb.DuckDBPyConnection,
+) -> Iterator[None]:
     import duckdb
 
     try:
@@ -227,7 +233,22 @@ def _readable_errors(scans: list[_Scan], clock: _Clock, python: PythonUdfs) -> I
             raise NoSpaceError from error
         if isinstance(error, OSError) and not isinstance(error, pa.ArrowException):
             raise
-        raise QueryError(f"the query failed: {readable(str(error))}") from error
+        text = _failed_value(query, connection) + readable(str(error))
+        raise QueryError(f"the query failed: {text}") from error
+
+
+def _failed_value(query: BoundedQuery, connection: duckdb.DuckDBPyConnection) -> str:
+    import duckdb
+
+    from streamhouse.sql.expressions.failed_values import failed_value
+
+    def run(sql: str) -> tuple[object, ...]:
+        try:
+            return connection.execute(sql).fetchone() or ()
+        except (duckdb.Error, RuntimeError):
+            return ()
+
+    return failed_value(query.sql, query.labels or query.output, query.keys, run)
 
 
 def _passed(clock: _Clock, text: str) -> LimitError | None:

@@ -18,6 +18,7 @@ from streamhouse.errors import StreamhouseError, TableError
 from streamhouse.paimon.schema.evolution import with_planned_types
 from streamhouse.runtime.partial_aggregation import PartialAggregation
 from streamhouse.source import ROW_KIND
+from streamhouse.sql.expressions.failed_values import failed_value
 from streamhouse.sql.expressions.value_errors import readable
 from streamhouse.sql.plan import StreamQuery, TableInfo
 from streamhouse.sql.streaming.passthrough_columns import CopiedColumn, copied_columns
@@ -47,7 +48,8 @@ class QueryOperator:
 
     `schema` is the Arrow schema of the target's columns, to which the rows are cast. With `number`
     the output is unordered, and a column `_row` after the target's columns has the number of the
-    row of `src` from which each output row was made.
+    row of `src` from which each output row was made. `key`: the columns of the target by which
+    errors name a row.
     """
 
     def __init__(
@@ -56,8 +58,10 @@ class QueryOperator:
         schema: pa.Schema,
         combine: PartialAggregation | None,
         number: bool = False,
+        key: Sequence[str] = (),
     ) -> None:
         self._query = query
+        self._key = key
         self._combine = None if query.row_kinds else combine
         self._rows_sql = query.rows_sql
         if number:
@@ -155,7 +159,7 @@ class QueryOperator:
         except (duckdb.BinderException, duckdb.CatalogException, duckdb.ParserException):
             raise  # a bug in the generated SQL, not an error of the data
         except duckdb.Error as error:
-            problem = readable(str(error))
+            where, problem = self._failed_value(relations), readable(str(error))
             advice = (
                 "change the SELECT, for instance with TRY_CAST, NULLIF or a WHERE that leaves such "
                 "rows out"
@@ -164,11 +168,24 @@ class QueryOperator:
                 advice = "if it is a sum's change, give its column a wider type (ALTER TABLE … "
                 advice += "MODIFY) and start the query again"
             raise StreamhouseError(
-                f"the query cannot compute a row: {problem}; {advice}"
+                f"the query cannot compute a row: {where}{problem}; {advice}"
             ) from error
 
+    def _failed_value(self, relations: Mapping[str, pa.Table]) -> str:
+        """The column and the row that failed, if the query over `relations` finds them."""
+
+        def run(sql: str) -> Sequence[object]:
+            try:
+                found = self._db.run(sql, **relations).slice(0, 1).to_pylist()
+            except duckdb.Error:
+                return ()
+            return list(found[0].values()) if found else ()
+
+        keys = [at for at, name in enumerate(self._names) if name in (self._key or self._names[:3])]
+        return failed_value(self._rows_sql, self._names, keys, run)
+
     def _cast(self, table: pa.Table) -> pa.Table:
-        return conformed(table.rename_columns(self._names), self._schema)
+        return conformed(table.rename_columns(self._names), self._schema, self._key)
 
 
 def _planned_types(table: TableInfo, names: Sequence[str]) -> pa.Schema:
@@ -185,21 +202,41 @@ def _is_own_type(cast: exp.DataType | None, kind: pa.DataType) -> bool:
     return own_type is not None and (cast is None or cast.this == own_type)
 
 
-def conformed(table: pa.Table, schema: pa.Schema) -> pa.Table:
-    """Rows cast to `schema`; `TableError` for a null or a value that the target cannot hold."""
+def conformed(table: pa.Table, schema: pa.Schema, key: Sequence[str] = ()) -> pa.Table:
+    """Rows cast to `schema`; `TableError` for a null or a value that the target cannot hold.
+
+    The error names the row by its `key`.
+    """
     for field, column in zip(schema, table.columns, strict=True):
         if not field.nullable and column.null_count:
+            first = pc.index(column.is_null(), True).as_py()
             raise TableError(
                 f"column '{field.name}' of the target cannot be null, but is null in "
-                f"{column.null_count} rows of the query; leave these out (WHERE … IS NOT NULL), or "
-                "give a value (COALESCE)"
+                f"{column.null_count} rows of the query{_row_text(table, first, key, field.name)}; "
+                "leave these out (WHERE … IS NOT NULL), or give a value (COALESCE)"
             )
     try:
         return table.cast(schema)
     except (pa.ArrowInvalid, ValueError) as error:
+        name = next((f.name for f in schema if not _fits(table.column(f.name), f.type)), None)
+        where = "" if name is None else f" in column '{name}'"
         raise TableError(
-            f"the query returns a value that the target cannot hold: {error}"
+            f"the query returns a value that the target cannot hold{where}: {error}"
         ) from error
+
+
+def _fits(column: pa.ChunkedArray, kind: pa.DataType) -> bool:
+    try:
+        column.cast(kind)
+    except (pa.ArrowInvalid, ValueError):
+        return False
+    return True
+
+
+def _row_text(table: pa.Table, row: int, key: Sequence[str], failed: str) -> str:
+    names = [name for name in key or table.column_names[:3] if name != failed]
+    values = [f"{name} = {table.column(name)[row].as_py()}" for name in names]
+    return f", the first with {', '.join(values)}" if values else ""
 
 
 def numbered(chunk: pa.Table, first: int) -> pa.Table:

@@ -308,7 +308,8 @@ class BoundedQuery:
     """A SELECT or VALUES that ends: DuckDB SQL over the relations of `scans`; it keeps ORDER BY.
 
     `rows` are rows of literals that the SQL reads from the relation `ROWS`, `functions` the Python
-    functions that it calls.
+    functions that it calls. For error messages: `keys` are the positions of the columns that
+    identify a row, `labels` what the user calls the columns (none: `output`).
     """
 
     scans: tuple[BoundedScan, ...]
@@ -316,6 +317,8 @@ class BoundedQuery:
     output: tuple[str, ...]
     rows: LiteralRows | None = field(default=None, compare=False, repr=False)
     functions: tuple[PythonFunction, ...] = ()
+    keys: tuple[int, ...] = ()
+    labels: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

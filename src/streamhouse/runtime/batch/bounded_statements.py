@@ -262,7 +262,7 @@ class _Insert:
                     for name, column in zip(schema.names, batch.columns, strict=True)
                 ]
                 named = pa.Table.from_arrays(columns, names=schema.names)
-                yield conformed(named, schema)
+                yield conformed(named, schema, self._table.primary_key)
 
 
 def _value(table: Table, name: str, text: str) -> pa.Scalar:

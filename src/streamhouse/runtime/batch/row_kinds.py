@@ -163,7 +163,7 @@ def kinds(table: Table, strategy: DmlStrategy, change: DmlQuery, batch: pa.Table
     old, new = before(table, batch), after(table, batch)
     action = actions_of(change, batch)
     updates, deletes, inserts = (pc.equal(action, a) for a in ("update", "delete", "insert"))
-    updated = conformed(new.filter(updates), schema)
+    updated = conformed(new.filter(updates), schema, table.primary_key)
     _check_updates(table, change, old.filter(updates), updated)
     result = [_of_kind(updated, "+U")]
     if strategy.retracts:
@@ -177,7 +177,7 @@ def kinds(table: Table, strategy: DmlStrategy, change: DmlQuery, batch: pa.Table
                 result.append(_of_kind(deleted, "-U"))
         deleted = without_values(table, deleted)
     result.append(_of_kind(deleted, "-D"))
-    result.append(_of_kind(conformed(new.filter(inserts), schema), "+I"))
+    result.append(_of_kind(conformed(new.filter(inserts), schema, table.primary_key), "+I"))
     return [rows for rows in result if rows.num_rows]
 
 

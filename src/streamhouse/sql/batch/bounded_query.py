@@ -96,7 +96,9 @@ def _plan(analyzed: Analyzed, target: TableInfo | None, columns: tuple[str, ...]
     final = _into_target(
         analyzed.parsed, analyzed.tree, target, columns, analyzed.output, analyzed.types
     )
-    return analyzed.plan(final, [column.name for column in target.columns])
+    output = [column.name for column in target.columns]
+    keys = tuple(at for at, name in enumerate(output) if name in (target.primary_key or output[:3]))
+    return dataclasses.replace(analyzed.plan(final, output), keys=keys)
 
 
 def _analyze_rows(query: Query, resolver: Resolver) -> Analyzed | None:

@@ -72,7 +72,11 @@ class _Analysis:
         )
         return DmlQuery(
             self._target,
-            analyzed.plan(self._narrow(analyzed), self._output()),
+            dataclasses.replace(
+                analyzed.plan(self._narrow(analyzed), self._output()),
+                keys=tuple(at for at, n in enumerate(names, 2) if n in self._target.primary_key),
+                labels=(ACTION, ROW, *names, *names),
+            ),
             tuple(clause.action for clause in self._parts.clauses),
             frozenset(
                 value.column.name

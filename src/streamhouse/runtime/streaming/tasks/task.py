@@ -68,7 +68,10 @@ def operator_for(spec: QuerySpec) -> QueryOperator:
     number = spec.gathered and spec.query.numbered_sql is not None
     key = (*_key(spec), number)
     if key not in _operators:
-        _operators[key] = QueryOperator(spec.query, sink_for(spec).schema, spec.combine(), number)
+        target = spec.target.planned() if spec.sink is None else spec.sink
+        _operators[key] = QueryOperator(
+            spec.query, sink_for(spec).schema, spec.combine(), number, target.primary_key
+        )
     return _operators[key]
 
 
