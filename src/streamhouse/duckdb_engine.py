@@ -240,7 +240,7 @@ def _readable_errors(
 def _failed_value(query: BoundedQuery, connection: duckdb.DuckDBPyConnection) -> str:
     import duckdb
 
-    from streamhouse.sql.expressions.failed_values import failed_value
+    from streamhouse.sql.failed_values import failed_value
 
     def run(sql: str) -> tuple[object, ...]:
         try:

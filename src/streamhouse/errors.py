@@ -19,6 +19,7 @@ StreamhouseError            one readable message: what failed, what to change
 ├── PipelineError           a pipeline already runs, does not run, or is not ours to stop
 ├── SlowReaderError         a reader of a stream fell too far behind and was disconnected
 ├── BusyError               the server is at its limit, or stopping; retry later
+├── UnknownUntilRunError  a plan needs what only a run of the script creates
 ├── NoSpaceError            a disk, or the quota on it, is full
 ├── QueryError              a valid query failed because of the values in its data
 ├── RecordError             a record cannot be decoded, or a row cannot be encoded
@@ -103,6 +104,10 @@ class UnsupportedSqlError(SqlError):
 
 class TableError(StreamhouseError):
     """A table, column or database is missing, already exists, or has the wrong shape."""
+
+
+class UnknownUntilRunError(StreamhouseError):
+    """A statement reads a system table or a branch of a table that its script creates."""
 
 
 class AlteredTableError(TableError):

@@ -18,8 +18,8 @@ from streamhouse.errors import StreamhouseError, TableError
 from streamhouse.paimon.schema.evolution import with_planned_types
 from streamhouse.runtime.partial_aggregation import PartialAggregation
 from streamhouse.source import ROW_KIND
-from streamhouse.sql.expressions.failed_values import failed_value
 from streamhouse.sql.expressions.value_errors import readable
+from streamhouse.sql.failed_values import failed_value
 from streamhouse.sql.plan import StreamQuery, TableInfo
 from streamhouse.sql.streaming.passthrough_columns import CopiedColumn, copied_columns
 

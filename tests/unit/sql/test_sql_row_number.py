@@ -165,7 +165,7 @@ def test_the_number_itself_is_one(tables: Catalog) -> None:
             "INSERT INTO arrives SELECT q.id, c.id FROM (SELECT id, p, ROW_NUMBER() OVER "
             "(PARTITION BY id ORDER BY p DESC) AS rn FROM raw_) AS q JOIN customers "
             "FOR SYSTEM_TIME AS OF q.p AS c ON c.id = q.id WHERE rn = 1",
-            "write LEFT JOIN, or join in the inner SELECT",
+            "write LEFT JOIN, and leave out rows",
         ),
         (
             "SELECT id FROM (SELECT id, RANK() OVER (PARTITION BY id ORDER BY p DESC) AS r "

@@ -16,7 +16,7 @@ UNSUPPORTED = [
     (
         "SELECT o.price FROM orders o JOIN customers c ON o.customer_id = c.id",
         35,
-        "a join of two streams is not supported; join with JOIN t FOR SYSTEM_TIME AS OF",
+        "a join of two streams is not supported; over stored tables, CREATE VIEW v AS",
     ),
     ("SELECT price FROM orders, customers", 27, "a join of two streams is not supported"),
     (
@@ -25,7 +25,7 @@ UNSUPPORTED = [
         67,
         "'o.order_time' is not a processing-time column",
     ),
-    ("SELECT o.price FROM orders o RIGHT " + JOIN, 41, "RIGHT JOIN is not supported here"),
+    ("SELECT o.price FROM orders o RIGHT " + JOIN, 41, "RIGHT JOIN is not supported on a stream"),
     ("SELECT o.price FROM orders o " + JOIN.replace("=", ">"), 87, "ON needs an equality"),
     (
         "SELECT price FROM orders UNION SELECT price FROM orders",

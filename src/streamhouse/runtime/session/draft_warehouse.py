@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from streamhouse.close_matches import nearest
-from streamhouse.errors import StreamhouseError, TableError
+from streamhouse.errors import TableError, UnknownUntilRunError
 from streamhouse.paimon.catalog.draft_table import DraftTable
 from streamhouse.paimon.catalog.table_declaration import TableDeclaration
 from streamhouse.paimon.catalog.warehouse import Warehouse
@@ -17,10 +17,6 @@ from streamhouse.sql.schema_changes import SchemaChange
 
 NO_WAREHOUSE = "/nonexistent-warehouse-of-a-draft"
 """The path of the warehouse of a script that names none."""
-
-
-class UnknownUntilRunError(StreamhouseError):
-    """A system table or a branch of a table that the script creates or changes."""
 
 
 class DraftWarehouse(Warehouse):

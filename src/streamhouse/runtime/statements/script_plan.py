@@ -6,10 +6,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from streamhouse.connectors import registry
-from streamhouse.errors import StreamhouseError
+from streamhouse.errors import StreamhouseError, UnknownUntilRunError
 from streamhouse.runtime.batch.insert_columns import given_columns
 from streamhouse.runtime.session.ddl import change_session, located
-from streamhouse.runtime.session.draft_warehouse import UnknownUntilRunError
 from streamhouse.runtime.session.dry_run import DraftSession
 from streamhouse.runtime.session.show_statements import describe
 from streamhouse.runtime.statements.insert_plan import is_bounded_query, plan_insert, plan_select

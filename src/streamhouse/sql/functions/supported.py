@@ -30,8 +30,8 @@ def unknown(name: str) -> str:
     upper = name.upper()
     if upper.split("_", 1)[0] in WINDOW_TABLES:
         return (
-            f"window function {upper} is not supported yet; write GROUP BY with a truncated "
-            "time, such as FLOOR(t TO HOUR)"
+            f"window function {upper} is not supported yet; only windows of a unit of time are: "
+            "write GROUP BY FLOOR(t TO HOUR)"
         )
     replacement = replacement_for(upper)
     guess = closest(upper, known(), cutoff=0.7)

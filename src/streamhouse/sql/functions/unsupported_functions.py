@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 _MD5_OF_KEY = "a repeated batch must return the same rows; write MD5(CONCAT_WS('-', …)) of the key"
-_NONDETERMINISTIC = "a repeated batch must return the same rows; leave it out"
+_NONDETERMINISTIC = "a repeated batch must return the same rows; compute it from the row's columns"
 
 _REPLACEMENTS = {
     "ARRAY": "write ARRAY[…]",
@@ -11,7 +11,7 @@ _REPLACEMENTS = {
     "CHAR": "write CHR(n), or CAST(x AS STRING)",
     "CURRENT_CATALOG": "use SHOW CURRENT CATALOG",
     "CURRENT_DATABASE": "use SHOW CURRENT DATABASE",
-    "DESCRIPTOR": "it is an argument of window functions; write FLOOR(t TO HOUR)",
+    "DESCRIPTOR": "it is an argument of window functions, which are not supported yet",
     "GROUP_ID": "write GROUPING_ID(columns), which distinguishes the grouping sets",
     "MAP": "write MAP[key, value, …]",
     "STRUCT": "write ROW(…)",
@@ -25,7 +25,7 @@ _REPLACEMENTS = {
     "DATE_ADD": "write TIMESTAMPADD(DAY, n, d), or d + INTERVAL '1' DAY",
     "DATE_SUB": "write TIMESTAMPADD(DAY, -n, d), or d - INTERVAL '1' DAY",
     "ADD_MONTHS": "write TIMESTAMPADD(MONTH, n, d), or d + INTERVAL '1' MONTH",
-    "MONTHS_BETWEEN": "write TIMESTAMPDIFF(MONTH, a, b)",
+    "MONTHS_BETWEEN": "TIMESTAMPDIFF(MONTH, a, b) counts the whole months from a to b",
     "DATE_TRUNC": "write FLOOR(t TO MONTH)",
     "TRUNC": "write TRUNCATE(x, n) of a number, FLOOR(t TO MONTH) of a time",
     "LAST_DAY": "write CEIL((d + INTERVAL '1' DAY) TO MONTH) - INTERVAL '1' DAY",
@@ -43,7 +43,7 @@ _REPLACEMENTS = {
     "LEN": "write CHAR_LENGTH(text)",
     "UCASE": "write UPPER(text)",
     "LCASE": "write LOWER(text)",
-    "SUBSTRING_INDEX": "write SPLIT_INDEX(text, separator, n), counted from 0",
+    "SUBSTRING_INDEX": "SPLIT_INDEX(text, separator, n) is one part of it, counted from 0",
     "SPLIT_PART": "write SPLIT_INDEX(text, separator, n), counted from 0",
     "GROUP_CONCAT": "write LISTAGG(x, ',')",
     "STRING_AGG": "write LISTAGG(x, ',')",

@@ -17,7 +17,7 @@ _CONFLICT = (
     "ON CONFLICT is not supported; leave it out, the target's 'merge-engine' determines how rows "
     "with the same key are merged"
 )
-_WITHIN = "WITHIN GROUP is not supported; leave it out"
+_WITHIN = "WITHIN GROUP is not supported; without it the order of the values is not defined"
 _UNSUPPORTED_PAIRS = {
     **{("MINUS", word): _MINUS for word in ("SELECT", "VALUES", "ALL", "DISTINCT", "(")},
     **{("MULTISET", word): _MULTISET for word in ("UNION", "EXCEPT", "INTERSECT")},

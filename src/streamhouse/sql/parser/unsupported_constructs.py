@@ -21,7 +21,7 @@ _PARAMETER = "parameters are not supported; write the value itself"
 
 _UNSUPPORTED: dict[type[exp.Expr], str] = {
     exp.AtTimeZone: "AT TIME ZONE is not supported; write CONVERT_TZ(text, 'UTC', 'Asia/Tokyo')",
-    exp.Collate: "COLLATE is not supported; leave it out",
+    exp.Collate: "COLLATE is not supported; texts compare by code points; write UPPER(text)",
     exp.Comprehension: "list comprehensions (FOR … IN) are not supported; write the list out",
     exp.Connect: "START WITH … CONNECT BY is not supported; write one join per level",
     exp.Introducer: "a character set before a string is not supported; leave it out",

@@ -17,14 +17,15 @@ from streamhouse.sql.resolution.columns import Visible
 from streamhouse.sql.streaming import row_number as ranked
 from streamhouse.sql.streaming import union_all
 from streamhouse.sql.streaming.row_number import Ranked
+from streamhouse.sql.streaming.union_all import RECOMPUTED
 from streamhouse.sql.text import Script
 
 _SELECT_ARGS = ("expressions", "from_", "joins", "where", "group", "hint")
 _CLAUSES = {
-    "distinct": "DISTINCT is not supported on a stream; use a primary-key table as the target",
+    "distinct": f"DISTINCT is not supported on a stream; {RECOMPUTED}",
     "order": "ORDER BY is not supported on a stream; order when reading the target table",
     "limit": "LIMIT is not supported on a stream; limit when reading the target table",
-    "offset": "OFFSET is not supported on a stream; leave it out",
+    "offset": "OFFSET is not supported on a stream; apply it when reading the target table",
     "having": "HAVING is not supported on a stream; filter when reading the target table",
     "windows": "WINDOW is not supported on a stream; number the rows when reading the table",
     "qualify": "QUALIFY is not supported; filter by the number in a query around this one",
@@ -35,8 +36,9 @@ _CLAUSES = {
 _ONCE = "run it once with SET 'execution.runtime-mode' = 'batch'"
 _BATCH = f"or {_ONCE}"
 _JOIN_HELP = (
-    "a join of two streams is not supported; join with "
-    "JOIN t FOR SYSTEM_TIME AS OF o.proc_time AS c ON …, " + _BATCH
+    f"a join of two streams is not supported; {RECOMPUTED}. JOIN t FOR SYSTEM_TIME AS OF "
+    "o.proc_time AS c joins each row once, with t's rows at that time: later changes of t do not "
+    "reach its result"
 )
 _GROUPINGS = (
     "GROUP BY {} is not supported on a stream; write one INSERT for each grouping, each into its "
@@ -272,7 +274,7 @@ class QueryBlockReader:
         side, kind = join.side.upper(), join.kind.upper()
         if side not in ("", "LEFT") or kind not in ("", "INNER", "OUTER") or join.method:
             words = " ".join(word for word in (join.method, side, kind) if word)
-            self._refuse(table, f"{words} JOIN is not supported here; use JOIN or LEFT JOIN")
+            self._refuse(table, f"{words} JOIN is not supported on a stream; {RECOMPUTED}")
         on = join.args.get("on")
         if on is None:
             self._refuse(
@@ -326,8 +328,9 @@ class QueryBlockReader:
             alias, below = below.alias, below.below
         if functions.current_time_name(expression) != "PROCTIME":
             message = (
-                f"'{self.script.text[slice(*offsets)]}' is not a processing-time column; join "
-                "FOR SYSTEM_TIME AS OF a column that is computed as PROCTIME()"
+                f"'{self.script.text[slice(*offsets)]}' is not a processing-time column, and a "
+                "join as of another time is not supported; a column that is computed as PROCTIME() "
+                "joins the rows at the time of processing"
             )
             self._refuse(timestamp, message)
 

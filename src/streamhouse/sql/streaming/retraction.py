@@ -21,6 +21,7 @@ from streamhouse.sql.options.merge_functions import (
 from streamhouse.sql.plan import TableInfo
 from streamhouse.sql.resolution.insert_target import ColumnMapping, cast_to
 from streamhouse.sql.streaming.query_blocks import QueryBlock
+from streamhouse.sql.streaming.union_all import RECOMPUTED
 from streamhouse.sql.text import Script
 from streamhouse.sql.types import base
 
@@ -77,20 +78,22 @@ def _check(script: Script, node: exp.Expr, target: TableInfo, mapping: ColumnMap
             node,
             f"column '{name}': over rows that change, LAST_VALUE needs a column that retractions "
             f"leave unchanged; declare 'fields.{name}.aggregate-function' = "
-            "'last_non_null_value'",
+            "'last_non_null_value', which also keeps the value of a row that is deleted",
         )
     if isinstance(node, exp.Min | exp.Max) and _ignores(target, mapping):
         return
     word = type(node).__name__.upper().replace("FIRSTVALUE", "FIRST_VALUE")
     alternative = ""
     if isinstance(node, exp.Min | exp.Max):
-        alternative = f"declare 'fields.{name}.ignore-retract' = 'true' to ignore retractions, "
+        alternative = (
+            f". With 'fields.{name}.ignore-retract' = 'true' the column keeps the values of rows "
+            "that were changed or deleted"
+        )
     raise node_errors.unsupported(
         script,
         node,
         f"{word} over a table whose rows change: the value that remains after a retraction is "
-        f"unknown; {alternative}store the rows in a table with a primary key and compute the "
-        f"{word} in a bounded query, or read a table without a primary key",
+        f"unknown; {RECOMPUTED}{alternative}",
     )
 
 
@@ -151,8 +154,8 @@ def can_sign(
                 script,
                 block.items[mapping.index],
                 f"column '{mapping.column.name}' merges by {function}, which cannot retract a row "
-                f"that is changed or deleted; declare '{key}.ignore-retract' = 'true' to ignore "
-                "retractions, or read a table without a primary key",
+                f"that is changed or deleted; {RECOMPUTED}. With '{key}.ignore-retract' = 'true' "
+                "the column keeps the values of such rows",
             )
     if target.options.get(_REMOVE_ON_DELETE, "").lower() == "true":
         return False

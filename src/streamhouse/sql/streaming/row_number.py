@@ -234,7 +234,7 @@ def check(
 def _check_outer_blocks(script: Script, top: QueryBlock, block: QueryBlock) -> None:
     blocks = top.innermost_first()
     for outer in blocks[blocks.index(block) + 1 :]:
-        help_ = "apply it in the inner SELECT, or when reading the table"
+        help_ = "apply it when reading the table; in the inner SELECT the newest row may be another"
         if outer.where is not None:
             message = f"WHERE around the newest row of each key is not supported; {help_}"
             raise node_errors.unsupported(script, outer.where, message)
@@ -244,7 +244,7 @@ def _check_outer_blocks(script: Script, top: QueryBlock, block: QueryBlock) -> N
         for lookup in outer.lookups:
             if not lookup.left:
                 message = "a join that can drop the newest row of a key is not supported; write "
-                message += "LEFT JOIN, or join in the inner SELECT"
+                message += "LEFT JOIN, and leave out rows without a match when reading the table"
                 raise node_errors.unsupported(script, lookup.on, message)
 
 

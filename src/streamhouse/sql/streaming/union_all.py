@@ -24,6 +24,11 @@ from streamhouse.sql.text import Script
 LIKE = "like"
 """Key of a part's `meta`: the first part, whose column names it takes."""
 _ROW, _KIND, _PART = "_row", "rowkind", "_part"
+RECOMPUTED = (
+    "over stored tables, CREATE VIEW v AS this SELECT gives its rows, computed when it is read, "
+    "and by `serve` and `watch` at each commit"
+)
+"""The advice for what no continuous query can compute: it gives the very rows of the query."""
 _OUTER_CLAUSES = ("order", "limit", "offset", "with_")
 
 
@@ -58,8 +63,8 @@ def _union_branches(script: Script, union: exp.Union) -> list[exp.Expr]:
         raise node_errors.unsupported(
             script,
             union.expression,
-            "UNION on a stream is not supported, since it would have to remember all rows; write "
-            "UNION ALL, and INSERT INTO a table whose primary key keeps each row once",
+            "UNION on a stream is not supported, since it would have to remember all rows; "
+            f"{RECOMPUTED}",
         )
     for key in _OUTER_CLAUSES:
         if union.args.get(key):

@@ -128,7 +128,10 @@ class TableLock:
 
 def without_lock(table: TableDefinition) -> str:
     """How to follow a table without a key and without a lock; for messages."""
-    return f"{add_key(table)}, or read only its changes, with 'scan.startup.mode' = 'latest-offset'"
+    return (
+        f"{add_key(table)}, or leave out the rows that it has, with 'scan.startup.mode' = "
+        "'latest-offset'"
+    )
 
 
 def check_lockable(options: MySqlOptions, table: TableDefinition) -> None:
