@@ -71,7 +71,7 @@ class TextOutput(_StartOutput):
 
     def ended(self, outcome: Outcome, queries: Sequence[QueryProgress]) -> None:
         rows = ", ".join(f"{_rows(count)} into {name}" for name, count in totals(queries).items())
-        _print_stderr(f"{outcome}: {rows}")
+        _print_stderr(f"{outcome}: {rows}{_bad_text(queries)}")
 
     def failed(self, message: str) -> None:
         """The command itself prints the error."""
@@ -118,7 +118,7 @@ class JsonOutput(_StartOutput):
         _print_json("progress", seconds=round(seconds, 1), queries=list(map(_record, queries)))
 
     def ended(self, outcome: Outcome, queries: Sequence[QueryProgress]) -> None:
-        _print_json(outcome, rows=totals(queries))
+        _print_json(outcome, rows=totals(queries), bad_records=_bad_records(queries))
 
     def failed(self, message: str) -> None:
         _print_json("failed", error=message)
@@ -135,6 +135,15 @@ def totals(queries: Sequence[QueryProgress]) -> Mapping[str, int]:
     return rows
 
 
+def _bad_records(queries: Sequence[QueryProgress]) -> int:
+    return sum(query.bad_records for query in queries)
+
+
+def _bad_text(queries: Sequence[QueryProgress]) -> str:
+    count = _bad_records(queries)
+    return f"; {count:,} bad record{'' if count == 1 else 's'} skipped" if count else ""
+
+
 def progress_text(seconds: float, queries: Sequence[QueryProgress]) -> str:
     """The progress in one line: rows, rate and lag of each query, or those of many together."""
     if len(queries) <= _MAX_NAMED:
@@ -142,7 +151,7 @@ def progress_text(seconds: float, queries: Sequence[QueryProgress]) -> str:
             f"{_rows(query.rows)} into {query.target} ({', '.join(_details(query))})"
             for query in queries
         ]
-        return f"after {seconds:.0f} s: {'; '.join(each)}"
+        return f"after {seconds:.0f} s: {'; '.join(each)}{_bad_text(queries)}"
     rate = sum(query.rows_per_second for query in queries)
     rows = _rows(sum(query.rows for query in queries))
     late = [(query.lag.seconds or 0.0, query) for query in queries if query.lag is not None]
@@ -151,6 +160,7 @@ def progress_text(seconds: float, queries: Sequence[QueryProgress]) -> str:
     return (
         f"after {seconds:.0f} s: {rows} into {len(totals(queries))} tables ({rate:,.0f} rows/s); "
         + (f"behind: {behind}" if behind else "none is behind")
+        + _bad_text(queries)
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -135,6 +135,8 @@ def test_the_end_names_each_target_once(capsys: pytest.CaptureFixture[str]) -> N
         "",
         "caught up: 5 rows into shop.a, 1 row into shop.b\n",
     )
+    TextOutput().ended("caught up", [replace(ended[0], bad_records=2), ended[1]])
+    assert capsys.readouterr().err.endswith("1 row into shop.b; 2 bad records skipped\n")
 
 
 def test_json_is_one_object_a_line_on_standard_output(capsys: pytest.CaptureFixture[str]) -> None:
@@ -152,7 +154,8 @@ def test_json_is_one_object_a_line_on_standard_output(capsys: pytest.CaptureFixt
     output.failed("no")
     captured = capsys.readouterr()
     lag = {"seconds": 0.5, "rows": 50, "snapshots": None, "bytes": None, "waiting_rows": None}
-    query = {"name": "shop.a", "target": "shop.a", "rows": 1200, "rows_per_second": 100.0}
+    query = {"name": "shop.a", "target": "shop.a", "rows": 1200, "rows_per_second": 100.0,
+             "bad_records": 0}  # fmt: skip
     lines = [json.loads(line) for line in captured.out.splitlines()]
     assert lines[1].pop("took_s") < 5
     assert (captured.err, lines) == (
@@ -165,7 +168,7 @@ def test_json_is_one_object_a_line_on_standard_output(capsys: pytest.CaptureFixt
             {"event": "row", "row": {"k": 1, "at": None}},
             {"event": "change", "rowkind": "-U", "row": {"k": 1}},
             {"event": "change", "rowkind": "+U", "row": {"k": 2}},
-            {"event": "stopped", "rows": {"shop.a": 1200}},
+            {"event": "stopped", "rows": {"shop.a": 1200}, "bad_records": 0},
             {"event": "failed", "error": "no"},
         ],
     )

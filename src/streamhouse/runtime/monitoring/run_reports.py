@@ -20,13 +20,17 @@ Outcome = Literal["caught up", "stopped"]
 
 @dataclass(frozen=True)
 class QueryProgress:
-    """The progress of a query since its start; `name` is unique in its pipeline."""
+    """The progress of a query since its start; `name` is unique in its pipeline.
+
+    `bad_records`: how many records of its source it has skipped.
+    """
 
     name: str
     target: str
     rows: int
     rows_per_second: float
     lag: Lag | None
+    bad_records: int = 0
 
 
 class RunListener(Protocol):
@@ -118,9 +122,9 @@ class RunReports:
             metrics = query.metrics.read()
             lag = _lag(query) if with_lag else None
             rate = round(metrics.rows_per_second, 1)
-            description = query.description
+            part, target = query.description.part, query.description.target
             progress.append(
-                QueryProgress(description.part, description.target, metrics.rows, rate, lag)
+                QueryProgress(part, target, metrics.rows, rate, lag, metrics.bad_records)
             )
         return progress
 
