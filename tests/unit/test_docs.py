@@ -195,3 +195,13 @@ def test_decisions_are_numbered_and_citations_lead_to_them() -> None:
         check=True,
     )
     assert {line.removeprefix("docs/decisions/") for line in found.stdout.split()} <= set(records)
+
+
+def test_the_index_lists_every_decision_by_its_title() -> None:
+    folder = ROOT / "docs/decisions"
+    index = (folder / "README.md").read_text()
+    for file in sorted(folder.glob("[0-9]*.md")):
+        number, _, title = file.read_text().splitlines()[0].removeprefix("# ").partition(": ")
+        line = f"- [{number}]({file.name}): {title}\n"
+        assert index.count(line) == 1, f"docs/decisions/README.md lacks, below a topic: {line}"
+    assert index.count("\n- ") == len(list(folder.glob("[0-9]*.md")))

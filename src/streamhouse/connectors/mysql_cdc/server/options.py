@@ -51,7 +51,7 @@ OPTIONS = (
         "table-name",
         "STRING",
         "the table, or a regular expression of whole names: "
-        "[several tables are read as one](../guides/sql.md#shards-as-one-table)",
+        "[several tables are read as one](../guides/mysql.md#shards-as-one-table)",
         required=True,
     ),
     Option(
@@ -137,7 +137,7 @@ OPTIONS = (
     Option(
         ZERO_DATES_OPTION,
         "`CONVERT_TO_NULL`, `ROUND`, `EXCEPTION`",
-        "how to read [zero dates](../guides/sql.md#zero-dates): as NULL (in a key an error), as "
+        "how to read [zero dates](../guides/mysql.md#zero-dates): as NULL (in a key an error), as "
         "0001-01-01, or as an error; also spelled `convertToNull`, `round`, `exception`",
         "CONVERT_TO_NULL",
     ),
@@ -145,7 +145,7 @@ OPTIONS = (
         LOCK_TIMEOUT,
         "INT",
         "how many milliseconds the snapshot of "
-        "[a table without a key](../guides/sql.md#tables-without-a-key) waits for its short lock",
+        "[a table without a key](../guides/mysql.md#tables-without-a-key) waits for its short lock",
         "60000",
     ),
     Option("connect.timeout", "DURATION", "the timeout for connecting", "30s"),
@@ -165,7 +165,7 @@ OPTIONS = (
         "relay.max-size",
         "MEMORY SIZE",
         "the disk space for the pipeline's "
-        "[one binlog reader](../guides/sql.md#several-mysql-tables), in scripts; `0`: the table "
+        "[one binlog reader](../guides/mysql.md#several-mysql-tables), in scripts; `0`: the table "
         "has a connection of its own",
         "256 mb",
     ),
