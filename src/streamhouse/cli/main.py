@@ -152,4 +152,4 @@ def _globals(
         typer.Option("--version", callback=_version, is_eager=True, help="Print the version."),
     ] = False,
 ) -> None:
-    """Real-time data views on PySpark and Apache Paimon."""
+    """Real-time SQL views: scheduled by Spark, computed by DuckDB, stored in Apache Paimon."""
