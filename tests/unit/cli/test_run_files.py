@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import signal
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from pyspark import SparkContext
 from typer.testing import CliRunner
 
 from streamhouse.cli.main import build
@@ -51,3 +53,18 @@ def test_an_error_names_its_file(tmp_path: Path, wrong: str) -> None:
 def test_a_single_file_needs_no_name(tmp_path: Path) -> None:
     _, output = run(tmp_path, "CREAT TABLE u (a INT)")
     assert output.startswith("error: line 1, column 1:")
+
+
+def test_an_error_in_a_script_comes_before_spark_and_leaves_nothing(tmp_path: Path) -> None:
+    script, warehouse = tmp_path / "s.sql", tmp_path / "w"
+    script.write_text(
+        "CREATE TEMPORARY TABLE s (k INT) WITH ('connector' = 'datagen', 'number-of-rows' = '3');"
+        "CREATE TABLE t (k INT);\nINSERT INTO t SELECT kk FROM s;"
+    )
+    began = time.monotonic()
+    words = ["run", str(script), "--warehouse", str(warehouse)]
+    done = CliRunner().invoke(build(words), words)
+    assert done.exit_code == 1 and "starting Spark" not in done.stderr
+    assert done.stderr.startswith("error: line 2, column 22: there is no column 'kk'")
+    assert not warehouse.exists() and time.monotonic() - began < 60.0
+    assert SparkContext._active_spark_context is None and SparkContext._gateway is None

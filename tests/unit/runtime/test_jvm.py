@@ -108,3 +108,19 @@ def test_sparks_own_launcher_gives_the_options(tmp_path: Path) -> None:
     assert "--add-opens=java.base/java.nio=ALL-UNNAMED" in text
     assert "-Xmx" not in text and "SparkSubmit" not in text
     assert os.listdir(path.parent) == [path.name]
+
+
+def test_a_start_that_is_cancelled_kills_the_jvm(home: Path) -> None:
+    java = home.parent / "java" / "bin" / "java"
+    java.write_text(f"#!/bin/sh\necho $$ > {home.parent}/pid\nexec sleep 600\n")
+    pid = home.parent / "pid"
+    with pytest.raises(jvm.JavaExited):
+        jvm.launch(
+            LOCAL,
+            {"PATH": os.environ["PATH"]},
+            home.parent / "options",
+            subprocess.DEVNULL,
+            lambda: pid.exists() and bool(pid.read_text().strip()),
+        )
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(pid.read_text()), 0)
