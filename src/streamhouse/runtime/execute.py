@@ -13,7 +13,7 @@ from streamhouse.runtime.batch.dml import Changed
 from streamhouse.runtime.session.ddl import define, located, note_outdated_options
 from streamhouse.runtime.session.dry_run import DraftSession
 from streamhouse.runtime.session.session import Session
-from streamhouse.runtime.statements.script_plan import plan_script
+from streamhouse.runtime.statements.script_plan import held_notices, plan_script
 from streamhouse.sql import syntax
 from streamhouse.sql.script_variables import with_references
 from streamhouse.sql.statements.script import parse_script
@@ -52,10 +52,10 @@ def execute(
         search([modules])
     if len(statements) > 1:
         draft = DraftSession(options, requires_warehouse=True)
-        draft.notice = lambda text: None
         draft.settings.set("execution.runtime-mode", "batch")
-        for _ in plan_script(draft, statements):
-            pass
+        with held_notices(draft, draft.notice):
+            for _ in plan_script(draft, statements):
+                pass
     session, total, stored = Session(options), Changed(), False
     session.settings.set("execution.runtime-mode", "batch")
     for statement in statements:

@@ -168,7 +168,7 @@ class ScriptRunner:
             if len(statements) < 2:
                 return
         script = continuous_targets(
-            statements, files, options.warehouse, options.name, options.checkpoints
+            statements, files, options.warehouse, options.name, options.checkpoints, notice
         )
         if not resets:
             return

@@ -185,6 +185,27 @@ def test_a_declaration_without_effect_is_a_notice(
     assert f"no effect: {notice}" in output.notices[0]
 
 
+def test_the_notice_comes_with_the_error_that_the_declaration_was_to_mend(
+    tmp_path: Path, capfd: Any
+) -> None:
+    execute(str(tmp_path), "CREATE TABLE s (k INT, v INT); CREATE TABLE t (k INT, v INT)")
+    text = (
+        "CREATE TABLE IF NOT EXISTS t (k INT, v INT, PRIMARY KEY (k) NOT ENFORCED) WITH ("
+        "'merge-engine' = 'aggregation', 'fields.v.aggregate-function' = 'sum');"
+        "INSERT INTO t SELECT k, SUM(v) FROM s GROUP BY k"
+    )
+    output = Output()
+    with pytest.raises(StreamhouseError, match="line 1"):
+        ScriptRunner(ScriptOptions("s.sql", {"warehouse": str(tmp_path)}), output).run(
+            parse_script(text)
+        )
+    assert "no effect: column 'k' is INT, not INT NOT NULL; PRIMARY KEY" in output.notices[0]
+    assert "option 'merge-engine' is not set, not 'aggregation'" in output.notices[0]
+    with pytest.raises(StreamhouseError, match="no column 'x'"):
+        execute(str(tmp_path), text.split(";")[0] + "; INSERT INTO t SELECT x, v FROM s")
+    assert "PRIMARY KEY" in capfd.readouterr().err
+
+
 def test_a_view_of_another_query_is_a_notice(tmp_path: Path, capfd: Any) -> None:
     execute(str(tmp_path), "CREATE TABLE t (k INT); CREATE VIEW w AS SELECT k FROM t")
     execute(str(tmp_path), "CREATE VIEW IF NOT EXISTS w AS SELECT k FROM t")

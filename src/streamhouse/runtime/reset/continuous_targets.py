@@ -6,14 +6,14 @@ of its statements runs.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.runtime.session.dry_run import DraftSession
 from streamhouse.runtime.state.checkpoint import checkpoints_of
-from streamhouse.runtime.statements.script_plan import PlannedStatement, plan_script
+from streamhouse.runtime.statements.script_plan import PlannedStatement, held_notices, plan_script
 from streamhouse.sql import syntax
 from streamhouse.sql.plan import TableInfo
 
@@ -65,20 +65,21 @@ def continuous_targets(
     warehouse: Mapping[str, str] | None,
     name: str,
     root: Path | None,
+    notice: Callable[[str], None] = lambda text: None,
 ) -> Targets:
     """Plan a script and return the targets of its continuous queries.
 
     `files` names the file of each statement, if the script has several files. `warehouse`, `name`
-    and `root` (the checkpoints) are as in `ScriptOptions`. Raises the errors that running the
+    and `root` (the checkpoints) are as in `ScriptOptions`. If it fails, `notice` gets the notices
+    of the statements before. Raises the errors that running the
     script would raise: `SqlError`, `TableError`, `OptionError`, with line and column.
     """
     draft = DraftSession(warehouse, requires_warehouse=True)
-    # The run itself prints the notices.
-    draft.notice = lambda text: None
     targets: dict[str, ContinuousTarget] = {}
-    for planned in plan_script(draft, statements, files):
-        if planned.target is not None and planned.continuous:
-            _collect(targets, draft, planned, planned.target, (name, root))
+    with held_notices(draft, notice):
+        for planned in plan_script(draft, statements, files):
+            if planned.target is not None and planned.continuous:
+                _collect(targets, draft, planned, planned.target, (name, root))
     return Targets(
         tuple(targets.values()),
         tuple(draft.catalogs.options(catalog) for catalog in draft.catalogs.names()),

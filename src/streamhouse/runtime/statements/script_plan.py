@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from streamhouse.connectors import registry
@@ -36,6 +37,22 @@ class PlannedStatement:
     continuous: tuple[StreamQuery, ...] = ()
     strategies: tuple[tuple[str, ...], ...] = ()
     file: str | None = None
+
+
+@contextmanager
+def held_notices(session: DraftSession, notice: Callable[[str], None]) -> Iterator[None]:
+    """Hold back the notices of planning, which a run gives again; give them if planning fails.
+
+    An error may come from a declaration without effect, of which only a notice tells.
+    """
+    held: list[str] = []
+    session.notice = held.append
+    try:
+        yield
+    except StreamhouseError:
+        for text in held:
+            notice(text)
+        raise
 
 
 def plan_script(
