@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from streamhouse.errors import OptionError, SqlError
+from streamhouse.errors import OptionError, StreamhouseError
 
 if TYPE_CHECKING:
     from streamhouse.sql.syntax import Statement
@@ -40,12 +40,12 @@ def read_scripts(files: Sequence[str], variables: Mapping[str, str]) -> list[str
 
 
 def _each(files: Sequence[str], texts: Sequence[str], change: Callable[[str], T]) -> list[T]:
-    """The result of `change` for each text; a `SqlError` names the file, if there are several."""
+    """The result of `change` for each text; an error names the file, if there are several."""
     results = []
     for file, text in zip(files, texts, strict=True):
         try:
             results.append(change(text))
-        except SqlError as error:
+        except StreamhouseError as error:
             if len(files) > 1:
                 error.within(file)
             raise

@@ -42,7 +42,7 @@ def with_references(text: str) -> str:
     """The script with the environment variables that its options refer to.
 
     The value of a secret option stays a reference, which is resolved when it is used. Raises
-    `SqlError` with line and column for one that is not set, or not allowed.
+    `OptionError` with line and column for one that is not set, or not allowed.
     """
     if "${" not in text:
         return text
@@ -54,7 +54,8 @@ def with_references(text: str) -> str:
         try:
             resolved = resolve_secrets({option.key: value}, "", keep=True)[option.key]
         except OptionError as error:
-            raise script.error(str(error).removeprefix(": "), option.start, option.end) from None
+            at, reason = script.position(option.start), str(error).removeprefix(": ")
+            raise OptionError(f"line {at.line}, column {at.column}: {reason}") from None
         edits.append((option.start, option.end, resolved.replace("'", "''")))
     return _edited(text, edits)
 

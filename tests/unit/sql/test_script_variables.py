@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from streamhouse.cli.main import build
-from streamhouse.errors import SqlError
+from streamhouse.errors import OptionError, SqlError
 from streamhouse.secret_references import ALLOWED
 from streamhouse.sql.script_variables import with_references, with_variables
 
@@ -80,10 +80,10 @@ def test_environment_variables_in_options(monkeypatch: pytest.MonkeyPatch) -> No
     wanted = wanted.replace("a/${env:SHOP_PASSWORD}/b", "a/it''s hidden/b")
     assert with_references(text) == wanted
     for key in ("path", "password"):
-        with pytest.raises(SqlError, match=r"line 2, column 1\d: .*SHOP_ROS, .*; did"):
+        with pytest.raises(OptionError, match=r"line 2, column 1\d: .*SHOP_ROS, .*; did"):
             with_references(f"SET 'a' = 'b';\n{key!r:>7} = '${{env:SHOP_ROS}}'")
     monkeypatch.setenv(ALLOWED, "env:OTHER")
-    with pytest.raises(SqlError, match="is not allowed here"):
+    with pytest.raises(OptionError, match="is not allowed here"):
         with_references("SET 'a' = '${env:SHOP_ROWS}'")
 
 
