@@ -76,8 +76,8 @@ class PresentRows:
         if writers.streams:
             raise TableError(
                 f"--from-scratch would empty {target}, including rows that this sync does not "
-                f"write again: those of {'; of '.join(writers.streams)}. TRUNCATE TABLE {target} "
-                "first if they can be deleted"
+                f"write again: those of {'; of '.join(map(str, writers.streams))}. TRUNCATE TABLE "
+                f"{target} first if they can be deleted"
             )
         empty_target(address)
         return True
