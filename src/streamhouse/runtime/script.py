@@ -37,7 +37,6 @@ from streamhouse.runtime.reset.continuous_targets import (
 )
 from streamhouse.runtime.reset.marker import any_left
 from streamhouse.runtime.reset.reset import finish, reset
-from streamhouse.runtime.resumption import check_start
 from streamhouse.runtime.session.ddl import change_session, located, note_outdated_options
 from streamhouse.runtime.session.session import Session
 from streamhouse.runtime.session.show_statements import describe
@@ -53,6 +52,7 @@ from streamhouse.runtime.statements.insert_plan import (
     plan_insert,
     plan_select,
 )
+from streamhouse.runtime.statements.resumption import check_start
 from streamhouse.runtime.statements.streaming_select import StreamingSelect
 from streamhouse.runtime.streaming.query import ContinuousQuery
 from streamhouse.runtime.sync.procedures import is_sync, options_of_call

@@ -1,1 +1,1 @@
-"""EXPLAIN, CALL, a streaming SELECT, and the plan of a continuous INSERT."""
+"""EXPLAIN, CALL, a streaming SELECT, and the plan and the start of a continuous INSERT."""
