@@ -16,7 +16,6 @@ from dataclasses import replace
 from streamhouse.sql.options.merge_functions import group_sequence_fields, sequence_fields
 from streamhouse.sql.plan import StreamQuery, TableInfo
 from streamhouse.sql.resolution.insert_target import ColumnMapping
-from streamhouse.sql.streaming.inputs import source_column
 from streamhouse.sql.streaming.query_blocks import QueryBlock
 from streamhouse.sql.types import keeps_order
 
@@ -44,7 +43,7 @@ def keeps_source_key(
     for mapping in mappings:
         if mapping.index is None or mapping.column.name not in target.primary_key:
             continue
-        name = source_column(top, top.items[mapping.index])
+        name = top.source_column(top.items[mapping.index])
         if name in types and keeps_order(types[name], mapping.column.type):
             kept.add(name)
     return kept.issuperset(source.primary_key)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import NoReturn
 
@@ -64,11 +65,20 @@ class Lookup:
     ordered: bool = False
 
 
+@dataclass(frozen=True)
+class Input:
+    """A column of the source or of a `lookup`, or a function that returns the `time`."""
+
+    node: exp.Expr
+    lookup: bool = False
+    time: bool = False
+
+
 @dataclass
 class QueryBlock:
     """One SELECT: its input (`below`, or None for the source itself), clauses and projections.
 
-    `kept` replaces `where` if retractions pass its lookups: see `deletions_by_key`.
+    `kept` replaces `where` if retractions pass its lookups: see `changing_rows`.
     """
 
     select: exp.Select
@@ -88,6 +98,31 @@ class QueryBlock:
 
     def definition(self, name: str) -> exp.Expr:
         return self.items[self.names.index(name)]
+
+    def inputs(self, item: exp.Expr) -> Iterator[Input]:
+        """The inputs of an expression of this block, through the subqueries below it."""
+        for node in item.walk():
+            if functions.current_time_name(node) is not None:
+                yield Input(node, time=True)
+            elif isinstance(node, exp.Column):
+                if node.table != self.alias:
+                    yield Input(node, lookup=True)
+                elif self.below is None:
+                    yield Input(node)
+                else:
+                    yield from self.below.inputs(self.below.definition(node.name))
+
+    def reads_source_only(self, item: exp.Expr) -> bool:
+        """Whether an expression has the same value whenever it is computed for a source row."""
+        return not any(found.lookup or found.time for found in self.inputs(item))
+
+    def source_column(self, item: exp.Expr) -> str | None:
+        """The source's column that an expression copies; None for anything else."""
+        inner = item.unalias().unnest()
+        if not isinstance(inner, exp.Column) or inner.table != self.alias:
+            return None
+        below = self.below
+        return inner.name if below is None else below.source_column(below.definition(inner.name))
 
 
 class QueryBlockReader:

@@ -24,7 +24,6 @@ from streamhouse.sql.resolution.view_expansion import inlined
 from streamhouse.sql.streaming import (
     changing_rows,
     count_distinct,
-    deletions_by_key,
     group_by_check,
     key_moves,
     retraction,
@@ -197,7 +196,7 @@ class _Analysis:
         script, top, stream = self.parsed.script, self.top, self.stream
         mappings = self._mappings(table, insert_columns)
         upsert_source.check(script, top, stream.source, table, mappings, self.aggregates)
-        changing_rows.check(stream, table, mappings)
+        changing_rows.check_times(stream, table, mappings)
         counted = count_distinct.replace_counts(script, top, mappings)
         grouped = group_by_check.check(script, top, table, mappings)
         if grouped and table is not None:
@@ -214,9 +213,9 @@ class _Analysis:
         if signed and not grouped and table is not None:
             items = retraction.sign_columns(items, top, table, mappings)
         elif stream.changelog and not grouped and table is not None:
-            deletions_by_key.check(stream, table, mappings)
+            changing_rows.check_lookups(stream, table, mappings)
             items = retraction.finite_sums(items, table, mappings)
-            items = deletions_by_key.applied(stream, table, mappings, items)
+            items = changing_rows.applied(stream, table, mappings, items)
         # A join may reorder rows, but the changes of one key must stay in order.
         sort = bool(stream.lookups) and not grouped
         hinted_order = any(lookup.ordered for lookup in stream.lookups)

@@ -19,7 +19,6 @@ from streamhouse.sql.resolution import columns
 from streamhouse.sql.resolution.columns import Visible
 from streamhouse.sql.resolution.insert_target import ColumnMapping
 from streamhouse.sql.streaming.group_by_check import is_constant
-from streamhouse.sql.streaming.inputs import source_column
 from streamhouse.sql.text import Script
 from streamhouse.sql.types import keeps_order
 
@@ -254,7 +253,7 @@ def _check_changes(script: Script, block: QueryBlock, source: TableInfo) -> None
     When the newest of them is deleted, the next one is not known.
     """
     assert block.ranked is not None
-    names = {source_column(block, item) for item in block.ranked.partition}
+    names = {block.source_column(item) for item in block.ranked.partition}
     if not set(source.primary_key) <= names:
         raise node_errors.unsupported(
             script,
@@ -278,7 +277,7 @@ def _check_nulls(script: Script, block: QueryBlock, source: TableInfo, target: T
     if not any(column.nullable for column in target.columns if column.name in sequence):
         return
     for order, nulls_first in zip(ranked.order, ranked.nulls_first, strict=True):
-        if nulls_first and source_column(block, order) not in required:
+        if nulls_first and block.source_column(order) not in required:
             by = _column_names((order,))[0] + (" DESC" if ranked.newest else "")
             raise node_errors.unsupported(
                 script,
@@ -302,7 +301,7 @@ def _check_types(
         declared for declared in target.columns if declared.name in sequence_fields(target.options)
     ]
     for order in block.ranked.order:
-        kind = source_types.get(source_column(block, order) or "")
+        kind = source_types.get(block.source_column(order) or "")
         if kind is None:
             continue
         for column in sequence_columns:
