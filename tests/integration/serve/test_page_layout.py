@@ -158,10 +158,9 @@ def test_infinity_and_nan_are_numbers(server: Serving, browser: Browser) -> None
 def test_live_lines_never_run_backwards(server: Serving, browser: Browser, shop: Shop) -> None:
     """Also while the clocks of the browser and the server differ, and differ otherwise later."""
     with visit(browser, server.url) as page:
-        page.add_init_script(
+        page.evaluate(
             "const now = Date.now; let calls = 0;Date.now = () => now() + ((calls++ % 3) - 1) * 9e6"
         )
-        page.reload()
         shown(page, server, f"shop.{LONG}")
         page.get_by_role("button", name="Live lines").click()
         for number in range(6):
