@@ -9,6 +9,7 @@ import pyarrow as pa
 from streamhouse.close_matches import nearest
 from streamhouse.errors import StreamhouseError, TableError
 from streamhouse.paimon.read.table import Table
+from streamhouse.paimon.storage.snapshots import Snapshot
 from streamhouse.procedures.arguments import names
 from streamhouse.procedures.consumers import refuse_if_held
 from streamhouse.procedures.context import Context
@@ -43,11 +44,31 @@ def create_branch(
             tags = [str(name) for name in found.tagManager().allTagNames()]
             if tag not in tags:
                 raise TableError(f"table {table} has no tag '{tag}'; {nearest(tag, tags)}")
-            found.createBranch(branch, tag)
+            snapshot = found.tagManager().getOrThrow(tag).trimToSnapshot()
+            if found.snapshotManager().snapshotExists(snapshot.id()):
+                found.createBranch(branch, tag)
+            else:
+                found.createBranch(branch)
+                _begin_at(found.switchToBranch(branch), found.tagManager().tagPath(tag), snapshot)
         return row(branch=branch, tag=tag)
 
     with context.committing(table):
         return context.java(table, work)
+
+
+def _begin_at(java_branch: Any, tag: Any, snapshot: Any) -> None:
+    """Let a new Java branch begin at a tag's snapshot, which the core refuses if it has expired."""
+    files, tags, schemas = (
+        java_branch.fileIO(),
+        java_branch.tagManager(),
+        java_branch.schemaManager(),
+    )
+    for number in schemas.listAllIds():
+        if number > snapshot.schemaId():
+            schemas.deleteSchema(number)
+    files.copyFile(tag, tags.tagPath(str(tag.getName()).removeprefix("tag-")), True)
+    path = java_branch.snapshotManager().snapshotPath(snapshot.id())
+    files.overwriteFileUtf8(path, snapshot.toJson())
 
 
 @procedure(branch_name="branch")
@@ -90,8 +111,8 @@ def fast_forward(context: Context, table: str, branch: str, force: bool = False)
     """Replace a table's snapshots since a branch began by those of the branch.
 
     Refused, unless `force`, if the table was written since the branch began, as those commits would
-    be lost, or if live queries need later snapshots. Returns `branch`, `snapshot_id` (the newest
-    one afterwards).
+    be lost with their tags, or if live queries need later snapshots. Returns `branch`,
+    `snapshot_id` (the newest one afterwards).
     """
 
     def work(jvm: Any, found: Any) -> pa.Table:
@@ -103,11 +124,17 @@ def fast_forward(context: Context, table: str, branch: str, force: bool = False)
                 f"branch '{branch}' of table {table} has no snapshot to fast-forward to; "
                 "insert rows into it first"
             )
+        base, branch_table = context.table(table), context.table(f"{table}$branch_{branch}")
+        common = _common_snapshot(base, branch_table)
         if not force:
-            base, branch_table = context.table(table), context.table(f"{table}$branch_{branch}")
             refuse_if_held(base, int(earliest) - 1, "fast_forward")
-            _refuse_if_written(base, branch, _common_snapshot(base, branch_table, int(earliest)))
+            _refuse_if_written(base, branch, common)
+        tags = _tag_files(base, common if force else None)
         found.fastForward(branch)
+        _drop_between(found.snapshotManager(), common, int(earliest))
+        for path, text in tags.items():
+            if not base.files.exists(path):
+                base.files.write_text(path, text)
         latest = found.snapshotManager().latestSnapshotId()
         return row(branch=branch, snapshot_id=int(latest))
 
@@ -115,10 +142,47 @@ def fast_forward(context: Context, table: str, branch: str, force: bool = False)
         return context.java(table, work)
 
 
-def _common_snapshot(table: Table, branch: Table, earliest: int) -> int:
-    """The newest snapshot that a branch has in common with its table; 0 if it began empty."""
-    snapshot = table.snapshots.find(earliest)
-    return earliest if snapshot is None or snapshot == branch.snapshot(earliest) else earliest - 1
+def _drop_between(snapshots: Any, common: int, earliest: int) -> None:
+    """Delete the snapshots that are not of the branch's history, and that the core leaves.
+
+    They would stand in the way of later commits after a rollback.
+    """
+    stale = [number for number in range(common + 1, earliest) if snapshots.snapshotExists(number)]
+    for number in stale:
+        snapshots.deleteSnapshot(number)
+    if stale and not snapshots.snapshotExists(common):
+        snapshots.commitEarliestHint(earliest)
+
+
+def _common_snapshot(table: Table, branch: Table) -> int:
+    """The newest snapshot that a branch is known to have in common with its table; else 0.
+
+    The first snapshot of a branch may have expired, and the table may have been rolled back.
+    """
+    known = _tagged(table)
+    first = branch.snapshot(branch.earliest_snapshot_id() or 0)
+    candidates = {**_tagged(branch), first.id: first}
+    common = [number for number, snapshot in candidates.items()
+              if snapshot in (known.get(number), table.snapshots.find(number))]  # fmt: skip
+    return max(common, default=0)
+
+
+def _tagged(table: Table) -> dict[int, Snapshot]:
+    """The snapshots that have tags, by their ids."""
+    tags = (table.references.tag(name) for name in table.references.tags())
+    return {tag.id: tag for tag in tags if tag is not None}
+
+
+def _tag_files(table: Table, until: int | None) -> dict[str, str]:
+    """The files of a table's tags, of those up to a snapshot if one is given."""
+    files = {}
+    for name in table.references.tags():
+        tag = table.references.tag(name)
+        path = f"{table.root}/tag/tag-{name}"
+        text = table.files.read_text(path)
+        if tag is not None and text is not None and (until is None or tag.id <= until):
+            files[path] = text
+    return files
 
 
 def _refuse_if_written(table: Table, branch: str, began: int) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from streamhouse.errors import OptionError
+from streamhouse.paimon.java import shared_files
 from streamhouse.paimon.storage.snapshots import EXPIRY_USER
 from streamhouse.procedures.arguments import age_ms, parse_options, timestamp_ms
 from streamhouse.procedures.bucket_entries import partition_specs
@@ -47,8 +48,7 @@ def expire_snapshots(
     dynamic["consumer.changelog-only"] = "false"
 
     def work(jvm: Any, found: Any) -> pa.Table:
-        config = found.coreOptions().expireConfig()
-        expired = found.newExpireSnapshots().config(config).expire()
+        expired = shared_files.expire_snapshots(jvm, found)
         manager = found.snapshotManager()
         return rows(
             {"expired_snapshots": int, "earliest_snapshot_id": int, "latest_snapshot_id": int},
@@ -79,11 +79,8 @@ def expire_changelogs(
     dynamic |= _limits("changelog", older_than, max_deletes)
 
     def work(jvm: Any, found: Any) -> pa.Table:
-        expire = found.newExpireChangelog()
-        if delete_all:
-            expire.expireAll()
-            return rows({"expired_changelogs": int}, [(None,)])
-        return row(expired_changelogs=expire.config(found.coreOptions().expireConfig()).expire())
+        expired = shared_files.expire_changelogs(jvm, found, everything=delete_all)
+        return rows({"expired_changelogs": int}, [(expired,)])
 
     with context.committing(table):
         return context.java(table, work, dynamic)
@@ -266,10 +263,8 @@ def _orphans(
 
     def clean(dry: bool) -> list[tuple[str, int | None]]:
         def work(jvm: Any, found: Any) -> list[tuple[str, int | None]]:
-            job = jvm.org.apache.paimon.operation.LocalOrphanFilesClean
-            cleaned = job(found, jvm.java.lang.Long.valueOf(before), dry).clean()
-            return [(str(path.toUri().getPath()), _size(found, path, dry))
-                    for path in cleaned.getDeletedFilesPath()]  # fmt: skip
+            paths = shared_files.orphan_files(jvm, found, before, delete=not dry)
+            return [(str(path.toUri().getPath()), _size(found, path, dry)) for path in paths]
 
         return context.java(name, work, options)
 
@@ -291,6 +286,12 @@ def purge_files(context: Context, table: str, force: bool = False) -> pa.Table:
     Refused while live queries need the table, unless `force`. Returns `table`, `snapshot_id` (the
     empty one).
     """
+
+    if context.table(table).root != context.table(table).location:
+        raise OptionError(
+            f"sys.purge_files empties a table with all its branches, and {table} is a branch; drop "
+            "it with sys.delete_branch, and its files with sys.remove_orphan_files"
+        )
 
     def work(jvm: Any, found: Any) -> pa.Table:
         if not force:

@@ -9,6 +9,7 @@ import pyarrow as pa
 from streamhouse.close_matches import nearest
 from streamhouse.errors import OptionError, TableError
 from streamhouse.options import duration_ms
+from streamhouse.paimon.java import shared_files
 from streamhouse.procedures.arguments import names, timestamp_ms
 from streamhouse.procedures.context import Context
 from streamhouse.procedures.registry import procedure
@@ -121,7 +122,7 @@ def delete_tag(context: Context, table: str, tag: str) -> pa.Table:
         for name in names(tag):
             _check_exists(found, table, name)
         for name in names(tag):
-            found.deleteTag(name)
+            shared_files.delete_tag(jvm, found, name)
         return rows({"tag": str}, [(name,) for name in names(tag)])
 
     with context.committing(table):
@@ -137,10 +138,11 @@ def expire_tags(context: Context, table: str, older_than: str | None = None) -> 
     time_ms = None if older_than is None else timestamp_ms("older_than", older_than)
 
     def work(jvm: Any, found: Any) -> pa.Table:
-        expire = found.store().newTagAutoManager(found).getTagTimeExpire()
-        if time_ms is not None:
-            expire = expire.withOlderThanTime(_local_time(jvm, time_ms))
-        return rows({"expired_tag": str}, [(str(name),) for name in expire.expire()])
+        with shared_files.automatic_tags(jvm, found) as manager:
+            expire = manager.getTagTimeExpire()
+            if time_ms is not None:
+                expire = expire.withOlderThanTime(_local_time(jvm, time_ms))
+            return rows({"expired_tag": str}, [(str(name),) for name in expire.expire()])
 
     with context.committing(table):
         return context.java(table, work, {"tag.time-expire-enabled": "true"})
@@ -161,7 +163,8 @@ def trigger_tag_automatic_creation(context: Context, table: str) -> pa.Table:
 
     def work(jvm: Any, found: Any) -> pa.Table:
         before = set(found.tagManager().allTagNames())
-        found.newTagAutoManager().run()
+        with shared_files.automatic_tags(jvm, found) as manager:
+            manager.run()
         new = [name for name in found.tagManager().allTagNames() if name not in before]
         return rows(_TAG, [(name, int(found.tagManager().getOrThrow(name).id())) for name in new])
 

@@ -69,10 +69,9 @@ class Compactor:
         location = _location(java_table)
         root = branch_root(location, str(java_table.coreOptions().branch()))
         files = files_of(location, self._core.options)
-        start_snapshot = self._next_identifier(java_table) - 1
         with (
             tempfile.TemporaryDirectory(prefix="streamhouse-") as spill,
-            compaction_marker(files, root, start_snapshot) as names,
+            compaction_marker(files, root) as names,
         ):
             table = java_table.copy({**_COMPACT_OPTIONS, **names})
             if table.primaryKeys() or table.bucketSpec().getNumBuckets() > 0:
@@ -97,7 +96,6 @@ class Compactor:
             name, java_table.copy(_COMPACT_OPTIONS), root, latest
         )
         try:
-            writer.begin(latest)
             table, write = writer.java(shared)
             for entry in buckets:
                 write.compact(entry.getLeft(), entry.getRight(), False)

@@ -9,11 +9,9 @@ than plain appends and its own compactions makes it stale, and a new one is open
 from __future__ import annotations
 
 import fcntl
-import json
 import os
 import shutil
 import tempfile
-import time
 import uuid
 from typing import Any
 
@@ -30,7 +28,7 @@ class LongLivedWriter:
     """The open writer of one table, in one JVM; for one thread at a time, local tables only.
 
     Its files have a unique prefix. Its marker (`paimon.java.unfinished_compactions`) exists as long
-    as the writer, and is rewritten when a compaction begins: older files are of earlier ones.
+    as the writer does.
     """
 
     def __init__(self, process: JavaProcess, table: Any, root: str) -> None:
@@ -61,12 +59,6 @@ class LongLivedWriter:
         """The Java table and its writer."""
         entry = shared.get(self._id)
         return entry.get(0), entry.get(1)
-
-    def begin(self, latest: int) -> None:
-        """Note that a compaction begins at snapshot `latest`; call this before it writes files."""
-        os.truncate(self._marker, 0)
-        text = json.dumps({"snapshot": latest, "time": time.time(), "kept": True})
-        os.pwrite(self._marker, text.encode(), 0)
 
     def buckets(self, jvm: Any, shared: Any, latest: int) -> Any | None:
         """Notify the writer of new files up to snapshot `latest`; returns the buckets with some.

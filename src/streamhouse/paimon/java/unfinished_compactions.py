@@ -1,10 +1,9 @@
 """Removes the files of compactions that were killed.
 
 The files of a compaction have a unique prefix. Before a compaction begins, it writes a marker: the
-file `.compaction-<id>` in the folder of the table, or of its branch, with the snapshot at which it
-begins. It deletes the marker if it succeeds. On local disks its process locks the marker as long as
-it lives, so a marker without a lock is of a dead compaction. A compaction is one commit: either all
-of its files are in a snapshot, or none is.
+file `.compaction-<id>` in the folder of the table, or of its branch, with the time. It deletes the
+marker if it succeeds. On local disks its process locks the marker as long as
+it lives, so a marker without a lock is of a dead compaction.
 """
 
 from __future__ import annotations
@@ -17,9 +16,9 @@ import time
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from streamhouse.paimon.java.shared_files import orphan_files
 from streamhouse.paimon.storage.data_files import data_files
 from streamhouse.paimon.storage.files import Files, LocalFiles, local_path
 from streamhouse.paimon.storage.object_store.object_files import ObjectFiles
@@ -46,8 +45,8 @@ def prefixes(compaction_id: str) -> dict[str, str]:
 
 
 @contextmanager
-def compaction_marker(files: Files, root: str, snapshot: int) -> Iterator[dict[str, str]]:
-    """Write the marker of a compaction that begins at `snapshot` (0: none); yields its `prefixes`.
+def compaction_marker(files: Files, root: str) -> Iterator[dict[str, str]]:
+    """Write the marker of a compaction that begins; yields its `prefixes`.
 
     The marker is deleted unless the block raises.
     """
@@ -55,7 +54,7 @@ def compaction_marker(files: Files, root: str, snapshot: int) -> Iterator[dict[s
     path = marker_path(root, compaction_id)
     marker = files.open_output(path)
     try:
-        marker.write(json.dumps({"snapshot": snapshot, "time": time.time()}).encode())
+        marker.write(json.dumps({"time": time.time()}).encode())
         if isinstance(files, LocalFiles):
             marker.flush()
             fcntl.flock(marker.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -70,18 +69,6 @@ def compaction_marker(files: Files, root: str, snapshot: int) -> Iterator[dict[s
         marker.close()
 
 
-@dataclass(frozen=True)
-class _DeadCompaction:
-    """The marker of a dead compaction: the snapshot at which it began.
-
-    `after_ns` (since 1970) is set for a writer that made several compactions
-    (`paimon.java.long_lived_writer`): the files of the last one are newer than that.
-    """
-
-    snapshot: int
-    after_ns: int | None = None
-
-
 def remove_leftovers(sidecar: Sidecar, table: Table, age_s: float) -> int:
     """Delete the files of compactions of `table` that died; returns how many files.
 
@@ -92,35 +79,17 @@ def remove_leftovers(sidecar: Sidecar, table: Table, age_s: float) -> int:
         if is_folder or not name.startswith(_MARKER):
             continue
         path = f"{table.root}/{name}"
-        dead = _dead(table.files, path, age_s)
-        if dead is not None:
-            removed += _remove(sidecar, table, name.removeprefix(_MARKER), dead)
+        if _is_dead(table.files, path, age_s):
+            removed += _remove(sidecar, table, name.removeprefix(_MARKER))
             table.files.delete(path)
     return removed
 
 
-def _dead(files: Files, path: str, age_s: float) -> _DeadCompaction | None:
-    """Parse the marker of a dead compaction; None while the compaction may be alive."""
-    local = isinstance(files, LocalFiles)
-    if local and _is_locked(path):
-        return None
+def _is_dead(files: Files, path: str, age_s: float) -> bool:
+    if isinstance(files, LocalFiles):
+        return not _is_locked(path)
     text = files.read_text(path)
-    if text is None:
-        return None
-    try:
-        marker = json.loads(text)
-    except json.JSONDecodeError:
-        # Killed before it had written the marker, and so before it wrote any other file.
-        return _DeadCompaction(0, _modified_ns(path) if local else None)
-    if not local and time.time() - float(marker["time"]) < age_s:
-        return None
-    return _DeadCompaction(
-        int(marker["snapshot"]), _modified_ns(path) if marker.get("kept") else None
-    )
-
-
-def _modified_ns(path: str) -> int:
-    return os.stat(local_path(path)).st_mtime_ns
+    return text is not None and time.time() - float(json.loads(text)["time"]) >= age_s
 
 
 def _is_locked(path: str) -> bool:
@@ -137,43 +106,20 @@ def _is_locked(path: str) -> bool:
     return False
 
 
-def _remove(sidecar: Sidecar, table: Table, compaction_id: str, dead: _DeadCompaction) -> int:
-    prefix, snapshot = f"compact-{compaction_id}-", dead.snapshot
+def _remove(sidecar: Sidecar, table: Table, compaction_id: str) -> int:
+    """Delete the files of a compaction, or of a long-lived writer, that no branch references."""
+    prefix = f"compact-{compaction_id}-"
     files = data_files(table, table.location)
-    paths = [f"{folder}/{name}" for folder, name in files if name.startswith(prefix)]
-    if dead.after_ns is not None:
-        paths = [path for path in paths if _modified_ns(path) > dead.after_ns]
+    paths = {name: f"{folder}/{name}" for folder, name in files if name.startswith(prefix)}
     if not paths:
         return 0
-    first = table.earliest_snapshot_id() or 0
-    if first > snapshot + 1:
-        _LOG.info(
-            "table '%s': kept %d files of a killed compaction, since the snapshots after it have "
-            "expired; sys.remove_orphan_files removes them",
-            table.identifier,
-            len(paths),
-        )
-        return 0
-    if sidecar.call(table.identifier, lambda jvm, java: _committed(java, prefix, snapshot)):
-        return 0
-    for path in paths:
-        table.files.delete(path)
-    _LOG.info("table '%s': removed %d files of a killed compaction", table.identifier, len(paths))
-    return len(paths)
-
-
-def _committed(java: Any, prefix: str, after: int) -> bool:
-    """Whether a compaction after a snapshot committed files with this prefix."""
-    store, snapshots = java.store(), java.snapshotManager()
-    manifests, lists = store.manifestFileFactory().create(), store.manifestListFactory().create()
-    for number in range(after + 1, int(snapshots.latestSnapshotId() or 0) + 1):
-        snapshot = snapshots.snapshot(number)
-        if snapshot.commitKind().toString() != "COMPACT":
-            continue
-        # A file that only moves to another level keeps its name: then the changelog alone is new.
-        for read_list in (lists.readDeltaManifests, lists.readChangelogManifests):
-            for manifest in read_list(snapshot):
-                for entry in manifests.read(manifest.fileName()):
-                    if entry.file().fileName().startswith(prefix):
-                        return True
-    return False
+    now_ms = int(time.time() * 1000)
+    orphans = sidecar.call(
+        table.identifier,
+        lambda jvm, java: {str(path.getName()) for path in orphan_files(jvm, java, now_ms)},
+    )
+    for name in orphans & paths.keys():
+        table.files.delete(paths[name])
+    removed = len(orphans & paths.keys())
+    _LOG.info("table '%s': removed %d files of a killed compaction", table.identifier, removed)
+    return removed

@@ -14,6 +14,7 @@ from typing import Any
 
 from streamhouse.options import duration_ms, integer
 from streamhouse.paimon.changelog.consumers import Consumers
+from streamhouse.paimon.java.shared_files import automatic_tags, expire_changelogs, expire_snapshots
 from streamhouse.paimon.java.sidecar import Sidecar
 from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.storage.files import is_local
@@ -31,8 +32,12 @@ _MIN, _MAX = "snapshot.num-retained.min", "snapshot.num-retained.max"
 _TIME = "snapshot.time-retained"
 _MANY_SNAPSHOTS = 100
 _MANY_REMOTE_SNAPSHOTS = 10
+_BRANCHES_PAUSE = 50.0
+"""Expiry of a table with branches reads all of its manifests: it pauses so many times as long."""
 _checked: dict[str, float] = {}
 """When the partitions of a table, by its location, were last checked (monotonic seconds)."""
+_paused_until: dict[str, float] = {}
+"""Until when tables with branches, by their roots, are not expired again (monotonic seconds)."""
 
 
 def expire(sidecar: Sidecar, table: Table, seconds: float = 2.0) -> int:
@@ -44,8 +49,18 @@ def expire(sidecar: Sidecar, table: Table, seconds: float = 2.0) -> int:
     within the hour that tables retain them by default. Commits may run concurrently; only
     partition expiry, which is a commit, takes the table's lock.
     """
+    began = time.monotonic()
+    if began < _paused_until.get(table.root, began):
+        return 0
+    expired = _expire_for(sidecar, table, began + seconds)
+    if table.references.branches():
+        now = time.monotonic()
+        _paused_until[table.root] = now + _BRANCHES_PAUSE * (now - began)
+    return expired
+
+
+def _expire_for(sidecar: Sidecar, table: Table, deadline: float) -> int:
     Consumers(table).drop_expired()
-    deadline = time.monotonic() + seconds
     if _expires_more_than_snapshots(table):
         partitions = _partitions_due(table)
         sidecar.call(
@@ -53,7 +68,7 @@ def expire(sidecar: Sidecar, table: Table, seconds: float = 2.0) -> int:
         )
     expired = 0
     while is_due(table) or _lacks_earliest_hint(table):
-        removed = sidecar.call(table.identifier, lambda _, java: _expire(java), _OPTIONS)
+        removed = sidecar.call(table.identifier, _expire, _OPTIONS)
         expired += removed
         if not removed or time.monotonic() >= deadline:
             break
@@ -113,8 +128,7 @@ def _partitions_due(table: Table) -> bool:
 
 
 def _maintain(jvm: Any, java: Any, table: Table, partitions: bool) -> None:
-    tags = java.store().newTagAutoManager(java)
-    if tags is not None:
+    with automatic_tags(jvm, java) as tags:
         tags.run()
     if partitions:
         expiry = java.store().newPartitionExpire(EXPIRY_USER, java)
@@ -130,9 +144,8 @@ def _maintain(jvm: Any, java: Any, table: Table, partitions: bool) -> None:
         java.consumerManager().expire(jvm.java.time.LocalDateTime.now().minus(retention))
 
 
-def _expire(java: Any) -> int:
-    config = java.coreOptions().expireConfig()
-    expired = int(java.newExpireSnapshots().config(config).expire())
+def _expire(jvm: Any, java: Any) -> int:
+    expired = expire_snapshots(jvm, java)
     if java.coreOptions().changelogLifecycleDecoupled():
-        expired += int(java.newExpireChangelog().config(config).expire())
+        expired += expire_changelogs(jvm, java) or 0
     return expired

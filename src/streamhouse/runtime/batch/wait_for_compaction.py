@@ -84,9 +84,8 @@ def _compact(sidecar: Sidecar, warehouse: Mapping[str, str], table: Table) -> No
     """Compact the buckets with level-0 files, two in parallel, in one commit."""
     name = table.identifier
     buckets = sidecar.call(name, _buckets_with_new_files)
-    latest = table.latest_snapshot_id() or 0
     with (
-        compaction_marker(files_of(table.location, warehouse), table.root, latest) as names,
+        compaction_marker(files_of(table.location, warehouse), table.root) as names,
         ThreadPoolExecutor(_THREADS) as pool,
     ):
         options = {**_COMPACT_OPTIONS, **names}

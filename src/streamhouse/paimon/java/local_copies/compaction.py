@@ -38,7 +38,7 @@ class CopiedCompaction:
         if not buckets:
             return None if buckets is None else False
         identifier = newest + 1
-        with compaction_marker(followed.files, followed.root, newest) as names:
+        with compaction_marker(followed.files, followed.root) as names:
             table = java.copy({**self._options, **names})
             before = self._copy.data_files()
             messages = self._messages(table, buckets, full, identifier)
