@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import re
 import time
 from collections.abc import Mapping
 
@@ -12,6 +13,7 @@ from streamhouse.sql.options.renamed_options import current
 
 _RUN_OPTIONS = ("sink.parallelism", "scan.parallelism")
 """Options of the job, not of the table."""
+_OUTSIDE_QUOTES = "(?=(?:[^']*'[^']*')*[^']*$)"
 
 
 def parse_options(given: Mapping[str, str] | str | None, where: str) -> dict[str, str]:
@@ -32,9 +34,9 @@ def split_options(options: Mapping[str, str]) -> tuple[dict[str, str], dict[str,
 
 
 def pairs(text: str, where: str) -> dict[str, str]:
-    """Parse `key=value,key=value`; a semicolon separates, too."""
+    """Parse `key=value,key=value`; a semicolon separates, too, and neither does in quotes."""
     pairs = {}
-    for part in text.replace(";", ",").split(","):
+    for part in re.split(f"[,;]{_OUTSIDE_QUOTES}", text):
         key, equals, value = part.partition("=")
         if not equals or not key.strip():
             raise OptionError(f"{where}: '{part.strip()}' is not key=value")
@@ -43,8 +45,9 @@ def pairs(text: str, where: str) -> dict[str, str]:
 
 
 def parse_partitions(text: str, where: str) -> list[dict[str, str]]:
-    """Parse `dt=1,hh=08;dt=2`: a comma means AND, a semicolon OR."""
-    return [pairs(part, where) for part in text.split(";") if part.strip()]
+    """Parse `dt=1,hh='0,8';dt=2`: a comma means AND, a semicolon OR."""
+    parts = re.split(f";{_OUTSIDE_QUOTES}", text)
+    return [pairs(part, where) for part in parts if part.strip()]
 
 
 def names(text: str) -> list[str]:

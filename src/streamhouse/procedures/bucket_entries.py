@@ -16,12 +16,10 @@ from sqlglot.errors import SqlglotError
 from streamhouse.close_matches import nearest
 from streamhouse.errors import OptionError
 from streamhouse.options import duration_ms
+from streamhouse.paimon.java.partitions import Spec, spec_of
 from streamhouse.paimon.read.table import Table
 from streamhouse.procedures.arguments import parse_partitions
 from streamhouse.procedures.context import Context
-
-Spec = Mapping[str, str | None]
-"""Partition columns and their values as text; None is null."""
 
 
 @dataclass(frozen=True)
@@ -58,27 +56,6 @@ def bucket_entries(jvm: Any, table: Any, snapshot: int | None = None) -> list[Bu
                   int(java_entry.fileSizeInBytes()), int(java_entry.lastFileCreationTime()))
         )  # fmt: skip
     return sorted(entries, key=lambda entry: (entry.partition, entry.bucket))
-
-
-def spec_of(jvm: Any, table: Any, row: Any) -> Spec:
-    """A partition's values as text; dates in the form `2026-01-31`."""
-    keys = list(table.partitionKeys())
-    if not keys:
-        return {}
-    null = table.coreOptions().partitionDefaultName()
-    computer = jvm.org.apache.paimon.utils.InternalRowPartitionComputer(
-        null, table.schema().logicalPartitionType(), _strings(jvm, keys), False
-    )
-    values = dict(computer.generatePartValues(row))
-    return {key: None if values[key] == null else str(values[key]) for key in keys}
-
-
-def _strings(jvm: Any, values: Sequence[str]) -> Any:
-    array = jvm.java.lang.reflect.Array
-    strings = array.newInstance(jvm.java.lang.Class.forName("java.lang.String"), len(values))
-    for index, value in enumerate(values):
-        array.set(strings, index, value)
-    return strings
 
 
 def select_entries(
@@ -135,7 +112,7 @@ def _condition(specs: Sequence[Mapping[str, str]], table: Table) -> str:
         for key, value in spec.items():
             _check_column(key, table)
             literal = exp.Literal.string(value.strip("'\"")).sql()
-            terms.append(f"`{key}` = {literal}")
+            terms.append(f"`{key}` IS NULL" if value.upper() == "NULL" else f"`{key}` = {literal}")
         parts.append(f"({' AND '.join(terms)})")
     return " OR ".join(parts) or "FALSE"
 

@@ -10,7 +10,8 @@ import pyarrow as pa
 
 from streamhouse.errors import OptionError
 from streamhouse.paimon.java import shared_files
-from streamhouse.paimon.storage.snapshots import EXPIRY_USER
+from streamhouse.paimon.java.partitions import expire_partitions as expire_java_partitions
+from streamhouse.paimon.java.partitions import java_spec, spec_text
 from streamhouse.procedures.arguments import age_ms, parse_options, timestamp_ms
 from streamhouse.procedures.bucket_entries import partition_specs
 from streamhouse.procedures.commit_messages import COMMIT_USER, closing
@@ -141,7 +142,6 @@ def expire_partitions(
         "partition.timestamp-pattern": timestamp_pattern,
         "partition.expiration-time": expiration_time,
         "partition.expiration-max-num": None if max_expires is None else str(max_expires),
-        "partition.expiration-check-interval": "0 ms",
     }
     dynamic |= {key: value for key, value in overrides.items() if value is not None}
     if "partition.expiration-time" not in {**context.table(table).options, **dynamic}:
@@ -150,16 +150,11 @@ def expire_partitions(
         )
 
     def work(jvm: Any, found: Any) -> pa.Table:
-        expire = found.store().newPartitionExpire(EXPIRY_USER, found)
-        expired = expire.expire(jvm.java.lang.Long.MAX_VALUE) or []
-        return rows({"partition": str}, [(_spec(spec),) for spec in expired])
+        expired = expire_java_partitions(jvm, found)
+        return rows({"partition": str}, [(spec_text(spec),) for spec in expired])
 
     with context.committing(table):
         return context.java(table, work, dynamic)
-
-
-def _spec(values: Any) -> str:
-    return ",".join(f"{key}={value}" for key, value in dict(values).items())
 
 
 @procedure()
@@ -170,11 +165,11 @@ def drop_partition(context: Context, table: str, partitions: str) -> pa.Table:
     def work(jvm: Any, found: Any) -> pa.Table:
         maps = jvm.java.util.ArrayList()
         for spec in specs:
-            maps.add({key: value or _null_name(found) for key, value in spec.items()})
+            maps.add(java_spec(jvm, found, spec))
         if specs:
             with closing(found.newCommit(COMMIT_USER)) as commit:
                 commit.truncatePartitions(maps)
-        return rows({"partition": str}, [(_spec(spec),) for spec in specs])
+        return rows({"partition": str}, [(spec_text(spec),) for spec in specs])
 
     with context.committing(table):
         return context.java(table, work, {"write-only": "true"})
@@ -192,10 +187,8 @@ def mark_partition_done(context: Context, table: str, partitions: str) -> pa.Tab
         paimon = jvm.org.apache.paimon
         specs = jvm.java.util.ArrayList()
         for spec in selected_specs:
-            values = jvm.java.util.LinkedHashMap()
-            for key, value in spec.items():
-                values.put(key, value or _null_name(found))
-            specs.add(values)
+            # A blank text has the folder of null.
+            specs.add(java_spec(jvm, found, {key: value or None for key, value in spec.items()}))
         paths = paimon.utils.PartitionPathUtils.generatePartitionPaths(
             specs, found.store().partitionType()
         )
@@ -206,13 +199,9 @@ def mark_partition_done(context: Context, table: str, partitions: str) -> pa.Tab
             with closing(action):
                 for path in paths:
                     action.markDone(path)
-        return rows({"partition": str}, [(_spec(spec),) for spec in selected_specs])
+        return rows({"partition": str}, [(spec_text(spec),) for spec in selected_specs])
 
     return context.java(table, work)
-
-
-def _null_name(table: Any) -> str:
-    return str(table.coreOptions().partitionDefaultName())
 
 
 @procedure()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import json
 import os
 import time
@@ -13,6 +14,11 @@ from tests.integration.procedures.conftest import Lake
 
 from streamhouse import procedures
 from streamhouse.errors import DataLossError, OptionError, StreamhouseError, TableError
+from streamhouse.paimon.maintenance import expiry
+
+OLD, NEW = datetime.date(2020, 1, 31), datetime.date(2999, 1, 31)
+OLD_TIME = datetime.datetime(2020, 1, 31, 8, 30, 0, 250_000)
+NEW_TIME = datetime.datetime(2999, 1, 31, 8)
 
 
 def table(lake: Lake, commits: int = 3, **options: str) -> str:
@@ -228,6 +234,17 @@ def test_partitions_expire_and_are_dropped(lake: Lake) -> None:
     assert lake.rows(name) == [{"id": 3, "dt": "2999-01-01"}]
 
 
+def test_partitions_of_null_and_with_commas_are_named(lake: Lake) -> None:
+    name = lake.table({"id": "INT", "p": "STRING"}, (), ("p",), bucket="-1")
+    lake.write(name, {"id": [1, 2, 3, 4], "p": ["a", "a,b;c", None, "NULL"]})
+    gone = procedures.drop_partition(lake.context, name, "p='a,b;c'").to_pylist()
+    assert gone == [{"partition": "p=a,b;c"}]
+    assert procedures.drop_partition(lake.context, name, "p=NULL").num_rows == 1
+    assert lake.rows(name) == [{"id": 1, "p": "a"}, {"id": 4, "p": "NULL"}]
+    procedures.drop_partition(lake.context, name, "p='NULL'")
+    assert lake.rows(name) == [{"id": 1, "p": "a"}]
+
+
 def test_consumers(lake: Lake) -> None:
     name = table(lake)
     for consumer in ("a1", "a2", "b", "streamhouse-q"):
@@ -286,3 +303,43 @@ def test_purging_empties_a_table(lake: Lake) -> None:
         procedures.purge_files(lake.context, name)
     procedures.purge_files(lake.context, name, force=True)
     assert lake.rows(name) == []
+
+
+PARTITIONS: tuple[tuple[dict[str, str], str | None, str | None, list[tuple[Any, ...]]], ...] = (
+    ({"d": "DATE"}, None, None, [(OLD,), (NEW,), (None,)]),
+    ({"d": "DATE"}, "$d", "yyyyMMdd", [(OLD,), (NEW,)]),
+    ({"d": "TIMESTAMP(3)"}, None, None, [(OLD_TIME,), (NEW_TIME,), (None,)]),
+    ({"d": "STRING"}, None, "yyyyMMdd", [
+        ("20200131",), ("29990131",), ("2020-01-31",), ("",), (None,)
+    ]),
+    ({"d": "INT"}, None, "yyyyMMdd", [(20200131,), (29990131,), (None,)]),
+    ({"d": "DATE", "r": "STRING"}, "$d", None, [
+        (day, region) for day in (OLD, NEW, None) for region in ("a", "a,b", ",", "", None, "null")
+    ]),
+    ({"y": "INT", "r": "STRING", "m": "STRING"}, "$y-$m-01", None, [
+        (2020, "x,y", "01"), (2020, None, "1"), (2999, "x,y", "01"), (None, "x,y", "01"),
+        (2020, "x", None),
+    ]),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("given", PARTITIONS, ids=lambda given: ",".join(given[0].values()))
+def test_old_partitions_of_any_type_expire_and_no_others(
+    lake: Lake, given: tuple[dict[str, str], str | None, str | None, list[tuple[Any, ...]]]
+) -> None:
+    kinds, pattern, formatter, values = given
+    name = lake.table(
+        {"id": "INT", **kinds}, (), tuple(kinds), bucket="-1", partition__expiration_time="10 d"
+    )
+    columns = dict(zip(kinds, map(list, zip(*values, strict=True)), strict=True))
+    lake.write(name, {"id": list(range(len(values))), **columns})
+    if formatter is None and pattern is None:
+        expiry.expire(lake.context.sidecar, lake.warehouse.table(name))
+    else:
+        procedures.expire_partitions(
+            lake.context, name, timestamp_formatter=formatter, timestamp_pattern=pattern
+        )
+    old = {OLD, OLD_TIME, "20200131", 20200131, 2020}
+    stay = [row for row in values if row[0] not in old or (len(row) == 3 and row[2] is None)]
+    left = [tuple(row[key] for key in kinds) for row in lake.rows(name)]
+    assert sorted(left, key=str) == sorted(stay, key=str)

@@ -451,3 +451,23 @@ def test_wrong_options(
     with pytest.raises(StreamhouseError, match=message) as raised:
         check_declaration(table, "table t")
     assert isinstance(raised.value, OptionError | TableError)
+
+
+@pytest.mark.parametrize("zipped", [False, True])
+@pytest.mark.parametrize(
+    ("form", "first"), [("csv", '"1",a,\n'), ("csv", "1,a,\n"), ("json", '{"id":1,"name":"a"}\n')]
+)
+def test_a_byte_order_mark_is_no_part_of_the_first_value(
+    tmp_path: Path, form: str, first: str, zipped: bool
+) -> None:
+    text = ("\ufeff" + first).encode()
+    (tmp_path / f"a.{form}{'.gz' if zipped else ''}").write_bytes(
+        gzip.compress(text) if zipped else text
+    )
+    assert read(tmp_path, form) == [{"id": 1, "name": "a", "day": None}]
+
+
+def test_a_byte_order_mark_in_comments_and_values(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("\ufeff#x\n1,\ufeffa,\n", "utf-8")
+    rows = read(tmp_path, "csv", (), **{"csv.allow-comments": "true"})
+    assert rows == [{"id": 1, "name": "\ufeffa", "day": None}]

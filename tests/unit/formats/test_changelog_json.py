@@ -74,6 +74,31 @@ def test_bad_records_of_debezium(record: Any, reason: str) -> None:
     assert len(rows(found)) == 1
 
 
+def test_empty_messages_are_skipped() -> None:
+    for form, record in (
+        ("debezium-json", {"op": "c", "after": BEFORE}),
+        ("canal-json", {"type": "INSERT", "data": [BEFORE]}),
+    ):
+        found = decoded(form, b"", record, None, b"")
+        assert not found.bad
+        assert rows(found) == [(1, Decimal("1.50"), "+I")]
+        assert found.records is not None and found.records.tolist() == [1]
+
+
+def test_operations_of_debezium_are_skipped_by_option() -> None:
+    records = [{"op": "t"}, {"op": "m", "message": {}}, {"op": "c", "after": BEFORE}]
+    found = decoded("debezium-json", *records)
+    assert ["TRUNCATE" in bad.reason for bad in found.bad] == [True, False]
+    assert "logical decoding message" in found.bad[1].reason
+    assert [
+        bad.index for bad in decoded("debezium-json", *records, skipped_operations="m").bad
+    ] == [0]
+    found = decoded("debezium-json", *records, skipped_operations="t, m")
+    assert not found.bad and len(rows(found)) == 1
+    with pytest.raises(OptionError, match="skipped-operations.*'d'"):
+        decoded("debezium-json", skipped_operations="t,d")
+
+
 def test_canal() -> None:
     found = decoded(
         "canal-json",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import gzip
 import io
 import os
@@ -61,6 +62,7 @@ class FileReader:
             own = format_options(given, options.format)
             prefix = f"{options.format}."
             self._decoder = format_of(options.format).decoder(self._stored, own, prefix)
+            self._split = _RecordSplit(marked=options.format != "raw")
             if options.format == "csv":
                 self._split = _RecordSplit.of(CsvOptions.parse(own, prefix), len(self._stored))
 
@@ -222,7 +224,8 @@ class _RecordSplit:
 
     With a `quote` a field can have line breaks: lines belong together until the quotes are even,
     without those after an `escape` and in `comments`. Blank lines are left out, unless they can be
-    rows: with `one_column` that of an empty text, else those that have a `delimiter`.
+    rows: with `one_column` that of an empty text, else those that have a `delimiter`. With `marked`
+    a byte order mark may stand before the first.
     """
 
     quote: bytes | None = None
@@ -230,6 +233,7 @@ class _RecordSplit:
     delimiter: bytes | None = None
     comments: bool = False
     one_column: bool = False
+    marked: bool = True
 
     @classmethod
     def of(cls, options: CsvOptions, columns: int) -> _RecordSplit:
@@ -256,7 +260,9 @@ def _records(source: IO[bytes], split: _RecordSplit) -> Iterator[bytes]:
     """The records without the ends of their lines."""
     held: list[bytes] = []
     inside = False
-    for line in source:
+    for number, line in enumerate(source):
+        if not number and split.marked:
+            line = line.removeprefix(codecs.BOM_UTF8)
         comment = split.comments and not inside and line.startswith(b"#")
         held.append(line)
         if not comment and split.odd_quotes(line):

@@ -21,11 +21,16 @@ from streamhouse.formats.json.decode import (
 )
 from streamhouse.formats.json.encode import JsonEncoder
 from streamhouse.formats.json.options import OPTIONS, JsonOptions
-from streamhouse.options import Option, boolean
+from streamhouse.options import Option, boolean, choice
 from streamhouse.source import ROW_KIND
 
 _JSON = tuple(option for option in OPTIONS if option.key != "fail-on-missing-field")
 _ADDED = ("+I", "+U")
+_SKIPPED = "skipped-operations"
+_UNSUPPORTED = {
+    "t": f"a TRUNCATE (to skip it and keep the rows: '{_SKIPPED}' = 't')",
+    "m": f"a logical decoding message (to skip it: '{_SKIPPED}' = 'm')",
+}
 
 
 class ChangelogDecoder:
@@ -44,6 +49,8 @@ class ChangelogDecoder:
     def decode(self, records: Sequence[bytes | None]) -> Decoded:
         if self._columns is None:
             self._columns = Columns(self._table, self._options)
+        # Like null, an empty message says no more than that a key has ended.
+        records = [record or None for record in records]
         found = parsed_singly(records, self._rows, self._options.ignore_parse_errors)
         arrays = [*self._columns.arrays(found, records), pa.array(found.kinds, pa.string())]
         schema = self._table.append(pa.field(ROW_KIND, pa.string()))
@@ -83,23 +90,30 @@ class _Debezium(Format):
             "whether records have a `schema` and a `payload`, as Kafka Connect writes them",
             "false",
         ),
+        Option(
+            _SKIPPED, "`t`, `m`, `t,m`",
+            "records to skip: `t` of a TRUNCATE, whose rows then stay, `m` of a logical decoding "
+            "message; else they are bad records",
+        ),
     )  # fmt: skip
 
     def decoder(
         self, schema: pa.Schema, options: Mapping[str, str], where: str
     ) -> ChangelogDecoder:
-        parsed, rest = _split(options, ("schema-include",), where)
+        parsed, rest = _split(options, ("schema-include", _SKIPPED), where)
         with_schema = boolean(f"{where}schema-include", rest.get("schema-include", "false"))
-        return ChangelogDecoder(schema, parsed, DebeziumRows(with_schema))
+        skipped = [text.strip() for text in rest.get(_SKIPPED, "").split(",") if text.strip()]
+        for operation in skipped:
+            choice(where + _SKIPPED, operation, tuple(_UNSUPPORTED))
+        return ChangelogDecoder(schema, parsed, DebeziumRows(with_schema, frozenset(skipped)))
 
     def encoder(
         self, schema: pa.Schema, options: Mapping[str, str], where: str
     ) -> ChangelogEncoder:
-        parsed, rest = _split(options, ("schema-include",), where)
-        if boolean(f"{where}schema-include", rest.get("schema-include", "false")):
-            raise OptionError(
-                f"option '{where}schema-include' applies only to a source; leave it out"
-            )
+        parsed, rest = _split(options, ("schema-include", _SKIPPED), where)
+        for key, value in rest.items():
+            if key == _SKIPPED or boolean(where + key, value):
+                raise OptionError(f"option '{where}{key}' applies only to a source; leave it out")
         return ChangelogEncoder(schema, parsed, _debezium_record)
 
 
@@ -108,6 +122,7 @@ class DebeziumRows:
     """The rows of a record of Debezium: `before` and `after`, by `op`."""
 
     with_schema: bool = False
+    skipped: frozenset[str] = frozenset()
 
     def __call__(self, value: Any) -> list[tuple[str, Any]]:
         if value is None:
@@ -125,7 +140,10 @@ class DebeziumRows:
             return [("-U", before), ("+U", _row(change, "after", operation))]
         if operation == "d":
             return [("-D", _row(change, "before", operation))]
-        raise ValueError(f"'op' is {operation!r}, not one of c, r, u, d")
+        if operation in self.skipped:
+            return []
+        what = f", {_UNSUPPORTED[operation]}" if operation in _UNSUPPORTED else ""
+        raise ValueError(f"'op' is {operation!r}{what}, not one of c, r, u, d")
 
 
 def _row(change: Mapping[str, Any], name: str, operation: str) -> Any:

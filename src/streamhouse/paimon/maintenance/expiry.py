@@ -14,17 +14,16 @@ from typing import Any
 
 from streamhouse.options import duration_ms, integer
 from streamhouse.paimon.changelog.consumers import Consumers
+from streamhouse.paimon.java.partitions import expire_partitions, spec_text
 from streamhouse.paimon.java.shared_files import automatic_tags, expire_changelogs, expire_snapshots
 from streamhouse.paimon.java.sidecar import Sidecar
 from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.storage.files import is_local
 from streamhouse.paimon.storage.lock import commit_lock
-from streamhouse.paimon.storage.snapshots import EXPIRY_USER
 
 _LOG = logging.getLogger("streamhouse.maintenance")
 _OPTIONS = {
     "write-only": "false",
-    "partition.expiration-check-interval": "0 s",
     "snapshot.expire.execution-mode": "sync",
 }
 _MORE_OPTIONS = ("partition.expiration-time", "tag.automatic-creation", "consumer.expiration-time")
@@ -131,14 +130,11 @@ def _maintain(jvm: Any, java: Any, table: Table, partitions: bool) -> None:
     with automatic_tags(jvm, java) as tags:
         tags.run()
     if partitions:
-        expiry = java.store().newPartitionExpire(EXPIRY_USER, java)
-        if expiry is not None:
-            with commit_lock(table.location):
-                dropped = expiry.expire(int(java.snapshotManager().latestSnapshotId() or 0) + 1)
-            for partition in dropped or ():
-                _LOG.info(
-                    "table '%s': dropped the expired partition %s", table.identifier, partition
-                )
+        with commit_lock(table.location):
+            dropped = expire_partitions(jvm, java)
+        for partition in dropped:
+            text = spec_text(partition)
+            _LOG.info("table '%s': dropped the expired partition %s", table.identifier, text)
     retention = java.coreOptions().consumerExpireTime()
     if retention is not None:
         java.consumerManager().expire(jvm.java.time.LocalDateTime.now().minus(retention))

@@ -33,8 +33,6 @@ if TYPE_CHECKING:
 
 READ_BATCH_ROWS = 65_536
 """Read batch size in rows; with the core's default of 1,024, calls cost more than reading."""
-_NO_FILE = re.compile(r"\bNotFound \(|\bNo such file\b")
-"""How the core and the system report a missing file; other things are "not found", too."""
 _WRONG_OPTION = re.compile(
     r"hitting invalid config|not found in table schema|Unsupported merge-engine|Scan option '"
 )
@@ -276,7 +274,7 @@ class TableReader:
             return StoreError(f"table {table} cannot be read: {text}")
         if _WRONG_OPTION.search(text):
             return OptionError(f"table {table} cannot be read with its options: {text}")
-        if _NO_FILE.search(text):
+        if rust_core.is_gone(error):
             earliest, latest = self._table.earliest_snapshot_id(), self._table.latest_snapshot_id()
             return DataLossError(
                 f"table {table}: a file of the snapshot being read is gone (expired, or "

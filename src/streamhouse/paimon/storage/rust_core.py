@@ -23,7 +23,12 @@ ERRORS = (ValueError, RuntimeError, OSError)
 CATALOG_ERRORS = (*ERRORS, KeyError)
 """The exceptions that its catalog raises."""
 
-_GONE = re.compile(r"not found|No such file|Snapshot \d+ does not exist", re.IGNORECASE)
+_GONE = re.compile(
+    r"\bNotFound\b|entity not found|No such file|NoSuchKey|Snapshot \d+ does not exist"
+    r"|\b(?:file|object|location|path)\b[^'\"]* not found",
+    re.IGNORECASE,
+)
+"""Not any `not found`: the core says so of columns that options name, too."""
 _TRIES = 10
 _CATALOG = "paimon"
 _Key = tuple[int, tuple[tuple[str, str], ...], int]
@@ -110,7 +115,7 @@ def query(
     return batches
 
 
-def is_gone(error: Exception) -> bool:
+def is_gone(error: BaseException) -> bool:
     """Whether the reason of an error is a missing file or snapshot."""
     return _GONE.search(str(error)) is not None
 
