@@ -331,3 +331,19 @@ def test_spellings_often_met_are_taken_for_the_right_ones(run: Run, tmp_path: Pa
     assert found == [{"k": 1, "s": 4, "u": 3, "w": None}]
     with pytest.raises(OptionError, match="unknown table option 'sequnce.field'"):
         run("CREATE TABLE u (k INT) WITH ('sequnce.field' = 'k');")
+
+
+def test_an_insert_that_a_later_deletion_hides_says_so(run: Run) -> None:
+    run("CREATE TABLE t (id INT, v INT, s INT, PRIMARY KEY (id) NOT ENFORCED) "
+        "WITH ('bucket' = '1', 'sequence.field' = 's');"
+        "INSERT INTO t VALUES (1, 1, 10), (2, 2, 10); DELETE FROM t WHERE id = 1;")  # fmt: skip
+    output = run(
+        BATCH + "INSERT INTO t SELECT * FROM (VALUES (1, 5, 3), (3, 3, 1)) AS x (id, v, s);"
+    )
+    assert output.notices == [
+        "t: 2 rows written; 1 cannot be seen: a record with a greater 'sequence.field' has "
+        "deleted the key"
+    ]
+    output = run("INSERT INTO t VALUES (1, 5, 4), (4, 4, 1);")
+    assert "1 cannot be seen" in output.notices[0]
+    assert run("INSERT INTO t VALUES (1, 6, 11);").notices == ["t: 1 row written"]

@@ -24,6 +24,7 @@ from streamhouse.paimon.write.commit import TableCommitter
 from streamhouse.paimon.write.commit_retries import rows_changed, with_retries
 from streamhouse.paimon.write.overwrite import overwrite_table
 from streamhouse.paimon.write.table_writer import TableWriter
+from streamhouse.runtime.batch.hidden_rows import WrittenKeys
 from streamhouse.runtime.batch.insert_columns import given_columns
 from streamhouse.runtime.batch.insert_into_sink import insert_into_sink
 from streamhouse.runtime.batch.insert_result import InsertResult
@@ -93,13 +94,14 @@ def _write_all(
     )
     with _core(address, sidecar) as java:
         with commit_lock(address.open().location) if reads_target else nullcontext():
-            rows = _Insert(session, statement, plan, address.open(), bar, java).run(reads_target)
+            job = _Insert(session, statement, plan, address.open(), bar, java)
+            rows = job.run(reads_target)
         if java is not None:
             from streamhouse.runtime.batch.wait_for_compaction import make_visible
 
             bar.part("compacting", None)
             make_visible(address.warehouse, address.open(), java)
-    return InsertResult(rows, rows)
+    return InsertResult(rows, rows, hidden=job.keys.hidden(address.open()))
 
 
 @contextmanager
@@ -162,7 +164,7 @@ def _insert_rows(
     if result.inserted or result.updated:
         bar.part("compacting", None)
         make_visible(address.warehouse, address.open(), sidecar)
-    return result
+    return replace(result, hidden=job.keys.hidden(address.open()))
 
 
 class _Insert:
@@ -184,6 +186,7 @@ class _Insert:
         self._statement = statement
         self._plan = plan
         self._table = table
+        self.keys = WrittenKeys(table)
         self._user = str(uuid.uuid4())
         self._partition = {
             name: _value(table, name, text) for name, text in statement.partition.items()
@@ -253,6 +256,7 @@ class _Insert:
     def tables(self) -> Iterator[pa.Table]:
         """The rows, with the table's columns and types."""
         schema = self._table.arrow_schema
+        self.keys.clear()
         with bounded_reader(self._plan, self._scans.open) as reader:
             for batch in reader:
                 columns = [
@@ -262,7 +266,9 @@ class _Insert:
                     for name, column in zip(schema.names, batch.columns, strict=True)
                 ]
                 named = pa.Table.from_arrays(columns, names=schema.names)
-                yield conformed(named, schema, self._table.primary_key)
+                rows = conformed(named, schema, self._table.primary_key)
+                self.keys.add(rows)
+                yield rows
 
 
 def _value(table: Table, name: str, text: str) -> pa.Scalar:
