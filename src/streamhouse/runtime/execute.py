@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -85,6 +86,8 @@ def _run(session: Session, statement: syntax.Statement, sidecar: Sidecar | None)
             return Changed(actions=(f"table {'.'.join(statement.target)}: all rows removed",))
         case syntax.Insert():
             result = bounded_statements.insert(session, statement, sidecar)
+            if result.hidden:
+                logging.getLogger("streamhouse").warning("INSERT: %s", result)
             return Changed(inserted=result.inserted, updated=result.updated)
         case syntax.SetOption(key=str(key), value=str(value)) if key != "execution.runtime-mode":
             session.settings.set(key, value)
