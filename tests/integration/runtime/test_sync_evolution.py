@@ -120,20 +120,20 @@ def test_columns_that_take_each_others_names(evolving: Sync, mariadb: MariaDB, s
     """Between two runs, many tables at once; the second time while it runs."""
     sync, name = evolving, f"evolve_names_{seed}"
     fresh(mariadb, name)
-    changes = FewNames(mariadb, name, random.Random(seed), tables=12)
+    changes = FewNames(mariadb, name, random.Random(seed), tables=6)
     changes.run(
         "CREATE TABLE t (id INT PRIMARY KEY, s VARCHAR(20))", "INSERT INTO t VALUES (1, '1')"
     )
     sync.database(name, table_conf=KEPT)
     changes.run(*SWAP)
-    for _ in range(150):
+    for _ in range(80):
         changes.step()
     sync.database(name, table_conf=KEPT)
     check(sync.warehouse, changes)
     assert same(sync, f"{name}.t", "ods.t")
     with sync.running(name, table_conf=KEPT) as until:
         with Altering(changes, 0.05):
-            until(lambda: len(changes.statements) > 700)
+            until(lambda: len(changes.statements) > 350)
         for table in changes.tables:
             until(partial(same, sync, f"{name}.{table}", f"ods.{table}"))
     check(sync.warehouse, changes)

@@ -63,11 +63,11 @@ class BinlogInspector:
         position, expected = progress.position, progress.binlog_state.identity
         if position is None:
             return
+        current = self._server.position(self._session)
+        if current < position:
+            raise reset_error(self._options.address, current, position)
         if position.file not in self._current_identities():
             files = [name for name, _ in log_files(self._session)]
-            current = self._server.position(self._session)
-            if current < position:
-                raise reset_error(self._options.address, current, position)
             if position.file not in files:
                 raise purged_file_error(self._options.name, position.file, files)
         if expected is None:
