@@ -28,13 +28,13 @@ from streamhouse.runtime.reset.former_query import (
     rows_in,
 )
 from streamhouse.runtime.reset.marker import Reset, ResetMarker
-from streamhouse.runtime.reset.table_writers import other_writers, own_consumers
 from streamhouse.runtime.state.auxiliary_tables import remove_rows
 from streamhouse.runtime.state.checkpoint import Checkpoint, checkpoints_for
 from streamhouse.runtime.state.checkpoint_registry import (
     registered_checkpoints,
     unregister_checkpoints,
 )
+from streamhouse.runtime.state.table_writers import other_writers, own_consumers
 
 Notice = Callable[[str], None]
 

@@ -16,10 +16,10 @@ from streamhouse.lookup.dimension import is_server
 from streamhouse.paimon.changelog.consumers import Consumers, is_orphaned, query_consumer
 from streamhouse.runtime.audit.past_results import PastResults
 from streamhouse.runtime.query_spec import QuerySpec
-from streamhouse.runtime.reset.table_writers import StreamingWriter, other_writers
 from streamhouse.runtime.state.bound_tables import BoundTables
 from streamhouse.runtime.state.checkpoint import Checkpoint, checkpoints_for
 from streamhouse.runtime.state.recorded_query import definition_json, spec_of
+from streamhouse.runtime.state.table_writers import StreamingWriter, other_writers
 from streamhouse.source import Offset
 
 Notice = Callable[[str], None]

@@ -16,7 +16,7 @@ from streamhouse.paimon.changelog.consumers import QUERY, Consumers
 from streamhouse.paimon.maintenance.other_compactors import is_alive
 from streamhouse.paimon.read.table import Table
 from streamhouse.runtime.reset.former_query import empty_target
-from streamhouse.runtime.reset.table_writers import lineage_definitions, other_writers
+from streamhouse.runtime.state.table_writers import lineage_definitions, other_writers
 from streamhouse.runtime.sync.options import SyncOptions
 from streamhouse.runtime.sync.reload import why_not_reloadable
 
