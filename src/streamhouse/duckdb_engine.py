@@ -12,8 +12,9 @@ import datetime
 import math
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pyarrow as pa
@@ -77,32 +78,55 @@ def bounded_reader(
 
     The query fails with `QueryError` soon after another thread has set `cancelled`.
     """
+    with opened(query, tables, limits, cancelled) as connection:
+        relation = _flink_integers(connection.sql(query.sql))
+        yield _renamed(relation.to_arrow_reader(rows), query.output)
+
+
+@contextlib.contextmanager
+def opened(
+    query: BoundedQuery,
+    tables: Warehouse | Scanner,
+    limits: Limits | None = None,
+    cancelled: threading.Event | None = None,
+    threads: int = THREADS,
+    now_ms: int | None = None,
+    more: Mapping[str, tuple[pa.Schema, Batches]] = MappingProxyType({}),
+) -> Iterator[duckdb.DuckDBPyConnection]:
+    """A connection to a new DuckDB in which a query's relations and functions are registered.
+
+    `now_ms` is the time of the query (epoch ms; default: now), `more` are further relations. Errors
+    of DuckDB are raised as `run_bounded` does.
+    """
     import duckdb
 
     scanner = tables if callable(tables) else warehouse_scanner(tables)
     with work_folder("streamhouse-spill-") as spill:
-        connection = duckdb.connect(":memory:", config=_config(spill, limits or Limits()))
+        config = _config(spill, limits or Limits(), threads)
+        connection = duckdb.connect(":memory:", config=config)
         clock = _Clock(connection, limits, cancelled)
         try:
-            _prepare(connection)
+            _prepare(connection, now_ms)
             register(connection, query.sql)
             python = PythonUdfs(query.functions)
             python.register(connection)
-            scans = [_Scan(*scanner(scan)) for scan in query.scans]
-            for scan, opened in zip(query.scans, scans, strict=True):
-                connection.register(scan.relation, opened)
+            scans = {scan.relation: _Scan(*scanner(scan)) for scan in query.scans}
+            scans |= {relation: _Scan(*scan) for relation, scan in more.items()}
+            for relation, scan in scans.items():
+                connection.register(relation, scan)
             if query.rows is not None:
                 connection.register(ROWS, query.rows.table())
-            with clock, _readable_errors(scans, clock, python, query, connection):
-                relation = _flink_integers(connection.sql(query.sql))
-                yield _renamed(relation.to_arrow_reader(rows), query.output)
+            with clock, _readable_errors(list(scans.values()), clock, python, query, connection):
+                yield connection
         finally:
             connection.close()
 
 
-def _config(spill: str, limits: Limits) -> dict[str, str | bool | int | float | list[str]]:
+def _config(
+    spill: str, limits: Limits, threads: int
+) -> dict[str, str | bool | int | float | list[str]]:
     config: dict[str, str | bool | int | float | list[str]] = {
-        "threads": THREADS,
+        "threads": threads,
         "memory_limit": limits.memory,
         "temp_directory": spill,
         "python_enable_replacements": "false",
@@ -174,13 +198,14 @@ class _Scan:
             raise
 
 
-def _prepare(connection: duckdb.DuckDBPyConnection) -> None:
+def _prepare(connection: duckdb.DuckDBPyConnection, now_ms: int | None) -> None:
     # Users write the queries: these may read the registered tables, but no files.
     connection.execute("SET enable_external_access = false")
     connection.execute("SET TimeZone = 'UTC'")
     # If Python runs without a script file, DuckDB draws one on standard output, among the results.
     connection.execute("SET enable_progress_bar = false")
-    now = datetime.datetime.now(datetime.UTC).replace(tzinfo=None)
+    seconds = time.time() if now_ms is None else now_ms / 1000
+    now = datetime.datetime.fromtimestamp(seconds, datetime.UTC).replace(tzinfo=None)
     connection.execute(f"SET VARIABLE now = TIMESTAMP '{now}'")
 
 

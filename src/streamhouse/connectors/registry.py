@@ -19,6 +19,7 @@ from streamhouse.secret_references import resolve_secrets
 from streamhouse.sql.plan import TableInfo
 from streamhouse.sql.syntax import TextPosition
 from streamhouse.sql.types import base
+from streamhouse.sql.views.stored_view import is_view
 
 
 @cache
@@ -95,7 +96,16 @@ def check_declaration(table: TableInfo, where: str) -> list[str]:
 
 
 def check_sink(table: TableInfo, position: TextPosition) -> None:
-    """Raise `UnsupportedSqlError` for the target of an INSERT whose connector has no sink."""
+    """Raise `UnsupportedSqlError` for the target of an INSERT that no statement can write.
+
+    That is a view, which its own query writes, or a table whose connector has no sink.
+    """
+    if is_view(table):
+        raise UnsupportedSqlError.at(
+            position,
+            f"{table.name[-1]} is a materialized view, which only its query writes; change the "
+            "tables that it reads",
+        )
     if not table.capabilities.sink:
         sinks = [n for n in names() if n != "paimon" and connector(n).capabilities.sink]
         raise UnsupportedSqlError.at(

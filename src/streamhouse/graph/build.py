@@ -21,6 +21,8 @@ from streamhouse.runtime.statements.script_plan import PlannedStatement, plan_sc
 from streamhouse.sql import syntax
 from streamhouse.sql.plan import BoundedQuery, LookupJoin, Name, StreamQuery, TableInfo
 from streamhouse.sql.resolution import columns as names
+from streamhouse.sql.views.statement import CreateMaterializedView
+from streamhouse.sql.views.stored_view import is_view
 
 _KINDS: dict[str, TableKind] = {"paimon": "table", "view": "view"}
 
@@ -59,6 +61,8 @@ class _Builder:
         node = self._query(planned)
         if planned.bounded is not None:
             self._scans(node, planned.bounded, planned.target)
+        if planned.view is not None:
+            self._scans(node, planned.view.query, planned.target)
         for query, strategies in zip(planned.continuous, planned.strategies, strict=True):
             assert isinstance(planned.statement, syntax.Insert | syntax.Select)
             self._reads(node.id, planned.statement.query)
@@ -80,7 +84,7 @@ class _Builder:
         nodes: list[Node] = [
             TableNode(
                 labels[name],
-                _KINDS.get(table.connector, "source"),
+                "view" if is_view(table) else _KINDS.get(table.connector, "source"),
                 label(name),
                 _details(table),
                 layer_of(name),
@@ -98,7 +102,9 @@ class _Builder:
     def _query(self, planned: PlannedStatement) -> QueryNode:
         number, statement = len(self._queries) + 1, planned.statement
         kind: QueryKind = "bounded"
-        if planned.continuous:
+        if planned.view is not None:
+            kind = "continuous"
+        elif planned.continuous:
             kind = "console" if planned.target is None else "continuous"
         details = _query_details(planned.continuous[0]) if planned.continuous else ()
         file = None if planned.file is None else PurePath(planned.file).name
@@ -143,6 +149,8 @@ def _query_name(planned: PlannedStatement) -> str:
             return word if reads else f"{word} VALUES"
         case syntax.Select():
             return "SELECT"
+        case CreateMaterializedView():
+            return "VIEW"
         case syntax.DmlStatement(text=text):
             return text.split(None, 1)[0].upper()
     return "TRUNCATE"
@@ -171,6 +179,8 @@ def _details(table: TableInfo) -> tuple[str, ...]:
     options = table.options
     if table.connector == "view":
         return ("view",)
+    if is_view(table):
+        return ("materialized view",)
     if table.connector == "datagen":
         rows = options.get("number-of-rows")
         return ("datagen", *([f"{int(rows):,} rows"] if rows else []))

@@ -57,9 +57,16 @@ from streamhouse.runtime.statements.streaming_select import StreamingSelect
 from streamhouse.runtime.streaming.query import ContinuousQuery
 from streamhouse.runtime.sync.procedures import is_sync, options_of_call
 from streamhouse.runtime.sync.run import SyncRun, new_query
+from streamhouse.runtime.views.planned import view_spec
+from streamhouse.runtime.views.query import VIEWS, ViewQuery
+from streamhouse.runtime.views.refresh import refresh
+from streamhouse.runtime.views.spec import ViewSpec
 from streamhouse.sql import syntax
 from streamhouse.sql.plan import Name, StreamQuery, TableInfo
 from streamhouse.sql.syntax import Insert, Query
+from streamhouse.sql.views.plan import ViewPlan
+from streamhouse.sql.views.statement import AlterMaterializedView, CreateMaterializedView
+from streamhouse.sql.views.stored_view import is_view
 from streamhouse.work_folder import work_folder
 
 _NO_COLUMN = re.compile(r"no column '([^']+)'")
@@ -212,6 +219,8 @@ class ScriptRunner:
                     self._execute(statement)
                 elif defined.stored:
                     self._done.append(defined.text)
+                if isinstance(statement, CreateMaterializedView):
+                    self._view(statement)
             except SqlError as error:
                 self._mention_renamed(error)
                 raise
@@ -234,6 +243,8 @@ class ScriptRunner:
                 self._notice(statement.target, "all rows removed")
             case syntax.Select():
                 self._select(statement.query)
+            case AlterMaterializedView():
+                self._refresh(statement)
             case syntax.Call() if is_sync(statement.procedure):
                 self._sync(statement)
             case syntax.Call():
@@ -275,8 +286,65 @@ class ScriptRunner:
             return
         target = self._session.table(statement.target)
         planned = plan_insert(self._session, statement, target)
+        if isinstance(planned, ViewPlan):
+            spec = view_spec(self._session, target, planned, statement.position)
+            view = self._view_query(spec, target.name, statement.position)
+            view.check_first_start()
+            self._note_shared_keys(target, planned)
+            self._pipeline.add(view)
+            return
         for query, part in self._parts(statement, target, planned):
             self._pipeline.add(self._continuous(statement, target, query, part))
+
+    def _view(self, statement: CreateMaterializedView) -> None:
+        """Add the query of a view, or refresh it once if it is not refreshed continuously."""
+        session = self._session
+        view = session.materialized.defined(session.full(statement.name))
+        target = session.table(view.name)
+        for feed in view.feeds:
+            self._insert(feed)
+        self._note_shared_keys(target, view.plan)
+        spec = view_spec(session, target, view.plan, statement.position, view.stored.freshness_s)
+        if view.stored.suspended:
+            self._printer.notice(
+                f"{'.'.join(view.name[1:])}: the view is suspended; ALTER MATERIALIZED VIEW … "
+                "RESUME lets the next run go on with it"
+            )
+        elif view.stored.full:
+            self._catch_up()
+            self._notice(view.name[1:], f"refreshed, {refresh(spec):,} changes")
+        else:
+            self._pipeline.add(self._view_query(spec, view.name, statement.position))
+
+    def _refresh(self, statement: AlterMaterializedView) -> None:
+        """Run ALTER MATERIALIZED VIEW … REFRESH."""
+        session = self._session
+        view = session.materialized.defined(session.full(statement.name))
+        target = session.table(view.name)
+        spec = view_spec(session, target, view.plan, statement.position)
+        self._notice(view.name[1:], f"refreshed, {refresh(spec):,} changes")
+
+    def _note_shared_keys(self, table: TableInfo, plan: ViewPlan) -> None:
+        if not plan.unique:
+            self._printer.notice(
+                f"{'.'.join(table.name[1:])}: several rows of the result may have the same "
+                f"{', '.join(plan.key)}; then only the row with the greatest values counts, "
+                "column by column"
+            )
+
+    def _view_query(self, spec: ViewSpec, view: Name, position: syntax.TextPosition) -> ViewQuery:
+        location = self._checkpoint_location(spec.target)
+        for other in self._pipeline.queries:
+            if spec.target.identifier in other.tables:
+                raise UnsupportedSqlError.at(
+                    position,
+                    f"another query of the script writes {spec.target.identifier}, and this one "
+                    "would remove its rows; give each a table of its own",
+                )
+        # A view has one checkpoint, so that two pipelines cannot run it at once.
+        folder = VIEWS if is_view(self._session.table(view)) else location.pipeline
+        checkpoint = Checkpoint(location.root, folder, spec.target.identifier)
+        return ViewQuery(spec, checkpoint, location.pipeline)
 
     def _parts(
         self, statement: Insert, target: TableInfo, queries: Sequence[StreamQuery]
@@ -319,6 +387,8 @@ class ScriptRunner:
                 return is_bounded_query(self._session, statement.query)
             case syntax.Call():
                 return not is_sync(statement.procedure)
+            case AlterMaterializedView():
+                return statement.refresh
         return False
 
     def _sync(self, statement: syntax.Call) -> None:

@@ -70,7 +70,9 @@ def test_bounded_statements_and_queries_name_column_and_key(seed: int, tmp_path:
     statement = parse_script(insert)[0]
     assert isinstance(statement, Insert)
     target = session.table(statement.target)
-    (query,) = plan_insert(session, statement, target)
+    planned = plan_insert(session, statement, target)
+    assert isinstance(planned, list)
+    (query,) = planned
     tables = session.catalogs.warehouse("default_catalog")
     schema = tables.table("default.tgt").arrow_schema
     operator = QueryOperator(query, schema, None, key=target.primary_key)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
+from streamhouse.connectors import registry
 from streamhouse.duckdb_engine import Batches, bounded_reader
 from streamhouse.errors import UnsupportedSqlError
 from streamhouse.paimon.catalog.table_address import TableAddress
@@ -137,6 +138,7 @@ def _paimon_table(session: Session, statement: syntax.Statement, name: Name) -> 
             statement.position,
             f"{'.'.join(name)} is a {target.connector} table; only Paimon tables can be changed",
         )
+    registry.check_sink(target, statement.position)
     return target
 
 

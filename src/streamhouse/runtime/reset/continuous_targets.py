@@ -16,6 +16,7 @@ from streamhouse.runtime.state.checkpoint import checkpoints_of
 from streamhouse.runtime.statements.script_plan import PlannedStatement, held_notices, plan_script
 from streamhouse.sql import syntax
 from streamhouse.sql.plan import TableInfo
+from streamhouse.sql.views.statement import CreateMaterializedView
 
 
 @dataclass(frozen=True)
@@ -78,7 +79,10 @@ def continuous_targets(
     targets: dict[str, ContinuousTarget] = {}
     with held_notices(draft, notice):
         for planned in plan_script(draft, statements, files):
-            if planned.target is not None and planned.continuous:
+            own_view = isinstance(planned.statement, CreateMaterializedView)
+            if planned.target is not None and (
+                planned.continuous or (planned.view is not None and not own_view)
+            ):
                 _collect(targets, draft, planned, planned.target, (name, root))
     return Targets(
         tuple(targets.values()),

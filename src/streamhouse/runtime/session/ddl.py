@@ -13,6 +13,7 @@ from streamhouse.sql.parser.hints import outdated
 from streamhouse.sql.plan import Name
 from streamhouse.sql.statements.alter_table import AlterTable
 from streamhouse.sql.statements.create_view import CreateView
+from streamhouse.sql.views.statement import AlterMaterializedView, CreateMaterializedView
 
 
 @dataclass(frozen=True)
@@ -54,6 +55,12 @@ def define(session: Session, statement: syntax.Statement) -> Defined | None:
         case CreateView():
             created = session.views.create(statement)
             return _created("view", statement.name, created, statement.temporary)
+        case CreateMaterializedView():
+            created = session.materialized.create(statement)
+            return _created("materialized view", statement.name, created)
+        case AlterMaterializedView(refresh=False):
+            session.materialized.alter(statement)
+            return Defined(f"materialized view {'.'.join(statement.name)} altered", True)
         case syntax.CreateFunction():
             session.functions.create(statement)
             return Defined(f"function {statement.declaration.name} created")
@@ -83,6 +90,9 @@ def _drop(session: Session, statement: syntax.Drop) -> bool:
             return session.catalogs.warehouse(catalog).drop_database(database, statement.if_exists)
         case "CATALOG":
             return session.catalogs.drop(statement)
+        case "MATERIALIZED VIEW":
+            full = session.full(statement.name)
+            return session.materialized.drop(full, statement.if_exists)
         case "VIEW":
             return session.views.drop(statement)
         case "FUNCTION":

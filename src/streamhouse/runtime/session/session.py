@@ -14,6 +14,7 @@ from streamhouse.paimon.schema.table_name import TableName
 from streamhouse.runtime.session.catalogs import Catalogs
 from streamhouse.runtime.session.endpoints import Endpoints
 from streamhouse.runtime.session.functions import SessionFunctions
+from streamhouse.runtime.session.materialized_views import MaterializedViews
 from streamhouse.runtime.session.settings import Settings
 from streamhouse.runtime.session.table_definitions import TableDefinitions
 from streamhouse.runtime.session.views import SessionViews, check_no_view
@@ -34,6 +35,7 @@ class Session:
         self.catalogs = self._open_catalogs(warehouse)
         self.tables = TableDefinitions(self, self.catalogs, self._notify)
         self.views = SessionViews(self, self.catalogs, self._notify)
+        self.materialized = MaterializedViews(self, self.catalogs, self._notify)
         self.functions = SessionFunctions(self._notify)
         self.endpoints = Endpoints(self.catalogs, self._notify)
         self._opened: dict[str, Table] = {}

@@ -53,6 +53,8 @@ def _names(session: Session, kind: str, of: Name) -> list[str]:
         return [catalog if kind == "CURRENT CATALOG" else database]
     if of:
         catalog, database = catalogs.database(of)
+    if kind.startswith("MATERIALIZED"):
+        return session.materialized.listed(catalog, database)
     stored = catalogs.warehouse(catalog).tables(database)
     views = session.views.listed(catalog, database)
     if kind == "VIEWS":

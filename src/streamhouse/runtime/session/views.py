@@ -11,7 +11,7 @@ from streamhouse.close_matches import nearest
 from streamhouse.errors import TableError
 from streamhouse.paimon.catalog.views import Views
 from streamhouse.runtime.session.catalogs import Catalogs
-from streamhouse.sql.plan import Name, ViewInfo, ViewResolver
+from streamhouse.sql.plan import AsOf, Name, TableInfo, ViewInfo, ViewResolver
 from streamhouse.sql.statements.create_view import (
     CreateView,
     check_permanent,
@@ -32,6 +32,9 @@ class Names(ViewResolver, Protocol):
 
     def has_table(self, name: Name) -> bool:
         """Whether a full name is that of a table."""
+
+    def table_as_of(self, name: Name, as_of: AsOf) -> TableInfo:
+        """As `table`, with the columns that the table had at `as_of`."""
 
 
 def check_no_view(names: Names, full: Name) -> None:

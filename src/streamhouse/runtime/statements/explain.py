@@ -8,9 +8,10 @@ from streamhouse.lookup.strategies.selection import refresh_rule
 from streamhouse.runtime.session.session import Session
 from streamhouse.runtime.statements.insert_plan import lookup_strategies, plan_insert
 from streamhouse.sql import syntax
-from streamhouse.sql.plan import StreamQuery, TableInfo
+from streamhouse.sql.plan import Name, StreamQuery, TableInfo
 from streamhouse.sql.streaming.query_planner import plan_stream_queries
 from streamhouse.sql.syntax import Insert
+from streamhouse.sql.views.plan import ViewPlan
 
 
 def explain(session: Session, statement: syntax.Explain) -> list[str]:
@@ -32,11 +33,28 @@ def explain(session: Session, statement: syntax.Explain) -> list[str]:
 def _insert_lines(session: Session, statement: Insert) -> list[str]:
     target = session.table(statement.target)
     queries = plan_insert(session, statement, target)
+    if isinstance(queries, ViewPlan):
+        return view_lines(target.name, queries)
     lines = [line for query in queries for line in _query_lines(session, query, target)]
     options = {**registry.table_options(target), **statement.options}
     delivery = registry.connector(target.connector).delivery(target, options)
     sink = f"sink: {'.'.join(target.name)} (connector '{target.connector}'), {delivery}"
     return [*lines, sink.replace("`", "'")]
+
+
+def view_lines(name: Name, plan: ViewPlan) -> list[str]:
+    """The lines of EXPLAIN for a view."""
+    scans = [f"{'.'.join(s.table.name)} ({', '.join(s.columns)})" for s in plan.query.scans]
+    by = "computed again at each change of an input, and at most once a second as time passes"
+    strategy = by if plan.timed else "computed again at each change of an input"
+    return [
+        *(f"input: {scan}" for scan in dict.fromkeys(scans)),
+        f"recompute: {strategy}; {'one thread' if plan.ordered else 'two threads'}; writes the "
+        "rows that differ",
+        f"key: {'a hidden hash of the row' if plan.hidden else ', '.join(plan.key)}",
+        f"view: {'.'.join(name)}, exactly-once",
+        f"DuckDB: {plan.query.sql}",
+    ]
 
 
 def _query_lines(session: Session, query: StreamQuery, target: TableInfo | None) -> list[str]:

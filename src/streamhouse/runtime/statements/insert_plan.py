@@ -16,6 +16,8 @@ from streamhouse.sql.options.known_options import check_lookup, is_lookup_option
 from streamhouse.sql.plan import StreamQuery, TableInfo
 from streamhouse.sql.streaming.query_planner import is_bounded, plan_stream_queries
 from streamhouse.sql.syntax import Insert, Query
+from streamhouse.sql.views.continuous_insert import plan_continuous
+from streamhouse.sql.views.plan import ViewPlan
 
 
 def is_bounded_query(session: Session, query: Query) -> bool:
@@ -23,8 +25,12 @@ def is_bounded_query(session: Session, query: Query) -> bool:
     return not session.settings.streaming or is_bounded(query, session)
 
 
-def plan_insert(session: Session, statement: Insert, target: TableInfo) -> list[StreamQuery]:
-    """The continuous queries of an INSERT; raises all errors that need no server and no Spark.
+def plan_insert(
+    session: Session, statement: Insert, target: TableInfo
+) -> list[StreamQuery] | ViewPlan:
+    """The continuous queries of an INSERT, or the view that its target keeps.
+
+    Raises all errors that need no server and no Spark.
 
     Gives notices of options without effect.
     """
@@ -38,7 +44,9 @@ def plan_insert(session: Session, statement: Insert, target: TableInfo) -> list[
     if target.connector == "paimon":
         _check_hint(session, statement)
     given = given_columns(target, statement)
-    queries = plan_stream_queries(statement.query, session, target, given, statement.partition)
+    queries = plan_continuous(statement.query, session, target, given, statement.partition)
+    if isinstance(queries, ViewPlan):
+        return queries
     refused = registry.connector(target.connector).refused_changes(target)
     if refused is not None and any(query.row_kinds for query in queries):
         raise _error(

@@ -13,21 +13,26 @@ from streamhouse.runtime.session.ddl import change_session, located
 from streamhouse.runtime.session.dry_run import DraftSession
 from streamhouse.runtime.session.show_statements import describe
 from streamhouse.runtime.statements.insert_plan import is_bounded_query, plan_insert, plan_select
+from streamhouse.runtime.views.planned import view_spec
 from streamhouse.sql import syntax
 from streamhouse.sql.batch.bounded_query import analyze_bounded
 from streamhouse.sql.batch.dml_plan import analyze_dml
 from streamhouse.sql.plan import BoundedQuery, StreamQuery, TableInfo
 from streamhouse.sql.statements.create_view import CreateView
+from streamhouse.sql.views.plan import ViewPlan
+from streamhouse.sql.views.statement import CreateMaterializedView
 
-QueryStatement = syntax.Insert | syntax.Select | syntax.DmlStatement | syntax.Truncate
+QueryStatement = (
+    syntax.Insert | syntax.Select | syntax.DmlStatement | syntax.Truncate | CreateMaterializedView
+)
 
 
 @dataclass(frozen=True)
 class PlannedStatement:
     """A statement that reads or writes tables.
 
-    Its query is either `bounded`, or `continuous` (a query for each input of a UNION ALL), or, for
-    TRUNCATE, neither. `target`: the table that it writes. `strategies`: in words, for each
+    Its query is `bounded`, `continuous` (a query for each input of a UNION ALL), or a `view`; that
+    of TRUNCATE is none. `target`: the table that it writes. `strategies`: in words, for each
     continuous query those of its lookups. `file`: its file, if the script has several.
     """
 
@@ -35,6 +40,7 @@ class PlannedStatement:
     target: TableInfo | None = None
     bounded: BoundedQuery | None = None
     continuous: tuple[StreamQuery, ...] = ()
+    view: ViewPlan | None = None
     strategies: tuple[tuple[str, ...], ...] = ()
     file: str | None = None
 
@@ -82,6 +88,8 @@ def _planned(
     session: DraftSession, statement: syntax.Statement, file: str | None
 ) -> Iterator[PlannedStatement]:
     if change_session(session, statement) is not None:
+        if isinstance(statement, CreateMaterializedView):
+            yield from _view(session, statement, file)
         return
     match statement:
         case syntax.StatementSet():
@@ -105,10 +113,25 @@ def _planned(
             yield from _planned(session, statement.statement, file)
 
 
+def _view(
+    session: DraftSession, statement: CreateMaterializedView, file: str | None
+) -> Iterator[PlannedStatement]:
+    """The queries of a view: those that fill its input tables, then its own."""
+    view = session.materialized.defined(session.full(statement.name))
+    for feed in view.feeds:
+        yield _insert(session, feed, file)
+    target = session.table(view.name)
+    view_spec(session, target, view.plan, statement.position)
+    yield PlannedStatement(statement, target, view=view.plan, file=file)
+
+
 def _insert(session: DraftSession, statement: syntax.Insert, file: str | None) -> PlannedStatement:
     target = session.table(statement.target)
     if not is_bounded_query(session, statement.query):
         queries = plan_insert(session, statement, target)
+        if isinstance(queries, ViewPlan):
+            view_spec(session, target, queries, statement.position)
+            return PlannedStatement(statement, target, view=queries, file=file)
         return _continuous(session, statement, target, queries, file)
     registry.check_sink(target, statement.position)
     given = given_columns(target, statement)
@@ -124,4 +147,4 @@ def _continuous(
     file: str | None,
 ) -> PlannedStatement:
     strategies = tuple(tuple(session.strategies(query, target)) for query in queries)
-    return PlannedStatement(statement, target, None, tuple(queries), strategies, file)
+    return PlannedStatement(statement, target, None, tuple(queries), None, strategies, file)

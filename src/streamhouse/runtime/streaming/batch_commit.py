@@ -8,17 +8,17 @@ from collections import defaultdict
 from collections.abc import Collection, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 from pyspark.sql import DataFrame
 
-from streamhouse.connectors.base import BatchLog, KnowsLastBatch, Message, WrittenBatch
+from streamhouse.connectors.base import BatchLog, KnowsLastBatch, Message, Sink, WrittenBatch
+from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.write.commit import TableCommitter
 from streamhouse.paimon.write.table_writer import query_tag
 from streamhouse.runtime.failpoint import LOOKUP_JOURNAL_STEP, reached
 from streamhouse.runtime.monitoring.commit_times import Commit, timed
-from streamhouse.runtime.query_spec import QuerySpec
 from streamhouse.runtime.state.lineage import BatchRecord
 from streamhouse.runtime.streaming.tasks.task_results import message_of
 
@@ -42,6 +42,24 @@ class CommittedBatch:
     commit: Commit | None
 
 
+class Written(Protocol):
+    """What a committer needs of a query's specification; see `QuerySpec` and `ViewSpec`."""
+
+    @property
+    def target(self) -> TableAddress: ...
+
+    @property
+    def query_id(self) -> str: ...
+
+    @property
+    def lookup_journal(self) -> TableAddress | None: ...
+
+    @property
+    def auxiliary_tables(self) -> tuple[TableAddress, ...]: ...
+
+    def open_sink(self) -> Sink: ...
+
+
 class BatchCommitter:
     """Commits the micro-batches of one query; driver only.
 
@@ -52,7 +70,7 @@ class BatchCommitter:
     missing.
     """
 
-    def __init__(self, spec: QuerySpec) -> None:
+    def __init__(self, spec: Written) -> None:
         self._target = spec.target.identifier
         self._journal = None if spec.lookup_journal is None else spec.lookup_journal.identifier
         self._tag = query_tag(spec.query_id)

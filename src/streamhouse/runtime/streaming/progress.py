@@ -4,26 +4,46 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
+from typing import Protocol
 
-from streamhouse.runtime.state.retention_holds import RetentionHolds
-from streamhouse.runtime.streaming.batch_planner import BatchPlanner
 from streamhouse.source import Lag, Offset
 
 
+class Planner(Protocol):
+    """What progress needs of a query's planner."""
+
+    def caught_up(self, start: Offset) -> bool:
+        """Whether nothing is left to read after `start`."""
+
+    def lag(self, start: Offset) -> Lag | None:
+        """How far `start` is behind; None if unknown."""
+
+    def rows_left(self, start: Offset) -> int | None:
+        """About how many rows of snapshots are left; None if they are complete."""
+
+
+class Holds(Protocol):
+    """What progress needs of a query's holds."""
+
+    @property
+    def replayed(self) -> bool:
+        """Whether no interrupted batch of an earlier run is left to run again."""
+
+
 class ContinuousProgress:
-    """The `SourceProgress` of a `ContinuousQuery`, which reports its batches to it."""
+    """The `SourceProgress` of a query, which reports its batches to it."""
 
     def __init__(self, last: Offset) -> None:
         self._last = last
-        self._planner: BatchPlanner | None = None
-        self._holds: RetentionHolds | None = None
+        self._planner: Planner | None = None
+        self._holds: Holds | None = None
         self._running = False
 
     @property
     def last_offset(self) -> Offset:
         return self._last
 
-    def prepared(self, planner: BatchPlanner, holds: RetentionHolds) -> None:
+    def prepared(self, planner: Planner, holds: Holds) -> None:
         """Read the sources through this planner from now on."""
         self._planner, self._holds = planner, holds
 

@@ -37,6 +37,7 @@ from streamhouse.runtime.reset.marker import ResetMarker
 from streamhouse.runtime.state.batch_logs import next_batch
 from streamhouse.runtime.state.checkpoint import Checkpoint
 from streamhouse.runtime.state.checkpoint_registry import register_checkpoint
+from streamhouse.runtime.streaming.job_data_source import FORMAT, JobDataSource
 from streamhouse.runtime.streaming.query import QueryFailed
 from streamhouse.runtime.streaming.stream_run import StreamRun
 from streamhouse.runtime.streaming.throttle import Throttle
@@ -44,7 +45,6 @@ from streamhouse.runtime.sync.created_tables import CreatedTables
 from streamhouse.runtime.sync.from_scratch import FromScratch
 from streamhouse.runtime.sync.mapping.comments import copy_comments
 from streamhouse.runtime.sync.micro_batch.commit import SyncCommitter
-from streamhouse.runtime.sync.micro_batch.data_source import FORMAT, SyncDataSource
 from streamhouse.runtime.sync.micro_batch.spec import SyncSpec
 from streamhouse.runtime.sync.micro_batch.sync_holds import SyncHolds
 from streamhouse.runtime.sync.options import SyncOptions
@@ -177,7 +177,7 @@ class SyncQuery:
     def start(self, spark: SparkSession) -> None:
         """Start the query; call `prepare` first."""
         self.metrics.begin()
-        register_source(spark, SyncDataSource)
+        register_source(spark, JobDataSource)
         name = self.description.name
         self._run.start(spark, FORMAT, self._spec, name, self._checkpoint.path, self._commit)
         if self._watch is not None:

@@ -26,6 +26,10 @@ from streamhouse.sql.schema_changes import (
 from streamhouse.sql.statements.create_table import parse_type
 from streamhouse.sql.statements.unsupported_statements import refuse_object
 from streamhouse.sql.syntax import Statement, TextPosition
+from streamhouse.sql.views.statement import (
+    AlterMaterializedView,
+    parse_alter_materialized_view,
+)
 
 _ACTIONS = ("ADD", "DROP", "RENAME", "MODIFY", "ALTER", "CHANGE", "SET", "RESET", "UNSET")
 _NOT_TABLES = {
@@ -58,10 +62,14 @@ class _ColumnDefinition:
     position: ColumnPosition | None
 
 
-def parse_alter(cursor: Cursor, position: TextPosition, text: str) -> AlterTable:
-    """Parse a whole ALTER TABLE."""
+def parse_alter(
+    cursor: Cursor, position: TextPosition, text: str
+) -> AlterTable | AlterMaterializedView:
+    """Parse a whole ALTER statement."""
     cursor.expect("ALTER")
     start = cursor.offset
+    if cursor.accept("MATERIALIZED"):
+        return parse_alter_materialized_view(cursor, position, text)
     if cursor.peek() in _NOT_TABLES:
         alternative = f"only ALTER TABLE is: {_NOT_TABLES[cursor.peek()]}"
         cursor.unsupported(f"ALTER {cursor.peek()} is not supported; {alternative}")

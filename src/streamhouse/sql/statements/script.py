@@ -48,6 +48,7 @@ from streamhouse.sql.syntax import (
 )
 from streamhouse.sql.text import Script
 from streamhouse.sql.udf.declaration import NONE, Declarations
+from streamhouse.sql.views.statement import parse_create_materialized_view
 
 
 def parse_script(text: str, declared: Declarations = NONE) -> list[Statement]:
@@ -147,6 +148,11 @@ def _create(cursor: Cursor, position: TextPosition, text: str) -> Statement:
             cursor.unsupported("options of a database are not supported; leave out WITH (…)")
         cursor.end("COMMENT or the end of the statement (;)")
         return CreateDatabase(position, text, full, if_not_exists, comment)
+    replace = cursor.accept("OR", "REPLACE", "MATERIALIZED") or cursor.accept(
+        "OR", "ALTER", "MATERIALIZED"
+    )
+    if replace or cursor.accept("MATERIALIZED"):
+        return parse_create_materialized_view(cursor, position, text, replace, _query)
     temporary = cursor.accept("TEMPORARY")
     if cursor.accept("TABLE"):
         return parse_create_table(cursor, position, text, temporary)
@@ -167,13 +173,18 @@ def _drop(cursor: Cursor, position: TextPosition, text: str) -> Statement:
     temporary = cursor.accept("TEMPORARY")
     if cursor.at("FUNCTION") or (temporary and cursor.at("SYSTEM", "FUNCTION")):
         return parse_drop_function(cursor, position, text, temporary)
-    refuse_object(cursor, start)
+    materialized = cursor.accept("MATERIALIZED")
+    if not materialized:
+        refuse_object(cursor, start)
     kind = cursor.peek()
     if kind not in ("TABLE", "DATABASE", "CATALOG", "VIEW"):
         cursor.unknown_keyword(("TABLE", "DATABASE", "CATALOG", "VIEW", "FUNCTION"))
     cursor.take()
     if_exists = cursor.accept("IF", "EXISTS")
     name = elements.dotted_name(cursor, f"the {kind.lower()}'s name")
+    if materialized:
+        cursor.end()
+        return Drop(position, text, "MATERIALIZED VIEW", name, if_exists)
     if kind == "DATABASE" and cursor.at("CASCADE"):
         cursor.unsupported("CASCADE is not supported; drop the tables first")
     if kind == "DATABASE":
@@ -239,7 +250,8 @@ def _reset(cursor: Cursor, position: TextPosition, text: str) -> Statement:
 _ROWS_TOKEN = TokenType.HEREDOC_STRING
 """The type of a token for a list of rows without tokens; the lexer makes no token of it."""
 _NOT_NAMES = ("SELECT", "VALUES", "WITH", "PARTITION", "(", ".")
-_SHOW = ("CATALOGS", "DATABASES", "TABLES", "VIEWS", "FUNCTIONS", "USER FUNCTIONS", "JOBS",
+_SHOW = ("CATALOGS", "DATABASES", "TABLES", "VIEWS", "MATERIALIZED VIEWS",
+         "MATERIALIZED TABLES", "FUNCTIONS", "USER FUNCTIONS", "JOBS",
          "CURRENT CATALOG", "CURRENT DATABASE", "CREATE TABLE", "CREATE VIEW",
          "COLUMNS")  # fmt: skip
 
@@ -259,7 +271,7 @@ def _show(cursor: Cursor, position: TextPosition, text: str) -> Statement:
             cursor.expect("FROM")
         name = elements.dotted_name(cursor, "the table's name")
     elif cursor.accept("IN") or cursor.accept("FROM"):
-        if kind not in ("TABLES", "VIEWS"):
+        if not kind.endswith(("TABLES", "VIEWS")):
             cursor.unsupported(f"SHOW {kind} takes no name; leave it out")
         name = elements.dotted_name(cursor, "the database's name")
     else:

@@ -35,28 +35,21 @@ UNSUPPORTED = {
 
 
 _MODEL = "models are not supported; store a model's results in a table, and look them up"
-_MATERIALIZED = (
-    "MATERIALIZED TABLE is not supported; write CREATE TABLE, and an INSERT over a stream that "
-    "fills it"
-)
 _PLAN = "EXECUTE PLAN is not supported; write the statement itself, it resumes where it stopped"
 _OBJECTS = {
     "CONNECTION": "connections are not supported; write the options in WITH (…) of the table",
     "FUNCTION": "ALTER FUNCTION is not supported; use DROP FUNCTION and CREATE FUNCTION",
     "INDEX": "indexes are not created by statements; use the table's options 'file-index.…'",
-    "MATERIALIZED": _MATERIALIZED,
     "MODEL": _MODEL,
     "SCHEMA": "SCHEMA is not supported; write DATABASE",
 }
 _SHOWN = {
     "CREATE CATALOG": "SHOW CREATE CATALOG is not supported; use SHOW CATALOGS",
     "CREATE DATABASE": "SHOW CREATE DATABASE is not supported; use SHOW DATABASES",
-    "CREATE MATERIALIZED": _MATERIALIZED,
     "CREATE MODEL": _MODEL,
     "FULL MODULES": "modules are not supported; use SHOW FUNCTIONS",
     "INDEXES": "indexes are options of a table; use SHOW CREATE TABLE t",
     "JARS": "SHOW JARS is not supported; leave it out, no jar is needed",
-    "MATERIALIZED": _MATERIALIZED,
     "MODELS": _MODEL,
     "MODULES": "modules are not supported; use SHOW FUNCTIONS",
     "PARTITIONS": "SHOW PARTITIONS is not supported; write SELECT * FROM `t$partitions`",

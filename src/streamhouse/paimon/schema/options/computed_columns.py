@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from streamhouse.sql.plan import Column, ComputedColumn, Name, TableInfo
+from streamhouse.sql.views.stored_view import as_readers_see_it
 
 if TYPE_CHECKING:
     from streamhouse.paimon.read.system_tables import SystemTable
@@ -67,7 +68,8 @@ def stored_table(name: Name, table: Table | SystemTable) -> TableInfo:
     """The record of a stored table for the analysis of queries."""
     computed = computed_of(table.options)
     own = options_of(computed)
-    return TableInfo(
+    info = TableInfo(
         name, tuple(table.columns), computed, tuple(table.primary_key), tuple(table.partition_keys),
         {key: value for key, value in table.options.items() if key not in own},
     )  # fmt: skip
+    return as_readers_see_it(info)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -29,6 +30,14 @@ class SyncSpec:
     def address(self, target: str) -> TableAddress:
         """The address of a target, `database.table`."""
         return TableAddress(self.options.warehouse, target)
+
+    @property
+    def retried_in(self) -> Mapping[str, str]:
+        return self.options.warehouse
+
+    @property
+    def job_module(self) -> str:
+        return "streamhouse.runtime.sync.micro_batch.job"
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,111 @@
+"""The operator of any SELECT: computes the whole result, and what differs from the kept one.
+
+The kept rows are those of the view's table. So the operator needs no state of its own, and its
+output is right whatever has changed in the inputs, and whoever has written the table before. DuckDB
+joins both by the view's key, and spills what exceeds its memory limit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from streamhouse.duckdb_engine import BATCH_ROWS, Batches, Scanner, opened
+from streamhouse.sql.expressions.binder import quote
+from streamhouse.sql.views.plan import ViewPlan
+
+_CLOSE = 1e-12
+"""Sums of floating-point numbers whose relative difference is smaller are equal: DuckDB's threads
+add them in any order."""
+_KEPT, _CHANGES = "kept_rows", "view_changes"
+
+
+@dataclass(frozen=True)
+class Recompute:
+    """Recomputes the view of a plan."""
+
+    plan: ViewPlan
+
+    @property
+    def threads(self) -> int:
+        """How many threads compute the result; one, if it depends on the order of rows."""
+        return 1 if self.plan.ordered else 2
+
+    def whole(self, tables: Scanner, now_ms: int) -> Iterator[pa.RecordBatch]:
+        """The result, with the view's columns in their order."""
+        with opened(self.plan.query, tables, threads=self.threads, now_ms=now_ms) as connection:
+            yield from connection.sql(self._result).to_arrow_reader(BATCH_ROWS)
+
+    def changes(
+        self, tables: Scanner, now_ms: int, kept: tuple[pa.Schema, Batches]
+    ) -> Iterator[tuple[str, pa.RecordBatch]]:
+        """The changes that turn the `kept` rows into the result: row kinds, each with rows.
+
+        First all that leave (`-D`, `-U`), then all that enter (`+U`, `+I`).
+        """
+        query = self.plan.query
+        with opened(
+            query, tables, threads=self.threads, now_ms=now_ms, more={_KEPT: kept}
+        ) as connection:
+            connection.execute(self._difference)
+            for kind, sql in self._parts():
+                for batch in connection.sql(sql).to_arrow_reader(BATCH_ROWS):
+                    if batch.num_rows:
+                        yield kind, batch
+
+    @property
+    def _names(self) -> list[str]:
+        return [column.name for column in self.plan.columns]
+
+    @property
+    def _result(self) -> str:
+        """The result; of rows with equal keys the last one, in the order of all columns."""
+        sql, names = self.plan.query.sql, [quote(name) for name in self.plan.query.output]
+        if self.plan.unique:
+            return sql
+        key = ", ".join(map(quote, self.plan.key))
+        order = ", ".join(f"{name} DESC NULLS LAST" for name in names)
+        return (
+            f"SELECT {', '.join(names)} FROM ({sql}) AS made "
+            f"QUALIFY row_number() OVER (PARTITION BY {key} ORDER BY {order}) = 1"
+        )
+
+    @property
+    def _difference(self) -> str:
+        """Creates the table of changes: columns `o0`, … of the kept rows, `n0`, … of the result."""
+        old = ", ".join(f"{quote(name)} AS o{i}" for i, name in enumerate(self._names))
+        new = ", ".join(f"{quote(name)} AS n{i}" for i, name in enumerate(self._names))
+        joined, differs = [], []
+        for i, column in enumerate(self.plan.columns):
+            if column.name in self.plan.key:
+                joined.append(f"o{i} = n{i}")
+                if column.type in ("DOUBLE", "FLOAT"):
+                    # Paimon's keys tell 0.0 from -0.0, and DuckDB's do not.
+                    joined.append(f"CAST(o{i} AS VARCHAR) = CAST(n{i} AS VARCHAR)")
+            elif column.name in self.plan.approximate:
+                close = f"abs(o{i} - n{i}) <= {_CLOSE} * greatest(abs(o{i}), abs(n{i}))"
+                differs.append(f"(o{i} IS DISTINCT FROM n{i} AND NOT coalesce({close}, false))")
+            else:
+                differs.append(f"o{i} IS DISTINCT FROM n{i}")
+        first = self._names.index(self.plan.key[0])
+        where = " OR ".join([f"o{first} IS NULL", f"n{first} IS NULL", *differs])
+        return (
+            f"CREATE TEMP TABLE {_CHANGES} AS SELECT * FROM (SELECT {old} FROM {_KEPT}) AS o "
+            f"FULL OUTER JOIN (SELECT {new} FROM ({self._result}) AS r) AS n "
+            f"ON {' AND '.join(joined)} WHERE {where}"
+        )
+
+    def _parts(self) -> Iterator[tuple[str, str]]:
+        """The row kinds, each with the SQL of its rows."""
+        first = self._names.index(self.plan.key[0])
+        gone, fresh = f"n{first} IS NULL", f"o{first} IS NULL"
+        for kind, side, where in (
+            ("-D", "o", gone),
+            ("-U", "o", f"NOT ({gone} OR {fresh})"),
+            ("+U", "n", f"NOT ({gone} OR {fresh})"),
+            ("+I", "n", fresh),
+        ):
+            columns = ", ".join(f"{side}{i} AS {quote(n)}" for i, n in enumerate(self._names))
+            yield kind, f"SELECT {columns} FROM {_CHANGES} WHERE {where}"

@@ -1,0 +1,206 @@
+"""The materialized views of a session: creates their tables, and plans their queries."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from streamhouse.close_matches import nearest
+from streamhouse.errors import TableError
+from streamhouse.runtime.session.catalogs import Catalogs
+from streamhouse.runtime.session.view_input_tables import ViewInputTables
+from streamhouse.runtime.session.views import Names
+from streamhouse.sql.plan import Name, TableInfo
+from streamhouse.sql.schema_changes import SetTableOption
+from streamhouse.sql.statements.create_view import with_full_names
+from streamhouse.sql.statements.script import parse_script
+from streamhouse.sql.syntax import Insert, Select, Statement
+from streamhouse.sql.views.plan import ViewPlan, plan_view
+from streamhouse.sql.views.statement import AlterMaterializedView, CreateMaterializedView
+from streamhouse.sql.views.stored_view import HIDDEN_KEY, StoredView
+
+_OPTIONS = {"bucket": "1", "changelog-producer": "input"}
+"""Options of a view's table, unless WITH sets them: its changelog is exact and visible at once."""
+
+
+@dataclass(frozen=True)
+class DefinedView:
+    """A view of the script: its full name, its definition and its plan.
+
+    `feeds` fill the tables through which the view reads sources that are no Paimon tables.
+    """
+
+    name: Name
+    stored: StoredView
+    plan: ViewPlan
+    feeds: tuple[Insert, ...] = ()
+
+
+class MaterializedViews:
+    """Creates and finds the materialized views of a session's warehouses."""
+
+    def __init__(self, names: Names, catalogs: Catalogs, notice: Callable[[str], None]) -> None:
+        self._names, self._catalogs, self._notice = names, catalogs, notice
+        self._defined: dict[Name, DefinedView] = {}
+
+    def create(self, statement: CreateMaterializedView) -> bool:
+        """Run CREATE MATERIALIZED VIEW: create its table (True), or find it, defined alike.
+
+        Raises `TableError` if the table exists and is no view, or a view of another query, unless
+        the statement has OR REPLACE.
+        """
+        full = self._names.full(statement.name)
+        exists = self._names.has_table(full)
+        self._defined[full] = self._create_or_find(statement, full)
+        return not exists
+
+    def _create_or_find(self, statement: CreateMaterializedView, full: Name) -> DefinedView:
+        name = ".".join(full[1:])
+        if self._names.view(full) is not None:
+            raise TableError(f"view {name}: there is a view of that name; DROP VIEW it first")
+        inputs = ViewInputTables(self._names, self._catalogs, full)
+        text = with_full_names(statement.query, inputs.stored_name)
+        stored = StoredView(text, statement.freshness_s, statement.full)
+        plan = plan_view(statement.query, inputs, statement.columns, statement.primary_key)
+        if not self._names.has_table(full):
+            self._create(statement, full, stored, plan)
+            return DefinedView(full, stored, plan, inputs.feeds)
+        before = self.find(full)
+        if before is None:
+            raise TableError(f"'{name}' is a table; give the view another name, or DROP TABLE it")
+        stored = replace(stored, suspended=before.suspended)
+        same = self._same_columns(full, plan)
+        if before.query == stored.query and same:
+            self._store(full, before, stored)
+        elif statement.replace:
+            self._replace(statement, full, stored, plan, same)
+        elif statement.if_not_exists:
+            self._notice(
+                f"view {name} exists with another query, which goes on; write CREATE OR REPLACE "
+                "MATERIALIZED VIEW to change it"
+            )
+            return self._planned(full, before)
+        else:
+            raise TableError(
+                f"view {name} exists with another query; write CREATE OR REPLACE MATERIALIZED "
+                "VIEW, or give the view another name"
+            )
+        return DefinedView(full, stored, plan, inputs.feeds)
+
+    def alter(self, statement: AlterMaterializedView) -> None:
+        """Run SUSPEND, RESUME or SET FRESHNESS."""
+        full = self._names.full(statement.name)
+        before = self.existing(full)
+        suspended, freshness_s = statement.suspended, statement.freshness_s
+        self._store(
+            full,
+            before,
+            replace(
+                before,
+                suspended=before.suspended if suspended is None else suspended,
+                freshness_s=before.freshness_s if freshness_s is None else freshness_s,
+            ),
+        )
+
+    def defined(self, full: Name) -> DefinedView:
+        """A view as the script has defined it; else by its stored definition."""
+        stored = self.existing(full)
+        if full in self._defined:
+            return replace(self._defined[full], stored=stored)
+        return self._planned(full, stored)
+
+    def feeds(self, statement: Statement) -> tuple[Insert, ...]:
+        """The statements that fill the input tables of the view that a statement has created."""
+        if not isinstance(statement, CreateMaterializedView):
+            return ()
+        return self._defined[self._names.full(statement.name)].feeds
+
+    def existing(self, full: Name) -> StoredView:
+        """The view of a full name; `TableError` if there is none."""
+        stored = self.find(full)
+        if stored is None:
+            close = nearest(full[2], self.listed(full[0], full[1]))
+            raise TableError(
+                f"there is no materialized view '{full[2]}' in database '{full[1]}'; {close}"
+            )
+        return stored
+
+    def find(self, full: Name) -> StoredView | None:
+        """The view of a full name; None for an ordinary table, and without a table."""
+        if not self._names.has_table(full):
+            return None
+        return StoredView.of(self._table(full).options)
+
+    def drop(self, full: Name, if_exists: bool) -> bool:
+        """Drop a view with its table; `TableError` for an ordinary table."""
+        if self._names.has_table(full) and self.find(full) is None:
+            raise TableError(f"'{'.'.join(full[1:])}' is no materialized view; write DROP TABLE")
+        return self._catalogs.warehouse(full[0]).drop_table(full[1], full[2], if_exists)
+
+    def listed(self, catalog: str, database: str) -> list[str]:
+        """The names of a database's materialized views, sorted."""
+        tables = self._catalogs.warehouse(catalog).tables(database)
+        return [name for name in tables if self.find((catalog, database, name)) is not None]
+
+    def _create(
+        self, statement: CreateMaterializedView, full: Name, stored: StoredView, plan: ViewPlan
+    ) -> None:
+        warehouse = self._catalogs.warehouse(full[0])
+        options = {**_OPTIONS, **self._catalogs.table_options(full[0]), **statement.options}
+        if plan.hidden and statement.partitioned_by:
+            raise TableError(
+                f"view {'.'.join(full[1:])}: PARTITIONED BY needs a key that has the partition "
+                "columns; GROUP BY them, or declare PRIMARY KEY (…) NOT ENFORCED"
+            )
+        warehouse.create_table(
+            full[1], full[2], plan.columns, plan.key, statement.partitioned_by,
+            {**options, **stored.options}, statement.comment,
+        )  # fmt: skip
+
+    def _replace(
+        self,
+        statement: CreateMaterializedView,
+        full: Name,
+        stored: StoredView,
+        plan: ViewPlan,
+        same: bool,
+    ) -> None:
+        if same:
+            before = self.find(full)
+            assert before is not None
+            self._store(full, before, stored)
+            return
+        self._catalogs.warehouse(full[0]).drop_table(full[1], full[2])
+        self._create(statement, full, stored, plan)
+
+    def _store(self, full: Name, before: StoredView, stored: StoredView) -> None:
+        changed = [
+            SetTableOption(key, value)
+            for key, value in stored.options.items()
+            if before.options[key] != value
+        ]
+        if changed:
+            warehouse = self._catalogs.warehouse(full[0])
+            warehouse.alter_table(f"{full[1]}.{full[2]}", *changed)
+
+    def _same_columns(self, full: Name, plan: ViewPlan) -> bool:
+        table = self._table(full)
+        columns = [(column.name, column.type) for column in table.columns]
+        return tuple(table.primary_key) == plan.key and columns == [
+            (column.name, column.type) for column in plan.columns
+        ]
+
+    def _planned(self, full: Name, stored: StoredView) -> DefinedView:
+        """A view by its stored definition."""
+        (statement,) = parse_script(stored.query)
+        assert isinstance(statement, Select)
+        table = self._table(full)
+        names = [column.name for column in table.columns if column.name != HIDDEN_KEY]
+        return DefinedView(full, stored, plan_view(statement.query, self._names, names))
+
+    def _table(self, full: Name) -> TableInfo:
+        table = self._catalogs.warehouse(full[0]).readable(f"{full[1]}.{full[2]}")
+        return TableInfo(
+            full, tuple(table.columns), (), tuple(table.primary_key),
+            tuple(table.partition_keys), dict(table.options),
+        )  # fmt: skip

@@ -1,0 +1,79 @@
+"""The tables through which a view reads sources that are no Paimon tables."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from streamhouse.errors import TableError
+from streamhouse.runtime.session.catalogs import Catalogs
+from streamhouse.runtime.session.views import Names
+from streamhouse.sql.plan import AsOf, Name, TableInfo, ViewInfo
+from streamhouse.sql.statements.create_view import ticked
+from streamhouse.sql.statements.script import parse_script
+from streamhouse.sql.syntax import Insert
+
+
+class ViewInputTables:
+    """Resolves names for a view: a table of a source stands for `<view>__in_<name>`.
+
+    That table is created when the view first reads the source. A continuous INSERT (`feeds`) fills
+    it, so that the view can read the source as of any snapshot.
+    """
+
+    def __init__(self, names: Names, catalogs: Catalogs, view: Name) -> None:
+        self._names, self._catalogs, self._view = names, catalogs, view
+        self._inputs: dict[Name, TableInfo] = {}
+        self._feeds: list[Insert] = []
+
+    @property
+    def feeds(self) -> tuple[Insert, ...]:
+        """The statements that fill the input tables."""
+        return tuple(self._feeds)
+
+    def stored_name(self, name: Name) -> Name:
+        """The full name that the stored definition has for a name of the query."""
+        full = self._names.full(name)
+        return self.table(name).name if self._names.is_temporary(full) else full
+
+    def full(self, name: Name) -> Name:
+        return self._names.full(name)
+
+    def table(self, name: Name) -> TableInfo:
+        info = self._names.table(name)
+        if info.connector == "paimon":
+            return info
+        if info.name not in self._inputs:
+            self._inputs[info.name] = self._input(info)
+        return self._inputs[info.name]
+
+    def viewed(self, name: Name) -> TableInfo:
+        return self.table(name)
+
+    def view(self, name: Name) -> ViewInfo | None:
+        return self._names.view(name)
+
+    def table_as_of(self, name: Name, as_of: AsOf) -> TableInfo:
+        found: TableInfo = self._names.table_as_of(name, as_of)
+        return found
+
+    def _input(self, source: TableInfo) -> TableInfo:
+        catalog, database, view = self._view
+        if not source.capabilities.stream:
+            raise TableError(
+                f"view {database}.{view}: {source.name[-1]} is a {source.connector} table, whose "
+                "changes cannot be followed; INSERT its rows INTO a Paimon table, and read that one"
+            )
+        name = f"{view}__in_{source.name[-1]}"
+        columns = tuple(replace(c, metadata=None, virtual=False) for c in source.columns)
+        self._catalogs.warehouse(catalog).create_table(
+            database, name, columns, source.primary_key,
+            options={"bucket": "1"} if source.primary_key else {}, if_not_exists=True,
+        )  # fmt: skip
+        listed = ", ".join(ticked(column.name) for column in columns)
+        target = ".".join(map(ticked, (catalog, database, name)))
+        read = ".".join(map(ticked, source.name))
+        (statement,) = parse_script(f"INSERT INTO {target} SELECT {listed} FROM {read}")
+        assert isinstance(statement, Insert)
+        self._feeds.append(statement)
+        stored = self._names.table((catalog, database, name))
+        return replace(stored, computed=source.computed)

@@ -1,0 +1,23 @@
+"""The job of a sync for Spark; see `runtime.streaming.job_data_source.Job`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pyarrow as pa
+
+from streamhouse.runtime.sync.micro_batch.batch_planner import SyncPlanner
+from streamhouse.runtime.sync.micro_batch.spec import SyncSpec, SyncTaskInput
+
+
+def planner(spec: SyncSpec) -> SyncPlanner:
+    """The planner of a sync; on the driver."""
+    return SyncPlanner(spec)
+
+
+def run(spec: SyncSpec, task: SyncTaskInput) -> Iterator[pa.RecordBatch]:
+    """Run a task; on executors."""
+    # The driver's planner does not need it.
+    from streamhouse.runtime.sync.micro_batch.task import SyncTask
+
+    return SyncTask(spec, task).run()

@@ -1,0 +1,55 @@
+"""Reads the inputs of a view's refresh at the snapshots of its offset."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pyarrow as pa
+
+from streamhouse.duckdb_engine import Batches, warehouse_scanner
+from streamhouse.paimon.catalog.warehouse import Warehouse
+from streamhouse.paimon.read.table import Table
+from streamhouse.runtime.batch.scan_pruning import Pruning
+from streamhouse.runtime.views.spec import ViewSpec, table_key
+from streamhouse.source import Offset
+from streamhouse.sql.plan import BoundedScan
+
+
+class ViewInputs:
+    """Scans of a view's query at the snapshots of a batch's end offset; `rows` counts what is read.
+
+    A snapshot that no longer exists, after a rollback or expiry, is replaced by the newest one: the
+    next refresh finds that its position is another, and computes the view anew.
+    """
+
+    def __init__(self, spec: ViewSpec, end: Offset) -> None:
+        self._spec, self._vector = spec, end["vector"]
+        self._pruning = Pruning(spec.plan.query)
+        self.rows = 0
+
+    def open(self, scan: BoundedScan) -> tuple[pa.Schema, Batches]:
+        """The schema and batches of a scan, for the engine."""
+        number = self._spec.plan.query.scans.index(scan)
+        address = self._spec.inputs[number]
+        if address is None:
+            return warehouse_scanner(Warehouse(self._spec.target.warehouse))(scan)
+        table, columns = address.planned(), list(scan.columns)
+        snapshot = int(self._vector[table_key(address)]["snapshot"])
+        schema = table.read_schema(columns)
+
+        def batches() -> Iterator[pa.RecordBatch]:
+            for batch in self._read(table, snapshot, scan, columns):
+                self.rows += batch.num_rows
+                yield batch
+
+        return schema, batches
+
+    def _read(
+        self, table: Table, snapshot: int, scan: BoundedScan, columns: list[str]
+    ) -> Iterator[pa.RecordBatch]:
+        if snapshot and table.snapshots.find(snapshot) is None:
+            snapshot = table.latest_snapshot_id() or 0
+        if not snapshot:
+            return iter(())
+        condition = self._pruning.filter(scan.relation, table.arrow_schema)
+        return table.read(columns=columns, snapshot=snapshot, filter=condition)

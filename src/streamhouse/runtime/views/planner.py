@@ -1,0 +1,99 @@
+"""Plans the refreshes of a view: which snapshots of its inputs each one reads.
+
+An offset is `{"batch", "now", "vector"}`: the number of the batch that ends there, its time (epoch
+ms), and a position in each input table: its newest snapshot, when that was committed, and a digest
+of the table's first schema, which differs for a table that was dropped and created again.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Any, TypeAlias
+
+from streamhouse.paimon.read.table import Table
+from streamhouse.paimon.read.visibility import hides_new_rows
+from streamhouse.paimon.storage.table_identity import Identity
+from streamhouse.runtime.state.batch_logs import next_batch
+from streamhouse.runtime.streaming.tasks.task_input import TaskInput
+from streamhouse.runtime.views.spec import ViewSpec
+from streamhouse.source import Lag, Offset
+
+Position: TypeAlias = dict[str, Any]
+"""A position in an input table: `snapshot` (0: it is empty), `time` and `table`."""
+TICK_S = 1.0
+"""How often a view that depends on the time is computed anew, unless FRESHNESS says otherwise."""
+
+
+class ViewPlanner:
+    """Plans the refreshes of one view; driver only."""
+
+    def __init__(self, spec: ViewSpec) -> None:
+        self._spec = spec
+        self._identities: dict[str, Identity] = {}
+
+    def latest_offset(self, start: Offset, max_rows: int | None = None) -> Offset:
+        """The end offset of the next refresh; `start` if no input has changed and none is due."""
+        now = max(time.time_ns() // 1_000_000, int(start.get("now", 0)) + 1)
+        age_s = (now - int(start.get("now", 0))) / 1000
+        if start and age_s < self._spec.freshness_s:
+            return start
+        vector = self.vector(start)
+        tick = self._spec.plan.timed and age_s >= max(TICK_S, self._spec.freshness_s)
+        if start.get("vector") == vector and not tick:
+            return start
+        return {"batch": next_batch(start), "now": now, "vector": vector}
+
+    def vector(self, start: Offset) -> dict[str, Position]:
+        """The newest positions; those of `start` where the rows of a table are the same."""
+        before = start.get("vector", {})
+        return {
+            key: self._position(key, address.follow(), before.get(key))
+            for key, address in self._spec.tables.items()
+        }
+
+    def _position(self, key: str, table: Table, before: Position | None) -> Position:
+        latest = table.latest_snapshot_id() or 0
+        if before is not None and self._same_rows(key, table, before, latest):
+            return before
+        self._identities[key] = identity = Identity(table)
+        taken = table.snapshot(latest).time_ms if latest else 0
+        return {"snapshot": latest, "time": taken, "table": identity.digest}
+
+    def _same_rows(self, key: str, table: Table, before: Position, latest: int) -> bool:
+        """Whether a table has the rows that it had at a position."""
+        identity = self._identities.get(key)
+        if identity is None or identity.digest != before["table"]:
+            identity = self._identities[key] = Identity(table)
+        snapshot = int(before["snapshot"])
+        if identity.digest != before["table"] or latest < snapshot:
+            return False
+        if not identity.is_unchanged(snapshot, int(before["time"]), certain=False):
+            return False
+        if latest == snapshot:
+            return True
+        return not hides_new_rows(table) and not table.snapshots.changed_rows(snapshot, latest)
+
+    def tasks(self, start: Offset, end: Offset) -> Sequence[TaskInput]:
+        """One task, which refreshes the view; none if the offsets are equal."""
+        return [] if start == end else [TaskInput(0, start, end)]
+
+    def committed(self, end: Offset) -> None:
+        """Nothing: the inputs are read anew each time."""
+
+    def caught_up(self, start: Offset) -> bool:
+        """Whether the inputs have the rows that the refresh up to `start` has read."""
+        return bool(start) and start.get("vector") == self.vector(start)
+
+    def lag(self, start: Offset) -> Lag | None:
+        """The seconds since the last refresh began, if an input has changed since; else 0."""
+        if not start or self.caught_up(start):
+            return Lag(seconds=0.0) if start else None
+        return Lag(seconds=max(0.0, time.time() - int(start["now"]) / 1000))
+
+    def rows_left(self, start: Offset) -> int | None:
+        """None: a refresh reads whole tables."""
+        return None
+
+    def close(self) -> None:
+        self._identities.clear()

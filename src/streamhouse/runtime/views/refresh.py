@@ -1,0 +1,27 @@
+"""Refreshes a view once, in this process: for REFRESH, and for views with REFRESH_MODE = FULL."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from dataclasses import replace
+
+from streamhouse.connectors.base import WrittenBatch
+from streamhouse.runtime.streaming.tasks.task_input import TaskInput
+from streamhouse.runtime.views.planner import ViewPlanner
+from streamhouse.runtime.views.spec import ViewSpec
+from streamhouse.runtime.views.task import RefreshTask
+
+
+def refresh(spec: ViewSpec) -> int:
+    """Compute a view from the newest rows of its inputs; returns the number of changes."""
+    spec = replace(spec, query_id=str(uuid.uuid4()))
+    now = time.time_ns() // 1_000_000
+    end = {"batch": 0, "now": now, "vector": ViewPlanner(spec).vector({})}
+    task = RefreshTask(spec, TaskInput(0, {}, end))
+
+    def write() -> WrittenBatch:
+        return WrittenBatch(0, [bytes(message) for message in task.write()])
+
+    spec.open_sink().committer(spec.query_id).commit(write, lambda: None)
+    return task.changes.total()

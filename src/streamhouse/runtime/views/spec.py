@@ -1,0 +1,70 @@
+"""The specification of a view's query, as its planner and its task receive it; picklable."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from streamhouse.connectors.base import Sink
+from streamhouse.connectors.specs import SinkSpec
+from streamhouse.paimon.catalog.table_address import TableAddress
+from streamhouse.sql.views.plan import ViewPlan
+
+
+@dataclass(frozen=True)
+class ViewSpec:
+    """A view's query: its plan, its inputs and its table.
+
+    `inputs` are the tables of the scans of `plan.query`, in order; None for a scan of a system
+    table or of a fixed snapshot. `query_id` is the id of the checkpoint and the commit user.
+    `freshness_s` is the least time between the starts of two refreshes.
+    """
+
+    plan: ViewPlan
+    inputs: tuple[TableAddress | None, ...]
+    target: TableAddress
+    query_id: str = ""
+    freshness_s: float = 0.0
+    max_rows: int | None = None
+
+    @property
+    def tables(self) -> dict[str, TableAddress]:
+        """The input tables, each once, by warehouse and name."""
+        return {table_key(at): at for at in self.inputs if at is not None}
+
+    def open_sink(self) -> Sink:
+        """The view's table as a sink."""
+        columns = self.target.planned().columns
+        return SinkSpec("paimon", {}, columns, self.target).open()
+
+    @property
+    def lookup_journal(self) -> None:
+        """None: a view looks nothing up."""
+        return None
+
+    @property
+    def auxiliary_tables(self) -> tuple[TableAddress, ...]:
+        """Empty: a view's state is its table."""
+        return ()
+
+    @property
+    def retried_in(self) -> Mapping[str, str]:
+        return self.target.warehouse
+
+    @property
+    def definition(self) -> str:
+        """The query as JSON, for the checkpoint."""
+        scans = self.plan.query.scans
+        first = list(scans[0].table.name) if scans else []
+        return json.dumps({"query": {"source": {"name": first}}, "view": self.plan.query.sql})
+
+    @property
+    def job_module(self) -> str:
+        return "streamhouse.runtime.views.job"
+
+
+def table_key(address: TableAddress) -> str:
+    """The name of an input in the offsets of batches; the same for all schema versions."""
+    path = address.warehouse.get("warehouse", "")
+    return f"{path}#{address.identifier}"

@@ -1,0 +1,80 @@
+"""The task of a view's refresh: computes the result, and writes what differs from the view."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+import pyarrow as pa
+
+from streamhouse.connectors.base import Message, SinkWriter
+from streamhouse.operators.recompute import Recompute
+from streamhouse.paimon.read.table import Table
+from streamhouse.runtime.failpoint import TASK_STEP, reached
+from streamhouse.runtime.query_operator import conformed
+from streamhouse.runtime.streaming.tasks.task_input import TaskInput
+from streamhouse.runtime.streaming.tasks.task_results import TaskAttempt, results
+from streamhouse.runtime.views.inputs import ViewInputs
+from streamhouse.runtime.views.spec import ViewSpec
+from streamhouse.source import ROW_KIND
+
+
+class RefreshTask:
+    """Runs one refresh; executors.
+
+    It compares with the newest rows of the view. So a refresh that runs again after its commit
+    finds no difference, and writes nothing.
+    """
+
+    def __init__(self, spec: ViewSpec, task: TaskInput) -> None:
+        self._spec, self._task = spec, task
+        self._attempt = TaskAttempt.current()
+        self._inputs = ViewInputs(spec, task.end)
+        self.changes: Counter[str] = Counter()
+        """The changes that it has written, by row kind."""
+
+    def run(self) -> Iterator[pa.RecordBatch]:
+        """Run the task; yields rows of `RESULT`."""
+        spec, task = self._spec, self._task
+        messages = [(spec.target.identifier, message) for message in self.write()]
+        if not self._attempt.repeated:
+            reached(TASK_STEP, task.batch, spec.target.identifier)
+        counts = {"rows": self._inputs.rows, "missed": 0, "changes": self.changes}
+        yield results(task, self._attempt, messages, counts)
+
+    def write(self) -> list[Message]:
+        """Write the changes; returns the commit messages."""
+        self.changes.clear()
+        spec = self._spec
+        writer = spec.open_sink().writer(spec.query_id, self._task.batch, self._attempt.id)
+        try:
+            self._write(writer, self._inputs)
+            return list(writer.prepare())
+        finally:
+            writer.close()
+
+    def _write(self, writer: SinkWriter, inputs: ViewInputs) -> None:
+        spec, table = self._spec, self._spec.target.planned()
+        recompute = Recompute(spec.plan)
+        latest = table.latest_snapshot_id()
+        if latest is None:
+            for batch in recompute.whole(inputs.open, self._task.now_ms):
+                self._put(writer, table, "+I", batch)
+            return
+        # Only the tables that keep the changes that are written need those before an update.
+        skipped = () if table.options.get("changelog-producer") == "input" else ("-U",)
+
+        def kept() -> Iterator[pa.RecordBatch]:
+            return table.read(snapshot=latest)
+
+        changes = recompute.changes(inputs.open, self._task.now_ms, (table.arrow_schema, kept))
+        for kind, batch in changes:
+            if kind not in skipped:
+                self._put(writer, table, kind, batch)
+
+    def _put(self, writer: SinkWriter, table: Table, kind: str, batch: pa.RecordBatch) -> None:
+        rows = conformed(pa.Table.from_batches([batch]), table.arrow_schema)
+        rows = rows.append_column(ROW_KIND, pa.repeat(pa.scalar(kind), rows.num_rows))
+        self.changes[kind] += rows.num_rows
+        for part in rows.combine_chunks().to_batches():
+            writer.write(part)

@@ -1,0 +1,1 @@
+"""Materialized views: their statements, and their plans: columns, types, unique key."""

@@ -1,0 +1,145 @@
+"""Parses the statements of materialized views, which Flink calls materialized tables."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from sqlglot.tokenizer_core import TokenType
+
+from streamhouse.sql.parser import elements
+from streamhouse.sql.parser.token_cursor import Cursor
+from streamhouse.sql.plan import Name
+from streamhouse.sql.syntax import Query, Statement, TextPosition
+
+_UNITS_S = {"SECOND": 1, "MINUTE": 60, "HOUR": 3600, "DAY": 86400}
+
+
+@dataclass(frozen=True)
+class CreateMaterializedView(Statement):
+    """CREATE [OR REPLACE] MATERIALIZED VIEW | TABLE … AS query.
+
+    `columns` rename the query's columns. `freshness_s` is the least number of seconds between two
+    refreshes; `full`: REFRESH_MODE = FULL.
+    """
+
+    name: Name
+    query: Query
+    columns: tuple[str, ...] = ()
+    primary_key: tuple[str, ...] = ()
+    partitioned_by: tuple[str, ...] = ()
+    options: Mapping[str, str] = field(default_factory=dict, repr=False)
+    comment: str | None = None
+    freshness_s: float = 0.0
+    full: bool = False
+    replace: bool = False
+    if_not_exists: bool = False
+
+
+def parse_create_materialized_view(
+    cursor: Cursor,
+    position: TextPosition,
+    text: str,
+    replace: bool,
+    query: Callable[[Cursor], Query],
+) -> CreateMaterializedView:
+    """Parse the rest after the word MATERIALIZED; `query` parses the rest as a query."""
+    word = cursor.peek()
+    if not (cursor.accept("VIEW") or cursor.accept("TABLE")):
+        cursor.unknown_keyword(("VIEW", "TABLE"))
+    if_not_exists = cursor.accept("IF", "NOT", "EXISTS")
+    name = elements.dotted_name(cursor, f"the {word.lower()}'s name")
+    columns, key = _columns(cursor) if cursor.at("(") else ((), ())
+    comment = elements.string(cursor, "a comment") if cursor.accept("COMMENT") else None
+    partitioned: tuple[str, ...] = ()
+    if cursor.accept("PARTITIONED", "BY"):
+        partitioned = elements.identifiers(cursor, "a partition column")
+    options = elements.option_list(cursor) if cursor.accept("WITH") else {}
+    freshness_s, full = 0.0, False
+    while cursor.peek() in ("FRESHNESS", "REFRESH_MODE"):
+        if cursor.accept("FRESHNESS"):
+            cursor.expect("=")
+            freshness_s = interval_s(cursor)
+        else:
+            cursor.take()
+            cursor.expect("=")
+            if cursor.peek() not in ("CONTINUOUS", "FULL"):
+                cursor.unknown_keyword(("CONTINUOUS", "FULL"))
+            full = cursor.take().text.upper() == "FULL"
+    cursor.expect("AS")
+    if cursor.peek() not in ("SELECT", "WITH", "("):
+        cursor.fail("expected SELECT or WITH")
+    return CreateMaterializedView(
+        position, text, name, query(cursor), columns, key, partitioned, options, comment,
+        freshness_s, full, replace, if_not_exists,
+    )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class AlterMaterializedView(Statement):
+    """ALTER MATERIALIZED VIEW | TABLE v SUSPEND | RESUME | REFRESH | SET FRESHNESS = INTERVAL …."""
+
+    name: Name
+    suspended: bool | None = None
+    refresh: bool = False
+    freshness_s: float | None = None
+
+
+def parse_alter_materialized_view(
+    cursor: Cursor, position: TextPosition, text: str
+) -> AlterMaterializedView:
+    """Parse the rest after ALTER MATERIALIZED."""
+    word = cursor.peek()
+    if not (cursor.accept("VIEW") or cursor.accept("TABLE")):
+        cursor.unknown_keyword(("VIEW", "TABLE"))
+    name = elements.dotted_name(cursor, f"the {word.lower()}'s name")
+    action = cursor.peek()
+    suspended, freshness_s = None, None
+    if action in ("SUSPEND", "RESUME"):
+        cursor.take()
+        suspended = action == "SUSPEND"
+    elif cursor.accept("SET", "FRESHNESS"):
+        cursor.expect("=")
+        freshness_s = interval_s(cursor)
+    elif not cursor.accept("REFRESH"):
+        cursor.unknown_keyword(("SUSPEND", "RESUME", "REFRESH", "SET FRESHNESS"))
+    if action == "REFRESH" and cursor.at("PARTITION"):
+        cursor.unsupported("REFRESH of a PARTITION is not supported; REFRESH the whole view")
+    cursor.end()
+    refreshed = action == "REFRESH"
+    return AlterMaterializedView(position, text, name, suspended, refreshed, freshness_s)
+
+
+def interval_s(cursor: Cursor) -> float:
+    """Parse `INTERVAL '30' SECOND`; returns its seconds."""
+    cursor.expect("INTERVAL")
+    token = cursor.current
+    if token is None or token.token_type not in (TokenType.STRING, TokenType.NUMBER):
+        cursor.fail("expected a number as a 'string'")
+    number = cursor.take().text
+    unit = cursor.peek().removesuffix("S")
+    if unit not in _UNITS_S or not number.isdigit():
+        cursor.fail("expected an interval such as INTERVAL '30' SECOND (or MINUTE, HOUR, DAY)")
+    cursor.take()
+    return float(int(number) * _UNITS_S[unit])
+
+
+def _columns(cursor: Cursor) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """`(a, b COMMENT '…', [CONSTRAINT c] PRIMARY KEY (a) NOT ENFORCED)`: the columns, the key."""
+    cursor.expect("(")
+    columns: list[str] = []
+    key: tuple[str, ...] = ()
+    while not (columns or key) or cursor.accept(","):
+        if cursor.accept("CONSTRAINT"):
+            elements.identifier(cursor, "the constraint's name")
+        if cursor.accept("PRIMARY", "KEY"):
+            key = elements.identifiers(cursor, "a key column")
+            cursor.expect("NOT", "ENFORCED")
+            continue
+        columns.append(elements.identifier(cursor, "a column"))
+        if cursor.accept("COMMENT"):
+            elements.string(cursor, "a comment")
+        elif not cursor.at(",") and not cursor.at(")"):
+            cursor.fail("a view's columns have no types of their own; expected ',' or ')'")
+    cursor.expect(")")
+    return tuple(columns), key

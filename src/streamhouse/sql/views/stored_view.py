@@ -1,0 +1,77 @@
+"""How a view is stored: as a table whose options have its query, under Paimon's own names."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from streamhouse.sql.plan import Capabilities, TableInfo
+
+HIDDEN_KEY = "_view_key"
+"""The key column of a view whose result has no key without nulls; readers do not see it."""
+QUERY = "materialized-table.definition-query"
+FRESHNESS = "materialized-table.interval-freshness"
+_UNIT = "materialized-table.interval-freshness.time-unit"
+_MODE = "materialized-table.refresh-mode"
+STATUS = "materialized-table.refresh-status"
+_PREFIX = "materialized-table."
+_READ_ONLY = Capabilities(changelog=True, sink=False, merges=False)
+
+
+@dataclass(frozen=True)
+class StoredView:
+    """A view's definition: its query with full names of all tables, and how it is refreshed.
+
+    `freshness_s` is the least number of seconds between two refreshes. A `full` view is refreshed
+    by each run once; a `suspended` one is not refreshed.
+    """
+
+    query: str
+    freshness_s: float = 0.0
+    full: bool = False
+    suspended: bool = False
+
+    @classmethod
+    def of(cls, options: Mapping[str, str]) -> StoredView | None:
+        """The view that a table's options define; None for an ordinary table."""
+        if QUERY not in options:
+            return None
+        return cls(
+            options[QUERY],
+            float(options.get(FRESHNESS, "0")),
+            options.get(_MODE) == "FULL",
+            options.get(STATUS) == "SUSPENDED",
+        )
+
+    @property
+    def options(self) -> dict[str, str]:
+        """The options that store the view."""
+        return {
+            QUERY: self.query,
+            FRESHNESS: f"{self.freshness_s:g}",
+            _UNIT: "SECOND",
+            _MODE: "FULL" if self.full else "CONTINUOUS",
+            STATUS: "SUSPENDED" if self.suspended else "ACTIVATED",
+        }
+
+
+def is_view(info: TableInfo) -> bool:
+    """Whether a table is that of a view."""
+    return QUERY in info.options
+
+
+def as_readers_see_it(info: TableInfo) -> TableInfo:
+    """A view's table without its hidden key, which no statement can write; other tables as given.
+
+    Its stream has updates and deletes, whether or not readers see its key.
+    """
+    if not is_view(info):
+        return info
+    hidden = info.primary_key == (HIDDEN_KEY,)
+    return replace(
+        info,
+        columns=tuple(column for column in info.columns if column.name != HIDDEN_KEY),
+        primary_key=() if hidden else info.primary_key,
+        options={k: v for k, v in info.options.items() if not k.startswith(_PREFIX) or k == QUERY},
+        capabilities=_READ_ONLY,
+    )

@@ -1,0 +1,170 @@
+"""Runs views of a small shop refresh by refresh, in the test's process, and checks each result."""
+
+from __future__ import annotations
+
+import datetime
+import random
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from streamhouse.paimon.catalog.warehouse import Warehouse
+from streamhouse.runtime.batch import bounded_statements
+from streamhouse.runtime.execute import execute
+from streamhouse.runtime.session.ddl import change_session
+from streamhouse.runtime.session.session import Session
+from streamhouse.runtime.views.planned import view_spec
+from streamhouse.runtime.views.refresh import refresh
+from streamhouse.source import ROW_KIND
+from streamhouse.sql.statements.script import parse_script
+from streamhouse.sql.syntax import Select
+
+TABLES = """
+CREATE DATABASE IF NOT EXISTS shop;
+USE shop;
+CREATE TABLE IF NOT EXISTS orders (
+  id INT PRIMARY KEY NOT ENFORCED, customer_id INT, product STRING, amount INT,
+  price DECIMAL(10, 2), rate DOUBLE, at_ TIMESTAMP(3), tags ARRAY<STRING>
+) WITH ('bucket' = '1');
+CREATE TABLE IF NOT EXISTS customers (
+  id INT PRIMARY KEY NOT ENFORCED, name STRING, country STRING, vip BOOLEAN
+) WITH ('bucket' = '1');
+CREATE TABLE IF NOT EXISTS visits (customer_id INT, page STRING, seconds INT);
+"""
+_COUNTRIES = ("DE", "FR", "", None)
+_PRODUCTS = ("pen", "ink", None, "PEN")
+
+
+class ViewSession:
+    """A warehouse with the tables of `TABLES`, and views over them."""
+
+    def __init__(self, folder: Path) -> None:
+        self.warehouse = {"warehouse": str(folder)}
+        folder.mkdir(exist_ok=True)
+        self.execute(TABLES)
+        self._session = Session(self.warehouse)
+        self._session.notice = lambda text: None
+        self.run("USE shop")
+
+    def execute(self, sql: str) -> None:
+        """Run bounded statements."""
+        execute(self.warehouse, sql if "USE" in sql else f"USE shop; {sql}")
+
+    def run(self, sql: str) -> Any:
+        """Run a definition in the session; returns its statement."""
+        (statement,) = parse_script(sql)
+        assert change_session(self._session, statement)
+        return statement
+
+    def view(self, name: str, query: str) -> None:
+        """Create a view."""
+        self.run(f"CREATE MATERIALIZED VIEW {name} AS {query}")
+
+    def refresh(self, name: str) -> int:
+        """Refresh a view; returns the number of changes."""
+        session = self._session
+        view = session.materialized.defined(session.full((name,)))
+        (statement,) = parse_script("SELECT 1")
+        spec = view_spec(session, session.table((name,)), view.plan, statement.position)
+        return refresh(spec)
+
+    def rows(self, query: str) -> Counter[Any]:
+        """The rows of a bounded query as a multiset."""
+        (statement,) = parse_script(query)
+        assert isinstance(statement, Select)
+        with bounded_statements.select(self._session, statement.query) as reader:
+            return bag(reader.read_all())
+
+    def replayed(self, name: str) -> Counter[Any]:
+        """The rows that the changelog of a view's table adds up to; counts are never negative."""
+        table = Warehouse(self.warehouse).table(f"shop.{name}")
+        rows: Counter[Any] = Counter()
+        for number in range(1, (table.latest_snapshot_id() or 0) + 1):
+            splits = table.changes(number - 1, number, "changelog")
+            for batch in table.read(splits=splits, row_kind=True):
+                for row in batch.to_pylist():
+                    kind = row.pop(ROW_KIND)
+                    row.pop("_view_key", None)
+                    key = _frozen(list(row.values()))
+                    rows[key] += 1 if kind in ("+I", "+U") else -1
+                    assert rows[key] >= 0 or kind == "-U", (kind, row)
+        return +rows
+
+    def check(self, name: str, query: str) -> None:
+        """Assert that a view has the rows of its query, and that its changelog gives them."""
+        expected, actual = self.rows(query), self.rows(f"SELECT * FROM {name}")
+        assert actual == expected, (
+            f"{query}\nmissing {expected - actual}\nextra {actual - expected}"
+        )
+        assert self.replayed(name) == expected, query
+
+
+def bag(table: pa.Table) -> Counter[Any]:
+    """Rows as a multiset; doubles rounded to 9 digits, since threads add them in any order."""
+    return Counter(_frozen(list(row.values())) for row in table.to_pylist())
+
+
+def _frozen(value: Any) -> Any:
+    if isinstance(value, dict):
+        return tuple((key, _frozen(part)) for key, part in value.items())
+    if isinstance(value, list | tuple):
+        return tuple(map(_frozen, value))
+    return float(f"{value:.9g}") if isinstance(value, float) else value
+
+
+def change(rng: random.Random, round_number: int) -> str:
+    """Statements that insert, update and delete rows of all tables."""
+    statements = []
+    for _ in range(rng.randint(1, 4)):
+        values = [_order(rng) for _ in range(rng.randint(1, 3))]
+        statements.append(f"INSERT INTO orders VALUES {', '.join(values)}")
+    if rng.random() < 0.7:
+        statements.append(f"INSERT INTO customers VALUES {_customer(rng)}, {_customer(rng)}")
+    if rng.random() < 0.6:
+        rows = [f"({rng.randint(0, 5)}, '{rng.choice('ab')}', {rng.randint(0, 9)})" for _ in "ab"]
+        statements.append(f"INSERT INTO visits VALUES {', '.join(rows)}")
+    if round_number and rng.random() < 0.5:
+        statements.append(f"DELETE FROM orders WHERE id % 4 = {rng.randint(0, 3)}")
+    if round_number and rng.random() < 0.4:
+        statements.append(f"DELETE FROM customers WHERE id = {rng.randint(0, 5)}")
+    if round_number and rng.random() < 0.3:
+        country = _text(rng.choice(_COUNTRIES))
+        statements.append(f"UPDATE customers SET country = {country} WHERE id < 3")
+    if round_number and rng.random() < 0.1:
+        statements.append(f"TRUNCATE TABLE {rng.choice(('orders', 'customers', 'visits'))}")
+    return "; ".join(statements)
+
+
+def _order(rng: random.Random) -> str:
+    at = datetime.datetime(2026, 1, 1) + datetime.timedelta(hours=rng.randint(0, 60))
+    customer = rng.choice(("CAST(NULL AS INT)", *map(str, range(5))))
+    amount = rng.choice(("CAST(NULL AS INT)", "-2147483648", "0", "1", "2", "2147483647"))
+    tags = rng.choice(("ARRAY['a', 'b']", "ARRAY['b']", "CAST(NULL AS ARRAY<STRING>)"))
+    return (
+        f"({rng.randint(0, 15)}, {customer}, {_text(rng.choice(_PRODUCTS))}, {amount}, "
+        f"{rng.randint(-500, 500) / 100:.2f}, {rng.randint(-40, 40) / 8}, TIMESTAMP '{at}', {tags})"
+    )
+
+
+def _customer(rng: random.Random) -> str:
+    country = _text(rng.choice(_COUNTRIES))
+    vip = rng.choice(("TRUE", "FALSE", "CAST(NULL AS BOOLEAN)"))
+    return f"({rng.randint(0, 5)}, '{rng.choice('xyz')}', {country}, {vip})"
+
+
+def _text(value: str | None) -> str:
+    return "CAST(NULL AS STRING)" if value is None else f"'{value}'"
+
+
+def rounds(session: ViewSession, views: Sequence[tuple[str, str]], seed: int, count: int) -> None:
+    """Change tables at random `count` times; refresh and check the views after each change."""
+    rng = random.Random(seed)
+    for number in range(count):
+        session.execute(change(rng, number))
+        for name, query in views:
+            session.refresh(name)
+            session.check(name, query)
+            assert session.refresh(name) == 0, f"nothing has changed, but a refresh writes: {query}"
