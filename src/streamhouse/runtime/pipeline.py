@@ -126,7 +126,6 @@ class Pipeline:
         """The tables of `_reads` whose changes become visible only after a compaction."""
         self._shared = SharedReaders()
         self._snapshot_line = SnapshotProgressLine()
-        self._batch_reported = False
         self._check_at = 0.0
         self._checked = -1
         """The index in `_running` of the query that was last checked for failure."""
@@ -241,13 +240,6 @@ class Pipeline:
         self._check_next()
         for query in self._running:
             query.tick()
-        if not self._batch_reported and any(
-            running.metrics.read().batches for running in self._running
-        ):
-            from streamhouse.runtime.spark.session import report_batch
-
-            self._batch_reported = True
-            report_batch()
         for side in sides:
             side.step()
         self._snapshot_line.step(self._running)

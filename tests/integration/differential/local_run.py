@@ -166,7 +166,6 @@ def without_spark() -> Iterator[None]:
             f"{base}.streaming.query.StreamRun": LocalRun,
             f"{base}.streaming.query.shuffled": shuffled,
             f"{base}.spark.session.start_session": lambda *given: None,
-            f"{base}.spark.session.report_batch": lambda: None,
             f"{base}.spark.session.check_cluster": lambda *given: None,
             f"{base}.spark.session.executor_watch": lambda *given: None,
             f"{base}.streaming.spark_data_source._IDLE_WAIT_S": 0.0,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-import uuid
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -20,13 +19,11 @@ from streamhouse.cli.errors import explain
 from streamhouse.procedures.context import Context
 from streamhouse.runtime.failpoint import DISTINCT_STEP, STEPS
 from streamhouse.runtime.script import ScriptOptions, ScriptRunner
-from streamhouse.runtime.spark import handover
 from streamhouse.sql.statements.script import parse_script
 
 DEADLINE_S = 90.0
 A_QUERY_S = 4.0
 _STEPS = (STEPS[0], STEPS[1], STEPS[-1], DISTINCT_STEP)
-_WAITS = {handover.VARIABLE: "300"}
 Queries = Sequence[tuple[Play, list[str]]]
 
 
@@ -49,7 +46,6 @@ class Pack:
         self._running: list[Play] = []
         self.seconds: defaultdict[str, float] = defaultdict(float)
         """How long each part of the work has taken."""
-        self._mark = uuid.uuid4().hex
 
     def run(self) -> None:
         """Play all rounds of all cases; what was found is in `plays`."""
@@ -174,11 +170,8 @@ class Pack:
             return
         if number % 2:
             for last in (False, False, True):
-                run = self._shop.start(
-                    text, "--until-caught-up", name=SCRIPT, mark=self._mark, **_WAITS
-                )
+                run = self._shop.start(text, "--until-caught-up", name=SCRIPT)
                 time.sleep(self._random.uniform(4.0, 12.0))
-                # The driver alone: the next one has its JVM.
                 run.kill() if last else run.kill_driver()
             return
         step = self._random.choice(_STEPS)

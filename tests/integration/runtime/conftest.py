@@ -25,7 +25,6 @@ import streamhouse
 from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.runtime import failpoint
 from streamhouse.runtime.script import ScriptOptions, ScriptRunner
-from streamhouse.runtime.spark import handover
 from streamhouse.runtime.streaming.query import QueryFailed
 from streamhouse.sql.statements.script import parse_script
 
@@ -83,8 +82,6 @@ class Run:
         self._out = folder / f"{output}.out"
         self._err = folder / f"{output}.err"
         command = [str(Path(sys.executable).with_name("streamhouse")), *arguments]
-        # Only a run with the mark of another is to find that one's JVM.
-        alone = {} if mark else {handover.VARIABLE: "0"}
         with self._out.open("wb") as out, self._err.open("wb") as err:
             self.process = subprocess.Popen(
                 command,
@@ -92,7 +89,7 @@ class Run:
                 stdout=out,
                 stderr=err,
                 start_new_session=True,
-                env={**os.environ, "COLUMNS": "200", **alone, **env, MARK: self.mark},
+                env={**os.environ, "COLUMNS": "200", **env, MARK: self.mark},
             )
 
     @property
@@ -289,10 +286,7 @@ class Shop:
         mark: str | None = None,
         **env: str,
     ) -> Run:
-        """Start a script; `env` goes over this process's environment.
-
-        Runs of the same `mark` hand Spark's JVM over where the driver alone is killed.
-        """
+        """Start a script; `env` goes over this process's environment."""
         script = str(self.script(text, name))
         options = ["--warehouse", str(self.path), *arguments]
         run = Run(self.folder, ["run", script, *options], env, mark)

@@ -57,18 +57,6 @@ def test_the_last_lines_are_those_without_stack_traces(
     assert output.last_lines() == "line 4 | line 5 | line 6 | line 7 | line 8"
 
 
-def test_the_file_of_another_process_is_read_from_its_end(
-    output: JvmOutput, write: Callable[[str], None]
-) -> None:
-    write("before\n")
-    other = JvmOutput()
-    other.take_over(output.descriptor)
-    assert other.new() == b""
-    write("after\n")
-    assert other.new() == b"after\n"
-
-
 def test_without_a_file_there_is_nothing() -> None:
     nothing = JvmOutput()
-    nothing.take_over(None)
     assert (nothing.new(), nothing.tail(), nothing.last_lines()) == (b"", "", "")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -130,7 +129,7 @@ def run(
             statements, origins = parse_scripts(file, scripts)
             from streamhouse.runtime.script import ScriptOptions, script_name
 
-            stop = StopSignal(at_once=_end_jvm, notice="stopping …")
+            stop = StopSignal(notice="stopping …")
             reset = from_scratch and not restart_state.has_reset()
             options = ScriptOptions(
                 name=name or script_name(Path(file[0])),
@@ -187,13 +186,6 @@ def _spark_session(scripts: Sequence[str], options: SparkOptions) -> Iterator[No
     finally:
         # If the script could not be parsed or planned, nothing else has ended the session.
         end_session()
-
-
-def _end_jvm() -> None:
-    """End Spark's JVM, which otherwise waits for this command to restart."""
-    session = sys.modules.get("streamhouse.runtime.spark.session")
-    if session is not None:
-        session.release_jvm()
 
 
 def _run(

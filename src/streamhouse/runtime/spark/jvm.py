@@ -17,18 +17,15 @@ import shutil
 import struct
 import subprocess
 import tempfile
-import threading
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import IO, Any
 
 import pyspark
-from py4j.protocol import Py4JError
 from pyspark.java_gateway import launch_gateway
 
 from streamhouse.paimon.java.installed_java import java_command
-from streamhouse.runtime.spark.handover import Jvm, JvmProcess
 
 _SERVER = "org.apache.spark.api.python.PythonGatewayServer"
 _LAUNCHER = "org.apache.spark.launcher.Main"
@@ -57,12 +54,11 @@ _NOT_NEEDED = ("-Xmx", "--add-modules=jdk.incubator.vector")
 _CONNECTION_FILE = "_PYSPARK_DRIVER_CONN_INFO_PATH"
 _PORT, _SECRET = "PYSPARK_GATEWAY_PORT", "PYSPARK_GATEWAY_SECRET"
 _POLL_S = 0.01
-_QUIET_S, _ATTACH_S = 5.0, 15.0
 _LAUNCHER_SECONDS = 60
 
 
 class JavaExited(Exception):
-    """The JVM ended before its gateway was ready, or is of no use to this driver."""
+    """The JVM ended before its gateway was ready."""
 
 
 def spark_home() -> Path:
@@ -109,36 +105,6 @@ def launch(
             raise
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-
-
-def attach(jvm: Jvm) -> tuple[Any, Any]:
-    """Connect to a JVM whose driver was killed: PySpark's gateway and the `JavaSparkContext`.
-
-    The gateway's `proc` is as after `launch`.
-
-    Cancels the old driver's jobs, and waits until none of its queries and jobs runs any more: they
-    end by themselves without their Python processes. If they do not, or if there is no session or
-    no answer, kills the JVM and raises `JavaExited`.
-    """
-    process = JvmProcess(jvm)
-    watchdog = threading.Timer(_ATTACH_S, process.kill)
-    watchdog.start()
-    try:
-        gateway = _connected(process, jvm.port, jvm.secret)
-        session = gateway.jvm.SparkSession.getDefaultSession().get()
-        context, deadline = session.sparkContext(), time.monotonic() + _QUIET_S
-        context.cancelAllJobs()
-        while len(session.streams().active()) or len(context.statusTracker().getActiveJobIds()):
-            if time.monotonic() > deadline:
-                raise JavaExited
-            time.sleep(_POLL_S)
-        return gateway, gateway.jvm.JavaSparkContext.fromSparkContext(context)
-    except (Py4JError, OSError, JavaExited) as error:
-        process.kill()
-        process.stdin.close()
-        raise JavaExited from error
-    finally:
-        watchdog.cancel()
 
 
 def save_options(path: Path) -> None:
@@ -201,7 +167,7 @@ def _submit(settings: Mapping[str, str]) -> list[str]:
     return [str(spark_home() / "bin" / "spark-submit"), *given, *arguments]
 
 
-def _connected(process: subprocess.Popen[bytes] | JvmProcess, port: int, secret: str) -> Any:
+def _connected(process: subprocess.Popen[bytes], port: int, secret: str) -> Any:
     """PySpark's gateway to a running JVM."""
     connect: Callable[..., Any] = launch_gateway
     os.environ[_PORT], os.environ[_SECRET] = str(port), secret

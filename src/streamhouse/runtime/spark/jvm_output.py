@@ -31,11 +31,6 @@ class JvmOutput:
         fcntl.fcntl(self._file, fcntl.F_SETFL, os.O_RDWR | os.O_APPEND)
         return path
 
-    def take_over(self, descriptor: int | None) -> None:
-        """Use the file of a JVM that another process started, from its end on."""
-        self._file = descriptor
-        self._read = 0 if descriptor is None else os.fstat(descriptor).st_size
-
     def new(self) -> bytes:
         """What was written since the last call."""
         if self._file is None:

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import atexit
 import contextlib
 import os
-import shutil
 import subprocess
 import sys
 import threading
-import uuid
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
 from pathlib import Path
@@ -21,7 +18,7 @@ from pyspark.sql import SparkSession
 
 from streamhouse.errors import StreamhouseError
 from streamhouse.paimon.java.installed_java import check_java
-from streamhouse.runtime.spark import class_archive, handover
+from streamhouse.runtime.spark import class_archive
 from streamhouse.runtime.spark import jvm as spark_jvm
 from streamhouse.runtime.spark.cluster import (
     check_master,
@@ -40,7 +37,6 @@ from streamhouse.runtime.spark.settings import (
     EXECUTORS,
     JAVA_OPTIONS,
     SETTINGS,
-    SOCKET_FOLDER,
     socket_settings,
     with_attempts,
 )
@@ -93,21 +89,11 @@ def start_session(name: str, options: SparkOptions = DEFAULTS) -> SparkSession:
 def begin_session(name: str, options: SparkOptions = DEFAULTS) -> None:
     """Start a session in a background thread; `start_session` waits for it, `end_session` ends it.
 
-    If this process is killed, its JVM stays alive for some seconds, and a restart of the same
-    command reuses it (`handover`). Raises `OptionError`, or `StreamhouseError` if there is no
-    Java 17.
+    Raises `StreamhouseError` if there is no Java 17.
     """
     global _starting
     check_java()
-    settings = sorted(options.settings.items())
-    claim = handover.claim_path(name, options.master, options.verbose, settings, SETTINGS)
-    _starting = _StartingSession(name, options, claim if options.is_local else None)
-
-
-def report_batch() -> None:
-    """Report a committed batch: a reused JVM is reused again only if a batch succeeded with it."""
-    if _parent is not None:
-        _parent.report_batch()
+    _starting = _StartingSession(name, options)
 
 
 def preload(modules: Iterable[str]) -> None:
@@ -120,23 +106,14 @@ def preload(modules: Iterable[str]) -> None:
         _parent.preload(_preloaded)
 
 
-def release_jvm() -> None:
-    """Make the JVM end with this process; call it before an exit without `end_session`."""
-    if _parent is not None:
-        _parent.release_jvm()
-
-
 class _StartingSession:
     """A session that a background thread starts."""
 
-    def __init__(self, name: str, options: SparkOptions, claim: Path | None) -> None:
+    def __init__(self, name: str, options: SparkOptions) -> None:
         self._cancelled = threading.Event()
         self._session: Future[SparkSession] = Future()
         self._thread = threading.Thread(
-            target=self._run,
-            args=(name, options, claim),
-            daemon=True,
-            name="streamhouse-spark",
+            target=self._run, args=(name, options), daemon=True, name="streamhouse-spark"
         )
         self._thread.start()
 
@@ -149,12 +126,12 @@ class _StartingSession:
         self._cancelled.set()
         self._thread.join()
 
-    def _run(self, name: str, options: SparkOptions, claim: Path | None) -> None:
+    def _run(self, name: str, options: SparkOptions) -> None:
         interval = sys.getswitchinterval()
         # Each of hundreds of py4j calls waits for the GIL, held by a thread that imports modules.
         sys.setswitchinterval(_SWITCH_S)
         try:
-            self._session.set_result(_start(name, options, claim, self._cancelled.is_set))
+            self._session.set_result(_start(name, options, self._cancelled.is_set))
         except BaseException as error:  # noqa: BLE001  # raised by `result`
             self._session.set_exception(error)
         finally:
@@ -162,12 +139,9 @@ class _StartingSession:
 
 
 def _start(
-    name: str,
-    options: SparkOptions,
-    claim: Path | None = None,
-    cancelled: Callable[[], bool] = lambda: False,
+    name: str, options: SparkOptions, cancelled: Callable[[], bool] = lambda: False
 ) -> SparkSession:
-    """Start a session; `claim`: the socket to take over a JVM, and to offer this one later."""
+    """Start a session, unless it is `cancelled` meanwhile."""
     global _own_session
     check_master(options.master, options.settings)
     local, given = options.is_local, options.settings
@@ -181,22 +155,15 @@ def _start(
     own = given.get(_DRIVER_JAVA, "")
     conf.set(_DRIVER_JAVA, f"{JAVA_OPTIONS} {class_archive.java_options(archive)} {own}".strip())
     is_own = SparkContext._active_spark_context is None
-    context = None
     if is_own:
-        taken_over = None if claim is None else _taken_over(claim)
-        if taken_over is not None:
-            gateway, context = taken_over
-            # A new environment, since Spark would reuse dead Python workers as idle ones.
-            conf.set("spark.executorEnv.STREAMHOUSE_DRIVER", uuid.uuid4().hex)
-        else:
-            if local:
-                conf.setAll(list(socket_settings().items()))
-            path = class_archive.options_path(archive)
-            gateway = _gateway(conf, path, options.verbose, cancelled)
+        if local:
+            conf.setAll(list(socket_settings().items()))
+        path = class_archive.options_path(archive)
+        gateway = _gateway(conf, path, options.verbose, cancelled)
         if cancelled():
             _end_jvm(gateway)
             raise StreamhouseError("Spark is no longer needed")
-        SparkContext(conf=conf, gateway=gateway, jsc=context)
+        SparkContext(conf=conf, gateway=gateway)
     session: SparkSession = SparkSession.builder.getOrCreate()
     if is_own:
         _own_session = session
@@ -208,8 +175,6 @@ def _start(
     # Started once here, since several threads start queries, and each would start it.
     callbacks: Callable[..., Any] = ensure_callback_server_started
     callbacks(SparkContext._gateway)
-    if is_own and claim is not None and context is None:
-        _keep(claim)
     if local and is_own:
         threading.Thread(
             target=_warm_up, args=(session,), daemon=True, name="streamhouse-warm"
@@ -257,53 +222,6 @@ def _log_executors(session: SparkSession) -> None:
     log4j.core.config.Configurator.setLevel(_CLIENT_LOG, log4j.Level.INFO)
 
 
-def _taken_over(claim: Path) -> tuple[Any, Any] | None:
-    """Take over the JVM of a killed driver of this command; the result of `jvm.attach`, or None."""
-    global _parent
-    claimed = handover.claim(claim)
-    if claimed is None:
-        return None
-    connection, address, jvm = claimed
-    _parent = WorkerParent((connection, address))
-    _parent.preload(_preloaded)
-    for folder in jvm.folders:
-        atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    try:
-        attached = spark_jvm.attach(jvm)
-        _parent.allow_forks()
-    except (spark_jvm.JavaExited, OSError):
-        _end_parent()
-        return None
-    OUTPUT.take_over(jvm.stderr)
-    return attached
-
-
-def _keep(claim: Path) -> None:
-    """Register this process's JVM with the worker parent, which keeps it if this process dies."""
-    context, gateway = SparkContext._active_spark_context, SparkContext._gateway
-    assert context is not None and gateway is not None
-    if _parent is None:
-        return
-    folder = context.getConf().get(SOCKET_FOLDER)
-    try:
-        process = os.pidfd_open(gateway.proc.pid)
-    except OSError:
-        # An old kernel, or a container that forbids pidfds: the JVM ends with its driver.
-        return
-    try:
-        jvm = handover.Jvm(
-            gateway.java_parameters.port,
-            gateway.java_parameters.auth_token,
-            () if folder is None else (folder,),
-            process,
-            gateway.proc.stdin.fileno(),
-            OUTPUT.descriptor,
-        )
-        _parent.keep(jvm, claim, handover.linger_s())
-    finally:
-        os.close(process)
-
-
 def _warm_up(session: SparkSession) -> None:
     """Run an empty job that starts Python processes and loads classes while queries are planned."""
     try:
@@ -334,7 +252,6 @@ def end_session() -> None:
 
 
 def _end_jvm(gateway: Any) -> None:
-    release_jvm()
     gateway.shutdown()
     process = getattr(gateway, "proc", None)
     if process is not None:

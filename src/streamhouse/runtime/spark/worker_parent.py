@@ -4,8 +4,7 @@ Spark starts a Python process for each query, for its tasks and for each kind of
 would import PySpark and our libraries again, which takes more than half a second of processor time.
 This process imports them once. `python -m streamhouse.runtime.spark.worker_parent LISTENER DRIVER`
 serves `worker_request` at an inherited socket, until its connection to the driver ends, which it
-does however the driver ends. If it keeps Spark's JVM for a restarted driver, it goes on for some
-seconds (`handover`).
+does however the driver ends.
 """
 
 from __future__ import annotations
@@ -28,8 +27,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import NoReturn
 
-from streamhouse.runtime.spark import handover
-from streamhouse.runtime.spark.handover import Jvm, close_files
+from streamhouse.runtime.spark.fork_messages import close_files, receive
 from streamhouse.runtime.spark.worker_libraries import TASK_LIBRARIES
 from streamhouse.runtime.spark.worker_request import CODE, PARENT, STARTED
 
@@ -47,8 +45,6 @@ _STANDARD_FILES = 3
 _REQUEST_S = 10.0
 _KILLED = 128
 _PR_SET_CHILD_SUBREAPER = 36
-_MOST_CLAIMS = 20
-"""How often a JVM is handed over; each time leaks a megabyte and ten threads in the JVM."""
 
 
 @dataclass(frozen=True)
@@ -63,7 +59,7 @@ class Request:
     @classmethod
     def received(cls, client: socket.socket) -> Request:
         """Receive a request; raises `OSError` or `EOFError` if it is incomplete."""
-        message, files = handover.receive(client)
+        message, files = receive(client)
         if len(files) != _STANDARD_FILES:
             close_files(files)
             raise OSError("not a request")
@@ -90,48 +86,27 @@ class Request:
 class Parent:
     """Forks on request and reports the exit code of each fork; ends a fork if its requester ends.
 
-    `driver` is the connection to the driver, which may request that it keeps the JVM (`handover`).
+    `driver` is the connection to the driver, which names modules to import.
     """
 
     def __init__(self, listener: socket.socket, driver: socket.socket) -> None:
         self._listener = listener
         self._driver = driver
-        self._jvm: Jvm | None = None
-        self._claims: socket.socket | None = None
-        """The socket at which a new driver may claim the JVM; only set while there is no driver."""
-        self._claim_path, self._linger_s, self._claimed = "", 0.0, 0
-        self._has_committed = True
-        """Whether the driver that claimed the JVM has committed a batch with it."""
-        self._ends_at: float | None = None
-        self._fenced = False
-        """Whether forks are refused: the requests may be of the run whose driver has died."""
         self._selector = selectors.PollSelector()
         self._requesters: dict[int, socket.socket] = {}
         self._woken, self._wake = os.pipe()
         os.set_blocking(self._wake, False)
 
     def serve(self) -> Request | None:
-        """Serve until no driver is left, then return None; in a fork, return the fork's request."""
+        """Serve until the driver has ended, then return None; in a fork, return its request."""
         # The signal only wakes the loop, which waits for the children.
         signal.signal(signal.SIGCHLD, lambda number, frame: None)
         signal.set_wakeup_fd(self._wake, warn_on_full_buffer=False)
         for file in (self._driver.fileno(), self._listener.fileno(), self._woken):
             self._selector.register(file, selectors.EVENT_READ)
         while True:
-            left = None if self._ends_at is None else self._ends_at - time.monotonic()
-            if left is not None and left <= 0:
-                self._close_claims()
-                return None
-            ready = {key.fd for key, _ in self._selector.select(left)}
-            if self._jvm is not None and self._jvm.process in ready:
-                self._release_jvm()
-            if self._claims is not None:
-                if self._jvm is None:
-                    self._close_claims()
-                    return None
-                if self._claims.fileno() in ready:
-                    self._take_driver(self._jvm)
-            elif self._driver.fileno() in ready and not self._handle_message():
+            ready = {key.fd for key, _ in self._selector.select()}
+            if self._driver.fileno() in ready and not self._handle_message():
                 return None
             # Closed connections first: the steps below may reuse their process ids and descriptors.
             for process, requester in self._requesters.items():
@@ -154,12 +129,6 @@ class Parent:
         except (OSError, ValueError, EOFError):
             requester.close()
             return None
-        if self._fenced:
-            close_files(request.files)
-            with contextlib.suppress(OSError):
-                requester.sendall(STARTED + (1).to_bytes(CODE, "big"))
-            requester.close()
-            return None
         process = os.fork()
         if process == 0:
             self._release_in_fork(requester)
@@ -178,90 +147,16 @@ class Parent:
         self._selector.close()
         for each in (self._listener, self._driver, requester, *self._requesters.values()):
             each.close()
-        close_files([self._woken, self._wake, *([] if self._jvm is None else self._jvm.files)])
+        close_files([self._woken, self._wake])
 
     def _handle_message(self) -> bool:
-        """Handle a message of the driver; False if it has ended and there is no JVM to keep."""
+        """Import the modules that the driver names; False if it has ended."""
         try:
-            (word, *rest), files = handover.receive(self._driver)
+            names, _ = receive(self._driver)
         except (OSError, EOFError):
-            return self._keep()
-        if word == "keep":
-            self._release_jvm()
-            jvm, self._claim_path, self._linger_s = rest
-            self._jvm = Jvm.received(jvm, files)
-            self._selector.register(self._jvm.process, selectors.EVENT_READ)
-        elif word == "release":
-            self._release_jvm()
-        elif word == "allow forks":
-            self._fenced = False
-        elif word == "committed":
-            self._has_committed = True
-        elif word == "import":
-            _import(rest[0])
-        return True
-
-    def _release_jvm(self) -> None:
-        """Stop keeping the JVM."""
-        jvm, self._jvm = self._jvm, None
-        if jvm is not None:
-            self._selector.unregister(jvm.process)
-            jvm.close()
-
-    def _keep(self) -> bool:
-        """Kill the processes of the dead driver's run, and listen for the next driver.
-
-        False if there is no JVM, or if it should not be reused.
-        """
-        self._selector.unregister(self._driver.fileno())
-        self._driver.close()
-        if self._jvm is None or not self._has_committed or self._claimed >= _MOST_CLAIMS:
             return False
-        self._fenced = True
-        for requester in self._requesters.values():
-            with contextlib.suppress(KeyError):
-                self._selector.unregister(requester.fileno())
-            requester.close()
-        self._requesters.clear()
-        handover.kill_children()
-        claims = socket.socket(socket.AF_UNIX)
-        fresh = f"{self._claim_path}.{os.getpid()}"
-        try:
-            claims.bind(fresh)
-            claims.listen()
-            os.replace(fresh, self._claim_path)
-        except OSError:
-            return False
-        self._claims, self._ends_at = claims, time.monotonic() + self._linger_s
-        self._selector.register(claims.fileno(), selectors.EVENT_READ)
+        _import(names)
         return True
-
-    def _close_claims(self) -> None:
-        """Close the socket at which the JVM can be claimed."""
-        assert self._claims is not None
-        self._selector.unregister(self._claims.fileno())
-        self._claims.close()
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(self._claim_path)
-        self._claims = self._ends_at = None
-
-    def _take_driver(self, jvm: Jvm) -> None:
-        """Give the JVM to a driver that claims it, and serve this driver from now on."""
-        assert self._claims is not None
-        driver, _ = self._claims.accept()
-        try:
-            if not handover.is_own(driver):
-                raise PermissionError("another user's")
-            address = self._listener.getsockname()
-            handover.send(driver, (address, jvm.sent()), jvm.files)
-        except OSError:
-            driver.close()
-            return
-        self._close_claims()
-        self._claimed += 1
-        self._has_committed = False
-        self._driver = driver
-        self._selector.register(driver.fileno(), selectors.EVENT_READ)
 
     def _report_exits(self) -> None:
         with contextlib.suppress(ChildProcessError):

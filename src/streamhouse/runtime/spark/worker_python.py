@@ -16,8 +16,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from streamhouse.paimon.java.jars import cache_folder
-from streamhouse.runtime.spark import handover
-from streamhouse.runtime.spark.handover import Jvm
+from streamhouse.runtime.spark.fork_messages import send
 from streamhouse.runtime.spark.worker_request import PARENT
 
 _REQUEST = Path(__file__).with_name("worker_request.py")
@@ -67,24 +66,17 @@ class WorkerParent:
     """A `worker_parent` process; it lives until `close`, or until this process ends in any way.
 
     It takes about a second to import its libraries; earlier requests wait. If it has died, Spark's
-    Python processes start without it. Raises `OSError` if it cannot be started. `claimed` is the
-    connection and address of an existing one whose driver has died (`handover.claim`).
+    Python processes start without it. Raises `OSError` if it cannot be started.
     """
 
-    def __init__(self, claimed: tuple[socket.socket, str] | None = None) -> None:
-        self._process: subprocess.Popen[bytes] | None = None
-        if claimed is not None:
-            self._connection, self.address = claimed
-        else:
-            folder = tempfile.mkdtemp(prefix="streamhouse-python-")
-            self.address = os.path.join(folder, "parent")
-        self._folder = os.path.dirname(self.address)
+    def __init__(self) -> None:
+        self._folder = tempfile.mkdtemp(prefix="streamhouse-python-")
+        self.address = os.path.join(self._folder, "parent")
         atexit.register(shutil.rmtree, self._folder, ignore_errors=True)
-        if claimed is None:
-            self._connection = self._start()
+        self._process, self._connection = self._start()
 
-    def _start(self) -> socket.socket:
-        """Start the process; returns our end of the connection to it."""
+    def _start(self) -> tuple[subprocess.Popen[bytes], socket.socket]:
+        """Start the process; returns it, and our end of the connection to it."""
         with socket.socket(socket.AF_UNIX) as listener:
             listener.bind(self.address)
             listener.listen(_WAITING)
@@ -92,7 +84,7 @@ class WorkerParent:
             files = (listener.fileno(), its.fileno())
             with its, contextlib.ExitStack() as failed:
                 failed.callback(ours.close)
-                self._process = subprocess.Popen(
+                process = subprocess.Popen(
                     [
                         sys.executable,
                         "-m",
@@ -108,50 +100,27 @@ class WorkerParent:
                     start_new_session=True,
                 )
                 failed.pop_all()
-        return ours
+        return process, ours
 
     @property
     def pid(self) -> int:
-        assert self._process is not None
         return self._process.pid
-
-    def keep(self, jvm: Jvm, path: Path, linger_s: float) -> None:
-        """Ask it to keep the JVM if this process is killed; see `handover`."""
-        with contextlib.suppress(OSError):
-            message = ("keep", jvm.sent(), os.fspath(path), linger_s)
-            handover.send(self._connection, message, jvm.files)
-
-    def allow_forks(self) -> None:
-        """Allow a claimed one to fork again: the old run sends no more requests."""
-        handover.send(self._connection, ("allow forks",))
-
-    def report_batch(self) -> None:
-        """Report that a batch was committed with the JVM, so that it may be kept again."""
-        with contextlib.suppress(OSError):
-            handover.send(self._connection, ("committed",))
 
     def preload(self, modules: Iterable[str]) -> None:
         """Ask it to import modules, so that later forks have them."""
         with contextlib.suppress(OSError):
-            handover.send(self._connection, ("import", tuple(modules)))
-
-    def release_jvm(self) -> None:
-        """Ask it to stop keeping the JVM."""
-        with contextlib.suppress(OSError):
-            handover.send(self._connection, ("release",))
+            send(self._connection, tuple(modules))
 
     def close(self) -> None:
         """End the process; its forks go on until their requesters end them."""
-        self.release_jvm()
         with contextlib.suppress(OSError):
             self._connection.shutdown(socket.SHUT_WR)
             self._connection.settimeout(_END_S)
             self._connection.recv(1)
         self._connection.close()
-        if self._process is not None:
-            try:
-                self._process.wait(_END_S)
-            except subprocess.TimeoutExpired:
-                self._process.kill()
-                self._process.wait(_END_S)
+        try:
+            self._process.wait(_END_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait(_END_S)
         shutil.rmtree(self._folder, ignore_errors=True)
