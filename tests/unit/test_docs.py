@@ -34,6 +34,8 @@ from streamhouse.sql.syntax import (
     Statement,
     StatementSet,
 )
+from streamhouse.sql.views.plan import plan_view
+from streamhouse.sql.views.statement import CreateMaterializedView
 
 SQL_GUIDE = (ROOT / "docs/guides/sql.md").read_text()
 PYTHON_GUIDE = (ROOT / "docs/guides/python-data-sources.md").read_text()
@@ -61,12 +63,16 @@ class Scratch:
                 self._create(statement)
             case SetOption(key=str(key), value=str(value)):
                 known_options.check_set(key, value)
+            case CreateMaterializedView():
+                plan = plan_view(statement.query, self, statement.columns, statement.primary_key)
+                self.tables[statement.name[-1]] = TableInfo(statement.name, plan.columns)
+                return 1
             case StatementSet():
                 return sum(self.take(insert) for insert in statement.inserts)
             case Insert():
                 target = self.table(statement.target)
-                plan = analyze_bounded if is_bounded(statement.query, self) else plan_stream_queries
-                plan(statement.query, self, target, statement.columns)
+                read = analyze_bounded if is_bounded(statement.query, self) else plan_stream_queries
+                read(statement.query, self, target, statement.columns)
                 return 1
             case Select():
                 plan_stream_queries(statement.query, self)

@@ -16,7 +16,7 @@ from sqlglot.errors import SqlglotError
 from streamhouse.close_matches import nearest
 from streamhouse.errors import OptionError
 from streamhouse.options import duration_ms
-from streamhouse.paimon.java.partitions import Spec, spec_of
+from streamhouse.paimon.java.expiry.partitions import Spec, spec_of
 from streamhouse.paimon.read.table import Table
 from streamhouse.procedures.arguments import parse_partitions
 from streamhouse.procedures.context import Context

@@ -9,9 +9,9 @@ from typing import Any
 import pyarrow as pa
 
 from streamhouse.errors import OptionError
-from streamhouse.paimon.java import shared_files
-from streamhouse.paimon.java.partitions import expire_partitions as expire_java_partitions
-from streamhouse.paimon.java.partitions import java_spec, spec_text
+from streamhouse.paimon.java.expiry import shared_files
+from streamhouse.paimon.java.expiry.partitions import expire_partitions as expire_java_partitions
+from streamhouse.paimon.java.expiry.partitions import java_spec, spec_text
 from streamhouse.procedures.arguments import age_ms, parse_options, timestamp_ms
 from streamhouse.procedures.bucket_entries import partition_specs
 from streamhouse.procedures.commit_messages import COMMIT_USER, closing

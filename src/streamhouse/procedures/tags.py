@@ -9,7 +9,7 @@ import pyarrow as pa
 from streamhouse.close_matches import nearest
 from streamhouse.errors import OptionError, TableError
 from streamhouse.options import duration_ms
-from streamhouse.paimon.java import shared_files
+from streamhouse.paimon.java.expiry import shared_files
 from streamhouse.procedures.arguments import names, timestamp_ms
 from streamhouse.procedures.context import Context
 from streamhouse.procedures.registry import procedure

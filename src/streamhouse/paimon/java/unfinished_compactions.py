@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from streamhouse.paimon.java.shared_files import orphan_files
+from streamhouse.paimon.java.expiry.shared_files import orphan_files
 from streamhouse.paimon.storage.data_files import data_files
 from streamhouse.paimon.storage.files import Files, LocalFiles, local_path
 from streamhouse.paimon.storage.object_store.object_files import ObjectFiles

@@ -14,8 +14,12 @@ from typing import Any
 
 from streamhouse.options import duration_ms, integer
 from streamhouse.paimon.changelog.consumers import Consumers
-from streamhouse.paimon.java.partitions import expire_partitions, spec_text
-from streamhouse.paimon.java.shared_files import automatic_tags, expire_changelogs, expire_snapshots
+from streamhouse.paimon.java.expiry.partitions import expire_partitions, spec_text
+from streamhouse.paimon.java.expiry.shared_files import (
+    automatic_tags,
+    expire_changelogs,
+    expire_snapshots,
+)
 from streamhouse.paimon.java.sidecar import Sidecar
 from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.storage.files import is_local

@@ -42,13 +42,13 @@ from streamhouse.runtime.streaming.query import QueryFailed
 from streamhouse.runtime.streaming.stream_run import StreamRun
 from streamhouse.runtime.streaming.throttle import Throttle
 from streamhouse.runtime.sync.created_tables import CreatedTables
-from streamhouse.runtime.sync.from_scratch import FromScratch
+from streamhouse.runtime.sync.existing_rows.from_scratch import FromScratch
+from streamhouse.runtime.sync.existing_rows.present_rows import PresentRows
 from streamhouse.runtime.sync.mapping.comments import copy_comments
 from streamhouse.runtime.sync.micro_batch.commit import SyncCommitter
 from streamhouse.runtime.sync.micro_batch.spec import SyncSpec
 from streamhouse.runtime.sync.micro_batch.sync_holds import SyncHolds
 from streamhouse.runtime.sync.options import SyncOptions
-from streamhouse.runtime.sync.present_rows import PresentRows
 from streamhouse.runtime.sync.source_progress import SyncProgress
 from streamhouse.runtime.sync.tables import SyncTables, TableWatch
 from streamhouse.source import Offset

@@ -21,10 +21,10 @@ from streamhouse.errors import SchemaChangeError, TableError
 from streamhouse.paimon.schema import types
 from streamhouse.paimon.schema.table_name import name_fault
 from streamhouse.runtime.sync.created_tables import CreatedTables
-from streamhouse.runtime.sync.from_scratch import FromScratch
+from streamhouse.runtime.sync.existing_rows.from_scratch import FromScratch
+from streamhouse.runtime.sync.existing_rows.present_rows import PresentRows, names_by_target
 from streamhouse.runtime.sync.mapping.targets import Target, Targets
 from streamhouse.runtime.sync.options import SyncOptions
-from streamhouse.runtime.sync.present_rows import PresentRows, names_by_target
 
 _SHOWN = 5
 

@@ -19,10 +19,10 @@ from streamhouse.errors import AlteredTableError, SchemaChangeError
 from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.runtime.failpoint import TASK_STEP, reached
 from streamhouse.runtime.streaming.tasks.task_results import TaskAttempt, results
+from streamhouse.runtime.sync.existing_rows.reload import Reload, kept_columns
 from streamhouse.runtime.sync.mapping.rows import TargetRows
 from streamhouse.runtime.sync.micro_batch.spec import SyncSpec, SyncTaskInput
 from streamhouse.runtime.sync.micro_batch.target_writers import THREADS, TargetWriters
-from streamhouse.runtime.sync.reload import Reload, kept_columns
 
 log = logging.getLogger("streamhouse.query")
 

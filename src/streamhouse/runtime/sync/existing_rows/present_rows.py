@@ -17,8 +17,8 @@ from streamhouse.paimon.maintenance.other_compactors import is_alive
 from streamhouse.paimon.read.table import Table
 from streamhouse.runtime.reset.former_query import empty_target
 from streamhouse.runtime.state.table_writers import lineage_definitions, other_writers
+from streamhouse.runtime.sync.existing_rows.reload import why_not_reloadable
 from streamhouse.runtime.sync.options import SyncOptions
-from streamhouse.runtime.sync.reload import why_not_reloadable
 
 
 class PresentRows:
