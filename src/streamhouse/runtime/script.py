@@ -57,7 +57,7 @@ from streamhouse.runtime.statements.streaming_select import StreamingSelect
 from streamhouse.runtime.streaming.query import ContinuousQuery
 from streamhouse.runtime.sync.procedures import is_sync, options_of_call
 from streamhouse.runtime.sync.run import SyncRun, new_query
-from streamhouse.runtime.views.planned import view_spec
+from streamhouse.runtime.views.planned import check_view, view_spec
 from streamhouse.runtime.views.query import VIEWS, ViewQuery
 from streamhouse.runtime.views.refresh import refresh
 from streamhouse.runtime.views.spec import ViewSpec
@@ -287,7 +287,8 @@ class ScriptRunner:
         target = self._session.table(statement.target)
         planned = plan_insert(self._session, statement, target)
         if isinstance(planned, ViewPlan):
-            spec = view_spec(self._session, target, planned, statement.position)
+            check_view(planned, target, statement.position)
+            spec = view_spec(self._session, target, planned)
             view = self._view_query(spec, target.name, statement.position)
             view.check_first_start()
             self._note_shared_keys(target, planned)
@@ -304,7 +305,8 @@ class ScriptRunner:
         for feed in view.feeds:
             self._insert(feed)
         self._note_shared_keys(target, view.plan)
-        spec = view_spec(session, target, view.plan, statement.position, view.stored.freshness_s)
+        check_view(view.plan, target, statement.position)
+        spec = view_spec(session, target, view.plan, view.stored.freshness_s)
         if view.stored.suspended:
             self._printer.notice(
                 f"{'.'.join(view.name[1:])}: the view is suspended; ALTER MATERIALIZED VIEW … "
@@ -321,7 +323,7 @@ class ScriptRunner:
         session = self._session
         view = session.materialized.defined(session.full(statement.name))
         target = session.table(view.name)
-        spec = view_spec(session, target, view.plan, statement.position)
+        spec = view_spec(session, target, view.plan)
         self._notice(view.name[1:], f"refreshed, {refresh(spec):,} changes")
 
     def _note_shared_keys(self, table: TableInfo, plan: ViewPlan) -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import shutil
 from typing import Any
 
 import pytest
 from tests.integration.runtime.conftest import Shop
 
 from streamhouse.duckdb_engine import run_bounded
-from streamhouse.errors import SqlError, TableError
+from streamhouse.errors import OptionError, SqlError, TableError
 from streamhouse.runtime.session.session import Session
 from streamhouse.sql.batch.bounded_query import analyze_bounded
 from streamhouse.sql.statements.script import parse_script
@@ -114,6 +115,37 @@ def test_definitions_of_views(shop: Shop) -> None:
     assert len(shop.rows("v")) == 1
     shop.do("DROP MATERIALIZED VIEW v")
     assert shop.printed("SHOW MATERIALIZED TABLES") == ""
+
+
+def test_a_changed_view_is_computed_anew(shop: Shop) -> None:
+    shop.do(TABLES + "INSERT INTO orders VALUES (1, 1, 10), (2, 1, 20)")
+    for query in (
+        "SELECT customer_id, MAX(price) AS price FROM orders GROUP BY customer_id",
+        "SELECT customer_id, MIN(price) AS price FROM orders GROUP BY customer_id",
+        "SELECT COUNT(*) AS n FROM orders",
+    ):
+        shop.settle_here(f"CREATE OR REPLACE MATERIALIZED VIEW v AS {query}")
+        assert rows(shop, "SELECT * FROM v") == rows(shop, query)
+    shop.do("DROP MATERIALIZED VIEW v")
+    shop.settle_here(f"CREATE MATERIALIZED VIEW v AS {query}")
+    assert rows(shop, "SELECT * FROM v") == rows(shop, query)
+    with pytest.raises(OptionError, match="merge or hide rows"):
+        shop.do(f"CREATE MATERIALIZED VIEW w WITH ('merge-engine' = 'first-row') AS {query}")
+
+
+def test_a_view_goes_on_with_an_older_copy_of_its_checkpoint(shop: Shop) -> None:
+    shop.do(TABLES)
+    script = f"CREATE MATERIALIZED VIEW v AS {BEST}"
+    folder, copy = shop.path / ".checkpoints", shop.folder / "copy"
+    for number in range(4):
+        shop.do(f"INSERT INTO orders VALUES ({number}, {number % 2}, {number})")
+        shop.settle_here(script)
+        assert rows(shop, "SELECT * FROM v") == rows(shop, BEST)
+        if number == 0:
+            shutil.copytree(folder, copy)
+        elif number == 2:
+            shutil.rmtree(folder)
+            shutil.copytree(copy, folder)
 
 
 def test_an_insert_that_would_remove_rows_of_others_does_not_start(shop: Shop) -> None:

@@ -67,9 +67,7 @@ class ViewSession:
         """Refresh a view; returns the number of changes."""
         session = self._session
         view = session.materialized.defined(session.full((name,)))
-        (statement,) = parse_script("SELECT 1")
-        spec = view_spec(session, session.table((name,)), view.plan, statement.position)
-        return refresh(spec)
+        return refresh(view_spec(session, session.table((name,)), view.plan))
 
     def rows(self, query: str) -> Counter[Any]:
         """The rows of a bounded query as a multiset."""

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from streamhouse.close_matches import nearest
-from streamhouse.errors import TableError
+from streamhouse.errors import OptionError, TableError
 from streamhouse.runtime.session.catalogs import Catalogs
 from streamhouse.runtime.session.view_input_tables import ViewInputTables
 from streamhouse.runtime.session.views import Names
@@ -15,6 +15,7 @@ from streamhouse.sql.schema_changes import SetTableOption
 from streamhouse.sql.statements.create_view import with_full_names
 from streamhouse.sql.statements.script import parse_script
 from streamhouse.sql.syntax import Insert, Select, Statement
+from streamhouse.sql.views.continuous_insert import keeps_result
 from streamhouse.sql.views.plan import ViewPlan, plan_view
 from streamhouse.sql.views.statement import AlterMaterializedView, CreateMaterializedView
 from streamhouse.sql.views.stored_view import HIDDEN_KEY, StoredView
@@ -151,6 +152,13 @@ class MaterializedViews:
             raise TableError(
                 f"view {'.'.join(full[1:])}: PARTITIONED BY needs a key that has the partition "
                 "columns; GROUP BY them, or declare PRIMARY KEY (…) NOT ENFORCED"
+            )
+        table = TableInfo(full, plan.columns, (), plan.key, statement.partitioned_by, dict(options))
+        if not keeps_result(table):
+            raise OptionError(
+                f"view {'.'.join(full[1:])}: an option of WITH lets the table merge or hide rows, "
+                "so it would not have those of the query; leave out the options for merging and "
+                "deletion vectors"
             )
         warehouse.create_table(
             full[1], full[2], plan.columns, plan.key, statement.partitioned_by,

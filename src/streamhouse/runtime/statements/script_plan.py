@@ -13,7 +13,7 @@ from streamhouse.runtime.session.ddl import change_session, located
 from streamhouse.runtime.session.dry_run import DraftSession
 from streamhouse.runtime.session.show_statements import describe
 from streamhouse.runtime.statements.insert_plan import is_bounded_query, plan_insert, plan_select
-from streamhouse.runtime.views.planned import view_spec
+from streamhouse.runtime.views.planned import check_view
 from streamhouse.sql import syntax
 from streamhouse.sql.batch.bounded_query import analyze_bounded
 from streamhouse.sql.batch.dml_plan import analyze_dml
@@ -121,7 +121,7 @@ def _view(
     for feed in view.feeds:
         yield _insert(session, feed, file)
     target = session.table(view.name)
-    view_spec(session, target, view.plan, statement.position)
+    check_view(view.plan, target, statement.position)
     yield PlannedStatement(statement, target, view=view.plan, file=file)
 
 
@@ -130,7 +130,7 @@ def _insert(session: DraftSession, statement: syntax.Insert, file: str | None) -
     if not is_bounded_query(session, statement.query):
         queries = plan_insert(session, statement, target)
         if isinstance(queries, ViewPlan):
-            view_spec(session, target, queries, statement.position)
+            check_view(queries, target, statement.position)
             return PlannedStatement(statement, target, view=queries, file=file)
         return _continuous(session, statement, target, queries, file)
     registry.check_sink(target, statement.position)

@@ -7,12 +7,24 @@ from collections.abc import Iterator
 import pyarrow as pa
 
 from streamhouse.duckdb_engine import Batches, warehouse_scanner
+from streamhouse.errors import SchemaChangeError
 from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.paimon.read.table import Table
 from streamhouse.runtime.batch.scan_pruning import Pruning
 from streamhouse.runtime.views.spec import ViewSpec, table_key
 from streamhouse.source import Offset
 from streamhouse.sql.plan import BoundedScan
+
+
+def _check_columns(planned: Table, newest: Table, columns: list[str]) -> None:
+    """Raise `SchemaChangeError` for a column that was dropped since the view was planned."""
+    left = {field["id"] for field in newest.schema["fields"]}
+    for field in planned.schema["fields"]:
+        if field["name"] in columns and field["id"] not in left:
+            raise SchemaChangeError(
+                f"table {newest.identifier}: column '{field['name']}', which a view reads, was "
+                "dropped; change the view's query, and start the script again"
+            )
 
 
 class ViewInputs:
@@ -34,6 +46,7 @@ class ViewInputs:
         if address is None:
             return warehouse_scanner(Warehouse(self._spec.target.warehouse))(scan)
         table, columns = address.planned(), list(scan.columns)
+        _check_columns(table, address.open(), columns)
         snapshot = int(self._vector[table_key(address)]["snapshot"])
         schema = table.read_schema(columns)
 

@@ -1,8 +1,10 @@
 """Plans the refreshes of a view: which snapshots of its inputs each one reads.
 
-An offset is `{"batch", "now", "vector"}`: the number of the batch that ends there, its time (epoch
-ms), and a position in each input table: its newest snapshot, when that was committed, and a digest
-of the table's first schema, which differs for a table that was dropped and created again.
+An offset is `{"batch", "now", "view", "vector"}`: the number of the batch that ends there, its time
+(epoch ms), what was computed (a fingerprint of the query, and the identity of the view's table),
+and a position in each input table: its newest snapshot, when that was committed, and the table's
+identity. The identity is a digest of the first schema, which differs for a table that was dropped
+and created again.
 """
 
 from __future__ import annotations
@@ -38,13 +40,22 @@ class ViewPlanner:
         age_s = (now - int(start.get("now", 0))) / 1000
         if start and age_s < self._spec.freshness_s:
             return start
-        vector = self.vector(start)
         tick = self._spec.plan.timed and age_s >= max(TICK_S, self._spec.freshness_s)
-        if start.get("vector") == vector and not tick:
+        newest = self.newest(start)
+        if not tick and self._is_current(start, newest):
             return start
-        return {"batch": next_batch(start), "now": now, "vector": vector}
+        return {"batch": next_batch(start), "now": now, **newest}
 
-    def vector(self, start: Offset) -> dict[str, Position]:
+    def newest(self, start: Offset) -> Offset:
+        """What a refresh would compute now, and from what: the parts `view` and `vector`."""
+        target = Identity(self._spec.target.follow()).digest
+        view = f"{self._spec.plan.fingerprint} {target}"
+        return {"view": view, "vector": self._vector(start)}
+
+    def _is_current(self, start: Offset, newest: Offset) -> bool:
+        return all(start.get(part) == value for part, value in newest.items())
+
+    def _vector(self, start: Offset) -> dict[str, Position]:
         """The newest positions; those of `start` where the rows of a table are the same."""
         before = start.get("vector", {})
         return {
@@ -83,7 +94,7 @@ class ViewPlanner:
 
     def caught_up(self, start: Offset) -> bool:
         """Whether the inputs have the rows that the refresh up to `start` has read."""
-        return bool(start) and start.get("vector") == self.vector(start)
+        return bool(start) and self._is_current(start, self.newest(start))
 
     def lag(self, start: Offset) -> Lag | None:
         """The seconds since the last refresh began, if an input has changed since; else 0."""

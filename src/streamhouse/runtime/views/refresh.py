@@ -17,7 +17,7 @@ def refresh(spec: ViewSpec) -> int:
     """Compute a view from the newest rows of its inputs; returns the number of changes."""
     spec = replace(spec, query_id=str(uuid.uuid4()))
     now = time.time_ns() // 1_000_000
-    end = {"batch": 0, "now": now, "vector": ViewPlanner(spec).vector({})}
+    end = {"batch": 0, "now": now, **ViewPlanner(spec).newest({})}
     task = RefreshTask(spec, TaskInput(0, {}, end))
 
     def write() -> WrittenBatch:
