@@ -291,6 +291,10 @@ class ScriptRunner:
             spec = view_spec(self._session, target, planned)
             view = self._view_query(spec, target.name, statement.position)
             view.check_first_start()
+            self._printer.notice(
+                f"{'.'.join(target.name[1:])}: at each change of a table that the SELECT reads, "
+                "its whole result is computed again and compared; EXPLAIN says why"
+            )
             self._note_shared_keys(target, planned)
             self._pipeline.add(view)
             return

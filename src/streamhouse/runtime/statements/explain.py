@@ -51,6 +51,7 @@ def view_lines(name: Name, plan: ViewPlan) -> list[str]:
         *(f"input: {scan}" for scan in dict.fromkeys(scans)),
         f"recompute: {strategy}; {'one thread' if plan.ordered else 'two threads'}; writes the "
         "rows that differ",
+        *([f"no streaming query computes it: {plan.reason}"] if plan.reason else []),
         f"key: {'a hidden hash of the row' if plan.hidden else ', '.join(plan.key)}",
         f"view: {'.'.join(name)}, exactly-once",
         f"DuckDB: {plan.query.sql}",

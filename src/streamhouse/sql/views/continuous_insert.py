@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from types import MappingProxyType
 
 from streamhouse.errors import SqlError
@@ -33,7 +34,8 @@ def plan_continuous(
         if fixed or not keeps_result(target):
             raise
         try:
-            return plan_view_into(query, resolver, target, columns)
+            plan = plan_view_into(query, resolver, target, columns)
+            return replace(plan, reason=error.message)
         except SqlError:
             raise error from None
 

@@ -34,7 +34,8 @@ class ViewPlan:
     `query` gives the table's columns, in order; among them `key`, in which its rows differ if
     `unique`; else the last row of each key counts, in the order of all columns. `timed`: the result
     depends on the time. `ordered`: it depends on the order of rows, so one thread computes it.
-    `approximate` are columns of sums of floating-point numbers, whose last bits vary.
+    `approximate` are columns of sums of floating-point numbers, whose last bits vary. `reason`: why
+    no streaming query computes the SELECT; empty for a materialized view.
     """
 
     query: BoundedQuery
@@ -45,6 +46,7 @@ class ViewPlan:
     ordered: bool
     approximate: frozenset[str]
     fingerprint: str
+    reason: str = ""
 
     @property
     def hidden(self) -> bool:
