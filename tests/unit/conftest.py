@@ -34,9 +34,11 @@ class Shop:
         key: Sequence[str] = (),
         options: Mapping[str, str] | None = None,
         database: str = "shop",
+        unchecked: bool = False,
     ) -> str:
-        bucket = {"bucket": "1" if key else "-1"}
-        self.warehouse.create_table(database, name, columns, key, (), bucket | dict(options or {}))
+        """Create a table; `unchecked`: with what other engines may store, and we refuse."""
+        bucket = {"bucket": "1" if key else "-1"} | dict(options or {})
+        self.warehouse.create_table(database, name, columns, key, (), bucket, copied=unchecked)
         return f"{database}.{name}"
 
     def sales(self, name: str = "sales") -> str:

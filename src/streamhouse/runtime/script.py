@@ -5,7 +5,6 @@ Definitions and bounded statements run in order; the continuous queries run toge
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
@@ -37,7 +36,12 @@ from streamhouse.runtime.reset.continuous_targets import (
 )
 from streamhouse.runtime.reset.marker import any_left
 from streamhouse.runtime.reset.reset import finish, reset
-from streamhouse.runtime.session.ddl import change_session, located, note_outdated_options
+from streamhouse.runtime.session.ddl import (
+    change_session,
+    located,
+    mention_renamed,
+    note_outdated_options,
+)
 from streamhouse.runtime.session.session import Session
 from streamhouse.runtime.session.show_statements import describe
 from streamhouse.runtime.shared_target import check_apart, own_name
@@ -68,8 +72,6 @@ from streamhouse.sql.views.plan import ViewPlan
 from streamhouse.sql.views.statement import AlterMaterializedView, CreateMaterializedView
 from streamhouse.sql.views.stored_view import is_view
 from streamhouse.work_folder import work_folder
-
-_NO_COLUMN = re.compile(r"no column '([^']+)'")
 
 
 @dataclass
@@ -222,7 +224,7 @@ class ScriptRunner:
                 if isinstance(statement, CreateMaterializedView):
                     self._view(statement)
             except SqlError as error:
-                self._mention_renamed(error)
+                mention_renamed(self._session, error)
                 raise
 
     def _execute(self, statement: syntax.Statement) -> None:
@@ -259,15 +261,6 @@ class ScriptRunner:
     def _notice(self, table: Name, text: object) -> None:
         self._done.append(f"{'.'.join(table)}: {text}")
         self._printer.notice(self._done[-1])
-
-    def _mention_renamed(self, error: SqlError) -> None:
-        """Extend the error of a missing column if that column was renamed or dropped."""
-        match = _NO_COLUMN.search(error.message)
-        became = None if match is None else self._session.renaming_of(match[1])
-        if became is not None:
-            message = f"{error.message.split(';')[0]}; {became}"
-            error.args = (str(error).replace(error.message, message, 1),)
-            error.message = message
 
     def _table(self, columns: Mapping[str, Sequence[str | None]]) -> None:
         table = pa.table({name: pa.array(v, pa.string()) for name, v in columns.items()})

@@ -142,7 +142,7 @@ def test_a_keyed_table_shows_what_is_compacted(tmp_path: Path) -> None:
 def test_other_places_are_refused(tmp_path: Path) -> None:
     warehouse = Warehouse(str(tmp_path))
     warehouse.create_database("shop")
-    with pytest.raises(OptionError, match="'hive-catalog' is not supported, only disabled"):
+    with pytest.raises(OptionError, match="'hive-catalog' is not one of disabled"):
         warehouse.create_table(
             "shop", "t", [Column("id", "INT")], options={STORAGE: "hive-catalog"}
         )

@@ -99,7 +99,7 @@ def test_json_lines_are_rows_then_changes(shop: Any, watch: Callable[..., Watchi
         "price": "123456789012345678.90",
         "at": "2023-11-14T22:13:20.123",
         "raw": "/wA=",
-        "snapshot_": None,
+        "snapshot_": "NaN",
     }
     assert watching.lines(1) == [{"snapshot": first, "rowkind": "+I"} | row]
     second = shop.write(table, (1, None, None, None, 0.5), (2, None, None, None, None))

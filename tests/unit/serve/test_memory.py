@@ -95,6 +95,6 @@ def test_stream_ends_if_its_table_grows_too_large(server: Serving, shop: Any) ->
         shop.write("shop.narrow", *rows(10, first=100))
         last = next(events)
         assert last["event"] == "error" and last["error"]["code"] == "expired"
-        assert "rows exceed the memory limit" in json.dumps(last)
+        assert "exceeds the limits on memory" in json.dumps(last)
         assert list(events) == []
     assert problem(server.get("/views/shop.narrow/changes"), 413, "too_large")

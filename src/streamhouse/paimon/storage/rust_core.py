@@ -24,7 +24,7 @@ CATALOG_ERRORS = (*ERRORS, KeyError)
 """The exceptions that its catalog raises."""
 
 _GONE = re.compile(
-    r"\bNotFound\b|entity not found|No such file|NoSuchKey|Snapshot \d+ does not exist"
+    r"\bNotFound \(|entity not found|No such file|NoSuchKey|Snapshot \d+ does not exist"
     r"|\b(?:file|object|location|path)\b[^'\"]* not found",
     re.IGNORECASE,
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -14,6 +15,8 @@ from streamhouse.sql.plan import Name
 from streamhouse.sql.statements.alter_table import AlterTable
 from streamhouse.sql.statements.create_view import CreateView
 from streamhouse.sql.views.statement import AlterMaterializedView, CreateMaterializedView
+
+_NO_COLUMN = re.compile(r"no column '([^']+)'")
 
 
 @dataclass(frozen=True)
@@ -105,6 +108,16 @@ def note_outdated_options(session: Session, statement: syntax.Statement) -> None
     """Give a notice of options of earlier Paimon releases in the hints of a statement."""
     for text in outdated(statement.text):
         session.notice(text)
+
+
+def mention_renamed(session: Session, error: SqlError) -> None:
+    """Extend the error of a missing column if that column was renamed or dropped."""
+    match = _NO_COLUMN.search(error.message)
+    became = None if match is None else session.renaming_of(match[1])
+    if became is not None and became not in error.message:
+        message = f"{error.message.split(';')[0]}; {became}"
+        error.args = (str(error).replace(error.message, message, 1),)
+        error.message = message
 
 
 @contextmanager

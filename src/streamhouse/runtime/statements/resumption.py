@@ -145,6 +145,8 @@ def _check_new(spec: QuerySpec, checkpoint: Checkpoint, notice: Notice) -> None:
             )
         if _source(definition) != _source(json.loads(definition_json(spec))):
             continue
+        if _continues_from_consumer(spec):
+            continue
         if definition["query"]["fingerprint"] == spec.query.fingerprint or _is_orphaned(
             spec, writer
         ):
@@ -153,6 +155,15 @@ def _check_new(spec: QuerySpec, checkpoint: Checkpoint, notice: Notice) -> None:
             f"table {name} also has rows of {writer}, which reads the same table, and gets those "
             f"of a new query in addition. If this one replaces it, TRUNCATE TABLE {name} first"
         )
+
+
+def _continues_from_consumer(spec: QuerySpec) -> bool:
+    """Whether a new query begins where the reader of its `consumer-id` has stopped."""
+    source = spec.sources[0]
+    consumer = source.options.get("consumer-id")
+    if consumer is None or source.address is None:
+        return False
+    return Consumers(source.address.open()).get(consumer) is not None
 
 
 def _doubled(name: str, writer: StreamingWriter) -> StreamhouseError:

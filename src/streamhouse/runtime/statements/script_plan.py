@@ -7,9 +7,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from streamhouse.connectors import registry
-from streamhouse.errors import StreamhouseError, UnknownUntilRunError
+from streamhouse.errors import SqlError, StreamhouseError, UnknownUntilRunError
 from streamhouse.runtime.batch.insert_columns import given_columns
-from streamhouse.runtime.session.ddl import change_session, located
+from streamhouse.runtime.session.ddl import change_session, located, mention_renamed
 from streamhouse.runtime.session.dry_run import DraftSession
 from streamhouse.runtime.session.show_statements import describe
 from streamhouse.runtime.statements.insert_plan import is_bounded_query, plan_insert, plan_select
@@ -79,6 +79,8 @@ def plan_script(
             if isinstance(statement, CreateView):
                 return
         except StreamhouseError as error:
+            if isinstance(error, SqlError):
+                mention_renamed(session, error)
             if file is not None:
                 error.within(file)
             raise

@@ -22,7 +22,7 @@ _MATCH = (
     f"LEAD, {_BOUNDED}"
 )
 _PIVOT = "{} is not supported; write SUM(CASE WHEN … THEN … END) for each column, with GROUP BY"
-_SAMPLE = "TABLESAMPLE is not supported; WHERE MOD(id, 10) = 0 selects every tenth id"
+_SAMPLE = "TABLESAMPLE is not supported; write WHERE MOD(id, 10) = 0, which selects every tenth id"
 _LATERAL_TABLE = (
     "LATERAL TABLE (a table function) is not supported; write CROSS JOIN UNNEST(array) AS t (x) "
     f"{_BOUNDED}, or store the rows in a table"

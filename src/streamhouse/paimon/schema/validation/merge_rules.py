@@ -61,7 +61,7 @@ FUNCTIONS: dict[str, tuple[Callable[[Any], bool], str]] = {
 }
 """Merge functions, with the types that they can merge."""
 _OWNERS = {
-    "distinct": ("collect",),
+    "distinct": ("collect", "listagg"),
     "list-agg-delimiter": ("listagg",),
     "ts-field": ("merge_map_with_keytime",),
     "count-limit": ("nested_update",),
