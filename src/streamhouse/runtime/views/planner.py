@@ -33,6 +33,7 @@ class ViewPlanner:
     def __init__(self, spec: ViewSpec) -> None:
         self._spec = spec
         self._identities: dict[str, Identity] = {}
+        self._target: Identity | None = None
 
     def latest_offset(self, start: Offset, max_rows: int | None = None) -> Offset:
         """The end offset of the next refresh; `start` if no input has changed and none is due."""
@@ -48,8 +49,10 @@ class ViewPlanner:
 
     def newest(self, start: Offset) -> Offset:
         """What a refresh would compute now, and from what: the parts `view` and `vector`."""
-        target = Identity(self._spec.target.follow()).digest
-        view = f"{self._spec.plan.fingerprint} {target}"
+        # Called up to 100 times a second: an identity costs reading a schema file.
+        if self._target is None or not self._target.is_unchanged(0, 0, certain=False):
+            self._target = Identity(self._spec.target.follow())
+        view = f"{self._spec.plan.fingerprint} {self._target.digest}"
         return {"view": view, "vector": self._vector(start)}
 
     def _is_current(self, start: Offset, newest: Offset) -> bool:
