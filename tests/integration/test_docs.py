@@ -33,7 +33,7 @@ INSTALLED = Path(sys.executable).parent
 LANGUAGES = {"bash": ["bash", "-euo", "pipefail", "-c"], "python": [sys.executable, "-c"]}
 
 
-def environment(language: str, commands: Path) -> dict[str, str]:
+def environment(language: str, folder: Path, commands: Path) -> dict[str, str]:
     """The reader's, with the project's commands first."""
     # Spark's settings are for programs that start a session: commands start Spark quickly
     # themselves, but with a folder of settings by `spark-submit` and without the class archive.
@@ -44,6 +44,8 @@ def environment(language: str, commands: Path) -> dict[str, str]:
     # A program runs by the path of its interpreter, as `.venv/bin/python program.py`.
     ahead = [] if language == "python" else [str(commands), str(INSTALLED)]
     own["PATH"] = os.pathsep.join([*ahead, *path])
+    # Checkpoints of warehouses in object stores: those of an earlier run are of other tables.
+    own["XDG_STATE_HOME"] = str(folder / "state")
     return own
 
 
@@ -53,7 +55,7 @@ def started(block: Block, folder: Path, commands: Path) -> Iterator[subprocess.P
     process = subprocess.Popen(
         [*LANGUAGES[block.language], block.text],
         cwd=folder,
-        env=environment(block.language, commands),
+        env=environment(block.language, folder, commands),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,

@@ -370,6 +370,8 @@ def test_a_rollback_that_the_server_lost_is_data_loss(own: Database) -> None:
         own.server.start()
         if own.run("XA RECOVER"):
             break
+    else:
+        pytest.skip("the server wrote each of ten rollbacks before it was killed")
     own.run(f"XA COMMIT {name}")
     with pytest.raises(DataLossError, match="twice, with XA COMMIT and XA ROLLBACK.*in a crash"):
         ids(own.source("t"), offset)
