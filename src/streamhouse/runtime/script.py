@@ -280,7 +280,6 @@ class ScriptRunner:
         target = self._session.table(statement.target)
         planned = plan_insert(self._session, statement, target)
         if isinstance(planned, ViewPlan):
-            check_view(planned, target, statement.position)
             spec = view_spec(self._session, target, planned)
             view = self._view_query(spec, target.name, statement.position)
             view.check_first_start()

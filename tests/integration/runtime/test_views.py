@@ -129,6 +129,12 @@ def test_a_changed_view_is_computed_anew(shop: Shop) -> None:
     shop.do("DROP MATERIALIZED VIEW v")
     shop.settle_here(f"CREATE MATERIALIZED VIEW v AS {query}")
     assert rows(shop, "SELECT * FROM v") == rows(shop, query)
+    shop.do(
+        "CREATE MATERIALIZED VIEW k (price, n, PRIMARY KEY (price) NOT ENFORCED) AS "
+        "SELECT price, id FROM orders"
+    )
+    shop.printed("ALTER MATERIALIZED VIEW k REFRESH")
+    assert [row["n"] for row in shop.rows("k")] == [1, 2]
     with pytest.raises(OptionError, match="merge or hide rows"):
         shop.do(f"CREATE MATERIALIZED VIEW w WITH ('merge-engine' = 'first-row') AS {query}")
 

@@ -14,7 +14,7 @@ from streamhouse.sql.plan import Name, TableInfo
 from streamhouse.sql.schema_changes import SetTableOption
 from streamhouse.sql.statements.create_view import with_full_names
 from streamhouse.sql.statements.script import parse_script
-from streamhouse.sql.syntax import Insert, Select, Statement
+from streamhouse.sql.syntax import Insert, Select
 from streamhouse.sql.views.continuous_insert import keeps_result
 from streamhouse.sql.views.plan import ViewPlan, plan_view
 from streamhouse.sql.views.statement import AlterMaterializedView, CreateMaterializedView
@@ -71,10 +71,11 @@ class MaterializedViews:
             raise TableError(f"'{name}' is a table; give the view another name, or DROP TABLE it")
         stored = replace(stored, suspended=before.suspended)
         same = self._same_columns(full, plan)
-        if before.query == stored.query and same:
+        if same and (before.query == stored.query or statement.replace):
             self._store(full, before, stored)
         elif statement.replace:
-            self._replace(statement, full, stored, plan, same)
+            self._catalogs.warehouse(full[0]).drop_table(full[1], full[2])
+            self._create(statement, full, stored, plan)
         elif statement.if_not_exists:
             self._notice(
                 f"view {name} exists with another query, which goes on; write CREATE OR REPLACE "
@@ -109,12 +110,6 @@ class MaterializedViews:
         if full in self._defined:
             return replace(self._defined[full], stored=stored)
         return self._planned(full, stored)
-
-    def feeds(self, statement: Statement) -> tuple[Insert, ...]:
-        """The statements that fill the input tables of the view that a statement has created."""
-        if not isinstance(statement, CreateMaterializedView):
-            return ()
-        return self._defined[self._names.full(statement.name)].feeds
 
     def existing(self, full: Name) -> StoredView:
         """The view of a full name; `TableError` if there is none."""
@@ -165,22 +160,6 @@ class MaterializedViews:
             {**options, **stored.options}, statement.comment,
         )  # fmt: skip
 
-    def _replace(
-        self,
-        statement: CreateMaterializedView,
-        full: Name,
-        stored: StoredView,
-        plan: ViewPlan,
-        same: bool,
-    ) -> None:
-        if same:
-            before = self.find(full)
-            assert before is not None
-            self._store(full, before, stored)
-            return
-        self._catalogs.warehouse(full[0]).drop_table(full[1], full[2])
-        self._create(statement, full, stored, plan)
-
     def _store(self, full: Name, before: StoredView, stored: StoredView) -> None:
         changed = [
             SetTableOption(key, value)
@@ -204,7 +183,8 @@ class MaterializedViews:
         assert isinstance(statement, Select)
         table = self._table(full)
         names = [column.name for column in table.columns if column.name != HIDDEN_KEY]
-        return DefinedView(full, stored, plan_view(statement.query, self._names, names))
+        key = () if HIDDEN_KEY in table.primary_key else table.primary_key
+        return DefinedView(full, stored, plan_view(statement.query, self._names, names, key))
 
     def _table(self, full: Name) -> TableInfo:
         table = self._catalogs.warehouse(full[0]).readable(f"{full[1]}.{full[2]}")

@@ -12,6 +12,7 @@ from streamhouse.lookup.strategies.selection import Choice, choose_all
 from streamhouse.runtime.batch.insert_columns import given_columns
 from streamhouse.runtime.query_spec import unshuffled
 from streamhouse.runtime.session.session import Session
+from streamhouse.runtime.views.planned import check_view
 from streamhouse.sql.options.known_options import check_lookup, is_lookup_option
 from streamhouse.sql.plan import StreamQuery, TableInfo
 from streamhouse.sql.streaming.query_planner import is_bounded, plan_stream_queries
@@ -46,6 +47,7 @@ def plan_insert(
     given = given_columns(target, statement)
     queries = plan_continuous(statement.query, session, target, given, statement.partition)
     if isinstance(queries, ViewPlan):
+        check_view(queries, target, statement.position)
         return queries
     refused = registry.connector(target.connector).refused_changes(target)
     if refused is not None and any(query.row_kinds for query in queries):

@@ -132,7 +132,6 @@ def _insert(session: DraftSession, statement: syntax.Insert, file: str | None) -
     if not is_bounded_query(session, statement.query):
         queries = plan_insert(session, statement, target)
         if isinstance(queries, ViewPlan):
-            check_view(queries, target, statement.position)
             return PlannedStatement(statement, target, view=queries, file=file)
         return _continuous(session, statement, target, queries, file)
     registry.check_sink(target, statement.position)
