@@ -1,0 +1,181 @@
+"""Joins of two inputs: inner, outer, semi and anti, with equalities and a residual condition."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from streamhouse.operators.operator import (
+    LEFT,
+    RIGHT,
+    WEIGHT,
+    Change,
+    Emits,
+    Kept,
+    Key,
+    Operator,
+)  # fmt: skip
+from streamhouse.sql.expressions.binder import quote
+
+
+class JoinKind(enum.StrEnum):
+    """How the rows of two inputs are combined."""
+
+    INNER = "INNER"
+    LEFT = "LEFT"
+    RIGHT = "RIGHT"
+    FULL = "FULL"
+    SEMI = "SEMI"
+    ANTI = "ANTI"
+
+    @property
+    def one_sided(self) -> bool:
+        """Whether the result has the columns of the left input only."""
+        return self in (JoinKind.SEMI, JoinKind.ANTI)
+
+
+@dataclass(frozen=True)
+class Equality:
+    """`left` = `right`: SQL expressions over `LEFT` and `RIGHT`.
+
+    `left_column` and `right_column` name the columns that they are; empty for other expressions.
+    `exact`: a value of one side equals one value of the other at most.
+    """
+
+    left: str
+    right: str
+    left_column: str = ""
+    right_column: str = ""
+    exact: bool = False
+
+
+@dataclass(frozen=True)
+class Join(Operator):
+    """Joins the rows for which all `equalities` hold, and `residual`, over `LEFT` and `RIGHT`.
+
+    Without equalities and residual it is a cross join. The columns of the inputs differ in name.
+    """
+
+    kind: JoinKind
+    left: Operator
+    right: Operator
+    equalities: tuple[Equality, ...] = ()
+    residual: str = ""
+
+    @property
+    def inputs(self) -> tuple[Operator, ...]:
+        return (self.left, self.right)
+
+    @property
+    def aliases(self) -> tuple[str, ...]:
+        return (LEFT, RIGHT)
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        return self.left.columns + (() if self.kind.one_sided else self.right.columns)
+
+    @cached_property
+    def keys(self) -> frozenset[Key]:
+        left, right, kind = self.left, self.right, self.kind
+        if kind.one_sided:
+            return left.keys
+        pairs = frozenset(a | b for a in left.keys for b in right.keys)
+        if kind is JoinKind.FULL:
+            # A null may come from the row or from the missing match.
+            return frozenset(key for key in pairs if key and key <= left.not_null | right.not_null)
+        found = set(pairs)
+        equal = [each for each in self.equalities if each.exact]
+        if kind is not JoinKind.RIGHT and _has_key(right, {each.right_column for each in equal}):
+            found |= left.keys
+        if kind is not JoinKind.LEFT and _has_key(left, {each.left_column for each in equal}):
+            found |= right.keys
+        return frozenset(found)
+
+    @cached_property
+    def not_null(self) -> frozenset[str]:
+        left, right, kind = self.left.not_null, self.right.not_null, self.kind
+        equal = self.equalities
+        if kind in (JoinKind.INNER, JoinKind.SEMI):
+            left |= {each.left_column for each in equal} - {""}
+            right |= {each.right_column for each in equal} - {""}
+        if kind in (JoinKind.RIGHT, JoinKind.FULL):
+            left = frozenset()
+        if kind in (JoinKind.LEFT, JoinKind.FULL) or kind.one_sided:
+            right = frozenset()
+        return left | right
+
+    @property
+    def expressions(self) -> tuple[str, ...]:
+        sides = (each for equal in self.equalities for each in (equal.left, equal.right))
+        return (*sides, self.residual)
+
+    def _emits(self, inputs: Sequence[Emits]) -> Emits:
+        left, right = inputs
+        grows = {
+            JoinKind.LEFT: not right,
+            JoinKind.RIGHT: not left,
+            JoinKind.FULL: not left and not right,
+            JoinKind.ANTI: not right,
+        }.get(self.kind, True)
+        both = max(left, right)
+        return both if both is Emits.NOTHING or (grows and both is Emits.INSERTS) else Emits.CHANGES
+
+    @property
+    def partitions(self) -> tuple[tuple[str, ...], ...] | None:
+        if not self.equalities or self.timed:
+            return None
+        left = tuple(each.left for each in self.equalities)
+        return left, tuple(each.right for each in self.equalities)
+
+    @property
+    def _bilinear(self) -> bool:
+        return self.kind is JoinKind.INNER and not self.timed
+
+    @property
+    def keeps(self) -> tuple[Kept, ...]:
+        if self._bilinear and not self.equalities:
+            return (Kept(0, ()), Kept(1, ()))
+        return super().keeps
+
+    @property
+    def recomputed(self) -> str:
+        if self.timed:
+            return "the time passes"
+        if self._bilinear or self.equalities:
+            return ""
+        return f"the condition of the {self.kind} join has no equality of both sides"
+
+    @property
+    def condition(self) -> str:
+        """The whole condition over `LEFT` and `RIGHT`; empty for a cross join."""
+        terms = [f"{each.left} = {each.right}" for each in self.equalities]
+        return " AND ".join([*terms, *([f"({self.residual})"] if self.residual else [])])
+
+    def whole(self, inputs: Sequence[str]) -> str:
+        left, right = f"{inputs[0]} AS {LEFT}", f"{inputs[1]} AS {RIGHT}"
+        condition = self.condition or "true"
+        if self.kind.one_sided:
+            word = "NOT EXISTS" if self.kind is JoinKind.ANTI else "EXISTS"
+            return f"SELECT * FROM {left} WHERE {word} (SELECT 1 FROM {right} WHERE {condition})"
+        return f"SELECT * FROM {left} {self.kind} JOIN {right} ON {condition}"
+
+    def delta(self, inputs: Sequence[Change]) -> str:
+        if not self._bilinear:
+            return super().delta(inputs)
+        left, right = inputs
+        columns = ", ".join(map(quote, self.columns))
+        return " UNION ALL ".join(
+            f"SELECT {columns}, {WEIGHT} FROM ({self.whole(pair)})"
+            for pair in ((left.delta, right.new), (left.old, right.delta))
+        )
+
+    def describe(self) -> str:
+        if not self.condition:
+            return "cross join"
+        return f"{self.kind.lower()} join on {self.condition}"
+
+
+def _has_key(operator: Operator, columns: set[str]) -> bool:
+    return any(key <= columns for key in operator.keys)

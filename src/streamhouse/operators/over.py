@@ -1,0 +1,62 @@
+"""OVER: a column computed from the rows of each row's partition."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from streamhouse.operators.item import Item, never_null
+from streamhouse.operators.operator import INPUT, Key, Operator
+
+
+@dataclass(frozen=True)
+class Over(Operator):
+    """Adds the column of a window function to its input.
+
+    `by` are the expressions of PARTITION BY, `rank` the function if it ranks: `ROW_NUMBER`, `RANK`,
+    `DENSE_RANK`.
+    """
+
+    input: Operator
+    item: Item
+    by: tuple[Item, ...] = ()
+    rank: str = ""
+
+    @property
+    def inputs(self) -> tuple[Operator, ...]:
+        return (self.input,)
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        return (*self.input.columns, self.item.name)
+
+    @cached_property
+    def keys(self) -> frozenset[Key]:
+        return self.input.keys
+
+    @cached_property
+    def not_null(self) -> frozenset[str]:
+        return self.input.not_null | never_null([self.item], self.input.not_null)
+
+    @property
+    def expressions(self) -> tuple[str, ...]:
+        return (self.item.sql,)
+
+    @property
+    def ordered(self) -> bool:
+        return True
+
+    @property
+    def partitions(self) -> tuple[tuple[str, ...], ...] | None:
+        return None if self.timed else (tuple(item.sql for item in self.by),)
+
+    @property
+    def recomputed(self) -> str:
+        return "the time passes" if self.timed else ""
+
+    def whole(self, inputs: Sequence[str]) -> str:
+        return f"SELECT {INPUT}.*, {self.item.aliased} FROM {inputs[0]} AS {INPUT}"
+
+    def describe(self) -> str:
+        return f"over: {self.item.sql}"

@@ -1,0 +1,102 @@
+"""UNION, INTERSECT and EXCEPT, with and without ALL."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from streamhouse.operators.operator import (
+    LEFT,
+    RIGHT,
+    Change,
+    Emits,
+    Kept,
+    Key,
+    Operator,
+)  # fmt: skip
+from streamhouse.sql.expressions.binder import quote
+
+
+class SetKind(enum.StrEnum):
+    """Which rows of two inputs a set operation returns."""
+
+    UNION = "UNION"
+    INTERSECT = "INTERSECT"
+    EXCEPT = "EXCEPT"
+
+
+@dataclass(frozen=True)
+class SetOperation(Operator):
+    """Combines the rows of two inputs by the positions of their columns; `all`: as bags."""
+
+    kind: SetKind
+    all: bool
+    left: Operator
+    right: Operator
+
+    @property
+    def inputs(self) -> tuple[Operator, ...]:
+        return (self.left, self.right)
+
+    @property
+    def aliases(self) -> tuple[str, ...]:
+        return (LEFT, RIGHT)
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        return self.left.columns
+
+    @cached_property
+    def keys(self) -> frozenset[Key]:
+        keys = frozenset[Key]() if self.kind is SetKind.UNION else self.left.keys
+        return keys if self.all else keys | {frozenset(self.columns)}
+
+    @cached_property
+    def not_null(self) -> frozenset[str]:
+        if self.kind is not SetKind.UNION:
+            return self.left.not_null
+        pairs = zip(self.columns, self.right.columns, strict=True)
+        left, right = self.left.not_null, self.right.not_null
+        return frozenset(a for a, b in pairs if a in left and b in right)
+
+    @property
+    def _appends(self) -> bool:
+        return self.kind is SetKind.UNION and self.all
+
+    def _emits(self, inputs: Sequence[Emits]) -> Emits:
+        most = max(inputs)
+        shrinks = self.kind is SetKind.EXCEPT and inputs[1] is not Emits.NOTHING
+        return Emits.CHANGES if shrinks or most > Emits.INSERTS else most
+
+    @cached_property
+    def _casts(self) -> list[str]:
+        """The type of each column, to which DuckDB converts those of both inputs."""
+        return list(self.types.values())
+
+    @property
+    def partitions(self) -> tuple[tuple[str, ...], ...]:
+        return tuple(
+            tuple(
+                f"CAST({alias}.{quote(name)} AS {kind})"
+                for name, kind in zip(side.columns, self._casts, strict=True)
+            )
+            for alias, side in ((LEFT, self.left), (RIGHT, self.right))
+        )
+
+    @property
+    def keeps(self) -> tuple[Kept, ...]:
+        return () if self._appends else super().keeps
+
+    def whole(self, inputs: Sequence[str]) -> str:
+        word = f"{self.kind}{' ALL' if self.all else ''}"
+        return f"(SELECT * FROM {inputs[0]}) {word} (SELECT * FROM {inputs[1]})"
+
+    def delta(self, inputs: Sequence[Change]) -> str:
+        if not self._appends:
+            return super().delta(inputs)
+        return self.whole([part.delta for part in inputs])
+
+    def describe(self) -> str:
+        return f"{self.kind.lower()}{' all' if self.all else ''}"
