@@ -187,16 +187,6 @@ def retraction(root: Operator) -> Operator | None:
     return next(changing, None) if root.emits > Emits.INSERTS else None
 
 
-def whole_sql(root: Operator) -> str:
-    """The SQL of a tree's result over the relations of its scans, a CTE for each operator."""
-    names = {id(each): f"_op_{n}" for n, each in enumerate(walk(root))}
-    parts = [
-        f"{names[id(each)]} AS ({each.whole([names[id(i)] for i in each.inputs])})"
-        for each in walk(root)
-    ]
-    return f"WITH {', '.join(parts)} SELECT * FROM {names[id(root)]}"
-
-
 def _keys(by: Sequence[str]) -> str:
     return ", ".join(f"{sql} AS _k{n}" for n, sql in enumerate(by)) or "1 AS _k"
 

@@ -4,20 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
-from streamhouse.operators.operator import Operator
+from streamhouse.operators.operator import Key, Operator
 from streamhouse.sql.expressions.binder import quote
 
 
 @dataclass(frozen=True)
 class QueryBlock(Operator):
-    """SQL over the relations `names`, one for each input; `reason`: why it is one."""
+    """SQL over the relations `names`, one for each input; `reason`: why it is one.
+
+    Its keys and the columns that are never null are given, as far as they are known.
+    """
 
     sql: str
     names: tuple[str, ...]
     sources: tuple[Operator, ...]
     output: tuple[str, ...]
     reason: str
+    known_keys: frozenset[Key] = frozenset()
+    known_not_null: frozenset[str] = frozenset()
 
     @property
     def inputs(self) -> tuple[Operator, ...]:
@@ -26,6 +32,14 @@ class QueryBlock(Operator):
     @property
     def columns(self) -> tuple[str, ...]:
         return self.output
+
+    @cached_property
+    def keys(self) -> frozenset[Key]:
+        return self.known_keys
+
+    @cached_property
+    def not_null(self) -> frozenset[str]:
+        return self.known_not_null
 
     @property
     def expressions(self) -> tuple[str, ...]:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from streamhouse.operators.operator import Change, Emits, Key, Operator
+from streamhouse.operators.operator import WEIGHT, Change, Emits, Key, Operator
 from streamhouse.sql.expressions.binder import quote
 from streamhouse.sql.plan import TableInfo
 from streamhouse.sql.types import duck_type
@@ -60,12 +60,18 @@ class Scan(Operator):
     def recomputed(self) -> str:
         return ""
 
+    @property
+    def _read_columns(self) -> str:
+        return ", ".join(f"{quote(name)} AS {quote(self.prefix + name)}" for name in self.read)
+
     def whole(self, inputs: Sequence[str]) -> str:
-        columns = ", ".join(f"{quote(name)} AS {quote(self.prefix + name)}" for name in self.read)
-        return f"SELECT {columns} FROM {quote(self.relation)}"
+        """The SQL of its rows; `inputs`: the relation in place of its own, if there is one."""
+        relation = inputs[0] if inputs else quote(self.relation)
+        return f"SELECT {self._read_columns} FROM {relation}"
 
     def delta(self, inputs: Sequence[Change]) -> str:
-        raise NotImplementedError("the changes of a table are given")
+        """The SQL of its change, which the one input has as the columns of the table."""
+        return f"SELECT {self._read_columns}, {WEIGHT} FROM {inputs[0].delta}"
 
     def describe(self) -> str:
         return f"scan {'.'.join(self.table.name)} ({', '.join(self.read)})"

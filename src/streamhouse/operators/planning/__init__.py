@@ -1,0 +1,1 @@
+"""From a resolved SELECT to its tree of operators (`query_tree.tree_of`)."""

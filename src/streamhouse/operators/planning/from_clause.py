@@ -1,0 +1,198 @@
+"""FROM and JOIN: the rows of a SELECT before WHERE."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from sqlglot import exp
+
+from streamhouse.operators.item import Item
+from streamhouse.operators.join import Equality, Join, JoinKind
+from streamhouse.operators.operator import INPUT, LEFT, RIGHT, Operator
+from streamhouse.operators.planning.rows import (
+    RESERVED,
+    NotExpressedError,
+    Rows,
+    Sides,
+    checked,
+    comparable,
+    conjuncts,
+    fragment,
+    over,
+    plain_column,
+    sides_of,
+)  # fmt: skip
+from streamhouse.operators.project import Project
+from streamhouse.operators.scan import Scan
+from streamhouse.operators.unnest import Unnest
+from streamhouse.operators.values import Values
+from streamhouse.sql.plan import BoundedScan
+
+_ELEMENT_ARGS = ("this", "alias", "joins", "expressions", "offset")
+_JOIN_ARGS = ("this", "on", "side", "kind", "using")
+_KINDS = {"": JoinKind.INNER, "LEFT": JoinKind.LEFT, "RIGHT": JoinKind.RIGHT, "FULL": JoinKind.FULL}
+ONE_ROW = Values((), ((),))
+"""The row of a SELECT without FROM."""
+
+
+@dataclass(frozen=True)
+class Sources:
+    """What names in FROM refer to: the query's scans, and the WITH queries in scope."""
+
+    scans: dict[str, BoundedScan]
+    queries: dict[str, Operator]
+
+    def find(self, name: str, prefix: str) -> Operator | None:
+        """The operator of a relation; the columns of a scan begin with `prefix`."""
+        if name.lower() in self.queries:
+            return self.queries[name.lower()]
+        scan = self.scans.get(name)
+        if scan is None:
+            return None
+        fixed = bool(scan.as_of)
+        return Scan(scan.table, scan.relation, scan.columns, prefix, fixed)
+
+
+class FromClause:
+    """Builds the rows of one SELECT's FROM.
+
+    `where` are the conditions of WHERE; those that a join takes over are removed. `query` builds
+    the tree of a subquery.
+    """
+
+    def __init__(
+        self, sources: Sources, query: Callable[[exp.Expr], Operator], where: list[exp.Expr]
+    ) -> None:
+        self._sources, self._query, self._where = sources, query, where
+        self._several = False
+
+    def rows(self, select: exp.Select) -> Rows:
+        """The joined rows of a SELECT."""
+        from_ = select.args.get("from_")
+        if select.args.get("laterals"):
+            raise NotExpressedError("LATERAL")
+        if from_ is None:
+            return Rows(ONE_ROW)
+        joins = [*(from_.this.args.get("joins") or ()), *(select.args.get("joins") or ())]
+        self._several = bool(joins)
+        outer = any((join.side or "").upper() in ("RIGHT", "FULL") for join in joins)
+        rows = self._element(from_.this)
+        for join in joins:
+            # Conditions of WHERE move below later joins, if these keep the rows of their left side.
+            rows = self._joined(rows, join, [] if outer else self._where)
+        return rows
+
+    def _element(self, node: exp.Expr) -> Rows:
+        extra = [key for key, value in node.args.items() if value and key not in _ELEMENT_ARGS]
+        if extra:
+            raise NotExpressedError(f"{extra[0].strip('_').upper()} in FROM")
+        alias = node.alias_or_name
+        if alias.lower() in RESERVED:
+            raise NotExpressedError(f"the alias {alias}")
+        names = [each.name for each in getattr(node.args.get("alias"), "columns", ())]
+        match node:
+            case exp.Table():
+                operator = self._sources.find(node.name, f"{alias}." if self._several else "")
+                if operator is None:
+                    raise NotExpressedError(f"the relation {node.name}")
+            case exp.Subquery() if isinstance(node.this, exp.Query) and not node.args.get("joins"):
+                operator = self._query(node.this)
+            case exp.Values():
+                operator = _values(node, names)
+            case _:
+                raise NotExpressedError(f"{type(node).__name__.upper()} in FROM")
+        return self._named(operator, alias, names)
+
+    def _named(self, operator: Operator, alias: str, names: list[str]) -> Rows:
+        """The rows of an element of FROM, whose columns the query calls `alias.name`."""
+        own = operator.read if isinstance(operator, Scan) else operator.columns
+        called = names or list(own)
+        if len(called) != len(own):
+            raise NotExpressedError("an alias with some of the columns only")
+        if self._several and not isinstance(operator, Scan):
+            pairs = zip(operator.columns, called, strict=True)
+            items = tuple(Item.of(column, f"{alias}.{name}") for column, name in pairs)
+            operator = checked(Project(operator, items))
+        keys = ((alias.lower(), name.lower()) for name in called)
+        return Rows(operator, dict(zip(keys, operator.columns, strict=True)))
+
+    def _joined(self, left: Rows, join: exp.Join, where: list[exp.Expr]) -> Rows:
+        extra = [key for key, value in join.args.items() if value and key not in _JOIN_ARGS]
+        if extra or join.args.get("using"):
+            raise NotExpressedError(f"{(extra or ['using'])[0].upper()} of a join")
+        side, kind = (join.side or "").upper(), (join.kind or "").upper()
+        if isinstance(join.this, exp.Unnest):
+            return _unnested(left, join, side)
+        if kind not in ("", "INNER", "CROSS", "OUTER") or side not in _KINDS:
+            raise NotExpressedError(f"{side} {kind} JOIN".strip())
+        right = self._element(join.this)
+        terms = list(conjuncts(join.args.get("on")))
+        if not side:
+            terms += taken(where, left, right)
+        return combined(_KINDS[side], left, right, terms)
+
+
+def taken(where: list[exp.Expr], left: Rows, right: Rows) -> list[exp.Expr]:
+    """The conditions that compare both sides for equality; they are removed from `where`."""
+    sides = ((left, LEFT), (right, RIGHT))
+    found = [term for term in where if is_equality(term, sides)]
+    where[:] = [term for term in where if not any(term is each for each in found)]
+    return found
+
+
+def combined(kind: JoinKind, left: Rows, right: Rows, terms: list[exp.Expr]) -> Rows:
+    """The join of two sides by the terms of its condition."""
+    sides = ((left, LEFT), (right, RIGHT))
+    equalities = tuple(_equality(term, sides) for term in terms if is_equality(term, sides))
+    rest = [
+        fragment(term, sides)
+        for term in terms
+        if not is_equality(term, sides) and not _is_true(term)
+    ]
+    residual = " AND ".join(f"({each})" for each in rest) if len(rest) > 1 else "".join(rest)
+    operator = checked(Join(kind, left.operator, right.operator, equalities, residual))
+    return Rows(operator, left.names if kind.one_sided else {**left.names, **right.names})
+
+
+def _is_true(term: exp.Expr) -> bool:
+    return isinstance(term, exp.Boolean) and bool(term.this)
+
+
+def is_equality(term: exp.Expr, sides: Sides) -> bool:
+    """Whether a condition compares an expression of one side with one of the other."""
+    if not isinstance(term, exp.EQ) or term.find(exp.Query):
+        return False
+    found = [sides_of(each, sides) for each in (term.this, term.expression)]
+    return found in ([{LEFT}, {RIGHT}], [{RIGHT}, {LEFT}])
+
+
+def _equality(term: exp.Expr, sides: Sides) -> Equality:
+    first, second = term.this, term.expression
+    if sides_of(first, sides) == {RIGHT}:
+        first, second = second, first
+    left, right = sides[0][0], sides[1][0]
+    names = plain_column(first, left), plain_column(second, right)
+    exact = all(names) and comparable(left.operator.types[names[0]], right.operator.types[names[1]])
+    return Equality(fragment(first, sides[:1]), fragment(second, sides[1:]), *names, exact)
+
+
+def _unnested(left: Rows, join: exp.Join, side: str) -> Rows:
+    node = join.this
+    on = join.args.get("on")
+    if node.args.get("offset") or side not in ("", "LEFT") or (on is not None and not _is_true(on)):
+        raise NotExpressedError("UNNEST with an offset or a condition")
+    collections = ", ".join(fragment(each, over(left)) for each in node.expressions)
+    alias, names = node.alias_or_name, [each.name for each in node.args["alias"].columns]
+    columns = tuple(f"{alias}.{name}" for name in names)
+    unnest = checked(Unnest(left.operator, f"UNNEST({collections})", columns, side == "LEFT"))
+    called = {(alias.lower(), n.lower()): c for n, c in zip(names, columns, strict=True)}
+    return Rows(unnest, {**left.names, **called})
+
+
+def _values(node: exp.Values, names: list[str]) -> Operator:
+    nothing = ((Rows(ONE_ROW), INPUT),)
+    rows = tuple(tuple(fragment(e, nothing) for e in row.expressions) for row in node.expressions)
+    if not names:
+        raise NotExpressedError("VALUES without names of columns")
+    return checked(Values(tuple(names), rows))

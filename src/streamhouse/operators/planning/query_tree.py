@@ -1,0 +1,315 @@
+"""Builds the tree of operators of a resolved query.
+
+What no operator expresses becomes a `QueryBlock`: the smallest query around it, computed as a whole
+from the operators below. So each tree gives the rows of its query.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from sqlglot import exp
+
+from streamhouse.operators.distinct import Distinct
+from streamhouse.operators.filter import Filter
+from streamhouse.operators.item import Item
+from streamhouse.operators.limit import Limit
+from streamhouse.operators.operator import Key, Operator
+from streamhouse.operators.over import Over
+from streamhouse.operators.planning.from_clause import FromClause, Sources
+from streamhouse.operators.planning.rows import (
+    NotExpressedError,
+    Rows,
+    checked,
+    conjuncts,
+    fragment,
+    item,
+    over,
+    reference,
+    rejected_nulls,
+)  # fmt: skip
+from streamhouse.operators.planning.select_list import Grouping, aggregates_in, with_windows
+from streamhouse.operators.planning.subqueries import Subqueries
+from streamhouse.operators.project import Project
+from streamhouse.operators.query_block import QueryBlock
+from streamhouse.operators.set_operation import SetKind, SetOperation
+from streamhouse.operators.top_n import TopN
+from streamhouse.sql.expressions.binder import generate
+from streamhouse.sql.plan import BoundedScan
+
+_SELECT_ARGS = (
+    "expressions", "from_", "joins", "where", "group", "having", "distinct", "order", "limit",
+    "offset", "with_",
+)  # fmt: skip
+_SET_ARGS = ("this", "expression", "distinct", "order", "limit", "offset", "with_")
+
+
+def tree_of(tree: exp.Query, scans: Iterable[BoundedScan]) -> Operator:
+    """The tree of a query in DuckDB's terms, over the relations of its scans."""
+    return _Query(Sources({scan.relation: scan for scan in scans}, {})).operator(tree)
+
+
+class _Query:
+    """Builds the tree of one query with the WITH queries in scope."""
+
+    def __init__(self, sources: Sources) -> None:
+        self._sources = sources
+
+    def operator(self, tree: exp.Expr) -> Operator:
+        """The tree of a query; a `QueryBlock` for one that other operators do not express."""
+        try:
+            return self._operator(tree)
+        except NotExpressedError as failure:
+            return self._block(tree, str(failure))
+
+    def _operator(self, tree: exp.Expr) -> Operator:
+        if isinstance(tree, exp.Subquery):
+            if any(value for key, value in tree.args.items() if key not in ("this", "alias")):
+                raise NotExpressedError("clauses after parentheses")
+            return self._operator(tree.this)
+        with_ = tree.args.get("with_")
+        if with_ is None:
+            return self._body(tree)
+        body = tree.copy()
+        body.set("with_", None)
+        return _Query(self._with(with_)).operator(body)
+
+    def _with(self, with_: exp.With) -> Sources:
+        if with_.args.get("recursive"):
+            raise NotExpressedError("WITH RECURSIVE")
+        sources = Sources(self._sources.scans, dict(self._sources.queries))
+        for cte in with_.expressions:
+            operator = _Query(sources).operator(cte.this)
+            names = [each.name for each in cte.args["alias"].columns]
+            if names:
+                pairs = zip(operator.columns, names, strict=False)
+                items = tuple(Item.of(column, name) for column, name in pairs)
+                operator = checked(Project(operator, items))
+            sources.queries[cte.alias.lower()] = operator
+        return sources
+
+    def _body(self, tree: exp.Expr) -> Operator:
+        match tree:
+            case exp.SetOperation():
+                return self._set_operation(tree)
+            case exp.Select():
+                return self._select(tree)
+        raise NotExpressedError(type(tree).__name__.upper())
+
+    def _set_operation(self, tree: exp.SetOperation) -> Operator:
+        _check_args(tree, _SET_ARGS)
+        left, right = self.operator(tree.this), self.operator(tree.expression)
+        kind = SetKind(type(tree).__name__.upper())
+        operator = checked(SetOperation(kind, not tree.args.get("distinct"), left, right))
+        rows = Rows(operator, {("", name.lower()): name for name in operator.columns})
+        return _limited(rows, tree, _order(tree))
+
+    def _select(self, select: exp.Select) -> Operator:
+        _check_args(select, _SELECT_ARGS)
+        subqueries = Subqueries(self._sources, self.operator)
+        rows = self._filtered(select, subqueries)
+        items = [each.unalias() for each in select.selects]
+        order = [each.this for each in _order(select)]
+        having, group = select.args.get("having"), select.args.get("group")
+        nodes = [*items, *order, *([having.this] if having is not None else [])]
+        if group is not None or having is not None or any(aggregates_in(node) for node in nodes):
+            rows, nodes = subqueries.with_scalars(rows, nodes, aggregated=True)
+            grouping = Grouping(rows, group)
+            nodes = [grouping.replaced(node) for node in nodes]
+            rows = grouping.rows()
+        rows, nodes = subqueries.with_scalars(rows, nodes)
+        if having is not None:
+            rows = _passing(rows, list(conjuncts(nodes.pop())))
+        rows, nodes = with_windows(rows, nodes)
+        return _projected(select, rows, nodes)
+
+    def _filtered(self, select: exp.Select, subqueries: Subqueries) -> Rows:
+        """The rows that pass WHERE."""
+        where = select.args.get("where")
+        terms = list(conjuncts(where.this if where is not None else None))
+        rows = FromClause(self._sources, self.operator, terms).rows(select)
+        rows = _passing(rows, [term for term in terms if not term.find(exp.Query)])
+        for term in (term for term in terms if term.find(exp.Query)):
+            matched = subqueries.filtered(rows, term)
+            if matched is None:
+                rows, (term,) = subqueries.with_scalars(rows, [term])
+                matched = _passing(rows, [term])
+            rows = matched
+        return rows
+
+    def _block(self, tree: exp.Expr, reason: str) -> Operator:
+        own = {cte.alias.lower() for cte in tree.find_all(exp.CTE)}
+        found: dict[str, Operator] = {}
+        for table in tree.find_all(exp.Table):
+            if table.name.lower() in own and table.name.lower() in self._sources.queries:
+                raise NotExpressedError("two WITH queries of the same name")
+            operator = None if table.name.lower() in own else self._sources.find(table.name, "")
+            if operator is not None:
+                found.setdefault(table.name, operator)
+        names = tuple(_unique([each.alias_or_name for each in _leftmost(tree).selects]))
+        known = self._without_subqueries(tree)
+        keys = known.keys if known else frozenset[Key]()
+        if _is_distinct(tree):
+            keys |= {frozenset(names)}
+        return checked(
+            QueryBlock(
+                generate(tree), tuple(found), tuple(found.values()), names, reason,
+                keys, known.not_null if known else frozenset(),
+            )
+        )  # fmt: skip
+
+    def _without_subqueries(self, tree: exp.Expr) -> Operator | None:
+        """The tree of a SELECT without the subqueries of its conditions and items, if it has one.
+
+        Its rows are those of the SELECT and more, so its keys hold there, too.
+        """
+        if not isinstance(tree, exp.Select) or tree.args.get("distinct"):
+            return None
+        select = tree.copy()
+        for clause in ("where", "having"):
+            node = select.args.get(clause)
+            if node is not None:
+                kept = [term for term in conjuncts(node.this) if not term.find(exp.Query)]
+                node.set("this", exp.and_(*kept) if kept else exp.true())
+        for each in select.selects:
+            if each.find(exp.Query):
+                each.unalias().replace(exp.Null())
+        try:
+            return self._select(select)
+        except NotExpressedError:
+            return None
+
+
+def _check_args(tree: exp.Expr, known: Iterable[str]) -> None:
+    for key, value in tree.args.items():
+        if value and key not in known:
+            raise NotExpressedError(key.strip("_").upper())
+
+
+def _is_distinct(tree: exp.Expr) -> bool:
+    distinct = tree.args.get("distinct")
+    return bool(distinct) and not (isinstance(distinct, exp.Distinct) and distinct.args.get("on"))
+
+
+def _leftmost(tree: exp.Expr) -> exp.Select:
+    while not isinstance(tree, exp.Select):
+        tree = tree.this
+    return tree
+
+
+def _unique(names: list[str]) -> list[str]:
+    """The names, with a number where one has been used before: their consumer counts positions."""
+    used: set[str] = set()
+    found = []
+    for name in names:
+        number, new = 0, name
+        while new.lower() in used:
+            number, new = number + 1, f"{name}_{number}"
+        used.add(new.lower())
+        found.append(new)
+    return found
+
+
+def _order(tree: exp.Expr) -> list[exp.Ordered]:
+    """The terms of ORDER BY, if there is a LIMIT or OFFSET that they matter for."""
+    order = tree.args.get("order")
+    if order is None or not (tree.args.get("limit") or tree.args.get("offset")):
+        return []
+    return list(order.expressions)
+
+
+def _passing(rows: Rows, terms: list[exp.Expr]) -> Rows:
+    """The rows that pass all terms."""
+    operator, rest = rows.operator, []
+    for term in terms:
+        top = _top_n(operator, *_most(term, rows))
+        if top is None:
+            rest.append(term)
+        else:
+            operator = top
+    if rest:
+        condition = " AND ".join(f"({fragment(term, over(rows))})" for term in rest)
+        rejects = frozenset(name for term in rest for name in rejected_nulls(term, rows))
+        operator = checked(Filter(operator, condition, rejects))
+    return Rows(operator, rows.names)
+
+
+def _most(term: exp.Expr, rows: Rows) -> tuple[str, int]:
+    """The column that a condition limits from above, and the greatest value that passes."""
+    left, right = term.args.get("this"), term.args.get("expression")
+    if isinstance(left, exp.Column) and isinstance(right, exp.Literal) and right.is_int:
+        value, name = int(right.name), rows.find(left) or ""
+        if isinstance(term, exp.LTE) or (isinstance(term, exp.EQ) and value == 1):
+            return name, value
+        if isinstance(term, exp.LT):
+            return name, value - 1
+    return "", 0
+
+
+def _top_n(operator: Operator, name: str, most: int) -> Operator | None:
+    """The rows of an operator whose rank `name` is at most `most`; None if it is no rank."""
+    match operator:
+        case Project():
+            column = next((e.column for e in operator.items if e.name == name), "")
+            inner = _top_n(operator.input, column, most) if column else None
+            return None if inner is None else Project(inner, operator.items)
+        case Over() if operator.item.name == name and operator.rank:
+            return TopN(operator, most)
+        case Over() if isinstance(operator.input, Over):
+            # Columns of OVER do not depend on each other: the rank may come last.
+            lower = operator.input
+            swapped = Over(Over(lower.input, operator.item, operator.by, operator.rank),
+                           lower.item, lower.by, lower.rank)  # fmt: skip
+            return _top_n(swapped, name, most) if lower.item.name == name else None
+    return None
+
+
+def _projected(select: exp.Select, rows: Rows, nodes: list[exp.Expr]) -> Operator:
+    """DISTINCT, ORDER BY and LIMIT of the projection of `nodes`: items, then terms of ORDER BY."""
+    names = _unique([each.alias_or_name for each in select.selects])
+    items = [item(name, node, rows) for name, node in zip(names, nodes, strict=False)]
+    order = _order(select)
+    called = []
+    for term, node in zip(order, nodes[len(names) :], strict=True):
+        column = term.this
+        if isinstance(column, exp.Column) and not column.table and column.name in names:
+            called.append(column.name)
+        else:
+            called.append(f"_o{len(called)}")
+            items.append(item(called[-1], node, rows))
+    added = len(items) > len(names)
+    operator = checked(Project(rows.operator, tuple(items)))
+    distinct = select.args.get("distinct")
+    if distinct is not None:
+        if added or distinct.args.get("on"):
+            raise NotExpressedError("DISTINCT ON, or DISTINCT in the order of another column")
+        operator = checked(Distinct(operator))
+    terms = [
+        exp.Ordered(**{**term.args, "this": reference(name)})
+        for term, name in zip(order, called, strict=True)
+    ]
+    limited = _limited(Rows(operator), select, terms)
+    return checked(Project(limited, tuple(map(Item.of, names)))) if added else limited
+
+
+def _limited(rows: Rows, tree: exp.Expr, order: list[exp.Ordered]) -> Operator:
+    limit, offset = tree.args.get("limit"), tree.args.get("offset")
+    if limit is None and offset is None:
+        return rows.operator
+    most = None
+    if isinstance(limit, exp.Fetch):
+        options = limit.args.get("limit_options")
+        if options is not None and (options.args.get("percent") or options.args.get("with_ties")):
+            raise NotExpressedError("FETCH WITH TIES or PERCENT")
+        most = _count(limit.args.get("count"))
+    elif limit is not None:
+        most = _count(limit.expression)
+    skipped = 0 if offset is None else _count(offset.expression)
+    terms = tuple(fragment(term, over(rows)) for term in order)
+    return checked(Limit(rows.operator, most, skipped, terms))
+
+
+def _count(node: exp.Expr | None) -> int:
+    if not isinstance(node, exp.Literal) or not node.is_int:
+        raise NotExpressedError("LIMIT of an expression")
+    return int(node.name)

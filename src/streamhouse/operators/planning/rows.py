@@ -1,0 +1,182 @@
+"""The rows of a part of a query while its tree is built: an operator, and how to name its columns.
+
+Expressions become SQL fragments whose columns are those of the operator's input: `fragment`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from sqlglot import exp
+
+from streamhouse.operators.item import Item
+from streamhouse.operators.operator import INPUT, LEFT, RIGHT, Key, Operator
+from streamhouse.sql.expressions.binder import BindError, generate
+
+_INTEGERS = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT")
+_TIMES = ("DATE", "TIMESTAMP_S", "TIMESTAMP_MS", "TIMESTAMP")
+_COMPARISONS = (exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE)
+
+
+class NotExpressedError(Exception):
+    """No operator expresses a part of a query; the message says which part."""
+
+
+@dataclass(frozen=True)
+class Rows:
+    """The result of an operator; `names` has the column for each alias and column of the query."""
+
+    operator: Operator
+    names: Mapping[tuple[str, str], str] = field(default_factory=dict)
+
+    def find(self, column: exp.Column) -> str | None:
+        """The operator's column that a column of the query names; None if it has none."""
+        if column.args.get("db"):
+            return None
+        if column.table == INPUT and column.name in self.operator.columns:
+            return column.name
+        return self.names.get((column.table.lower(), column.name.lower()))
+
+
+Sides = Sequence[tuple[Rows, str]]
+"""The inputs of an operator, each with its alias."""
+
+
+def checked(operator: Operator) -> Operator:
+    """The operator, if its columns differ in name and DuckDB can bind it."""
+    if len({name.lower() for name in operator.columns}) < len(operator.columns):
+        raise NotExpressedError("columns of the same name")
+    try:
+        _ = operator.types
+    except (BindError, ValueError) as error:
+        raise NotExpressedError(f"it cannot be taken apart ({error})") from None
+    return operator
+
+
+def reference(name: str, alias: str = INPUT) -> exp.Column:
+    """A node that names a column of the operator below."""
+    return exp.column(exp.to_identifier(name, quoted=True), exp.to_identifier(alias, quoted=True))
+
+
+def sides_of(node: exp.Expr, sides: Sides) -> set[str]:
+    """The aliases of the sides that an expression's columns come from; '' for any other place."""
+    found = set()
+    for column in node.find_all(exp.Column):
+        if not _is_parameter(column):
+            found.add(next((alias for rows, alias in sides if rows.find(column) is not None), ""))
+    return found
+
+
+def fragment(node: exp.Expr, sides: Sides) -> str:
+    """The SQL of an expression over the operators of `sides`."""
+    if node.find(exp.Query):
+        raise NotExpressedError("a subquery within an expression")
+    root = exp.Paren(this=node.copy())
+    for column in list(root.find_all(exp.Column)):
+        if _is_parameter(column):
+            continue
+        both = ((rows.find(column), alias) for rows, alias in sides)
+        found = next(((name, alias) for name, alias in both if name is not None), None)
+        if found is None:
+            raise NotExpressedError(f"column {column.sql()} comes from outside")
+        column.replace(reference(*found))
+    return generate(root.this)
+
+
+def over(rows: Rows) -> Sides:
+    """The one side of an operator with one input."""
+    return ((rows, INPUT),)
+
+
+def _is_parameter(column: exp.Column) -> bool:
+    """Whether a name is the parameter of a lambda."""
+    if column.table:
+        return False
+    function = column.find_ancestor(exp.Lambda)
+    while function is not None:
+        if any(each.name == column.name for each in function.expressions):
+            return True
+        function = function.find_ancestor(exp.Lambda)
+    return False
+
+
+def conjuncts(condition: exp.Expr | None) -> Iterator[exp.Expr]:
+    """The AND-ed terms of a condition."""
+    if condition is None:
+        return
+    node = condition.unnest()
+    if isinstance(node, exp.And):
+        yield from conjuncts(node.this)
+        yield from conjuncts(node.expression)
+    else:
+        yield node
+
+
+def item(name: str, node: exp.Expr, rows: Rows) -> Item:
+    """The column `name` with the value of an expression."""
+    return Item(name, fragment(node, over(rows)), _source(node, rows), _not_null_if(node, rows))
+
+
+def plain_column(node: exp.Expr, rows: Rows) -> str:
+    """The operator's column that an expression is; empty for any other expression."""
+    inner = node.unnest()
+    return (rows.find(inner) or "") if isinstance(inner, exp.Column) else ""
+
+
+def _source(node: exp.Expr, rows: Rows) -> str:
+    inner = node.unnest()
+    if type(inner) is exp.Cast:
+        name = _source(inner.this, rows)
+        target = inner.to.sql(dialect="duckdb").upper()
+        return name if name and keeps_values_apart(rows.operator.types[name], target) else ""
+    return plain_column(inner, rows)
+
+
+def _not_null_if(node: exp.Expr, rows: Rows) -> Key | None:
+    inner = node.unnest()
+    if type(inner) is exp.Cast:
+        return _not_null_if(inner.this, rows)
+    if isinstance(inner, exp.Literal | exp.Boolean | exp.Count | exp.RowNumber):
+        return Key()
+    if isinstance(inner, exp.Filter) and isinstance(inner.this, exp.Count):
+        return Key()
+    if isinstance(inner, exp.Window):
+        return Key() if isinstance(inner.this, exp.RowNumber | exp.Count) else None
+    if isinstance(inner, exp.Coalesce):
+        found = (_not_null_if(each, rows) for each in (inner.this, *inner.expressions))
+        return next((each for each in found if each is not None and not each), None)
+    name = plain_column(inner, rows)
+    return Key([name]) if name else None
+
+
+def keeps_values_apart(source: str, target: str) -> bool:
+    """Whether a cast gives different values of a type different values of another one."""
+    source, target = (kind.replace("TEXT", "VARCHAR").replace("INT32", "INTEGER").strip()
+                      for kind in (source, target))  # fmt: skip
+    target = "INTEGER" if target == "INT" else target
+    if source == target:
+        return True
+    if source in _INTEGERS:
+        return target in _INTEGERS
+    return source in _TIMES and target in _TIMES and _TIMES.index(source) <= _TIMES.index(target)
+
+
+def comparable(left: str, right: str) -> bool:
+    """Whether a value of one type equals one value of the other at most, and comparing is exact."""
+    return keeps_values_apart(left, right) or keeps_values_apart(right, left)
+
+
+def rejected_nulls(condition: exp.Expr, rows: Rows) -> set[str]:
+    """The columns that are not null in the rows for which a condition is true."""
+    if isinstance(condition, exp.Not):
+        test = condition.this.unnest()
+        null = isinstance(test, exp.Is) and isinstance(test.expression, exp.Null)
+        return {plain_column(test.this, rows)} - {""} if null else set()
+    if isinstance(condition, _COMPARISONS):
+        return {plain_column(each, rows) for each in (condition.this, condition.expression)} - {""}
+    return set()
+
+
+RESERVED = (INPUT, LEFT, RIGHT)
+"""Aliases that a query must not use."""

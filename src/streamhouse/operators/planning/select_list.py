@@ -1,0 +1,185 @@
+"""GROUP BY, aggregates and OVER: the operators between WHERE and the projection of a SELECT."""
+
+from __future__ import annotations
+
+from functools import cache
+
+from sqlglot import exp
+
+from streamhouse.operators.aggregate import Aggregate
+from streamhouse.operators.item import Item
+from streamhouse.operators.operator import Operator
+from streamhouse.operators.over import Over
+from streamhouse.operators.planning.rows import (
+    NotExpressedError,
+    Rows,
+    checked,
+    fragment,
+    item,
+    over,
+    plain_column,
+    reference,
+)  # fmt: skip
+from streamhouse.sql.expressions.sandboxed_connection import sandboxed
+
+_WRAPPERS = (exp.Filter, exp.WithinGroup, exp.IgnoreNulls, exp.RespectNulls)
+_RANKS = {"ROW_NUMBER", "RANK", "DENSE_RANK"}
+_ANY_ORDER = {
+    "sum", "fsum", "avg", "favg", "count", "count_star", "count_if", "countif", "min", "max",
+    "bool_and", "bool_or", "grouping", "grouping_id",
+}  # fmt: skip
+"""Aggregates whose result does not depend on the order of rows."""
+
+
+@cache
+def _aggregates() -> frozenset[str]:
+    with sandboxed() as connection:
+        kinds = connection.execute(
+            "SELECT function_name FROM duckdb_functions() GROUP BY function_name "
+            "HAVING bool_and(function_type = 'aggregate')"
+        ).fetchall()
+    return frozenset(name for (name,) in kinds) | {"histogram", "grouping", "grouping_id"}
+
+
+def function_name(node: exp.Expr) -> str:
+    """The name by which DuckDB calls the function of a node, in lower case; empty for others."""
+    if isinstance(node, exp.AnonymousAggFunc | exp.Anonymous):
+        return str(node.this).lower()
+    if not isinstance(node, exp.Func) or isinstance(node, exp.Cast | exp.Case | exp.Query):
+        return ""
+    text, bracket, _ = node.sql(dialect="duckdb").partition("(")
+    return text.strip('"').lower() if bracket else ""
+
+
+def is_aggregate(node: exp.Expr) -> bool:
+    """Whether a node is an aggregate, with its FILTER and the like, not of OVER."""
+    core = _core(node)
+    if isinstance(node.parent, (*_WRAPPERS, exp.Window)) and node.arg_key == "this":
+        return False
+    return isinstance(core, exp.AggFunc) or function_name(core) in _aggregates()
+
+
+def _core(node: exp.Expr) -> exp.Expr:
+    while isinstance(node, _WRAPPERS):
+        node = node.this
+    return node
+
+
+def aggregates_in(node: exp.Expr) -> list[exp.Expr]:
+    """The aggregates of an expression, but for those of its subqueries."""
+    own = node.find_ancestor(exp.Query) if not isinstance(node, exp.Query) else node
+    found = [each for each in node.find_all(exp.Func, *_WRAPPERS) if is_aggregate(each)]
+    return [each for each in found if each.find_ancestor(exp.Query) is own]
+
+
+def depends_on_order(node: exp.Expr) -> bool:
+    """Whether an aggregate depends on the order of rows, as FIRST_VALUE does."""
+    return function_name(_core(node)) not in _ANY_ORDER
+
+
+class Grouping:
+    """The aggregate of a SELECT: takes the aggregates of expressions, and replaces them."""
+
+    def __init__(self, rows: Rows, group: exp.Group | None) -> None:
+        self._rows, self._group = rows, group
+        self._by: list[tuple[exp.Expr, Item]] = []
+        self._called: dict[str, Item] = {}
+        self._in_order = False
+        for node in _expressions(group):
+            name = plain_column(node, rows) or f"_g{len(self._by)}"
+            if not any(node == known for known, _ in self._by):
+                self._by.append((node, item(name, node, rows)))
+
+    def replaced(self, node: exp.Expr) -> exp.Expr:
+        """An expression over the result of the aggregation."""
+        root = exp.Paren(this=node.copy())
+        self._replace(root.this)
+        replaced: exp.Expr = root.this
+        return replaced
+
+    def _replace(self, node: exp.Expr) -> None:
+        for known, by in self._by:
+            if node == known:
+                node.replace(reference(by.name))
+                return
+        if is_aggregate(node):
+            node.replace(reference(self._aggregate(node)))
+        elif not isinstance(node, exp.Column | exp.Query):
+            for child in list(node.iter_expressions()):
+                self._replace(child)
+
+    def _aggregate(self, node: exp.Expr) -> str:
+        if node.find(exp.Window):
+            raise NotExpressedError("OVER within an aggregate")
+        sql = fragment(node, over(self._rows))
+        if sql not in self._called:
+            name = f"_a{len(self._called)}"
+            self._called[sql] = item(name, node, self._rows)
+            self._in_order |= depends_on_order(node)
+        return self._called[sql].name
+
+    def rows(self) -> Rows:
+        """The result of the aggregation, after all calls of `replaced`."""
+        sets = ""
+        if self._group is not None and _has_sets(self._group):
+            sets = fragment(self._group, over(self._rows)).strip().removeprefix("GROUP BY ")
+        by, called = tuple(each for _, each in self._by), tuple(self._called.values())
+        return Rows(checked(Aggregate(self._rows.operator, by, called, sets, self._in_order)))
+
+
+def _has_sets(group: exp.Group) -> bool:
+    kinds = (exp.Rollup, exp.Cube, exp.GroupingSets)
+    return any(group.args.get(k) for k in ("rollup", "cube", "grouping_sets")) or any(
+        isinstance(each, kinds) for each in group.expressions
+    )
+
+
+def _expressions(group: exp.Group | None) -> list[exp.Expr]:
+    """The expressions of GROUP BY, also those of its grouping sets."""
+    if group is None:
+        return []
+    if group.args.get("all") or group.args.get("totals"):
+        raise NotExpressedError("GROUP BY ALL")
+    found: list[exp.Expr] = []
+
+    def visit(node: exp.Expr) -> None:
+        if isinstance(node, exp.Rollup | exp.Cube | exp.GroupingSets | exp.Tuple | exp.Paren):
+            for each in node.iter_expressions():
+                visit(each)
+        elif isinstance(node, exp.Literal):
+            raise NotExpressedError("GROUP BY of a literal")
+        else:
+            found.append(node)
+
+    for node in group.iter_expressions():
+        visit(node)
+    return found
+
+
+def with_windows(rows: Rows, nodes: list[exp.Expr]) -> tuple[Rows, list[exp.Expr]]:
+    """The rows with a column for each OVER of the expressions, which are replaced by these."""
+    base, operator = rows, rows.operator
+    known: dict[str, str] = {}
+    replaced = []
+    for node in nodes:
+        root = exp.Paren(this=node.copy())
+        for window in list(root.find_all(exp.Window)):
+            if window.find_ancestor(exp.Query, exp.Window):
+                raise NotExpressedError("OVER within OVER or within a subquery")
+            if window.args.get("alias") or window.find(exp.Query):
+                raise NotExpressedError("a named WINDOW")
+            sql = fragment(window, over(base))
+            if sql not in known:
+                known[sql] = f"_w{len(known)}"
+                operator = _over(operator, known[sql], window, base)
+            window.replace(reference(known[sql]))
+        replaced.append(root.this)
+    return Rows(operator, base.names), replaced
+
+
+def _over(operator: Operator, name: str, window: exp.Window, base: Rows) -> Operator:
+    partition = window.args.get("partition_by") or ()
+    by = tuple(item(f"_p{n}", node, base) for n, node in enumerate(partition))
+    rank = function_name(window.this).upper()
+    column = item(name, window, base)
+    return checked(Over(operator, column, by, rank if rank in _RANKS else ""))

@@ -1,0 +1,91 @@
+"""The sink: the result with the key under which its rows are kept."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from streamhouse.operators.operator import INPUT, Change, Emits, Kept, Key, Operator
+from streamhouse.sql.expressions.binder import quote
+from streamhouse.sql.views.stored_view import HIDDEN_KEY
+
+
+@dataclass(frozen=True)
+class Sink(Operator):
+    """The rows of its input, kept in the table `name` under `key`.
+
+    `unique`: no two rows have the same key; else the last one counts, in the order of all columns.
+    `hashed`, if it is not None: the key is `HIDDEN_KEY`, a column that the sink adds. It is a hash
+    of these columns, or, if `numbered`, of all columns, with a number for equal rows.
+    """
+
+    input: Operator
+    name: str
+    key: tuple[str, ...]
+    unique: bool = True
+    hashed: tuple[str, ...] | None = None
+    numbered: bool = False
+
+    @property
+    def inputs(self) -> tuple[Operator, ...]:
+        return (self.input,)
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        return (() if self.hashed is None else (HIDDEN_KEY,)) + self.input.columns
+
+    @cached_property
+    def keys(self) -> frozenset[Key]:
+        return self.input.keys | {frozenset(self.key)}
+
+    @cached_property
+    def not_null(self) -> frozenset[str]:
+        return self.input.not_null | {*self.key}
+
+    def _emits(self, inputs: Sequence[Emits]) -> Emits:
+        return inputs[0] if self.unique and not self.numbered else super()._emits(inputs)
+
+    @property
+    def partitions(self) -> tuple[tuple[str, ...], ...]:
+        columns = self.input.columns if self.hashed is not None else self.key
+        return (tuple(f"{INPUT}.{quote(name)}" for name in columns),)
+
+    @property
+    def keeps(self) -> tuple[Kept, ...]:
+        return ()
+
+    def whole(self, inputs: Sequence[str]) -> str:
+        if self.hashed is not None:
+            return self._hashed_rows(inputs[0])
+        if self.unique:
+            return f"SELECT * FROM {inputs[0]}"
+        names = [quote(name) for name in self.columns]
+        key = ", ".join(map(quote, self.key))
+        order = ", ".join(f"{name} DESC NULLS LAST" for name in names)
+        return (
+            f"SELECT {', '.join(names)} FROM {inputs[0]} "
+            f"QUALIFY row_number() OVER (PARTITION BY {key} ORDER BY {order}) = 1"
+        )
+
+    def _hashed_rows(self, relation: str) -> str:
+        assert self.hashed is not None
+        names = ", ".join(map(quote, self.input.columns))
+        texts = [
+            f"coalesce(length(CAST({quote(name)} AS VARCHAR)) || ':' || "
+            f"CAST({quote(name)} AS VARCHAR), '-')"
+            for name in (self.input.columns if self.numbered else self.hashed)
+        ]
+        hashed = f"md5({' || '.join(texts)})" if texts else "md5('')"
+        inner = f'SELECT {hashed} AS "__hash", * FROM {relation} AS "made"'
+        by = f'PARTITION BY "__hash" ORDER BY {names}'
+        number = f" || '-' || (row_number() OVER ({by}))" if self.numbered else ""
+        return f'SELECT "__hash"{number} AS "{HIDDEN_KEY}", {names} FROM ({inner}) AS "hashed"'
+
+    def delta(self, inputs: Sequence[Change]) -> str:
+        if self.unique and not self.numbered:
+            return self.whole([inputs[0].delta])
+        return super().delta(inputs)
+
+    def describe(self) -> str:
+        return f"sink {self.name}"

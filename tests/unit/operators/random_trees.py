@@ -1,0 +1,298 @@
+"""Random queries over three tables of random rows, and their trees of operators run in DuckDB."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Callable, Iterator
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+from tests.unit.views.generated_queries import Generator
+from tests.unit.views.view_session import bag
+
+from streamhouse.connectors.specs import arrow_schema
+from streamhouse.duckdb_engine import Batches, opened
+from streamhouse.operators.operator import WEIGHT, Operator, walk
+from streamhouse.operators.planning.query_tree import tree_of
+from streamhouse.sql.batch.bounded_query import analyze_tree
+from streamhouse.sql.plan import BoundedQuery, BoundedScan, Column, Name, TableInfo
+from streamhouse.sql.resolution.columns import parse_query
+from streamhouse.sql.statements.script import parse_script
+from streamhouse.sql.syntax import Select
+
+Rows = dict[str, list[dict[str, Any]]]
+"""The rows of each table."""
+TABLES = {
+    "orders": TableInfo(
+        ("c", "d", "orders"),
+        (
+            Column("id", "INT"), Column("customer_id", "INT"), Column("product", "STRING"),
+            Column("amount", "INT"), Column("price", "DECIMAL(10, 2)"), Column("rate", "DOUBLE"),
+            Column("at_", "TIMESTAMP(3)"), Column("tags", "ARRAY<STRING>"),
+        ),
+        primary_key=("id",),
+    ),
+    "customers": TableInfo(
+        ("c", "d", "customers"),
+        (Column("id", "INT"), Column("name", "STRING"), Column("country", "STRING")),
+        primary_key=("id",),
+    ),
+    "reals": TableInfo(
+        ("c", "d", "reals"), (Column("k", "DOUBLE"), Column("v", "INT")), primary_key=("k",)
+    ),
+    "visits": TableInfo(
+        ("c", "d", "visits"),
+        (Column("customer_id", "INT"), Column("page", "STRING"), Column("seconds", "INT")),
+    ),
+}  # fmt: skip
+
+
+class Tables:
+    """Finds the tables; `growing`: as tables without keys, whose rows only enter."""
+
+    def __init__(self, growing: bool = False) -> None:
+        self._growing = growing
+
+    def table(self, name: Name) -> TableInfo:
+        """The table of a name."""
+        info = TABLES[name[-1]]
+        return TableInfo(info.name, info.columns) if self._growing else info
+
+
+def analyzed(query: str, growing: bool = False) -> tuple[BoundedQuery, Operator]:
+    """A query as one SQL text, and as a tree."""
+    (statement,) = parse_script(query)
+    assert isinstance(statement, Select)
+    parsed = parse_query(statement.query)
+    found = analyze_tree(parsed, parsed.tree, Tables(growing))  # type: ignore[arg-type]
+    plan = found.plan(found.tree, found.output)
+    return plan, tree_of(found.tree, plan.scans)
+
+
+def random_rows(rng: random.Random, before: Rows | None = None) -> Rows:
+    """Random rows with nulls, duplicates and ties; `before`: a change of these."""
+    sizes = {"orders": 8, "customers": 4, "visits": 5}
+    rows: Rows = {}
+    for name, size in sizes.items():
+        made = [_row(rng, name) for _ in range(rng.randint(0, size))]
+        if before is not None:
+            kept = [row for row in before[name] if rng.random() < 0.7]
+            made = kept + made[: rng.randint(0, 3)]
+        rows[name] = _by_key(made) if TABLES[name].primary_key else made
+    return rows
+
+
+def _by_key(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return list({row["id"]: row for row in rows}.values())
+
+
+def _row(rng: random.Random, table: str) -> dict[str, Any]:
+    def number(most: int = 4) -> int | None:
+        number: int | None = rng.choice((None, *range(most)))
+        return number
+
+    def text() -> str | None:
+        return rng.choice((None, "pen", "ink", "a"))
+
+    if table == "customers":
+        return {"id": rng.randint(0, 5), "name": text(), "country": text()}
+    if table == "visits":
+        return {"customer_id": number(), "page": text(), "seconds": number(3)}
+    return {
+        "id": rng.randint(0, 15), "customer_id": number(), "product": text(), "amount": number(),
+        "price": rng.choice((None, Decimal(rng.randint(-3, 3)))),
+        "rate": rng.choice((None, rng.randint(-8, 8) / 4)), "at_": None,
+        "tags": rng.choice((None, [], ["a"], ["a", "b", "a"])),
+    }  # fmt: skip
+
+
+class TreeGenerator(Generator):
+    """Generates queries with all operators."""
+
+    def query(self) -> str:
+        """A SELECT with unique column names."""
+        rng = self._random
+        kinds: tuple[Callable[[], str], ...] = (
+            super().query, super().query, self._correlated, self._unnested, self._windowed,
+            self._membership, self._bags, self._comma, self._sets, self._constants,
+        )  # fmt: skip
+        return rng.choice(kinds)()
+
+    def _correlated(self) -> str:
+        rng = self._random
+        value = rng.choice(("MAX(o.price)", "COUNT(*)", "COUNT(o.amount) + 1", "SUM(o.amount)",
+                            "COALESCE(MIN(o.product), 'none')", "AVG(o.amount)"))  # fmt: skip
+        by = rng.choice(("o.customer_id = c.id", "o.customer_id = c.id AND o.product = c.name",
+                         "o.customer_id = c.id AND o.amount > 0"))  # fmt: skip
+        scalar = f"(SELECT {value} FROM orders o WHERE {by})"
+        return rng.choice(
+            (
+                f"SELECT c.id, {scalar} AS v FROM customers c",
+                f"SELECT c.name, c.country FROM customers c WHERE {scalar} IS NOT NULL",
+                f"SELECT c.country, MAX(c.id) AS m, {scalar.replace('c.id', '1')} AS v "
+                "FROM customers c GROUP BY c.country" if "c.name" not in by else
+                f"SELECT c.id, {scalar} AS v FROM customers c",
+                "SELECT v.page, (SELECT c.name FROM customers c WHERE c.id = v.customer_id) AS n "
+                "FROM visits v",
+                f"SELECT c.id FROM customers c WHERE c.id IN (SELECT "
+                f"{rng.choice(('o.amount', 'o.id'))} FROM orders o WHERE {by})",
+                f"SELECT c.id FROM customers c WHERE c.id NOT IN (SELECT o.amount FROM orders o "
+                f"WHERE {by})",
+                "SELECT c.name FROM customers c WHERE NOT EXISTS (SELECT 1 FROM orders o WHERE "
+                f"{by})",
+            )
+        )  # fmt: skip
+
+    def _unnested(self) -> str:
+        join = self._random.choice(("CROSS JOIN UNNEST(o.tags) AS t (tag)",
+                                    "LEFT JOIN UNNEST(o.tags) AS t (tag) ON TRUE"))  # fmt: skip
+        return self._random.choice(
+            (
+                f"SELECT o.id, t.tag FROM orders o {join}",
+                f"SELECT t.tag, COUNT(*) AS n, SUM(o.amount) AS s FROM orders o {join} GROUP BY "
+                "t.tag",
+            )
+        )  # fmt: skip
+
+    def _windowed(self) -> str:
+        rng = self._random
+        partition = rng.choice(("PARTITION BY product", "PARTITION BY customer_id, product", ""))
+        most = rng.choice(("rn = 1", "rn <= 2", "rn < 3", "rn = 2", "rn > 1"))
+        return rng.choice(
+            (
+                f"SELECT id, product FROM (SELECT *, ROW_NUMBER() OVER ({partition} ORDER BY price "
+                f"DESC, id) AS rn FROM orders) WHERE {most}",
+                f"SELECT * FROM (SELECT id, product, customer_id, DENSE_RANK() OVER ({partition} "
+                f"ORDER BY amount) AS rn, ROW_NUMBER() OVER (ORDER BY id) AS r FROM orders) "
+                f"WHERE {most} AND id > 1",
+                f"SELECT id, SUM(amount) OVER ({partition} ORDER BY id) AS s, COUNT(*) OVER "
+                f"({partition}) AS c FROM orders",
+                "SELECT product, SUM(amount) AS s, RANK() OVER (ORDER BY SUM(amount), product) AS "
+                "r FROM orders GROUP BY product",
+                "SELECT id, price FROM orders ORDER BY "
+                f"{rng.choice(('price DESC, id', 'amount, id'))} LIMIT {rng.randint(1, 4)} "
+                f"OFFSET {rng.randint(0, 2)}",
+                "SELECT product, COUNT(*) AS n FROM orders GROUP BY product ORDER BY COUNT(*) "
+                "DESC, product LIMIT 2",
+            )
+        )  # fmt: skip
+
+    def _membership(self) -> str:
+        rng = self._random
+        test = rng.choice(("IN", "NOT IN"))
+        inner = rng.choice(("SELECT customer_id FROM visits",
+                            "SELECT MAX(amount) FROM orders GROUP BY product",
+                            "SELECT customer_id FROM visits WHERE customer_id IS NOT NULL",
+                            "SELECT DISTINCT amount FROM orders WHERE price > 0",
+                            "SELECT id FROM customers LIMIT 100"))  # fmt: skip
+        source, columns = self._from()
+        n = rng.choice(columns["n"])
+        return f"SELECT {n} AS c0, COUNT(*) AS n {source} WHERE {n} {test} ({inner}) GROUP BY {n}"
+
+    def _bags(self) -> str:
+        word = self._random.choice(("UNION ALL", "INTERSECT ALL", "EXCEPT ALL", "UNION", "EXCEPT"))
+        both = f"{self._one_column()} {word} {self._one_column()}"
+        return self._random.choice(
+            (
+                both,
+                f"SELECT c, COUNT(*) AS n FROM ({both}) GROUP BY c",
+                f"SELECT DISTINCT x.c, o.id FROM ({both}) x LEFT JOIN orders o ON "
+                "o.customer_id = x.c",
+            )
+        )
+
+    def _comma(self) -> str:
+        return self._random.choice(
+            (
+                "SELECT o.id, c.country, v.page FROM orders o, customers c, visits v WHERE "
+                "o.customer_id = c.id AND v.customer_id = c.id AND o.amount > 0",
+                "SELECT o.id, c.name, v.page FROM orders o JOIN customers c ON o.amount < c.id "
+                "FULL JOIN visits v ON v.customer_id = c.id AND v.seconds < o.amount WHERE c.id = "
+                "o.id",
+                "SELECT customer_id, COUNT(*) AS n FROM orders JOIN visits USING (customer_id) "
+                "GROUP BY customer_id",
+                "SELECT a.n, b.n AS m FROM (SELECT COUNT(*) AS n FROM orders) a FULL JOIN (SELECT "
+                "COUNT(*) AS n FROM visits) b ON a.n = b.n",
+                "SELECT COUNT(*) AS n, (SELECT MAX(id) FROM orders) AS m FROM customers",
+                "SELECT o.id, x.n FROM orders o LEFT JOIN (SELECT customer_id, COUNT(*) AS n FROM "
+                "visits GROUP BY customer_id) x ON x.customer_id = o.customer_id AND x.n > 1",
+            )
+        )
+
+    def _sets(self) -> str:
+        by = self._random.choice(("ROLLUP (product, customer_id)", "CUBE (product, customer_id)",
+                                  "GROUPING SETS ((product), (customer_id), ())"))  # fmt: skip
+        return (
+            "SELECT product, customer_id, COUNT(*) AS n, SUM(amount) AS s, MIN(price) AS l FROM "
+            f"orders GROUP BY {by}"
+        )
+
+    def _constants(self) -> str:
+        return self._random.choice(
+            (
+                "SELECT 1 AS one, id FROM orders UNION ALL SELECT 2, id FROM customers",
+                "SELECT t.a, o.id FROM (VALUES (1, 'x'), (2, 'y')) AS t (a, b) JOIN orders o "
+                "ON o.customer_id = t.a",
+                "WITH w AS (SELECT customer_id AS k, COUNT(*) AS n FROM orders GROUP BY "
+                "customer_id) SELECT a.k, b.n FROM w a JOIN w b ON a.n = b.n",
+                "SELECT 1 AS one, 'x' AS x FROM visits",
+                "SELECT CAST(id AS BIGINT) AS id, CAST(price AS INT) AS p FROM orders",
+            )
+        )
+
+
+def run(
+    plan: BoundedQuery, relations: dict[str, pa.Table], *texts: str, tree: Operator
+) -> list[Any]:
+    """The results of SQL texts over the relations of a plan, and others.
+
+    Last the list of the results of all operators of a tree.
+    """
+
+    def stream(table: pa.Table) -> tuple[pa.Schema, Batches]:
+        return table.schema, lambda: iter(table.to_batches())
+
+    def scanner(scan: BoundedScan) -> tuple[pa.Schema, Batches]:
+        return stream(relations[scan.relation].select(list(scan.columns)))
+
+    scans = {scan.relation for scan in plan.scans}
+    more = {name: stream(table) for name, table in relations.items() if name not in scans}
+    operators = list(walk(tree))
+    names = {id(each): f"result_{n}" for n, each in enumerate(operators)}
+    with opened(plan, scanner, threads=1, more=more) as connection:
+        results: list[Any] = [connection.sql(text).to_arrow_table() for text in texts]
+        for each in operators:
+            sql = each.whole([names[id(i)] for i in each.inputs])
+            connection.execute(f"CREATE TEMP TABLE {names[id(each)]} AS {sql}")
+        wholes = [connection.sql(f"FROM {name}").to_arrow_table() for name in names.values()]
+        return [*results, wholes]
+
+
+def relations_of(plan: BoundedQuery, rows: Rows) -> dict[str, pa.Table]:
+    """The relation of each scan."""
+    return {scan.relation: table_of(scan.table, rows) for scan in plan.scans}
+
+
+def table_of(info: TableInfo, rows: Rows) -> pa.Table:
+    return pa.Table.from_pylist(rows[info.name[-1]], schema=arrow_schema(info.columns))
+
+
+def change_of(info: TableInfo, before: Rows, after: Rows) -> pa.Table:
+    """The change of a table's rows, with `WEIGHT` last."""
+    name = info.name[-1]
+    texts = {repr(row): row for row in before[name] + after[name]}
+    counts = Counter(map(repr, after[name]))
+    counts.subtract(Counter(map(repr, before[name])))
+    rows = [{**texts[t], WEIGHT: n // abs(n)} for t, n in counts.items() for _ in range(abs(n))]
+    schema = arrow_schema(info.columns).append(pa.field(WEIGHT, pa.int64()))
+    return pa.Table.from_pylist(rows, schema=schema)
+
+
+def signed(table: pa.Table) -> Iterator[tuple[Any, int]]:
+    """The rows of a change, each with its weight."""
+    weights = table.column(WEIGHT).to_pylist()
+    for position, weight in enumerate(weights):
+        (row,) = bag(table.drop_columns([WEIGHT]).slice(position, 1))
+        yield row, weight

@@ -1,0 +1,131 @@
+"""Trees of operators: both forms of each operator, its keys and what it emits are right."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+
+import pyarrow as pa
+import pytest
+from tests.unit.operators.random_trees import (
+    TreeGenerator,
+    analyzed,
+    change_of,
+    random_rows,
+    relations_of,
+    run,
+    signed,
+    table_of,
+)
+from tests.unit.views.view_session import bag
+
+from streamhouse.operators.operator import Emits, Operator, walk
+from streamhouse.operators.query_block import QueryBlock
+from streamhouse.operators.tree_sql import changes_sql, whole_sql
+from streamhouse.sql.plan import BoundedQuery
+
+_QUERIES = 12
+
+
+@pytest.mark.parametrize(
+    "seed", [0, 1, *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(2, 200))]
+)
+def test_both_forms_of_random_trees(seed: int) -> None:
+    """The rows of a tree are those of its query, also by its change, and it keeps its claims."""
+    rng = random.Random(seed)
+    for number in range(_QUERIES):
+        query, growing = TreeGenerator(seed * _QUERIES + number).query(), rng.random() < 0.3
+        plan, tree = analyzed(query, growing)
+        before = random_rows(rng)
+        after = random_rows(rng, before)
+        if growing:
+            before = {name: [*rows, *rows[:2]] for name, rows in before.items()}
+            after = {name: rows + before[name] for name, rows in after.items()}
+        relations, old, changes = relations_of(plan, after), {}, {}
+        for scan in plan.scans:
+            old[scan.relation], changes[scan.relation] = (
+                f"{kind}_{scan.relation}" for kind in ("old", "change")
+            )
+            relations[old[scan.relation]] = table_of(scan.table, before)
+            relations[changes[scan.relation]] = change_of(scan.table, before, after)
+        operators = list(walk(tree))
+        has_delta = not any(operator.recomputed for operator in operators)
+        delta_sql = [changes_sql(tree, old, changes)] if has_delta else []
+        expected, start, *delta, results = run(
+            plan, relations, plan.sql, whole_sql(tree, old), *delta_sql, tree=tree
+        )
+        assert bag(results[-1]) == bag(expected), query
+        for operator, result in zip(operators, results, strict=True):
+            _check_claims(operator, result, query)
+        changed = Counter(bag(start))
+        for row, weight in signed(delta[0]) if delta else ():
+            changed[row] += weight
+            assert weight > 0 or tree.emits > Emits.INSERTS, query
+        if delta:
+            assert min(changed.values(), default=0) >= 0 and +changed == bag(expected), query
+
+
+def _check_claims(operator: Operator, result: pa.Table, query: str) -> None:
+    assert tuple(result.column_names) == operator.columns
+    for name in operator.not_null:
+        assert result.column(name).null_count == 0, f"{operator.describe()}: {name}\n{query}"
+    for key in operator.keys:
+        rows = bag(result.select(sorted(key))) if key else Counter({"all": result.num_rows})
+        assert max(rows.values(), default=0) <= 1, f"{operator.describe()}: {key}\n{query}"
+
+
+def test_nearly_all_queries_have_delta_forms() -> None:
+    trees = [analyzed(TreeGenerator(seed).query())[1] for seed in range(24)]
+    assert not any(isinstance(each, QueryBlock) for tree in trees for each in walk(tree))
+    assert sum(any(each.recomputed for each in walk(tree)) for tree in trees) < 8
+
+
+def _tree(query: str, growing: bool = False) -> tuple[BoundedQuery, Operator]:
+    return analyzed(query, growing)
+
+
+@pytest.mark.parametrize(
+    ("query", "keys"),
+    [
+        # 0.0 and -0.0 are two keys, and equal.
+        ("SELECT k, v FROM reals", []),
+        ("SELECT o.id, r.v FROM orders o LEFT JOIN reals r ON o.rate = r.k", []),
+        # Two BIGINT equal one DOUBLE.
+        ("SELECT o.id, c.name FROM orders o JOIN customers c ON o.rate = c.id", []),
+        # A cast that rounds makes keys alike.
+        ("SELECT CAST(k AS BIGINT) AS k FROM (SELECT price AS k FROM orders GROUP BY price)", []),
+        ("SELECT CAST(id AS BIGINT) AS id FROM orders", [["id"]]),
+        # Two rows if the counts differ.
+        (
+            "SELECT a.n, b.n AS m FROM (SELECT COUNT(*) AS n FROM orders) a FULL JOIN "
+            "(SELECT COUNT(*) AS n FROM visits) b ON a.n = b.n",
+            [],
+        ),
+        ("SELECT o.id, v.page FROM orders o, visits v WHERE o.customer_id = v.customer_id", []),
+        ("SELECT o.id, c.name FROM orders o, customers c WHERE o.customer_id = c.id", [["id"]]),
+        ("SELECT product, id FROM orders ORDER BY id LIMIT 1", [[], ["id"]]),
+        ("SELECT DISTINCT product, (SELECT 1 FROM visits WHERE page = o.page) AS p FROM "
+         "(SELECT product, product AS page FROM orders) o", [["p", "product"]]),
+    ],
+)  # fmt: skip
+def test_unique_keys(query: str, keys: list[list[str]]) -> None:
+    assert sorted(map(sorted, _tree(query)[1].keys)) == keys
+
+
+@pytest.mark.parametrize(
+    ("query", "emits"),
+    [
+        ("SELECT o.id, v.page FROM orders o JOIN visits v ON o.id = v.customer_id", Emits.INSERTS),
+        ("SELECT DISTINCT product FROM orders UNION SELECT page FROM visits", Emits.INSERTS),
+        ("SELECT id FROM orders WHERE id IN (SELECT customer_id FROM visits)", Emits.INSERTS),
+        ("SELECT id FROM orders WHERE id NOT IN (SELECT customer_id FROM visits)", Emits.CHANGES),
+        ("SELECT o.id FROM orders o LEFT JOIN visits v ON o.id = v.customer_id", Emits.CHANGES),
+        ("SELECT COUNT(*) AS n FROM orders", Emits.CHANGES),
+        ("SELECT id FROM orders WHERE at_ < NOW()", Emits.CHANGES),
+        ("SELECT id FROM orders ORDER BY id LIMIT 3", Emits.CHANGES),
+        ("SELECT id FROM orders EXCEPT SELECT customer_id FROM visits", Emits.CHANGES),
+        ("SELECT a FROM (VALUES (1), (2)) AS t (a)", Emits.NOTHING),
+    ],
+)
+def test_what_a_query_over_growing_tables_emits(query: str, emits: Emits) -> None:
+    assert _tree(query, growing=True)[1].emits is emits
