@@ -13,8 +13,8 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from streamhouse.duckdb_engine import BATCH_ROWS, Batches, Scanner, opened
+from streamhouse.operators.view_plan import ViewPlan
 from streamhouse.sql.expressions.binder import quote
-from streamhouse.sql.views.plan import ViewPlan
 
 _CLOSE = 1e-12
 """Sums of floating-point numbers whose relative difference is smaller are equal: DuckDB's threads

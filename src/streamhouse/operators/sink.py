@@ -13,7 +13,7 @@ from streamhouse.sql.views.stored_view import HIDDEN_KEY
 
 @dataclass(frozen=True)
 class Sink(Operator):
-    """The rows of its input, kept in the table `name` under `key`.
+    """The rows of its input, kept in a table under `key`.
 
     `unique`: no two rows have the same key; else the last one counts, in the order of all columns.
     `hashed`, if it is not None: the key is `HIDDEN_KEY`, a column that the sink adds. It is a hash
@@ -21,7 +21,6 @@ class Sink(Operator):
     """
 
     input: Operator
-    name: str
     key: tuple[str, ...]
     unique: bool = True
     hashed: tuple[str, ...] | None = None
@@ -88,4 +87,7 @@ class Sink(Operator):
         return super().delta(inputs)
 
     def describe(self) -> str:
-        return f"sink {self.name}"
+        if self.hashed is None:
+            return f"sink by {', '.join(self.key)}{'' if self.unique else ', the last row of each'}"
+        of = "all columns, numbered" if self.numbered else ", ".join(self.hashed) or "nothing"
+        return f"sink by a hidden hash of {of}"

@@ -22,6 +22,7 @@ from streamhouse.errors import (
 )
 from streamhouse.lookup.dimension import is_server
 from streamhouse.lookup.strategies.server_lookup import with_secrets
+from streamhouse.operators.view_plan import ViewPlan
 from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.runtime.batch import bounded_statements, dml
 from streamhouse.runtime.monitoring.reporter import Reporter
@@ -68,7 +69,6 @@ from streamhouse.runtime.views.spec import ViewSpec
 from streamhouse.sql import syntax
 from streamhouse.sql.plan import Name, StreamQuery, TableInfo
 from streamhouse.sql.syntax import Insert, Query
-from streamhouse.sql.views.plan import ViewPlan
 from streamhouse.sql.views.statement import AlterMaterializedView, CreateMaterializedView
 from streamhouse.sql.views.stored_view import is_view
 from streamhouse.work_folder import work_folder

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from tests.unit.views.view_session import ViewSession
 
+from streamhouse.operators.view_plan import plan_view
 from streamhouse.runtime.session.session import Session
 from streamhouse.sql.statements.script import parse_script
 from streamhouse.sql.syntax import Select
-from streamhouse.sql.views.plan import plan_view
 from streamhouse.sql.views.stored_view import HIDDEN_KEY
 
 _JOIN = "FROM orders o {} JOIN customers c ON o.customer_id = c.id"

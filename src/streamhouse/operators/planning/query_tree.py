@@ -46,7 +46,15 @@ _SET_ARGS = ("this", "expression", "distinct", "order", "limit", "offset", "with
 
 def tree_of(tree: exp.Query, scans: Iterable[BoundedScan]) -> Operator:
     """The tree of a query in DuckDB's terms, over the relations of its scans."""
-    return _Query(Sources({scan.relation: scan for scan in scans}, {})).operator(tree)
+    sources = Sources({scan.relation: scan for scan in scans}, {})
+    try:
+        return _Query(sources).operator(tree)
+    except NotExpressedError as failure:
+        # DuckDB binds the query as a whole, but not over relations in the place of its tables.
+        found = {name: sources.find(name, "") for name in sources.scans}
+        inputs = tuple(each for each in found.values() if each is not None)
+        names = _unique([each.alias_or_name for each in _leftmost(tree).selects])
+        return QueryBlock(generate(tree), tuple(found), inputs, tuple(names), str(failure))
 
 
 class _Query:

@@ -7,6 +7,8 @@ from dataclasses import dataclass, replace
 
 from streamhouse.close_matches import nearest
 from streamhouse.errors import OptionError, TableError
+from streamhouse.operators.continuous_insert import keeps_result
+from streamhouse.operators.view_plan import ViewPlan, plan_view
 from streamhouse.runtime.session.catalogs import Catalogs
 from streamhouse.runtime.session.view_input_tables import ViewInputTables
 from streamhouse.runtime.session.views import Names
@@ -15,8 +17,6 @@ from streamhouse.sql.schema_changes import SetTableOption
 from streamhouse.sql.statements.create_view import with_full_names
 from streamhouse.sql.statements.script import parse_script
 from streamhouse.sql.syntax import Insert, Select
-from streamhouse.sql.views.continuous_insert import keeps_result
-from streamhouse.sql.views.plan import ViewPlan, plan_view
 from streamhouse.sql.views.statement import AlterMaterializedView, CreateMaterializedView
 from streamhouse.sql.views.stored_view import HIDDEN_KEY, StoredView
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from streamhouse.connectors import registry
 from streamhouse.errors import UnsupportedSqlError
 from streamhouse.lookup.strategies.selection import refresh_rule
+from streamhouse.operators.view_plan import ViewPlan
 from streamhouse.runtime.session.session import Session
 from streamhouse.runtime.statements.insert_plan import lookup_strategies, plan_insert
 from streamhouse.sql import syntax
 from streamhouse.sql.plan import Name, StreamQuery, TableInfo
 from streamhouse.sql.streaming.query_planner import plan_stream_queries
 from streamhouse.sql.syntax import Insert
-from streamhouse.sql.views.plan import ViewPlan
 
 
 def explain(session: Session, statement: syntax.Explain) -> list[str]:

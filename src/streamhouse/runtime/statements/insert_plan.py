@@ -9,6 +9,8 @@ from streamhouse.errors import OptionError, UnsupportedSqlError
 from streamhouse.lookup.dimension import DimensionSpec, is_server
 from streamhouse.lookup.refresh import RefreshRule
 from streamhouse.lookup.strategies.selection import Choice, choose_all
+from streamhouse.operators.continuous_insert import plan_continuous
+from streamhouse.operators.view_plan import ViewPlan
 from streamhouse.runtime.batch.insert_columns import given_columns
 from streamhouse.runtime.query_spec import unshuffled
 from streamhouse.runtime.session.session import Session
@@ -17,8 +19,6 @@ from streamhouse.sql.options.known_options import check_lookup, is_lookup_option
 from streamhouse.sql.plan import StreamQuery, TableInfo
 from streamhouse.sql.streaming.query_planner import is_bounded, plan_stream_queries
 from streamhouse.sql.syntax import Insert, Query
-from streamhouse.sql.views.continuous_insert import plan_continuous
-from streamhouse.sql.views.plan import ViewPlan
 
 
 def is_bounded_query(session: Session, query: Query) -> bool:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from streamhouse.connectors import registry
 from streamhouse.errors import SqlError, StreamhouseError, UnknownUntilRunError
+from streamhouse.operators.view_plan import ViewPlan
 from streamhouse.runtime.batch.insert_columns import given_columns
 from streamhouse.runtime.session.ddl import change_session, located, mention_renamed
 from streamhouse.runtime.session.dry_run import DraftSession
@@ -19,7 +20,6 @@ from streamhouse.sql.batch.bounded_query import analyze_bounded
 from streamhouse.sql.batch.dml_plan import analyze_dml
 from streamhouse.sql.plan import BoundedQuery, StreamQuery, TableInfo
 from streamhouse.sql.statements.create_view import CreateView
-from streamhouse.sql.views.plan import ViewPlan
 from streamhouse.sql.views.statement import CreateMaterializedView
 
 QueryStatement = (

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from streamhouse.errors import UnsupportedSqlError
+from streamhouse.operators.view_plan import ViewPlan
 from streamhouse.runtime.session.session import Session
 from streamhouse.runtime.views.spec import ViewSpec
 from streamhouse.sql.plan import BoundedScan, TableInfo
 from streamhouse.sql.syntax import TextPosition
-from streamhouse.sql.views.plan import ViewPlan
 
 
 def check_view(plan: ViewPlan, target: TableInfo, position: TextPosition) -> None:

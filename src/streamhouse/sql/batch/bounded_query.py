@@ -77,7 +77,10 @@ def analyze_bounded(
     """
     with limited_depth(query):
         analyzed = None if query.rows is None else _analyze_rows(query, resolver)
-        return _plan(analyzed or _analyze_query(query, resolver), target, columns)
+        analyzed = analyzed or _analyze_query(query, resolver)
+        if target is None:
+            return analyzed.plan(analyzed.tree, analyzed.output)
+        return planned_into(analyzed, target, columns)[1]
 
 
 def _analyze_query(query: Query, resolver: Resolver) -> Analyzed:
@@ -89,16 +92,16 @@ def _analyze_query(query: Query, resolver: Resolver) -> Analyzed:
     return analyze_tree(parsed, tree, resolver)
 
 
-def _plan(analyzed: Analyzed, target: TableInfo | None, columns: tuple[str, ...]) -> BoundedQuery:
-    """The plan of an analyzed query, with the target's columns as output if there is a target."""
-    if target is None:
-        return analyzed.plan(analyzed.tree, analyzed.output)
+def planned_into(
+    analyzed: Analyzed, target: TableInfo, columns: tuple[str, ...] = ()
+) -> tuple[exp.Query, BoundedQuery]:
+    """The tree and the plan of an analyzed query with the target's columns as output."""
     final = _into_target(
         analyzed.parsed, analyzed.tree, target, columns, analyzed.output, analyzed.types
     )
     output = [column.name for column in target.columns]
     keys = tuple(at for at, name in enumerate(output) if name in (target.primary_key or output[:3]))
-    return dataclasses.replace(analyzed.plan(final, output), keys=keys)
+    return final, dataclasses.replace(analyzed.plan(final, output), keys=keys)
 
 
 def _analyze_rows(query: Query, resolver: Resolver) -> Analyzed | None:

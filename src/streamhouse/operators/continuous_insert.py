@@ -7,10 +7,10 @@ from dataclasses import replace
 from types import MappingProxyType
 
 from streamhouse.errors import SqlError
+from streamhouse.operators.view_plan import ViewPlan, plan_view_into
 from streamhouse.sql.plan import Resolver, StreamQuery, TableInfo
 from streamhouse.sql.streaming.query_planner import plan_stream_queries
 from streamhouse.sql.syntax import Query
-from streamhouse.sql.views.plan import ViewPlan, plan_view_into
 
 _OTHER_ROWS = ("sequence.field", "rowkind.field", "ignore-delete", "ignore-update-before")
 """Options with which a table has other rows than those that were written last."""

@@ -1,0 +1,192 @@
+"""Plans of views: any bounded SELECT, as a query whose result is kept in a table with a key."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from sqlglot import exp
+
+from streamhouse.operators.operator import Operator, walk
+from streamhouse.operators.planning.query_tree import tree_of
+from streamhouse.operators.sink import Sink
+from streamhouse.sql import node_errors
+from streamhouse.sql.batch.bounded_query import Analyzed, analyze_tree, planned_into
+from streamhouse.sql.nesting_depth import limited_depth
+from streamhouse.sql.plan import BoundedQuery, Column, Resolver, TableInfo
+from streamhouse.sql.resolution import columns as names
+from streamhouse.sql.resolution.columns import Parsed
+from streamhouse.sql.resolution.view_expansion import inlined
+from streamhouse.sql.syntax import Query
+from streamhouse.sql.types import NULL
+from streamhouse.sql.views.stored_view import HIDDEN_KEY
+
+_SUMS = (exp.Sum, exp.Avg, exp.Stddev, exp.StddevPop, exp.StddevSamp, exp.Variance, exp.VariancePop)
+
+
+@dataclass(frozen=True)
+class ViewPlan:
+    """A SELECT whose result is kept in a table.
+
+    `query` gives the table's columns, in order, as one SQL text; `tree` is the same query as
+    operators, up to the sink with its key. `timed`: the result depends on the time. `ordered`: it
+    depends on the order of rows, so one thread computes it. `approximate` are columns of sums of
+    floating-point numbers, whose last bits vary. `reason`: why no streaming query computes the
+    SELECT; empty for a materialized view.
+    """
+
+    query: BoundedQuery
+    columns: tuple[Column, ...]
+    tree: Sink
+    timed: bool
+    ordered: bool
+    approximate: frozenset[str]
+    fingerprint: str
+    reason: str = ""
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        """The columns in which the table's rows differ."""
+        return self.tree.key
+
+    @property
+    def unique(self) -> bool:
+        """Whether the result's rows differ in `key`; else the last row of each key counts."""
+        return self.tree.unique
+
+    @property
+    def hidden(self) -> bool:
+        """Whether the key is `HIDDEN_KEY`."""
+        return self.tree.hashed is not None
+
+
+def plan_view(
+    query: Query, resolver: Resolver, column_names: Sequence[str] = (), key: Sequence[str] = ()
+) -> ViewPlan:
+    """Plan a view of its own table: its columns, types and key are inferred.
+
+    `column_names` rename the columns; `key` declares a primary key. Raises `SqlError` for a query
+    that is wrong, and `UnsupportedSqlError` for one that cannot be kept up to date.
+    """
+    with limited_depth(query):
+        analyzed = _analyzed(query, resolver)
+        parsed = analyzed.parsed
+        output = list(column_names) or analyzed.output
+        if len(output) != len(analyzed.output):
+            raise node_errors.error(
+                parsed.script,
+                parsed.tree,
+                f"the view names {len(output)} column(s), but its query returns "
+                f"{len(analyzed.output)}: {', '.join(analyzed.output)}",
+            )
+        names.reserved(parsed.script, output, parsed.tree)
+        kinds = zip(output, map(_stored_type, analyzed.types), strict=True)
+        named = TableInfo(("view",), tuple(Column(name, kind) for name, kind in kinds))
+        final, bounded = planned_into(analyzed, named)
+        result = tree_of(final, bounded.scans)
+    never = result.not_null | set(key)
+    columns = tuple(replace(column, nullable=column.name not in never) for column in named.columns)
+    inferred = _best_key(result)
+    stored_key = tuple(key) or _storable(inferred, columns)
+    if stored_key:
+        sink = Sink(result, stored_key, _covers(result, stored_key))
+    else:
+        sink = Sink(result, (HIDDEN_KEY,), True, inferred or (), inferred is None)
+        hashed = sink.whole([f"({bounded.sql})"])
+        bounded = replace(bounded, sql=hashed, output=sink.columns)
+        columns = (Column(HIDDEN_KEY, "STRING", False), *columns)
+    return _plan(analyzed, bounded, columns, sink)
+
+
+def plan_view_into(
+    query: Query, resolver: Resolver, target: TableInfo, columns: tuple[str, ...] = ()
+) -> ViewPlan:
+    """Plan a SELECT whose result an INSERT keeps in `target`, which has a primary key.
+
+    Raises as `plan_view`; `columns` is the INSERT's column list.
+    """
+    with limited_depth(query):
+        analyzed = _analyzed(query, resolver)
+        final, bounded = planned_into(analyzed, target, columns)
+        result = tree_of(final, bounded.scans)
+    sink = Sink(result, target.primary_key, _covers(result, target.primary_key))
+    return _plan(analyzed, bounded, target.columns, sink)
+
+
+def _analyzed(query: Query, resolver: Resolver) -> Analyzed:
+    parsed = names.parse_query(query)
+    tree = parsed.tree
+    if not isinstance(tree, exp.Query):
+        raise node_errors.unsupported(parsed.script, tree, "a view is a SELECT")
+    _check_lookups(parsed, resolver)
+    return analyze_tree(names.parse_query(query), tree.copy(), resolver)
+
+
+def _check_lookups(parsed: Parsed, resolver: Resolver) -> None:
+    tree = inlined(Parsed(parsed.script, parsed.tree.copy(), parsed.canonical), resolver).tree
+    for table in names.leaves(tree):
+        version = table.args.get("version")
+        if version is not None and version.find(exp.Column) is not None:
+            raise node_errors.unsupported(
+                parsed.script,
+                table,
+                "FOR SYSTEM_TIME AS OF a column joins each row once, as of its time, and a view is "
+                "computed from the tables as they are now. Leave the clause out to join the newest "
+                "rows: a change of this table then changes rows that were joined before",
+            )
+
+
+def _stored_type(kind: str) -> str:
+    """The type of a view's column for a query's type."""
+    if kind == NULL:
+        return "STRING"
+    return "TIME(3)" if kind == "TIME(6)" else kind
+
+
+def _best_key(result: Operator) -> tuple[str, ...] | None:
+    """The key with the fewest columns, one that is never null first; None without a key."""
+    found = sorted(result.keys, key=lambda key: (not key <= result.not_null, len(key), sorted(key)))
+    return tuple(sorted(found[0])) if found else None
+
+
+def _storable(key: tuple[str, ...] | None, columns: Sequence[Column]) -> tuple[str, ...]:
+    """The inferred key, if it can be a primary key; else empty."""
+    kinds = {column.name: column for column in columns}
+    if not key or any(
+        kinds[name].nullable or kinds[name].type.startswith(("ARRAY", "MAP", "ROW", "FLOAT", "DOU"))
+        for name in key
+    ):
+        return ()
+    return tuple(column.name for column in columns if column.name in key)
+
+
+def _covers(result: Operator, key: Sequence[str]) -> bool:
+    """Whether no two rows of the result have the same values in `key`."""
+    return any(found <= set(key) for found in result.keys)
+
+
+def _plan(
+    analyzed: Analyzed, query: BoundedQuery, columns: tuple[Column, ...], sink: Sink
+) -> ViewPlan:
+    operators = list(walk(sink))
+    sums = analyzed.tree.find(*_SUMS) is not None
+    floats = frozenset(
+        column.name
+        for column in columns
+        if sums and column.type in ("DOUBLE", "FLOAT") and column.name not in sink.key
+    )
+    parts = [
+        analyzed.parsed.canonical,
+        [(column.name, column.type) for column in columns],
+        list(sink.key),
+        [(scan.table.name, scan.columns) for scan in query.scans],
+        *(function.record() for function in query.functions),
+    ]
+    fingerprint = hashlib.sha256(json.dumps(parts).encode()).hexdigest()
+    return ViewPlan(
+        query, columns, sink,
+        any(each.timed for each in operators), any(each.ordered for each in operators),
+        floats, fingerprint,
+    )  # fmt: skip
