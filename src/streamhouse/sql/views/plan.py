@@ -19,6 +19,7 @@ from streamhouse.sql.resolution.columns import Parsed
 from streamhouse.sql.resolution.view_expansion import inlined
 from streamhouse.sql.syntax import Query
 from streamhouse.sql.types import NULL
+from streamhouse.sql.views.monotonic import changes_by
 from streamhouse.sql.views.stored_view import HIDDEN_KEY
 from streamhouse.sql.views.unique_key import Shape, shape_of
 
@@ -34,8 +35,9 @@ class ViewPlan:
     `query` gives the table's columns, in order; among them `key`, in which its rows differ if
     `unique`; else the last row of each key counts, in the order of all columns. `timed`: the result
     depends on the time. `ordered`: it depends on the order of rows, so one thread computes it.
-    `approximate` are columns of sums of floating-point numbers, whose last bits vary. `reason`: why
-    no streaming query computes the SELECT; empty for a materialized view.
+    `approximate` are columns of sums of floating-point numbers, whose last bits vary. `changes_by`:
+    what lets rows leave the result; None if it only grows. `appends`: none may. `reason`: why no
+    streaming query computes the SELECT; empty for a materialized view.
     """
 
     query: BoundedQuery
@@ -46,6 +48,8 @@ class ViewPlan:
     ordered: bool
     approximate: frozenset[str]
     fingerprint: str
+    changes_by: str | None
+    appends: bool = False
     reason: str = ""
 
     @property
@@ -118,6 +122,12 @@ def _analyzed(query: Query, resolver: Resolver) -> tuple[Analyzed, Shape]:
     analyzed = analyze_tree(names.parse_query(query), tree.copy(), resolver)
     tables = {f"scan_{n}": info for n, (info, _, _) in enumerate(analyzed.scans.tables)}
     return analyzed, shape_of(analyzed.tree, tables)
+
+
+def _changes_by(analyzed: Analyzed) -> str | None:
+    """As `monotonic.changes_by`; a table as of a fixed point in time does not change."""
+    scans = enumerate(analyzed.scans.tables)
+    return changes_by(analyzed.tree, {f"scan_{n}": at for n, (at, _, as_of) in scans if not as_of})
 
 
 def _check_lookups(parsed: Parsed, resolver: Resolver) -> None:
@@ -204,4 +214,6 @@ def _plan(
     ]
     fingerprint = hashlib.sha256(json.dumps(parts).encode()).hexdigest()
     timed = "getvariable(" in query.sql.lower()
-    return ViewPlan(query, columns, key, unique, timed, ordered, floats, fingerprint)
+    return ViewPlan(
+        query, columns, key, unique, timed, ordered, floats, fingerprint, _changes_by(analyzed)
+    )
