@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from streamhouse.operators.item import Item, listed, never_null
-from streamhouse.operators.operator import INPUT, Key, Operator
+from streamhouse.operators.operator import INPUT, Emits, Key, Operator, plain
 
 
 @dataclass(frozen=True)
@@ -45,6 +45,16 @@ class Aggregate(Operator):
     def expressions(self) -> tuple[str, ...]:
         return tuple(item.sql for item in (*self.by, *self.aggregates))
 
+    def _emits(self, inputs: Sequence[Emits]) -> Emits:
+        if self.by and not self.aggregates and not self.sets and inputs[0] is Emits.INSERTS:
+            return Emits.INSERTS
+        return super()._emits(inputs)
+
+    @property
+    def loses(self) -> str:
+        called = dict.fromkeys(item.sql.partition("(")[0] for item in self.aggregates)
+        return f"{', '.join(called) or 'GROUP BY'} changes when rows are added"
+
     @property
     def ordered(self) -> bool:
         return self.in_order
@@ -69,7 +79,6 @@ class Aggregate(Operator):
         return f"SELECT {items} FROM {inputs[0]} AS {INPUT}{f' GROUP BY {by}' if by else ''}"
 
     def describe(self) -> str:
-        by = ", ".join(item.name for item in self.by)
+        by = self.sets or ", ".join(item.sql for item in self.by)
         called = ", ".join(item.sql for item in self.aggregates)
-        grouped = f" by {by}" if by else ""
-        return f"aggregate{grouped}{' (grouping sets)' if self.sets else ''}: {called}"
+        return plain(f"aggregate{f' by {by}' if by else ''}{f': {called}' if called else ''}")

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from streamhouse.operators.operator import INPUT, Change, Emits, Kept, Key, Operator
+from streamhouse.operators.operator import INPUT, Change, Emits, Kept, Key, Operator, plain
 
 
 @dataclass(frozen=True)
@@ -55,4 +55,4 @@ class Filter(Operator):
         return self.whole([inputs[0].delta])
 
     def describe(self) -> str:
-        return f"filter {self.condition}"
+        return plain(f"filter {self.condition}")

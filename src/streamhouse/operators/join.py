@@ -16,6 +16,7 @@ from streamhouse.operators.operator import (
     Kept,
     Key,
     Operator,
+    plain,
 )  # fmt: skip
 from streamhouse.sql.expressions.binder import quote
 
@@ -123,6 +124,12 @@ class Join(Operator):
         return both if both is Emits.NOTHING or (grows and both is Emits.INSERTS) else Emits.CHANGES
 
     @property
+    def loses(self) -> str:
+        if self.kind is JoinKind.ANTI:
+            return "a row leaves when a subquery of NOT IN or NOT EXISTS gets its match"
+        return f"{self.kind} JOIN replaces a row without a match when there is one"
+
+    @property
     def partitions(self) -> tuple[tuple[str, ...], ...] | None:
         if not self.equalities or self.timed:
             return None
@@ -174,7 +181,7 @@ class Join(Operator):
     def describe(self) -> str:
         if not self.condition:
             return "cross join"
-        return f"{self.kind.lower()} join on {self.condition}"
+        return plain(f"{self.kind.lower()} join on {self.condition}")
 
 
 def _has_key(operator: Operator, columns: set[str]) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from streamhouse.operators.operator import INPUT, Key, Operator
+from streamhouse.operators.operator import INPUT, Key, Operator, plain
 
 
 @dataclass(frozen=True)
@@ -40,6 +40,10 @@ class Limit(Operator):
         return self.order
 
     @property
+    def loses(self) -> str:
+        return "LIMIT loses rows when others take their places"
+
+    @property
     def ordered(self) -> bool:
         return True
 
@@ -60,4 +64,4 @@ class Limit(Operator):
     def describe(self) -> str:
         order = f" by {', '.join(self.order)}" if self.order else ""
         skipped = f", skip {self.skipped}" if self.skipped else ""
-        return f"limit {self.most}{skipped}{order}"
+        return plain(f"limit {self.most}{skipped}{order}")

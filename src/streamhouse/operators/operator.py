@@ -17,6 +17,7 @@ What `delta` reads besides changes is what an operator `keeps`.
 from __future__ import annotations
 
 import enum
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -162,9 +163,21 @@ class Operator(ABC):
             f"UNION ALL SELECT *, -1 AS {WEIGHT} FROM ({old})"
         )
 
+    @property
+    def loses(self) -> str:
+        """Why rows can leave its result, in words; see `retraction`."""
+        if self.timed:
+            return "the current time changes"
+        return f"{self.describe()} changes when rows are added"
+
     @abstractmethod
     def describe(self) -> str:
         """The operator in a few words, for EXPLAIN and errors."""
+
+
+def plain(sql: str) -> str:
+    """An operator's SQL for people: columns without quotes and aliases."""
+    return re.sub(r'\b_[ilr]\."([^"]+)"', r"\1", sql)
 
 
 def walk(root: Operator) -> Iterator[Operator]:

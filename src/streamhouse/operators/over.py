@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from streamhouse.operators.item import Item, never_null
-from streamhouse.operators.operator import INPUT, Key, Operator
+from streamhouse.operators.operator import INPUT, Key, Operator, plain
 
 
 @dataclass(frozen=True)
@@ -44,6 +44,10 @@ class Over(Operator):
         return (self.item.sql,)
 
     @property
+    def loses(self) -> str:
+        return f"{self.item.sql.partition('(')[0]} OVER changes when rows are added"
+
+    @property
     def ordered(self) -> bool:
         return True
 
@@ -59,4 +63,4 @@ class Over(Operator):
         return f"SELECT {INPUT}.*, {self.item.aliased} FROM {inputs[0]} AS {INPUT}"
 
     def describe(self) -> str:
-        return f"over: {self.item.sql}"
+        return plain(f"over: {self.item.sql}")

@@ -46,6 +46,10 @@ class QueryBlock(Operator):
         return (self.sql,)
 
     @property
+    def loses(self) -> str:
+        return f"the result of a subquery changes when rows are added: {self.reason}"
+
+    @property
     def ordered(self) -> bool:
         return True
 

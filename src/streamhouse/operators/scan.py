@@ -57,6 +57,10 @@ class Scan(Operator):
         return Emits.CHANGES if self.table.changelog else Emits.INSERTS
 
     @property
+    def loses(self) -> str:
+        return f"table {'.'.join(self.table.name[-2:])} has updates and deletes"
+
+    @property
     def recomputed(self) -> str:
         return ""
 

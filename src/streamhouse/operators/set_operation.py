@@ -70,6 +70,10 @@ class SetOperation(Operator):
         shrinks = self.kind is SetKind.EXCEPT and inputs[1] is not Emits.NOTHING
         return Emits.CHANGES if shrinks or most > Emits.INSERTS else most
 
+    @property
+    def loses(self) -> str:
+        return f"{self.kind} loses a row when its right side gets it"
+
     @cached_property
     def _casts(self) -> list[str]:
         """The type of each column, to which DuckDB converts those of both inputs."""

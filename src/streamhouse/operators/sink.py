@@ -43,7 +43,7 @@ class Sink(Operator):
         return self.input.not_null | {*self.key}
 
     def _emits(self, inputs: Sequence[Emits]) -> Emits:
-        return inputs[0] if self.unique and not self.numbered else super()._emits(inputs)
+        return inputs[0] if self.unique else super()._emits(inputs)
 
     @property
     def partitions(self) -> tuple[tuple[str, ...], ...]:

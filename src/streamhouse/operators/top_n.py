@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from streamhouse.operators.operator import Key, Operator
+from streamhouse.operators.operator import Key, Operator, plain
 from streamhouse.operators.over import Over
 from streamhouse.sql.expressions.binder import quote
 
@@ -44,6 +44,10 @@ class TopN(Operator):
         return self.ranked.expressions
 
     @property
+    def loses(self) -> str:
+        return self.ranked.loses
+
+    @property
     def ordered(self) -> bool:
         return True
 
@@ -60,4 +64,4 @@ class TopN(Operator):
         return f"SELECT * FROM ({self.ranked.whole(inputs)}) WHERE {rank} <= {self.most}"
 
     def describe(self) -> str:
-        return f"top {self.most}: {self.ranked.item.sql}"
+        return plain(f"top {self.most}: {self.ranked.item.sql}")

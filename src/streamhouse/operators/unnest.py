@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from streamhouse.operators.operator import INPUT, WEIGHT, Change, Emits, Kept, Operator
+from streamhouse.operators.operator import INPUT, WEIGHT, Change, Emits, Kept, Operator, plain
 from streamhouse.sql.expressions.binder import quote
 
 
@@ -63,4 +63,4 @@ class Unnest(Operator):
         return f"SELECT {columns}, {WEIGHT} FROM {self._joined(inputs[0].delta)}"
 
     def describe(self) -> str:
-        return f"unnest {self.table} as {', '.join(self.names)}"
+        return plain(f"unnest {self.table} as {', '.join(self.names)}")

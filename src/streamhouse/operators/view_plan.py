@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from sqlglot import exp
 
-from streamhouse.operators.operator import Operator, walk
+from streamhouse.operators.operator import Operator, retraction, walk
 from streamhouse.operators.planning.query_tree import tree_of
 from streamhouse.operators.sink import Sink
 from streamhouse.sql import node_errors
@@ -33,8 +33,8 @@ class ViewPlan:
     `query` gives the table's columns, in order, as one SQL text; `tree` is the same query as
     operators, up to the sink with its key. `timed`: the result depends on the time. `ordered`: it
     depends on the order of rows, so one thread computes it. `approximate` are columns of sums of
-    floating-point numbers, whose last bits vary. `reason`: why no streaming query computes the
-    SELECT; empty for a materialized view.
+    floating-point numbers, whose last bits vary. `appends`: no row may leave the table. `reason`:
+    why no streaming query computes the SELECT; empty for a materialized view.
     """
 
     query: BoundedQuery
@@ -44,6 +44,7 @@ class ViewPlan:
     ordered: bool
     approximate: frozenset[str]
     fingerprint: str
+    appends: bool = False
     reason: str = ""
 
     @property
@@ -55,6 +56,12 @@ class ViewPlan:
     def unique(self) -> bool:
         """Whether the result's rows differ in `key`; else the last row of each key counts."""
         return self.tree.unique
+
+    @property
+    def changes_by(self) -> str | None:
+        """What lets rows leave the result, in words; None if it only grows."""
+        operator = retraction(self.tree)
+        return None if operator is None else operator.loses
 
     @property
     def hidden(self) -> bool:

@@ -47,7 +47,7 @@ from streamhouse.runtime.session.session import Session
 from streamhouse.runtime.session.show_statements import describe
 from streamhouse.runtime.shared_target import check_apart, own_name
 from streamhouse.runtime.spark.options import DEFAULT_MASTER, SparkOptions
-from streamhouse.runtime.state.checkpoint import Checkpoint, part_names
+from streamhouse.runtime.state.checkpoint import VIEWS, Checkpoint, part_names
 from streamhouse.runtime.state.checkpoint_registry import announce_checkpoints
 from streamhouse.runtime.statements.call import ProcedureCalls
 from streamhouse.runtime.statements.explain import explain
@@ -57,20 +57,20 @@ from streamhouse.runtime.statements.insert_plan import (
     plan_insert,
     plan_select,
 )
+from streamhouse.runtime.statements.result_view import KeptResult, ResultView
 from streamhouse.runtime.statements.resumption import check_start
 from streamhouse.runtime.statements.streaming_select import StreamingSelect
 from streamhouse.runtime.streaming.query import ContinuousQuery
 from streamhouse.runtime.sync.procedures import is_sync, options_of_call
 from streamhouse.runtime.sync.run import SyncRun, new_query
 from streamhouse.runtime.views.planned import check_view, view_spec
-from streamhouse.runtime.views.query import VIEWS, ViewQuery
+from streamhouse.runtime.views.query import ViewQuery
 from streamhouse.runtime.views.refresh import refresh
 from streamhouse.runtime.views.spec import ViewSpec
 from streamhouse.sql import syntax
 from streamhouse.sql.plan import Name, StreamQuery, TableInfo
-from streamhouse.sql.syntax import Insert, Query
+from streamhouse.sql.syntax import Insert
 from streamhouse.sql.views.statement import AlterMaterializedView, CreateMaterializedView
-from streamhouse.sql.views.stored_view import is_view
 from streamhouse.work_folder import work_folder
 
 
@@ -192,7 +192,10 @@ class ScriptRunner:
     def _session(self) -> Session:
         """The script's session, which creates the default database; made after planning."""
         session = Session(self._options.warehouse)
-        session.notice = self._printer.notice
+        session.notice, session.pipeline = self._printer.notice, self._options.name
+        session.catalogs.temporary_folder = lambda: self._exit_stack.enter_context(
+            work_folder("streamhouse-results-")
+        )
         return session
 
     @cached_property
@@ -244,7 +247,7 @@ class ScriptRunner:
                 dml.truncate(session, statement)
                 self._notice(statement.target, "all rows removed")
             case syntax.Select():
-                self._select(statement.query)
+                self._select(statement)
             case AlterMaterializedView():
                 self._refresh(statement)
             case syntax.Call() if is_sync(statement.procedure):
@@ -266,12 +269,24 @@ class ScriptRunner:
         table = pa.table({name: pa.array(v, pa.string()) for name, v in columns.items()})
         self._printer.rows(table.to_reader())
 
-    def _select(self, query: Query) -> None:
-        if is_bounded_query(self._session, query):
-            with bounded_statements.select(self._session, query) as reader:
+    def _select(self, statement: syntax.Select) -> None:
+        if is_bounded_query(self._session, statement.query):
+            with bounded_statements.select(self._session, statement.query) as reader:
                 self._printer.rows(reader)
+            return
+        planned = plan_select(self._session, statement)
+        if isinstance(planned, ResultView):
+            self._through_view(planned)
         else:
-            self._selects.extend(plan_select(self._session, query))
+            self._selects.extend(planned)
+
+    def _through_view(self, planned: ResultView) -> None:
+        """Create the view of a result, and add its query and the one that reads it."""
+        create = planned.create
+        self._note_recomputed(create.name)
+        self._session.materialized.create(create)
+        self._view(create)
+        self._execute(planned.reader)
 
     def _insert(self, statement: Insert) -> None:
         if is_bounded_query(self._session, statement.query):
@@ -279,19 +294,27 @@ class ScriptRunner:
             return
         target = self._session.table(statement.target)
         planned = plan_insert(self._session, statement, target)
-        if isinstance(planned, ViewPlan):
-            spec = view_spec(self._session, target, planned)
-            view = self._view_query(spec, target.name, statement.position)
+        if isinstance(planned, ResultView):
+            self._through_view(planned)
+            return
+        if isinstance(planned, KeptResult):
+            for feed in planned.inputs.create():
+                self._insert(feed)
+            spec = view_spec(self._session, target, planned.plan)
+            view = self._view_query(spec, statement.position)
             view.check_first_start()
-            self._printer.notice(
-                f"{'.'.join(target.name[1:])}: at each change of a table that the SELECT reads, "
-                "its whole result is computed again and compared; EXPLAIN says why"
-            )
-            self._note_shared_keys(target, planned)
+            self._note_recomputed(target.name)
+            self._note_shared_keys(target, planned.plan)
             self._pipeline.add(view)
             return
         for query, part in self._parts(statement, target, planned):
             self._pipeline.add(self._continuous(statement, target, query, part))
+
+    def _note_recomputed(self, result: Name) -> None:
+        self._printer.notice(
+            f"{'.'.join(result[1:])}: at each change of a table that the SELECT reads, its whole "
+            "result is computed again and compared; EXPLAIN says why"
+        )
 
     def _view(self, statement: CreateMaterializedView) -> None:
         """Add the query of a view, or refresh it once if it is not refreshed continuously."""
@@ -312,7 +335,7 @@ class ScriptRunner:
             self._catch_up()
             self._notice(view.name[1:], f"refreshed, {refresh(spec):,} changes")
         else:
-            self._pipeline.add(self._view_query(spec, view.name, statement.position))
+            self._pipeline.add(self._view_query(spec, statement.position))
 
     def _refresh(self, statement: AlterMaterializedView) -> None:
         """Run ALTER MATERIALIZED VIEW … REFRESH."""
@@ -330,7 +353,7 @@ class ScriptRunner:
                 "column by column"
             )
 
-    def _view_query(self, spec: ViewSpec, view: Name, position: syntax.TextPosition) -> ViewQuery:
+    def _view_query(self, spec: ViewSpec, position: syntax.TextPosition) -> ViewQuery:
         location = self._checkpoint_location(spec.target)
         for other in self._pipeline.queries:
             if spec.target.identifier in other.tables:
@@ -339,9 +362,8 @@ class ScriptRunner:
                     f"another query of the script writes {spec.target.identifier}, and this one "
                     "would remove its rows; give each a table of its own",
                 )
-        # A view has one checkpoint, so that two pipelines cannot run it at once.
-        folder = VIEWS if is_view(self._session.table(view)) else location.pipeline
-        checkpoint = Checkpoint(location.root, folder, spec.target.identifier)
+        # A result has one checkpoint, so that two pipelines cannot keep it at once.
+        checkpoint = Checkpoint(location.root, VIEWS, spec.target.identifier)
         return ViewQuery(spec, checkpoint, location.pipeline)
 
     def _parts(
@@ -361,7 +383,9 @@ class ScriptRunner:
     def _checkpoint_location(self, target: TableAddress) -> CheckpointLocation:
         """Where the checkpoint of a target's query is."""
         options, root = self._options, self._options.checkpoints
-        if root is None and not target.warehouse:
+        if self._session.catalogs.is_temporary(target.warehouse):
+            root = self._temporary_checkpoints
+        elif root is None and not target.warehouse:
             root = self._temporary_checkpoints
         elif root is None:
             announce_checkpoints(target.warehouse["warehouse"], self._printer.notice)

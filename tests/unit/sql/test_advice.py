@@ -15,11 +15,11 @@ from streamhouse.errors import UnsupportedSqlError
 from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.runtime.execute import execute
 from streamhouse.runtime.session.session import Session
-from streamhouse.runtime.statements.insert_plan import plan_insert, plan_select
 from streamhouse.sql.batch.bounded_query import analyze_bounded
 from streamhouse.sql.functions import supported
 from streamhouse.sql.functions.unsupported_functions import replacement_for
 from streamhouse.sql.statements.script import parse_script
+from streamhouse.sql.streaming.query_planner import plan_stream_queries
 from streamhouse.sql.streaming.union_all import RECOMPUTED
 from streamhouse.sql.syntax import Insert, Query, Select, TextPosition
 
@@ -88,11 +88,11 @@ def test_the_advised_view_has_the_rows_of_the_refused_query(seed: int, tmp_path:
     for number, (text, model) in enumerate(REFUSED.items()):
         (statement,) = parse_script(text)
         with pytest.raises(UnsupportedSqlError) as caught:
-            if isinstance(statement, Insert):
-                plan_insert(session, statement, session.table(statement.target))
-            else:
-                assert isinstance(statement, Select)
-                plan_select(session, statement.query)
+            assert isinstance(statement, Insert | Select)
+            inserts = isinstance(statement, Insert)
+            plan_stream_queries(
+                statement.query, session, session.table(("t",)) if inserts else None
+            )
         assert RECOMPUTED in caught.value.message, text
         if model is not None:
             query = text[text.index("SELECT") :]

@@ -6,6 +6,7 @@ import datetime
 import random
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from streamhouse.runtime.views.refresh import refresh
 from streamhouse.source import ROW_KIND
 from streamhouse.sql.statements.script import parse_script
 from streamhouse.sql.syntax import Select
+from streamhouse.sql.views.statement import CreateMaterializedView
 
 TABLES = """
 CREATE DATABASE IF NOT EXISTS shop;
@@ -62,6 +64,12 @@ class ViewSession:
     def view(self, name: str, query: str) -> None:
         """Create a view."""
         self.run(f"CREATE MATERIALIZED VIEW {name} AS {query}")
+
+    def create(self, name: str, query: str, *, appends: bool) -> None:
+        """Create a view as the view of an INSERT."""
+        (statement,) = parse_script(f"CREATE MATERIALIZED VIEW {name} AS {query}")
+        assert isinstance(statement, CreateMaterializedView)
+        self._session.materialized.create(replace(statement, appends=appends))
 
     def refresh(self, name: str) -> int:
         """Refresh a view; returns the number of changes."""

@@ -7,12 +7,12 @@ of its statements runs.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.runtime.session.dry_run import DraftSession
-from streamhouse.runtime.state.checkpoint import checkpoints_of
+from streamhouse.runtime.state.checkpoint import VIEWS, checkpoints_of
 from streamhouse.runtime.statements.script_plan import PlannedStatement, held_notices, plan_script
 from streamhouse.sql import syntax
 from streamhouse.sql.plan import TableInfo
@@ -76,13 +76,14 @@ def continuous_targets(
     script would raise: `SqlError`, `TableError`, `OptionError`, with line and column.
     """
     draft = DraftSession(warehouse, requires_warehouse=True)
+    draft.pipeline = name
     targets: dict[str, ContinuousTarget] = {}
     with held_notices(draft, notice):
         for planned in plan_script(draft, statements, files):
             own_view = isinstance(planned.statement, CreateMaterializedView)
-            if planned.target is not None and (
-                planned.continuous or (planned.view is not None and not own_view)
-            ):
+            # The next refresh of a view writes what differs, unless rows may only be added.
+            kept = planned.view is not None and (not own_view or planned.view.appends)
+            if planned.target is not None and (planned.continuous or kept):
                 _collect(targets, draft, planned, planned.target, (name, root))
     return Targets(
         tuple(targets.values()),
@@ -101,11 +102,13 @@ def _collect(
     name, root = place
     is_table = target.connector == "paimon"
     address = _address(draft, target) if is_table else draft.endpoints.target(target)
-    if not address.warehouse and root is None:
+    if draft.catalogs.is_temporary(address.warehouse) or (not address.warehouse and root is None):
         # Its checkpoint is temporary, so there is nothing to reset.
         return
     continuous = targets.setdefault(repr(address), ContinuousTarget(address))
     location = CheckpointLocation.of(draft.settings, name, root, address)
+    if planned.view is not None:
+        location = replace(location, pipeline=VIEWS)
     if location not in continuous.locations:
         continuous.locations.append(location)
     for query in planned.continuous:

@@ -23,6 +23,8 @@ from streamhouse.sql.syntax import CreateCatalog, CreateDatabase, Drop
 
 DEFAULT_CATALOG = "default_catalog"
 DEFAULT_DATABASE = "default"
+TEMPORARY = "streamhouse_temporary"
+"""The catalog of tables that are deleted when the script ends, such as the view of a SELECT."""
 _FLINK_DEFAULT_DATABASE = "default_database"
 
 
@@ -52,6 +54,21 @@ class Catalogs:
             self._options[DEFAULT_CATALOG] = canonical_options(self._warehouse_options)
             self._create_default_database(DEFAULT_CATALOG, DEFAULT_DATABASE)
 
+        self.temporary_folder: Callable[[], str] | None = None
+        """Returns the folder of the catalog `TEMPORARY`; it is called once."""
+
+    def of_results(self, catalog: str) -> str:
+        """The catalog for views over what a query writes into a catalog: `TEMPORARY` without it."""
+        if catalog not in self._options and TEMPORARY not in self._options:
+            assert self.temporary_folder is not None
+            self._options[TEMPORARY] = {"warehouse": self.temporary_folder()}
+            self._create_default_database(TEMPORARY, DEFAULT_DATABASE)
+        return catalog if catalog in self._options else TEMPORARY
+
+    def is_temporary(self, warehouse: Mapping[str, str]) -> bool:
+        """Whether a warehouse is that of the catalog `TEMPORARY`."""
+        return dict(warehouse) == self._options.get(TEMPORARY)
+
     def __contains__(self, catalog: str) -> bool:
         return catalog in self._options
 
@@ -61,8 +78,8 @@ class Catalogs:
         return self._catalog, self._database
 
     def names(self) -> list[str]:
-        """The names of the catalogs, sorted."""
-        return sorted(self._options)
+        """The names of the catalogs of the script, sorted."""
+        return sorted(self._options.keys() - {TEMPORARY})
 
     def options(self, catalog: str) -> dict[str, str]:
         """The options of a catalog; `TableError` with the nearest name if there is none."""

@@ -57,6 +57,7 @@ class DraftCatalogs(Catalogs):
     def __init__(self, warehouse: Mapping[str, str] | None, notice: Callable[[str], None]) -> None:
         self._warehouses: dict[str, DraftWarehouse] = {}
         super().__init__(warehouse, notice)
+        self.temporary_folder = lambda: NO_WAREHOUSE
 
     def warehouse(self, catalog: str) -> DraftWarehouse:
         if catalog not in self._warehouses:

@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 
 from streamhouse.close_matches import nearest
 from streamhouse.errors import OptionError, TableError
-from streamhouse.operators.continuous_insert import keeps_result
 from streamhouse.operators.view_plan import ViewPlan, plan_view
 from streamhouse.runtime.session.catalogs import Catalogs
 from streamhouse.runtime.session.view_input_tables import ViewInputTables
@@ -18,7 +17,7 @@ from streamhouse.sql.statements.create_view import with_full_names
 from streamhouse.sql.statements.script import parse_script
 from streamhouse.sql.syntax import Insert, Select
 from streamhouse.sql.views.statement import AlterMaterializedView, CreateMaterializedView
-from streamhouse.sql.views.stored_view import HIDDEN_KEY, StoredView
+from streamhouse.sql.views.stored_view import HIDDEN_KEY, StoredView, keeps_result
 
 _OPTIONS = {"bucket": "1", "changelog-producer": "input"}
 """Options of a view's table, unless WITH sets them: its changelog is exact and visible at once."""
@@ -59,18 +58,19 @@ class MaterializedViews:
         name = ".".join(full[1:])
         if self._names.view(full) is not None:
             raise TableError(f"view {name}: there is a view of that name; DROP VIEW it first")
-        inputs = ViewInputTables(self._names, self._catalogs, full)
+        inputs = self.inputs(full)
         text = with_full_names(statement.query, inputs.stored_name)
-        stored = StoredView(text, statement.freshness_s, statement.full)
+        stored = StoredView(text, statement.freshness_s, statement.full, appends=statement.appends)
         plan = plan_view(statement.query, inputs, statement.columns, statement.primary_key)
+        plan, feeds = replace(plan, appends=statement.appends), inputs.create()
         if not self._names.has_table(full):
             self._create(statement, full, stored, plan)
-            return DefinedView(full, stored, plan, inputs.feeds)
+            return DefinedView(full, stored, plan, feeds)
         before = self.find(full)
         if before is None:
             raise TableError(f"'{name}' is a table; give the view another name, or DROP TABLE it")
         stored = replace(stored, suspended=before.suspended)
-        same = self._same_columns(full, plan)
+        same = self._same_columns(full, plan) and before.appends == stored.appends
         if same and (before.query == stored.query or statement.replace):
             self._store(full, before, stored)
         elif statement.replace:
@@ -87,7 +87,19 @@ class MaterializedViews:
                 f"view {name} exists with another query; write CREATE OR REPLACE MATERIALIZED "
                 "VIEW, or give the view another name"
             )
-        return DefinedView(full, stored, plan, inputs.feeds)
+        return DefinedView(full, stored, plan, feeds)
+
+    def unused(self, full: Name) -> Name:
+        """The name, or the same with a number if the script has defined a view of that name."""
+        number, name = 1, full
+        while name in self._defined:
+            number += 1
+            name = (*full[:2], f"{full[2]}_{number}")
+        return name
+
+    def inputs(self, view: Name) -> ViewInputTables:
+        """Resolves the names in the query of a view, or of a table that is kept like one."""
+        return ViewInputTables(self._names, self._catalogs, view)
 
     def alter(self, statement: AlterMaterializedView) -> None:
         """Run SUSPEND, RESUME or SET FRESHNESS."""

@@ -31,6 +31,8 @@ class Session:
     def __init__(self, warehouse: Mapping[str, str] | None) -> None:
         self.notice: Callable[[str], None] = _to_stderr
         """Receives messages for the user about statements that did not fail."""
+        self.pipeline = ""
+        """The name of the pipeline, unless the script sets another one."""
         self.settings = Settings(self._notify)
         self.catalogs = self._open_catalogs(warehouse)
         self.tables = TableDefinitions(self, self.catalogs, self._notify)

@@ -16,19 +16,18 @@ from streamhouse.sql.syntax import Insert
 class ViewInputTables:
     """Resolves names for a view: a table of a source stands for `<view>__in_<name>`.
 
-    That table is created when the view first reads the source. A continuous INSERT (`feeds`) fills
-    it, so that the view can read the source as of any snapshot.
+    A continuous INSERT (`create`) fills that table, so that the view can read the source as of any
+    snapshot.
     """
 
     def __init__(self, names: Names, catalogs: Catalogs, view: Name) -> None:
         self._names, self._catalogs, self._view = names, catalogs, view
         self._inputs: dict[Name, TableInfo] = {}
-        self._feeds: list[Insert] = []
+        """The input table of each source, by the source's name."""
 
-    @property
-    def feeds(self) -> tuple[Insert, ...]:
-        """The statements that fill the input tables."""
-        return tuple(self._feeds)
+    def create(self) -> tuple[Insert, ...]:
+        """Create the input tables of all sources; returns the statements that fill them."""
+        return tuple(self._feed(name, table) for name, table in self._inputs.items())
 
     def stored_name(self, name: Name) -> Name:
         """The full name that the stored definition has for a name of the query."""
@@ -63,17 +62,26 @@ class ViewInputTables:
                 f"view {database}.{view}: {source.name[-1]} is a {source.connector} table, whose "
                 "changes cannot be followed; INSERT its rows INTO a Paimon table, and read that one"
             )
-        name = f"{view}__in_{source.name[-1]}"
+        if source.changelog and not source.primary_key:
+            raise TableError(
+                f"view {database}.{view}: the rows of {source.name[-1]} change, so a view needs a "
+                "key to keep them; declare it with PRIMARY KEY (…) NOT ENFORCED"
+            )
         columns = tuple(replace(c, metadata=None, virtual=False) for c in source.columns)
-        self._catalogs.warehouse(catalog).create_table(
-            database, name, columns, source.primary_key,
-            options={"bucket": "1"} if source.primary_key else {}, if_not_exists=True,
+        options = {"bucket": "1"} if source.primary_key else {}
+        return TableInfo(
+            (catalog, database, f"{view}__in_{source.name[-1]}"), columns, source.computed,
+            source.primary_key, (), options,
         )  # fmt: skip
-        listed = ", ".join(ticked(column.name) for column in columns)
-        target = ".".join(map(ticked, (catalog, database, name)))
-        read = ".".join(map(ticked, source.name))
+
+    def _feed(self, source: Name, table: TableInfo) -> Insert:
+        catalog, database, name = table.name
+        self._catalogs.warehouse(catalog).create_table(
+            database, name, table.columns, table.primary_key,
+            options=table.options, if_not_exists=True,
+        )  # fmt: skip
+        listed = ", ".join(ticked(column.name) for column in table.columns)
+        target, read = (".".join(map(ticked, full)) for full in (table.name, source))
         (statement,) = parse_script(f"INSERT INTO {target} SELECT {listed} FROM {read}")
         assert isinstance(statement, Insert)
-        self._feeds.append(statement)
-        stored = self._names.table((catalog, database, name))
-        return replace(stored, computed=source.computed)
+        return statement

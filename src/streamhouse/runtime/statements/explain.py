@@ -7,10 +7,14 @@ from streamhouse.errors import UnsupportedSqlError
 from streamhouse.lookup.strategies.selection import refresh_rule
 from streamhouse.operators.view_plan import ViewPlan
 from streamhouse.runtime.session.session import Session
-from streamhouse.runtime.statements.insert_plan import lookup_strategies, plan_insert
+from streamhouse.runtime.statements.insert_plan import (
+    lookup_strategies,
+    plan_insert,
+    plan_select,
+)
+from streamhouse.runtime.statements.result_view import KeptResult, ResultView
 from streamhouse.sql import syntax
 from streamhouse.sql.plan import Name, StreamQuery, TableInfo
-from streamhouse.sql.streaming.query_planner import plan_stream_queries
 from streamhouse.sql.syntax import Insert
 
 
@@ -25,7 +29,9 @@ def explain(session: Session, statement: syntax.Explain) -> list[str]:
     if isinstance(inner, Insert):
         return _insert_lines(session, inner)
     if isinstance(inner, syntax.Select):
-        queries = plan_stream_queries(inner.query, session)
+        queries = plan_select(session, inner)
+        if isinstance(queries, ResultView):
+            return view_lines(queries.create.name, queries.plan)
         return [line for query in queries for line in _query_lines(session, query, None)]
     raise UnsupportedSqlError("EXPLAIN takes an INSERT or a SELECT")
 
@@ -33,9 +39,12 @@ def explain(session: Session, statement: syntax.Explain) -> list[str]:
 def _insert_lines(session: Session, statement: Insert) -> list[str]:
     target = session.table(statement.target)
     queries = plan_insert(session, statement, target)
-    if isinstance(queries, ViewPlan):
-        return view_lines(target.name, queries)
-    lines = [line for query in queries for line in _query_lines(session, query, target)]
+    if isinstance(queries, KeptResult):
+        return view_lines(target.name, queries.plan)
+    if isinstance(queries, ResultView):
+        lines = view_lines(queries.create.name, queries.plan)
+    else:
+        lines = [line for query in queries for line in _query_lines(session, query, target)]
     options = {**registry.table_options(target), **statement.options}
     delivery = registry.connector(target.connector).delivery(target, options)
     sink = f"sink: {'.'.join(target.name)} (connector '{target.connector}'), {delivery}"

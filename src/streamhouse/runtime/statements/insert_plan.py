@@ -5,20 +5,23 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from streamhouse.connectors import registry
-from streamhouse.errors import OptionError, UnsupportedSqlError
+from streamhouse.errors import OptionError, SqlError, UnsupportedSqlError
 from streamhouse.lookup.dimension import DimensionSpec, is_server
 from streamhouse.lookup.refresh import RefreshRule
 from streamhouse.lookup.strategies.selection import Choice, choose_all
-from streamhouse.operators.continuous_insert import plan_continuous
-from streamhouse.operators.view_plan import ViewPlan
 from streamhouse.runtime.batch.insert_columns import given_columns
 from streamhouse.runtime.query_spec import unshuffled
 from streamhouse.runtime.session.session import Session
-from streamhouse.runtime.views.planned import check_view
+from streamhouse.runtime.statements.result_view import (
+    KeptResult,
+    ResultView,
+    kept_result,
+    select_view,
+)
 from streamhouse.sql.options.known_options import check_lookup, is_lookup_option
 from streamhouse.sql.plan import StreamQuery, TableInfo
 from streamhouse.sql.streaming.query_planner import is_bounded, plan_stream_queries
-from streamhouse.sql.syntax import Insert, Query
+from streamhouse.sql.syntax import Insert, Query, Select
 
 
 def is_bounded_query(session: Session, query: Query) -> bool:
@@ -28,8 +31,8 @@ def is_bounded_query(session: Session, query: Query) -> bool:
 
 def plan_insert(
     session: Session, statement: Insert, target: TableInfo
-) -> list[StreamQuery] | ViewPlan:
-    """The continuous queries of an INSERT, or the view that its target keeps.
+) -> list[StreamQuery] | KeptResult | ResultView:
+    """The continuous queries of an INSERT; for a SELECT that has none, what keeps its result.
 
     Raises all errors that need no server and no Spark.
 
@@ -45,10 +48,10 @@ def plan_insert(
     if target.connector == "paimon":
         _check_hint(session, statement)
     given = given_columns(target, statement)
-    queries = plan_continuous(statement.query, session, target, given, statement.partition)
-    if isinstance(queries, ViewPlan):
-        check_view(queries, target, statement.position)
-        return queries
+    try:
+        queries = plan_stream_queries(statement.query, session, target, given, statement.partition)
+    except SqlError as error:
+        return kept_result(session, statement, target, error)
     refused = registry.connector(target.connector).refused_changes(target)
     if refused is not None and any(query.row_kinds for query in queries):
         raise _error(
@@ -72,9 +75,13 @@ def plan_insert(
     return queries
 
 
-def plan_select(session: Session, query: Query) -> list[StreamQuery]:
-    """The continuous queries of a SELECT."""
-    queries = plan_stream_queries(query, session)
+def plan_select(session: Session, statement: Select) -> list[StreamQuery] | ResultView:
+    """The continuous queries of a SELECT; the view of its result if it has none."""
+    query = statement.query
+    try:
+        queries = plan_stream_queries(query, session)
+    except SqlError as error:
+        return select_view(session, statement, error)
     if any(lookup.retry for stream in queries for lookup in stream.lookups):
         raise UnsupportedSqlError.at(
             query.position,

@@ -14,6 +14,7 @@ from streamhouse.runtime.session.ddl import change_session, located, mention_ren
 from streamhouse.runtime.session.dry_run import DraftSession
 from streamhouse.runtime.session.show_statements import describe
 from streamhouse.runtime.statements.insert_plan import is_bounded_query, plan_insert, plan_select
+from streamhouse.runtime.statements.result_view import KeptResult, ResultView
 from streamhouse.runtime.views.planned import check_view
 from streamhouse.sql import syntax
 from streamhouse.sql.batch.bounded_query import analyze_bounded
@@ -98,12 +99,16 @@ def _planned(
             for insert in statement.inserts:
                 yield from _planned(session, insert, file)
         case syntax.Insert():
-            yield _insert(session, statement, file)
+            yield from _insert(session, statement, file)
         case syntax.Select() if is_bounded_query(session, statement.query):
             query = analyze_bounded(statement.query, session)
             yield PlannedStatement(statement, bounded=query, file=file)
         case syntax.Select():
-            yield _continuous(session, statement, None, plan_select(session, statement.query), file)
+            planned = plan_select(session, statement)
+            if isinstance(planned, ResultView):
+                yield from _through_view(session, planned, file)
+            else:
+                yield _continuous(session, statement, None, planned, file)
         case syntax.DmlStatement():
             change = analyze_dml(statement, session)
             yield PlannedStatement(statement, change.target, change.query, file=file)
@@ -121,23 +126,39 @@ def _view(
     """The queries of a view: those that fill its input tables, then its own."""
     view = session.materialized.defined(session.full(statement.name))
     for feed in view.feeds:
-        yield _insert(session, feed, file)
+        yield from _insert(session, feed, file)
     target = session.table(view.name)
     check_view(view.plan, target, statement.position)
     yield PlannedStatement(statement, target, view=view.plan, file=file)
 
 
-def _insert(session: DraftSession, statement: syntax.Insert, file: str | None) -> PlannedStatement:
+def _through_view(
+    session: DraftSession, planned: ResultView, file: str | None
+) -> Iterator[PlannedStatement]:
+    session.materialized.create(planned.create)
+    yield from _view(session, planned.create, file)
+    yield from _planned(session, planned.reader, file)
+
+
+def _insert(
+    session: DraftSession, statement: syntax.Insert, file: str | None
+) -> Iterator[PlannedStatement]:
     target = session.table(statement.target)
-    if not is_bounded_query(session, statement.query):
-        queries = plan_insert(session, statement, target)
-        if isinstance(queries, ViewPlan):
-            return PlannedStatement(statement, target, view=queries, file=file)
-        return _continuous(session, statement, target, queries, file)
-    registry.check_sink(target, statement.position)
-    given = given_columns(target, statement)
-    query = analyze_bounded(statement.query, session, target, given)
-    return PlannedStatement(statement, target, query, file=file)
+    if is_bounded_query(session, statement.query):
+        registry.check_sink(target, statement.position)
+        given = given_columns(target, statement)
+        query = analyze_bounded(statement.query, session, target, given)
+        yield PlannedStatement(statement, target, query, file=file)
+        return
+    planned = plan_insert(session, statement, target)
+    if isinstance(planned, ResultView):
+        yield from _through_view(session, planned, file)
+    elif isinstance(planned, KeptResult):
+        for feed in planned.inputs.create():
+            yield from _insert(session, feed, file)
+        yield PlannedStatement(statement, target, view=planned.plan, file=file)
+    else:
+        yield _continuous(session, statement, target, planned, file)
 
 
 def _continuous(

@@ -30,8 +30,6 @@ from streamhouse.runtime.views.spec import ViewSpec
 from streamhouse.spark import register_source
 
 _LONGEST_PAUSE_S = 10.0
-VIEWS = "materialized views"
-"""The folder of the checkpoints of views, in the place of a pipeline's name."""
 
 
 class ViewQuery:
@@ -75,11 +73,20 @@ class ViewQuery:
         self._throttle = throttle
 
     def check_first_start(self) -> None:
-        """Raise `TableError` if the table has rows that a query of another checkpoint wrote."""
+        """Raise `TableError` if the table has rows of statements or of another pipeline's query."""
+        name = self._spec.target.identifier
+        writer = (self._checkpoint.previous() or {}).get("pipeline", self.description.pipeline)
+        if writer != self.description.pipeline:
+            self._checkpoint.release()
+            raise TableError(
+                f"table {name} has the result of an INSERT of pipeline '{writer}', which this "
+                f"query would remove; INSERT into a table of its own, or SET 'pipeline.name' = "
+                f"'{writer}' if this query replaces that one"
+            )
         if not self.progress.last_offset and self._spec.target.open().latest_snapshot_id():
             self._checkpoint.release()
             raise TableError(
-                f"table {self._spec.target.identifier} has rows already, and this query would "
+                f"table {name} has rows already, and this query would "
                 "remove those that its SELECT does not return; run the script once with "
                 "--from-scratch to empty the table, or INSERT into a new one"
             )
@@ -95,6 +102,7 @@ class ViewQuery:
         self._checkpoint.remember(
             {
                 "id": self._spec.query_id,
+                "pipeline": self.description.pipeline,
                 "fingerprint": self._spec.plan.fingerprint,
                 "target": self.description.target,
                 "definition": self._spec.definition,

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import pyarrow as pa
 
 from streamhouse.connectors.base import Message, SinkWriter
+from streamhouse.errors import DataLossError
 from streamhouse.operators.recompute import Recompute
 from streamhouse.paimon.read.table import Table
 from streamhouse.runtime.failpoint import TASK_STEP, reached
@@ -73,6 +74,12 @@ class RefreshTask:
                 self._put(writer, table, kind, batch)
 
     def _put(self, writer: SinkWriter, table: Table, kind: str, batch: pa.RecordBatch) -> None:
+        if self._spec.plan.appends and kind != "+I":
+            raise DataLossError(
+                f"view {table.identifier}: rows leave the result, and what reads it takes inserts "
+                "only. A table of the query was overwritten or truncated, or the query has "
+                "changed; run the script once with --from-scratch to compute its targets anew"
+            )
         rows = conformed(pa.Table.from_batches([batch]), table.arrow_schema)
         rows = rows.append_column(ROW_KIND, pa.repeat(pa.scalar(kind), rows.num_rows))
         self.changes[kind] += rows.num_rows

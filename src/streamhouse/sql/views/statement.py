@@ -20,7 +20,8 @@ class CreateMaterializedView(Statement):
     """CREATE [OR REPLACE] MATERIALIZED VIEW | TABLE … AS query.
 
     `columns` rename the query's columns. `freshness_s` is the least number of seconds between two
-    refreshes; `full`: REFRESH_MODE = FULL.
+    refreshes; `full`: REFRESH_MODE = FULL. `appends`: rows may only be added, as what reads the
+    view takes inserts only.
     """
 
     name: Name
@@ -34,6 +35,7 @@ class CreateMaterializedView(Statement):
     full: bool = False
     replace: bool = False
     if_not_exists: bool = False
+    appends: bool = False
 
 
 def parse_create_materialized_view(

@@ -15,6 +15,10 @@ _UNIT = "materialized-table.interval-freshness.time-unit"
 _MODE = "materialized-table.refresh-mode"
 STATUS = "materialized-table.refresh-status"
 _PREFIX = "materialized-table."
+_KIND = f"{_PREFIX}refresh-handler-description"
+_APPENDS = "only adds rows"
+_OTHER_ROWS = ("sequence.field", "rowkind.field", "ignore-delete", "ignore-update-before")
+"""Options with which a table has other rows than those that were written last."""
 _READ_ONLY = Capabilities(changelog=True, sink=False, merges=False)
 
 
@@ -23,13 +27,14 @@ class StoredView:
     """A view's definition: its query with full names of all tables, and how it is refreshed.
 
     `freshness_s` is the least number of seconds between two refreshes. A `full` view is refreshed
-    by each run once; a `suspended` one is not refreshed.
+    by each run once; a `suspended` one is not refreshed; of one that `appends` no row may leave.
     """
 
     query: str
     freshness_s: float = 0.0
     full: bool = False
     suspended: bool = False
+    appends: bool = False
 
     @classmethod
     def of(cls, options: Mapping[str, str]) -> StoredView | None:
@@ -41,6 +46,7 @@ class StoredView:
             float(options.get(FRESHNESS, "0")),
             options.get(_MODE) == "FULL",
             options.get(STATUS) == "SUSPENDED",
+            options.get(_KIND) == _APPENDS,
         )
 
     @property
@@ -52,7 +58,21 @@ class StoredView:
             _UNIT: "SECOND",
             _MODE: "FULL" if self.full else "CONTINUOUS",
             STATUS: "SUSPENDED" if self.suspended else "ACTIVATED",
+            **({_KIND: _APPENDS} if self.appends else {}),
         }
+
+
+def keeps_result(table: TableInfo) -> bool:
+    """Whether a table has the rows of a result if these are written as upserts and deletes."""
+    options = table.options
+    return (
+        table.connector == "paimon"
+        and bool(table.primary_key)
+        and options.get("merge-engine", "deduplicate") == "deduplicate"
+        and options.get("deletion-vectors.enabled", "false") != "true"
+        and set(table.partitioned_by) <= set(table.primary_key)
+        and not any(key in options for key in _OTHER_ROWS)
+    )
 
 
 def is_view(info: TableInfo) -> bool:
@@ -63,7 +83,7 @@ def is_view(info: TableInfo) -> bool:
 def as_readers_see_it(info: TableInfo) -> TableInfo:
     """A view's table without its hidden key, which no statement can write; other tables as given.
 
-    Its stream has updates and deletes, whether or not readers see its key.
+    Its stream has updates and deletes, whether or not readers see its key, unless it only appends.
     """
     if not is_view(info):
         return info
@@ -73,5 +93,5 @@ def as_readers_see_it(info: TableInfo) -> TableInfo:
         columns=tuple(column for column in info.columns if column.name != HIDDEN_KEY),
         primary_key=() if hidden else info.primary_key,
         options={k: v for k, v in info.options.items() if not k.startswith(_PREFIX) or k == QUERY},
-        capabilities=_READ_ONLY,
+        capabilities=replace(_READ_ONLY, changelog=info.options.get(_KIND) != _APPENDS),
     )

@@ -1,0 +1,145 @@
+"""A SELECT that no streaming query computes: a view keeps its result, and a stream reads that.
+
+So every sink gets the changes of any SELECT on the path that it has for the changelog of a table,
+exactly once where it can (decision 267).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+
+from streamhouse.connectors import registry
+from streamhouse.errors import SqlError, TableError, UnsupportedSqlError
+from streamhouse.operators.view_plan import ViewPlan, plan_view, plan_view_into
+from streamhouse.runtime.batch.insert_columns import given_columns
+from streamhouse.runtime.session.catalogs import DEFAULT_DATABASE
+from streamhouse.runtime.session.session import Session
+from streamhouse.runtime.session.view_input_tables import ViewInputTables
+from streamhouse.runtime.views.planned import check_view
+from streamhouse.sql.plan import Name, TableInfo
+from streamhouse.sql.statements.create_view import ticked
+from streamhouse.sql.syntax import Insert, Query, Select
+from streamhouse.sql.views.statement import CreateMaterializedView
+from streamhouse.sql.views.stored_view import keeps_result
+
+_RAW = "/*+ OPTIONS('scan.remove-normalize' = 'true') */"
+"""The changelog of a view is exact as it is written, so it need not be computed again."""
+
+
+@dataclass(frozen=True)
+class KeptResult:
+    """An INSERT whose target keeps the result as a view does."""
+
+    plan: ViewPlan
+    inputs: ViewInputTables
+
+
+@dataclass(frozen=True)
+class ResultView:
+    """The statements that stand for a SELECT or its INSERT: the view, and what reads it."""
+
+    create: CreateMaterializedView
+    reader: Insert | Select
+    plan: ViewPlan
+
+
+def kept_result(
+    session: Session, statement: Insert, target: TableInfo, refused: SqlError
+) -> ResultView | KeptResult:
+    """Plan an INSERT that no streaming query computes, for the reason `refused`.
+
+    Raises `refused` if its SELECT cannot be a view either, and `UnsupportedSqlError` if the result
+    changes and the target takes inserts only.
+    """
+    if _RAW in statement.query.text:
+        raise refused
+    given = given_columns(target, statement)
+    if keeps_result(target) and not statement.partition:
+        inputs = session.materialized.inputs(target.name)
+        with _refusing(refused):
+            plan = plan_view_into(statement.query, inputs, target, given)
+        check_view(plan, target, statement.position)
+        return KeptResult(replace(plan, reason=_reason(refused)), inputs)
+    filled = given or tuple(c.name for c in target.columns if not c.virtual)
+    # Of rows with one key a keyed sink has only one, so it must be known which.
+    key = () if target.connector == "paimon" else target.primary_key
+    name = f"{re.sub('[^A-Za-z0-9_]', '_', target.name[-1])}__view"
+    with _refusing(refused):
+        view = _view(session, statement, (*target.name[:2], name), filled, key)
+    only_inserts = _only_inserts(target)
+    if only_inserts is not None and view.plan.changes_by is not None:
+        raise UnsupportedSqlError.at(
+            statement.position,
+            f"INSERT INTO {'.'.join(statement.target)}: {only_inserts}, and rows of the result "
+            f"change: {view.plan.changes_by}. {_CHANGING}",
+        )
+    # A table that merges rows need not take any back if none changes.
+    merges = target.connector == "paimon" and view.plan.changes_by is None
+    create = replace(view.create, appends=merges or only_inserts is not None)
+    reader = replace(statement, columns=given, query=_reading(create, statement.query))
+    return ResultView(create, reader, replace(view.plan, reason=_reason(refused)))
+
+
+def _reason(refused: SqlError) -> str:
+    return refused.message.split(";")[0]
+
+
+_CHANGING = "Write to a table with a PRIMARY KEY, or CREATE MATERIALIZED VIEW … AS SELECT"
+
+
+def select_view(session: Session, statement: Select, refused: SqlError) -> ResultView:
+    """As `kept_result`, for a SELECT that prints its changes."""
+    with _refusing(refused):
+        view = _view(session, statement, ("", DEFAULT_DATABASE, "select__view"), (), ())
+    reader = replace(statement, query=_reading(view.create, statement.query))
+    return replace(view, reader=reader, plan=replace(view.plan, reason=_reason(refused)))
+
+
+@contextmanager
+def _refusing(refused: SqlError) -> Iterator[None]:
+    """Raise `refused` for a SELECT that no view computes either; its mistakes as they are."""
+    try:
+        yield
+    except (UnsupportedSqlError, TableError):
+        raise refused from None
+
+
+def _view(
+    session: Session,
+    statement: Insert | Select,
+    name: Name,
+    columns: tuple[str, ...],
+    key: tuple[str, ...],
+) -> ResultView:
+    """The view of a result; its name has that of the pipeline, so no other pipeline changes it."""
+    pipeline = session.settings.get("pipeline.name", session.pipeline)
+    suffix = re.sub("[^A-Za-z0-9_]", "_", pipeline)
+    catalog = session.catalogs.of_results(name[0])
+    database = DEFAULT_DATABASE if catalog != name[0] else name[1]
+    full = session.materialized.unused(
+        (catalog, database, f"{name[2]}_{suffix}" if suffix else name[2])
+    )
+    plan = plan_view(statement.query, session.materialized.inputs(full), columns, key)
+    return ResultView(
+        CreateMaterializedView(
+            statement.position, statement.text, full, statement.query, columns, key, replace=True
+        ),
+        statement,
+        plan,
+    )
+
+
+def _reading(view: CreateMaterializedView, query: Query) -> Query:
+    listed = ", ".join(map(ticked, view.columns)) or "*"
+    table = ".".join(map(ticked, view.name))
+    return Query(f"SELECT {listed} FROM {table} {_RAW}", query.position)
+
+
+def _only_inserts(target: TableInfo) -> str | None:
+    """Why a target takes inserts only; None if it takes updates and deletes."""
+    if target.connector == "paimon":
+        return None if target.primary_key else "the table has no primary key"
+    return registry.connector(target.connector).refused_changes(target)
