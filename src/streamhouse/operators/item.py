@@ -31,11 +31,6 @@ class Item:
     def aliased(self) -> str:
         return f"{self.sql} AS {quote(self.name)}"
 
-    @property
-    def renames_only(self) -> bool:
-        """Whether it is a plain column, perhaps with another name."""
-        return bool(self.column) and self.sql == f"{INPUT}.{quote(self.column)}"
-
 
 def listed(items: Iterable[Item]) -> str:
     """The items of a SELECT."""

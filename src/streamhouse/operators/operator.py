@@ -177,7 +177,7 @@ class Operator(ABC):
 
 def plain(sql: str) -> str:
     """An operator's SQL for people: columns without quotes and aliases."""
-    return re.sub(r'\b_[ilr]\."([^"]+)"', r"\1", sql)
+    return re.sub(r'"?\b_[ilr]"?\."((?:[^"]|"")+)"', r"\1", sql)
 
 
 def walk(root: Operator) -> Iterator[Operator]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from streamhouse.operators.item import Item, listed, mapped_keys, never_null
-from streamhouse.operators.operator import INPUT, WEIGHT, Change, Emits, Kept, Key, Operator
+from streamhouse.operators.operator import INPUT, WEIGHT, Change, Emits, Kept, Key, Operator, plain
 
 
 @dataclass(frozen=True)
@@ -49,9 +49,9 @@ class Project(Operator):
         return "the time passes" if self.timed else ""
 
     @property
-    def renames_only(self) -> bool:
-        """Whether it changes no value."""
-        return all(item.renames_only for item in self.items)
+    def keeps_values(self) -> bool:
+        """Whether its columns are those of its input, perhaps with other names and wider types."""
+        return all(item.column for item in self.items)
 
     def whole(self, inputs: Sequence[str]) -> str:
         return f"SELECT {listed(self.items)} FROM {inputs[0]} AS {INPUT}"
@@ -60,4 +60,8 @@ class Project(Operator):
         return f"SELECT {listed(self.items)}, {WEIGHT} FROM {inputs[0].delta} AS {INPUT}"
 
     def describe(self) -> str:
-        return f"project {', '.join(self.columns)}"
+        computed = (
+            item.name if item.column == item.name else f"{plain(item.sql)} AS {item.name}"
+            for item in self.items
+        )
+        return f"project {', '.join(computed)}"

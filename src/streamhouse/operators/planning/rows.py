@@ -152,14 +152,17 @@ def _not_null_if(node: exp.Expr, rows: Rows) -> Key | None:
 
 def keeps_values_apart(source: str, target: str) -> bool:
     """Whether a cast gives different values of a type different values of another one."""
-    source, target = (kind.replace("TEXT", "VARCHAR").replace("INT32", "INTEGER").strip()
-                      for kind in (source, target))  # fmt: skip
-    target = "INTEGER" if target == "INT" else target
+    source, target = _type_name(source), _type_name(target)
     if source == target:
         return True
     if source in _INTEGERS:
         return target in _INTEGERS
     return source in _TIMES and target in _TIMES and _TIMES.index(source) <= _TIMES.index(target)
+
+
+def _type_name(kind: str) -> str:
+    name = kind.upper().replace(" ", "").replace("TIMESTAMPWITHTIMEZONE", "TIMESTAMPTZ")
+    return {"INT": "INTEGER", "TEXT": "VARCHAR"}.get(name, name)
 
 
 def comparable(left: str, right: str) -> bool:

@@ -29,7 +29,11 @@ from streamhouse.operators.planning.rows import (
     reference,
     sides_of,
 )  # fmt: skip
-from streamhouse.operators.planning.select_list import Grouping, aggregates_in
+from streamhouse.operators.planning.select_list import (
+    Grouping,
+    aggregates_in,
+    function_name,
+)  # fmt: skip
 from streamhouse.operators.project import Project
 
 _PLAIN = ("expressions", "from_", "joins", "where", "distinct")
@@ -216,6 +220,8 @@ def _per_group(
     matched = Item(f"{name}m", "true")
     right = _keyed(groups, by, name, item(name, value, groups), matched)
     joined = _looked_up(rows, right, outside, name)
+    if _is_null_of_no_rows(node):
+        return joined, reference(name)
     empty = Rows(checked(Filter(inner.operator, "false")), inner.names)
     alone = Grouping(empty, None)
     value = alone.replaced(node)
@@ -224,6 +230,13 @@ def _per_group(
     both = Rows(checked(Join(JoinKind.INNER, joined.operator, default)), rows.names)
     found = exp.If(this=reference(matched.name), true=reference(name))
     return both, exp.Case(ifs=[found], default=reference(f"{name}d"))
+
+
+def _is_null_of_no_rows(node: exp.Expr) -> bool:
+    """Whether an expression is an aggregate that is NULL if there are no rows."""
+    while type(node) is exp.Cast or isinstance(node, exp.Paren):
+        node = node.this
+    return function_name(node) in ("min", "max", "sum", "avg", "fsum", "favg")
 
 
 def _equal_sides(

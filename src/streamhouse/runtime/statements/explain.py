@@ -5,7 +5,8 @@ from __future__ import annotations
 from streamhouse.connectors import registry
 from streamhouse.errors import UnsupportedSqlError
 from streamhouse.lookup.strategies.selection import refresh_rule
-from streamhouse.operators.view_plan import ViewPlan
+from streamhouse.operators.drawing import drawn
+from streamhouse.operators.view_plan import ViewPlan, plan_view
 from streamhouse.runtime.session.session import Session
 from streamhouse.runtime.statements.insert_plan import (
     lookup_strategies,
@@ -16,6 +17,7 @@ from streamhouse.runtime.statements.result_view import KeptResult, ResultView
 from streamhouse.sql import syntax
 from streamhouse.sql.plan import Name, StreamQuery, TableInfo
 from streamhouse.sql.syntax import Insert
+from streamhouse.sql.views.statement import CreateMaterializedView
 
 
 def explain(session: Session, statement: syntax.Explain) -> list[str]:
@@ -33,7 +35,11 @@ def explain(session: Session, statement: syntax.Explain) -> list[str]:
         if isinstance(queries, ResultView):
             return view_lines(queries.create.name, queries.plan)
         return [line for query in queries for line in _query_lines(session, query, None)]
-    raise UnsupportedSqlError("EXPLAIN takes an INSERT or a SELECT")
+    if isinstance(inner, CreateMaterializedView):
+        full = session.full(inner.name)
+        tables = session.materialized.inputs(full)
+        return view_lines(full, plan_view(inner.query, tables, inner.columns, inner.primary_key))
+    raise UnsupportedSqlError("EXPLAIN takes an INSERT, a SELECT, or CREATE MATERIALIZED VIEW")
 
 
 def _insert_lines(session: Session, statement: Insert) -> list[str]:
@@ -53,15 +59,13 @@ def _insert_lines(session: Session, statement: Insert) -> list[str]:
 
 def view_lines(name: Name, plan: ViewPlan) -> list[str]:
     """The lines of EXPLAIN for a view."""
-    scans = [f"{'.'.join(s.table.name)} ({', '.join(s.columns)})" for s in plan.query.scans]
     by = "computed again at each change of an input, and at most once a second as time passes"
     strategy = by if plan.timed else "computed again at each change of an input"
     return [
-        *(f"input: {scan}" for scan in dict.fromkeys(scans)),
-        f"recompute: {strategy}; {'one thread' if plan.ordered else 'two threads'}; writes the "
-        "rows that differ",
+        *drawn(plan.tree),
+        f"recompute: the whole tree, {strategy}; keeps no state; "
+        f"{'one thread' if plan.ordered else 'two threads'}; writes the rows that differ",
         *([f"no streaming query computes it: {plan.reason}"] if plan.reason else []),
-        f"key: {'a hidden hash of the row' if plan.hidden else ', '.join(plan.key)}",
         f"view: {'.'.join(name)}, exactly-once",
         f"DuckDB: {plan.query.sql}",
     ]

@@ -13,6 +13,7 @@ from streamhouse.runtime.batch.insert_columns import given_columns
 from streamhouse.runtime.session.ddl import change_session, located, mention_renamed
 from streamhouse.runtime.session.dry_run import DraftSession
 from streamhouse.runtime.session.show_statements import describe
+from streamhouse.runtime.statements.explain import explain
 from streamhouse.runtime.statements.insert_plan import is_bounded_query, plan_insert, plan_select
 from streamhouse.runtime.statements.result_view import KeptResult, ResultView
 from streamhouse.runtime.views.planned import check_view
@@ -116,6 +117,8 @@ def _planned(
             yield PlannedStatement(statement, session.table(statement.target), file=file)
         case syntax.Show() | syntax.Describe():
             describe(session, statement)
+        case syntax.Explain(statement=CreateMaterializedView()):
+            explain(session, statement)
         case syntax.Explain():
             yield from _planned(session, statement.statement, file)
 

@@ -298,7 +298,8 @@ def _explain(cursor: Cursor, position: TextPosition, text: str) -> Statement:
     ):  # fmt: skip
         cursor.unsupported("details of EXPLAIN are not supported; write EXPLAIN <statement>")
     words = ("SELECT", "WITH", "INSERT", "VALUES", "EXECUTE", "STATEMENT")
-    if cursor.done or cursor.peek() not in words:
+    view = cursor.at("CREATE", "MATERIALIZED") or cursor.at("CREATE", "OR", "REPLACE")
+    if cursor.done or (cursor.peek() not in words and not view):
         if cursor.peek() in (*_STATEMENTS, *UNSUPPORTED):
             refuse_explained(cursor)
         cursor.fail("expected SELECT, WITH, VALUES or INSERT")
