@@ -22,9 +22,11 @@ from streamhouse.sql.types import NULL
 from streamhouse.sql.views.stored_view import HIDDEN_KEY
 from streamhouse.sql.views.unique_key import Shape, shape_of
 
-_SUMS = (exp.Sum, exp.Avg, exp.Stddev, exp.StddevPop, exp.StddevSamp, exp.Variance, exp.VariancePop)
-_ANY_ORDER = (*_SUMS, exp.Count, exp.CountIf, exp.Min, exp.Max, exp.LogicalAnd, exp.LogicalOr)
-"""Aggregates whose result does not depend on the order of rows, but for the last bits of sums."""
+_ANY_ORDER = (exp.Sum, exp.Avg, exp.Count, exp.CountIf, exp.Min, exp.Max, exp.LogicalAnd,
+              exp.LogicalOr)  # fmt: skip
+"""Aggregates whose result does not depend on the order of rows; see `aggregates.FloatSum`."""
+_IN_ORDER = ("FIRST", "LAST", "STRING_AGG")
+"""DuckDB's aggregates that depend on the order of rows."""
 
 
 @dataclass(frozen=True)
@@ -34,8 +36,7 @@ class ViewPlan:
     `query` gives the table's columns, in order; among them `key`, in which its rows differ if
     `unique`; else the last row of each key counts, in the order of all columns. `timed`: the result
     depends on the time. `ordered`: it depends on the order of rows, so one thread computes it.
-    `approximate` are columns of sums of floating-point numbers, whose last bits vary. `reason`: why
-    no streaming query computes the SELECT; empty for a materialized view.
+    `reason`: why no streaming query computes the SELECT; empty for a materialized view.
     """
 
     query: BoundedQuery
@@ -44,7 +45,6 @@ class ViewPlan:
     unique: bool
     timed: bool
     ordered: bool
-    approximate: frozenset[str]
     fingerprint: str
     reason: str = ""
 
@@ -187,13 +187,11 @@ def _plan(
     unique: bool,
 ) -> ViewPlan:
     tree = analyzed.tree
-    called = [node for node in tree.find_all(exp.AggFunc) if not isinstance(node, _ANY_ORDER)]
-    ordered = bool(called) or tree.find(exp.Window, exp.Limit, exp.Fetch, exp.Offset) is not None
-    sums = tree.find(*_SUMS) is not None
-    floats = frozenset(
-        column.name
-        for column in columns
-        if sums and column.type in ("DOUBLE", "FLOAT") and column.name not in key
+    ordered = tree.find(exp.Window, exp.Limit, exp.Fetch, exp.Offset) is not None or any(
+        node.name in _IN_ORDER
+        if isinstance(node, exp.Anonymous)
+        else not isinstance(node, _ANY_ORDER)
+        for node in tree.find_all(exp.AggFunc, exp.Anonymous)
     )
     parts = [
         analyzed.parsed.canonical,
@@ -204,4 +202,4 @@ def _plan(
     ]
     fingerprint = hashlib.sha256(json.dumps(parts).encode()).hexdigest()
     timed = "getvariable(" in query.sql.lower()
-    return ViewPlan(query, columns, key, unique, timed, ordered, floats, fingerprint)
+    return ViewPlan(query, columns, key, unique, timed, ordered, fingerprint)

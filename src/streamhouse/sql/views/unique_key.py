@@ -7,11 +7,14 @@ is inferred holds for any rows of the tables; what cannot be inferred is left ou
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 from sqlglot import exp
 
 from streamhouse.sql.plan import TableInfo
+from streamhouse.sql.types import base
+
+_INTEGERS = ("TINYINT", "SMALLINT", "INT", "BIGINT")
 
 
 @dataclass(frozen=True)
@@ -20,20 +23,21 @@ class Shape:
 
     Each of `keys` is a set of columns that no two rows have alike, nulls being values; the empty
     set: there is at most one row. `numbered` maps a column with ROW_NUMBER to the columns that it
-    is partitioned by.
+    is partitioned by, and `kinds` a column of a table to its type as `=` compares it.
     """
 
     keys: frozenset[frozenset[str]] = frozenset()
     not_null: frozenset[str] = frozenset()
-    numbered: Mapping[str, frozenset[str]] | None = None
+    numbered: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    kinds: Mapping[str, str] = field(default_factory=dict)
 
     def qualified(self, alias: str) -> Shape:
         """The shape with the names of columns as in a query that calls the relation `alias`."""
-        names = {f"{alias}.{name}": keys for name, keys in (self.numbered or {}).items()}
         return Shape(
             frozenset(_qualified(key, alias) for key in self.keys),
             _qualified(self.not_null, alias),
-            {name: _qualified(key, alias) for name, key in names.items()},
+            {f"{alias}.{name}": _qualified(key, alias) for name, key in self.numbered.items()},
+            {f"{alias}.{name}": kind for name, kind in self.kinds.items()},
         )
 
     def best_key(self) -> tuple[str, ...] | None:
@@ -57,7 +61,14 @@ def _qualified(names: frozenset[str], alias: str) -> frozenset[str]:
 def _table_shape(table: TableInfo) -> Shape:
     key = frozenset(table.primary_key)
     never = frozenset(column.name for column in table.columns if not column.nullable) | key
-    return Shape(frozenset([key]) if key else frozenset(), never)
+    kinds = {column.name: _kind(column.type) for column in table.columns}
+    return Shape(frozenset([key]) if key else frozenset(), never, kinds=kinds)
+
+
+def _kind(declared: str) -> str:
+    """A type's name, the same for types whose values `=` compares without loss."""
+    name = declared.removesuffix(" NOT NULL")
+    return "INT" if base(name) in _INTEGERS else "STRING" if base(name) == "VARCHAR" else name
 
 
 class _Inference:
@@ -84,7 +95,7 @@ class _Inference:
         limit = tree.args.get("limit")
         count = None if limit is None else limit.args.get("expression") or limit.args.get("count")
         if isinstance(count, exp.Literal) and count.name in ("0", "1"):
-            return Shape(frozenset([frozenset[str]()]), shape.not_null)
+            return replace(shape, keys=frozenset([frozenset[str]()]), numbered={})
         return shape
 
     def _body(self, tree: exp.Expr) -> Shape:
@@ -113,7 +124,8 @@ class _Inference:
         keys = self._keys(select, rows, items)
         if select.args.get("distinct"):
             keys |= {frozenset(items)}
-        return Shape(keys, never, _numbered(items))
+        kinds = {name: rows.kinds.get(_column(item), "") for name, item in items.items()}
+        return Shape(keys, never, _numbered(items), kinds)
 
     def _keys(
         self, select: exp.Select, rows: Shape, items: Mapping[str, exp.Expr]
@@ -169,6 +181,7 @@ def _joined(left: Shape, right: Shape, join: exp.Join) -> Shape:
     side, kind = (join.side or "").upper(), (join.kind or "").upper()
     if kind in ("SEMI", "ANTI"):
         return left
+    kinds = {**left.kinds, **right.kinds}
     equal = _equal_columns(join.args.get("on"))
     never: frozenset[str] = frozenset()
     if side != "FULL":
@@ -180,20 +193,32 @@ def _joined(left: Shape, right: Shape, join: exp.Join) -> Shape:
     pairs = frozenset(a | b for a in left.keys for b in right.keys)
     if side == "FULL":
         # A null may come from the row or from the missing match.
-        return Shape(frozenset(k for k in pairs if k <= left.not_null | right.not_null), never)
-    single = frozenset(left.keys) if any(key <= equal for key in right.keys) else frozenset()
-    return Shape(pairs | (single if side in ("", "LEFT") else frozenset()), never)
+        keys = frozenset(k for k in pairs if k <= left.not_null | right.not_null)
+        return Shape(keys, never, kinds=kinds)
+    exact = _equal_columns(join.args.get("on"), kinds)
+    single = side in ("", "LEFT") and any(key <= exact for key in right.keys)
+    keys = pairs | left.keys if single else pairs
+    return Shape(keys, never, kinds=kinds)
 
 
-def _equal_columns(on: exp.Expr | None) -> frozenset[str]:
-    """The columns that the conjuncts of a condition compare for equality with another one."""
+def _equal_columns(on: exp.Expr | None, kinds: Mapping[str, str] | None = None) -> frozenset[str]:
+    """The columns that the conjuncts of a condition compare for equality with another one.
+
+    With `kinds` only those for which `=` is identity: two BIGINT may equal the same DOUBLE, and
+    0.0 equals -0.0.
+    """
     found = set()
     for part in _conjuncts(on):
         if isinstance(part, exp.EQ):
             sides = [_column(part.this), _column(part.expression)]
             if all(sides) and sides[0].partition(".")[0] != sides[1].partition(".")[0]:
-                found |= set(sides)
+                if kinds is None or _identical(*(kinds.get(side, "") for side in sides)):
+                    found |= set(sides)
     return frozenset(found)
+
+
+def _identical(one: str, other: str) -> bool:
+    return bool(one) and one == other and base(one) not in ("FLOAT", "DOUBLE")
 
 
 def _conjuncts(condition: exp.Expr | None) -> Iterator[exp.Expr]:
@@ -216,10 +241,10 @@ def _filtered(rows: Shape, where: exp.Expr | None) -> Shape:
             if isinstance(test, exp.Is) and isinstance(test.expression, exp.Null):
                 never.add(_column(test.this))
         elif isinstance(part, exp.EQ) and part.expression.name == "1":
-            partition = (rows.numbered or {}).get(_column(part.this))
+            partition = rows.numbered.get(_column(part.this))
             if partition is not None and isinstance(part.expression, exp.Literal):
                 keys.add(partition)
-    return Shape(frozenset(keys), frozenset(never - {""}), rows.numbered)
+    return replace(rows, keys=frozenset(keys), not_null=frozenset(never - {""}))
 
 
 def _numbered(items: Mapping[str, exp.Expr]) -> dict[str, frozenset[str]]:
