@@ -46,7 +46,7 @@ from streamhouse.runtime.session.session import Session
 from streamhouse.runtime.session.show_statements import describe
 from streamhouse.runtime.shared_target import check_apart, own_name
 from streamhouse.runtime.spark.options import DEFAULT_MASTER, SparkOptions
-from streamhouse.runtime.state.checkpoint import Checkpoint, part_names
+from streamhouse.runtime.state.checkpoint import VIEWS, Checkpoint, part_names
 from streamhouse.runtime.state.checkpoint_registry import announce_checkpoints
 from streamhouse.runtime.statements.call import ProcedureCalls
 from streamhouse.runtime.statements.explain import explain
@@ -62,7 +62,7 @@ from streamhouse.runtime.streaming.query import ContinuousQuery
 from streamhouse.runtime.sync.procedures import is_sync, options_of_call
 from streamhouse.runtime.sync.run import SyncRun, new_query
 from streamhouse.runtime.views.planned import check_view, view_spec
-from streamhouse.runtime.views.query import VIEWS, ViewQuery
+from streamhouse.runtime.views.query import ViewQuery
 from streamhouse.runtime.views.refresh import refresh
 from streamhouse.runtime.views.spec import ViewSpec
 from streamhouse.sql import syntax

@@ -31,6 +31,8 @@ from streamhouse.sql.plan import StreamQuery
 
 FOLDER = ".checkpoints"
 """The folder of checkpoints in a local warehouse, next to its databases."""
+VIEWS = "materialized views"
+"""The folder of the checkpoints of views, in the place of a pipeline's name."""
 
 _FORMER = "former.json"
 

@@ -30,8 +30,6 @@ from streamhouse.runtime.views.spec import ViewSpec
 from streamhouse.spark import register_source
 
 _LONGEST_PAUSE_S = 10.0
-VIEWS = "materialized views"
-"""The folder of the checkpoints of views, in the place of a pipeline's name."""
 
 
 class ViewQuery:
