@@ -15,7 +15,7 @@ from tests.documents import DOCUMENTS, GUIDES, ROOT, Block, blocks, code_words, 
 from streamhouse.cli.main import COMMANDS
 from streamhouse.connectors.registry import check_declaration, declared
 from streamhouse.errors import TableError
-from streamhouse.operators.view_plan import plan_view
+from streamhouse.operators.planning.view_plan import plan_view
 from streamhouse.paimon.schema.options.table_options import check_table_options
 from streamhouse.paimon.spark import options
 from streamhouse.sql import functions

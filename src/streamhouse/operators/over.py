@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from streamhouse.operators.item import Item, never_null
 from streamhouse.operators.operator import INPUT, Key, Operator, plain
+from streamhouse.operators.project import Item, never_null
 
 
 @dataclass(frozen=True)

@@ -2,12 +2,56 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from streamhouse.operators.item import Item, listed, mapped_keys, never_null
 from streamhouse.operators.operator import INPUT, WEIGHT, Change, Emits, Kept, Key, Operator, plain
+from streamhouse.sql.expressions.binder import quote
+
+
+@dataclass(frozen=True)
+class Item:
+    """A column with its SQL expression over the input.
+
+    `column` is the input column from whose different values it has different values; empty if there
+    is none. It is never null if the input columns `not_null_if` never are; None: it may be null.
+    """
+
+    name: str
+    sql: str
+    column: str = ""
+    not_null_if: Key | None = None
+
+    @classmethod
+    def of(cls, column: str, name: str = "", alias: str = INPUT) -> Item:
+        """A plain column of the input."""
+        return cls(name or column, f"{alias}.{quote(column)}", column, frozenset([column]))
+
+    @property
+    def aliased(self) -> str:
+        return f"{self.sql} AS {quote(self.name)}"
+
+
+def listed(items: Iterable[Item]) -> str:
+    """The items of a SELECT."""
+    return ", ".join(item.aliased for item in items)
+
+
+def mapped_keys(items: Iterable[Item], keys: Iterable[Key]) -> frozenset[Key]:
+    """The keys whose columns all have an item, with the names of these."""
+    names: dict[str, str] = {}
+    for item in items:
+        if item.column:
+            names.setdefault(item.column, item.name)
+    return frozenset(frozenset(names[c] for c in key) for key in keys if key <= names.keys())
+
+
+def never_null(items: Iterable[Item], not_null: frozenset[str]) -> frozenset[str]:
+    """The names of the items that are never null."""
+    return frozenset(
+        item.name for item in items if item.not_null_if is not None and item.not_null_if <= not_null
+    )
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from streamhouse.errors import (
 )
 from streamhouse.lookup.dimension import is_server
 from streamhouse.lookup.strategies.server_lookup import with_secrets
-from streamhouse.operators.view_plan import ViewPlan
+from streamhouse.operators.planning.view_plan import ViewPlan
 from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.runtime.batch import bounded_statements, dml
 from streamhouse.runtime.monitoring.reporter import Reporter

@@ -10,6 +10,7 @@ from tests.integration.runtime.conftest import Shop
 
 from streamhouse.duckdb_engine import run_bounded
 from streamhouse.errors import OptionError, SqlError, TableError
+from streamhouse.runtime.audit.audit import audit
 from streamhouse.runtime.session.session import Session
 from streamhouse.sql.batch.bounded_query import analyze_bounded
 from streamhouse.sql.statements.script import parse_script
@@ -77,7 +78,14 @@ def test_a_running_view_follows_changes_of_all_its_tables(shop: Shop) -> None:
         until(lambda: len(rows(shop, "SELECT * FROM top")) == 1)
         shop.do("UPDATE customers SET country = 'FR'")
         until(lambda: [row[0] for row in rows(shop, "SELECT * FROM top")] == ["FR"])
+        assert audit(shop.warehouse.options, "default.revenue").equal
     check(shop)
+    read = audit(shop.warehouse.options, "default.revenue").inputs
+    assert read is not None
+    shop.do("INSERT INTO orders VALUES (2, 1, 30)")
+    found = audit(shop.warehouse.options, "default.revenue")
+    assert found.equal and found.inputs == read, "it compares at the snapshots of the last refresh"
+    assert [(view.table, view.snapshots) for view in found.unread] == [("default.orders", 1)]
 
 
 def test_a_view_reads_a_source_through_a_table(shop: Shop) -> None:

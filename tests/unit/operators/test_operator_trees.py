@@ -21,7 +21,7 @@ from tests.unit.views.view_session import bag
 
 from streamhouse.operators.operator import Emits, Operator, walk
 from streamhouse.operators.query_block import QueryBlock
-from streamhouse.operators.tree_sql import changes_sql, whole_sql
+from streamhouse.operators.trees.tree_sql import changes_sql, whole_sql
 from streamhouse.sql.plan import BoundedQuery
 
 _QUERIES = 12

@@ -11,7 +11,7 @@ from tests.unit.views.generated_queries import Generator
 from tests.unit.views.view_session import ViewSession
 
 from streamhouse.errors import DataLossError
-from streamhouse.operators.view_plan import plan_view
+from streamhouse.operators.planning.view_plan import plan_view
 from streamhouse.runtime.session.ddl import change_session
 from streamhouse.runtime.session.dry_run import DraftSession
 from streamhouse.sql.statements.script import parse_script

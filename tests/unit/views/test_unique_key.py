@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from tests.unit.views.view_session import ViewSession
 
-from streamhouse.operators.view_plan import plan_view
+from streamhouse.operators.planning.view_plan import plan_view
 from streamhouse.runtime.session.session import Session
 from streamhouse.sql.statements.script import parse_script
 from streamhouse.sql.syntax import Select

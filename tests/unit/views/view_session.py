@@ -10,8 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-
+from streamhouse.operators.planning.view_plan import ViewPlan
 from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.runtime.batch import bounded_statements
 from streamhouse.runtime.execute import execute
@@ -61,9 +60,10 @@ class ViewSession:
         assert change_session(self._session, statement)
         return statement
 
-    def view(self, name: str, query: str) -> None:
-        """Create a view."""
+    def view(self, name: str, query: str) -> ViewPlan:
+        """Create a view; returns its plan."""
         self.run(f"CREATE MATERIALIZED VIEW {name} AS {query}")
+        return self._plan(name)
 
     def create(self, name: str, query: str, *, appends: bool) -> None:
         """Create a view as the view of an INSERT."""
@@ -73,16 +73,21 @@ class ViewSession:
 
     def refresh(self, name: str) -> int:
         """Refresh a view; returns the number of changes."""
-        session = self._session
-        view = session.materialized.defined(session.full((name,)))
-        return refresh(view_spec(session, session.table((name,)), view.plan))
+        return refresh(view_spec(self._session, self._session.table((name,)), self._plan(name)))
+
+    def _plan(self, name: str) -> ViewPlan:
+        return self._session.materialized.defined(self._session.full((name,))).plan
 
     def rows(self, query: str) -> Counter[Any]:
         """The rows of a bounded query as a multiset."""
+        return bag(self.exact_rows(query))
+
+    def exact_rows(self, query: str) -> list[list[Any]]:
+        """The rows of a bounded query."""
         (statement,) = parse_script(query)
         assert isinstance(statement, Select)
         with bounded_statements.select(self._session, statement.query) as reader:
-            return bag(reader.read_all())
+            return [list(row.values()) for row in reader.read_all().to_pylist()]
 
     def replayed(self, name: str) -> Counter[Any]:
         """The rows that the changelog of a view's table adds up to; counts are never negative."""
@@ -108,9 +113,9 @@ class ViewSession:
         assert self.replayed(name) == expected, query
 
 
-def bag(table: pa.Table) -> Counter[Any]:
-    """Rows as a multiset; doubles rounded to 9 digits, since threads add them in any order."""
-    return Counter(_frozen(list(row.values())) for row in table.to_pylist())
+def bag(rows: Sequence[Any]) -> Counter[Any]:
+    """Rows as a multiset; doubles rounded to 12 digits, since threads add them in any order."""
+    return Counter(map(_frozen, rows))
 
 
 def _frozen(value: Any) -> Any:
@@ -118,7 +123,7 @@ def _frozen(value: Any) -> Any:
         return tuple((key, _frozen(part)) for key, part in value.items())
     if isinstance(value, list | tuple):
         return tuple(map(_frozen, value))
-    return float(f"{value:.9g}") if isinstance(value, float) else value
+    return float(f"{value:.12g}") if isinstance(value, float) else value
 
 
 def change(rng: random.Random, round_number: int) -> str:

@@ -33,7 +33,8 @@ def audit(
     """Recompute a view from its sources and compare it, key by key.
 
     The batch query reads the source ranges and joins the dimension versions that the lineage has
-    for each batch. Prints "equal", or the keys that differ, with exit code 1.
+    for each batch; that of a materialized view reads its tables at the snapshots of the last
+    refresh. Prints "equal", or the keys that differ, with exit code 1.
     """
     from streamhouse.runtime.audit.audit import audit as run_audit
 
@@ -54,6 +55,7 @@ def _record(result: Audit) -> dict[str, Any]:
         "from_snapshot": result.from_snapshot,
         "batches": result.batches,
         "rows": result.rows,
+        **({} if result.inputs is None else {"inputs": dict(result.inputs)}),
         "equal": result.equal,
         "complete": result.complete,
         "unread": [
@@ -70,7 +72,11 @@ def _record(result: Audit) -> dict[str, Any]:
 def _print(result: Audit) -> None:
     about = (
         f"{result.table} at snapshot {result.snapshot}: {result.rows:,} rows, recomputed from "
-        f"{result.joined_rows:,} rows of {result.batches:,} batches"
+        + (
+            f"{result.joined_rows:,} rows of {result.batches:,} batches"
+            if result.inputs is None
+            else ", ".join(f"snapshot {n} of {table}" for table, n in result.inputs.items())
+        )
     )
     if result.waiting_rows:
         about += f" ({result.waiting_rows:,} rows wait for their lookup)"

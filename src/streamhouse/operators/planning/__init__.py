@@ -1,1 +1,1 @@
-"""From a resolved SELECT to its tree of operators (`query_tree.tree_of`)."""
+"""From a resolved SELECT to its tree of operators, and from that to the plan of a view."""

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 from sqlglot import exp
 
-from streamhouse.operators.item import Item
 from streamhouse.operators.join import Equality, Join, JoinKind
 from streamhouse.operators.operator import INPUT, LEFT, RIGHT, Operator
 from streamhouse.operators.planning.rows import (
@@ -23,7 +22,7 @@ from streamhouse.operators.planning.rows import (
     plain_column,
     sides_of,
 )  # fmt: skip
-from streamhouse.operators.project import Project
+from streamhouse.operators.project import Item, Project
 from streamhouse.operators.scan import Scan
 from streamhouse.operators.unnest import Unnest
 from streamhouse.operators.values import Values

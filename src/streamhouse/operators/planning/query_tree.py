@@ -12,7 +12,6 @@ from sqlglot import exp
 
 from streamhouse.operators.distinct import Distinct
 from streamhouse.operators.filter import Filter
-from streamhouse.operators.item import Item
 from streamhouse.operators.limit import Limit
 from streamhouse.operators.operator import Key, Operator
 from streamhouse.operators.over import Over
@@ -30,7 +29,7 @@ from streamhouse.operators.planning.rows import (
 )  # fmt: skip
 from streamhouse.operators.planning.select_list import Grouping, aggregates_in, with_windows
 from streamhouse.operators.planning.subqueries import Subqueries
-from streamhouse.operators.project import Project
+from streamhouse.operators.project import Item, Project
 from streamhouse.operators.query_block import QueryBlock
 from streamhouse.operators.set_operation import SetKind, SetOperation
 from streamhouse.operators.top_n import TopN

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 
 from sqlglot import exp
 
-from streamhouse.operators.item import Item
 from streamhouse.operators.operator import INPUT, LEFT, RIGHT, Key, Operator
+from streamhouse.operators.project import Item
 from streamhouse.sql.expressions.binder import BindError, generate
 
 _INTEGERS = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT")

@@ -7,7 +7,6 @@ from functools import cache
 from sqlglot import exp
 
 from streamhouse.operators.aggregate import Aggregate
-from streamhouse.operators.item import Item
 from streamhouse.operators.operator import Operator
 from streamhouse.operators.over import Over
 from streamhouse.operators.planning.rows import (
@@ -20,6 +19,7 @@ from streamhouse.operators.planning.rows import (
     plain_column,
     reference,
 )  # fmt: skip
+from streamhouse.operators.project import Item
 from streamhouse.sql.expressions.sandboxed_connection import sandboxed
 
 _WRAPPERS = (exp.Filter, exp.WithinGroup, exp.IgnoreNulls, exp.RespectNulls)

@@ -12,7 +12,6 @@ from sqlglot import exp
 
 from streamhouse.operators.aggregate import Aggregate
 from streamhouse.operators.filter import Filter
-from streamhouse.operators.item import Item
 from streamhouse.operators.join import Equality, Join, JoinKind
 from streamhouse.operators.operator import LEFT, RIGHT, Operator
 from streamhouse.operators.planning.from_clause import FromClause, Sources, combined, is_equality
@@ -34,7 +33,7 @@ from streamhouse.operators.planning.select_list import (
     aggregates_in,
     function_name,
 )  # fmt: skip
-from streamhouse.operators.project import Project
+from streamhouse.operators.project import Item, Project
 
 _PLAIN = ("expressions", "from_", "joins", "where", "distinct")
 """What a correlated subquery may have."""

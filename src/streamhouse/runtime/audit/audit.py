@@ -59,7 +59,8 @@ class Audit:
     view itself that wait for compaction. `from_snapshot` is the snapshot of the view that the
     recomputation started from, without proving it, because its inputs have expired or it was
     overwritten; 0 if everything was recomputed. `batches`, `joined_rows`, `waiting_rows` (pending
-    for a lookup) and `foreign_snapshots` (by other writers) count what was recomputed.
+    for a lookup) and `foreign_snapshots` (by other writers) count what was recomputed. `inputs` are
+    the snapshots, by table, from which a materialized view was computed.
     """
 
     table: str
@@ -72,6 +73,7 @@ class Audit:
     from_snapshot: int
     differences: tuple[Difference, ...] = field(repr=False)
     unread: tuple[Unread, ...] = ()
+    inputs: Mapping[str, int] | None = None
 
     @property
     def equal(self) -> bool:
@@ -108,10 +110,7 @@ def audit(warehouse: Mapping[str, str], identifier: str) -> Audit:
     address = TableAddress(dict(warehouse), identifier)
     table = address.open()
     if StoredView.of(table.options) is not None:
-        raise TableError(
-            f"{identifier} is a materialized view, which an audit cannot recompute yet; compare "
-            "it with its query: SHOW CREATE TABLE has its text"
-        )
+        return _view_audit(address)
     rows = recorded_lineage(address)
     batches = [Batch.of(row) for row in rows]
     definitions = {row["fingerprint"]: row["definition"] for row in rows if row["definition"]}
@@ -131,6 +130,17 @@ def audit(warehouse: Mapping[str, str], identifier: str) -> Audit:
         identifier, newest, counts.batches, counts.joined, counts.waiting, counts.foreign,
         actual.num_rows, counts.base, differences,
         (*unread(address, batches, definitions), *_invisible(table)),
+    )  # fmt: skip
+
+
+def _view_audit(address: TableAddress) -> Audit:
+    from streamhouse.runtime.audit.view_audit import compare_view
+
+    found = compare_view(address.warehouse, address.identifier)
+    differences = tuple(Difference(*difference) for difference in found.differences)
+    return Audit(
+        address.identifier, found.snapshot, 1, 0, 0, 0, found.rows, 0, differences, found.unread,
+        dict(found.inputs),
     )  # fmt: skip
 
 

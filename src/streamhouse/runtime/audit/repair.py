@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import time
 import uuid
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streamhouse.errors import CommitConflictError, StreamhouseError
+from streamhouse.errors import CommitConflictError, StreamhouseError, TableError
 from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.paimon.changelog.consumers import Consumers, query_consumer
 from streamhouse.paimon.changelog.unread_commits import rows_of, written_since
@@ -37,6 +38,7 @@ from streamhouse.runtime.batch.row_kinds import functions_of
 from streamhouse.runtime.query_sources import source_offsets
 from streamhouse.runtime.state.lineage import recorded_lineage
 from streamhouse.source import ROW_KIND
+from streamhouse.sql.views.stored_view import StoredView
 
 _TRIES = 20
 _PAUSE_S = 0.5
@@ -76,6 +78,8 @@ def repair(
     """
     address = TableAddress(dict(warehouse), identifier)
     table = address.open()
+    if StoredView.of(table.options) is not None:
+        return _refreshed(address, where, dry_run)
     check_table(table)
     remove_dead_attempts(table, TableCommitter(address.warehouse, identifier, CHANGE_USER))
     since = table.latest_snapshot_id() or 0
@@ -95,6 +99,26 @@ def repair(
         f"table {identifier}: its queries changed the differing rows during every try; "
         "stop the queries and repair again"
     )
+
+
+def _refreshed(address: TableAddress, where: str | None, dry_run: bool) -> RepairResult:
+    """Repair a materialized view: refresh it."""
+    from streamhouse.runtime.audit import view_audit
+    from streamhouse.runtime.views.refresh import changes_of_refresh
+
+    if where is not None:
+        raise TableError(
+            f"{address.identifier} is a materialized view, and its repair is a refresh of all its "
+            "rows; leave the condition out"
+        )
+    session, spec, text = view_audit.opened_view(address.warehouse, address.identifier)
+    if dry_run:
+        found = view_audit.compare_newest(session, spec, text).differences
+        kinds = Counter("-D" if b is None else "+I" if a is None else "+U" for _, a, b in found)
+    else:
+        kinds = changes_of_refresh(spec)
+    snapshot = address.open().latest_snapshot_id() if kinds and not dry_run else None
+    return RepairResult(address.identifier, kinds["+I"], kinds["+U"], kinds["-D"], snapshot)
 
 
 class _Attempt:

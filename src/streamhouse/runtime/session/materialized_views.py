@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from streamhouse.close_matches import nearest
 from streamhouse.errors import OptionError, TableError
-from streamhouse.operators.view_plan import ViewPlan, plan_view
+from streamhouse.operators.planning.view_plan import ViewPlan, plan_view
 from streamhouse.runtime.session.catalogs import Catalogs
 from streamhouse.runtime.session.view_input_tables import ViewInputTables
 from streamhouse.runtime.session.views import Names

@@ -5,8 +5,8 @@ from __future__ import annotations
 from streamhouse.connectors import registry
 from streamhouse.errors import UnsupportedSqlError
 from streamhouse.lookup.strategies.selection import refresh_rule
-from streamhouse.operators.drawing import drawn
-from streamhouse.operators.view_plan import ViewPlan, plan_view
+from streamhouse.operators.planning.view_plan import ViewPlan, plan_view
+from streamhouse.operators.trees.drawing import drawn
 from streamhouse.runtime.session.session import Session
 from streamhouse.runtime.statements.insert_plan import (
     lookup_strategies,

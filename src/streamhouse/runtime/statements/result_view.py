@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from streamhouse.connectors import registry
 from streamhouse.errors import SqlError, TableError, UnsupportedSqlError
-from streamhouse.operators.view_plan import ViewPlan, plan_view, plan_view_into
+from streamhouse.operators.planning.view_plan import ViewPlan, plan_view, plan_view_into
 from streamhouse.runtime.batch.insert_columns import given_columns
 from streamhouse.runtime.session.catalogs import DEFAULT_DATABASE
 from streamhouse.runtime.session.session import Session

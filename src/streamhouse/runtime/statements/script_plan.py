@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from streamhouse.connectors import registry
 from streamhouse.errors import SqlError, StreamhouseError, UnknownUntilRunError
-from streamhouse.operators.view_plan import ViewPlan
+from streamhouse.operators.planning.view_plan import ViewPlan
 from streamhouse.runtime.batch.insert_columns import given_columns
 from streamhouse.runtime.session.ddl import change_session, located, mention_renamed
 from streamhouse.runtime.session.dry_run import DraftSession

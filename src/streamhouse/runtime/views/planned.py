@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from streamhouse.errors import UnsupportedSqlError
-from streamhouse.operators.view_plan import ViewPlan
+from streamhouse.operators.planning.view_plan import ViewPlan
 from streamhouse.runtime.session.session import Session
 from streamhouse.runtime.views.spec import ViewSpec
 from streamhouse.sql.plan import BoundedScan, TableInfo

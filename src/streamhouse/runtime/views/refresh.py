@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 import uuid
+from collections import Counter
 from dataclasses import replace
 
 from streamhouse.connectors.base import WrittenBatch
@@ -15,6 +16,11 @@ from streamhouse.runtime.views.task import RefreshTask
 
 def refresh(spec: ViewSpec) -> int:
     """Compute a view from the newest rows of its inputs; returns the number of changes."""
+    return changes_of_refresh(spec).total()
+
+
+def changes_of_refresh(spec: ViewSpec) -> Counter[str]:
+    """As `refresh`, but returns the changes by row kind."""
     spec = replace(spec, query_id=str(uuid.uuid4()))
     now = time.time_ns() // 1_000_000
     end = {"batch": 0, "now": now, **ViewPlanner(spec).newest({})}
@@ -24,4 +30,4 @@ def refresh(spec: ViewSpec) -> int:
         return WrittenBatch(0, [bytes(message) for message in task.write()])
 
     spec.open_sink().committer(spec.query_id).commit(write, lambda: None)
-    return task.changes.total()
+    return task.changes

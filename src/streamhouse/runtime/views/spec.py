@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from streamhouse.connectors.base import Sink
 from streamhouse.connectors.specs import SinkSpec
-from streamhouse.operators.view_plan import ViewPlan
+from streamhouse.operators.planning.view_plan import ViewPlan
 from streamhouse.paimon.catalog.table_address import TableAddress
 
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from streamhouse.connectors.base import Message, SinkWriter
 from streamhouse.errors import DataLossError
-from streamhouse.operators.recompute import Recompute
+from streamhouse.operators.trees.recompute import Recompute
 from streamhouse.paimon.read.table import Table
 from streamhouse.runtime.failpoint import TASK_STEP, reached
 from streamhouse.runtime.query_operator import conformed

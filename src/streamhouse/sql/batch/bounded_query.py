@@ -152,6 +152,7 @@ def analyze_tree(
         lowered = lowering.lower(
             parsed.script, qualified, scans.relations, bounded=True, declared=scans.declared
         )
+        aggregates.compensate(lowered)
         final = pushdown_projections(lowered)
     except OptimizeError as error:
         raise node_errors.error(parsed.script, tree, _resolution_error(error)) from None

@@ -28,6 +28,8 @@ _DUCK_TYPES = {
     exp.DType.FLOAT: "FLOAT",
     exp.DType.DOUBLE: "DOUBLE",
 }
+_FLOATING = ("float", "double")
+_COMPENSATED = "compensated"
 _BRACKETS = {"JSON_ARRAYAGG": "[]", "JSON_OBJECTAGG": "{}"}
 _ORDERED: dict[type[exp.Expr], str] = {exp.FirstValue: "FIRST", exp.LastValue: "LAST"}
 
@@ -131,6 +133,8 @@ def with_flink_type(whole: exp.Expr, relations: Relations) -> exp.Expr | None:
     if kinds is None:
         return whole if isinstance(core, exp.Sum) else None
     kind = kinds[0]
+    if kind.id in _FLOATING:
+        core.meta[_COMPENSATED] = True
     if collects:
         return _multiset(whole, core, kind)
     return _sum(whole, core, kind) if isinstance(core, exp.Sum) else _average(whole, core, kind)
@@ -175,6 +179,26 @@ def _multiset(whole: exp.Expr, core: exp.Expr, kind: DuckDBPyType) -> exp.Expr:
     )
     non_null = exp.Coalesce(this=counts, expressions=[call("MAP")])
     return cast(non_null, f"MAP({duck_type(flink_type(kind))}, INTEGER)")
+
+
+class FloatSum(exp.Sum):
+    """DuckDB's compensated sum: threads may add rows in any order without another result."""
+
+    _sql_names = ["FSUM"]
+
+
+class FloatAverage(exp.Avg):
+    """DuckDB's compensated average."""
+
+    _sql_names = ["FAVG"]
+
+
+def compensate(tree: exp.Expr) -> None:
+    """Replace sums and averages of floating-point numbers by DuckDB's compensated ones."""
+    for node in list(tree.find_all(exp.Sum, exp.Avg)):
+        if node.meta.get(_COMPENSATED):
+            kind = FloatSum if isinstance(node, exp.Sum) else FloatAverage
+            node.replace(kind(this=node.this))
 
 
 def widen(node: exp.Expr) -> None:

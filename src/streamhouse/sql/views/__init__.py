@@ -1,1 +1,1 @@
-"""Materialized views: their statements, and their plans: columns, types, unique key."""
+"""Materialized views: their statements, and how their definitions are stored."""

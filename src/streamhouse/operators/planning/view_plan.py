@@ -23,8 +23,6 @@ from streamhouse.sql.syntax import Query
 from streamhouse.sql.types import NULL
 from streamhouse.sql.views.stored_view import HIDDEN_KEY
 
-_SUMS = (exp.Sum, exp.Avg, exp.Stddev, exp.StddevPop, exp.StddevSamp, exp.Variance, exp.VariancePop)
-
 
 @dataclass(frozen=True)
 class ViewPlan:
@@ -32,9 +30,8 @@ class ViewPlan:
 
     `query` gives the table's columns, in order, as one SQL text; `tree` is the same query as
     operators, up to the sink with its key. `timed`: the result depends on the time. `ordered`: it
-    depends on the order of rows, so one thread computes it. `approximate` are columns of sums of
-    floating-point numbers, whose last bits vary. `appends`: no row may leave the table. `reason`:
-    why no streaming query computes the SELECT; empty for a materialized view.
+    depends on the order of rows, so one thread computes it. `appends`: no row may leave the
+    table. `reason`: why no streaming query computes the SELECT; empty for a materialized view.
     """
 
     query: BoundedQuery
@@ -42,7 +39,6 @@ class ViewPlan:
     tree: Sink
     timed: bool
     ordered: bool
-    approximate: frozenset[str]
     fingerprint: str
     appends: bool = False
     reason: str = ""
@@ -178,12 +174,6 @@ def _plan(
     analyzed: Analyzed, query: BoundedQuery, columns: tuple[Column, ...], sink: Sink
 ) -> ViewPlan:
     operators = list(walk(sink))
-    sums = analyzed.tree.find(*_SUMS) is not None
-    floats = frozenset(
-        column.name
-        for column in columns
-        if sums and column.type in ("DOUBLE", "FLOAT") and column.name not in sink.key
-    )
     parts = [
         analyzed.parsed.canonical,
         [(column.name, column.type) for column in columns],
@@ -195,5 +185,5 @@ def _plan(
     return ViewPlan(
         query, columns, sink,
         any(each.timed for each in operators), any(each.ordered for each in operators),
-        floats, fingerprint,
+        fingerprint,
     )  # fmt: skip

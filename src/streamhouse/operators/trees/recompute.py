@@ -13,12 +13,9 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from streamhouse.duckdb_engine import BATCH_ROWS, Batches, Scanner, opened
-from streamhouse.operators.view_plan import ViewPlan
+from streamhouse.operators.planning.view_plan import ViewPlan
 from streamhouse.sql.expressions.binder import quote
 
-_CLOSE = 1e-12
-"""Sums of floating-point numbers whose relative difference is smaller are equal: DuckDB's threads
-add them in any order."""
 _KEPT, _CHANGES = "kept_rows", "view_changes"
 
 
@@ -84,11 +81,10 @@ class Recompute:
                 if column.type in ("DOUBLE", "FLOAT"):
                     # Paimon's keys tell 0.0 from -0.0, and DuckDB's do not.
                     joined.append(f"CAST(o{i} AS VARCHAR) = CAST(n{i} AS VARCHAR)")
-            elif column.name in self.plan.approximate:
-                close = f"abs(o{i} - n{i}) <= {_CLOSE} * greatest(abs(o{i}), abs(n{i}))"
-                differs.append(f"(o{i} IS DISTINCT FROM n{i} AND NOT coalesce({close}, false))")
-            else:
-                differs.append(f"o{i} IS DISTINCT FROM n{i}")
+                continue
+            differs.append(f"o{i} IS DISTINCT FROM n{i}")
+            if column.type in ("DOUBLE", "FLOAT"):
+                differs[-1] += f" OR signbit(o{i}) <> signbit(n{i}) AND NOT isnan(n{i})"
         first = self._names.index(self.plan.key[0])
         where = " OR ".join([f"o{first} IS NULL", f"n{first} IS NULL", *differs])
         return (

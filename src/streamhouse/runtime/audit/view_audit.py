@@ -1,0 +1,220 @@
+"""Audits a materialized view: computes its SELECT at recorded snapshots, and compares all rows.
+
+Independent of how a refresh writes: the whole result as a multiset, without the view's key, without
+pruning, in one thread.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import zip_longest
+from typing import Any
+
+import pyarrow as pa
+
+from streamhouse.duckdb_engine import Batches, opened, warehouse_scanner
+from streamhouse.errors import DataLossError
+from streamhouse.paimon.catalog.warehouse import Warehouse
+from streamhouse.paimon.read.table import Table
+from streamhouse.paimon.schema.table_name import split_identifier
+from streamhouse.runtime.audit.unread_source_rows import Unread
+from streamhouse.runtime.session.session import Session
+from streamhouse.runtime.state.checkpoint import VIEWS, Checkpoint, checkpoints_of
+from streamhouse.runtime.views.planned import view_spec
+from streamhouse.runtime.views.planner import ViewPlanner
+from streamhouse.runtime.views.spec import ViewSpec, table_key
+from streamhouse.source import Offset
+from streamhouse.sql.batch.bounded_query import analyze_bounded
+from streamhouse.sql.expressions.binder import quote
+from streamhouse.sql.plan import BoundedQuery, BoundedScan, TableInfo
+from streamhouse.sql.statements.script import parse_script
+from streamhouse.sql.syntax import Select
+from streamhouse.sql.views.stored_view import HIDDEN_KEY
+
+_RELATIVE = 1e-14
+_VIEW = "view_rows"
+
+Row = dict[str, Any]
+Pair = tuple[Row | None, Row | None]
+"""An actual row and the expected one; None where there is no row."""
+
+
+@dataclass(frozen=True)
+class ViewComparison:
+    """A view's `snapshot` compared with its SELECT at the snapshots of `inputs`, by table.
+
+    `differences` have the row's key, or all its values if the view's key is hidden.
+    """
+
+    snapshot: int | None
+    inputs: Mapping[str, int]
+    rows: int
+    differences: tuple[tuple[tuple[Any, ...], Row | None, Row | None], ...]
+    unread: tuple[Unread, ...]
+
+
+def opened_view(warehouse: Mapping[str, str], identifier: str) -> tuple[Session, ViewSpec, str]:
+    """A session, the specification of a view's query in it, and the text of the query."""
+    session = Session(warehouse)
+    full = session.full(split_identifier(identifier))
+    view = session.materialized.defined(full)
+    return session, view_spec(session, session.table(full), view.plan), view.stored.query
+
+
+def compare_view(warehouse: Mapping[str, str], identifier: str) -> ViewComparison:
+    """Compare a view with its SELECT as of its last refresh, or else as of now.
+
+    The last refresh is that of the checkpoint on this machine. Raises `DataLossError` if a snapshot
+    that it has read no longer exists.
+    """
+    session, spec, text = opened_view(warehouse, identifier)
+    path = spec.target.warehouse.get("warehouse", "")
+    checkpoint = Checkpoint(checkpoints_of(path), VIEWS, identifier)
+    last, newest = checkpoint.logs.last_offset(), ViewPlanner(spec).newest({})
+    # The first word is the text of the query as the script has it; the second is the table.
+    if not last or last["view"].split()[-1] != newest["view"].split()[-1]:
+        return compare_newest(session, spec, text)
+    result = _Comparison(session, spec, text).at(last, checkpoint.known_id())
+    # A statement may have refreshed the view since.
+    if result.differences and last["vector"] != newest["vector"]:
+        now = compare_newest(session, spec, text)
+        result = result if now.differences else now
+    return result
+
+
+def compare_newest(session: Session, spec: ViewSpec, text: str) -> ViewComparison:
+    """Compare a view with its SELECT at the newest snapshots.
+
+    Whether it has been refreshed since is not known.
+    """
+    newest = {"now": time.time_ns() // 1_000_000, **ViewPlanner(spec).newest({})}
+    return _Comparison(session, spec, text).at(newest, None, unknown=True)
+
+
+class _Comparison:
+    """Compares one view with its SELECT at given offsets."""
+
+    def __init__(self, session: Session, spec: ViewSpec, text: str) -> None:
+        self._spec = spec
+        self._table = spec.target.open()
+        self._columns = [c for c in self._table.columns if c.name != HIDDEN_KEY]
+        (statement,) = parse_script(text)
+        assert isinstance(statement, Select)
+        target = TableInfo(("view",), tuple(self._columns))
+        self._query: BoundedQuery = analyze_bounded(statement.query, session, target)
+        self._offset: Offset = {}
+
+    def at(self, offset: Offset, writer: str | None, unknown: bool = False) -> ViewComparison:
+        """Compare at an offset; later batches of the query `writer` do not count.
+
+        `unknown`: it is not known whether the view has been computed from the offset.
+        """
+        self._offset = offset
+        snapshot = self._snapshot(writer, int(offset.get("batch", 0)))
+        inputs: dict[str, int] = {}
+        unread: list[Unread] = []
+        for address in self._spec.tables.values():
+            position = offset["vector"][table_key(address)]
+            inputs[address.identifier] = read = int(position["snapshot"])
+            latest = address.open().latest_snapshot_id() or 0
+            if unknown or latest > read:
+                missing = None if unknown else latest - read
+                unread.append(Unread(address.identifier, missing, 0))
+        rows, differences = self._compared(snapshot)
+        if unknown and not differences:
+            unread = []
+        return ViewComparison(snapshot, inputs, rows, differences, tuple(unread))
+
+    def _snapshot(self, writer: str | None, batch: int) -> int | None:
+        for snapshot in self._table.snapshots.newest_first():
+            if snapshot.commit_user != writer or snapshot.commit_identifier <= batch:
+                return snapshot.id
+        return None
+
+    def _scan(self, scan: BoundedScan) -> tuple[pa.Schema, Batches]:
+        address = self._spec.inputs[self._query.scans.index(scan)]
+        if address is None:
+            return warehouse_scanner(Warehouse(self._spec.target.warehouse))(scan)
+        table, columns = address.planned(), list(scan.columns)
+        snapshot = int(self._offset["vector"][table_key(address)]["snapshot"])
+        if snapshot and table.snapshots.find(snapshot) is None:
+            raise DataLossError(
+                f"view {self._table.identifier} was computed from snapshot {snapshot} of "
+                f"{table.identifier}, which no longer exists; run its script, or ALTER "
+                "MATERIALIZED VIEW … REFRESH, and audit it again"
+            )
+        return table.read_schema(columns), lambda: _rows(table, snapshot, columns)
+
+    def _compared(self, snapshot: int | None) -> tuple[int, tuple[Any, ...]]:
+        """The number of the view's rows, and the differences."""
+        names = [column.name for column in self._columns]
+        kept = (
+            self._table.read_schema(names),
+            lambda: _rows(self._table, snapshot or 0, names),
+        )
+        listed = ", ".join(map(quote, names))
+        now_ms = int(self._offset["now"])
+        with opened(
+            self._query, self._scan, threads=1, now_ms=now_ms, more={_VIEW: kept}
+        ) as connection:
+            connection.execute(f"CREATE TEMP TABLE actual AS SELECT {listed} FROM {_VIEW}")
+            connection.execute(f"CREATE TEMP TABLE expected AS SELECT {listed} FROM {self._sql}")
+            extra, missing = (
+                connection.sql(f"FROM {a} EXCEPT ALL FROM {b}").to_arrow_table().to_pylist()
+                for a, b in (("actual", "expected"), ("expected", "actual"))
+            )
+            count = connection.sql("SELECT count(*) FROM actual").fetchall()[0][0]
+        pairs = self._pairs(extra, missing)
+        return count, tuple((self._key(a or b or {}), a, b) for a, b in pairs if not _equal(a, b))
+
+    @property
+    def _sql(self) -> str:
+        """The SELECT as a relation; of rows with the same declared key the greatest one."""
+        sql, plan = f"({self._query.sql}) AS made", self._spec.plan
+        if plan.unique:
+            return sql
+        order = ", ".join(f"{quote(c.name)} DESC NULLS LAST" for c in self._columns)
+        key = ", ".join(map(quote, plan.key))
+        return f"{sql} QUALIFY row_number() OVER (PARTITION BY {key} ORDER BY {order}) = 1"
+
+    def _key(self, row: Row) -> tuple[Any, ...]:
+        return tuple(row.values() if self._spec.plan.hidden else map(row.get, self._spec.plan.key))
+
+    def _pairs(self, extra: list[Row], missing: list[Row]) -> Iterator[Pair]:
+        """Actual and expected rows with the same key, or the same values but for floats."""
+        real = [c.name for c in self._columns if c.type in ("DOUBLE", "FLOAT")]
+        key = [c.name for c in self._columns if c.name not in real]
+        if not self._spec.plan.hidden:
+            key = list(self._spec.plan.key)
+        grouped: dict[str, tuple[list[Row], list[Row]]] = defaultdict(lambda: ([], []))
+        for side, rows in enumerate((extra, missing)):
+            for row in sorted(rows, key=lambda row: repr([row[name] for name in real])):
+                grouped[repr([row[name] for name in key])][side].append(row)
+        for actual, expected in grouped.values():
+            pairs: Iterator[Pair] = zip_longest(actual, expected)
+            for a, b in pairs:
+                if self._spec.plan.hidden and not _equal(a, b):
+                    yield from ((row, None) for row in (a,) if row is not None)
+                    yield from ((None, row) for row in (b,) if row is not None)
+                else:
+                    yield a, b
+
+
+def _rows(table: Table, snapshot: int, columns: list[str]) -> Iterator[pa.RecordBatch]:
+    return table.read(columns=columns, snapshot=snapshot) if snapshot else iter(())
+
+
+def _equal(a: Row | None, b: Row | None) -> bool:
+    """Whether two rows are equal, but for the last bits of floats, which depend on the plan."""
+    if a is None or b is None:
+        return False
+    return all(
+        math.isclose(value, b[name], rel_tol=_RELATIVE)
+        if isinstance(value, float) and isinstance(b[name], float)
+        else value == b[name]
+        for name, value in a.items()
+    )
