@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 from tests.unit.views.generated_queries import Generator
-from tests.unit.views.view_session import bag
+from tests.unit.views.view_session import bag as bag_of
 
 from streamhouse.connectors.specs import arrow_schema
 from streamhouse.duckdb_engine import Batches, opened
@@ -288,6 +288,11 @@ def change_of(info: TableInfo, before: Rows, after: Rows) -> pa.Table:
     rows = [{**texts[t], WEIGHT: n // abs(n)} for t, n in counts.items() for _ in range(abs(n))]
     schema = arrow_schema(info.columns).append(pa.field(WEIGHT, pa.int64()))
     return pa.Table.from_pylist(rows, schema=schema)
+
+
+def bag(table: pa.Table) -> Counter[Any]:
+    """The rows of a table as a multiset."""
+    return bag_of([list(row.values()) for row in table.to_pylist()])
 
 
 def signed(table: pa.Table) -> Iterator[tuple[Any, int]]:

@@ -10,6 +10,7 @@ import pytest
 from tests.unit.operators.random_trees import (
     TreeGenerator,
     analyzed,
+    bag,
     change_of,
     random_rows,
     relations_of,
@@ -17,7 +18,6 @@ from tests.unit.operators.random_trees import (
     signed,
     table_of,
 )
-from tests.unit.views.view_session import bag
 
 from streamhouse.operators.operator import Emits, Operator, walk
 from streamhouse.operators.query_block import QueryBlock
@@ -34,7 +34,9 @@ def test_both_forms_of_random_trees(seed: int) -> None:
     """The rows of a tree are those of its query, also by its change, and it keeps its claims."""
     rng = random.Random(seed)
     for number in range(_QUERIES):
-        query, growing = TreeGenerator(seed * _QUERIES + number).query(), rng.random() < 0.3
+        query = TreeGenerator(seed * _QUERIES + number).query()
+        # A scalar subquery of a table without a key may have several rows.
+        growing = rng.random() < 0.3 and "SELECT c.name" not in query
         plan, tree = analyzed(query, growing)
         before = random_rows(rng)
         after = random_rows(rng, before)
