@@ -6,27 +6,22 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from streamhouse.operators.operator import INPUT, Emits, Key, Operator, plain
+from streamhouse.operators.operator import INPUT, Emits, Key, Unary, plain
 from streamhouse.operators.project import Item, listed, never_null
 
 
 @dataclass(frozen=True)
-class Aggregate(Operator):
+class Aggregate(Unary):
     """A row for each group: the columns `by`, then those of the aggregates.
 
     `sets` are the grouping sets as SQL; empty for a plain GROUP BY. Without `by` and `sets` there
     is one group, also of no rows. `in_order`: an aggregate depends on the order of rows.
     """
 
-    input: Operator
     by: tuple[Item, ...]
     aggregates: tuple[Item, ...]
     sets: str = ""
     in_order: bool = False
-
-    @property
-    def inputs(self) -> tuple[Operator, ...]:
-        return (self.input,)
 
     @property
     def columns(self) -> tuple[str, ...]:

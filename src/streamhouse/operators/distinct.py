@@ -6,31 +6,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from streamhouse.operators.operator import INPUT, Emits, Key, Operator
+from streamhouse.operators.operator import INPUT, Emits, Key, Unary
 from streamhouse.sql.expressions.binder import quote
 
 
 @dataclass(frozen=True)
-class Distinct(Operator):
+class Distinct(Unary):
     """The rows of its input, each once."""
-
-    input: Operator
-
-    @property
-    def inputs(self) -> tuple[Operator, ...]:
-        return (self.input,)
-
-    @property
-    def columns(self) -> tuple[str, ...]:
-        return self.input.columns
 
     @cached_property
     def keys(self) -> frozenset[Key]:
         return self.input.keys | {frozenset(self.columns)}
-
-    @cached_property
-    def not_null(self) -> frozenset[str]:
-        return self.input.not_null
 
     def _emits(self, inputs: Sequence[Emits]) -> Emits:
         return inputs[0] if inputs[0] <= Emits.INSERTS else Emits.CHANGES

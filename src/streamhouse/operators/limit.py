@@ -6,34 +6,21 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from streamhouse.operators.operator import INPUT, Key, Operator, plain
+from streamhouse.operators.operator import INPUT, Key, Unary, plain
 
 
 @dataclass(frozen=True)
-class Limit(Operator):
+class Limit(Unary):
     """The first `most` rows after `skipped` ones, in the order of the SQL expressions `order`."""
 
-    input: Operator
     most: int | None
     skipped: int = 0
     order: tuple[str, ...] = ()
-
-    @property
-    def inputs(self) -> tuple[Operator, ...]:
-        return (self.input,)
-
-    @property
-    def columns(self) -> tuple[str, ...]:
-        return self.input.columns
 
     @cached_property
     def keys(self) -> frozenset[Key]:
         single = [] if self.most is None or self.most > 1 else [Key()]
         return self.input.keys | frozenset(single)
-
-    @cached_property
-    def not_null(self) -> frozenset[str]:
-        return self.input.not_null
 
     @property
     def expressions(self) -> tuple[str, ...]:
@@ -49,11 +36,7 @@ class Limit(Operator):
 
     @property
     def partitions(self) -> tuple[tuple[str, ...], ...] | None:
-        return None if self.timed else ((),)
-
-    @property
-    def recomputed(self) -> str:
-        return "the time passes" if self.timed else ""
+        return ((),)
 
     def whole(self, inputs: Sequence[str]) -> str:
         order = f" ORDER BY {', '.join(self.order)}" if self.order else ""

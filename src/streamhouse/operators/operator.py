@@ -31,6 +31,8 @@ INPUT, LEFT, RIGHT = "_i", "_l", "_r"
 WEIGHT = "_weight"
 """The column of changes that is 1 for rows that enter and -1 for rows that leave."""
 
+_TIME = "the time passes"
+
 Key: TypeAlias = frozenset[str]
 """Columns that no two rows have alike, null being a value; empty: there is at most one row."""
 
@@ -143,6 +145,8 @@ class Operator(ABC):
     @property
     def recomputed(self) -> str:
         """Why there is no delta form; empty if there is one."""
+        if self.timed:
+            return _TIME
         return "" if self.partitions is not None else "it has no delta form yet"
 
     @abstractmethod
@@ -173,6 +177,45 @@ class Operator(ABC):
     @abstractmethod
     def describe(self) -> str:
         """The operator in a few words, for EXPLAIN and errors."""
+
+
+@dataclass(frozen=True)
+class Unary(Operator):
+    """An operator with one input; by default it passes on the columns and what holds for them."""
+
+    input: Operator
+
+    @property
+    def inputs(self) -> tuple[Operator, ...]:
+        return (self.input,)
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        return self.input.columns
+
+    @cached_property
+    def keys(self) -> frozenset[Key]:
+        return self.input.keys
+
+    @cached_property
+    def not_null(self) -> frozenset[str]:
+        return self.input.not_null
+
+
+@dataclass(frozen=True)
+class Linear(Unary):
+    """An operator that computes each row on its own, so its change needs no other rows."""
+
+    def _emits(self, inputs: Sequence[Emits]) -> Emits:
+        return inputs[0]
+
+    @property
+    def keeps(self) -> tuple[Kept, ...]:
+        return ()
+
+    @property
+    def recomputed(self) -> str:
+        return _TIME if self.timed else ""
 
 
 def plain(sql: str) -> str:

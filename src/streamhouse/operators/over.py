@@ -6,34 +6,25 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from streamhouse.operators.operator import INPUT, Key, Operator, plain
+from streamhouse.operators.operator import INPUT, Unary, plain
 from streamhouse.operators.project import Item, never_null
 
 
 @dataclass(frozen=True)
-class Over(Operator):
+class Over(Unary):
     """Adds the column of a window function to its input.
 
     `by` are the expressions of PARTITION BY, `rank` the function if it ranks: `ROW_NUMBER`, `RANK`,
     `DENSE_RANK`.
     """
 
-    input: Operator
     item: Item
     by: tuple[Item, ...] = ()
     rank: str = ""
 
     @property
-    def inputs(self) -> tuple[Operator, ...]:
-        return (self.input,)
-
-    @property
     def columns(self) -> tuple[str, ...]:
         return (*self.input.columns, self.item.name)
-
-    @cached_property
-    def keys(self) -> frozenset[Key]:
-        return self.input.keys
 
     @cached_property
     def not_null(self) -> frozenset[str]:
@@ -53,11 +44,7 @@ class Over(Operator):
 
     @property
     def partitions(self) -> tuple[tuple[str, ...], ...] | None:
-        return None if self.timed else (tuple(item.sql for item in self.by),)
-
-    @property
-    def recomputed(self) -> str:
-        return "the time passes" if self.timed else ""
+        return (tuple(item.sql for item in self.by),)
 
     def whole(self, inputs: Sequence[str]) -> str:
         return f"SELECT {INPUT}.*, {self.item.aliased} FROM {inputs[0]} AS {INPUT}"

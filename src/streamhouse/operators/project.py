@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from streamhouse.operators.operator import INPUT, WEIGHT, Change, Emits, Kept, Key, Operator, plain
+from streamhouse.operators.operator import INPUT, WEIGHT, Change, Key, Linear, plain
 from streamhouse.sql.expressions.binder import quote
 
 
@@ -55,15 +55,10 @@ def never_null(items: Iterable[Item], not_null: frozenset[str]) -> frozenset[str
 
 
 @dataclass(frozen=True)
-class Project(Operator):
+class Project(Linear):
     """Computes `items` from each row of its input."""
 
-    input: Operator
     items: tuple[Item, ...]
-
-    @property
-    def inputs(self) -> tuple[Operator, ...]:
-        return (self.input,)
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -80,17 +75,6 @@ class Project(Operator):
     @property
     def expressions(self) -> tuple[str, ...]:
         return tuple(item.sql for item in self.items)
-
-    def _emits(self, inputs: Sequence[Emits]) -> Emits:
-        return inputs[0]
-
-    @property
-    def keeps(self) -> tuple[Kept, ...]:
-        return ()
-
-    @property
-    def recomputed(self) -> str:
-        return "the time passes" if self.timed else ""
 
     @property
     def keeps_values(self) -> bool:

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from streamhouse.operators.operator import INPUT, Change, Emits, Kept, Key, Operator
+from streamhouse.operators.operator import INPUT, Change, Emits, Kept, Key, Unary
 from streamhouse.sql.expressions.binder import quote
 from streamhouse.sql.views.stored_view import HIDDEN_KEY
 
 
 @dataclass(frozen=True)
-class Sink(Operator):
+class Sink(Unary):
     """The rows of its input, kept in a table under `key`.
 
     `unique`: no two rows have the same key; else the last one counts, in the order of all columns.
@@ -20,15 +20,10 @@ class Sink(Operator):
     of these columns, or, if `numbered`, of all columns, with a number for equal rows.
     """
 
-    input: Operator
     key: tuple[str, ...]
     unique: bool = True
     hashed: tuple[str, ...] | None = None
     numbered: bool = False
-
-    @property
-    def inputs(self) -> tuple[Operator, ...]:
-        return (self.input,)
 
     @property
     def columns(self) -> tuple[str, ...]:

@@ -6,49 +6,33 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from streamhouse.operators.operator import INPUT, WEIGHT, Change, Emits, Kept, Operator, plain
+from streamhouse.operators.operator import INPUT, WEIGHT, Change, Key, Linear, plain
 from streamhouse.sql.expressions.binder import quote
 
 
 @dataclass(frozen=True)
-class Unnest(Operator):
+class Unnest(Linear):
     """Joins each row with the elements of a collection, as the columns `names`.
 
     `table` is the SQL of the elements, a table function over `INPUT`; `left`: a row without
     elements is kept, with nulls.
     """
 
-    input: Operator
     table: str
     names: tuple[str, ...]
     left: bool = False
 
     @property
-    def inputs(self) -> tuple[Operator, ...]:
-        return (self.input,)
-
-    @property
     def columns(self) -> tuple[str, ...]:
         return (*self.input.columns, *self.names)
-
-    @cached_property
-    def not_null(self) -> frozenset[str]:
-        return self.input.not_null
 
     @property
     def expressions(self) -> tuple[str, ...]:
         return (self.table,)
 
-    def _emits(self, inputs: Sequence[Emits]) -> Emits:
-        return inputs[0]
-
-    @property
-    def keeps(self) -> tuple[Kept, ...]:
-        return ()
-
-    @property
-    def recomputed(self) -> str:
-        return "the time passes" if self.timed else ""
+    @cached_property
+    def keys(self) -> frozenset[Key]:
+        return frozenset()
 
     def _joined(self, relation: str) -> str:
         names = ", ".join(map(quote, self.names))

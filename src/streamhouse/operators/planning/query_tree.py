@@ -11,10 +11,9 @@ from collections.abc import Iterable
 from sqlglot import exp
 
 from streamhouse.operators.distinct import Distinct
-from streamhouse.operators.filter import Filter
 from streamhouse.operators.limit import Limit
 from streamhouse.operators.operator import Key, Operator
-from streamhouse.operators.over import Over
+from streamhouse.operators.planning.filters import passing
 from streamhouse.operators.planning.from_clause import FromClause, Sources
 from streamhouse.operators.planning.rows import (
     NotExpressedError,
@@ -25,14 +24,12 @@ from streamhouse.operators.planning.rows import (
     item,
     over,
     reference,
-    rejected_nulls,
 )  # fmt: skip
 from streamhouse.operators.planning.select_list import Grouping, aggregates_in, with_windows
 from streamhouse.operators.planning.subqueries import Subqueries
 from streamhouse.operators.project import Item, Project
 from streamhouse.operators.query_block import QueryBlock
 from streamhouse.operators.set_operation import SetKind, SetOperation
-from streamhouse.operators.top_n import TopN
 from streamhouse.sql.expressions.binder import generate
 from streamhouse.sql.plan import BoundedScan
 
@@ -126,7 +123,7 @@ class _Query:
             rows = grouping.rows()
         rows, nodes = subqueries.with_scalars(rows, nodes)
         if having is not None:
-            rows = _passing(rows, list(conjuncts(nodes.pop())))
+            rows = passing(rows, list(conjuncts(nodes.pop())))
         rows, nodes = with_windows(rows, nodes)
         return _projected(select, rows, nodes)
 
@@ -135,12 +132,12 @@ class _Query:
         where = select.args.get("where")
         terms = list(conjuncts(where.this if where is not None else None))
         rows = FromClause(self._sources, self.operator, terms).rows(select)
-        rows = _passing(rows, [term for term in terms if not term.find(exp.Query)])
+        rows = passing(rows, [term for term in terms if not term.find(exp.Query)])
         for term in (term for term in terms if term.find(exp.Query)):
             matched = subqueries.filtered(rows, term)
             if matched is None:
                 rows, (term,) = subqueries.with_scalars(rows, [term])
-                matched = _passing(rows, [term])
+                matched = passing(rows, [term])
             rows = matched
         return rows
 
@@ -223,52 +220,6 @@ def _order(tree: exp.Expr) -> list[exp.Ordered]:
     if order is None or not (tree.args.get("limit") or tree.args.get("offset")):
         return []
     return list(order.expressions)
-
-
-def _passing(rows: Rows, terms: list[exp.Expr]) -> Rows:
-    """The rows that pass all terms."""
-    operator, rest = rows.operator, []
-    for term in terms:
-        top = _top_n(operator, *_most(term, rows))
-        if top is None:
-            rest.append(term)
-        else:
-            operator = top
-    if rest:
-        condition = " AND ".join(f"({fragment(term, over(rows))})" for term in rest)
-        rejects = frozenset(name for term in rest for name in rejected_nulls(term, rows))
-        operator = checked(Filter(operator, condition, rejects))
-    return Rows(operator, rows.names)
-
-
-def _most(term: exp.Expr, rows: Rows) -> tuple[str, int]:
-    """The column that a condition limits from above, and the greatest value that passes."""
-    left, right = term.args.get("this"), term.args.get("expression")
-    if isinstance(left, exp.Column) and isinstance(right, exp.Literal) and right.is_int:
-        value, name = int(right.name), rows.find(left) or ""
-        if isinstance(term, exp.LTE) or (isinstance(term, exp.EQ) and value == 1):
-            return name, value
-        if isinstance(term, exp.LT):
-            return name, value - 1
-    return "", 0
-
-
-def _top_n(operator: Operator, name: str, most: int) -> Operator | None:
-    """The rows of an operator whose rank `name` is at most `most`; None if it is no rank."""
-    match operator:
-        case Project():
-            column = next((e.column for e in operator.items if e.name == name), "")
-            inner = _top_n(operator.input, column, most) if column else None
-            return None if inner is None else Project(inner, operator.items)
-        case Over() if operator.item.name == name and operator.rank:
-            return TopN(operator, most)
-        case Over() if isinstance(operator.input, Over):
-            # Columns of OVER do not depend on each other: the rank may come last.
-            lower = operator.input
-            swapped = Over(Over(lower.input, operator.item, operator.by, operator.rank),
-                           lower.item, lower.by, lower.rank)  # fmt: skip
-            return _top_n(swapped, name, most) if lower.item.name == name else None
-    return None
 
 
 def _projected(select: exp.Select, rows: Rows, nodes: list[exp.Expr]) -> Operator:
