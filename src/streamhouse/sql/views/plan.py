@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from sqlglot import exp
 
 from streamhouse.sql import node_errors
-from streamhouse.sql.batch.bounded_query import Analyzed, analyze_bounded, analyze_tree
+from streamhouse.sql.batch.bounded_query import Analyzed, analyze_bounded, analyze_tree, query_tree
 from streamhouse.sql.expressions.binder import quote
 from streamhouse.sql.nesting_depth import limited_depth
 from streamhouse.sql.plan import BoundedQuery, Column, Resolver, TableInfo
@@ -111,9 +111,7 @@ def plan_view_into(
 
 def _analyzed(query: Query, resolver: Resolver) -> tuple[Analyzed, Shape]:
     parsed = names.parse_query(query)
-    tree = parsed.tree
-    if not isinstance(tree, exp.Query):
-        raise node_errors.unsupported(parsed.script, tree, "a view is a SELECT")
+    tree = query_tree(parsed)
     _check_lookups(parsed, resolver)
     analyzed = analyze_tree(names.parse_query(query), tree.copy(), resolver)
     tables = {f"scan_{n}": info for n, (info, _, _) in enumerate(analyzed.scans.tables)}
