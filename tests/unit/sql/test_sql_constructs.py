@@ -36,6 +36,8 @@ LOOKUP = "JOIN customers FOR SYSTEM_TIME AS OF o.proc_time AS c ON o.customer_id
 WINDOW = "TABLE({}(TABLE orders, DESCRIPTOR(order_time), {}))"
 MINUTE = "INTERVAL '1' MINUTE"
 BOTH = (
+    "SELECT /*+ BROADCAST(c), SHUFFLE_HASH(c) */ price FROM orders AS c",
+    "SELECT /*+ STATE_TTL('o' = '1d') */ price FROM orders AS o",
     f"SELECT o.price, c.country FROM orders AS o {LOOKUP}",
     f"SELECT o.price, c.country FROM orders AS o LEFT {LOOKUP}",
     "SELECT price FROM orders WHERE price > 1 AND customer_id IS NOT NULL",
@@ -79,6 +81,9 @@ BOTH = (
     "SELECT `price` AS `the price` FROM `orders`",
 )
 ENDING = (
+    ("SELECT price FROM orders NATURAL JOIN customers", "join"),
+    ("SELECT price FROM orders QUALIFY ROW_NUMBER() OVER (ORDER BY price) = 1", "QUALIFY"),
+    ("SELECT COUNT(*) AS n FROM orders GROUP BY 1", "aggregation"),
     ("SELECT DISTINCT price FROM orders", "DISTINCT"),
     ("SELECT price FROM orders ORDER BY price DESC NULLS LAST", "ORDER BY"),
     ("SELECT price FROM orders LIMIT 3", "LIMIT"),
@@ -163,8 +168,6 @@ NONE = (
      "o.proc_time ON o.customer_id = c.id", "FOR SYSTEM_TIME"),
     ("SELECT price FROM orders FOR SYSTEM_TIME BETWEEN 1 AND 2", "AS OF"),
     ("SELECT price FROM orders MINUS SELECT price FROM orders", "MINUS"),
-    ("SELECT price FROM orders NATURAL JOIN customers", "NATURAL"),
-    ("SELECT price FROM orders QUALIFY ROW_NUMBER() OVER (ORDER BY price) = 1", "QUALIFY"),
     ("SELECT price FROM orders FETCH FIRST 3 ROWS WITH TIES", "WITH TIES"),
     ("SELECT price FROM orders FOR UPDATE", "FOR UPDATE"),
     ("SELECT UPPER(s => 'a') FROM typed", "named arguments"),
@@ -190,9 +193,6 @@ NONE = (
     ("SELECT INT(s) FROM typed", "INT"),
     ("SELECT ARRAY(SELECT 1) FROM typed", "ARRAY"),
     ("SELECT MAP('a', 1) FROM typed", "MAP"),
-    ("SELECT /*+ BROADCAST(c) */ price FROM orders AS c", "BROADCAST"),
-    ("SELECT /*+ STATE_TTL('o' = '1d') */ price FROM orders AS o", "STATE_TTL"),
-    ("SELECT /*+ SHUFFLE_HASH(o) */ price FROM orders AS o", "SHUFFLE_HASH"),
     ("INSERT INTO kept SELECT id, 1 FROM nested ON CONFLICT DO NOTHING", "ON CONFLICT"),
     ("CREATE FUNCTION f AS 'org.example.F'", "functions"),
     ("CREATE TEMPORARY FUNCTION IF NOT EXISTS f AS 'org.example.F' LANGUAGE SCALA", "functions"),

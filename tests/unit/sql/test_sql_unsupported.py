@@ -93,7 +93,6 @@ QUERIES = (
     "FROM customers GROUP BY country, name) AS q GROUP BY country",
     "SELECT JSON_QUERY('{}', '$.a' RETURNING STRING) FROM orders",
     "SELECT UUID(), price FROM orders",
-    "SELECT /*+ STATE_TTL('o' = '1d') */ price FROM orders",
     "SELECT id FROM (SELECT id, ROW_NUMBER() OVER (PARTITION BY id ORDER BY name) AS n "
     "FROM customers) WHERE n <= 5",
 )

@@ -29,6 +29,26 @@ visits v ON v.customer_id = c.id;
 -- name: using
 SELECT customer_id, o.id, v.page FROM orders o JOIN visits v USING (customer_id);
 
+-- name: natural_join
+SELECT * FROM orders NATURAL JOIN visits;
+
+-- name: lateral
+SELECT c.name, t.id FROM customers c LEFT JOIN LATERAL (SELECT o.id FROM orders o WHERE
+o.customer_id = c.id ORDER BY price DESC, id LIMIT 2) t ON TRUE;
+
+-- name: row_in
+SELECT id FROM orders o WHERE (customer_id, product) NOT IN (SELECT customer_id, page FROM visits v
+WHERE v.seconds < o.amount);
+
+-- name: ordinality
+SELECT o.id, t.tag, t.p FROM orders o CROSS JOIN UNNEST(o.tags) WITH ORDINALITY AS t (tag, p);
+
+-- name: values
+VALUES (1, 'a'), (2, 'b');
+
+-- name: qualify
+SELECT id, product FROM orders QUALIFY RANK() OVER (PARTITION BY product ORDER BY price) = 1;
+
 -- name: semi_in
 SELECT * FROM customers WHERE id IN (SELECT customer_id FROM orders);
 

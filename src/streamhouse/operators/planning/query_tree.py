@@ -34,8 +34,8 @@ from streamhouse.sql.expressions.binder import generate
 from streamhouse.sql.plan import BoundedScan
 
 _SELECT_ARGS = (
-    "expressions", "from_", "joins", "where", "group", "having", "distinct", "order", "limit",
-    "offset", "with_",
+    "expressions", "from_", "joins", "where", "group", "having", "qualify", "distinct", "order",
+    "limit", "offset", "with_",
 )  # fmt: skip
 _SET_ARGS = ("this", "expression", "distinct", "order", "limit", "offset", "with_")
 
@@ -115,7 +115,9 @@ class _Query:
         items = [each.unalias() for each in select.selects]
         order = [each.this for each in _order(select)]
         having, group = select.args.get("having"), select.args.get("group")
-        nodes = [*items, *order, *([having.this] if having is not None else [])]
+        qualify = select.args.get("qualify")
+        tests = [each.this for each in (qualify, having) if each is not None]
+        nodes = [*items, *order, *tests]
         if group is not None or having is not None or any(aggregates_in(node) for node in nodes):
             rows, nodes = subqueries.with_scalars(rows, nodes, aggregated=True)
             grouping = Grouping(rows, group)
@@ -125,6 +127,8 @@ class _Query:
         if having is not None:
             rows = passing(rows, list(conjuncts(nodes.pop())))
         rows, nodes = with_windows(rows, nodes)
+        if qualify is not None:
+            rows = passing(rows, list(conjuncts(nodes.pop())))
         return _projected(select, rows, nodes)
 
     def _filtered(self, select: exp.Select, subqueries: Subqueries) -> Rows:
@@ -170,7 +174,7 @@ class _Query:
         if not isinstance(tree, exp.Select) or tree.args.get("distinct"):
             return None
         select = tree.copy()
-        for clause in ("where", "having"):
+        for clause in ("where", "having", "qualify"):
             node = select.args.get(clause)
             if node is not None:
                 kept = [term for term in conjuncts(node.this) if not term.find(exp.Query)]

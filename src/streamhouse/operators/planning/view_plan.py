@@ -13,7 +13,12 @@ from streamhouse.operators.operator import Operator, retraction, walk
 from streamhouse.operators.planning.query_tree import tree_of
 from streamhouse.operators.sink import Sink
 from streamhouse.sql import node_errors
-from streamhouse.sql.batch.bounded_query import Analyzed, analyze_tree, planned_into
+from streamhouse.sql.batch.bounded_query import (
+    Analyzed,
+    analyze_tree,
+    planned_into,
+    query_tree,
+)  # fmt: skip
 from streamhouse.sql.nesting_depth import limited_depth
 from streamhouse.sql.plan import BoundedQuery, Column, Resolver, TableInfo
 from streamhouse.sql.resolution import columns as names
@@ -120,9 +125,7 @@ def plan_view_into(
 
 def _analyzed(query: Query, resolver: Resolver) -> Analyzed:
     parsed = names.parse_query(query)
-    tree = parsed.tree
-    if not isinstance(tree, exp.Query):
-        raise node_errors.unsupported(parsed.script, tree, "a view is a SELECT")
+    tree = query_tree(parsed)
     _check_lookups(parsed, resolver)
     return analyze_tree(names.parse_query(query), tree.copy(), resolver)
 

@@ -13,7 +13,7 @@ from sqlglot.schema import MappingSchema
 
 from streamhouse.close_matches import nearest
 from streamhouse.sql import node_errors
-from streamhouse.sql.batch import as_of_clause, literal_insert
+from streamhouse.sql.batch import as_of_clause, literal_insert, plain_form
 from streamhouse.sql.expressions import aggregates, lowering, timestamp_digits
 from streamhouse.sql.expressions.binder import BindError, describe, generate, refusal
 from streamhouse.sql.literal_rows import LiteralRows
@@ -85,11 +85,16 @@ def analyze_bounded(
 
 def _analyze_query(query: Query, resolver: Resolver) -> Analyzed:
     parsed = names.parse_query(query)
+    return analyze_tree(parsed, query_tree(parsed), resolver)
+
+
+def query_tree(parsed: Parsed) -> exp.Query:
+    """The tree of a query, that of VALUES as a SELECT; `UnsupportedSqlError` for anything else."""
     tree = parsed.tree
     tree = _values(tree) if isinstance(tree, exp.Values) else tree
     if not isinstance(tree, exp.Query):
         raise node_errors.unsupported(parsed.script, tree, "a query must be SELECT, WITH or VALUES")
-    return analyze_tree(parsed, tree, resolver)
+    return tree
 
 
 def planned_into(
@@ -149,6 +154,7 @@ def analyze_tree(
         _scan(parsed, resolver, scans, tree, table, first if index == 0 else None)
     try:
         qualified = _qualified(parsed, tree, scans)
+        plain_form.rows_in_correlated_queries(qualified)
         lowered = lowering.lower(
             parsed.script, qualified, scans.relations, bounded=True, declared=scans.declared
         )
@@ -174,8 +180,8 @@ def _values(tree: exp.Values) -> exp.Select:
 
 
 _SELECT_ARGS = (
-    "expressions from_ joins where group having order limit offset with_ distinct windows hint "
-    "laterals"
+    "expressions from_ joins where group having qualify order limit offset with_ distinct windows "
+    "hint laterals"
 ).split()
 _TABLE_ARGS = "this db catalog alias version joins laterals".split()
 _CLAUSES = {
@@ -270,6 +276,8 @@ def _qualified(parsed: Parsed, tree: exp.Query, scans: _Scans) -> exp.Query:
     """Expand stars and qualify every column with its table; `SqlError` for an unknown column."""
     for select in list(tree.find_all(exp.Select)):
         names.name_expressions(select)
+    plain_form.name_derived_tables(tree)
+    plain_form.rewrite(parsed.script, tree, scans.relations)
     check_columns(parsed.script, tree, scans.relations)
     schema = MappingSchema({**scans.relations}, dialect="duckdb", normalize=False)
     done = qualify(

@@ -83,6 +83,10 @@ def remainder(value: exp.Expr, size: int) -> exp.Expr:
     return exp.Paren(this=exp.Mod(this=shifted, expression=number(size)))
 
 
+GROUP_ID = "group_id"
+"""Key in the `meta` of the value of GROUP_ID()."""
+
+
 def call(name: str, *args: exp.Expr) -> exp.Anonymous:
     """A call of a DuckDB function."""
     return exp.Anonymous(this=name, expressions=list(args))

@@ -11,6 +11,7 @@ from sqlglot import exp
 from streamhouse.close_matches import closest
 from streamhouse.sql.functions import array_functions, json, numbers, texts, times
 from streamhouse.sql.functions.expression_builders import (
+    GROUP_ID,
     Args,
     ArgumentError,
     Build,
@@ -80,6 +81,12 @@ def _grouping(args: Args) -> exp.Expr:
     return cast(exp.Grouping(expressions=args), "BIGINT")
 
 
+def _group_id() -> exp.Expr:
+    zero = cast(exp.Literal.number(0), "BIGINT")
+    zero.meta[GROUP_ID] = True
+    return zero
+
+
 def _list(args: Args) -> exp.Expr:
     separator = args[1] if len(args) > 1 else exp.Literal.string(",")
     return exp.GroupConcat(this=args[0], separator=separator)
@@ -98,8 +105,11 @@ _AGGREGATES: Table = {
     "AVG": (1, 1, plain(exp.Avg)),
     "MIN": (1, 1, plain(exp.Min)),
     "MAX": (1, 1, plain(exp.Max)),
+    "STDDEV": (1, 1, plain(exp.StddevSamp)),
     "STDDEV_POP": (1, 1, plain(exp.StddevPop)),
     "STDDEV_SAMP": (1, 1, plain(exp.StddevSamp)),
+    "COVAR_POP": (2, 2, plain(exp.CovarPop, "this", "expression")),
+    "COVAR_SAMP": (2, 2, plain(exp.CovarSamp, "this", "expression")),
     "VAR_POP": (1, 1, plain(exp.VariancePop)),
     "VAR_SAMP": (1, 1, plain(exp.Variance)),
     "VARIANCE": (1, 1, plain(exp.Variance)),
@@ -117,6 +127,7 @@ _AGGREGATES: Table = {
     "COLLECT": (1, 1, lambda args: aggregate("COLLECT", *args)),
     "GROUPING": (1, None, _grouping),
     "GROUPING_ID": (1, None, _grouping),
+    "GROUP_ID": (0, 0, lambda _: _group_id()),
     "APPROX_COUNT_DISTINCT": (1, 1, plain(exp.ApproxDistinct)),
     "LAG": (1, 3, plain(exp.Lag, "this", "offset", "default")),
     "LEAD": (1, 3, plain(exp.Lead, "this", "offset", "default")),

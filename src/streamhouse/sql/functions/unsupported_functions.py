@@ -12,7 +12,6 @@ _REPLACEMENTS = {
     "CURRENT_CATALOG": "use SHOW CURRENT CATALOG",
     "CURRENT_DATABASE": "use SHOW CURRENT DATABASE",
     "DESCRIPTOR": "it is an argument of window functions, which are not supported yet",
-    "GROUP_ID": "write GROUPING_ID(columns), which distinguishes the grouping sets",
     "MAP": "write MAP[key, value, …]",
     "STRUCT": "write ROW(…)",
     "UNNEST": "it is a table: write CROSS JOIN UNNEST(array) AS t (x) in a bounded query",

@@ -87,6 +87,7 @@ class Flink(Dialect):
         declared: Declarations = NONE
         """The Python functions that the script has declared, by lower-case name."""
 
+        IS_PREDICATE_PRECEDENCE = parser.IsPredicatePrecedence.COMPARISON
         FUNCTIONS = functions.BUILDERS
         FUNCTION_PARSERS = {
             name: parser.Parser.FUNCTION_PARSERS[name]
@@ -124,6 +125,13 @@ class Flink(Dialect):
             TokenType.LOCALTIME: lambda: functions.current_time("LOCALTIME"),
             TokenType.LOCALTIMESTAMP: lambda: functions.current_time("LOCALTIMESTAMP"),
         }
+
+        def _is_predicate_ahead(self) -> bool:
+            """Whether IS NULL, IS TRUE, … is next, which bind less than `=`; IS DISTINCT more."""
+            after = self._tokens[self._index + 1 : self._index + 3]
+            return super()._is_predicate_ahead() and all(
+                token.token_type != TokenType.DISTINCT for token in after
+            )
 
         def _parse_hint(self) -> exp.Hint | None:
             if not self._match(TokenType.HINT):

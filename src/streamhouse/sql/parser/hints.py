@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from sqlglot.tokenizer_core import Token
 
 from streamhouse.close_matches import closest, nearest
-from streamhouse.errors import OptionError, UnsupportedSqlError
+from streamhouse.errors import OptionError
 from streamhouse.options import boolean, choice, duration_ms, integer
 from streamhouse.sql.options import renamed_options
 from streamhouse.sql.parser import elements, query_parser
@@ -17,7 +17,7 @@ from streamhouse.sql.plan import LookupRetry
 from streamhouse.sql.secrets import quoted_options
 from streamhouse.sql.text import Script
 
-_UNSUPPORTED_HINTS = (
+_WITHOUT_EFFECT = (
     "BROADCAST",
     "SHUFFLE_HASH",
     "SHUFFLE_MERGE",
@@ -25,6 +25,7 @@ _UNSUPPORTED_HINTS = (
     "STATE_TTL",
     "MULTI_JOIN",
 )
+"""Hints about how Flink joins, or how long it keeps state: they change no row."""
 _RETRY = ("retry-predicate", "retry-strategy", "fixed-delay", "max-attempts")
 
 LOOKUP_STRATEGIES = ("full", "partial", "bucket")
@@ -99,6 +100,9 @@ def lookup_hints(script: Script, body: str, offset: int) -> list[LookupHint]:
     """The LOOKUP hints of a query's hint block whose text starts at `offset`."""
     hints = []
     for name, start, cursor in _parse_hints(script, body, offset):
+        if name in _WITHOUT_EFFECT:
+            _skip_arguments(cursor)
+            continue
         if name != "LOOKUP":
             _refuse_hint(cursor, name, start, ("LOOKUP",), "after SELECT")
         offsets: dict[str, int] = {}
@@ -171,6 +175,12 @@ def _parse_hints(script: Script, body: str, offset: int) -> Iterator[tuple[str, 
         cursor.accept(",")
 
 
+def _skip_arguments(cursor: Cursor) -> None:
+    cursor.expect("(")
+    while not cursor.accept(")"):
+        cursor.take()
+
+
 def _refuse_hint(
     cursor: Cursor, name: str, start: int, allowed: tuple[str, ...], where: str
 ) -> None:
@@ -180,9 +190,9 @@ def _refuse_hint(
         raise cursor.script.error(
             f"hint {name} is not allowed {where}; write it {right_place}", start, end
         )
-    if name in _UNSUPPORTED_HINTS:
+    if name in _WITHOUT_EFFECT:
         raise cursor.script.error(
-            f"hint {name} is not supported; leave it out", start, end, UnsupportedSqlError
+            f"hint {name} is not allowed {where}; write it after SELECT", start, end
         )
     guess = closest(name, allowed)
     hint = f"did you mean {guess}?" if guess else f"known here: {', '.join(allowed)}"

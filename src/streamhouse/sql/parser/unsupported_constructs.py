@@ -75,8 +75,6 @@ def check(script: Script, tree: exp.Expr, start: int, end: int) -> None:
             message = _type_error(node)
         elif isinstance(node, exp.LimitOptions):
             message = _limit_error(node)
-        elif isinstance(node, exp.Join) and node.method.upper() == "NATURAL":
-            message = "NATURAL JOIN is not supported; write JOIN … USING (columns), or ON"
         error_class = SqlError if message is None else UnsupportedSqlError
         message = message or _syntax_mistake(node)
         if message is not None:

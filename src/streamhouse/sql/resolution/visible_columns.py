@@ -13,7 +13,8 @@ from streamhouse.sql.expressions.binder import Relations
 from streamhouse.sql.resolution import columns as names
 from streamhouse.sql.text import Script
 
-_Names = dict[str, list[str] | None]
+Names = dict[str, list[str] | None]
+"""Each alias with its columns; None where these are not known."""
 
 
 def check_columns(script: Script, tree: exp.Query, relations: Relations) -> None:
@@ -65,7 +66,7 @@ def _joined_by_name(query: exp.Expr) -> set[str]:
     return {column.name for join in joins for column in join.args.get("using") or []}
 
 
-def _check_qualified(script: Script, column: exp.Column, scopes: list[_Names]) -> None:
+def _check_qualified(script: Script, column: exp.Column, scopes: list[Names]) -> None:
     alias, name = column.table, column.name
     for visible in scopes:
         if alias in visible:
@@ -81,18 +82,20 @@ def _check_qualified(script: Script, column: exp.Column, scopes: list[_Names]) -
     raise node_errors.error(script, column, message)
 
 
-def _visible_scopes(scope: Scope, relations: Relations) -> Iterator[_Names]:
+def _visible_scopes(scope: Scope, relations: Relations) -> Iterator[Names]:
     """Yields the names visible in a scope, then those of each enclosing scope."""
     current: Scope | None = scope
     while current is not None:
-        yield _visible(current, relations)
-        # A subquery in FROM cannot refer to the enclosing query.
-        current = None if current.is_derived_table or current.is_cte else current.parent
+        yield visible_in(current, relations)
+        # A subquery in FROM cannot refer to the query of that FROM, but to those around it.
+        while current is not None and (current.is_derived_table or current.is_cte):
+            current = current.parent
+        current = None if current is None else current.parent
 
 
-def _visible(scope: Scope, relations: Relations) -> _Names:
+def visible_in(scope: Scope, relations: Relations) -> Names:
     """Each alias with its columns; None where these are not known."""
-    names_by_alias: _Names = {}
+    names_by_alias: Names = {}
     for alias, (node, source) in scope.selected_sources.items():
         renamed = _renamed(node, source)
         if renamed:
@@ -117,7 +120,9 @@ def _renamed(node: exp.Expr, source: exp.Table | Scope) -> list[str]:
     for node_with_alias in nodes:
         alias = node_with_alias.args.get("alias") if node_with_alias is not None else None
         if isinstance(alias, exp.TableAlias) and alias.columns:
-            return [column.name for column in alias.columns]
+            place = node_with_alias.args.get("offset") if node_with_alias is not None else None
+            ordinality = [place] if isinstance(place, exp.Identifier) else []
+            return [column.name for column in (*alias.columns, *ordinality)]
     return []
 
 
@@ -135,7 +140,7 @@ def _selects(scope: Scope, relations: Relations) -> list[str] | None:
             outputs.append(item.alias_or_name)
             continue
         star_alias = item.table if isinstance(item, exp.Column) else None
-        for alias, columns in _visible(scope, relations).items():
+        for alias, columns in visible_in(scope, relations).items():
             if star_alias in (None, "", alias):
                 if columns is None:
                     return None

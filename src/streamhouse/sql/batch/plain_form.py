@@ -1,0 +1,219 @@
+"""Rewrites clauses of a query to plainer ones that mean the same, before its names are resolved."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+from sqlglot import exp
+from sqlglot.optimizer.scope import Scope, traverse_scope
+
+from streamhouse.sql import node_errors
+from streamhouse.sql.expressions.binder import Relations
+from streamhouse.sql.functions.expression_builders import GROUP_ID, cast
+from streamhouse.sql.resolution import columns as names
+from streamhouse.sql.resolution.visible_columns import Names, visible_in
+from streamhouse.sql.text import Script
+
+
+def name_derived_tables(tree: exp.Query) -> None:
+    """Give each subquery in FROM or JOIN that has no alias one of its own."""
+    taken = {node.alias_or_name for node in tree.find_all(exp.Table, exp.Subquery)}
+    free = (name for number in range(len(taken) + 10_000) if (name := f"_q{number}") not in taken)
+    for subquery in tree.find_all(exp.Subquery):
+        placed = isinstance(subquery.parent, exp.From | exp.Join)
+        if placed and not subquery.alias and isinstance(subquery.this, exp.Query):
+            alias = exp.TableAlias(this=exp.to_identifier(next(free), quoted=True))
+            subquery.set("alias", alias)
+
+
+def rewrite(script: Script, tree: exp.Query, relations: Relations) -> None:
+    """Rewrite all clauses, inner queries first."""
+    _quantified_lists(tree)
+    _row_comparisons(tree)
+    for scope in traverse_scope(tree):
+        select = scope.expression
+        if isinstance(select, exp.Select):
+            _natural_joins(scope, select, relations)
+            _constant_groups(select)
+            _group_ids(script, select)
+            _expand_stars(scope, select, relations)
+
+
+def _natural_joins(scope: Scope, select: exp.Select, relations: Relations) -> None:
+    """NATURAL JOIN joins by all columns that both sides have; without any it is a CROSS JOIN."""
+    joins: list[exp.Join] = select.args.get("joins") or []
+    if not any(join.method.upper() == "NATURAL" for join in joins):
+        return
+    visible = visible_in(scope, relations)
+    left = list(visible.get(select.args["from_"].this.alias_or_name) or ())
+    for join in joins:
+        right = visible.get(join.this.alias_or_name) or []
+        if join.method.upper() == "NATURAL":
+            shared = [exp.to_identifier(name, quoted=True) for name in left if name in right]
+            join.set("method", None)
+            join.set("using", shared)
+            if not shared and join.side:
+                join.set("on", exp.true())
+            elif not shared:
+                join.set("kind", "CROSS")
+        left += [name for name in right if name not in left]
+
+
+def _constant_groups(select: exp.Select) -> None:
+    """A number in GROUP BY that is the place of an aggregate is a constant, as in Flink."""
+    group = select.args.get("group")
+    for literal in list(group.find_all(exp.Literal)) if group is not None else ():
+        if not literal.is_string and isinstance(literal.parent, exp.Group | exp.Rollup | exp.Cube):
+            place = int(literal.name) - 1 if literal.name.isdigit() else -1
+            items = select.expressions[place : place + 1] if place >= 0 else []
+            if any(item.find(exp.AggFunc) for item in items):
+                literal.replace(cast(literal.copy(), "INT"))
+
+
+def _group_ids(script: Script, select: exp.Select) -> None:
+    """GROUP_ID() is 0, except in grouping sets that occur more than once."""
+    called = [node for node in select.find_all(exp.Cast) if node.meta.get(GROUP_ID)]
+    group = select.args.get("group")
+    if not called or group is None:
+        return
+    several = (exp.GroupingSets, exp.Rollup, exp.Cube)
+    kinds = [node for node in group.expressions if isinstance(node, several)]
+    sets = Counter(item.sql() for kind in kinds for item in kind.expressions)
+    if len(kinds) > 1 or any(count > 1 for count in sets.values()):
+        message = "GROUP_ID of grouping sets that occur twice is not supported; write each set once"
+        raise node_errors.unsupported(script, called[0], message)
+
+
+def rows_in_correlated_queries(tree: exp.Query) -> None:
+    """Rewrite (a, b) IN (SELECT c, d … WHERE o.x = …), which DuckDB does not take.
+
+    True for an equal row; else null for one whose comparison is null; else false. All columns must
+    be qualified.
+    """
+    for number, scope in enumerate(traverse_scope(tree)):
+        query = scope.expression
+        node = query.find_ancestor(exp.In, exp.Select)
+        if not isinstance(node, exp.In) or not isinstance(node.this.unnest(), exp.Tuple):
+            continue
+        assert isinstance(query, exp.Query)
+        if not scope.is_correlated_subquery:
+            continue
+        table = exp.to_identifier(f"_in{number}", quoted=True)
+        pairs = zip(node.this.unnest().expressions, query.named_selects, strict=False)
+        equal = exp.and_(
+            *(exp.EQ(this=value.copy(), expression=_column(name, table)) for value, name in pairs)
+        )
+        unknown = exp.Is(this=exp.Paren(this=equal.copy()), expression=exp.Null())
+        answer = exp.Case(
+            ifs=[
+                exp.If(this=_occurs(equal), true=exp.true()),
+                exp.If(this=_occurs(unknown), true=exp.Null()),
+            ],
+            default=exp.false(),
+        )
+        select = exp.Select(expressions=[exp.alias_(answer, "_in", quoted=True)])
+        inner = exp.Subquery(this=query.copy(), alias=exp.TableAlias(this=table.copy()))
+        select.set("from_", exp.From(this=inner))
+        node.replace(exp.Subquery(this=select))
+
+
+def _occurs(condition: exp.Expr) -> exp.Expr:
+    rows = exp.Filter(
+        this=exp.Count(this=exp.Star(), big_int=True), expression=exp.Where(this=condition)
+    )
+    return exp.GT(this=rows, expression=exp.Literal.number(0))
+
+
+def _column(name: str, table: exp.Identifier) -> exp.Column:
+    return exp.column(exp.to_identifier(name, quoted=True), table.copy())
+
+
+def _quantified_lists(tree: exp.Query) -> None:
+    """`x > ALL (1, 2)` is `x > 1 AND x > 2`; ANY and SOME combine by OR."""
+    for node in list(tree.find_all(exp.Anonymous)):
+        word, comparison = node.name.upper(), node.parent
+        if word in ("ALL", "ANY", "SOME") and isinstance(comparison, exp.Binary):
+            parts = []
+            for value in node.expressions:
+                part = comparison.copy()
+                part.set("expression", value.copy())
+                parts.append(part)
+            combine = exp.and_ if word == "ALL" else exp.or_
+            comparison.replace(exp.Paren(this=combine(*parts)))
+
+
+def _fields(node: exp.Expr) -> list[exp.Expr] | None:
+    """The fields of a row constructor, (a, b) or ROW(a, b); None for anything else."""
+    node = node.unnest()
+    if isinstance(node, exp.Tuple) or (isinstance(node, exp.Anonymous) and node.name == "ROW"):
+        return list(node.expressions)
+    return None
+
+
+def _row_comparisons(tree: exp.Query) -> None:
+    """Compare rows column by column: for DuckDB a null in a row equals another one."""
+    for node in reversed(list(tree.find_all(exp.EQ, exp.NEQ, exp.In))):
+        others = node.expressions if isinstance(node, exp.In) else [node.expression]
+        rows = [_fields(other) for other in others]
+        left = _fields(node.this)
+        if left is None or not rows or any(row is None or len(row) != len(left) for row in rows):
+            continue
+        pairs = [zip(left, row, strict=True) for row in rows if row is not None]
+        equal = [
+            exp.and_(*(exp.EQ(this=a.copy(), expression=b.copy()) for a, b in row)) for row in pairs
+        ]
+        answer: exp.Expr = exp.Paren(this=exp.or_(*equal))
+        node.replace(exp.Not(this=answer) if isinstance(node, exp.NEQ) else answer)
+
+
+def _expand_stars(scope: Scope, select: exp.Select, relations: Relations) -> None:
+    """Expand `*` where the columns of USING are first; number names that a subquery has twice.
+
+    Both as Flink does: its names are a, a0.
+    """
+    joined = any(join.args.get("using") for join in select.args.get("joins") or ())
+    items = list(_items(scope, select, relations, joined))
+    if any(names.is_star(item) for item in items):
+        return
+    plain = [item.alias_or_name for item in items]
+    if select.parent is not None and len(set(plain)) < len(plain):
+        numbered = names.output_names(items)
+        items = [
+            item if name == item.alias_or_name else exp.alias_(item.unalias(), name, quoted=True)
+            for item, name in zip(items, numbered, strict=True)
+        ]
+    elif not joined:
+        return
+    select.set("expressions", items)
+
+
+def _items(
+    scope: Scope, select: exp.Select, relations: Relations, joined: bool
+) -> Iterator[exp.Expr]:
+    """The projections, with stars expanded where the columns are known."""
+    visible = visible_in(scope, relations)
+    for item in select.expressions:
+        qualifier = item.table if isinstance(item, exp.Column) else ""
+        owners = [qualifier] if qualifier else list(visible)
+        if not names.is_star(item) or any(visible.get(owner) is None for owner in owners):
+            yield item
+        elif joined and not qualifier:
+            yield from _joined_columns(select, visible)
+        else:
+            for owner in owners:
+                table = exp.to_identifier(owner, quoted=True)
+                yield from (_column(name, table) for name in visible[owner] or ())
+
+
+def _joined_columns(select: exp.Select, visible: Names) -> list[exp.Column]:
+    """The columns of all tables; for each join those of USING come first, and once."""
+    columns: list[exp.Column] = []
+    for join in (select.args["from_"], *select.args["joins"]):
+        alias = join.this.alias_or_name
+        table = exp.to_identifier(alias, quoted=True)
+        columns += [_column(name, table) for name in visible.get(alias) or ()]
+        shared = [column.name for column in join.args.get("using") or ()]
+        first = [exp.column(exp.to_identifier(name, quoted=True)) for name in shared]
+        columns = [*first, *(column for column in columns if column.name not in shared)]
+    return columns
