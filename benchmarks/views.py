@@ -133,7 +133,8 @@ class Lab:
         (statement,) = parse_script(query)
         assert isinstance(statement, Select)
         plan = analyze_bounded(statement.query, Session(self.warehouse.options))
-        return run_bounded(plan, self.warehouse).to_pylist()
+        rows: list[dict[str, Any]] = run_bounded(plan, self.warehouse).to_pylist()
+        return rows
 
     def _orders(self, keys: Keys, version: int = 0) -> pa.RecordBatch:
         cents = (keys * 37 + version * 101) % 100_000
