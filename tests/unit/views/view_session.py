@@ -19,6 +19,7 @@ from streamhouse.runtime.session.ddl import change_session
 from streamhouse.runtime.session.session import Session
 from streamhouse.runtime.views.planned import view_spec
 from streamhouse.runtime.views.refresh import refresh
+from streamhouse.runtime.views.spec import ViewSpec
 from streamhouse.source import ROW_KIND
 from streamhouse.sql.statements.script import parse_script
 from streamhouse.sql.syntax import Select
@@ -73,9 +74,13 @@ class ViewSession:
 
     def refresh(self, name: str) -> int:
         """Refresh a view; returns the number of changes."""
+        return refresh(self.spec(name))
+
+    def spec(self, name: str) -> ViewSpec:
+        """The specification of a view's query."""
         session = self._session
         view = session.materialized.defined(session.full((name,)))
-        return refresh(view_spec(session, session.table((name,)), view.plan))
+        return view_spec(session, session.table((name,)), view.plan)
 
     def rows(self, query: str) -> Counter[Any]:
         """The rows of a bounded query as a multiset."""

@@ -58,7 +58,7 @@ def view_lines(name: Name, plan: ViewPlan) -> list[str]:
     strategy = by if plan.timed else "computed again at each change of an input"
     return [
         *(f"input: {scan}" for scan in dict.fromkeys(scans)),
-        f"recompute: {strategy}; {'one thread' if plan.ordered else 'two threads'}; writes the "
+        f"recompute: {strategy}; {'one thread' if plan.ordered else 'several threads'}; writes the "
         "rows that differ",
         *([f"no streaming query computes it: {plan.reason}"] if plan.reason else []),
         f"key: {'a hidden hash of the row' if plan.hidden else ', '.join(plan.key)}",
