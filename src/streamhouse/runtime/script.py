@@ -325,7 +325,8 @@ class ScriptRunner:
             self._insert(feed)
         self._note_shared_keys(target, view.plan)
         check_view(view.plan, target, statement.position)
-        spec = view_spec(session, target, view.plan, view.stored.freshness_s)
+        freshness_s = 0.0 if self._options.until_caught_up else view.stored.freshness_s
+        spec = view_spec(session, target, view.plan, freshness_s)
         if view.stored.suspended:
             self._printer.notice(
                 f"{'.'.join(view.name[1:])}: the view is suspended; ALTER MATERIALIZED VIEW … "

@@ -18,6 +18,7 @@ from streamhouse.runtime.session.ddl import change_session
 from streamhouse.runtime.session.session import Session
 from streamhouse.runtime.views.planned import view_spec
 from streamhouse.runtime.views.refresh import refresh
+from streamhouse.runtime.views.spec import ViewSpec
 from streamhouse.source import ROW_KIND
 from streamhouse.sql.statements.script import parse_script
 from streamhouse.sql.syntax import Select
@@ -73,7 +74,12 @@ class ViewSession:
 
     def refresh(self, name: str) -> int:
         """Refresh a view; returns the number of changes."""
-        return refresh(view_spec(self._session, self._session.table((name,)), self._plan(name)))
+        return refresh(self.spec(name))
+
+    def spec(self, name: str) -> ViewSpec:
+        """The specification of a view's query."""
+        session = self._session
+        return view_spec(session, session.table((name,)), self._plan(name))
 
     def _plan(self, name: str) -> ViewPlan:
         return self._session.materialized.defined(self._session.full((name,))).plan

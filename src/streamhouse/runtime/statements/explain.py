@@ -64,7 +64,7 @@ def view_lines(name: Name, plan: ViewPlan) -> list[str]:
     return [
         *drawn(plan.tree),
         f"recompute: the whole tree, {strategy}; keeps no state; "
-        f"{'one thread' if plan.ordered else 'two threads'}; writes the rows that differ",
+        f"{'one thread' if plan.ordered else 'several threads'}; writes the rows that differ",
         *([f"no streaming query computes it: {plan.reason}"] if plan.reason else []),
         f"view: {'.'.join(name)}, exactly-once",
         f"DuckDB: {plan.query.sql}",

@@ -19,6 +19,7 @@ _BATCHES_PER_PROCESSOR = 0.75
 """How many batches run per processor on average; compaction and Spark's own work need the rest."""
 _LONGEST_PAUSE_S = 0.125
 """Longest pause between two batches, in seconds per query of the pipeline."""
+_LONGEST_REFRESH_PAUSE_S = 10.0
 _FLUSH_S = 0.5
 """Least time between two lineage commits, in seconds per query of the pipeline."""
 _NEW_WEIGHT = 0.3
@@ -60,6 +61,10 @@ class Pacing:
     def flush_s(self) -> float:
         """Least seconds between two lineage commits of a query; each costs as much as a batch."""
         return _FLUSH_S * self._queries
+
+    def refresh_pause_s(self, took_s: float) -> float:
+        """Seconds that a view pauses after a refresh: it leaves half of the time to the others."""
+        return 0.0 if self._queries <= 1 else min(took_s, _LONGEST_REFRESH_PAUSE_S)
 
     def pause_s(self, query: str, role: Role, took_s: float) -> float:
         """Seconds that a query pauses after a batch of `took_s` seconds."""

@@ -38,6 +38,10 @@ class Throttle:
         for table in files:
             self.pressure.wait(table, stopped)
 
+    def refresh_pause_s(self, took_s: float) -> float:
+        """Seconds that a view pauses after a refresh of `took_s` seconds."""
+        return 0.0 if self.pacing is None else self.pacing.refresh_pause_s(took_s)
+
     def pause_s(self, query: str, took_s: float) -> float:
         """Seconds that the query pauses after a batch of `took_s` seconds."""
         return 0.0 if self.pacing is None else self.pacing.pause_s(query, self.role, took_s)

@@ -26,10 +26,8 @@ from streamhouse.runtime.streaming.stream_run import StreamRun
 from streamhouse.runtime.streaming.throttle import Throttle
 from streamhouse.runtime.views.holds import ViewHolds
 from streamhouse.runtime.views.planner import ViewPlanner
-from streamhouse.runtime.views.spec import ViewSpec
+from streamhouse.runtime.views.spec import PROGRESS, ViewSpec
 from streamhouse.spark import register_source
-
-_LONGEST_PAUSE_S = 10.0
 
 
 class ViewQuery:
@@ -47,6 +45,7 @@ class ViewQuery:
             self.progress = ContinuousProgress(checkpoint.logs.last_offset())
             register_checkpoint(spec.target.warehouse, checkpoint)
             self._run = StreamRun(checkpoint.run_folder())
+            self._spec = replace(self._spec, progress=str(self._run.folder / PROGRESS))
         except BaseException:
             checkpoint.release()
             raise
@@ -69,7 +68,7 @@ class ViewQuery:
         raise AssertionError("a view shares no source")
 
     def set_throttle(self, throttle: Throttle) -> None:
-        """Wait for compaction after a refresh."""
+        """Wait for compaction after a refresh, and leave time to other queries."""
         self._throttle = throttle
 
     def check_first_start(self) -> None:
@@ -131,8 +130,7 @@ class ViewQuery:
         self._holds.batch_done(end)
         files = {self._spec.target.identifier: 1} if batch.messages else {}
         self._throttle.wait_for_compaction(files, lambda: self._run.is_stopping)
-        # A refresh leaves half of the time to other queries.
-        self._run.pause(min(time.monotonic() - began, _LONGEST_PAUSE_S))
+        self._run.pause(self._throttle.refresh_pause_s(time.monotonic() - began))
 
     def check(self) -> None:
         """Raise `QueryFailed` if the query has failed; a call into Spark's JVM."""
