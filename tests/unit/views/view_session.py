@@ -45,8 +45,8 @@ class ViewSession:
         self.warehouse = {"warehouse": str(folder)}
         folder.mkdir(exist_ok=True)
         self.execute(TABLES)
-        self._session = Session(self.warehouse)
-        self._session.notice = lambda text: None
+        self.session = Session(self.warehouse)
+        self.session.notice = lambda text: None
         self.run("USE shop")
 
     def execute(self, sql: str) -> None:
@@ -56,7 +56,7 @@ class ViewSession:
     def run(self, sql: str) -> Any:
         """Run a definition in the session; returns its statement."""
         (statement,) = parse_script(sql)
-        assert change_session(self._session, statement)
+        assert change_session(self.session, statement)
         return statement
 
     def view(self, name: str, query: str) -> None:
@@ -65,7 +65,7 @@ class ViewSession:
 
     def refresh(self, name: str) -> int:
         """Refresh a view; returns the number of changes."""
-        session = self._session
+        session = self.session
         view = session.materialized.defined(session.full((name,)))
         return refresh(view_spec(session, session.table((name,)), view.plan))
 
@@ -73,7 +73,7 @@ class ViewSession:
         """The rows of a bounded query as a multiset."""
         (statement,) = parse_script(query)
         assert isinstance(statement, Select)
-        with bounded_statements.select(self._session, statement.query) as reader:
+        with bounded_statements.select(self.session, statement.query) as reader:
             return bag(reader.read_all())
 
     def replayed(self, name: str) -> Counter[Any]:
