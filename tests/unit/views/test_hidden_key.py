@@ -6,7 +6,6 @@ import contextlib
 from pathlib import Path
 
 import pytest
-from pyspark.sql.datasource import DataSource
 from tests.serving import servers
 from tests.unit.views.view_session import ViewSession
 from typer.testing import CliRunner
@@ -39,8 +38,8 @@ def shop(tmp_path: Path) -> ViewSession:
 
 def test_statements_do_not_show_it(shop: ViewSession) -> None:
     session = shop.session
-    shown = [Describe(AT, "", ("v",)), Show(AT, "", "COLUMNS", ("v",))]
-    for statement in (*shown, Show(AT, "", "CREATE TABLE", ("v",))):
+    shown = [Show(AT, "", kind, ("v",)) for kind in ("COLUMNS", "CREATE TABLE")]
+    for statement in (*shown, Describe(AT, "", ("v",))):
         assert HIDDEN_KEY not in str(describe(session, statement))
     for suffix in ("", "$ro", "$audit_log", "$binlog"):
         names = [column.name for column in session.table((f"v{suffix}",)).columns]
@@ -57,10 +56,10 @@ def test_no_column_has_its_name(shop: ViewSession) -> None:
 def test_sources_and_feeds_do_not_return_it(shop: ViewSession) -> None:
     options = {**shop.warehouse, "path": "shop.v"}
     for rowkind in ("false", "true"):
-        source: DataSource = PaimonDataSource({**options, "rowkind": rowkind})
-        assert source.schema().names == ["country", "n", "rowkind"][: 2 + (rowkind == "true")]
+        schema = PaimonDataSource({**options, "rowkind": rowkind}).schema()
+        assert schema.names == ["country", "n", "rowkind"][: 2 + (rowkind == "true")]
     with pytest.raises(TableError, match=r"shop\.v is a materialized view"):
-        PaimonDataSource(options).writer(source.schema(), overwrite=False)
+        PaimonDataSource(options).writer(schema, overwrite=False)
     assert PaimonSource(shop.warehouse, "shop.v").schema.names == ["country", "n"]
     assert served_schema(Warehouse(shop.warehouse), "shop.v").names == ["country", "n"]
     with contextlib.closing(TableFeed(Warehouse(shop.warehouse), "shop.v")) as feed:

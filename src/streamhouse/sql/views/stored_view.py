@@ -55,6 +55,16 @@ class StoredView:
         }
 
 
+def as_ordinary_table(info: TableInfo) -> TableInfo:
+    """A view's table without what makes it a view; other tables as given."""
+    if not is_view(info):
+        return info
+    seen = as_readers_see_it(info)
+    own = ("changelog-producer",) if seen.primary_key else ("changelog-producer", "bucket")
+    options = {k: v for k, v in info.options.items() if k not in own and not k.startswith(_PREFIX)}
+    return replace(seen, options=options, capabilities=info.capabilities)
+
+
 def is_view(info: TableInfo) -> bool:
     """Whether a table is that of a view."""
     return QUERY in info.options
