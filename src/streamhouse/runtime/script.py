@@ -65,7 +65,7 @@ from streamhouse.runtime.sync.procedures import is_sync, options_of_call
 from streamhouse.runtime.sync.run import SyncRun, new_query
 from streamhouse.runtime.views.planned import check_view, view_spec
 from streamhouse.runtime.views.query import ViewQuery
-from streamhouse.runtime.views.refresh import refresh
+from streamhouse.runtime.views.refresh import refresh, refresh_view
 from streamhouse.runtime.views.spec import ViewSpec
 from streamhouse.sql import syntax
 from streamhouse.sql.plan import Name, StreamQuery, TableInfo
@@ -249,7 +249,8 @@ class ScriptRunner:
             case syntax.Select():
                 self._select(statement)
             case AlterMaterializedView():
-                self._refresh(statement)
+                changes = refresh_view(self._session, statement)
+                self._notice(statement.name, f"refreshed, {changes:,} changes")
             case syntax.Call() if is_sync(statement.procedure):
                 self._sync(statement)
             case syntax.Call():
@@ -337,14 +338,6 @@ class ScriptRunner:
             self._notice(view.name[1:], f"refreshed, {refresh(spec):,} changes")
         else:
             self._pipeline.add(self._view_query(spec, statement.position))
-
-    def _refresh(self, statement: AlterMaterializedView) -> None:
-        """Run ALTER MATERIALIZED VIEW … REFRESH."""
-        session = self._session
-        view = session.materialized.defined(session.full(statement.name))
-        target = session.table(view.name)
-        spec = view_spec(session, target, view.plan)
-        self._notice(view.name[1:], f"refreshed, {refresh(spec):,} changes")
 
     def _note_shared_keys(self, table: TableInfo, plan: ViewPlan) -> None:
         if not plan.unique:

@@ -205,9 +205,6 @@ def test_mistakes(text: str, line: int, column: int, message: str) -> None:
 
 
 UNSUPPORTED = [
-    ("CREATE TABLE t (a INT) LIKE b (EXCLUDING ALL)", 24, "LIKE is not supported yet"),
-    ("CREATE TABLE t LIKE b", 16, "LIKE is not supported yet"),
-    ("CREATE TABLE t AS SELECT 1", 16, "CREATE TABLE … AS is not supported"),
     ("CREATE TABLE t (a INT) DISTRIBUTED BY (a)", 24, "DISTRIBUTED BY is not supported"),
     ("CREATE TABLE t (a MULTISET<INT>)", 19, "type MULTISET is not supported"),
     ("ALTER DATABASE d SET ('a'='b')", 7, "ALTER DATABASE is not supported"),

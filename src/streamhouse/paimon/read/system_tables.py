@@ -90,6 +90,7 @@ class SystemTable:
         self.name = str(name)
         self.options: Mapping[str, str] = {}
         self.columns: tuple[Column, ...] = _columns(self._system, data)
+        self.shown_names = tuple(column.name for column in self.columns)
         self.arrow_schema: pa.Schema = pa.schema(
             pa.field(
                 column.name, types.arrow_type(types.parse(column.type)), nullable=column.nullable
@@ -253,11 +254,11 @@ def open_table(
 
 def _columns(system: str, data: Table) -> tuple[Column, ...]:
     if system == "ro":
-        return data.columns
+        return data.shown
     if system == "audit_log":
-        return (Column(ROW_KIND, "STRING"), *data.columns)
+        return (Column(ROW_KIND, "STRING"), *data.shown)
     if system == "binlog":
-        lists = [Column(column.name, f"ARRAY<{column.type}>") for column in data.columns]
+        lists = [Column(column.name, f"ARRAY<{column.type}>") for column in data.shown]
         return (Column(ROW_KIND, "STRING"), *lists)
     return tuple(_column(text) for text in _STATIC[system].split(","))
 

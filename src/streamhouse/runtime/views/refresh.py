@@ -8,12 +8,34 @@ from collections import Counter
 from dataclasses import replace
 
 from streamhouse.connectors.base import WrittenBatch
+from streamhouse.errors import SqlError
 from streamhouse.runtime.batch.progress_line import progress
+from streamhouse.runtime.session.session import Session
 from streamhouse.runtime.streaming.tasks.task_input import TaskInput
+from streamhouse.runtime.views.planned import check_view, view_spec
 from streamhouse.runtime.views.planner import ViewPlanner
 from streamhouse.runtime.views.spec import ViewSpec
 from streamhouse.runtime.views.task import RefreshTask
 from streamhouse.source import Offset
+from streamhouse.sql.views.statement import AlterMaterializedView
+
+
+def refresh_view(session: Session, statement: AlterMaterializedView) -> int:
+    """Run ALTER MATERIALIZED VIEW … REFRESH; returns the number of changes.
+
+    REFRESH PARTITION computes the whole view, too: it writes only what differs.
+    """
+    target = session.table(statement.name)
+    view = session.materialized.defined(session.full(statement.name))
+    for column in statement.partition:
+        if column not in target.partitioned_by:
+            raise SqlError.at(
+                statement.position,
+                f"'{column}' is no partition column of {target.name[-1]}; its partition columns: "
+                f"{', '.join(target.partitioned_by) or 'none'}",
+            )
+    check_view(view.plan, target, statement.position)
+    return refresh(view_spec(session, target, view.plan))
 
 
 def refresh(spec: ViewSpec, end: Offset | None = None) -> int:
