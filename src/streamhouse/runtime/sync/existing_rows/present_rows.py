@@ -40,6 +40,10 @@ class PresentRows:
         rules = self._options.schema_changes
         if not (rules.follows("truncate.table") and rules.follows("drop.table")):
             return "those of DROP and TRUNCATE are not followed"
+        return self.other_writer(target, sources)
+
+    def other_writer(self, target: str, sources: Collection[str]) -> str | None:
+        """Which other query writes rows of other tables to the target, or at the same time."""
         return next(self._other_writers(self._address(target), set(sources)), None)
 
     def notice(self, target: str, sources: Collection[str]) -> str | None:
