@@ -124,9 +124,10 @@ def check_no_foreign_keys(table: str, keys: Iterable[ForeignKey]) -> None:
         raise TableError(
             f"MySQL table {table}: its foreign key '{key.name}' has {key.active}, which changes "
             "its rows without row events in the binlog, so they cannot be followed by a table of a "
-            "script; on MariaDB follow the database with streamhouse sync, or in a script with "
-            f"CALL sys.sync_mysql_database, both this table and {'.'.join(key.parent)}, and read "
-            "its Paimon table instead. Or use ON UPDATE RESTRICT ON DELETE RESTRICT, and change "
+            "script; on MariaDB follow this table and "
+            f"{'.'.join(key.parent)} with a sync of the database (CALL sys.sync_mysql_database in "
+            "a script), and read its Paimon table instead. Or use ON UPDATE RESTRICT ON DELETE "
+            "RESTRICT, and change "
             "the rows with statements or triggers, or MySQL 9.6 or later, which has row "
             "events for them (innodb_native_foreign_keys = OFF, and no replica)"
         )
