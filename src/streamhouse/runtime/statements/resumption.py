@@ -19,7 +19,7 @@ from streamhouse.runtime.query_spec import QuerySpec
 from streamhouse.runtime.state.bound_tables import BoundTables
 from streamhouse.runtime.state.checkpoint import Checkpoint, checkpoints_for
 from streamhouse.runtime.state.recorded_query import definition_json, spec_of
-from streamhouse.runtime.state.table_writers import StreamingWriter, other_writers
+from streamhouse.runtime.state.table_writers import StreamingWriter, has_rows, other_writers
 from streamhouse.source import Offset
 
 Notice = Callable[[str], None]
@@ -155,6 +155,21 @@ def _check_new(spec: QuerySpec, checkpoint: Checkpoint, notice: Notice) -> None:
             f"table {name} also has rows of {writer}, which reads the same table, and gets those "
             f"of a new query in addition. If this one replaces it, TRUNCATE TABLE {name} first"
         )
+    _note_present_rows(spec, notice)
+
+
+def _note_present_rows(spec: QuerySpec, notice: Notice) -> None:
+    """Say that rows of a copy stay of which the source, such as MySQL, has no change to read."""
+    table, (source,) = spec.target.open(), spec.sources
+    copies = spec.query.changelog and not spec.query.signed and bool(table.primary_key)
+    if not copies or source.address is not None or not has_rows(table):
+        return
+    name = spec.target.identifier
+    notice(
+        f"{name} has rows already: those of {'.'.join(spec.query.source.name[-2:])} are written "
+        f"over them, and rows that it does not have stay, also if it deleted them since they were "
+        f"written. To start without them, TRUNCATE TABLE {name} first"
+    )
 
 
 def _continues_from_consumer(spec: QuerySpec) -> bool:

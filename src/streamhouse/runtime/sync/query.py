@@ -162,6 +162,7 @@ class SyncQuery:
             self._options,
             self._table_sets,
             self._session,
+            server,
             self._notice,
             self._join,
             CreatedTables(self._checkpoint.path),
