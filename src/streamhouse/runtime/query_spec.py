@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from streamhouse.connectors.base import Sink
@@ -51,6 +51,16 @@ class QuerySpec:
     gathered: bool = False
     sink: SinkSpec | None = None
     dead_letters: TableAddress | None = None
+
+    @property
+    def job_module(self) -> str:
+        return "streamhouse.runtime.streaming.job"
+
+    @property
+    def retried_in(self) -> Mapping[str, str]:
+        """Empty for a task that is not to be repeated: it writes elsewhere, or queries a server."""
+        repeatable = self.sink is None and self.lookup_journal is None
+        return self.target.warehouse if repeatable else {}
 
     def open_sink(self) -> Sink:
         """Open the sink of the rows; raises `OptionError`, `TableError` or `ConnectError`."""

@@ -58,7 +58,7 @@ from streamhouse.runtime.statements.insert_plan import (
 )
 from streamhouse.runtime.statements.resumption import check_start
 from streamhouse.runtime.statements.streaming_select import StreamingSelect
-from streamhouse.runtime.streaming.query import ContinuousQuery
+from streamhouse.runtime.streaming.continuous_query import ContinuousQuery
 from streamhouse.runtime.sync.procedures import is_sync, options_of_call
 from streamhouse.runtime.sync.run import SyncRun, new_query
 from streamhouse.runtime.views.planned import check_view, view_spec

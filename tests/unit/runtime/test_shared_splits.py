@@ -16,7 +16,7 @@ from streamhouse.paimon.write.commit import TableCommitter
 from streamhouse.runtime.query_spec import QuerySpec
 from streamhouse.runtime.streaming import batch_planner as planning
 from streamhouse.runtime.streaming.batch_planner import BatchPlanner
-from streamhouse.runtime.streaming.tasks import task as tasks_of
+from streamhouse.runtime.streaming.tasks import task_run as tasks_of
 from streamhouse.runtime.streaming.tasks.task import Task
 from streamhouse.runtime.streaming.tasks.task_input import SplitsInput
 from streamhouse.source import Offset

@@ -17,7 +17,7 @@ from streamhouse.runtime.query_sources import source_caught_up
 from streamhouse.runtime.session.session import Session
 from streamhouse.runtime.streaming.dimensions.open_dimensions import Dimensions
 from streamhouse.runtime.streaming.dimensions.versions import DimensionVersions
-from streamhouse.runtime.streaming.tasks.task import chunks
+from streamhouse.runtime.streaming.tasks.task_run import chunks
 from streamhouse.source import ROW_KIND, Offset
 from streamhouse.sql.plan import StreamQuery
 from streamhouse.types import arrow_type

@@ -29,8 +29,9 @@ from streamhouse.runtime.state.batch_logs import next_batch
 from streamhouse.runtime.state.pending_rows import PendingRows, PendingState
 from streamhouse.runtime.streaming.dimensions import preload_reports
 from streamhouse.runtime.streaming.dimensions.versions import DimensionVersions
-from streamhouse.runtime.streaming.shuffle.small_batches import SmallBatches
+from streamhouse.runtime.streaming.shuffle.small_batches import SmallBatches, is_small_batch
 from streamhouse.runtime.streaming.source_lag import SourceLag
+from streamhouse.runtime.streaming.tasks.row_files import RowFiles
 from streamhouse.runtime.streaming.tasks.task_input import SplitsInput
 from streamhouse.source import Lag, Offset
 
@@ -95,13 +96,12 @@ class BatchPlanner:
         address = self._spec.distinct
         return {} if address is None else {"distinct": address.follow().latest_snapshot_id() or 0}
 
-    def tasks(self, start: Offset, end: Offset, single: bool = False) -> list[SplitsInput]:
-        """The tasks of the batch from `start` to `end`: at least one, none if the two are equal.
-
-        `single`: one task has the whole batch.
-        """
+    def tasks(self, start: Offset, end: Offset) -> list[SplitsInput]:
+        """The tasks of the batch from `start` to `end`: at least one, none if the two are equal."""
         if start == end:
             return []
+        folder, shuffles = self._folder, self._spec.shuffle is not None
+        single = shuffles and folder is not None and is_small_batch(folder, int(end["batch"]))
         parallelism = 1 if single or self._one_task else self._spec.parallelism
         before, after = self._inputs.offsets(start), self._inputs.offsets(end)
         splits = self._inputs.splits(before, after, parallelism)
@@ -109,8 +109,9 @@ class BatchPlanner:
         shares = self._shares(splits, parallelism // count)
         bounds = [len(splits) * i // count for i in range(count + 1)]
         groups = [tuple(splits[a:b]) for a, b in zip(bounds, bounds[1:], strict=False)]
+        tail = shares, shuffles and not single, None if folder is None else RowFiles.at(folder)
         return [
-            SplitsInput(i, start, end, group, i == 0 and end["pending"] > 0, share, shares)
+            SplitsInput(i, start, end, group, i == 0 and end["pending"] > 0, share, *tail)
             for i, (group, share) in enumerate(product(groups, range(shares)))
         ]
 

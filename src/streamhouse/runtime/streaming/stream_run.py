@@ -6,15 +6,20 @@ import pickle
 import shutil
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from streamhouse.runtime.streaming.foreach_batch import foreach_batch
-from streamhouse.runtime.streaming.spark_data_source import SPEC, STOP_REQUEST, STOPPED
+from streamhouse.runtime.streaming.spark_data_source import (
+    FORMAT,
+    SPEC,
+    STOP_REQUEST,
+    STOPPED,
+    Job,
+)
 
 
 class StreamRun:
@@ -41,21 +46,20 @@ class StreamRun:
     def start(
         self,
         spark: SparkSession,
-        source: str,
-        spec: object,
+        job: Job,
         name: str,
         checkpoint: Path,
         commit: Callable[[DataFrame, int], None],
-        options: Mapping[str, Any] | None = None,
+        shuffled: bool,
     ) -> None:
-        """Start the query over the data source `source`, whose reader unpickles `spec`.
+        """Start the query over the data source of a job; `shuffled`: see `JobDataSource`.
 
         A batch begins as soon as the previous one has ended and there is something to read. There
         is no trigger interval.
         """
-        (self.folder / SPEC).write_bytes(pickle.dumps(spec))
-        stream = spark.readStream.format(source).option("folder", str(self.folder))
-        stream = stream.options(**(options or {}))
+        (self.folder / SPEC).write_bytes(pickle.dumps(job))
+        stream = spark.readStream.format(FORMAT).option("folder", str(self.folder))
+        stream = stream.option("shuffled", shuffled)
         writer = foreach_batch(spark, stream.load().writeStream, commit)
         self._query = (
             writer.queryName(name)

@@ -1,8 +1,9 @@
-"""The job of a view for Spark; see `runtime.streaming.job_data_source.Job`."""
+"""The job of a view for Spark; see `runtime.streaming.spark_data_source.Job`."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pyarrow as pa
 
@@ -11,7 +12,7 @@ from streamhouse.runtime.views.planner import ViewPlanner
 from streamhouse.runtime.views.spec import ViewSpec
 
 
-def planner(spec: ViewSpec) -> ViewPlanner:
+def planner(spec: ViewSpec, folder: Path) -> ViewPlanner:
     """The planner of a view; on the driver."""
     return ViewPlanner(spec)
 

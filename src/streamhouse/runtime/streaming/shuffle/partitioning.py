@@ -42,3 +42,9 @@ def first_row_number(task: int, split: int) -> int:
             "strategy other than 'bucket'"
         )
     return (task << SPLIT_BITS | split) << ROW_BITS
+
+
+def place_of(number: int) -> tuple[int, int, int]:
+    """The task, the split, and the number within the split, of a row number."""
+    task, row = number >> ROW_BITS + SPLIT_BITS, number & (1 << ROW_BITS) - 1
+    return task, number >> ROW_BITS & (1 << SPLIT_BITS) - 1, row
