@@ -62,7 +62,7 @@ def _record(values: Sequence[Any]) -> Any:
 
 def open_source(spec: QuerySpec, source: SourceSpec, pruned: bool = True) -> Source:
     """Open a source of a query; raises as `SourceSpec.open`. `pruned`: only the columns needed."""
-    opened = source.open(spec.query.source_columns if pruned else None)
+    opened = source.open(spec.query.scan.columns if pruned else None)
     if spec.dead_letters is not None and isinstance(opened, SkipsBadRecords):
         opened.replay_from(DeadLetterReplays(spec.dead_letters, spec.query_id))
     return opened

@@ -412,7 +412,6 @@ class ScriptRunner:
         session = self._session
         address = session.endpoints.target(target)
         location = self._checkpoint_location(address)
-        waits = any(lookup.retry is not None for lookup in query.lookups)
         lookups = [
             with_secrets(lookup) if is_server(lookup) else lookup for lookup in query.lookups
         ]
@@ -426,12 +425,9 @@ class ScriptRunner:
                 for lookup in query.lookups
             ),
             target=address,
-            pending=address.auxiliary_table("pending") if waits else None,
-            unmatched=address.auxiliary_table("unmatched") if waits else None,
             query_id="",
             parallelism=int(session.settings.get("parallelism.default", "2")),
             choices=lookup_strategies(self._session, query, target),
-            distinct=address.auxiliary_table("distinct") if query.distinct is not None else None,
             sink=session.endpoints.sink(target, statement.options),
             dead_letters=session.endpoints.dead_letters(query),
             max_rows=registry.connector(target.connector).batch_rows,

@@ -83,8 +83,6 @@ class Query(BatchQuery):
             (SourceSpec("paimon", {}, query.source.columns, self._address("src")),),
             tuple(self._address("dim") for _ in query.lookups),
             target,
-            waiting if waits else None,
-            lost if waits else None,
             "q",
             4,
         )

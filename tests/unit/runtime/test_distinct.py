@@ -73,11 +73,8 @@ class World:
             (session.endpoints.source(query),),
             (),
             target,
-            None,
-            None,
             f"q{number}",
             2,
-            distinct=values,
         )
         assert query.distinct is not None
         create_table(values, query.distinct, target)

@@ -22,7 +22,7 @@ from streamhouse.runtime.streaming.shuffle.blocks import BLOCKS
 from streamhouse.runtime.streaming.spark_data_source import SPEC, JobPartition, JobReader
 from streamhouse.runtime.streaming.tasks.task_input import SplitsInput
 from streamhouse.source import Offset
-from streamhouse.sql.plan import Column, LookupJoin, StreamQuery, TableInfo
+from streamhouse.sql.plan import Column, LookupJoin, OutputRows, StreamQuery, StreamScan, TableInfo
 
 ID = (Column("id", "INT"),)
 PERSON = (Column("id", "INT", nullable=False), Column("name", "STRING"))
@@ -51,21 +51,18 @@ class Joined:
             row_keys_sql="SELECT _row, id FROM src",
         )
         query = StreamQuery(
-            source=TableInfo(("c", "d", "clicks"), ID),
-            source_options={},
-            source_columns=("id",),
-            lookups=(people,),
-            output=PERSON,
-            rows_sql="SELECT s.id, d.name FROM src s JOIN dim_0 d USING (id)",
-            numbered_sql="SELECT s.id, d.name, s._row FROM src s JOIN dim_0 d USING (id)",
-            misses_sql=None,
-            changelog=False,
-            grouped=False,
-            fingerprint=path.name,
+            StreamScan(TableInfo(("c", "d", "clicks"), ID), ("id",), changelog=False),
+            (people,),
+            OutputRows(
+                "SELECT s.id, d.name FROM src s JOIN dim_0 d USING (id)",
+                PERSON,
+                "SELECT s.id, d.name, s._row FROM src s JOIN dim_0 d USING (id)",
+            ),
+            path.name,
         )
         source = SourceSpec("paimon", {}, ID, self.address("clicks"))
         addresses = (self.address("people"),)
-        spec = QuerySpec(query, (source,), addresses, self.address("out"), None, None, path.name, 2)
+        spec = QuerySpec(query, (source,), addresses, self.address("out"), path.name, 2)
         choice = Choice(BUCKET, "set by hint", 2)
         self.spec = replace(spec, choices=(choice,), gathered=True)
         self.folder = path / "run"

@@ -17,7 +17,10 @@ from streamhouse.sql.plan import (
     DistinctCounts,
     LookupJoin,
     LookupRetry,
+    Merging,
+    OutputRows,
     StreamQuery,
+    StreamScan,
 )
 from streamhouse.sql.plan import TableInfo as Info
 from streamhouse.sql.udf.function import of_record
@@ -32,12 +35,13 @@ _KEPT_OPTIONS = (
 def definition_json(spec: QuerySpec) -> str:
     """The query, its source and its lookups as JSON; tables only by name, without the warehouse."""
     query = asdict(spec.query)
-    for table in (query["source"], *(lookup["table"] for lookup in query["lookups"])):
+    scan = query["scan"]
+    for table in (scan["table"], *(lookup["table"] for lookup in query["lookups"])):
         table["options"] = {}
         # The connector's name determines the capabilities.
         del table["capabilities"]
-    query["source_options"] = {}
-    query["functions"] = [function.record() for function in spec.query.functions]
+    scan["options"] = {}
+    query["rows"]["functions"] = [function.record() for function in spec.query.rows.functions]
     (read,) = spec.sources
     source = {
         "connector": read.connector,
@@ -51,7 +55,6 @@ def definition_json(spec: QuerySpec) -> str:
         "query": query,
         "source": source,
         "lookups": [address.identifier for address in spec.lookups],
-        "waits": spec.pending is not None,
         "versions": {
             "source": None if read.address is None else read.address.schema_id,
             "lookups": [address.schema_id for address in spec.lookups],
@@ -101,7 +104,7 @@ def spec_of(definition: str, target: TableAddress, query_id: str) -> QuerySpec:
                 source["options"],
                 _columns(source["columns"]),
                 address,
-                partitioned_by=tuple(record["query"]["source"]["partitioned_by"]),
+                partitioned_by=tuple(record["query"]["scan"]["table"]["partitioned_by"]),
             ),
         ),
         lookups=tuple(
@@ -111,25 +114,27 @@ def spec_of(definition: str, target: TableAddress, query_id: str) -> QuerySpec:
             )
         ),
         target=replace(target, schema_id=versions.get("target", 0)),
-        pending=target.auxiliary_table("pending") if record["waits"] else None,
-        unmatched=target.auxiliary_table("unmatched") if record["waits"] else None,
         query_id=query_id,
         parallelism=1,
-        distinct=target.auxiliary_table("distinct") if record["query"].get("distinct") else None,
     )
 
 
 def _query(record: dict[str, Any]) -> StreamQuery:
+    scan, rows = record["scan"], record["rows"]
+    functions = tuple(map(of_record, rows["functions"]))
     return StreamQuery(
         **{
             **record,
-            "source": _table(record["source"]),
-            "source_columns": tuple(record["source_columns"]),
-            "lookups": tuple(_lookup(lookup) for lookup in record["lookups"]),
-            "output": _columns(record["output"]),
-            "distinct": _distinct(record.get("distinct")),
-            "functions": tuple(of_record(function) for function in record.get("functions", ())),
-            "reorder_key": tuple(record.get("reorder_key", ())),
+            "scan": StreamScan(
+                **{**scan, "table": _table(scan["table"]), "columns": tuple(scan["columns"])}
+            ),
+            "lookups": tuple(map(_lookup, record["lookups"])),
+            "rows": OutputRows(
+                **{**rows, "columns": _columns(rows["columns"]), "functions": functions}
+            ),
+            "merging": Merging(**record["merging"]),
+            "distinct": _distinct(record["distinct"]),
+            "reorder_key": tuple(record["reorder_key"]),
         }
     )
 

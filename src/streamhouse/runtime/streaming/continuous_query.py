@@ -76,7 +76,7 @@ class ContinuousQuery(JobQuery):
     def prepare(self) -> None:
         spec = self.spec
         if spec.pending is not None and spec.unmatched is not None:
-            changelog = spec.query.changelog
+            changelog = spec.query.scan.changelog
             (source,) = spec.sources
             pending_rows.create_tables(
                 spec.pending, spec.unmatched, source.columns, changelog, source.address
@@ -97,7 +97,7 @@ class ContinuousQuery(JobQuery):
         for offset in self._checkpoint.logs.unfinished():
             inputs.check(offset)
         if spec.shuffle is not None:
-            ordered = spec.query.ordered and not spec.query.grouped
+            ordered = spec.query.ordered and not spec.query.merging.grouped
             gathered = ordered or spec.one_task(inputs.sources)
             spec = self.spec = replace(spec, gathered=gathered)
         self._holds = RetentionHolds(spec, self._checkpoint, inputs.sources)

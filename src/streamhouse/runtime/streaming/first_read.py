@@ -52,7 +52,7 @@ def _mixes_commits(spec: QuerySpec, source: SourceSpec) -> bool:
     one_commit = scan.start == "full" and snapshot == 1
     if one_commit or follows_commits(table, scan, snapshot, lambda: table.splits(snapshot)):
         return False
-    passed = {spec.query.passed.get(name) for name in spec.target.planned().primary_key}
+    passed = {spec.query.rows.passed.get(name) for name in spec.target.planned().primary_key}
     one_bucket_per_key = table.bucket <= 1 and set(table.partition_keys) <= passed
     if has_several_buckets(table) and not one_bucket_per_key:
         return True

@@ -15,7 +15,16 @@ from streamhouse.sql import node_errors
 from streamhouse.sql.expressions.binder import generate
 from streamhouse.sql.nesting_depth import limited_depth
 from streamhouse.sql.options.merge_functions import merge_function
-from streamhouse.sql.plan import Column, LookupJoin, Resolver, StreamQuery, TableInfo
+from streamhouse.sql.plan import (
+    Column,
+    LookupJoin,
+    Merging,
+    OutputRows,
+    Resolver,
+    StreamQuery,
+    StreamScan,
+    TableInfo,
+)
 from streamhouse.sql.resolution import columns as names
 from streamhouse.sql.resolution import insert_target as targets
 from streamhouse.sql.resolution.insert_target import ColumnMapping
@@ -142,8 +151,8 @@ def _merged(
         raise _separate_counts(group[0].parsed)
     first, top = queries[0], group[-1].top
     for other in queries[1:]:
-        kinds = [column.type for column in other.output]
-        if other.row_kinds != first.row_kinds or kinds != [c.type for c in first.output]:
+        kinds = [column.type for column in other.rows.columns]
+        if other.row_kinds != first.row_kinds or kinds != [c.type for c in first.rows.columns]:
             raise node_errors.unsupported(
                 group[-1].parsed.script,
                 top.select,
@@ -229,17 +238,18 @@ class _Analysis:
         misses = stream.misses()
         if table is not None and counted:
             counts, trees = count_distinct.plan(stream, table, mappings, counted)
-            query = self._query(rows, misses, output, grouped, trees)
-            return replace(query, signed=signed, distinct=counts)
-        query = self._query(rows, misses, output, grouped)
+            query = self._query(rows, misses, output, Merging(grouped, signed), trees)
+            return replace(query, distinct=counts)
+        query = self._query(rows, misses, output, Merging(grouped, signed, upsert))
         passed = passthrough_columns(rows, output, stream.source)
-        query = replace(query, signed=signed, upsert=upsert, passed=passed)
+        query = replace(query, rows=replace(query.rows, passed=passed))
         if sort:
             row = exp.column(exp.to_identifier(ROW, quoted=True), self._top_alias())
             numbered = stream.rows(
                 [*items, row], [*output_names, ROW], carry_row=True, signed=signed
             )
-            query = replace(query, numbered_sql=generate(numbered))
+            output_rows = replace(query.rows, numbered_sql=generate(numbered))
+            query = replace(query, rows=output_rows)
         if table is None or not key_moves.matter(query, table):
             return query
         if key_moves.keeps_source_key(top, stream.source, table, mappings):
@@ -329,7 +339,7 @@ class _Analysis:
         rows: exp.Expr,
         misses: exp.Expr | None,
         output: tuple[Column, ...],
-        grouped: bool,
+        merging: Merging,
         more: Sequence[exp.Expr] = (),
     ) -> StreamQuery:
         """Build the `StreamQuery`; `more` are other trees that will run over the same rows."""
@@ -344,17 +354,12 @@ class _Analysis:
             for lookup, join_keys in zip(stream.lookups, keys, strict=True)
         )
         return StreamQuery(
-            source=stream.source,
-            source_options=self.source_options,
-            source_columns=source_columns,
-            lookups=lookups,
-            output=output,
-            rows_sql=generate(rows),
-            misses_sql=None if misses is None else generate(misses),
-            changelog=stream.changelog,
-            grouped=grouped,
-            fingerprint=self._fingerprint(source_columns, lookups, output),
-            functions=self._functions,
+            StreamScan(stream.source, source_columns, stream.changelog, self.source_options),
+            lookups,
+            OutputRows(generate(rows), output, functions=self._functions),
+            self._fingerprint(source_columns, lookups, output),
+            merging,
+            None if misses is None else generate(misses),
         )
 
     @property

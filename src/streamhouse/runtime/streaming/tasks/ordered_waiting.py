@@ -71,7 +71,7 @@ class OrderedWaiting:
         if not rows.num_rows:
             return
         before = 0 if self._stored is None else self._stored.num_rows
-        src = numbered(pending.as_source(rows, self._run.spec.query.changelog), before)
+        src = numbered(pending.as_source(rows, self._run.spec.query.scan.changelog), before)
         ids: list[str] = rows.column(pending.ROW_ID).to_pylist()
         self._places |= {row_id: number for number, row_id in enumerate(ids, before)}
         self._queues.add(self._waiting(rows, src))

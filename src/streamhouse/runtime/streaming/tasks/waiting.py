@@ -104,7 +104,7 @@ class Waiting:
         """
         run = self._run
         due = self._rows.stored.due(int(run.task.end["pending"]), run.task.now_ms)
-        src = numbered(pending.as_source(due, run.spec.query.changelog), -due.num_rows)
+        src = numbered(pending.as_source(due, run.spec.query.scan.changelog), -due.num_rows)
         if self._own is None:
             return due, src
         own = self._own(src)

@@ -85,6 +85,6 @@ def _version(spec: QuerySpec) -> str:
         spec.target,
         sorted(spec.target.warehouse.items()),
         spec.sink,
-        [function.engine_name for function in spec.query.functions],
+        [function.engine_name for function in spec.query.rows.functions],
     )
     return f"{spec.query.fingerprint} {tables}"
