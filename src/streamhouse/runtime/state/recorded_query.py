@@ -51,6 +51,7 @@ def definition_json(spec: QuerySpec) -> str:
         "columns": [asdict(column) for column in read.columns],
         "table": None if read.address is None else read.address.identifier,
     }
+    lookups = [_other_warehouse(address, spec.target) for address in spec.lookups]
     record = {
         "query": query,
         "source": source,
@@ -60,12 +61,8 @@ def definition_json(spec: QuerySpec) -> str:
             "lookups": [address.schema_id for address in spec.lookups],
             "target": spec.target.schema_id,
         },
+        "warehouses": {"source": _other_warehouse(read.address, spec.target), "lookups": lookups},
     }
-    warehouses = [
-        _other_warehouse(address, spec.target) for address in (read.address, *spec.lookups)
-    ]
-    if any(warehouses):
-        record["warehouses"] = {"source": warehouses[0], "lookups": warehouses[1:]}
     return json.dumps(record)
 
 
@@ -84,15 +81,12 @@ def spec_of(definition: str, target: TableAddress, query_id: str) -> QuerySpec:
     options of a catalog, such as credentials, are those of `target`.
     """
     record = json.loads(definition)
-    same = {"source": None, "lookups": [None] * len(record["lookups"])}
-    warehouses: dict[str, Any] = record.get("warehouses") or same
+    versions, warehouses = record["versions"], record["warehouses"]
 
     def catalog(path: str | None) -> Mapping[str, str]:
         return target.warehouse if path is None else {**target.warehouse, "warehouse": path}
 
     source = record["source"]
-    # Definitions of earlier releases have no versions: their tables could not be altered.
-    versions = record.get("versions") or {"source": 0, "lookups": [0] * len(record["lookups"])}
     address = None
     if source["table"] is not None:
         address = TableAddress(catalog(warehouses["source"]), source["table"], versions["source"])
@@ -113,7 +107,7 @@ def spec_of(definition: str, target: TableAddress, query_id: str) -> QuerySpec:
                 record["lookups"], versions["lookups"], warehouses["lookups"], strict=True
             )
         ),
-        target=replace(target, schema_id=versions.get("target", 0)),
+        target=replace(target, schema_id=versions["target"]),
         query_id=query_id,
         parallelism=1,
     )

@@ -182,6 +182,6 @@ def _is_orphaned(spec: QuerySpec, writer: StreamingWriter) -> bool:
 
 def _source(definition: Mapping[str, Any]) -> tuple[Any, ...]:
     """The table that a query reads."""
-    source, warehouses = definition["source"], definition.get("warehouses") or {}
+    source = definition["source"]
     name = source["table"] or ".".join(definition["query"]["scan"]["table"]["name"][-2:])
-    return source["connector"], name, warehouses.get("source")
+    return source["connector"], name, definition["warehouses"]["source"]

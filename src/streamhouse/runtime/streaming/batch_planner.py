@@ -30,7 +30,6 @@ from streamhouse.runtime.state.pending_rows import PendingRows, PendingState
 from streamhouse.runtime.streaming.dimensions import preload_reports
 from streamhouse.runtime.streaming.dimensions.versions import DimensionVersions
 from streamhouse.runtime.streaming.shuffle.small_batches import SmallBatches, is_small_batch
-from streamhouse.runtime.streaming.source_lag import SourceLag
 from streamhouse.runtime.streaming.tasks.row_files import RowFiles
 from streamhouse.runtime.streaming.tasks.task_input import SplitsInput
 from streamhouse.source import Lag, Offset
@@ -53,7 +52,6 @@ class BatchPlanner:
         self._inputs = QuerySources.open(spec)
         if not spec.keeps_rows():
             self._inputs.allow_large_batches()
-        self._lag = SourceLag(self._inputs)
         self._one_task = spec.one_task(self._inputs.sources)
         self._versions = DimensionVersions(spec.query.lookups, spec.lookups, spec.choices)
         self._pending = None if spec.pending is None else PendingRows(spec.pending, spec.query_id)
@@ -135,15 +133,15 @@ class BatchPlanner:
         """Whether no rows are left after `start` or pending, and a bounded source has ended."""
         if self._pending is not None and self._pending.waiting().rows:
             return False
-        return self._lag.caught_up(start)
+        return self._inputs.caught_up(start)
 
     def lag(self, start: Offset) -> Lag | None:
         """How far `start` is behind the sources; None if unknown."""
-        return self._lag.lag(start)
+        return self._inputs.lag(start)
 
     def rows_left(self, start: Offset) -> int | None:
         """About how many rows of the sources' snapshots are left; None if they are complete."""
-        return self._lag.rows_left(start)
+        return self._inputs.rows_left(start)
 
     def close(self) -> None:
         self._inputs.close()

@@ -26,10 +26,9 @@ from streamhouse.runtime.state.retention_holds import RetentionHolds
 from streamhouse.runtime.streaming.batch_commit import BatchCommitter, CommittedBatch
 from streamhouse.runtime.streaming.batch_planner import BatchPlanner
 from streamhouse.runtime.streaming.dimensions import preload_reports
-from streamhouse.runtime.streaming.first_read import unordered_first_read
+from streamhouse.runtime.streaming.first_read import shared_keys, unordered_first_read
 from streamhouse.runtime.streaming.progress import ContinuousProgress
 from streamhouse.runtime.streaming.query import CountedBatch, JobQuery, acquired
-from streamhouse.runtime.streaming.shared_keys import shared_keys
 from streamhouse.runtime.streaming.shuffle.shuffle import shuffled
 from streamhouse.runtime.streaming.shuffle.small_batches import is_small_batch
 from streamhouse.runtime.streaming.tasks.row_files import RowFiles

@@ -43,9 +43,9 @@ from streamhouse.sql.streaming import (
     upsert_source,
 )
 from streamhouse.sql.streaming.generated_sql import ROW, Stream, bound
-from streamhouse.sql.streaming.lookup_keys import LookupKeys, lookup_keys
+from streamhouse.sql.streaming.lookup_keys import lookup_join
 from streamhouse.sql.streaming.passthrough_columns import passthrough_columns
-from streamhouse.sql.streaming.query_blocks import Lookup, QueryBlock, QueryBlockReader
+from streamhouse.sql.streaming.query_blocks import QueryBlock, QueryBlockReader
 from streamhouse.sql.syntax import Query
 from streamhouse.sql.text import span
 from streamhouse.sql.udf.call import functions_in
@@ -345,13 +345,12 @@ class _Analysis:
         """Build the `StreamQuery`; `more` are other trees that will run over the same rows."""
         stream = self.stream
         trees = [rows, *more] if misses is None else [rows, misses, *more]
-        keys = [lookup_keys(stream, lookup) for lookup in stream.lookups]
         source_columns = used_columns(trees, "src", stream.source)
         # A source must be read even when none of its columns is needed (SELECT 1 FROM t).
         source_columns = source_columns or (stream.source.columns[0].name,)
         lookups = tuple(
-            _lookup_join(lookup, trees, join_keys)
-            for lookup, join_keys in zip(stream.lookups, keys, strict=True)
+            lookup_join(stream, lookup, used_columns(trees, lookup.relation, lookup.table))
+            for lookup in stream.lookups
         )
         return StreamQuery(
             StreamScan(stream.source, source_columns, stream.changelog, self.source_options),
@@ -394,20 +393,3 @@ class _Analysis:
             *(function.record() for function in self._functions),
         ]
         return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
-
-
-def _lookup_join(lookup: Lookup, trees: list[exp.Expr], keys: LookupKeys) -> LookupJoin:
-    return LookupJoin(
-        table=lookup.table,
-        relation=lookup.relation,
-        columns=used_columns(trees, lookup.relation, lookup.table),
-        keys=lookup.keys,
-        left=lookup.left,
-        retry=lookup.retry,
-        options=lookup.options,
-        strategy=lookup.strategy,
-        ordered=lookup.ordered,
-        key_columns=keys.key_columns,
-        keys_sql=keys.keys_sql,
-        row_keys_sql=keys.row_keys_sql,
-    )

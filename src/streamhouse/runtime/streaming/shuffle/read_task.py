@@ -20,7 +20,7 @@ from streamhouse.runtime.streaming.shuffle.partitioning import (
     shuffle_key,
 )
 from streamhouse.runtime.streaming.tasks.arrow_ipc import to_ipc
-from streamhouse.runtime.streaming.tasks.current_rows import current_rows_last
+from streamhouse.runtime.streaming.tasks.steps import current_rows_last
 from streamhouse.runtime.streaming.tasks.task import Task
 from streamhouse.runtime.streaming.tasks.task_input import SplitsInput
 from streamhouse.runtime.streaming.tasks.task_results import RESULT

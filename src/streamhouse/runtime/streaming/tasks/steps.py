@@ -10,12 +10,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from streamhouse.connectors.base import Message, SinkWriter
 from streamhouse.runtime.query_operator import ROW, numbered
-from streamhouse.runtime.streaming.tasks.current_rows import current_rows_last
 from streamhouse.runtime.streaming.tasks.task_run import TaskRun
+from streamhouse.source import ROW_KIND
+
+_PLACE = "_place"
 
 
 class Step(Protocol):
@@ -117,3 +121,22 @@ class CurrentRowsLast:
             src = current_rows_last(whole.drop_columns([ROW]), self._key)
             self._following.take(numbered(src, 0))
         return self._following.finish()
+
+
+def current_rows_last(changes: pa.Table, key: Sequence[str]) -> pa.Table:
+    """The changes of a batch with the rows that are current at its end after all others.
+
+    `key` is the source's primary key. A row is current if it is a `+I` or `+U`, and no later change
+    has its key. Both parts keep their order, so each row still precedes its retraction, and each
+    retraction precedes every row that takes over its key of the target.
+    """
+    kinds = changes.column(ROW_KIND)
+    if not pc.any(pc.is_in(kinds, value_set=pa.array(["-U", "-D"]))).as_py():
+        return changes
+    places = pa.array(np.arange(changes.num_rows))
+    keys = changes.select(list(key)).append_column(_PLACE, places)
+    last = keys.group_by(list(key)).aggregate([(_PLACE, "max")]).column(f"{_PLACE}_max")
+    current = np.zeros(changes.num_rows, bool)
+    current[last.to_numpy()] = True
+    current &= pc.is_in(kinds, value_set=pa.array(["+I", "+U"])).to_numpy()
+    return changes.take(pa.array(np.argsort(current, kind="stable")))

@@ -60,6 +60,13 @@ class WorkerResources:
         """Where the rows are written."""
         return self._spec.open_sink()
 
+    def close(self) -> None:
+        """Close what has been opened and does not close itself once it is unused."""
+        if "dimensions" in vars(self):
+            self.dimensions.close()
+        for source in vars(self).get("sources", ()):
+            source.close()
+
 
 def resources_of(spec: QuerySpec) -> WorkerResources:
     """This process's resources of a query.
@@ -71,6 +78,8 @@ def resources_of(spec: QuerySpec) -> WorkerResources:
     key, version = (os.getpid(), spec.query_id), _version(spec)
     found = _open.get(key)
     if found is None or found[0] != version:
+        if found is not None:
+            found[1].close()
         found = _open[key] = version, WorkerResources(spec)
     return found[1]
 
