@@ -26,8 +26,7 @@ from streamhouse.runtime.monitoring.snapshot_progress_line import SnapshotProgre
 from streamhouse.runtime.shared_readers import SharedReaders
 from streamhouse.runtime.source_progress import SourceProgress
 from streamhouse.runtime.spark.options import SparkOptions
-from streamhouse.runtime.streaming.pacing import Pacing, Role
-from streamhouse.runtime.streaming.throttle import Throttle
+from streamhouse.runtime.streaming.pacing import Pacing, Role, Throttle
 from streamhouse.source import Offset
 
 if TYPE_CHECKING:

@@ -18,9 +18,9 @@ from streamhouse.runtime.query_description import QueryDescription
 from streamhouse.runtime.source_progress import SourceProgress
 from streamhouse.runtime.state.checkpoint import Checkpoint
 from streamhouse.runtime.state.checkpoint_registry import register_checkpoint
+from streamhouse.runtime.streaming.pacing import Throttle
 from streamhouse.runtime.streaming.spark_data_source import Job
 from streamhouse.runtime.streaming.stream_run import StreamRun
-from streamhouse.runtime.streaming.throttle import Throttle
 
 
 class QueryFailed(Exception):

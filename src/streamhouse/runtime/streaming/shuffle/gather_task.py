@@ -13,8 +13,7 @@ import pyarrow.compute as pc
 from streamhouse.paimon.storage.object_store.store_retries import retried
 from streamhouse.runtime.query_operator import ROW
 from streamhouse.runtime.query_spec import QuerySpec
-from streamhouse.runtime.streaming.tasks.arrow_ipc import from_ipc
-from streamhouse.runtime.streaming.tasks.row_files import RowFiles
+from streamhouse.runtime.streaming.tasks.row_files import RowFiles, from_ipc
 from streamhouse.runtime.streaming.tasks.task_input import SplitsInput
 from streamhouse.runtime.streaming.tasks.task_results import RESULT
 from streamhouse.runtime.streaming.tasks.task_run import TaskRun

@@ -14,14 +14,13 @@ from streamhouse.arrow_batches import gathered
 from streamhouse.paimon.storage.object_store.store_retries import retried_task
 from streamhouse.runtime.query_operator import ROW, numbered
 from streamhouse.runtime.query_spec import QuerySpec
-from streamhouse.runtime.streaming.shuffle.blocks import JOINED
-from streamhouse.runtime.streaming.shuffle.partitioning import (
+from streamhouse.runtime.streaming.shuffle.blocks import (
+    JOINED,
     join_task_count,
     place_of,
     shuffle_key,
 )
-from streamhouse.runtime.streaming.tasks.arrow_ipc import from_ipc, to_ipc
-from streamhouse.runtime.streaming.tasks.row_files import RowFiles
+from streamhouse.runtime.streaming.tasks.row_files import RowFiles, from_ipc, to_ipc
 from streamhouse.runtime.streaming.tasks.steps import LookUp, Output, Step
 from streamhouse.runtime.streaming.tasks.task_input import SplitsInput
 from streamhouse.runtime.streaming.tasks.task_run import CHUNK_ROWS, TaskRun

@@ -12,14 +12,15 @@ import pyarrow as pa
 
 from streamhouse.runtime.query_operator import ROW, numbered
 from streamhouse.runtime.query_spec import QuerySpec
-from streamhouse.runtime.streaming.shuffle.blocks import BLOCKS, block_row
-from streamhouse.runtime.streaming.shuffle.partitioning import (
+from streamhouse.runtime.streaming.shuffle.blocks import (
+    BLOCKS,
+    block_row,
     first_row_number,
     join_task_count,
     needs_row_numbers,
     shuffle_key,
 )
-from streamhouse.runtime.streaming.tasks.arrow_ipc import to_ipc
+from streamhouse.runtime.streaming.tasks.row_files import to_ipc
 from streamhouse.runtime.streaming.tasks.steps import current_rows_last
 from streamhouse.runtime.streaming.tasks.task import Task
 from streamhouse.runtime.streaming.tasks.task_input import SplitsInput
