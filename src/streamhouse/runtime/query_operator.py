@@ -63,10 +63,10 @@ class QueryOperator:
         self._query = query
         self._key = key
         self._combine = None if query.row_kinds else combine
-        self._rows_sql = query.rows_sql
+        self._rows_sql = query.rows.sql
         if number:
-            assert query.numbered_sql is not None
-            self._rows_sql = query.numbered_sql
+            assert query.rows.numbered_sql is not None
+            self._rows_sql = query.rows.numbered_sql
             schema = schema.append(pa.field(ROW, pa.int64()))
         self._schema = schema.append(pa.field(ROW_KIND, pa.string())) if query.row_kinds else schema
         self._names = self._schema.names
@@ -78,7 +78,7 @@ class QueryOperator:
         self._copied_schema: pa.Schema | None = None
         self._types_kept = False
         self._db = LastingConnection(
-            query.functions, threads=1, memory_limit=duckdb_memory.CONTINUOUS_QUERY
+            query.rows.functions, threads=1, memory_limit=duckdb_memory.CONTINUOUS_QUERY
         )
 
     @property
@@ -164,7 +164,7 @@ class QueryOperator:
                 "change the SELECT, for instance with TRY_CAST, NULLIF or a WHERE that leaves such "
                 "rows out"
             )
-            if self._query.signed and ("does not fit" in problem or "exceeds" in problem):
+            if self._query.merging.signed and ("does not fit" in problem or "exceeds" in problem):
                 advice = "if it is a sum's change, give its column a wider type (ALTER TABLE … "
                 advice += "MODIFY) and start the query again"
             raise StreamhouseError(

@@ -60,7 +60,7 @@ from streamhouse.runtime.statements.insert_plan import (
 from streamhouse.runtime.statements.result_view import KeptResult, ResultView
 from streamhouse.runtime.statements.resumption import check_start
 from streamhouse.runtime.statements.streaming_select import StreamingSelect
-from streamhouse.runtime.streaming.query import ContinuousQuery
+from streamhouse.runtime.streaming.continuous_query import ContinuousQuery
 from streamhouse.runtime.sync.procedures import is_sync, options_of_call
 from streamhouse.runtime.sync.run import SyncRun, new_query
 from streamhouse.runtime.views.planned import check_view, view_spec
@@ -430,7 +430,6 @@ class ScriptRunner:
         session = self._session
         address = session.endpoints.target(target)
         location = self._checkpoint_location(address)
-        waits = any(lookup.retry is not None for lookup in query.lookups)
         lookups = [
             with_secrets(lookup) if is_server(lookup) else lookup for lookup in query.lookups
         ]
@@ -444,12 +443,9 @@ class ScriptRunner:
                 for lookup in query.lookups
             ),
             target=address,
-            pending=address.auxiliary_table("pending") if waits else None,
-            unmatched=address.auxiliary_table("unmatched") if waits else None,
             query_id="",
             parallelism=int(session.settings.get("parallelism.default", "2")),
             choices=lookup_strategies(self._session, query, target),
-            distinct=address.auxiliary_table("distinct") if query.distinct is not None else None,
             sink=session.endpoints.sink(target, statement.options),
             dead_letters=session.endpoints.dead_letters(query),
             max_rows=registry.connector(target.connector).batch_rows,

@@ -214,9 +214,7 @@ def test_hints_take_the_options_of_today(scripts: Scripts) -> None:
         "SELECT id FROM t /*+ OPTIONS('log.scan' = 'latest', 'streaming-read-mode' = 'file') */;"
     )
     assert isinstance(statement, Select)
-    assert analyze_stream(statement.query, scripts.session).source_options == {
-        "scan.mode": "latest"
-    }
+    assert analyze_stream(statement.query, scripts.session).scan.options == {"scan.mode": "latest"}
     first, second = outdated(statement.text)
     assert "'log.scan' (Paimon 0.2 and before) is now 'scan.mode'" in first
     assert "'streaming-read-mode' (Paimon 1.3 and before) no longer has an effect" in second

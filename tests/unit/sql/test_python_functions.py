@@ -491,9 +491,9 @@ def test_a_stream_carries_its_functions(catalog: Catalog, created: Callable[[str
         "INSERT INTO plain SELECT 'x', order_id, twice(price) FROM orders WHERE twice(price) > 2"
     )
     query = streamed(catalog, create + insert)
-    (function,) = query.functions
+    (function,) = query.rows.functions
     assert (function.name, function.sources.modules[0].name) == ("twice", function.target[:-6])
-    assert function.engine_name in query.rows_sql.lower()
+    assert function.engine_name in query.rows.sql.lower()
     other = streamed(catalog, created("def twice(a: float) -> float:\n    return a + a") + insert)
     assert other.fingerprint != query.fingerprint
     again = streamed(catalog, create + insert)

@@ -15,7 +15,7 @@ _EVERY_S = 0.5
 
 
 class SnapshotQuery(Protocol):
-    """What the line needs of a query; see `runtime.streaming.query.ContinuousQuery`."""
+    """What the line needs of a query; see `runtime.streaming.query.JobQuery`."""
 
     metrics: QueryMetrics
 

@@ -57,7 +57,7 @@ def _check_resumed(
     _check_emptied(spec, notice)
     unfinished = checkpoint.logs.unfinished()
     recreated = now.recreated_lookups(then)
-    if recreated and (spec.query.changelog or unfinished):
+    if recreated and (spec.query.scan.changelog or unfinished):
         raise DataLossError(
             f"the lookup table {', '.join(recreated)} was dropped and created again since the "
             f"query that writes {name} has run: an update would retract other values than were "
@@ -93,7 +93,7 @@ def _check_emptied(spec: QuerySpec, notice: Notice) -> None:
             break
     else:
         return
-    if spec.query.signed or spec.query.distinct is not None:
+    if spec.query.merging.signed or spec.query.distinct is not None:
         raise DataLossError(
             f"all rows of {name} were removed since its query has written it, and later updates "
             f"would retract values that are gone; {_ANEW}"
@@ -197,6 +197,6 @@ def _is_orphaned(spec: QuerySpec, writer: StreamingWriter) -> bool:
 
 def _source(definition: Mapping[str, Any]) -> tuple[Any, ...]:
     """The table that a query reads."""
-    source, warehouses = definition["source"], definition.get("warehouses") or {}
-    name = source["table"] or ".".join(definition["query"]["source"]["name"][-2:])
-    return source["connector"], name, warehouses.get("source")
+    source = definition["source"]
+    name = source["table"] or ".".join(definition["query"]["scan"]["table"]["name"][-2:])
+    return source["connector"], name, definition["warehouses"]["source"]

@@ -1,4 +1,4 @@
-"""The job of a view for Spark; see `runtime.streaming.job_data_source.Job`."""
+"""The job of a view for Spark; see `runtime.streaming.spark_data_source.Job`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _EVERY_S = 0.25
 """How often a task says how many rows it has read."""
 
 
-def planner(spec: ViewSpec) -> ViewPlanner:
+def planner(spec: ViewSpec, folder: Path) -> ViewPlanner:
     """The planner of a view; on the driver."""
     return ViewPlanner(spec)
 

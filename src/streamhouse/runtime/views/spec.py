@@ -61,7 +61,9 @@ class ViewSpec:
         """The query as JSON, for the checkpoint."""
         scans = self.plan.query.scans
         first = list(scans[0].table.name) if scans else []
-        return json.dumps({"query": {"source": {"name": first}}, "view": self.plan.query.sql})
+        return json.dumps(
+            {"query": {"scan": {"table": {"name": first}}}, "view": self.plan.query.sql}
+        )
 
     @property
     def job_module(self) -> str:

@@ -1,4 +1,4 @@
-"""A task of a changelog whose rows may wait for a lookup: the changes of a key keep their order."""
+"""Rows that wait for a lookup while the changes of each key keep their order; see `key_queues`."""
 
 from __future__ import annotations
 
@@ -11,21 +11,24 @@ import pyarrow.compute as pc
 from streamhouse.connectors.base import Message
 from streamhouse.paimon.read.key_set import KeySet
 from streamhouse.runtime.query_operator import ROW, numbered, only
-from streamhouse.runtime.query_sources import SourceSplit, open_source
-from streamhouse.runtime.query_spec import QuerySpec
 from streamhouse.runtime.state import pending_rows as pending
 from streamhouse.runtime.streaming.tasks.key_queues import KeyQueues, Outcome, Waiting
-from streamhouse.runtime.streaming.tasks.row_files import RowFiles
-from streamhouse.runtime.streaming.tasks.task import Task
-from streamhouse.runtime.streaming.tasks.task_input import SplitsInput
+from streamhouse.runtime.streaming.tasks.steps import Step
+from streamhouse.runtime.streaming.tasks.task_run import TaskRun
+from streamhouse.runtime.streaming.tasks.waiting import WaitingRows, row_id
 from streamhouse.source import ROW_KIND
 
 
-class OrderedTask(Task):
-    """The only task of a batch: it knows all rows that wait. See `key_queues`."""
+class OrderedWaiting:
+    """Looks up the rows of the only task of a batch, which have all columns of the source.
 
-    def __init__(self, spec: QuerySpec, task: SplitsInput, files: RowFiles | None = None) -> None:
-        super().__init__(spec, task, files)
+    Rows without a match wait, as do later rows of their keys.
+    """
+
+    def __init__(self, run: TaskRun, following: Step) -> None:
+        self._run, self._following = run, following
+        self.close = following.close
+        self._rows = WaitingRows(run)
         self._queues = KeyQueues()
         self._others: pa.Table | None = None
         """The rows that waited before the batch, of keys that it has not met yet."""
@@ -38,29 +41,29 @@ class OrderedTask(Task):
         self._cancelled: set[str] = set()
         """The ids of those that were taken back in this batch."""
 
-    def _retry(self) -> None:
-        spec = self._spec
-        assert spec.retry is not None and spec.pending is not None
-        rows = pending.PendingRows(spec.pending, spec.query_id).read(int(self._task.end["pending"]))
-        now = pa.scalar(self._task.now_ms, pa.int64())
+    def begin(self) -> None:
+        task = self._run.task
+        if not task.due:
+            return
+        rows = self._rows.stored.read(int(task.end["pending"]))
+        now = pa.scalar(task.now_ms, pa.int64())
         first = pc.greater_equal(rows.column(pending.ATTEMPTS), 0)
         due = pc.and_(first, pc.less_equal(_milliseconds(rows.column(pending.DUE)), now))
-        if not pc.any(due).as_py() and spec.query.source.primary_key:
+        if not pc.any(due).as_py() and self._run.spec.query.source.primary_key:
             self._others = rows
             return
         self._load(rows)
-        tried = [self._places[row.row_id] for row in self._queues.due(self._task.now_ms)]
+        tried = [self._places[row.row_id] for row in self._queues.due(task.now_ms)]
         if self._stored is not None and tried:
             self._retry_rows(self._stored, only(self._stored, pa.array(tried, pa.int64())))
 
     def _retry_rows(self, stored: pa.Table, tried: pa.Table) -> None:
-        assert self._spec.retry is not None
-        self._dimensions.bind(self._operator, tried)
-        missed = set(self._operator.misses(tried).to_pylist())
+        self._run.look_up(tried)
+        missed = set(self._run.operator.misses(tried).to_pylist())
         self._settle(stored, self._queues.retry(
-            self._task.now_ms,
+            self._run.task.now_ms,
             lambda row: self._places[row.row_id] in missed,
-            self._spec.retry.max_attempts,
+            self._rows.retry.max_attempts,
         ))  # fmt: skip
 
     def _load(self, rows: pa.Table) -> None:
@@ -68,7 +71,7 @@ class OrderedTask(Task):
         if not rows.num_rows:
             return
         before = 0 if self._stored is None else self._stored.num_rows
-        src = numbered(pending.as_source(rows, self._spec.query.changelog), before)
+        src = numbered(pending.as_source(rows, self._run.spec.query.scan.changelog), before)
         ids: list[str] = rows.column(pending.ROW_ID).to_pylist()
         self._places |= {row_id: number for number, row_id in enumerate(ids, before)}
         self._queues.add(self._waiting(rows, src))
@@ -78,7 +81,7 @@ class OrderedTask(Task):
         """Queue the waiting rows that have a key of the chunk."""
         if self._others is None or not self._others.num_rows:
             return
-        key = list(self._spec.query.source.primary_key)
+        key = list(self._run.spec.query.source.primary_key)
         met = KeySet(src.select(key)).mask(self._others)
         if met.any():
             self._load(self._others.filter(pa.array(met)))
@@ -103,44 +106,31 @@ class OrderedTask(Task):
         self._put_stored(done, "-D")
         if done:
             numbers = sorted(self._places[waiting.row_id] for waiting in done)
-            self._emit(only(src, pa.array(numbers, pa.int64())))
+            self._following.take(only(src, pa.array(numbers, pa.int64())))
         for waiting, outcome in outcomes:
             row = src.slice(self._places[waiting.row_id], 1)
             if outcome is Outcome.EXHAUSTED and self._is_lost(row):
                 attempts = pa.array([waiting.attempts], pa.int32())
-                self._out.unmatched.append(
-                    pending.as_unmatched(row.drop_columns([ROW]), attempts, self._task.now_ms)
-                )
+                self._rows.give_up(row.drop_columns([ROW]), attempts)
 
     def _is_lost(self, row: pa.Table) -> bool:
         """Whether a row without attempts left has no output."""
-        lookups = self._spec.query.lookups
+        lookups = self._run.spec.query.lookups
         if all(lookup.left for lookup in lookups):
             return False
         if all(not lookup.left for lookup in lookups if lookup.retry is not None):
             return True
-        return int(self._operator.rows(row).num_rows) == 0
+        return int(self._run.operator.rows(row).num_rows) == 0
 
-    def _join(self, number: int, split: SourceSplit) -> None:
-        # Rows that may have to wait need all columns.
-        source = open_source(self._spec, self._spec.sources[split.source], pruned=False)
-        first = 0
-        try:
-            for chunk in self._read(source, split):
-                self._take(number, numbered(chunk, first))
-                first += chunk.num_rows
-        finally:
-            source.close()
-        self._out.read += first
-
-    def _take(self, number: int, src: pa.Table) -> None:
-        """Join the rows of a chunk that need not wait."""
+    def take(self, src: pa.Table) -> int:
+        run = self._run
         self._load_keys_of(src)
-        self._dimensions.bind(self._operator, src)
-        misses = self._operator.misses(src)
+        run.look_up(src)
+        misses = run.operator.misses(src)
         if not len(misses) and not self._queues:
-            self._emit(src)
-            return
+            return self._following.take(src)
+        assert run.split is not None
+        batch, task, split = run.task.batch, run.task.index, run.split[0]
         first = src.column(ROW)[0].as_py()
         missed = np.zeros(src.num_rows, bool)
         missed[misses.to_numpy(zero_copy_only=False) - first] = True
@@ -150,10 +140,7 @@ class OrderedTask(Task):
         for place, key in enumerate(self._keys(src)):
             if not missed[place] and key not in self._queues:
                 continue
-            row_id = (
-                f"{self._task.batch:012d}-{self._task.index:04d}-{number:06d}-{first + place:012d}"
-            )
-            row = Waiting(key, row_id, kinds[place])
+            row = Waiting(key, row_id(batch, task, split, first + place), kinds[place])
             result = self._queues.take(row, bool(missed[place]))
             passes[place] = result is True
             if isinstance(result, Waiting):
@@ -161,7 +148,7 @@ class OrderedTask(Task):
             elif result is False:
                 waits[place] = row
         self._new.append((src.take(pa.array(list(waits), pa.int64())), list(waits.values())))
-        self._emit(src.filter(pa.array(passes)))
+        return self._following.take(src.filter(pa.array(passes)))
 
     def _cancel(self, row: Waiting) -> None:
         """Remove a waiting row that a retraction has taken back."""
@@ -179,9 +166,9 @@ class OrderedTask(Task):
     def _put_all(self, src: pa.Table, rows: list[Waiting], kind: str) -> None:
         attempts = pa.array([row.attempts for row in rows], pa.int32())
         ids = pa.array([row.row_id for row in rows], pa.string())
-        self._put(src.drop_columns([ROW]), ids, attempts, kind)
+        self._rows.put(src.drop_columns([ROW]), ids, attempts, kind)
 
-    def _write(self) -> list[tuple[str, Message]]:
+    def finish(self) -> list[tuple[str, Message]]:
         for src, rows in self._new:
             remaining = [
                 number for number, row in enumerate(rows) if row.row_id not in self._cancelled
@@ -189,12 +176,12 @@ class OrderedTask(Task):
             if remaining:
                 waiting = src.take(pa.array(remaining, pa.int64()))
                 self._put_all(waiting, [rows[number] for number in remaining], "+I")
-            self._out.missed += len(remaining)
-        return super()._write()
+            self._run.missed += len(remaining)
+        return [*self._following.finish(), *self._rows.write()]
 
     def _keys(self, src: pa.Table) -> list[Hashable]:
         """The key of each row: the source's primary key, or else all its columns."""
-        names = self._spec.query.source.primary_key
+        names = self._run.spec.query.source.primary_key
         if names:
             return list(zip(*(src.column(name).to_pylist() for name in names), strict=True))
         rest = [name for name in src.column_names if name not in (ROW, ROW_KIND)]
@@ -203,8 +190,3 @@ class OrderedTask(Task):
 
 def _milliseconds(times: pa.ChunkedArray) -> pa.ChunkedArray:
     return times.cast(pa.timestamp("ms")).cast(pa.int64())
-
-
-def task_of(spec: QuerySpec, task: SplitsInput, files: RowFiles | None = None) -> Task:
-    """The task that runs an input of a query that is not shuffled; `files`: see `Task`."""
-    return (OrderedTask if spec.waits_in_order else Task)(spec, task, files)
