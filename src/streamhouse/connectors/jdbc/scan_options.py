@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from streamhouse.connectors.base import Option
 from streamhouse.errors import OptionError
 from streamhouse.options import integer
 
@@ -13,29 +12,6 @@ _COLUMN = "scan.partition.column"
 _NUMBER = "scan.partition.num"
 _LOWER = "scan.partition.lower-bound"
 _UPPER = "scan.partition.upper-bound"
-
-SCAN_OPTIONS = (
-    Option(
-        _COLUMN,
-        "STRING",
-        "a column of numbers, dates or timestamps, by whose ranges a bounded read is split into "
-        "several queries, up to eight at a time",
-    ),
-    Option(_NUMBER, "INT", "the number of ranges"),
-    Option(
-        _LOWER,
-        "INT, DATE or TIMESTAMP",
-        "where the first range begins; rows with smaller values are left out, as by Flink. "
-        "Default, for both bounds: the column's least and greatest value, and all rows are read",
-    ),
-    Option(
-        _UPPER,
-        "INT, DATE or TIMESTAMP",
-        "where the last range ends; rows with greater values are left out",
-    ),
-)
-_STREAMED = "rows are streamed from the server, in blocks of 2 MB"
-SCAN_WITHOUT_EFFECT = {"scan.fetch-size": _STREAMED, "scan.auto-commit": _STREAMED}
 
 
 @dataclass(frozen=True)

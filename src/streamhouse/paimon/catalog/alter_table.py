@@ -18,7 +18,7 @@ from streamhouse.paimon.schema.options import (
     iceberg_metadata,
     option_columns,
 )
-from streamhouse.paimon.schema.options.table_options import unknown_key, without_blanks
+from streamhouse.paimon.schema.options.table_options import plain_values, unknown_key
 from streamhouse.paimon.schema.type_widening import widens, widens_in_iceberg, wider
 from streamhouse.paimon.schema.validation.declared_schema import DeclaredSchema
 from streamhouse.paimon.schema.validation.schema_validation import check_schema
@@ -355,7 +355,7 @@ class _Draft:
             self.pypaimon_changes.append(self._schema_change.update_comment(change.value))
             return
         ((key, value),) = option_columns.column_lists(
-            without_blanks({change.key: change.value})
+            plain_values({change.key: change.value})
         ).items()
         unknown = unknown_key(key, self.where)
         if unknown is not None:
