@@ -73,9 +73,9 @@ class DeclaredOptions:
     earlier: Mapping[str, str]
 
     @classmethod
-    def of(cls, package: str) -> DeclaredOptions:
+    def of(cls, package: str, name: str = "options.toml") -> DeclaredOptions:
         """Those of a package."""
-        table = table_of(package, "options.toml")
+        table = table_of(package, name)
         options = (Option(key, **fields) for key, fields in table["options"].items())
         return cls(tuple(options), table.get("without_effect", {}), table.get("earlier", {}))
 
@@ -220,6 +220,7 @@ _SIZES = {
     **dict.fromkeys(("k", "kb", "kib"), 1 << 10),
     **dict.fromkeys(("m", "mb", "mib"), 1 << 20),
     **dict.fromkeys(("g", "gb", "gib"), 1 << 30),
+    **dict.fromkeys(("t", "tb", "tib"), 1 << 40),
 }
 
 
