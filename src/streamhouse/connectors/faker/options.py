@@ -15,7 +15,7 @@ from streamhouse.connectors.datagen.nested import Array, ColumnValues, Map, Row,
 from streamhouse.connectors.datagen.options import COMMON_OPTIONS
 from streamhouse.connectors.datagen.row_numbers import RowNumbers
 from streamhouse.connectors.faker.columns import ExpressionValues
-from streamhouse.connectors.faker.expression import parse_expression
+from streamhouse.connectors.faker.directives import parse_expression
 from streamhouse.connectors.faker.pools import check_locale
 from streamhouse.connectors.specs import arrow_schema
 from streamhouse.errors import OptionError

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from urllib.parse import unquote, urlsplit
 
-from streamhouse.connectors.bad_record_options import FAIL, BadRecordOptions
-from streamhouse.connectors.bad_record_options import OPTIONS as BAD_RECORDS
+from streamhouse.connectors.bad_records import FAIL, BadRecordOptions
+from streamhouse.connectors.bad_records import OPTIONS as BAD_RECORDS
 from streamhouse.errors import OptionError
 from streamhouse.formats.registry import declared_options, format_of
 from streamhouse.options import DeclaredOptions, OptionValues, memory_bytes, required

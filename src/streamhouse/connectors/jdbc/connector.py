@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from streamhouse.connectors.base import Connector, Delivery, Scan
-from streamhouse.connectors.jdbc.options import DECLARED, OPTIONS, parse
+from streamhouse.connectors.jdbc.options import DECLARED, OPTIONS, parse, parse_scan, parse_write
 from streamhouse.connectors.jdbc.reader import JdbcReader
-from streamhouse.connectors.jdbc.scan_options import parse_scan
 from streamhouse.connectors.jdbc.sink import JdbcSink
-from streamhouse.connectors.jdbc.write_options import parse_write
 from streamhouse.connectors.specs import SinkSpec
 from streamhouse.sql.plan import Capabilities, TableInfo
 

@@ -12,7 +12,14 @@ from streamhouse.connectors.mysql_cdc.server.options import parse as parse_serve
 from streamhouse.connectors.mysql_cdc.server.tls import MAPPED as MAPPED_TLS_OPTIONS
 from streamhouse.connectors.mysql_cdc.server.tls import PLAIN as TLS_OPTIONS
 from streamhouse.errors import OptionError
-from streamhouse.options import DeclaredOptions, OptionValues, check_known, choice, required
+from streamhouse.options import (
+    DeclaredOptions,
+    OptionValues,
+    check_known,
+    choice,
+    integer,
+    required,
+)
 
 WHERE = "jdbc"
 _PARTIAL = "lookup.partial-cache."
@@ -188,3 +195,62 @@ def _address(url: str) -> tuple[str, str, str, dict[str, str]]:
             )
     check_known(parameters, URL_KNOWN, "option 'url'")
     return match["host"].strip("[]"), match["port"] or "3306", match["database"] or "", parameters
+
+
+_COLUMN = "scan.partition.column"
+_NUMBER = "scan.partition.num"
+_LOWER = "scan.partition.lower-bound"
+_UPPER = "scan.partition.upper-bound"
+
+
+@dataclass(frozen=True)
+class ScanOptions:
+    """How to split a read; the bounds are None if the server is asked for them."""
+
+    column: str
+    number: int
+    lower: str | None = None
+    upper: str | None = None
+
+
+def parse_scan(options: Mapping[str, str]) -> ScanOptions | None:
+    """The checked options, None for a read by one query; raises `OptionError`."""
+    given = [key for key in (_COLUMN, _NUMBER, _LOWER, _UPPER) if key in options]
+    if not given:
+        return None
+    for key in (_COLUMN, _NUMBER):
+        if key not in options:
+            raise OptionError(f"option '{given[0]}' needs '{key}'")
+    if (_LOWER in options) != (_UPPER in options):
+        missing = _UPPER if _LOWER in options else _LOWER
+        raise OptionError(f"option '{given[-1]}' needs '{missing}'; or leave out both bounds")
+    number = integer(_NUMBER, options[_NUMBER], 1)
+    return ScanOptions(options[_COLUMN], number, options.get(_LOWER), options.get(_UPPER))
+
+
+_OPTIONS = DeclaredOptions.of(__package__).options
+_RETRIES, _GUARANTEE = "sink.max-retries", "sink.delivery-guarantee"
+
+
+@dataclass(frozen=True)
+class WriteOptions:
+    """The checked options of a sink; `guarantee` is None if the server decides.
+
+    `statement_rows`: of one statement, None: no limit; `retries`: None is the default.
+    """
+
+    statement_rows: int | None
+    retries: int | None
+    guarantee: str | None
+    commits_table: str
+
+
+def parse_write(options: Mapping[str, str]) -> WriteOptions:
+    """The checked options; raises `OptionError`."""
+    values = OptionValues(_OPTIONS, options)
+    return WriteOptions(
+        values.integer("sink.buffer-flush.max-rows", 0) or None,
+        values.integer(_RETRIES, 0) if _RETRIES in options else None,
+        values.choice(_GUARANTEE) if _GUARANTEE in options else None,
+        values.text("sink.commits-table"),
+    )

@@ -6,8 +6,8 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from streamhouse.connectors.bad_record_options import OPTIONS as BAD_RECORDS
-from streamhouse.connectors.bad_record_options import BadRecordOptions
+from streamhouse.connectors.bad_records import OPTIONS as BAD_RECORDS
+from streamhouse.connectors.bad_records import BadRecordOptions
 from streamhouse.connectors.kafka.properties import GROUP, PREFIX, RESET, SERVERS, client_properties
 from streamhouse.errors import OptionError
 from streamhouse.formats import registry as formats

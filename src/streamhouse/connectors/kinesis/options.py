@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Literal, TypeAlias
 
-from streamhouse.connectors.bad_record_options import OPTIONS as BAD_RECORDS
-from streamhouse.connectors.bad_record_options import BadRecordOptions
+from streamhouse.connectors.bad_records import OPTIONS as BAD_RECORDS
+from streamhouse.connectors.bad_records import BadRecordOptions
 from streamhouse.errors import OptionError
 from streamhouse.options import DeclaredOptions, OptionValues
 
