@@ -11,9 +11,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from sqlglot import exp
 
-from streamhouse import duckdb_memory
 from streamhouse.connectors.specs import arrow_schema
-from streamhouse.duckdb_connection import LastingConnection
+from streamhouse.duckdb_connection import CONTINUOUS_QUERY, LastingConnection
 from streamhouse.errors import StreamhouseError, TableError
 from streamhouse.paimon.schema.evolution import with_planned_types
 from streamhouse.runtime.partial_aggregation import PartialAggregation
@@ -77,9 +76,7 @@ class QueryOperator:
         self._copied = copied_columns(self._rows_sql)
         self._copied_schema: pa.Schema | None = None
         self._types_kept = False
-        self._db = LastingConnection(
-            query.rows.functions, threads=1, memory_limit=duckdb_memory.CONTINUOUS_QUERY
-        )
+        self._db = LastingConnection(query.rows.functions, threads=1, memory_limit=CONTINUOUS_QUERY)
 
     @property
     def schema(self) -> pa.Schema:

@@ -10,9 +10,9 @@ from streamhouse.connectors.specs import SinkSpec, SourceSpec
 from streamhouse.lookup.dimension import DimensionSpec, is_server
 from streamhouse.lookup.strategies.selection import BUCKET, IN_ORDER, Choice
 from streamhouse.paimon.catalog.table_address import TableAddress
-from streamhouse.paimon.schema.options.remove_record_option import removes_records
 from streamhouse.runtime.partial_aggregation import PartialAggregation
 from streamhouse.source import Keyed, Source
+from streamhouse.sql.options.merge_functions import removes_records
 from streamhouse.sql.plan import LookupJoin, LookupRetry, StreamQuery, TableInfo
 from streamhouse.sql.streaming import unpaired_retractions
 

@@ -13,13 +13,12 @@ import pyarrow as pa
 
 from streamhouse.close_matches import nearest
 from streamhouse.errors import TableError
-from streamhouse.paimon.read.compacted_full_scan import compacted_only
 from streamhouse.paimon.read.key_set import KeySet
 from streamhouse.paimon.read.reader import conformed
+from streamhouse.paimon.read.references import version_clause
 from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.read.time_travel import pinned, resolve, table_as_of
-from streamhouse.paimon.read.version_clause import version_clause
-from streamhouse.paimon.read.visibility import hides_new_rows
+from streamhouse.paimon.read.visibility import compacted_only, hides_new_rows
 from streamhouse.paimon.schema import types
 from streamhouse.paimon.schema.table_name import TableName, split_identifier
 from streamhouse.paimon.storage import rust_core

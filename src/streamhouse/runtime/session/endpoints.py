@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from streamhouse.connectors import registry
-from streamhouse.connectors.bad_record_options import BadRecordOptions
+from streamhouse.connectors.bad_records import BadRecordOptions
 from streamhouse.connectors.specs import SinkSpec, SourceSpec
 from streamhouse.lookup.dimension import is_server
 from streamhouse.paimon.catalog.table_address import TableAddress

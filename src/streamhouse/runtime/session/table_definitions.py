@@ -11,10 +11,9 @@ from streamhouse.paimon.catalog.declared_differences import differences
 from streamhouse.paimon.catalog.draft_table import DraftTable
 from streamhouse.paimon.catalog.table_declaration import TableDeclaration
 from streamhouse.paimon.schema.options.computed_columns import options_of
-from streamhouse.paimon.schema.options.option_aliases import resolved
 from streamhouse.runtime.session.catalogs import Catalogs
 from streamhouse.runtime.session.views import Names, check_no_view
-from streamhouse.sql.options.renamed_options import renamed
+from streamhouse.sql.options.renamed_options import current, renamed
 from streamhouse.sql.plan import Name, TableInfo
 from streamhouse.sql.schema_changes import ResetTableOption, SchemaChange, SetTableOption
 from streamhouse.sql.statements.alter_table import AlterTable
@@ -165,7 +164,7 @@ class TableDefinitions:
 
     def _resolved(self, options: Mapping[str, str], where: str) -> dict[str, str]:
         """A table's options by their Paimon names; gives a notice for each that was replaced."""
-        result, notices = resolved(options)
+        result, notices = current(options)
         for text in notices:
             self._notice(f"{where}: {text}")
         return result
