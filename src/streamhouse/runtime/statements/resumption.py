@@ -161,7 +161,7 @@ def _check_new(spec: QuerySpec, checkpoint: Checkpoint, notice: Notice) -> None:
 def _note_present_rows(spec: QuerySpec, notice: Notice) -> None:
     """Say that rows of a copy stay of which the source, such as MySQL, has no change to read."""
     table, (source,) = spec.target.open(), spec.sources
-    copies = spec.query.changelog and not spec.query.signed and bool(table.primary_key)
+    copies = spec.query.row_kinds and bool(table.primary_key)
     if not copies or source.address is not None or not has_rows(table):
         return
     name = spec.target.identifier
