@@ -31,9 +31,11 @@ def servers(warehouse: Path) -> Iterator[Callable[..., Serving]]:
         started.append(Serving(warehouse, **settings))
         return started[-1]
 
-    yield start
-    for one in started:
-        one.close()
+    try:
+        yield start
+    finally:
+        for one in started:
+            one.close()
 
 
 class Serving:

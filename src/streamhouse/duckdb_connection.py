@@ -11,6 +11,8 @@ from streamhouse.sql.functions.builtin_udfs import register
 from streamhouse.sql.udf.function import PythonFunction
 from streamhouse.sql.udf_modules.evaluation import PythonUdfs
 
+CONTINUOUS_QUERY = "2GB"
+"""The memory of one continuous query in one worker process (`runtime.query_operator`)."""
 QUERIES = 3_000
 """The connection is reopened after this many queries. Each query leaks some hundred bytes (DuckDB
 2.0), which would add up to gigabytes in months (decision 057)."""

@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pyarrow as pa
 
-from streamhouse import duckdb_memory
 from streamhouse.errors import LimitError, NoSpaceError, QueryError, TimeLimitError, is_full
 from streamhouse.sql.expressions.value_errors import readable
 from streamhouse.sql.functions.builtin_udfs import register
@@ -52,7 +51,7 @@ class Limits:
     """
 
     seconds: float | None = None
-    memory: str = duckdb_memory.BOUNDED_QUERY
+    memory: str = "1GB"
     spill: str | None = None
 
 

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import re
+import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from importlib.resources import files
+from typing import Any
 
 from streamhouse.close_matches import nearest
 from streamhouse.errors import OptionError
@@ -45,6 +48,106 @@ class Option:
     doc: str
     default: str | None = None
     required: bool = False
+
+
+def table_of(package: str, name: str) -> dict[str, Any]:
+    """The TOML file `name` of a package: tables of options are data, read once by their module."""
+    return tomllib.loads((files(package) / name).read_text("utf-8"))
+
+
+def by_key(groups: Iterable[Mapping[str, Any]]) -> dict[str, str]:
+    """The `why` of each of the `keys` of groups, such as those of `[[without_effect]]`."""
+    return {key: group["why"] for group in groups for key in group["keys"]}
+
+
+@dataclass(frozen=True)
+class DeclaredOptions:
+    """The options of a connector or a format, from the `options.toml` of its package.
+
+    `without_effect`: accepted keys, or beginnings of keys before a `*`, each with the reason.
+    `earlier`: keys of earlier releases, and what they are today.
+    """
+
+    options: tuple[Option, ...]
+    without_effect: Mapping[str, str]
+    earlier: Mapping[str, str]
+
+    @classmethod
+    def of(cls, package: str, name: str = "options.toml") -> DeclaredOptions:
+        """Those of a package."""
+        table = table_of(package, name)
+        options = (Option(key, **fields) for key, fields in table["options"].items())
+        return cls(tuple(options), table.get("without_effect", {}), table.get("earlier", {}))
+
+    def current(self, options: Mapping[str, str]) -> dict[str, str]:
+        """The options that have an effect, under their current names, which take precedence."""
+        result = {key: value for key, value in options.items() if key not in self.earlier}
+        for key, value in options.items():
+            result.setdefault(self.earlier.get(key, key), value)
+        return {
+            key: value
+            for key, value in result.items()
+            if no_effect(key, self.without_effect) is None
+        }
+
+
+def no_effect(key: str, without_effect: Mapping[str, str]) -> str | None:
+    """Why an option has no effect; None for other options. `x.*` stands for all beginning `x.`."""
+    if key in without_effect:
+        return without_effect[key]
+    return next(
+        (
+            why
+            for known, why in without_effect.items()
+            if known.endswith("*") and key.startswith(known[:-1])
+        ),
+        None,
+    )
+
+
+@dataclass(frozen=True)
+class OptionValues:
+    """The options that a table has, as values of their declared types.
+
+    A missing option has its default. `before` precedes the keys in errors.
+    """
+
+    declared: Iterable[Option]
+    given: Mapping[str, str]
+    before: str = ""
+
+    def __contains__(self, key: str) -> bool:
+        return key in self.given
+
+    def text(self, key: str) -> str:
+        """The text of an option; empty if it is missing without a default."""
+        option = self._option(key)
+        return self.given.get(key, option.default or "")
+
+    def boolean(self, key: str) -> bool:
+        return boolean(self.before + key, self.text(key))
+
+    def integer(self, key: str, minimum: int | None = None) -> int:
+        return integer(self.before + key, self.text(key), minimum)
+
+    def duration_ms(self, key: str, minimum: int = 0) -> int:
+        value = duration_ms(self.before + key, self.text(key))
+        if value < minimum:
+            raise OptionError(
+                f"option '{self.before}{key}': '{self.text(key)}' is too short; the least is "
+                f"'{minimum}ms'"
+            )
+        return value
+
+    def choice(self, key: str) -> str:
+        """One of the words in the declared type, in any case."""
+        allowed = re.findall("`([^`]+)`", self._option(key).type)
+        text = self.text(key)
+        spelt = {word.lower(): word for word in allowed}.get(text.strip().lower(), text)
+        return choice(self.before + key, spelt, allowed)
+
+    def _option(self, key: str) -> Option:
+        return next(option for option in self.declared if option.key == key)
 
 
 def check_known(given: Iterable[str], known: Iterable[str], where: str) -> None:
@@ -117,6 +220,7 @@ _SIZES = {
     **dict.fromkeys(("k", "kb", "kib"), 1 << 10),
     **dict.fromkeys(("m", "mb", "mib"), 1 << 20),
     **dict.fromkeys(("g", "gb", "gib"), 1 << 30),
+    **dict.fromkeys(("t", "tb", "tib"), 1 << 40),
 }
 
 

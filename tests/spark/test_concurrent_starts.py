@@ -7,11 +7,11 @@ from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSource
 
 from streamhouse.paimon.spark.datasource import PaimonDataSource
-from streamhouse.runtime.streaming.spark_data_source import FusedDataSource
+from streamhouse.runtime.streaming.spark_data_source import JobDataSource
 from streamhouse.spark import register_source
 
 
-@pytest.mark.parametrize("source", [PaimonDataSource, FusedDataSource])
+@pytest.mark.parametrize("source", [PaimonDataSource, JobDataSource])
 def test_the_environment_that_streams_share_is_thread_safe(
     spark: SparkSession, source: type[DataSource]
 ) -> None:

@@ -4,13 +4,58 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 
-from streamhouse.connectors.bad_record_options import FAIL, BadRecordOptions
-from streamhouse.errors import RecordError
+from streamhouse.connectors.base import Option
+from streamhouse.errors import OptionError, RecordError
+from streamhouse.options import choice
 from streamhouse.source import BAD_RECORDS
+
+FAIL, SKIP, TABLE = "fail", "skip", "table"
+MODES = (FAIL, SKIP, TABLE)
+_MODE, _TABLE = "bad-records", "bad-records.table"
+OPTIONS = (
+    Option(
+        _MODE, "`fail`, `skip`, `table`",
+        "what happens to a record that cannot be decoded, or whose values do not fit: the query "
+        "fails, or skips and counts it, or writes it into `bad-records.table`",
+        FAIL,
+    ),
+    Option(
+        _TABLE, "STRING",
+        "the Paimon table that gets bad records (dead-letter table), such as `shop.bad_orders`; "
+        "created if it does not exist",
+    ),
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class BadRecordOptions:
+    """What happens to bad records; `table` is set if they are written into a table."""
+
+    mode: str = FAIL
+    table: str | None = None
+
+    @classmethod
+    def parse(cls, options: Mapping[str, str], where: str) -> BadRecordOptions:
+        """Raises `OptionError`."""
+        mode, table = choice(_MODE, options.get(_MODE, FAIL), MODES), options.get(_TABLE)
+        if (table is not None) != (mode == TABLE):
+            verb = "needs" if mode == TABLE else "does not use"
+            raise OptionError(f"{where}: '{_MODE}' = '{mode}' {verb} '{_TABLE}'")
+        return cls(mode, table)
+
+    def check_changes(self, where: str) -> None:
+        """Raise `OptionError` if bad records of a changelog would be left out."""
+        if self.mode != FAIL:
+            raise OptionError(
+                f"{where}: '{_MODE}' = '{self.mode}' would leave out changes of rows, so the rows "
+                f"would be wrong from then on; leave it at '{FAIL}'"
+            )
+
 
 log = logging.getLogger("streamhouse.bad_records")
 

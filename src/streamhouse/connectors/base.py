@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from streamhouse.errors import DataLossError, OptionError
 from streamhouse.options import Option as Option
-from streamhouse.options import check_known
+from streamhouse.options import check_known, no_effect
 from streamhouse.source import Offset, Source
 from streamhouse.sql.plan import Capabilities, TableInfo
 
@@ -194,7 +194,7 @@ class Connector:
     """One sentence for the docs."""
     options: tuple[Option, ...] = ()
     without_effect: Mapping[str, str] = {}
-    """Options that are accepted but have no effect, each with the reason."""
+    """Options that are accepted but have no effect, each with the reason; `*` is any ending."""
     metadata: tuple[Metadata, ...] = ()
     """What METADATA columns of its tables can hold."""
     capabilities: Capabilities
@@ -215,7 +215,7 @@ class Connector:
 
     def no_effect(self, key: str) -> str | None:
         """Why an option is accepted but has no effect; None for other options."""
-        return self.without_effect.get(key)
+        return no_effect(key, self.without_effect)
 
     def check(self, table: TableInfo, options: Mapping[str, str], where: str) -> None:
         """Raise `OptionError` for options or columns that a declared table cannot have.

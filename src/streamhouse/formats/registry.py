@@ -12,13 +12,13 @@ from streamhouse.formats.base import Format
 from streamhouse.options import Option
 
 _MODULES = {
-    "avro": "avro.plain",
-    "avro-confluent": "avro.confluent",
-    "canal-json": "json.canal",
-    "csv": "csv.format",
-    "debezium-json": "json.debezium",
-    "json": "json.format",
-    "raw": "raw",
+    "avro": "avro.plain:FORMAT",
+    "avro-confluent": "avro.confluent:FORMAT",
+    "canal-json": "json.changelog:CANAL",
+    "csv": "csv.format:FORMAT",
+    "debezium-json": "json.changelog:DEBEZIUM",
+    "json": "json.format:FORMAT",
+    "raw": "raw:FORMAT",
 }
 
 
@@ -32,7 +32,8 @@ def format_of(name: str, key: str = "format") -> Format:
     """The format of that name; `OptionError` names the option `key` if there is none."""
     if name not in _MODULES:
         raise OptionError(f"option '{key}': unknown format '{name}'; {nearest(name, names())}")
-    found: Format = import_module(f"streamhouse.formats.{_MODULES[name]}").FORMAT
+    module, _, attribute = _MODULES[name].partition(":")
+    found: Format = getattr(import_module(f"streamhouse.formats.{module}"), attribute)
     return found
 
 

@@ -170,7 +170,7 @@ def _duration(ms: int) -> str:
 
 
 def _query_details(query: StreamQuery) -> tuple[str, ...]:
-    words = ["GROUP BY"] if query.grouped else []
+    words = ["GROUP BY"] if query.merging.grouped else []
     return (*words, "COUNT(DISTINCT)") if query.distinct is not None else tuple(words)
 
 

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from streamhouse.errors import OptionError
-from streamhouse.options import choice, duration_ms, integer
+from streamhouse.options import choice, duration_ms, integer, memory_bytes
 
 CACHES = ("AUTO", "FULL", "MEMORY", "PARTIAL")
 MEMORY_BYTES = 256 << 20
@@ -15,13 +13,8 @@ CACHED_ROWS = 100_000
 RETENTION_MS = 3_600_000
 SHUFFLED_ROWS = 10_000
 
+_MEMORY = "lookup.cache-max-memory-size"
 _SHUFFLED = "lookup.bucket.shuffle-min-rows"
-_SIZE = re.compile(r"\s*(\d+)\s*([a-zA-Z]*)\s*")
-_UNITS = {"": 1, "b": 1, "bytes": 1} | {
-    unit: 1 << (10 * power)
-    for power, letter in enumerate("kmgt", 1)
-    for unit in (letter, f"{letter}b", f"{letter}ib")
-}
 
 
 @dataclass(frozen=True)
@@ -49,8 +42,8 @@ class CacheOptions:
         disk = options.get("lookup.cache-max-disk-size")
         return cls(
             choice("lookup.cache", options.get("lookup.cache", defaults.cache).upper(), CACHES),
-            _bytes(options, "lookup.cache-max-memory-size", defaults.memory),
-            None if disk is None else size("lookup.cache-max-disk-size", disk),
+            memory_bytes(_MEMORY, options.get(_MEMORY, str(defaults.memory))),
+            None if disk is None else memory_bytes("lookup.cache-max-disk-size", disk),
             integer("lookup.cache-rows", options.get("lookup.cache-rows", str(defaults.rows)), 1),
             duration_ms(
                 "lookup.cache-file-retention",
@@ -60,24 +53,9 @@ class CacheOptions:
         )
 
 
-def size(key: str, value: str) -> int:
-    """Parse a number of bytes, such as `256 mb`; raises `OptionError` with `key`."""
-    match = _SIZE.fullmatch(value)
-    unit = match.group(2).lower() if match else "?"
-    if match is None or unit not in _UNITS:
-        raise OptionError(
-            f"option '{key}': '{value}' is not a size; write a number and a unit, such as '256 mb'"
-        )
-    return int(match.group(1)) * _UNITS[unit]
-
-
 def size_text(count: int) -> str:
     """A number of bytes as text, such as `1.5 MB`."""
     for unit, power in (("GB", 30), ("MB", 20), ("kB", 10)):
         if count >= 1 << power:
             return f"{count / (1 << power):.1f} {unit}"
     return f"{count} bytes"
-
-
-def _bytes(options: Mapping[str, str], key: str, default: int) -> int:
-    return size(key, options[key]) if key in options else default

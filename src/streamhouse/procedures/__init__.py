@@ -25,8 +25,7 @@ from streamhouse.procedures.expiry import (
     purge_files,
     remove_orphan_files,
 )
-from streamhouse.procedures.listing import listed
-from streamhouse.procedures.registry import PROCEDURES, Procedure, find
+from streamhouse.procedures.registry import PROCEDURES, Procedure, find, listed
 from streamhouse.procedures.rollback import (
     rollback_to,
     rollback_to_timestamp,

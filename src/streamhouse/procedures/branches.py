@@ -13,8 +13,7 @@ from streamhouse.paimon.storage.snapshots import Snapshot
 from streamhouse.procedures.arguments import names
 from streamhouse.procedures.consumers import refuse_if_held
 from streamhouse.procedures.context import Context
-from streamhouse.procedures.registry import procedure
-from streamhouse.procedures.result_rows import row, rows
+from streamhouse.procedures.registry import procedure, row, rows
 
 
 @procedure(branch_name="branch", tag_name="tag")

@@ -12,8 +12,7 @@ from streamhouse.errors import OptionError, StreamhouseError, TableError
 from streamhouse.paimon.changelog.consumers import QUERY, Consumers
 from streamhouse.paimon.read.table import Table
 from streamhouse.procedures.context import Context
-from streamhouse.procedures.registry import procedure
-from streamhouse.procedures.result_rows import rows
+from streamhouse.procedures.registry import procedure, rows
 
 _LIVE_WITHIN_S = 60.0
 """Running queries refresh their consumers more often than this."""

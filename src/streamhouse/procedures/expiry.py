@@ -17,8 +17,7 @@ from streamhouse.procedures.bucket_entries import partition_specs
 from streamhouse.procedures.commit_messages import COMMIT_USER, closing
 from streamhouse.procedures.consumers import refuse_if_held
 from streamhouse.procedures.context import Context
-from streamhouse.procedures.registry import Options, procedure
-from streamhouse.procedures.result_rows import row, rows
+from streamhouse.procedures.registry import Options, procedure, row, rows
 
 LEAST_ORPHAN_AGE_MS = 3_600_000
 """A file younger than an hour may belong to a commit in flight."""

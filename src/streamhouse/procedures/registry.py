@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
-from typing import Concatenate, Generic, ParamSpec, TypeAlias
+from typing import Any, Concatenate, Generic, ParamSpec, TypeAlias
 
 import pyarrow as pa
 
@@ -179,3 +179,50 @@ def find(name: str) -> Procedure[...]:
             f"there is no procedure 'sys.{name}'; {nearest(lowered, [*PROCEDURES, *ALIASES])}"
         )
     return match
+
+
+_TYPES = {str: pa.string(), int: pa.int64(), bool: pa.bool_(), float: pa.float64()}
+
+
+def rows(columns: Mapping[str, type], values: Sequence[Sequence[Any]]) -> pa.Table:
+    """Rows of named columns, each of type str, int, float or bool; any value may be None."""
+    schema = pa.schema([(name, _TYPES[kind]) for name, kind in columns.items()])
+    arrays = [
+        pa.array([row[place] for row in values], field.type) for place, field in enumerate(schema)
+    ]
+    return pa.Table.from_arrays(arrays, schema=schema)
+
+
+def row(**values: Any) -> pa.Table:
+    """One row; the columns' types are those of the values, text for None."""
+    kinds = {name: str if value is None else type(value) for name, value in values.items()}
+    return rows(kinds, [list(values.values())])
+
+
+def listed() -> pa.Table:
+    """All procedures: `procedure`, `arguments` (optional ones in brackets), `what` it does."""
+    return rows(
+        {"procedure": str, "arguments": str, "what": str},
+        [
+            (name, procedure.signature, procedure.summary)
+            for name, procedure in sorted(PROCEDURES.items())
+        ],
+    )
+
+
+def run(
+    context: Context,
+    procedure: str,
+    arguments: Sequence[Argument],
+    qualified: Callable[[str], str] = str,
+) -> pa.Table:
+    """Run `CALL sys.procedure(arguments)` and return its rows; `OptionError` for an unknown name.
+
+    `qualified` resolves the name of a table, as written, to `database.table`.
+    """
+    match = find(procedure)
+    values = match.bind(arguments)
+    table = values.get("table")
+    if isinstance(table, str) and not table.endswith(".*"):
+        values["table"] = qualified(table)
+    return match.call(context, values)

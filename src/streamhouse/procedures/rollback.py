@@ -12,8 +12,7 @@ from streamhouse.errors import DataLossError, OptionError, TableError
 from streamhouse.procedures.arguments import timestamp_ms
 from streamhouse.procedures.consumers import refuse_if_held
 from streamhouse.procedures.context import Context
-from streamhouse.procedures.registry import procedure
-from streamhouse.procedures.result_rows import row
+from streamhouse.procedures.registry import procedure, row
 
 _NO_WATERMARK = -(1 << 63)
 FindTarget = Callable[[Any], str | int]

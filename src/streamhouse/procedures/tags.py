@@ -12,8 +12,7 @@ from streamhouse.options import duration_ms
 from streamhouse.paimon.java.expiry import shared_files
 from streamhouse.procedures.arguments import names, timestamp_ms
 from streamhouse.procedures.context import Context
-from streamhouse.procedures.registry import procedure
-from streamhouse.procedures.result_rows import row, rows
+from streamhouse.procedures.registry import procedure, row, rows
 
 _TAG = {"tag": str, "snapshot_id": int}
 _NAMES = {"tag_name": "tag", "snapshot": "snapshot_id"}

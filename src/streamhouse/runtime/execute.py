@@ -15,10 +15,12 @@ from streamhouse.runtime.session.ddl import define, located, note_outdated_optio
 from streamhouse.runtime.session.dry_run import DraftSession
 from streamhouse.runtime.session.session import Session
 from streamhouse.runtime.statements.script_plan import held_notices, plan_script
+from streamhouse.runtime.views.refresh import refresh_view
 from streamhouse.sql import syntax
 from streamhouse.sql.script_variables import with_references
 from streamhouse.sql.statements.script import parse_script
 from streamhouse.sql.udf_modules.module import search
+from streamhouse.sql.views.statement import AlterMaterializedView
 
 
 def execute(
@@ -84,6 +86,9 @@ def _run(session: Session, statement: syntax.Statement, sidecar: Sidecar | None)
         case syntax.Truncate():
             dml.truncate(session, statement, sidecar)
             return Changed(actions=(f"table {'.'.join(statement.target)}: all rows removed",))
+        case AlterMaterializedView():
+            changes = refresh_view(session, statement)
+            return Changed(actions=(f"{'.'.join(statement.name)}: refreshed, {changes:,} changes",))
         case syntax.Insert():
             result = bounded_statements.insert(session, statement, sidecar)
             if result.hidden:

@@ -14,32 +14,26 @@ from streamhouse.paimon.changelog.invisible_rows import InvisibleRows
 from streamhouse.paimon.maintenance.service import Maintenance
 from streamhouse.paimon.read.visibility import changes_visible, hides_new_rows
 from streamhouse.paimon.storage.object_store.store_retries import retried
-from streamhouse.runtime import shared_readers
 from streamhouse.runtime.batch.progress_line import progress
 from streamhouse.runtime.monitoring.reporter import Reporter
 from streamhouse.runtime.monitoring.run_reports import (
     Outcome,
-    ReportedQuery,
     RunListener,
     RunReports,
     SilentListener,
 )
-from streamhouse.runtime.monitoring.snapshot_progress_line import (
-    SnapshotProgressLine,
-    SnapshotQuery,
-)
+from streamhouse.runtime.monitoring.snapshot_progress_line import SnapshotProgressLine
 from streamhouse.runtime.shared_readers import SharedReaders
-from streamhouse.runtime.shared_target import WritingQuery
 from streamhouse.runtime.source_progress import SourceProgress
 from streamhouse.runtime.spark.options import SparkOptions
-from streamhouse.runtime.streaming.pacing import Pacing, Role
-from streamhouse.runtime.streaming.throttle import Throttle
+from streamhouse.runtime.streaming.pacing import Pacing, Role, Throttle
 from streamhouse.source import Offset
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from streamhouse.runtime.spark.executors import ExecutorWatch
+    from streamhouse.runtime.streaming.query import JobQuery
 
 _TICK_S = 0.05
 _CONFIRM_S = 0.002
@@ -58,31 +52,6 @@ _NICE = 5
 _CHECK_S = 0.125
 """How often one of the queries is checked for failure."""
 _STARTS_AT_ONCE = 2
-
-
-class RunningQuery(ReportedQuery, SnapshotQuery, WritingQuery, shared_readers.Query, Protocol):
-    """A continuous query as a pipeline needs it; see `streaming.query` and `sync.query`."""
-
-    @property
-    def progress(self) -> SourceProgress: ...
-
-    @property
-    def targets(self) -> list[TableAddress]:
-        """The Paimon tables that it is there to write."""
-
-    def prepare(self) -> None: ...
-
-    def set_throttle(self, throttle: Throttle) -> None: ...
-
-    def start(self, spark: SparkSession) -> None: ...
-
-    def check(self) -> None: ...
-
-    def tick(self) -> None: ...
-
-    def request_stop(self) -> None: ...
-
-    def stop(self) -> None: ...
 
 
 class Side(Protocol):
@@ -118,8 +87,8 @@ class Pipeline:
         self._reporter = reporter
         self._reports = RunReports(listener or SilentListener())
         self._watch: ExecutorWatch | None = None
-        self._new: list[RunningQuery] = []
-        self._running: list[RunningQuery] = []
+        self._new: list[JobQuery] = []
+        self._running: list[JobQuery] = []
         self._maintenance: dict[str, Maintenance] = {}
         self._reads: list[TableAddress] = []
         self._awaited: list[TableAddress] = []
@@ -133,11 +102,11 @@ class Pipeline:
         """The index of the query or side that had work left at the last check."""
 
     @property
-    def queries(self) -> list[RunningQuery]:
+    def queries(self) -> list[JobQuery]:
         """All queries, running or not started yet."""
         return [*self._running, *self._new]
 
-    def add(self, query: RunningQuery) -> None:
+    def add(self, query: JobQuery) -> None:
         """Add a query, which the next `run` starts."""
         self._new.append(query)
 
@@ -302,7 +271,7 @@ class Pipeline:
         for start in done:
             start.result()
 
-    def _role(self, query: RunningQuery) -> Role:
+    def _role(self, query: JobQuery) -> Role:
         """How the pauses of the query depend on other queries."""
         others, targets = self.queries, query.targets
 

@@ -11,9 +11,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from sqlglot import exp
 
-from streamhouse import duckdb_memory
 from streamhouse.connectors.specs import arrow_schema
-from streamhouse.duckdb_connection import LastingConnection
+from streamhouse.duckdb_connection import CONTINUOUS_QUERY, LastingConnection
 from streamhouse.errors import StreamhouseError, TableError
 from streamhouse.paimon.schema.evolution import with_planned_types
 from streamhouse.runtime.partial_aggregation import PartialAggregation
@@ -63,10 +62,10 @@ class QueryOperator:
         self._query = query
         self._key = key
         self._combine = None if query.row_kinds else combine
-        self._rows_sql = query.rows_sql
+        self._rows_sql = query.rows.sql
         if number:
-            assert query.numbered_sql is not None
-            self._rows_sql = query.numbered_sql
+            assert query.rows.numbered_sql is not None
+            self._rows_sql = query.rows.numbered_sql
             schema = schema.append(pa.field(ROW, pa.int64()))
         self._schema = schema.append(pa.field(ROW_KIND, pa.string())) if query.row_kinds else schema
         self._names = self._schema.names
@@ -77,9 +76,7 @@ class QueryOperator:
         self._copied = copied_columns(self._rows_sql)
         self._copied_schema: pa.Schema | None = None
         self._types_kept = False
-        self._db = LastingConnection(
-            query.functions, threads=1, memory_limit=duckdb_memory.CONTINUOUS_QUERY
-        )
+        self._db = LastingConnection(query.rows.functions, threads=1, memory_limit=CONTINUOUS_QUERY)
 
     @property
     def schema(self) -> pa.Schema:
@@ -164,7 +161,7 @@ class QueryOperator:
                 "change the SELECT, for instance with TRY_CAST, NULLIF or a WHERE that leaves such "
                 "rows out"
             )
-            if self._query.signed and ("does not fit" in problem or "exceeds" in problem):
+            if self._query.merging.signed and ("does not fit" in problem or "exceeds" in problem):
                 advice = "if it is a sum's change, give its column a wider type (ALTER TABLE … "
                 advice += "MODIFY) and start the query again"
             raise StreamhouseError(

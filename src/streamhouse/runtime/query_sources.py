@@ -21,8 +21,11 @@ from streamhouse.source import (
     Checked,
     CheckedStart,
     Counted,
+    Lag,
+    Lagging,
     LimitsBatches,
     Offset,
+    Snapshotting,
     Source,
 )
 
@@ -62,7 +65,7 @@ def _record(values: Sequence[Any]) -> Any:
 
 def open_source(spec: QuerySpec, source: SourceSpec, pruned: bool = True) -> Source:
     """Open a source of a query; raises as `SourceSpec.open`. `pruned`: only the columns needed."""
-    opened = source.open(spec.query.source_columns if pruned else None)
+    opened = source.open(spec.query.scan.columns if pruned else None)
     if spec.dead_letters is not None and isinstance(opened, SkipsBadRecords):
         opened.replay_from(DeadLetterReplays(spec.dead_letters, spec.query_id))
     return opened
@@ -160,6 +163,34 @@ class QuerySources:
             total += rows
         return total
 
+    def caught_up(self, offset: Offset) -> bool:
+        """Whether no source has rows after the offset of a batch, and all bounded ones ended."""
+        before = self.offsets(offset)
+        return all(
+            source_caught_up(source, at) for source, at in zip(self._sources, before, strict=True)
+        )
+
+    def lag(self, offset: Offset) -> Lag | None:
+        """The lag of a reader at the offset of a batch; None if no source knows it."""
+        before = self.offsets(offset)
+        lags = [
+            source.lag(at)
+            for source, at in zip(self._sources, before, strict=True)
+            if isinstance(source, Lagging)
+        ]
+        return _combined([lag for lag in lags if lag is not None])
+
+    def rows_left(self, offset: Offset) -> int | None:
+        """About how many rows of the sources' snapshots are left; None if they are complete."""
+        before = self.offsets(offset)
+        lefts = [
+            source.rows_left(at)
+            for source, at in zip(self._sources, before, strict=True)
+            if isinstance(source, Snapshotting)
+        ]
+        known = [left for left in lefts if left is not None]
+        return sum(known) if known else None
+
     def committed(self, end: Offset) -> None:
         """Tell the sources that a batch up to `end` was committed."""
         for source, offset in zip(self._sources, source_offsets(end), strict=bool(end)):
@@ -178,3 +209,21 @@ def source_caught_up(source: Source, offset: Offset) -> bool:
     if isinstance(source, CatchingUp):
         return source.caught_up(offset)
     return source.latest_offset(offset) == offset
+
+
+def _combined(lags: Sequence[Lag]) -> Lag | None:
+    """The longest delay and the sums of what is unread; None if there are no lags."""
+    if len(lags) < 2:
+        return lags[0] if lags else None
+
+    def known(name: str) -> list[Any]:
+        values = (getattr(lag, name) for lag in lags)
+        return [value for value in values if value is not None]
+
+    def total(name: str) -> int | None:
+        return sum(known(name)) if known(name) else None
+
+    return Lag(
+        max(known("seconds"), default=None),
+        total("rows"), total("snapshots"), total("bytes"), total("waiting_rows"),
+    )  # fmt: skip

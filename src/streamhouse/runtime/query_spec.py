@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from streamhouse.connectors.base import Sink
@@ -10,9 +10,9 @@ from streamhouse.connectors.specs import SinkSpec, SourceSpec
 from streamhouse.lookup.dimension import DimensionSpec, is_server
 from streamhouse.lookup.strategies.selection import BUCKET, IN_ORDER, Choice
 from streamhouse.paimon.catalog.table_address import TableAddress
-from streamhouse.paimon.schema.options.remove_record_option import removes_records
 from streamhouse.runtime.partial_aggregation import PartialAggregation
 from streamhouse.source import Keyed, Source
+from streamhouse.sql.options.merge_functions import removes_records
 from streamhouse.sql.plan import LookupJoin, LookupRetry, StreamQuery, TableInfo
 from streamhouse.sql.streaming import unpaired_retractions
 
@@ -29,8 +29,7 @@ class QuerySpec:
     `query_id` is the id of its checkpoint and the commit user of all its commits. `lookups` are
     the tables of `query.lookups`, in order; for a table on a server, the query's `lookup_journal`
     takes its place. `choices` are the lookup strategies (default: full cache for all). `gathered`
-    says, for a bucket shuffle, that a single task writes. `pending` and `unmatched` are set if a
-    lookup has a retry policy, `distinct` if distinct values are counted.
+    says, for a bucket shuffle, that a single task writes.
 
     `sink` is None if `target` is a Paimon table. Else `sink` describes where rows are written, and
     `target` only names the auxiliary tables. `dead_letters` is the table of records that the source
@@ -41,16 +40,23 @@ class QuerySpec:
     sources: tuple[SourceSpec, ...]
     lookups: tuple[TableAddress, ...]
     target: TableAddress
-    pending: TableAddress | None
-    unmatched: TableAddress | None
     query_id: str
     parallelism: int
     max_rows: int | None = None
     choices: tuple[Choice, ...] = ()
-    distinct: TableAddress | None = None
     gathered: bool = False
     sink: SinkSpec | None = None
     dead_letters: TableAddress | None = None
+
+    @property
+    def job_module(self) -> str:
+        return "streamhouse.runtime.streaming.job"
+
+    @property
+    def retried_in(self) -> Mapping[str, str]:
+        """Empty for a task that is not to be repeated: it writes elsewhere, or queries a server."""
+        repeatable = self.sink is None and self.lookup_journal is None
+        return self.target.warehouse if repeatable else {}
 
     def open_sink(self) -> Sink:
         """Open the sink of the rows; raises `OptionError`, `TableError` or `ConnectError`."""
@@ -69,6 +75,21 @@ class QuerySpec:
         if not target.primary_key:
             return True
         return self.combine() is not None and not removes_records(target.options)
+
+    @property
+    def pending(self) -> TableAddress | None:
+        """The table of rows that wait for a lookup; None if no lookup has a retry policy."""
+        return None if self.query.misses_sql is None else self.target.auxiliary_table("pending")
+
+    @property
+    def unmatched(self) -> TableAddress | None:
+        """The table of rows that have waited in vain; None if none waits."""
+        return None if self.query.misses_sql is None else self.target.auxiliary_table("unmatched")
+
+    @property
+    def distinct(self) -> TableAddress | None:
+        """The table of distinct values; None if the query counts none."""
+        return None if self.query.distinct is None else self.target.auxiliary_table("distinct")
 
     @property
     def auxiliary_tables(self) -> tuple[TableAddress, ...]:
@@ -172,7 +193,7 @@ class QuerySpec:
         """
         if self.lookups:
             return False
-        passed = {self.query.passed.get(name) for name in primary_key}
+        passed = {self.query.rows.passed.get(name) for name in primary_key}
         keys = [set(source.keyed_by) if isinstance(source, Keyed) else set() for source in sources]
         return all(key and key <= passed for key in keys)
 
@@ -190,6 +211,6 @@ def unshuffled(query: StreamQuery, target: TableInfo) -> str | None:
         return "a single task checks which updates leave the result"
     if query.row_kinds and any(lookup.retry is not None for lookup in query.lookups):
         return IN_ORDER
-    if query.grouped and (query.row_kinds or combine is None):
+    if query.merging.grouped and (query.row_kinds or combine is None):
         return "the result of the grouping depends on the order of rows"
     return None

@@ -60,12 +60,12 @@ from streamhouse.runtime.statements.insert_plan import (
 from streamhouse.runtime.statements.result_view import KeptResult, ResultView
 from streamhouse.runtime.statements.resumption import check_start
 from streamhouse.runtime.statements.streaming_select import StreamingSelect
-from streamhouse.runtime.streaming.query import ContinuousQuery
+from streamhouse.runtime.streaming.continuous_query import ContinuousQuery
 from streamhouse.runtime.sync.procedures import is_sync, options_of_call
 from streamhouse.runtime.sync.run import SyncRun, new_query
 from streamhouse.runtime.views.planned import check_view, view_spec
 from streamhouse.runtime.views.query import ViewQuery
-from streamhouse.runtime.views.refresh import refresh
+from streamhouse.runtime.views.refresh import refresh, refresh_view
 from streamhouse.runtime.views.spec import ViewSpec
 from streamhouse.sql import syntax
 from streamhouse.sql.plan import Name, StreamQuery, TableInfo
@@ -249,7 +249,8 @@ class ScriptRunner:
             case syntax.Select():
                 self._select(statement)
             case AlterMaterializedView():
-                self._refresh(statement)
+                changes = refresh_view(self._session, statement)
+                self._notice(statement.name, f"refreshed, {changes:,} changes")
             case syntax.Call() if is_sync(statement.procedure):
                 self._sync(statement)
             case syntax.Call():
@@ -325,7 +326,8 @@ class ScriptRunner:
             self._insert(feed)
         self._note_shared_keys(target, view.plan)
         check_view(view.plan, target, statement.position)
-        spec = view_spec(session, target, view.plan, view.stored.freshness_s)
+        freshness_s = 0.0 if self._options.until_caught_up else view.stored.freshness_s
+        spec = view_spec(session, target, view.plan, freshness_s)
         if view.stored.suspended:
             self._printer.notice(
                 f"{'.'.join(view.name[1:])}: the view is suspended; ALTER MATERIALIZED VIEW … "
@@ -336,14 +338,6 @@ class ScriptRunner:
             self._notice(view.name[1:], f"refreshed, {refresh(spec):,} changes")
         else:
             self._pipeline.add(self._view_query(spec, statement.position))
-
-    def _refresh(self, statement: AlterMaterializedView) -> None:
-        """Run ALTER MATERIALIZED VIEW … REFRESH."""
-        session = self._session
-        view = session.materialized.defined(session.full(statement.name))
-        target = session.table(view.name)
-        spec = view_spec(session, target, view.plan)
-        self._notice(view.name[1:], f"refreshed, {refresh(spec):,} changes")
 
     def _note_shared_keys(self, table: TableInfo, plan: ViewPlan) -> None:
         if not plan.unique:
@@ -436,7 +430,6 @@ class ScriptRunner:
         session = self._session
         address = session.endpoints.target(target)
         location = self._checkpoint_location(address)
-        waits = any(lookup.retry is not None for lookup in query.lookups)
         lookups = [
             with_secrets(lookup) if is_server(lookup) else lookup for lookup in query.lookups
         ]
@@ -450,12 +443,9 @@ class ScriptRunner:
                 for lookup in query.lookups
             ),
             target=address,
-            pending=address.auxiliary_table("pending") if waits else None,
-            unmatched=address.auxiliary_table("unmatched") if waits else None,
             query_id="",
             parallelism=int(session.settings.get("parallelism.default", "2")),
             choices=lookup_strategies(self._session, query, target),
-            distinct=address.auxiliary_table("distinct") if query.distinct is not None else None,
             sink=session.endpoints.sink(target, statement.options),
             dead_letters=session.endpoints.dead_letters(query),
             max_rows=registry.connector(target.connector).batch_rows,

@@ -4,33 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from streamhouse.connectors.base import SharedReader
 from streamhouse.connectors.registry import connector
 from streamhouse.connectors.specs import SourceSpec
-from streamhouse.runtime.query_description import QueryDescription
 from streamhouse.runtime.query_sources import source_offsets
-from streamhouse.runtime.source_progress import SourceProgress
 from streamhouse.source import Offset
 
-
-class Query(Protocol):
-    """A continuous query as shared readers need it."""
-
-    @property
-    def description(self) -> QueryDescription: ...
-
-    @property
-    def progress(self) -> SourceProgress: ...
-
-    def use_shared(self, number: int, folder: Path) -> None: ...
+if TYPE_CHECKING:
+    from streamhouse.runtime.streaming.query import JobQuery
 
 
 class FollowedSource:
     """One source of a continuous query; the `SharingSource` of a shared reader."""
 
-    def __init__(self, query: Query, number: int) -> None:
+    def __init__(self, query: JobQuery, number: int) -> None:
         """`number`: the index of the source in the description's `sources`."""
         self._query, self._number = query, number
 
@@ -57,7 +46,7 @@ class SharedReaders:
     def __init__(self) -> None:
         self._readers: dict[str, SharedReader] = {}
 
-    def start(self, queries: Sequence[Query]) -> None:
+    def start(self, queries: Sequence[JobQuery]) -> None:
         """Start the readers that these queries share; call it before the queries are prepared."""
         sources = [
             FollowedSource(query, number)

@@ -8,24 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from streamhouse.errors import UnsupportedSqlError
-from streamhouse.runtime.query_description import QueryDescription
 from streamhouse.runtime.query_spec import QuerySpec
 from streamhouse.runtime.state.checkpoint import Checkpoint, source_before
 from streamhouse.sql.plan import StreamQuery
 from streamhouse.sql.syntax import Insert
 
-
-class WritingQuery(Protocol):
-    """A query of another statement, as far as it may share a target."""
-
-    @property
-    def description(self) -> QueryDescription: ...
-
-    @property
-    def tables(self) -> list[str]: ...
+if TYPE_CHECKING:
+    from streamhouse.runtime.streaming.query import JobQuery
 
 
 def own_name(
@@ -33,7 +25,7 @@ def own_name(
     query: StreamQuery,
     name: str,
     place: tuple[Path, str, str],
-    others: Sequence[WritingQuery],
+    others: Sequence[JobQuery],
 ) -> str:
     """The checkpoint name of a query: `name`, or a name of its own if another query has that one.
 
@@ -62,7 +54,7 @@ def own_name(
 
 
 def check_apart(
-    statement: Insert, spec: QuerySpec, checkpoint: Checkpoint, others: Sequence[WritingQuery]
+    statement: Insert, spec: QuerySpec, checkpoint: Checkpoint, others: Sequence[JobQuery]
 ) -> None:
     """Raise `UnsupportedSqlError` if a query would share state with a query before it.
 

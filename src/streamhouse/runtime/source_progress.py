@@ -30,3 +30,6 @@ class SourceProgress(ReportedProgress, Protocol):
 
     def rows_left(self) -> int | None:
         """About how many rows of its sources' snapshots are left; None once they are complete."""
+
+    def close(self) -> None:
+        """Close what reads the sources."""

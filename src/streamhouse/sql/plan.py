@@ -169,7 +169,7 @@ class LookupRetry:
 class LookupJoin:
     """One `JOIN dim FOR SYSTEM_TIME AS OF … ON …` of a continuous query.
 
-    - `relation` is the dimension's name in `StreamQuery.rows_sql` (`dim_0`, `dim_1`, …).
+    - `relation` is the dimension's name in `OutputRows.sql` (`dim_0`, `dim_1`, …).
     - `columns` are the dimension's columns that the query needs.
     - `keys` are the dimension's columns that ON compares for equality.
     - `left`: it is a LEFT JOIN.
@@ -202,7 +202,7 @@ class LookupJoin:
 
 @dataclass(frozen=True)
 class DistinctCounts:
-    """The COUNT(DISTINCT …) of a grouped `StreamQuery`; `rows_sql` gives 0 in their `columns`.
+    """The COUNT(DISTINCT …) of a grouped `StreamQuery`; its `rows` have 0 in their `columns`.
 
     `keys` are the target's primary key, by which the query groups. `sql` gives a row for each
     group, counted column and value: the `keys`, `_column` (its name), `_value` (as text) and
@@ -215,63 +215,97 @@ class DistinctCounts:
 
 
 @dataclass(frozen=True)
-class StreamQuery:
-    """A continuous SELECT over one streaming source, compiled to SQL for embedded DuckDB.
+class StreamScan:
+    """Reads the stream of a table, as the relation `src` of a `StreamQuery`.
 
-    The SQL texts are in DuckDB's dialect over the relations `src` (columns `source_columns`, then
-    `_row BIGINT`, then, if `changelog`, `rowkind VARCHAR`) and each lookup's `relation`.
+    The relation has `columns`, then `_row BIGINT`, then, if `changelog`, `rowkind VARCHAR`.
+    `options` are those of an OPTIONS hint.
+    """
 
-    - `rows_sql` gives the output rows: columns named and cast as the target's (or, for a bare
-      SELECT, as `output`), then, if `row_kinds`, `rowkind`. INNER lookups drop rows without a
-      match, LEFT ones give nulls.
-    - `misses_sql` gives `_row` of the source rows that pass the filters over the source's own
-      columns and find no match in a lookup with a retry policy; None when no lookup has one.
-    - The time of the batch is `getvariable('now')` (TIMESTAMP, UTC), where the query uses
-      PROCTIME(), CURRENT_TIMESTAMP, LOCALTIMESTAMP, NOW(), CURRENT_DATE ….
+    table: TableInfo
+    columns: tuple[str, ...]
+    changelog: bool
+    options: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class OutputRows:
+    """Filters, joins, projects and groups the rows of a chunk.
+
+    - `sql` gives `columns`, named and cast as the target's (or a bare SELECT's own), then
+      `rowkind` if the query has `row_kinds`. INNER lookups drop rows without a match, LEFT ones
+      give nulls.
+    - `numbered_sql` is `sql` in any order, with `_row` after the columns. It is set where the order
+      of the output matters, rows are not grouped, and a lookup can reorder them.
+    - `functions` are the Python functions that the texts call.
+    - `passed` maps columns to the source columns whose values they have, unconverted; those for
+      which this is certain.
+    """
+
+    sql: str
+    columns: tuple[Column, ...]
+    numbered_sql: str | None = None
+    functions: tuple[PythonFunction, ...] = ()
+    passed: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Merging:
+    """What the target's merge engine does with the output rows.
+
     - `grouped`: the query has a GROUP BY (or an aggregate) whose aggregates are the target's own
       merge functions, so the target may combine partial results of parts of a batch.
     - `signed`: the source is a changelog, but all output rows are inserts. Their values express
       retractions, see `streamhouse.sql.streaming.retraction`.
     - `upsert` describes in words which row of each key is kept, if the query has ROW_NUMBER() = 1.
+    """
+
+    grouped: bool = False
+    signed: bool = False
+    upsert: str = ""
+
+
+@dataclass(frozen=True)
+class StreamQuery:
+    """A continuous SELECT over one streaming source, as a chain of operators for embedded DuckDB.
+
+    Their SQL texts are in DuckDB's dialect over `src`, the relation of the `scan`, and those of the
+    `lookups`. The time of the batch is `getvariable('now')` (TIMESTAMP, UTC), where the query uses
+    PROCTIME(), CURRENT_TIMESTAMP, LOCALTIMESTAMP, NOW(), CURRENT_DATE ….
+
+    - `misses_sql` gives `_row` of the source rows that pass the filters over the source's own
+      columns and find no match in a lookup with a retry policy: these wait. None when no lookup has
+      one.
     - `distinct` is the plan of the COUNT(DISTINCT …), if there are any.
-    - `numbered_sql` is `rows_sql` in any order, with `_row` after the output columns. It is set
-      where the order of the output matters, rows are not grouped, and a lookup can reorder them.
-    - `functions` are the Python functions that the texts call.
-    - `passed` maps output columns to the source columns whose values they have, unconverted; those
-      for which this is certain.
     - `reorder_key` is the source's primary key if a batch must write the rows that are current at
       its end after all others: see `streamhouse.sql.streaming.key_moves`.
     - `fingerprint` is a hash that is the same for two texts that differ only in layout.
     """
 
-    source: TableInfo
-    source_options: Mapping[str, str]
-    source_columns: tuple[str, ...]
+    scan: StreamScan
     lookups: tuple[LookupJoin, ...]
-    output: tuple[Column, ...]
-    rows_sql: str
-    misses_sql: str | None
-    changelog: bool
-    grouped: bool
+    rows: OutputRows
     fingerprint: str
-    signed: bool = False
-    upsert: str = ""
+    merging: Merging = Merging()
+    misses_sql: str | None = None
     distinct: DistinctCounts | None = None
-    numbered_sql: str | None = None
-    functions: tuple[PythonFunction, ...] = ()
-    passed: Mapping[str, str] = field(default_factory=dict)
     reorder_key: tuple[str, ...] = ()
+
+    @property
+    def source(self) -> TableInfo:
+        """The table that it reads."""
+        return self.scan.table
 
     @property
     def row_kinds(self) -> bool:
         """Whether the output rows end with `rowkind`."""
-        return self.changelog and not self.signed
+        return self.scan.changelog and not self.merging.signed
 
     @property
     def timed(self) -> bool:
         """Whether the output rows depend on the time of the batch."""
         counted = None if self.distinct is None else self.distinct.sql
-        texts = [text for text in (self.rows_sql, self.misses_sql, counted) if text is not None]
+        texts = [text for text in (self.rows.sql, self.misses_sql, counted) if text is not None]
         return any("getvariable(" in text.lower() for text in texts)
 
     @property

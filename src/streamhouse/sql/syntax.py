@@ -55,8 +55,24 @@ class UseDatabase(Statement):
 
 
 @dataclass(frozen=True)
+class Like:
+    """LIKE `table` (INCLUDING | EXCLUDING | OVERWRITING a feature of it, …)."""
+
+    table: Name
+    strategies: Mapping[str, str] = field(default_factory=dict)
+
+    def strategy(self, feature: str) -> str:
+        """How a feature is taken; by default all are included, and options overwritten."""
+        default = "OVERWRITING" if feature == "OPTIONS" else "INCLUDING"
+        return self.strategies.get(feature) or self.strategies.get("ALL", default)
+
+
+@dataclass(frozen=True)
 class CreateTable(Statement):
-    """CREATE [TEMPORARY] TABLE; `watermark` is the column of its WATERMARK clause, if any."""
+    """CREATE [TEMPORARY] TABLE; `watermark` is the column of its WATERMARK clause, if any.
+
+    `like` and `query` (of CREATE TABLE … AS) have columns that the statement does not name.
+    """
 
     name: Name
     columns: tuple[Column, ...]
@@ -68,6 +84,8 @@ class CreateTable(Statement):
     temporary: bool = False
     if_not_exists: bool = False
     watermark: str | None = None
+    like: Like | None = None
+    query: Query | None = None
 
 
 @dataclass(frozen=True)
@@ -107,10 +125,15 @@ class ResetOption(Statement):
 
 @dataclass(frozen=True)
 class Show(Statement):
-    """SHOW TABLES, SHOW CREATE TABLE t, …; `kind` has the words after SHOW in upper case."""
+    """SHOW TABLES, SHOW CREATE TABLE t, …; `kind` has the words after SHOW in upper case.
+
+    `like` is a regular expression that names must match, or with `unlike` must not.
+    """
 
     kind: str
     name: Name = ()
+    like: str | None = None
+    unlike: bool = False
 
 
 @dataclass(frozen=True)
@@ -148,7 +171,8 @@ class Explain(Statement):
 class Insert(Statement):
     """INSERT INTO|OVERWRITE target [PARTITION (…)] [(columns)] query.
 
-    `options` come from an OPTIONS hint; `partition` has the text of each value, by column.
+    `options` come from an OPTIONS hint; `partition` has the text of each value, by column. `fills`:
+    it is of a CREATE TABLE … AS, so a bounded one leaves a table that existed as it is.
     """
 
     target: Name
@@ -157,6 +181,7 @@ class Insert(Statement):
     overwrite: bool = False
     options: Mapping[str, str] = field(default_factory=dict)
     partition: Mapping[str, str] = field(default_factory=dict)
+    fills: bool = False
 
 
 @dataclass(frozen=True)

@@ -49,7 +49,8 @@ def served_schema(warehouse: Warehouse, name: str) -> StructType:
     from streamhouse.serve.feeds.factory import open_sql_view
 
     if _is_table(warehouse, name):
-        return spark_schema(_without_times(warehouse.table(name).arrow_schema))
+        table = warehouse.table(name)
+        return spark_schema(_without_times(table.read_schema(table.shown_names)))
     feed = open_sql_view(warehouse, name)
     if feed is None:
         raise TableError(f"table or view '{name}' no longer exists")

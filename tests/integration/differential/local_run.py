@@ -8,10 +8,11 @@ and no process dies.
 from __future__ import annotations
 
 import json
+import os
 import pickle
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -24,19 +25,11 @@ from streamhouse.runtime.query_spec import QuerySpec
 from streamhouse.runtime.streaming.shuffle.blocks import BLOCKS
 from streamhouse.runtime.streaming.shuffle.gather_task import GatherStep
 from streamhouse.runtime.streaming.shuffle.join_task import JoinStep
-from streamhouse.runtime.streaming.spark_data_source import SPEC, FusedReader
+from streamhouse.runtime.streaming.spark_data_source import SPEC, JobReader
 from streamhouse.runtime.streaming.stream_run import StreamRun
-from streamhouse.runtime.streaming.tasks import task as task_caches
+from streamhouse.runtime.streaming.tasks import worker_resources
 from streamhouse.source import Offset
 
-_CACHES: Sequence[dict[Any, Any]] = (
-    task_caches._operators,
-    task_caches._dimensions,
-    task_caches._sources,
-    task_caches._journals,
-    task_caches._distinct,
-    task_caches._sinks,
-)
 _IDLE_S = 0.05
 
 
@@ -74,16 +67,15 @@ class LocalRun(StreamRun):
     def start(
         self,
         spark: Any,
-        source: str,
-        spec: Any,
+        job: Any,
         name: str,
         checkpoint: Path,
         commit: Callable[[Any, int], None],
-        options: Mapping[str, Any] | None = None,
+        shuffled: bool,
     ) -> None:
-        (self.folder / SPEC).write_bytes(pickle.dumps(spec))
+        (self.folder / SPEC).write_bytes(pickle.dumps(job))
         self._error: BaseException | None = None
-        self._spec, self._checkpoint, self._commit = spec, checkpoint, commit
+        self._spec, self._checkpoint, self._commit = job, checkpoint, commit
         self._thread = threading.Thread(target=self._caught, name=name)
         self._thread.start()
 
@@ -111,12 +103,10 @@ class LocalRun(StreamRun):
             self._error = error
         finally:
             # Some of the core's objects must go in the thread that has made them.
-            for cache in _CACHES:
-                for key in [key for key in list(cache) if self._spec.query_id in key]:
-                    cache.pop(key, None)
+            worker_resources._open.pop((os.getpid(), self._spec.query_id), None)
 
     def _loop(self) -> None:
-        reader = FusedReader(self.folder)
+        reader = JobReader(self.folder)
         limit: ReadLimit = reader.getDefaultReadLimit()
         try:
             for folder in ("offsets", "commits"):
@@ -136,7 +126,7 @@ class LocalRun(StreamRun):
         finally:
             reader.stop()
 
-    def _batch(self, reader: FusedReader, number: int, start: Offset, end: Offset) -> None:
+    def _batch(self, reader: JobReader, number: int, start: Offset, end: Offset) -> None:
         log = self._checkpoint / "offsets" / str(number)
         log.write_text(f"v1\n{{}}\n{json.dumps(end)}")
 
@@ -164,7 +154,7 @@ def without_spark() -> Iterator[None]:
     with ExitStack() as stack:
         for name, stand_in in {
             f"{base}.streaming.query.StreamRun": LocalRun,
-            f"{base}.streaming.query.shuffled": shuffled,
+            f"{base}.streaming.continuous_query.shuffled": shuffled,
             f"{base}.spark.session.start_session": lambda *given: None,
             f"{base}.spark.session.check_cluster": lambda *given: None,
             f"{base}.spark.session.executor_watch": lambda *given: None,

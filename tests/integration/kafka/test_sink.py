@@ -27,9 +27,9 @@ from tests.integration.kafka.conftest import Topic
 from tests.processes import suspend
 
 from streamhouse.connectors.base import SinkCommitter, WrittenBatch
+from streamhouse.connectors.kafka import producing
 from streamhouse.connectors.kafka import sink as sink_module
 from streamhouse.connectors.kafka.client import is_outage
-from streamhouse.connectors.kafka.producing import outage, sink_partitions
 from streamhouse.connectors.kafka.sink import KafkaSink, KafkaSinkCommitter
 from streamhouse.connectors.specs import SinkSpec
 from streamhouse.demo.kafka.broker import KafkaBroker
@@ -274,9 +274,9 @@ def test_exactly_once_ends_if_the_brokers_stay_away(topic: Topic) -> None:
     topic.broker.kill()
     try:
         with pytest.MonkeyPatch.context() as patch:
-            for module in (sink_module, sink_partitions):
+            for module in (sink_module, producing):
                 patch.setattr(module, "TIMEOUT_S", 1.0)
-            patch.setattr(outage, "_OUTAGE_S", 2.0)
+            patch.setattr(producing, "_OUTAGE_S", 2.0)
             patch.setattr(sink_module, "_FLUSH_S", 2.0)
             patch.setattr(sink_module, "_FLUSH_STEP_S", 0.5)
             began = time.monotonic()
@@ -311,7 +311,7 @@ def test_a_query_may_start_while_the_brokers_are_away(
 def test_exactly_once_writes_again_if_the_broker_takes_no_records(
     topic: Topic, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in (sink_module, sink_partitions):
+    for module in (sink_module, producing):
         monkeypatch.setattr(module, "TIMEOUT_S", 1.0)
     monkeypatch.setattr(sink_module, "_FLUSH_S", 2.0)
     monkeypatch.setattr(sink_module, "_FLUSH_STEP_S", 0.2)

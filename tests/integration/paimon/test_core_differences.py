@@ -14,13 +14,13 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from pypaimon_rust.datafusion import SQLContext
+from tests.core_differences import CORE_VERSION, DIFFERENCES
 from tests.integration.paimon import java_rows, typed_values
 
 from streamhouse.paimon.catalog.table_declaration import TableDeclaration
 from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.paimon.java.core_connection import JAVA_OPTIONS
 from streamhouse.paimon.java.sidecar import Sidecar
-from streamhouse.paimon.read.rust_core.differences import CORE_VERSION, DIFFERENCES
 from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.write.table_writer import writable
 from streamhouse.sql.plan import Column
@@ -128,7 +128,7 @@ def test_the_core_still_has_the_fault(lab: Lab, name: str) -> None:
     assert _faults[name](lab), (
         f"mended in pypaimon-rust {version('pypaimon-rust')}: it no longer {difference.behavior}. "
         f"Remove the workaround ({difference.workaround}), this test, and its entry in "
-        "rust_core.differences"
+        "tests/core_differences.py"
     )
 
 

@@ -19,15 +19,15 @@ INSERT INTO numbers SELECT n FROM numbers_source;
 FAILING = """
 import os
 from streamhouse.cli.main import main
-from streamhouse.runtime.streaming.query import ContinuousQuery
+from streamhouse.runtime.streaming.continuous_query import ContinuousQuery
 
-commit, calls = ContinuousQuery._commit, []
+commit, calls = ContinuousQuery.commit, []
 
-def failing(self, frame, batch):
-    calls.append(batch)
+def failing(self, frame):
+    calls.append(frame)
     if len(calls) == 2 and "STREAMHOUSE_RESTARTS" not in os.environ:
         raise RuntimeError("no fault of the user's")
-    commit(self, frame, batch)
+    return commit(self, frame)
 
 prepare = ContinuousQuery.prepare
 
@@ -39,7 +39,7 @@ def panicking(self):
         raise PanicException("index out of bounds")
     prepare(self)
 
-ContinuousQuery._commit, ContinuousQuery.prepare = failing, panicking
+ContinuousQuery.commit, ContinuousQuery.prepare = failing, panicking
 main()
 """
 

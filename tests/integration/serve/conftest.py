@@ -4,7 +4,10 @@ from collections.abc import Iterator
 
 import pytest
 from playwright.sync_api import Browser
-from tests.integration.serve.browser import chromium
+
+pytest.register_assert_rewrite("tests.integration.serve.browser")
+
+from tests.integration.serve.browser import chromium  # noqa: E402
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,7 @@ from decimal import Decimal
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Browser, Page, Route, expect
 from tests.integration.serve.browser import PHONE, flashed, visit
 from tests.integration.serve.server import Server
 from tests.serving import servers
@@ -428,6 +428,8 @@ def test_forget_an_ended_pipeline(runs: Path, browser: Browser) -> None:
         servers(runs) as serve,
         visit(browser, f"{serve(allow_run=True).url}/#/pipelines") as page,
     ):
+        late: list[Route] = []
+        page.clock.install()
         forget = page.get_by_role("button", name="Forget")
         page.get_by_role("link", name="live").click()
         expect(page.locator(".state-line .pill")).to_have_text("running")
@@ -445,8 +447,12 @@ def test_forget_an_ended_pipeline(runs: Path, browser: Browser) -> None:
         expect(forget).to_be_focused()
         forget.press("Enter")
         expect(asked.get_by_role("button", name="Cancel")).to_be_focused()
+        page.route("**/pipelines/old", lambda route: late.append(route))
+        with page.expect_request("**/pipelines/old"):
+            page.clock.fast_forward(5_000)
         asked.get_by_role("button", name="Forget").click()
         expect(page.locator("#said")).to_have_text("old was forgotten.")
+        late[0].continue_()  # The page has cancelled it: a 404 would be an error.
         expect(page.get_by_role("heading", level=1)).to_have_text("Pipelines")
         expect(page.locator(".card")).to_have_count(1)
         assert Statuses({"warehouse": str(runs)}).names() == ["live"]

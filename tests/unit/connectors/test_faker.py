@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 
 from streamhouse.connectors.faker import pools
-from streamhouse.connectors.faker.expression import Directive, parse_expression
+from streamhouse.connectors.faker.directives import Directive, parse_expression
 from streamhouse.connectors.registry import check_declaration, connector
 from streamhouse.connectors.specs import SourceSpec
 from streamhouse.errors import OptionError

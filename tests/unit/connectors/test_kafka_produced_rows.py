@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamhouse.connectors.kafka.producing.produced_rows import produce_rows
+from streamhouse.connectors.kafka.producing import produce_rows
 
 
 class Queue:

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from streamhouse.connectors.kinesis.offsets import ShardOffset, StreamOffset
-from streamhouse.connectors.kinesis.options import parse, renamed
+from streamhouse.connectors.kinesis.options import DECLARED, parse
 from streamhouse.connectors.kinesis.stream import Shard, Start
 from streamhouse.errors import OptionError
 
@@ -58,7 +58,7 @@ def test_where_a_shard_is_read_from() -> None:
 
 def test_options_of_release_4() -> None:
     options = parse(
-        renamed(
+        DECLARED.current(
             {
                 "stream": "orders",
                 "aws.region": "eu-west-1",
@@ -96,7 +96,7 @@ def test_the_region_and_the_name_are_those_of_the_arn() -> None:
         ),
         ({"stream": "a", "aws.credentials.provider": "BASIC"}, "basic.accesskeyid"),
         ({"stream": "a", "aws.credentials.profile.name": "x"}, "has no effect with"),
-        ({"stream": "a", "source.shard.get-records.interval": "50 ms"}, "the least is 200 ms"),
+        ({"stream": "a", "source.shard.get-records.interval": "50 ms"}, "the least is '200ms'"),
         ({"stream": "a", "source.shard.get-records.max-record-count": "10001"}, "10000"),
     ],
 )

@@ -6,9 +6,14 @@ import pyarrow as pa
 import pytest
 from tests.kinesis_records import AggregatedRecord
 
-from streamhouse.connectors.kinesis.rows import RecordRows, table_schema
+from streamhouse.connectors.kinesis.rows import (
+    RecordRows,
+    UserRecord,
+    from_bad_record,
+    table_schema,
+    user_records,
+)
 from streamhouse.connectors.kinesis.stream import Record
-from streamhouse.connectors.kinesis.user_records import UserRecord, from_bad_record, user_records
 from streamhouse.formats.registry import format_of
 from streamhouse.sql.plan import Column
 

@@ -101,7 +101,7 @@ class Join:
     ) -> Join:
         query = plan(lab, text) if isinstance(text, str) else text
         specs = specs_of(lab, query, options)
-        schema = pa.schema([pa.field(c.name, arrow_type(c.type)) for c in query.output])
+        schema = pa.schema([pa.field(c.name, arrow_type(c.type)) for c in query.rows.columns])
         found = [Choice(choice, "the test says so") for choice in choices]
         return cls(query, Dimensions(specs, found), QueryOperator(query, schema, None))
 
@@ -147,7 +147,7 @@ def source(query: StreamQuery, orders: Sequence[Row]) -> pa.Table:
         column.name: pa.array(values, arrow_type(column.type))
         for column, values in zip(ORDERS.columns, columns, strict=True)
     }
-    return numbered(pa.table(arrays).select(list(query.source_columns)), 0)
+    return numbered(pa.table(arrays).select(list(query.scan.columns)), 0)
 
 
 class Oracle:
@@ -164,7 +164,7 @@ class Oracle:
     ) -> None:
         self._lab, self._query = lab, query
         self._read = read or self._as_we_do
-        schema = pa.schema([pa.field(c.name, arrow_type(c.type)) for c in query.output])
+        schema = pa.schema([pa.field(c.name, arrow_type(c.type)) for c in query.rows.columns])
         self._operator = QueryOperator(query, schema, None)
 
     def rows(self, versions: Mapping[str, int], orders: Sequence[Row]) -> list[Row]:

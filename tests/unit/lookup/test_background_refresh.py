@@ -51,7 +51,7 @@ class Prices:
     def process(self, strategy: str, **options: str) -> Join:
         """A process that joins."""
         query = plan(self.lab, TEXT)
-        schema = pa.schema([pa.field(c.name, arrow_type(c.type)) for c in query.output])
+        schema = pa.schema([pa.field(c.name, arrow_type(c.type)) for c in query.rows.columns])
         choice = Choice(strategy, "the test says so", BUCKETS)
         dimensions = Dimensions(specs_of(self.lab, query, options), [choice])
         return Join(query, dimensions, QueryOperator(query, schema, None))

@@ -8,8 +8,9 @@ import pytest
 from tests.unit.lookup.conftest import Lab, plan, specs_of
 
 from streamhouse.errors import OptionError
-from streamhouse.lookup.options import CacheOptions, size
+from streamhouse.lookup.options import CacheOptions
 from streamhouse.lookup.strategies.selection import IN_ORDER, choose
+from streamhouse.options import memory_bytes
 from streamhouse.sql.plan import Column
 
 COLUMNS = [Column("k", "INT", False), Column("item", "STRING", False), Column("price", "DOUBLE")]
@@ -96,7 +97,11 @@ def test_options_of_the_hint_go_over_the_tables(lab: Lab) -> None:
     table = {"lookup.cache-rows": "5", "lookup.cache-max-disk-size": "2 gb", "bucket": "1"}
     found = CacheOptions.parse(table, {"lookup.cache-rows": "7", "lookup.cache": "memory"})
     assert found == CacheOptions("MEMORY", disk=2 << 30, rows=7)
-    assert (size("k", "10"), size("k", "3kb"), size("k", "1 MiB")) == (10, 3072, 1 << 20)
+    assert (memory_bytes("k", "10"), memory_bytes("k", "3kb"), memory_bytes("k", "1 MiB")) == (
+        10,
+        3072,
+        1 << 20,
+    )
     with pytest.raises(OptionError, match="'lookup.cache-max-disk-size': 'much' is not a size"):
         CacheOptions.parse({"lookup.cache-max-disk-size": "much"}, {})
     with pytest.raises(OptionError, match="'ALL' is not one of AUTO, FULL, MEMORY, PARTIAL"):

@@ -62,9 +62,9 @@ def test_a_table_set_is_never_written_twice(tmp_path: Path) -> None:
     ],
 )
 def test_a_refused_storage_engine(engine: str | None, reason: str) -> None:
-    check_logged("shop.t", "BASE TABLE", "InnoDB", ())
+    check_logged("shop.t", "BASE TABLE", "InnoDB")
     with pytest.raises(TableError, match=rf"MySQL table shop\.t {reason}"):
-        check_logged("shop.t", "BASE TABLE", engine, ())
+        check_logged("shop.t", "BASE TABLE", engine)
 
 
 def test_progress_survives_its_offset() -> None:

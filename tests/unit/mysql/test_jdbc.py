@@ -8,7 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamhouse.connectors.jdbc.options import KNOWN, JdbcOptions, check_hint, parse
+from streamhouse.connectors.jdbc.options import (
+    KNOWN,
+    JdbcOptions,
+    ScanOptions,
+    check_hint,
+    parse,
+    parse_scan,
+)
 from streamhouse.connectors.jdbc.ranges import conditions
 from streamhouse.connectors.jdbc.reader import (
     BYTES_PER_STATEMENT,
@@ -16,7 +23,6 @@ from streamhouse.connectors.jdbc.reader import (
     key_slices,
     statement,
 )
-from streamhouse.connectors.jdbc.scan_options import ScanOptions, parse_scan
 from streamhouse.connectors.mysql_cdc.server.values.types import MySqlColumn
 from streamhouse.errors import OptionError, TableError
 

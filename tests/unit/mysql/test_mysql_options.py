@@ -56,7 +56,7 @@ def test_a_server_id_is_taken_from_the_range() -> None:
         ({"scan.startup.specific-offset.skip-rows": "1"}, "needs 'scan.startup.mode'"),
         (SPECIFIC | {f"{OFFSET}.gtid-set": "1-7"}, "'1-7' is not a set of GTIDs; write one such"),
         (SPECIFIC | {f"{OFFSET}.gtid-set": "0-1-2", f"{OFFSET}.pos": "4"}, "leave out one of"),
-        ({"scan.startup.mode": "newest"}, "is not one of initial, latest-offset"),
+        ({"scan.startup.mode": "newest"}, "is not one of initial, snapshot"),
         ({"scan.startup.mode": "specific-offset"}, "specific-offset.file' is missing"),
         ({"scan.startup.specific-offset.pos": "4"}, "needs 'scan.startup.mode'"),
         ({"scan.incremental.snapshot.chunk.size": "0"}, "is too small"),

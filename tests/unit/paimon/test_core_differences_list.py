@@ -6,8 +6,7 @@ import re
 from importlib.util import find_spec
 
 import pytest
-
-from streamhouse.paimon.read.rust_core.differences import DIFFERENCES, CoreDifference
+from tests.core_differences import DIFFERENCES, CoreDifference
 
 
 @pytest.mark.parametrize("difference", DIFFERENCES, ids=lambda found: found.name)

@@ -40,7 +40,7 @@ fields.default-aggregate-function force-lookup ignore-delete ignore-update-befor
 index-file-in-data-file-dir merge-engine orc.timestamp-ltz.legacy.type
 partial-update.remove-record-on-delete partial-update.remove-record-on-sequence-group partition
 partition.default-name partition.legacy-name path pk-clustering-override primary-key
-row-tracking.enabled rowkind.field sequence.field sequence.field.sort-order
+row-tracking.enabled rowkind.field sequence.field sequence.field.sort-order type
 """
 """Options that decide which rows are read from the files there are."""
 

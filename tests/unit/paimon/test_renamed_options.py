@@ -23,7 +23,6 @@ GUIDE = Path(__file__).parents[3] / "docs" / "guides" / "tables.md"
 VALUES = {
     "blob.stored-descriptor-fields": "",
     "changelog-producer.lookup-wait": "false",
-    "changelog-producer.compaction-interval": "30 s",
     "delete-file.thread-num": "4",
     "log.scan": "latest",
     "log.scan.timestamp-millis": "1700000000000",
@@ -32,13 +31,9 @@ VALUES = {
     "lookup.dynamic-partition": "max_pt()",
     "lookup.local-file-type": "hash",
     "orc.write.batch-size": "2048",
-    "record-level.time-field-type": "seconds-int",
-    "sequence.auto-padding": "millis-to-micro",
     "sink.clustering.by-columns": "id",
     "sink.clustering.strategy": "order",
     "streaming-read-mode": "log",
-    "type": "table",
-    "write-mode": "change-log",
 }
 """Values as scripts of then have them; `true` for all others."""
 
@@ -75,32 +70,24 @@ def create(key: str, value: str, *more: str) -> str:
     return f"CREATE TABLE t (id INT PRIMARY KEY NOT ENFORCED, v STRING) WITH ({given});"
 
 
-REWRITE = "compaction.force-rewrite-all-files"
-"""The option that keyed tables with Iceberg metadata get."""
-
-
 @pytest.mark.parametrize("key", sorted({*RENAMED} - {"log.scan.timestamp-millis"}))
 def test_a_renamed_option_is_the_one_of_today(scripts: Scripts, key: str) -> None:
     old = RENAMED[key]
     value = VALUES.get(key, "true")
     scripts.run(create(key, value))
-    added = {REWRITE: "true"} if key == "metadata.iceberg-compatible" else {}
-    assert scripts.written() == {old.now: old.values.get(value, value), **added}
+    assert scripts.written() == {old.now: value}
     (notice,) = scripts.notices
     assert notice.startswith(
         f"table default.t: option '{key}' (Paimon {old.until} and before) is now '{old.now}'"
     )
 
 
-@pytest.mark.parametrize("key", [*DROPPED, "kafka.group.id"])
+@pytest.mark.parametrize("key", sorted({*DROPPED} - {"kafka."} | {"kafka.group.id"}))
 def test_a_dropped_option_is_kept_with_a_notice(scripts: Scripts, key: str) -> None:
     value = VALUES.get(key, "true")
     scripts.run(create(key, value))
     assert scripts.written() == {key: value}
-    if key == "type":
-        assert not scripts.notices
-        return
-    why = DROPPED.get(key, DROPPED["log.system"]).why
+    why = DROPPED.get(key, DROPPED["kafka."]).why
     (notice,) = scripts.notices
     assert f"option '{key}' (Paimon " in notice and notice.endswith(
         f"no longer has an effect: {why}"
@@ -113,10 +100,9 @@ def test_the_guide_names_every_option() -> None:
     section = GUIDE.read_text().split("## Options of earlier releases")[1].split("\n## ")[0]
     rows = dict(re.findall(r"^\| `([^`]+)` \| ([^|]+) \|", section, re.MULTILINE))
     rows.pop("fields.<column>.default-value")
-    rows.pop("kafka.…")
-    releases = {key: f"{one.since} to {one.until}" for key, one in RENAMED.items()}
-    releases |= {key: f"{one.since} to {one.until}" for key, one in DROPPED.items()}
-    assert rows == releases
+    rows["kafka."] = rows.pop("kafka.…")
+    releases = {key: one.until for key, one in RENAMED.items()}
+    assert rows == releases | {key: one.until for key, one in DROPPED.items()}
     for key, one in RENAMED.items():
         assert re.search(rf"^\| `{re.escape(key)}` .*`{re.escape(one.now)}`", section, re.MULTILINE)
 
@@ -186,11 +172,12 @@ def test_an_unknown_option_is_an_error_that_names_the_nearest(scripts: Scripts) 
 @pytest.mark.parametrize(
     ("key", "value", "error"),
     [
-        ("write-mode", "append-only", "leave out PRIMARY KEY"),
-        ("write-mode", "upsert", "append-only"),
         ("type", "format-table", "table"),
         ("type", "object-table", "table"),
-        ("metadata.iceberg-compatible", "maybe", "maybe"),
+        ("merge-engine", "aggregate", "not one of deduplicate, partial-update, aggregation"),
+        ("write-mode", "append-only", "unknown table option 'write-mode'"),
+        ("buckets", "2", "did you mean 'bucket'"),
+        ("fields.v.aggregation-function", "sum", "did you mean 'aggregate-function'"),
     ],
 )
 def test_values_that_ask_for_other_tables_are_errors(
@@ -200,10 +187,9 @@ def test_values_that_ask_for_other_tables_are_errors(
         scripts.run(create(key, value))
 
 
-def test_a_table_without_key_takes_no_changes(scripts: Scripts) -> None:
-    with pytest.raises(OptionError, match="declare PRIMARY KEY"):
-        scripts.run("CREATE TABLE a (id INT) WITH ('write-mode' = 'change-log');")
-    scripts.run("CREATE TABLE a (id INT) WITH ('write-mode' = 'append-only');")
+def test_words_are_stored_in_lower_case(scripts: Scripts) -> None:
+    scripts.run(create("merge-engine", " AGGREGATION ", "'ignore-delete' = ' TRUE'"))
+    assert scripts.written() == {"merge-engine": "aggregation", "ignore-delete": "TRUE"}
 
 
 def test_hints_take_the_options_of_today(scripts: Scripts) -> None:
@@ -214,9 +200,7 @@ def test_hints_take_the_options_of_today(scripts: Scripts) -> None:
         "SELECT id FROM t /*+ OPTIONS('log.scan' = 'latest', 'streaming-read-mode' = 'file') */;"
     )
     assert isinstance(statement, Select)
-    assert analyze_stream(statement.query, scripts.session).source_options == {
-        "scan.mode": "latest"
-    }
+    assert analyze_stream(statement.query, scripts.session).scan.options == {"scan.mode": "latest"}
     first, second = outdated(statement.text)
     assert "'log.scan' (Paimon 0.2 and before) is now 'scan.mode'" in first
     assert "'streaming-read-mode' (Paimon 1.3 and before) no longer has an effect" in second

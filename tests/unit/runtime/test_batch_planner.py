@@ -20,20 +20,14 @@ from streamhouse.runtime.state import pending_rows
 from streamhouse.runtime.streaming.batch_planner import BatchPlanner
 from streamhouse.runtime.streaming.dimensions import preload_reports
 from streamhouse.source import Offset
-from streamhouse.sql.plan import Column, LookupJoin, StreamQuery, TableInfo
+from streamhouse.sql.plan import Column, LookupJoin, OutputRows, StreamQuery, StreamScan, TableInfo
 
 ID = (Column("id", "INT"),)
 QUERY = StreamQuery(
-    source=TableInfo(("c", "d", "src"), ID),
-    source_options={},
-    source_columns=("id",),
-    lookups=(),
-    output=ID,
-    rows_sql="SELECT id FROM src",
-    misses_sql=None,
-    changelog=False,
-    grouped=False,
-    fingerprint="f",
+    StreamScan(TableInfo(("c", "d", "src"), ID), ("id",), changelog=False),
+    (),
+    OutputRows("SELECT id FROM src", ID),
+    "f",
 )
 
 
@@ -50,7 +44,8 @@ class Tables:
         waiting, gone = target.auxiliary_table("pending"), target.auxiliary_table("unmatched")
         pending_rows.create_tables(waiting, gone, ID, changelog=False)
         source = SourceSpec("paimon", {}, ID, self.address("src"))
-        self.spec = QuerySpec(QUERY, (source,), (), target, waiting, gone, "q", 2)
+        query = replace(QUERY, misses_sql="SELECT _row FROM src WHERE false")
+        self.spec = QuerySpec(query, (source,), (), target, "q", 2)
         self.commits = 0
 
     def address(self, name: str) -> TableAddress:
@@ -146,7 +141,7 @@ def test_the_time_of_batches_grows_even_if_the_clock_does_not(tables: Tables) ->
 
 def test_queries_without_retry_look_at_no_pending_table(tables: Tables) -> None:
     tables.put_off("q", now_ms() - 1)
-    planner = BatchPlanner(replace(tables.spec, pending=None, unmatched=None))
+    planner = BatchPlanner(replace(tables.spec, query=QUERY))
     assert planner.latest_offset({}) == {}
     assert planner.caught_up({})
 
@@ -158,10 +153,8 @@ def test_what_is_coming_is_joined_once_all_tasks_have_it(
     Warehouse(tables.options).create_table("d", "dim", ID, options={"bucket": "-1"})
     dim = TableInfo(("c", "d", "dim"), ID, options={"lookup.refresh.async": "true"})
     lookup = LookupJoin(dim, "dim_0", ("id",), ("id",), False)
-    query = replace(tables.spec.query, lookups=(lookup,))
-    spec = replace(
-        tables.spec, query=query, lookups=(tables.address("dim"),), pending=None, unmatched=None
-    )
+    query = replace(QUERY, lookups=(lookup,))
+    spec = replace(tables.spec, query=query, lookups=(tables.address("dim"),))
     folder = tmp_path / "run"
     folder.mkdir()
     tables.write("dim", numbers(1))

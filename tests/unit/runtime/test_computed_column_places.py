@@ -97,7 +97,7 @@ class Lab:
     def streamed(self) -> list[str]:
         """The output columns of a continuous SELECT *."""
         plan = analyze_stream(_query("SELECT * FROM t"), Session(self.options), None, ())
-        return [column.name for column in plan.output]
+        return [column.name for column in plan.rows.columns]
 
 
 def _query(text: str) -> Query:

@@ -19,7 +19,7 @@ from streamhouse.runtime.audit.recompute import Recomputation
 from streamhouse.runtime.query_spec import QuerySpec
 from streamhouse.runtime.state import pending_rows
 from streamhouse.runtime.state.recorded_query import definition_json
-from streamhouse.runtime.streaming.tasks import task as tasks_of
+from streamhouse.runtime.streaming.tasks import task_run as tasks_of
 from streamhouse.source import ROW_KIND
 
 TABLES = """
@@ -83,8 +83,6 @@ class Query(BatchQuery):
             (SourceSpec("paimon", {}, query.source.columns, self._address("src")),),
             tuple(self._address("dim") for _ in query.lookups),
             target,
-            waiting if waits else None,
-            lost if waits else None,
             "q",
             4,
         )

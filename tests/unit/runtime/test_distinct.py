@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pyarrow as pa
 import pytest
@@ -24,6 +25,7 @@ from streamhouse.runtime.state.distinct_counts import create_table
 from streamhouse.runtime.streaming.batch_planner import BatchPlanner
 from streamhouse.runtime.streaming.tasks.task import Task
 from streamhouse.runtime.streaming.tasks.task_input import SplitsInput
+from streamhouse.runtime.streaming.tasks.task_run import TaskRun
 from streamhouse.source import Offset
 from streamhouse.sql.statements.script import parse_script
 from streamhouse.sql.syntax import Insert
@@ -42,18 +44,6 @@ QUERY = """INSERT INTO {target} SELECT v_month, COUNT(DISTINCT member),
   WHERE member <> 9 GROUP BY v_month"""
 Row = tuple[str, int | None, str, float]
 _numbers = itertools.count()
-
-
-class Recorded(Task):
-    """A task that keeps what it wrote."""
-
-    written: dict[str, list[dict[str, Any]]]
-
-    def _write_table(self, address: TableAddress, tables: list[pa.Table]) -> Any:
-        rows = [row for table in tables for row in table.to_pylist()]
-        ordered = sorted(rows, key=lambda row: [str(value) for value in row.values()])
-        self.written = {**getattr(self, "written", {}), address.identifier: ordered}
-        return super()._write_table(address, tables)
 
 
 class World:
@@ -83,11 +73,8 @@ class World:
             (session.endpoints.source(query),),
             (),
             target,
-            None,
-            None,
             f"q{number}",
             2,
-            distinct=values,
         )
         assert query.distinct is not None
         create_table(values, query.distinct, target)
@@ -122,10 +109,19 @@ class World:
         return True
 
     def run(self, task: SplitsInput) -> tuple[list[tuple[str, bytes]], Any]:
-        made = Recorded(self.spec, task)
-        (batch,) = made.run()
+        written: dict[str, list[dict[str, Any]]] = {}
+        write_table = TaskRun.write_table
+
+        def recorded(run: TaskRun, address: TableAddress, tables: Sequence[pa.Table]) -> Any:
+            rows = [row for table in tables for row in table.to_pylist()]
+            ordered = sorted(rows, key=lambda row: [str(value) for value in row.values()])
+            written[address.identifier] = ordered
+            return write_table(run, address, tables)
+
+        with patch.object(TaskRun, "write_table", recorded):
+            (batch,) = Task(self.spec, task).run()
         rows = [(row["table"], row["message"]) for row in batch.to_pylist() if row["table"]]
-        return rows, made.written
+        return rows, written
 
     def commit(
         self, task: SplitsInput, messages: list[tuple[str, bytes]], address: TableAddress

@@ -22,11 +22,8 @@ COLUMNS = [Column("p", "INT"), Column("k", "INT"), Column("n", "INT")]
 
 def query(tables: Tables, target: str, options: Mapping[str, str]) -> QuerySpec:
     source = SourceSpec("paimon", options, tuple(COLUMNS), tables.address("moved"))
-    passed = replace(QUERY, passed={"p": "p", "k": "k"})
-    return replace(
-        tables.spec, query=passed, sources=(source,), target=tables.address(target),
-        pending=None, unmatched=None,
-    )  # fmt: skip
+    passed = replace(QUERY, rows=replace(QUERY.rows, passed={"p": "p", "k": "k"}))
+    return replace(tables.spec, query=passed, sources=(source,), target=tables.address(target))
 
 
 @pytest.mark.parametrize(

@@ -29,6 +29,15 @@ class Clock:
         return self.now
 
 
+@pytest.mark.parametrize(
+    ("queries", "took", "pause"), [(1, 5.0, 0.0), (2, 5.0, 5.0), (9, 60.0, 10.0)]
+)
+def test_a_refresh_leaves_half_of_the_time_to_other_queries(
+    queries: int, took: float, pause: float
+) -> None:
+    assert Pacing(queries).refresh_pause_s(took) == pause
+
+
 def test_few_queries_never_pause() -> None:
     pacing = Pacing(4, processors=2)
     assert [pacing.pause_s("a", role, 5.0) for role in Role] == [0.0, 0.0, 0.0]

@@ -19,7 +19,7 @@ from streamhouse.runtime.query_operator import (
     only,
     without,
 )
-from streamhouse.sql.plan import Column, StreamQuery, TableInfo
+from streamhouse.sql.plan import Column, OutputRows, StreamQuery, StreamScan, TableInfo
 
 SALES = pa.schema(
     [pa.field("country", pa.string(), nullable=False), pa.field("revenue", pa.float64())]
@@ -32,16 +32,11 @@ PEOPLE = pa.table({"id": [1, 2], "country": ["NO", "CL"]})
 
 def query(rows_sql: str, changelog: bool = False) -> StreamQuery:
     return StreamQuery(
-        source=TableInfo(("c", "d", "orders"), ()),
-        source_options={},
-        source_columns=("id", "price"),
-        lookups=(),
-        output=COLUMNS,
-        rows_sql=rows_sql,
+        StreamScan(TableInfo(("c", "d", "orders"), ()), ("id", "price"), changelog),
+        (),
+        OutputRows(rows_sql, COLUMNS),
+        "f",
         misses_sql="SELECT src._row FROM src ANTI JOIN dim_0 USING (id)",
-        changelog=changelog,
-        grouped=False,
-        fingerprint="f",
     )
 
 

@@ -10,7 +10,6 @@ import pytest
 
 from streamhouse.errors import DataLossError
 from streamhouse.runtime.query_sources import QuerySources, SourceSplit, source_offsets
-from streamhouse.runtime.streaming.source_lag import SourceLag
 from streamhouse.source import Lag, Offset
 
 SCHEMA = pa.schema([pa.field("id", pa.int64())])
@@ -73,9 +72,9 @@ def test_each_source_is_read_from_its_own_offset() -> None:
     assert first == {"of": ["orders", "payments"], "source": [{"at": 3}, {"at": 5}]}
     inputs.committed(first)
     assert (orders.acknowledged, payments.acknowledged) == (3, 5)
-    assert SourceLag(inputs).caught_up(first)
+    assert inputs.caught_up(first)
     payments.until = 7
-    assert not SourceLag(inputs).caught_up(first)
+    assert not inputs.caught_up(first)
     before = inputs.offsets(first)
     after = inputs.latest(before)
     # Nothing is new in the first source.
@@ -99,7 +98,7 @@ def test_the_number_of_rows_is_unknown_if_one_source_does_not_know_it() -> None:
 
 def test_the_lag_is_the_longest_delay_and_all_unread_rows() -> None:
     inputs = of_two(Numbers(3), Numbers(5))
-    assert SourceLag(inputs).lag({}) == Lag(seconds=5.0, rows=8)
+    assert inputs.lag({}) == Lag(seconds=5.0, rows=8)
 
 
 @pytest.mark.parametrize("of", ["orders", ["payments", "orders"], ["orders", "refunds"]])

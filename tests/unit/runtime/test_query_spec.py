@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
-from tests.unit.runtime.test_batch_planner import ID, Tables
+from tests.unit.runtime.test_batch_planner import ID, QUERY, Tables
 
 from streamhouse.connectors.specs import SinkSpec
 from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.source import Source
-from streamhouse.sql.plan import Column, LookupJoin, TableInfo
+from streamhouse.sql.plan import Column, LookupJoin, StreamQuery, TableInfo
 
 COLUMNS = [Column("id", "INT NOT NULL"), Column("part", "INT NOT NULL"), Column("n", "INT")]
 BOTH = {"id": "id", "part": "part"}
@@ -38,6 +38,12 @@ def tables(tmp_path: Path) -> Tables:
     return made
 
 
+def changing(passed: Mapping[str, str]) -> StreamQuery:
+    """The query over a changelog, with columns that it passes on."""
+    scan = replace(QUERY.scan, changelog=True)
+    return replace(QUERY, scan=scan, rows=replace(QUERY.rows, passed=passed))
+
+
 @pytest.mark.parametrize(
     ("target", "keyed_by", "passed", "one"),
     [
@@ -55,10 +61,7 @@ def tables(tmp_path: Path) -> Tables:
 def test_tasks_may_share_what_keeps_keys_together(
     tables: Tables, target: str, keyed_by: tuple[str, ...], passed: Mapping[str, str], one: bool
 ) -> None:
-    query = replace(tables.spec.query, changelog=True, passed=passed)
-    spec = replace(
-        tables.spec, query=query, target=tables.address(target), pending=None, unmatched=None
-    )
+    spec = replace(tables.spec, query=changing(passed), target=tables.address(target))
     assert spec.one_task([cast(Source, Changes(keyed_by))]) == one
     # Each part of a UNION ALL must keep its keys.
     others: list[Any] = [Changes(keyed_by), Changes(())]
@@ -68,7 +71,7 @@ def test_tasks_may_share_what_keeps_keys_together(
 def test_rows_that_are_looked_up_stay_in_one_task(tables: Tables) -> None:
     dim = TableInfo(("c", "d", "dim"), ID, primary_key=("id",))
     lookup = LookupJoin(dim, "dim_0", ("id",), ("id",), False)
-    query = replace(tables.spec.query, changelog=True, passed=BOTH, lookups=(lookup,))
+    query = replace(changing(BOTH), lookups=(lookup,))
     address = tables.address("keyed")
     spec = replace(tables.spec, query=query, target=address, lookups=(address,))
     assert spec.one_task([cast(Source, Changes(("id",)))])
@@ -77,11 +80,11 @@ def test_rows_that_are_looked_up_stay_in_one_task(tables: Tables) -> None:
 def test_batches_may_be_large_if_tasks_write_rows_as_they_read_them(tables: Tables) -> None:
     Warehouse(tables.options).create_table("d", "appended", COLUMNS, [], options={"bucket": "-1"})
     rows = tables.address("appended")
-    plain = replace(tables.spec, target=rows, pending=None, unmatched=None)
+    plain = replace(tables.spec, query=QUERY, target=rows)
     assert not plain.keeps_rows()
     assert replace(plain, target=tables.address("keyed")).keeps_rows()
     assert replace(plain, sink=SinkSpec("print", {}, ())).keeps_rows()
-    assert replace(plain, pending=rows, unmatched=rows).keeps_rows()
+    assert replace(plain, query=tables.spec.query).keeps_rows()
     assert replace(plain, dead_letters=rows).keeps_rows()
 
 

@@ -12,7 +12,7 @@ from streamhouse.connectors.specs import SourceSpec
 from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.runtime.query_spec import QuerySpec
 from streamhouse.runtime.state.recorded_query import definition_json, spec_of
-from streamhouse.sql.plan import Column, LookupJoin, StreamQuery, TableInfo
+from streamhouse.sql.plan import Column, LookupJoin, OutputRows, StreamQuery, StreamScan, TableInfo
 
 ID = (Column("id", "INT"),)
 TARGET = TableAddress({"warehouse": "/w"}, "d.out", 0)
@@ -21,16 +21,10 @@ TARGET = TableAddress({"warehouse": "/w"}, "d.out", 0)
 def joined(source: TableInfo, dimension: TableInfo) -> StreamQuery:
     """The ids of a source, which are looked up in a dimension."""
     return StreamQuery(
-        source=source,
-        source_columns=("id",),
-        lookups=(LookupJoin(dimension, "dim_0", ("id",), ("id",), False),),
-        source_options={},
-        rows_sql="SELECT id FROM src",
-        misses_sql=None,
-        changelog=False,
-        output=ID,
-        fingerprint="f",
-        grouped=False,
+        StreamScan(source, ("id",), changelog=False),
+        (LookupJoin(dimension, "dim_0", ("id",), ("id",), False),),
+        OutputRows("SELECT id FROM src", ID),
+        "f",
     )
 
 
@@ -39,7 +33,7 @@ def test_tables_of_other_catalogs_stay_there() -> None:
     query = joined(info, info)
     other = TableAddress({"warehouse": "/other"}, "d.dim", 3)
     source = SourceSpec("paimon", {}, ID, other)
-    spec = QuerySpec(query, (source,), (other,), TARGET, None, None, "q", parallelism=1)
+    spec = QuerySpec(query, (source,), (other,), TARGET, "q", parallelism=1)
 
     again = spec_of(definition_json(spec), TARGET, "q")
 
@@ -52,9 +46,7 @@ def test_tables_of_other_catalogs_stay_there() -> None:
 def test_it_is_the_same_afterwards(connector: str) -> None:
     info = declared(TableInfo(("c", "d", "dim"), ID, connector=connector))
     query = joined(replace(info, name=("c", "d", "src")), info)
-    spec = QuerySpec(
-        query, (SourceSpec(connector, {}, ID),), (TARGET,), TARGET, None, None, "q", parallelism=1
-    )
+    spec = QuerySpec(query, (SourceSpec(connector, {}, ID),), (TARGET,), TARGET, "q", parallelism=1)
 
     text = definition_json(spec)
     again = spec_of(text, TARGET, "q")

@@ -29,8 +29,6 @@ def check(text: str, connector: str = "paimon", **end: Any) -> None:
         sources=(SourceSpec(connector, {}, query.source.columns, address),),
         lookups=(),
         target=ADDRESS,
-        pending=None,
-        unmatched=None,
         query_id="q",
         parallelism=1,
     )

@@ -45,9 +45,7 @@ class World:
         lookup = LookupJoin(info, "dim_0", ("id",), ("id",), False)
         query = replace(QUERY, lookups=(lookup,))
         source = SourceSpec("paimon", {}, ID, self.address("src"))
-        spec = QuerySpec(
-            query, (source,), (self.address("dim"),), self.address("out"), None, None, "", 1
-        )
+        spec = QuerySpec(query, (source,), (self.address("dim"),), self.address("out"), "", 1)
         self.spec = replace(spec, query_id=self.query_id)
 
     def address(self, name: str) -> TableAddress:

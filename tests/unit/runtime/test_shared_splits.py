@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from tests.unit.runtime.test_batch_planner import ID, Tables, numbers
+from tests.unit.runtime.test_batch_planner import ID, QUERY, Tables, numbers
 
 from streamhouse.connectors.specs import SourceSpec
 from streamhouse.paimon.catalog.warehouse import Warehouse
@@ -16,7 +16,7 @@ from streamhouse.paimon.write.commit import TableCommitter
 from streamhouse.runtime.query_spec import QuerySpec
 from streamhouse.runtime.streaming import batch_planner as planning
 from streamhouse.runtime.streaming.batch_planner import BatchPlanner
-from streamhouse.runtime.streaming.tasks import task as tasks_of
+from streamhouse.runtime.streaming.tasks import task_run as tasks_of
 from streamhouse.runtime.streaming.tasks.task import Task
 from streamhouse.runtime.streaming.tasks.task_input import SplitsInput
 from streamhouse.source import Offset
@@ -68,7 +68,7 @@ def ids(tables: Tables, name: str) -> list[int]:
 
 
 def test_each_row_of_a_large_file_is_taken_by_one_task(tables: Tables) -> None:
-    spec = replace(tables.spec, pending=None, unmatched=None)
+    spec = replace(tables.spec, query=QUERY)
     tasks = planned(tables, spec, 95)
     assert [(task.share, task.shares) for task in tasks] == [(0, 2), (1, 2)]
     assert tasks[0].splits == tasks[1].splits
@@ -83,7 +83,7 @@ def test_rows_that_miss_wait_once(tables: Tables) -> None:
     query = replace(
         tables.spec.query,
         lookups=(lookup,),
-        rows_sql="SELECT src.id FROM src JOIN dim_0 ON src.id = dim_0.id",
+        rows=replace(QUERY.rows, sql="SELECT src.id FROM src JOIN dim_0 ON src.id = dim_0.id"),
         misses_sql="SELECT _row FROM src WHERE id NOT IN (SELECT id FROM dim_0)",
     )
     spec = replace(tables.spec, query=query, lookups=(tables.address("dim"),))
@@ -102,12 +102,12 @@ def test_what_is_small_is_one_task(tables: Tables) -> None:
 def test_what_has_an_order_is_one_task(tables: Tables) -> None:
     """The last value of a key wins, so that its rows stay in one task."""
     Warehouse(tables.options).create_table("d", "keyed", ID, ["id"], options={"bucket": "1"})
-    spec = replace(tables.spec, target=tables.address("keyed"))
+    spec = replace(tables.spec, query=QUERY, target=tables.address("keyed"))
     assert len(planned(tables, spec, 95)) == 1
 
 
 def test_what_was_there_before_the_query_is_shared_too(tables: Tables) -> None:
-    spec = replace(tables.spec, pending=None, unmatched=None)
+    spec = replace(tables.spec, query=QUERY)
     tables.write("large", numbers(*range(95)))
     planner = BatchPlanner(spec)
     tasks = planner.tasks({}, planner.latest_offset({}))

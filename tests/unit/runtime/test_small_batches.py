@@ -19,9 +19,10 @@ from streamhouse.paimon.write.table_writer import TableWriter
 from streamhouse.runtime.query_spec import QuerySpec
 from streamhouse.runtime.streaming.shuffle import small_batches
 from streamhouse.runtime.streaming.shuffle.blocks import BLOCKS
-from streamhouse.runtime.streaming.spark_data_source import SPEC, FusedReader, TaskPartition
+from streamhouse.runtime.streaming.spark_data_source import SPEC, JobPartition, JobReader
+from streamhouse.runtime.streaming.tasks.task_input import SplitsInput
 from streamhouse.source import Offset
-from streamhouse.sql.plan import Column, LookupJoin, StreamQuery, TableInfo
+from streamhouse.sql.plan import Column, LookupJoin, OutputRows, StreamQuery, StreamScan, TableInfo
 
 ID = (Column("id", "INT"),)
 PERSON = (Column("id", "INT", nullable=False), Column("name", "STRING"))
@@ -50,27 +51,24 @@ class Joined:
             row_keys_sql="SELECT _row, id FROM src",
         )
         query = StreamQuery(
-            source=TableInfo(("c", "d", "clicks"), ID),
-            source_options={},
-            source_columns=("id",),
-            lookups=(people,),
-            output=PERSON,
-            rows_sql="SELECT s.id, d.name FROM src s JOIN dim_0 d USING (id)",
-            numbered_sql="SELECT s.id, d.name, s._row FROM src s JOIN dim_0 d USING (id)",
-            misses_sql=None,
-            changelog=False,
-            grouped=False,
-            fingerprint=path.name,
+            StreamScan(TableInfo(("c", "d", "clicks"), ID), ("id",), changelog=False),
+            (people,),
+            OutputRows(
+                "SELECT s.id, d.name FROM src s JOIN dim_0 d USING (id)",
+                PERSON,
+                "SELECT s.id, d.name, s._row FROM src s JOIN dim_0 d USING (id)",
+            ),
+            path.name,
         )
         source = SourceSpec("paimon", {}, ID, self.address("clicks"))
         addresses = (self.address("people"),)
-        spec = QuerySpec(query, (source,), addresses, self.address("out"), None, None, path.name, 2)
+        spec = QuerySpec(query, (source,), addresses, self.address("out"), path.name, 2)
         choice = Choice(BUCKET, "set by hint", 2)
         self.spec = replace(spec, choices=(choice,), gathered=True)
         self.folder = path / "run"
         self.folder.mkdir()
         (self.folder / SPEC).write_bytes(pickle.dumps(self.spec))
-        self.reader = FusedReader(self.folder)
+        self.reader = JobReader(self.folder)
         self.commits = 0
 
     def address(self, name: str) -> TableAddress:
@@ -88,10 +86,10 @@ class Joined:
     def click(self, *ids: int) -> None:
         self.write("clicks", pa.table({"id": pa.array(ids, pa.int32())}))
 
-    def batch(self, start: Offset) -> tuple[Offset, list[TaskPartition]]:
+    def batch(self, start: Offset) -> tuple[Offset, list[SplitsInput]]:
         end = self.reader.latestOffset(start, ReadAllAvailable())
         tasks = self.reader.partitions(start, end)
-        return end, [task for task in tasks if isinstance(task, TaskPartition)]
+        return end, [one.task for one in tasks if isinstance(one, JobPartition)]
 
 
 def people(*ids: int) -> pa.Table:
@@ -115,7 +113,7 @@ def test_a_small_batch_is_joined_where_it_is_read(tmp_path: Path) -> None:
         shop.folder, 2
     )
     assert not small_batches.is_small_batch(tmp_path, 1)
-    (result,) = shop.reader.read(tasks[0])
+    (result,) = shop.reader.read(JobPartition(tasks[0]))
     assert result.schema == BLOCKS and result.column("task").null_count == result.num_rows
     rows = result.to_pylist()
     messages = [row["message"] for row in rows if row["message"] is not None]

@@ -79,7 +79,7 @@ def test_bounded_statements_and_queries_name_column_and_key(seed: int, tmp_path:
     read = pa.Table.from_batches(tables.table("default.src").read())
     operator.bind(0, {})
     with pytest.raises(StreamhouseError, match=message):
-        operator.rows(read.select(list(query.source_columns)))
+        operator.rows(read.select(list(query.scan.columns)))
 
 
 def test_other_statements(tmp_path: Path) -> None:

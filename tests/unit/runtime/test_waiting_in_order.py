@@ -21,7 +21,7 @@ from streamhouse.runtime.audit.recompute import Recomputation
 from streamhouse.runtime.query_spec import QuerySpec, unshuffled
 from streamhouse.runtime.state import pending_rows
 from streamhouse.runtime.state.recorded_query import definition_json
-from streamhouse.runtime.streaming.tasks import task as tasks_of
+from streamhouse.runtime.streaming.tasks import task_run as tasks_of
 from streamhouse.runtime.streaming.tasks.key_queues import KeyQueues, Waiting
 from streamhouse.source import BAD_RECORDS, ROW_KIND
 
@@ -61,7 +61,7 @@ class Query(BatchQuery):
         waiting, lost = target.auxiliary_table("pending"), target.auxiliary_table("unmatched")
         pending_rows.create_tables(waiting, lost, query.source.columns, changelog=True)
         dimension = (self._address("dim"),)
-        self._start(QuerySpec(query, (source,), dimension, target, waiting, lost, "q", 2))
+        self._start(QuerySpec(query, (source,), dimension, target, "q", 2))
         assert self.spec.waits_in_order
         self.current: dict[int, tuple[str, int]] = {}
         self.names: dict[int, str] = {}

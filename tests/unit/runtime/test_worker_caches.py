@@ -8,7 +8,7 @@ from pathlib import Path
 from tests.unit.runtime.test_batch_planner import QUERY, Tables
 
 from streamhouse.connectors.specs import SourceSpec
-from streamhouse.runtime.streaming.tasks.task import operator_for, sources_for
+from streamhouse.runtime.streaming.tasks.worker_resources import resources_of
 
 
 def test_the_next_run_in_the_same_worker_has_its_own_options(tmp_path: Path) -> None:
@@ -16,13 +16,14 @@ def test_the_next_run_in_the_same_worker_has_its_own_options(tmp_path: Path) -> 
     spec = Tables(tmp_path).spec
     rates = [{"rows-per-second": rate, "number-of-rows": "9"} for rate in ("1", "2")]
     slow, fast = (
-        replace(spec, sources=(SourceSpec("datagen", rate, QUERY.output),)) for rate in rates
+        replace(spec, sources=(SourceSpec("datagen", rate, QUERY.rows.columns),)) for rate in rates
     )
-    assert sources_for(slow) is sources_for(slow) is not sources_for(fast)
-    assert operator_for(slow) is operator_for(slow)
+    first = resources_of(slow)
+    assert resources_of(slow) is first and first.operator() is first.operator()
+    assert first.sources is first.sources is not resources_of(fast).sources
 
 
 def test_another_version_of_the_target_has_another_kernel(tmp_path: Path) -> None:
     spec = Tables(tmp_path).spec
     later = replace(spec, target=replace(spec.target, schema_id=0))
-    assert operator_for(spec) is operator_for(spec) is not operator_for(later)
+    assert resources_of(spec).operator() is not resources_of(later).operator()

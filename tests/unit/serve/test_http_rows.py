@@ -19,7 +19,6 @@ import pytest
 from tests.serving import problem
 from tests.unit.serve.test_view_feed import keep
 
-import streamhouse
 from streamhouse.paimon.catalog.views import Views
 from streamhouse.serve.queries import executor, read_execution
 from streamhouse.serve.views.served_view import ServedView
@@ -402,18 +401,6 @@ def test_unreadable_table_does_not_break_the_list(serve: Any, shop: Any, sales: 
     # Who sees a view need not see what else there is.
     gone = problem(server.get("/views/shop.gone"), 422, "invalid")
     assert "'shop.sale', which does not exist" in gone and "shop.sales" not in gone
-
-
-def test_rows_of_a_materialized_view_have_no_hidden_key(serve: Any, shop: Any) -> None:
-    streamhouse.execute(
-        str(shop.path),
-        "CREATE TABLE shop.visits (page STRING); "
-        "CREATE MATERIALIZED VIEW shop.pages AS SELECT page FROM shop.visits",
-    )
-    shop.write("shop.pages", ("hash", "home"))
-    server = serve()
-    assert server.get("/views/shop.pages").json()["rows"] == [{"page": "home"}]
-    assert server.get("/views/shop.pages?limit=1&order=page").json()["rows"] == [{"page": "home"}]
 
 
 def test_columns_that_differ_only_by_case(serve: Any, shop: Any) -> None:

@@ -102,7 +102,7 @@ class Catalog:
     def rows(self, text: str, source: Rows, *dimensions: Rows) -> list[tuple[Any, ...]]:
         """What a continuous query gives for these rows of its source and dimensions."""
         plan = self.stream(text)
-        return _run(plan.rows_sql, _relations(plan, source, dimensions))
+        return _run(plan.rows.sql, _relations(plan, source, dimensions))
 
     def misses(self, text: str, source: Rows, *dimensions: Rows) -> list[int]:
         """The places of the source rows that wait for a partner."""
@@ -156,9 +156,9 @@ def _table(info: TableInfo, names: Sequence[str], rows: Rows) -> pa.Table:
 
 def _relations(plan: StreamQuery, source: Rows, dimensions: Sequence[Rows]) -> dict[str, pa.Table]:
     """Exactly the columns that the plan says it needs, so that a missing one is noticed."""
-    table = _table(plan.source, plan.source_columns, source)
+    table = _table(plan.source, plan.scan.columns, source)
     table = table.append_column("_row", pa.array(range(len(source)), pa.int64()))
-    if plan.changelog:
+    if plan.scan.changelog:
         table = table.append_column("rowkind", pa.array([row["rowkind"] for row in source]))
     result = {"src": table}
     for lookup, rows in zip(plan.lookups, dimensions, strict=True):

@@ -102,7 +102,7 @@ def test_a_time_that_a_retraction_would_compute_anew_is_refused(
     ],
 )
 def test_other_times_are_allowed(changing: Catalog, text: str) -> None:
-    assert changing.stream(text).changelog
+    assert changing.stream(text).scan.changelog
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ def reorders(
     catalog = Catalog()
     catalog.add(f"{SOURCE}; {DIM}; {LOG}; {KEY.format(kind, key, options)}; {more}")
     query = catalog.stream(f"INSERT INTO t {select}")
-    assert set(query.reorder_key) <= set(query.source_columns)
+    assert set(query.reorder_key) <= set(query.scan.columns)
     return query.reorder_key
 
 

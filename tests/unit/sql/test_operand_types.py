@@ -128,7 +128,7 @@ class Table:
         return self._result(plan.sql)
 
     def streamed(self, text: str) -> list[tuple[str, str]]:
-        return self._result(analyze_stream(_query(text), self).rows_sql)
+        return self._result(analyze_stream(_query(text), self).rows.sql)
 
     def _result(self, sql: str) -> list[tuple[str, str]]:
         kinds = self._db.sql(sql).types

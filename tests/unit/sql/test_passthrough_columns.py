@@ -39,7 +39,7 @@ def test_passthrough_columns(query: str, passed: dict[str, str]) -> None:
     catalog = Catalog()
     catalog.add(TABLES)
     catalog.add(_TARGETS)
-    assert catalog.stream(f"INSERT INTO {query}").passed == passed
+    assert catalog.stream(f"INSERT INTO {query}").rows.passed == passed
 
 
 @pytest.mark.parametrize(
@@ -59,7 +59,7 @@ def test_columns_of_queries_that_only_copy_them(query: str, copied: tuple[str, .
     catalog = Catalog()
     catalog.add(TABLES)
     catalog.add(_TARGETS)
-    found = copied_columns(catalog.stream(f"INSERT INTO {query}").rows_sql)
+    found = copied_columns(catalog.stream(f"INSERT INTO {query}").rows.sql)
     assert (None if found is None else tuple(column.name for column in found)) == copied
 
 

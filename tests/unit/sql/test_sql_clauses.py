@@ -52,13 +52,13 @@ def rows(catalog: Catalog, text: str, *source: dict[str, Any]) -> list[tuple[Any
     src = pa.table(
         {
             name: pa.array([row.get(name) for row in source], kinds[name])
-            for name in plan.source_columns
+            for name in plan.scan.columns
         }
     )
     src = src.append_column("_row", pa.array(range(len(source)), pa.int64()))
     with duckdb.connect(":memory:") as connection:
         connection.register("src", src)
-        return connection.execute(plan.rows_sql).fetchall()
+        return connection.execute(plan.rows.sql).fetchall()
 
 
 @pytest.mark.parametrize("day", ["'2026-05-01'", "DATE '2026-05-01'"])
@@ -82,7 +82,7 @@ def test_a_partition_clause_with_groups_and_with_numbered_rows(days: Catalog) ->
         "SELECT *, ROW_NUMBER() OVER (PARTITION BY id ORDER BY n DESC) AS rn FROM log_) "
         "WHERE rn = 1"
     )
-    assert planned(days, newest).upsert == "upsert: newest by n of each id, day_, hour_"
+    assert planned(days, newest).merging.upsert == "upsert: newest by n of each id, day_, hour_"
 
 
 def test_another_partition_is_another_query(days: Catalog) -> None:

@@ -46,10 +46,10 @@ def test_rows_have_0_where_values_are_counted(catalog: Catalog) -> None:
     query = catalog.stream(
         "INSERT INTO board SELECT place, COUNT(DISTINCT who), SUM(id) FROM visits GROUP BY place"
     )
-    assert query.grouped and query.distinct is not None
+    assert query.merging.grouped and query.distinct is not None
     assert query.distinct.columns == ("people",)
     assert [column.name for column in query.distinct.keys] == ["place"]
-    assert query.source_columns == ("id", "place", "who")
+    assert query.scan.columns == ("id", "place", "who")
 
 
 def test_values_are_counted_by_group_and_sign(catalog: Catalog) -> None:

@@ -151,7 +151,7 @@ RANKED = "(SELECT *, ROW_NUMBER() OVER (PARTITION BY id ORDER BY n DESC) AS rn F
 )
 def test_the_number_may_be_handed_on_by_views(deals: Catalog, text: str) -> None:
     plan = deals.stream(f"INSERT INTO newest {text}")
-    assert plan.upsert == "upsert: newest by n of each id"
+    assert plan.merging.upsert == "upsert: newest by n of each id"
 
 
 @pytest.mark.parametrize(

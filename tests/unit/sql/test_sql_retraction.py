@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tests.unit.sql.conftest import Catalog, _relations, _run
 
 from streamhouse.errors import UnsupportedSqlError
-from streamhouse.sql.plan import StreamQuery
+from streamhouse.sql.plan import Merging, StreamQuery
 
 SUM = "'fields.%s.aggregate-function' = 'sum'"
 LAST = "'fields.%s.aggregate-function' = 'last_non_null_value'"
@@ -69,7 +69,8 @@ def test_retractions_are_subtracted(sales: Catalog) -> None:
         change("-D", "Cid", "1.00", 9),
     ]
     plan = sales.stream(GROUPED)
-    assert (plan.changelog, plan.signed, plan.row_kinds, plan.grouped) == (True, True, False, True)
+    assert plan.scan.changelog and not plan.row_kinds
+    assert plan.merging == Merging(grouped=True, signed=True)
     assert sorted(sales.rows(GROUPED, rows)) == [
         ("Ann", Decimal("7.00"), 1, 0, None),
         ("Ben", Decimal("6.00"), 2, 4, None),
@@ -133,7 +134,7 @@ def test_any_history_sums_to_the_remaining_rows(
             batches.append([])
     sums: dict[str, list[Any]] = {}
     for batch in filter(None, batches):
-        for agent, total, count, _, _ in _run(plan.rows_sql, _relations(plan, batch, ())):
+        for agent, total, count, _, _ in _run(plan.rows.sql, _relations(plan, batch, ())):
             so_far = sums.setdefault(agent, [0, 0])
             so_far[0] += total
             so_far[1] += count
@@ -166,11 +167,11 @@ def test_last_values_are_of_rows_that_came(sales: Catalog) -> None:
 def test_rows_without_group_by_carry_their_sign(sales: Catalog) -> None:
     rows = [change("+I", "Ann", "5.00", at_=None), change("-D", "Ann", "5.00", at_=None)]
     text = "INSERT INTO plain SELECT agent, price, at_ FROM sales"
-    assert sales.stream(text).signed
+    assert sales.stream(text).merging.signed
     assert sales.rows(text, rows) == [
         ("Ann", Decimal("5.00"), None), ("Ann", Decimal("-5.00"), None)
     ]  # fmt: skip
-    assert not sales.stream("INSERT INTO plain SELECT agent, price, at_ FROM log").signed
+    assert not sales.stream("INSERT INTO plain SELECT agent, price, at_ FROM log").merging.signed
 
 
 def test_columns_that_a_change_must_not_touch(sales: Catalog) -> None:
@@ -199,7 +200,7 @@ def test_columns_that_a_change_must_not_touch(sales: Catalog) -> None:
 )
 def test_other_targets_get_the_row_kinds(sales: Catalog, text: str) -> None:
     plan = sales.stream(text)
-    assert plan.row_kinds and not plan.signed
+    assert plan.row_kinds and not plan.merging.signed
 
 
 def test_sums_through_a_lookup_and_a_filter(sales: Catalog) -> None:

@@ -64,7 +64,7 @@ def tables(catalog: Catalog) -> Catalog:
 @pytest.mark.parametrize("where", ["rn = 1", "1 = q.rn", "(rn <= 1)", "rn < 2"])
 def test_the_target_keeps_the_newest_row(tables: Catalog, where: str) -> None:
     text = numbered(*NEWEST, where)
-    assert tables.stream(text).upsert == "upsert: newest by at_ of each v_date, id"
+    assert tables.stream(text).merging.upsert == "upsert: newest by at_ of each v_date, id"
     assert [row[:3] for row in tables.rows(text, ROWS)] == [("mon", 1, 5), ("mon", 1, 6)]
 
 
@@ -88,7 +88,7 @@ def test_the_target_keeps_the_newest_row(tables: Catalog, where: str) -> None:
     ],
 )
 def test_other_forms(tables: Catalog, text: str) -> None:
-    assert tables.stream(text).upsert.startswith("upsert: ")
+    assert tables.stream(text).merging.upsert.startswith("upsert: ")
 
 
 def test_the_number_itself_is_one(tables: Catalog) -> None:
@@ -196,7 +196,7 @@ def by(column: str, into: str) -> str:
     ],
 )
 def test_an_order_that_the_target_keeps(tables: Catalog, column: str, into: str) -> None:
-    assert tables.stream(by(column, into)).upsert
+    assert tables.stream(by(column, into)).merging.upsert
 
 
 @pytest.mark.parametrize(
@@ -219,7 +219,7 @@ def test_an_order_that_would_lose_digits(
 
 def test_a_column_outside_the_order_may_have_fewer_digits(tables: Catalog) -> None:
     over = "PARTITION BY id ORDER BY t DESC"
-    assert tables.stream(numbered("by_both", "id, t, t", over, source="measured")).upsert
+    assert tables.stream(numbered("by_both", "id, t, t", over, source="measured")).merging.upsert
 
 
 def test_an_order_through_a_subquery_that_would_lose_digits(tables: Catalog) -> None:

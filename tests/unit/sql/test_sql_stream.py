@@ -79,7 +79,7 @@ def test_subquery_with_proctime(catalog: Catalog) -> None:
     assert catalog.rows(text, ORDERS, CUSTOMERS)[0] == (10, "France", now)
     assert catalog.misses(text, ORDERS, CUSTOMERS) == [2]
     plan = catalog.stream(text)
-    assert plan.source_columns == ("order_id", "customer_id", "price")
+    assert plan.scan.columns == ("order_id", "customer_id", "price")
     assert plan.lookups[0].columns == ("id", "country")
 
 
@@ -98,7 +98,7 @@ def test_with_query(catalog: Catalog) -> None:
         "JOIN customers FOR SYSTEM_TIME AS OF o.now_ AS c ON o.customer_id = c.id"
     )
     assert catalog.rows(text, ORDERS, CUSTOMERS) == [(1,), (2,)]
-    assert catalog.stream(text).source_columns == ("order_id", "customer_id")
+    assert catalog.stream(text).scan.columns == ("order_id", "customer_id")
 
 
 TWO = (
@@ -144,14 +144,14 @@ def test_hints_in_every_place(catalog: Catalog) -> None:
         "/*+ OPTIONS('lookup.async'='true') */ ON o.customer_id = c.id"
     )
     plan = catalog.stream(text)
-    assert plan.source_options == {"scan.mode": "latest"}
+    assert plan.scan.options == {"scan.mode": "latest"}
     assert plan.lookups[0].options == {"lookup.cache": "FULL", "lookup.async": "true"}
     assert plan.lookups[0].retry is None and plan.misses_sql is None
     after_alias = text.replace(
         "orders /*+ OPTIONS('scan.mode'='latest') */ AS o",
         "orders AS o /*+ OPTIONS('scan.mode'='latest') */",
     )
-    assert catalog.stream(after_alias).source_options == {"scan.mode": "latest"}
+    assert catalog.stream(after_alias).scan.options == {"scan.mode": "latest"}
 
 
 def test_changelog_carries_the_row_kind(catalog: Catalog) -> None:
@@ -161,11 +161,11 @@ def test_changelog_carries_the_row_kind(catalog: Catalog) -> None:
         {"id": 1, "country": "China", "rowkind": "+U"},
     ]
     text = "SELECT q.k, q.country FROM (SELECT id + 1 AS k, country FROM customers_cdc) AS q"
-    assert catalog.stream(text).changelog
+    assert catalog.stream(text).scan.changelog
     assert catalog.rows(text, rows) == [
         (2, "France", "+I"), (2, "France", "-U"), (2, "China", "+U"),
     ]  # fmt: skip
-    assert [column.name for column in catalog.stream(text).output] == ["k", "country"]
+    assert [column.name for column in catalog.stream(text).rows.columns] == ["k", "country"]
 
 
 def test_changes_keep_their_order_through_a_join(catalog: Catalog) -> None:
@@ -184,10 +184,10 @@ def test_changes_keep_their_order_through_a_join(catalog: Catalog) -> None:
 
 def test_order_is_paid_for_where_it_matters_only(catalog: Catalog) -> None:
     query = f"SELECT c.country, 1, o.price FROM orders AS o {JOIN}"
-    assert "ORDER BY" not in catalog.stream(f"INSERT INTO country_sales {query}").rows_sql
-    assert "ORDER BY" not in catalog.stream(f"INSERT INTO plain {query}").rows_sql
+    assert "ORDER BY" not in catalog.stream(f"INSERT INTO country_sales {query}").rows.sql
+    assert "ORDER BY" not in catalog.stream(f"INSERT INTO plain {query}").rows.sql
     keyed = f"INSERT INTO rates SELECT c.country, o.price FROM orders AS o {JOIN}"
-    assert catalog.stream(keyed).rows_sql.endswith('ORDER BY "o"."_row"')
+    assert catalog.stream(keyed).rows.sql.endswith('ORDER BY "o"."_row"')
 
 
 @pytest.mark.parametrize(
@@ -198,13 +198,13 @@ def test_a_hint_pays_for_the_order(catalog: Catalog, mode: str, sorted_rows: boo
     hint = f"/*+ LOOKUP('table'='c', 'output-mode'='{mode}') */"
     rows = f"SELECT {hint} c.country, 1, o.price FROM orders AS o {JOIN}"
     plan = catalog.stream(f"INSERT INTO plain {rows}")
-    assert plan.ordered == sorted_rows == plan.rows_sql.endswith('ORDER BY "o"."_row"')
-    assert (plan.numbered_sql is not None) == sorted_rows
+    assert plan.ordered == sorted_rows == plan.rows.sql.endswith('ORDER BY "o"."_row"')
+    assert (plan.rows.numbered_sql is not None) == sorted_rows
     with pytest.raises(SqlError, match="'loose' is not one of ordered, allow_unordered"):
         catalog.stream(f"INSERT INTO plain {rows.replace(mode, 'loose')}")
     sums = f"SELECT {hint} c.country, COUNT(*), SUM(o.price) FROM orders AS o {JOIN}"
     summed = catalog.stream(f"INSERT INTO country_sales {sums} GROUP BY c.country")
-    assert "ORDER BY" not in summed.rows_sql
+    assert "ORDER BY" not in summed.rows.sql
 
 
 def test_grouped_partial_sums(catalog: Catalog) -> None:
@@ -212,7 +212,7 @@ def test_grouped_partial_sums(catalog: Catalog) -> None:
         f"INSERT INTO country_sales SELECT {RETRY} c.country, COUNT(*), SUM(o.price) "
         f"FROM orders AS o {JOIN} GROUP BY c.country"
     )
-    assert catalog.stream(text).grouped
+    assert catalog.stream(text).merging.grouped
     result = sorted(catalog.rows(text, ORDERS * 2, CUSTOMERS))
     assert result == [("France", 2, 20.0), ("Peru", 2, 40.0)]
     assert catalog.misses(text, ORDERS, CUSTOMERS) == [2, 3]
@@ -255,7 +255,7 @@ def test_target_gives_order_names_and_types(catalog: Catalog) -> None:
     plan = catalog.stream(
         "INSERT INTO plain (revenue, country) SELECT customer_id, 'x' FROM orders"
     )
-    assert [(c.name, c.type) for c in plan.output] == [
+    assert [(c.name, c.type) for c in plan.rows.columns] == [
         ("country", "STRING"), ("orders", "BIGINT"), ("revenue", "DOUBLE"),
     ]  # fmt: skip
     text = "INSERT INTO plain (revenue, country) SELECT customer_id, 'x' FROM orders"
@@ -270,11 +270,11 @@ def test_a_computed_column_may_use_one_before_it(catalog: Catalog) -> None:
 
 def test_star_and_computed_columns(catalog: Catalog) -> None:
     plan = catalog.stream("SELECT * FROM orders")
-    names = [column.name for column in plan.output]
+    names = [column.name for column in plan.rows.columns]
     assert names == ["order_id", "customer_id", "price", "order_time", "proc_time", "double_price"]
     assert catalog.rows("SELECT double_price + 1 AS v FROM orders", ORDERS)[0] == (21.0,)
-    assert catalog.stream("SELECT double_price FROM orders").source_columns == ("price",)
-    assert catalog.stream("SELECT 1 AS one FROM orders").source_columns == ("order_id",)
+    assert catalog.stream("SELECT double_price FROM orders").scan.columns == ("price",)
+    assert catalog.stream("SELECT 1 AS one FROM orders").scan.columns == ("order_id",)
 
 
 @pytest.mark.parametrize("statement", ["SELECT {} FROM orders", "INSERT INTO plain {}"])

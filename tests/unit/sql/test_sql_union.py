@@ -37,7 +37,7 @@ def streams(catalog: Catalog, text: str) -> list[StreamQuery]:
 
 
 def rows(plan: StreamQuery, source: list[dict[str, Any]], *dimensions: Any) -> list[Any]:
-    return _run(plan.rows_sql, _relations(plan, source, dimensions))
+    return _run(plan.rows.sql, _relations(plan, source, dimensions))
 
 
 CHANGES = [
@@ -59,7 +59,7 @@ def test_parts_over_one_table_keep_the_order_of_its_changes(tables: Catalog) -> 
         (1, "PERU", "+I"), (1, "PERU", "-U"), (1, "elsewhere", "+U"), (1, "elsewhere", "-U"),
         (1, "PERU", "+U"),
     ]  # fmt: skip
-    assert plan.source_columns == ("id", "country")
+    assert plan.scan.columns == ("id", "country")
 
 
 def test_a_row_in_two_parts_is_returned_twice(tables: Catalog) -> None:
@@ -68,7 +68,7 @@ def test_a_row_in_two_parts_is_returned_twice(tables: Catalog) -> None:
     )
     result = rows(plan, [{"order_id": 1}, {"order_id": 2}])
     assert result == [(1,), (11,), (2,), (12,)]
-    assert [column.name for column in plan.output] == ["order_id"]
+    assert [column.name for column in plan.rows.columns] == ["order_id"]
 
 
 def test_each_table_is_a_query_of_its_own(tables: Catalog) -> None:
@@ -109,7 +109,7 @@ def test_sums_of_parts_are_parts_of_sums(tables: Catalog) -> None:
         ") AS u GROUP BY country"
     )
     (plan,) = streams(tables, text)
-    assert plan.grouped and plan.signed
+    assert plan.merging.grouped and plan.merging.signed
     result = sorted(rows(plan, CHANGES[:3]))
     assert result == [("Chad", 1, 1.0), ("Peru", 0, 0.0), ("all", 1, 1.0)]
 

@@ -63,7 +63,7 @@ def test_any_history_has_the_sum_of_its_rows(kind: str, wide: bool, text: str) -
     )
     plan = catalog.stream(f"INSERT INTO out_ {text}")
     for seed in range(4):
-        _history(plan.rows_sql, kind, wide, random.Random(f"{kind} {wide} {text} {seed}"))
+        _history(plan.rows.sql, kind, wide, random.Random(f"{kind} {wide} {text} {seed}"))
 
 
 def _history(sql: str, kind: str, wide: bool, draw: random.Random) -> None:
@@ -123,9 +123,9 @@ def test_a_sum_over_rows_that_change_takes_no_infinity(kind: str, text: str, val
     )
     plan = catalog.stream(f"INSERT INTO out_ {text}")
     with pytest.raises(duckdb.Error, match="Infinity or NaN in a sum over rows that change"):
-        _run(plan.rows_sql, {"src": src})
+        _run(plan.rows.sql, {"src": src})
     plan = catalog.stream(f"INSERT INTO out_ {text.replace('src', 'log')}")
-    ((_, found),) = _run(plan.rows_sql, {"src": src})
+    ((_, found),) = _run(plan.rows.sql, {"src": src})
     assert found == value or math.isnan(value)
 
 

@@ -18,6 +18,7 @@ from streamhouse.runtime.session.ddl import change_session
 from streamhouse.runtime.session.session import Session
 from streamhouse.runtime.views.planned import view_spec
 from streamhouse.runtime.views.refresh import refresh
+from streamhouse.runtime.views.spec import ViewSpec
 from streamhouse.source import ROW_KIND
 from streamhouse.sql.statements.script import parse_script
 from streamhouse.sql.syntax import Select
@@ -46,8 +47,8 @@ class ViewSession:
         self.warehouse = {"warehouse": str(folder)}
         folder.mkdir(exist_ok=True)
         self.execute(TABLES)
-        self._session = Session(self.warehouse)
-        self._session.notice = lambda text: None
+        self.session = Session(self.warehouse)
+        self.session.notice = lambda text: None
         self.run("USE shop")
 
     def execute(self, sql: str) -> None:
@@ -57,7 +58,7 @@ class ViewSession:
     def run(self, sql: str) -> Any:
         """Run a definition in the session; returns its statement."""
         (statement,) = parse_script(sql)
-        assert change_session(self._session, statement)
+        assert change_session(self.session, statement)
         return statement
 
     def view(self, name: str, query: str) -> ViewPlan:
@@ -69,14 +70,19 @@ class ViewSession:
         """Create a view as the view of an INSERT."""
         (statement,) = parse_script(f"CREATE MATERIALIZED VIEW {name} AS {query}")
         assert isinstance(statement, CreateMaterializedView)
-        self._session.materialized.create(replace(statement, appends=appends))
+        self.session.materialized.create(replace(statement, appends=appends))
 
     def refresh(self, name: str) -> int:
         """Refresh a view; returns the number of changes."""
-        return refresh(view_spec(self._session, self._session.table((name,)), self._plan(name)))
+        return refresh(self.spec(name))
+
+    def spec(self, name: str) -> ViewSpec:
+        """The specification of a view's query."""
+        session = self.session
+        return view_spec(session, session.table((name,)), self._plan(name))
 
     def _plan(self, name: str) -> ViewPlan:
-        return self._session.materialized.defined(self._session.full((name,))).plan
+        return self.session.materialized.defined(self.session.full((name,))).plan
 
     def rows(self, query: str) -> Counter[Any]:
         """The rows of a bounded query as a multiset."""
@@ -86,7 +92,7 @@ class ViewSession:
         """The rows of a bounded query."""
         (statement,) = parse_script(query)
         assert isinstance(statement, Select)
-        with bounded_statements.select(self._session, statement.query) as reader:
+        with bounded_statements.select(self.session, statement.query) as reader:
             return [list(row.values()) for row in reader.read_all().to_pylist()]
 
     def replayed(self, name: str) -> Counter[Any]:

@@ -76,7 +76,7 @@ def call(
     import streamhouse.runtime.audit.repair_procedure  # registers sys.repair
     import streamhouse.runtime.sync.procedures  # noqa: F401  # registers sys.sync_…
     from streamhouse.procedures.context import Context
-    from streamhouse.procedures.listing import run
+    from streamhouse.procedures.registry import run
     from streamhouse.serve.views.warehouse_tables import WarehouseTables
 
     tables = WarehouseTables(opened)

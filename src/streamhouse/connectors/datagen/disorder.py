@@ -14,23 +14,7 @@ from streamhouse.connectors.datagen.random_streams import (
     unit_interval,
 )
 from streamhouse.errors import OptionError
-from streamhouse.options import Option, duration_ms, integer
-
-OPTIONS = (
-    Option("late-rate", "DOUBLE", "the share of rows that are late, 0 to 1", "0"),
-    Option(
-        "late-by", "DURATION",
-        "how far the times of a late row lie before the time when it is due, at most", "1 min",
-    ),
-    Option(
-        "duplicate-rate", "DOUBLE",
-        "the share of rows, 0 to 1 (exclusive), that repeat an earlier row in all columns", "0",
-    ),
-    Option(
-        "duplicate-within", "INT", "how many rows before it the repeated row is, at most", "1000"
-    ),
-    Option("seed", "STRING", "other seeds give other rows; the same seed gives the same rows"),
-)  # fmt: skip
+from streamhouse.options import duration_ms, integer
 
 
 def share(key: str, text: str) -> float:

@@ -15,8 +15,8 @@ from streamhouse.connectors.datagen.random_streams import (
     random_bits,
     stream_seed,
     unit_interval,
+    zipf_ranks,
 )
-from streamhouse.connectors.datagen.zipf import zipf_ranks
 
 INTEGER_RANGE = {
     "TINYINT": (-(2**7), 2**7 - 1),

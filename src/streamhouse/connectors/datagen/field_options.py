@@ -16,7 +16,7 @@ from streamhouse.connectors.datagen.field import (
     greatest_decimal,
 )
 from streamhouse.connectors.datagen.nested import check_nullable
-from streamhouse.connectors.datagen.zipf import MOST_KEYS
+from streamhouse.connectors.datagen.random_streams import MOST_KEYS
 from streamhouse.errors import OptionError
 from streamhouse.options import boolean, choice, duration_ms, integer
 from streamhouse.sql.plan import Column

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
@@ -30,3 +31,21 @@ def random_bits(numbers: Numbers, seed: int) -> Bits:
 def unit_interval(bits: Bits) -> npt.NDArray[np.float64]:
     """Uniform values in [0, 1) of 53 random bits each."""
     return (bits >> np.uint64(11)).astype(np.float64) * 2.0**-53
+
+
+MOST_KEYS = 1_000_000
+"""The most different numbers: each process holds a table of 8 bytes for each."""
+
+
+def zipf_ranks(bits: Bits, keys: int, exponent: float) -> Numbers:
+    """Ranks from 0 to `keys` - 1, of which 0 is the most frequent."""
+    shares = _cumulative(keys, exponent)
+    ranks = np.searchsorted(shares, unit_interval(bits), side="right")
+    return np.minimum(ranks, keys - 1).astype(np.int64)
+
+
+@lru_cache(maxsize=16)
+def _cumulative(keys: int, exponent: float) -> npt.NDArray[np.float64]:
+    weights = np.arange(1, keys + 1, dtype=np.float64) ** -exponent
+    shares: npt.NDArray[np.float64] = np.cumsum(weights) / weights.sum()
+    return shares

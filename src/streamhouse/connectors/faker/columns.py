@@ -8,8 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streamhouse.connectors.datagen.row_numbers import RowNumbers
-from streamhouse.connectors.faker.directives import compute
-from streamhouse.connectors.faker.expression import Directive
+from streamhouse.connectors.faker.directives import Directive, compute
 from streamhouse.errors import OptionError
 
 

@@ -10,17 +10,16 @@ import numpy as np
 import pyarrow as pa
 
 from streamhouse.close_matches import nearest
-from streamhouse.connectors.datagen.disorder import OPTIONS as DISORDER
 from streamhouse.connectors.datagen.disorder import Disorder
 from streamhouse.connectors.datagen.nested import Array, ColumnValues, Map, Row, with_nulls
-from streamhouse.connectors.datagen.options import RATE_OPTIONS
+from streamhouse.connectors.datagen.options import COMMON_OPTIONS
 from streamhouse.connectors.datagen.row_numbers import RowNumbers
 from streamhouse.connectors.faker.columns import ExpressionValues
-from streamhouse.connectors.faker.expression import parse_expression
+from streamhouse.connectors.faker.directives import parse_expression
 from streamhouse.connectors.faker.pools import check_locale
 from streamhouse.connectors.specs import arrow_schema
 from streamhouse.errors import OptionError
-from streamhouse.options import Option, check_known, integer
+from streamhouse.options import DeclaredOptions, check_known, integer
 from streamhouse.sql.plan import Column
 
 _EXAMPLE = "`#{Name.fullName}`, `#{number.numberBetween '1','100'}`"
@@ -29,20 +28,8 @@ _TRIED = 50
 """How many rows are generated to check a declaration."""
 _SIZE = re.compile(r"^(?:VARCHAR|CHAR)\s*\(\s*(\d+)", re.IGNORECASE)
 
-OPTIONS = (
-    *RATE_OPTIONS,
-    Option(
-        "fields.<column>.expression",
-        "STRING",
-        f"text with directives, such as {_EXAMPLE}; needed for each column. Fields of a ROW: "
-        "`fields.<column>.<field>.expression`; of a MAP: `fields.<column>.key.expression` and "
-        "`….value.expression`; an ARRAY has the expression of its elements",
-    ),
-    Option("fields.<column>.null-rate", "DOUBLE", "the share of nulls, 0 to 1", "0"),
-    Option("fields.<column>.length", "INT", "the number of elements of an ARRAY or MAP", "1"),
-    Option("locale", "STRING", "the language of names and addresses, such as `de_DE`", _LOCALE),
-    *DISORDER,
-)
+_DECLARED = DeclaredOptions.of(__package__).options
+OPTIONS = (*COMMON_OPTIONS[:2], *_DECLARED, *COMMON_OPTIONS[2:])
 
 
 @dataclass(frozen=True)

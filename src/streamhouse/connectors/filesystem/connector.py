@@ -8,13 +8,13 @@ import pyarrow as pa
 
 from streamhouse.connectors.bad_records import warn_of_bad_records
 from streamhouse.connectors.base import Connector, Scan
+from streamhouse.connectors.filesystem.data_file import METADATA
 from streamhouse.connectors.filesystem.file_readers import FileReader
 from streamhouse.connectors.filesystem.folders import folder_of
-from streamhouse.connectors.filesystem.metadata import METADATA
 from streamhouse.connectors.filesystem.options import (
+    DECLARED,
     OPTIONS,
     TEXT_FORMATS,
-    WITHOUT_EFFECT,
     FilesystemOptions,
     parse,
 )
@@ -31,7 +31,7 @@ class _Filesystem(Connector):
     summary = "Files of JSON, CSV or Parquet in a folder, which can be partitioned as by Hive."
     options = OPTIONS
     metadata = METADATA
-    without_effect = WITHOUT_EFFECT
+    without_effect = DECLARED.without_effect
     capabilities = Capabilities(changelog=False, lookup=False, merges=False)
     guarantee = "exactly-once"
     guarantee_note = (

@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from urllib.parse import unquote, urlsplit
 
-from streamhouse.connectors.bad_record_options import FAIL, BadRecordOptions
-from streamhouse.connectors.bad_record_options import OPTIONS as BAD_RECORDS
+from streamhouse.connectors.bad_records import FAIL, BadRecordOptions
+from streamhouse.connectors.bad_records import OPTIONS as BAD_RECORDS
 from streamhouse.errors import OptionError
 from streamhouse.formats.registry import declared_options, format_of
-from streamhouse.options import Option, choice, duration_ms, memory_bytes, required
+from streamhouse.options import DeclaredOptions, OptionValues, memory_bytes, required
 from streamhouse.sql.options.store_options import (
     canonical_options,
     check_store_option,
@@ -21,68 +21,23 @@ from streamhouse.sql.options.store_options import (
 
 WHERE = "filesystem"
 TEXT_FORMATS = ("csv", "json")
-FORMATS = ("csv", "json", "parquet")
-COMPRESSIONS = ("zstd", "snappy", "gzip", "none")
 DEFAULT_PARTITION = "__DEFAULT_PARTITION__"
 _ROLL, _INTERVAL, _NAME = (
     "sink.rolling-policy.file-size",
     "source.monitor-interval",
     "partition.default-name",
 )
-_COMPRESSION = "parquet.compression"
 _POLICY = "sink.partition-commit.policy.kind"
 _SUCCESS = "sink.partition-commit.success-file.name"
 HIDDEN = (".", "_")
 """The beginnings of names of files and folders that readers skip."""
 
+DECLARED = DeclaredOptions.of(__package__)
 OPTIONS = (
-    Option(
-        "path",
-        "STRING",
-        "the folder, or for reading also a single file: a path or a `file:` URL, which every "
-        "machine that runs tasks sees, or an `s3://` or `oss://` location",
-        required=True,
-    ),
-    Option("format", ", ".join(f"`{known}`" for known in FORMATS), "of the files", required=True),
-    Option(
-        _NAME,
-        "STRING",
-        "the folder name that stands for a partition value that is null or empty",
-        DEFAULT_PARTITION,
-    ),
-    Option(_ROLL, "MEMORY SIZE", "at this size a task begins another file", "128 mb"),
-    Option(
-        _INTERVAL,
-        "DURATION",
-        "how often a continuous query looks for new files; without it, the source ends with the "
-        "files that are there",
-    ),
-    Option(
-        _POLICY,
-        "`success-file`",
-        "write an empty file into each partition folder that a commit has added files to",
-    ),
-    Option(_SUCCESS, "STRING", "the name of that file", "_SUCCESS"),
-    Option(
-        _COMPRESSION, ", ".join(f"`{known}`" for known in COMPRESSIONS), "of Parquet files", "zstd"
-    ),
+    *DECLARED.options,
     *BAD_RECORDS,
     *declared_options(format_of(name) for name in TEXT_FORMATS),
 )
-_ENDED = "each micro-batch ends its files"
-WITHOUT_EFFECT = {
-    "sink.rolling-policy.rollover-interval": _ENDED,
-    "sink.rolling-policy.check-interval": _ENDED,
-    "sink.rolling-policy.inactivity-interval": _ENDED,
-    "sink.shuffle-by-partition.enable": "each task writes the partitions of its rows",
-    "sink.partition-commit.trigger": "files are visible when their micro-batch is committed",
-    "sink.partition-commit.delay": "files are visible when their micro-batch is committed",
-    "auto-compaction": "files are not compacted; commit less often, or write a Paimon table",
-    "compaction.file-size": "files are not compacted; commit less often, or write a Paimon table",
-    "sink.parallelism": "SET 'parallelism.default' sets the number of tasks",
-    "source.path.regex-pattern": "all files are read, except hidden ones ('.' or '_' before "
-    "their names)",
-}
 
 
 @dataclass(frozen=True)
@@ -105,20 +60,18 @@ class FilesystemOptions:
 
 def parse(options: Mapping[str, str]) -> FilesystemOptions:
     """The checked options; raises `OptionError`."""
-    name = choice("format", required(options, "format", WHERE).lower(), FORMATS)
-    size = memory_bytes(_ROLL, options.get(_ROLL, "128 mb"))
+    values = OptionValues(OPTIONS, options)
+    required(options, "format", WHERE)
+    name = values.choice("format")
+    size = memory_bytes(_ROLL, values.text(_ROLL))
     if size < 1:
         raise OptionError(f"option '{_ROLL}': '{options[_ROLL]}' is too small; the least is 1 b")
-    interval = options.get(_INTERVAL)
-    monitor = None if interval is None else duration_ms(_INTERVAL, interval)
-    if monitor is not None and monitor < 1:
-        raise OptionError(f"option '{_INTERVAL}': '{interval}' is too short; the least is '1ms'")
-    default = options.get(_NAME, DEFAULT_PARTITION)
+    monitor = values.duration_ms(_INTERVAL, 1) if _INTERVAL in options else None
+    default = values.text(_NAME)
     if not default or "/" in default:
         raise OptionError(
             f"option '{_NAME}': '{default}' is not a name of a folder; write one without '/'"
         )
-    compression = choice(_COMPRESSION, options.get(_COMPRESSION, "zstd").lower(), COMPRESSIONS)
     path = required(options, "path", WHERE)
     return FilesystemOptions(
         checked_path(path),
@@ -127,8 +80,8 @@ def parse(options: Mapping[str, str]) -> FilesystemOptions:
         default,
         size,
         monitor,
-        compression,
-        _success_file(options),
+        values.choice("parquet.compression"),
+        _success_file(values),
         _bad_records(options, name),
     )
 
@@ -143,13 +96,13 @@ def _bad_records(options: Mapping[str, str], name: str) -> BadRecordOptions:
     return parsed
 
 
-def _success_file(options: Mapping[str, str]) -> str | None:
-    if _POLICY not in options:
-        if _SUCCESS in options:
+def _success_file(values: OptionValues) -> str | None:
+    if _POLICY not in values:
+        if _SUCCESS in values:
             raise OptionError(f"option '{_SUCCESS}' needs '{_POLICY}' = 'success-file'")
         return None
-    choice(_POLICY, options[_POLICY], ("success-file",))
-    name = options.get(_SUCCESS, "_SUCCESS")
+    values.choice(_POLICY)
+    name = values.text(_SUCCESS)
     if not name.startswith(HIDDEN) or "/" in name:
         raise OptionError(
             f"option '{_SUCCESS}': '{name}' must begin with '_' or '.', which readers skip"

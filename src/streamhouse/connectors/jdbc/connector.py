@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from streamhouse.connectors.base import Connector, Delivery, Scan
-from streamhouse.connectors.jdbc.options import OPTIONS, WITHOUT_EFFECT, parse
+from streamhouse.connectors.jdbc.options import DECLARED, OPTIONS, parse, parse_scan, parse_write
 from streamhouse.connectors.jdbc.reader import JdbcReader
-from streamhouse.connectors.jdbc.scan_options import parse_scan
 from streamhouse.connectors.jdbc.sink import JdbcSink
-from streamhouse.connectors.jdbc.write_options import parse_write
 from streamhouse.connectors.specs import SinkSpec
 from streamhouse.sql.plan import Capabilities, TableInfo
 
@@ -21,7 +19,7 @@ class _Jdbc(Connector):
         "deletes."
     )
     options = OPTIONS
-    without_effect = WITHOUT_EFFECT
+    without_effect = DECLARED.without_effect
     capabilities = Capabilities(stream=False, server=True, merges=False)
     guarantee = "exactly-once"
     guarantee_note = (

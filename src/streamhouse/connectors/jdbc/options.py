@@ -7,79 +7,26 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from urllib.parse import parse_qsl
 
-from streamhouse.connectors.base import Option
-from streamhouse.connectors.jdbc.scan_options import SCAN_OPTIONS, SCAN_WITHOUT_EFFECT
-from streamhouse.connectors.jdbc.write_options import WRITE_OPTIONS, WRITE_WITHOUT_EFFECT
 from streamhouse.connectors.mysql_cdc.server.options import MySqlOptions
 from streamhouse.connectors.mysql_cdc.server.options import parse as parse_server
 from streamhouse.connectors.mysql_cdc.server.tls import MAPPED as MAPPED_TLS_OPTIONS
 from streamhouse.connectors.mysql_cdc.server.tls import PLAIN as TLS_OPTIONS
 from streamhouse.errors import OptionError
-from streamhouse.options import boolean, check_known, choice, duration_ms, integer, required
+from streamhouse.options import (
+    DeclaredOptions,
+    OptionValues,
+    check_known,
+    choice,
+    integer,
+    required,
+)
 
 WHERE = "jdbc"
-CACHED_KEYS = 100_000
 _PARTIAL = "lookup.partial-cache."
-OPTIONS = (
-    Option(
-        "url",
-        "STRING",
-        "`jdbc:mysql://host:port/database` or `jdbc:mariadb://…`; only its parameters "
-        "`serverTimezone`, and those of TLS (`sslMode`, `useSSL`, `trustCertificateKeyStoreUrl`, "
-        "…, as in `mysql-cdc`) have an effect",
-        required=True,
-    ),
-    Option(
-        "table-name",
-        "STRING",
-        "the table or view; `database.table` if the URL names no database",
-        required=True,
-    ),
-    Option(
-        "username",
-        "STRING",
-        "the user, who needs `SELECT` on the table, and to write it `INSERT`, `UPDATE`, `DELETE`",
-        required=True,
-    ),
-    Option("password", "STRING", "the user's password"),
-    Option("driver", "STRING", "accepted, without effect"),
-    Option(
-        "lookup.cache",
-        "`NONE`, `PARTIAL`",
-        "`NONE`: each batch queries its keys. `PARTIAL`: each process caches the rows that it read",
-        "NONE",
-    ),
-    Option(f"{_PARTIAL}max-rows", "INT", "the largest number of cached keys", "100000"),
-    Option(
-        f"{_PARTIAL}expire-after-write",
-        "DURATION",
-        "how long a cached key is valid after it was read; default: no limit",
-    ),
-    Option(
-        f"{_PARTIAL}expire-after-access",
-        "DURATION",
-        "how long a cached key is kept after its last lookup; default: no limit",
-    ),
-    Option(
-        f"{_PARTIAL}cache-missing-key",
-        "BOOLEAN",
-        "whether keys without a row are cached, too",
-        "true",
-    ),
-    Option("lookup.max-retries", "INT", "the number of retries of a failed connection", "3"),
-    *SCAN_OPTIONS,
-    *WRITE_OPTIONS,
-    *TLS_OPTIONS,
-)
+DECLARED = DeclaredOptions.of(__package__)
+OPTIONS = (*DECLARED.options, *TLS_OPTIONS)
 KNOWN = frozenset(option.key for option in OPTIONS)
 """Every option key that `jdbc` understands."""
-
-WITHOUT_EFFECT: dict[str, str] = {
-    "connection.max-retry-timeout": "'lookup.max-retries' sets the number of retries",
-    **SCAN_WITHOUT_EFFECT,
-    **WRITE_WITHOUT_EFFECT,
-}
-"""Options of Flink's connector that have no effect here, and why."""
 
 _PROPERTIES = "jdbc.properties."
 _TLS_PARAMETERS = {
@@ -107,14 +54,6 @@ URL_KNOWN: frozenset[str] = frozenset(
 )
 """Parameters of a URL; all but those of TLS and of the time zone have no effect here."""
 
-EARLIER = {
-    "lookup.cache.max-rows": f"{_PARTIAL}max-rows",
-    "lookup.cache.ttl": f"{_PARTIAL}expire-after-write",
-    "lookup.cache.caching-missing-key": f"{_PARTIAL}cache-missing-key",
-}
-"""Keys of earlier Flink releases and their current names; each implies the cache `PARTIAL`."""
-
-_CACHES = ("NONE", "PARTIAL")
 _FROM_URL = {"server-time-zone": "serverTimezone", **_TLS_PARAMETERS}
 _DRIVERS = ("com.mysql.cj.jdbc.Driver", "com.mysql.jdbc.Driver", "org.mariadb.jdbc.Driver")
 _URL = re.compile(
@@ -146,7 +85,7 @@ class JdbcOptions:
 
     server: JdbcServer
     cache: bool = False
-    max_keys: int = CACHED_KEYS
+    max_keys: int = 100_000
     after_write_ms: int | None = None
     after_access_ms: int | None = None
     cache_missing: bool = True
@@ -167,49 +106,35 @@ class JdbcOptions:
 
 def parse(options: Mapping[str, str]) -> JdbcOptions:
     """The checked options; raises `OptionError` with the option and its allowed values."""
-    options = _renamed({key: options[key] for key in options if key not in WITHOUT_EFFECT})
+    if any(DECLARED.earlier.get(key, "").startswith(_PARTIAL) for key in options):
+        options = {"lookup.cache": "PARTIAL", **options}
+    options = DECLARED.current(options)
     check_known(options, KNOWN, WHERE)
     if "driver" in options:
         choice("driver", options["driver"], _DRIVERS)
-    cache = choice("lookup.cache", options.get("lookup.cache", "NONE").upper(), _CACHES)
+    values = OptionValues(OPTIONS, options)
+    cache = values.choice("lookup.cache")
     for key in options:
         if key.startswith(_PARTIAL) and cache != "PARTIAL":
             raise OptionError(f"option '{key}' needs 'lookup.cache' = 'PARTIAL'")
-    missing = f"{_PARTIAL}cache-missing-key"
-    most = f"{_PARTIAL}max-rows"
     return JdbcOptions(
         _server(options),
         cache == "PARTIAL",
-        integer(most, options.get(most, str(CACHED_KEYS)), 1),
-        _duration(options, f"{_PARTIAL}expire-after-write"),
-        _duration(options, f"{_PARTIAL}expire-after-access"),
-        boolean(missing, options.get(missing, "true")),
+        values.integer(f"{_PARTIAL}max-rows", 1),
+        _limit_ms(values, f"{_PARTIAL}expire-after-write"),
+        _limit_ms(values, f"{_PARTIAL}expire-after-access"),
+        values.boolean(f"{_PARTIAL}cache-missing-key"),
     )
-
-
-def _renamed(options: Mapping[str, str]) -> dict[str, str]:
-    """The options, with keys of earlier releases replaced by their current names."""
-    renamed = {key: value for key, value in options.items() if key not in EARLIER}
-    for key, value in options.items():
-        if key in EARLIER:
-            renamed.setdefault(EARLIER[key], value)
-            renamed.setdefault("lookup.cache", "PARTIAL")
-    return renamed
 
 
 def check_hint(options: Mapping[str, str], where: str) -> None:
     """Check the keys of an OPTIONS hint on the table; `parse` checks the values."""
-    known = {key for key in (*KNOWN, *EARLIER) if key.startswith("lookup.")}
+    known = {key for key in (*KNOWN, *DECLARED.earlier) if key.startswith("lookup.")}
     check_known(options, known, where)
 
 
-def _duration(options: Mapping[str, str], key: str) -> int | None:
-    if key not in options:
-        return None
-    value = duration_ms(key, options[key])
-    if value < 1:
-        raise OptionError(f"option '{key}': '{options[key]}' is too short; the least is '1ms'")
-    return value
+def _limit_ms(values: OptionValues, key: str) -> int | None:
+    return values.duration_ms(key, 1) if key in values else None
 
 
 def _server(options: Mapping[str, str]) -> JdbcServer:
@@ -222,8 +147,7 @@ def _server(options: Mapping[str, str]) -> JdbcServer:
             f"{WHERE}: the database is missing; add it to the option 'url' "
             "(jdbc:mysql://host:3306/database), or write 'table-name' as 'database.table'"
         )
-    retries = "lookup.max-retries"
-    integer(retries, options.get(retries, "3"), 0)
+    retries = OptionValues(OPTIONS, options).integer("lookup.max-retries", 0)
     server = {
         "hostname": host,
         "port": port,
@@ -231,7 +155,7 @@ def _server(options: Mapping[str, str]) -> JdbcServer:
         "password": options.get("password", ""),
         "database-name": database,
         "table-name": table,
-        "connect.max-retries": options.get(retries, "3"),
+        "connect.max-retries": str(retries),
     }
     zone = parameters.get("connectionTimeZone", parameters.get("serverTimezone"))
     if zone is not None:
@@ -271,3 +195,62 @@ def _address(url: str) -> tuple[str, str, str, dict[str, str]]:
             )
     check_known(parameters, URL_KNOWN, "option 'url'")
     return match["host"].strip("[]"), match["port"] or "3306", match["database"] or "", parameters
+
+
+_COLUMN = "scan.partition.column"
+_NUMBER = "scan.partition.num"
+_LOWER = "scan.partition.lower-bound"
+_UPPER = "scan.partition.upper-bound"
+
+
+@dataclass(frozen=True)
+class ScanOptions:
+    """How to split a read; the bounds are None if the server is asked for them."""
+
+    column: str
+    number: int
+    lower: str | None = None
+    upper: str | None = None
+
+
+def parse_scan(options: Mapping[str, str]) -> ScanOptions | None:
+    """The checked options, None for a read by one query; raises `OptionError`."""
+    given = [key for key in (_COLUMN, _NUMBER, _LOWER, _UPPER) if key in options]
+    if not given:
+        return None
+    for key in (_COLUMN, _NUMBER):
+        if key not in options:
+            raise OptionError(f"option '{given[0]}' needs '{key}'")
+    if (_LOWER in options) != (_UPPER in options):
+        missing = _UPPER if _LOWER in options else _LOWER
+        raise OptionError(f"option '{given[-1]}' needs '{missing}'; or leave out both bounds")
+    number = integer(_NUMBER, options[_NUMBER], 1)
+    return ScanOptions(options[_COLUMN], number, options.get(_LOWER), options.get(_UPPER))
+
+
+_OPTIONS = DeclaredOptions.of(__package__).options
+_RETRIES, _GUARANTEE = "sink.max-retries", "sink.delivery-guarantee"
+
+
+@dataclass(frozen=True)
+class WriteOptions:
+    """The checked options of a sink; `guarantee` is None if the server decides.
+
+    `statement_rows`: of one statement, None: no limit; `retries`: None is the default.
+    """
+
+    statement_rows: int | None
+    retries: int | None
+    guarantee: str | None
+    commits_table: str
+
+
+def parse_write(options: Mapping[str, str]) -> WriteOptions:
+    """The checked options; raises `OptionError`."""
+    values = OptionValues(_OPTIONS, options)
+    return WriteOptions(
+        values.integer("sink.buffer-flush.max-rows", 0) or None,
+        values.integer(_RETRIES, 0) if _RETRIES in options else None,
+        values.choice(_GUARANTEE) if _GUARANTEE in options else None,
+        values.text("sink.commits-table"),
+    )

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from decimal import ROUND_FLOOR, Decimal, InvalidOperation
 
 from streamhouse.close_matches import nearest
-from streamhouse.connectors.jdbc.scan_options import ScanOptions
+from streamhouse.connectors.jdbc.options import ScanOptions
 from streamhouse.connectors.mysql_cdc.server.connection import Session
 from streamhouse.connectors.mysql_cdc.server.values.types import MySqlColumn, quote
 from streamhouse.errors import OptionError, TableError

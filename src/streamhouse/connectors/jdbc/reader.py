@@ -8,10 +8,9 @@ from typing import Any
 import pyarrow as pa
 import pymysql
 
-from streamhouse.connectors.jdbc.options import JdbcServer
+from streamhouse.connectors.jdbc.options import JdbcServer, ScanOptions
 from streamhouse.connectors.jdbc.parallel_read import parallel_rows
 from streamhouse.connectors.jdbc.ranges import conditions
-from streamhouse.connectors.jdbc.scan_options import ScanOptions
 from streamhouse.connectors.mysql_cdc.server.columns import selected_columns, server_zone
 from streamhouse.connectors.mysql_cdc.server.connection import (
     Session,

@@ -12,12 +12,11 @@ from streamhouse.arrow_batches import gathered
 from streamhouse.connectors.base import BatchLog, WrittenBatch
 from streamhouse.connectors.collected_rows import CollectingWriter, collected_rows
 from streamhouse.connectors.jdbc.commits_table import CommitsTable
-from streamhouse.connectors.jdbc.options import JdbcServer
+from streamhouse.connectors.jdbc.options import JdbcServer, WriteOptions
 from streamhouse.connectors.jdbc.spool import Spool
 from streamhouse.connectors.jdbc.statements import Statements, net_changes
 from streamhouse.connectors.jdbc.target import JdbcTarget, TargetTable, load_target
 from streamhouse.connectors.jdbc.transactions import Transaction, Transactions
-from streamhouse.connectors.jdbc.write_options import WriteOptions
 from streamhouse.connectors.specs import SinkSpec
 from streamhouse.errors import ConnectError, TableError
 

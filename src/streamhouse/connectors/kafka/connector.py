@@ -8,18 +8,14 @@ from dataclasses import replace
 
 import pyarrow as pa
 
-from streamhouse.connectors.bad_record_options import OPTIONS as BAD_RECORDS
 from streamhouse.connectors.bad_records import warn_of_bad_records
 from streamhouse.connectors.base import Connector, Delivery, Scan
 from streamhouse.connectors.kafka.encoding import Encoding
 from streamhouse.connectors.kafka.metadata import METADATA
 from streamhouse.connectors.kafka.options import (
-    CONNECTION,
+    DECLARED,
     FORMATS,
-    RECORDS,
-    SINK,
-    SOURCE,
-    WITHOUT_EFFECT,
+    OPTIONS,
     KafkaOptions,
     parse,
 )
@@ -42,9 +38,9 @@ _CHANGELOGS = tuple(known.name for known in FORMATS if known.changelog)
 class _Kafka(Connector):
     name = "kafka"
     summary = "Topics of Kafka, exactly once by offsets and transactions."
-    options = (*CONNECTION, *SOURCE, *RECORDS, *SINK, *BAD_RECORDS)
+    options = OPTIONS
     metadata = METADATA
-    without_effect = WITHOUT_EFFECT
+    without_effect = DECLARED.without_effect
     capabilities = Capabilities(changelog=False, lookup=False, merges=False)
     guarantee = "at-least-once"
     guarantee_note = GUARANTEE_NOTE

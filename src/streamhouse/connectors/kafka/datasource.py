@@ -14,7 +14,7 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from streamhouse.connectors.bad_record_options import FAIL
+from streamhouse.connectors.bad_records import FAIL
 from streamhouse.connectors.kafka.options import (
     KafkaOptions,
     known_keys,

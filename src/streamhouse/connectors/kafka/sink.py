@@ -34,14 +34,14 @@ from streamhouse.connectors.kafka.client import (
 )
 from streamhouse.connectors.kafka.encoding import Encoding
 from streamhouse.connectors.kafka.options import KafkaOptions
-from streamhouse.connectors.kafka.producing.outage import (
+from streamhouse.connectors.kafka.producing import (
     Outage,
+    SinkPartitions,
     in_background,
     in_time,
+    produce_rows,
     recoverable,
 )
-from streamhouse.connectors.kafka.producing.produced_rows import produce_rows
-from streamhouse.connectors.kafka.producing.sink_partitions import SinkPartitions
 from streamhouse.errors import (
     CommitConflictError,
     ConnectError,

@@ -7,13 +7,11 @@ from dataclasses import replace
 
 from streamhouse.connectors.base import Connector, Option
 from streamhouse.connectors.kinesis.options import (
-    EARLIER,
+    DECLARED,
     OPTIONS,
     WHERE,
     KinesisOptions,
     parse,
-    renamed,
-    without_effect,
 )
 from streamhouse.connectors.kinesis.rows import METADATA, RecordRows, table_schema
 from streamhouse.connectors.specs import SourceSpec
@@ -34,6 +32,7 @@ class _Kinesis(Connector):
     name = WHERE
     summary = "Records of an Amazon Kinesis data stream, in the order of each shard."
     options = _ALL
+    without_effect = DECLARED.without_effect
     metadata = METADATA
     capabilities = Capabilities(changelog=False, lookup=False, scan=False, sink=False, merges=False)
 
@@ -42,12 +41,9 @@ class _Kinesis(Connector):
             return self.capabilities
         return replace(self.capabilities, changelog=format_of(options["format"]).changelog)
 
-    def no_effect(self, key: str) -> str | None:
-        return without_effect(key)
-
     def check(self, table: TableInfo, options: Mapping[str, str], where: str) -> None:
-        current = renamed(options)
-        known = [*(option.key for option in _ALL), *EARLIER, "source.init.timestamp.format"]
+        current = DECLARED.current(options)
+        known = [*(option.key for option in _ALL), "source.init.timestamp.format"]
         check_known(current, known, where)
         if "format" not in current:
             raise OptionError(f"{where}: option 'format' is missing; one of {', '.join(names())}")
@@ -63,12 +59,12 @@ class _Kinesis(Connector):
         from streamhouse.connectors.kinesis.source import KinesisSource
 
         options = _options(spec.options)
-        decoder = _decoder(spec.columns, renamed(spec.options))
+        decoder = _decoder(spec.columns, DECLARED.current(spec.options))
         return KinesisSource(options, RecordRows(spec.columns, decoder))
 
 
 def _options(options: Mapping[str, str]) -> KinesisOptions:
-    return parse(renamed(options))
+    return parse(DECLARED.current(options))
 
 
 def _decoder(columns: Sequence[Column], options: Mapping[str, str]) -> Decoder:

@@ -20,7 +20,12 @@ from streamhouse.connectors.kinesis.aggregation import HashKeyRange
 from streamhouse.connectors.kinesis.offsets import ShardOffset, StreamOffset
 from streamhouse.connectors.kinesis.options import KinesisOptions
 from streamhouse.connectors.kinesis.poller import ShardPoller
-from streamhouse.connectors.kinesis.rows import RecordRows
+from streamhouse.connectors.kinesis.rows import (
+    RecordRows,
+    UserRecord,
+    from_bad_record,
+    user_records,
+)
 from streamhouse.connectors.kinesis.stream import (
     ExpiredIterator,
     Identity,
@@ -29,7 +34,6 @@ from streamhouse.connectors.kinesis.stream import (
     Start,
     Stream,
 )
-from streamhouse.connectors.kinesis.user_records import UserRecord, from_bad_record, user_records
 from streamhouse.errors import DataLossError
 from streamhouse.source import Lag, Offset
 

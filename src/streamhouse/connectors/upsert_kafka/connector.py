@@ -9,7 +9,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streamhouse.close_matches import nearest
-from streamhouse.connectors.bad_record_options import OPTIONS as BAD_RECORDS
 from streamhouse.connectors.base import Connector, Delivery, Scan
 from streamhouse.connectors.kafka.connector import (
     GUARANTEE_NOTE,
@@ -20,12 +19,9 @@ from streamhouse.connectors.kafka.connector import (
 from streamhouse.connectors.kafka.encoding import Encoding, last_of_keys
 from streamhouse.connectors.kafka.metadata import METADATA
 from streamhouse.connectors.kafka.options import (
-    CONNECTION,
+    DECLARED,
     EARLIEST,
-    RECORDS,
-    SINK,
-    SOURCE,
-    WITHOUT_EFFECT,
+    OPTIONS,
     KafkaOptions,
     ScanPosition,
     parse,
@@ -49,14 +45,10 @@ def _applies(key: str) -> bool:
 class _UpsertKafka(Connector):
     name = "upsert-kafka"
     summary = "A topic as a table: each record is the row of its key, one without a value deletes."
-    options = tuple(
-        option
-        for option in (*CONNECTION, *SOURCE, *RECORDS, *SINK, *BAD_RECORDS)
-        if _applies(option.key)
-    )
+    options = tuple(option for option in OPTIONS if _applies(option.key))
     metadata = METADATA
     without_effect: Mapping[str, str] = {
-        **WITHOUT_EFFECT,
+        **DECLARED.without_effect,
         "sink.buffer-flush.max-rows": "a micro-batch writes the last row of each key",
         "sink.buffer-flush.interval": "'execution.checkpointing.interval' sets how often",
     }

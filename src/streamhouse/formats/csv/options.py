@@ -6,31 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from streamhouse.errors import OptionError
-from streamhouse.options import Option, boolean, check_known
+from streamhouse.options import DeclaredOptions, OptionValues, check_known
 
-OPTIONS = (
-    Option("field-delimiter", "STRING", r"one character between fields; `\t` is a tab", ","),
-    Option("disable-quote-character", "BOOLEAN", "whether quotes have no meaning", "false"),
-    Option(
-        "quote-character", "STRING",
-        "encloses a field that contains delimiters, quotes or line breaks; doubled in such a field",
-        '"',
-    ),
-    Option("escape-character", "STRING", "the character after it is taken literally"),
-    Option("allow-comments", "BOOLEAN", "whether records that begin with `#` are skipped", "false"),
-    Option("array-element-delimiter", "STRING", "separates the elements of an ARRAY", ";"),
-    Option("null-literal", "STRING", "the text of null; an empty number or time is null, too"),
-    Option(
-        "ignore-parse-errors", "BOOLEAN",
-        "skip records that cannot be split, and read values that do not fit as null; without a "
-        "count, so prefer `bad-records`",
-        "false",
-    ),
-    Option(
-        "write-bigdecimal-in-scientific-notation", "BOOLEAN",
-        "accepted; decimals are always written without an exponent", "true",
-    ),
-)  # fmt: skip
+OPTIONS = DeclaredOptions.of(__package__).options
 _ESCAPES = {r"\t": "\t", r"\u0001": "\u0001"}
 
 
@@ -52,15 +30,13 @@ class CsvOptions:
 
         Raises `OptionError`.
         """
-        known = {option.key: option.default for option in OPTIONS}
-        check_known([where + key for key in options], [where + key for key in known], "format csv")
-
-        def flag(key: str) -> bool:
-            return boolean(where + key, options.get(key, known[key] or "false"))
+        known = [where + option.key for option in OPTIONS]
+        check_known([where + key for key in options], known, "format csv")
+        values = OptionValues(OPTIONS, options, where)
 
         def character(key: str) -> str | None:
-            text = options.get(key, known[key])
-            if text is None:
+            text = values.text(key)
+            if not text and key not in values:
                 return None
             text = _ESCAPES.get(text, text)
             if len(text) != 1 or text in "\r\n":
@@ -68,9 +44,9 @@ class CsvOptions:
             return text
 
         # Only checked.
-        flag("write-bigdecimal-in-scientific-notation")
+        values.boolean("write-bigdecimal-in-scientific-notation")
         quote = character("quote-character")
-        if flag("disable-quote-character"):
+        if values.boolean("disable-quote-character"):
             if "quote-character" in options:
                 raise OptionError(
                     f"options '{where}quote-character' and '{where}disable-quote-character' "
@@ -91,7 +67,7 @@ class CsvOptions:
                 "choose another one"
             )
         return cls(
-            delimiter, quote, escape, flag("allow-comments"),
-            options.get("array-element-delimiter", ";"), options.get("null-literal"),
-            flag("ignore-parse-errors"),
+            delimiter, quote, escape, values.boolean("allow-comments"),
+            values.text("array-element-delimiter"), options.get("null-literal"),
+            values.boolean("ignore-parse-errors"),
         )  # fmt: skip

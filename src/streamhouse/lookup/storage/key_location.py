@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.schema.evolution import name_mapping
-from streamhouse.paimon.storage.split_header import BucketHeader, bucket_folder
+from streamhouse.paimon.storage.split_files import BucketHeader, bucket_folder
 from streamhouse.paimon.write.bucket_hash import bucket_of
 from streamhouse.paimon.write.buckets import Refusal, bucket_fields
 

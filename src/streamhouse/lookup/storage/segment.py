@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
@@ -10,7 +12,6 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from streamhouse.lookup.storage.key_hashes import Hashes
-from streamhouse.lookup.storage.spill import mapped
 
 SEGMENT_ROWS = 1 << 19
 SEGMENT_BYTES = 32 << 20
@@ -99,3 +100,16 @@ def found_in(segments: Sequence[Segment], hashes: Hashes, schema: pa.Schema) -> 
     """The rows of all segments that have one of these hashes (sorted, without duplicates)."""
     tables = [segment.rows(segment.row_numbers(hashes)) for segment in segments]
     return pa.concat_tables([schema.empty_table(), *tables])
+
+
+def mapped(rows: pa.Table) -> pa.Table:
+    """The same rows in a local file, which is deleted when the process ends."""
+    file, path = tempfile.mkstemp(prefix="streamhouse-lookup-")
+    try:
+        with os.fdopen(file, "wb") as out, pa.ipc.new_file(out, rows.schema) as writer:
+            writer.write_table(rows)
+        memory = pa.memory_map(path)
+    finally:
+        # The mapping keeps the file alive; without a name it cannot be left behind.
+        os.unlink(path)
+    return pa.ipc.open_file(memory).read_all()

@@ -21,10 +21,10 @@ from streamhouse.lookup.options import CacheOptions
 from streamhouse.lookup.partitions import Partition
 from streamhouse.lookup.storage.changed_keys import Version, version_of
 from streamhouse.lookup.storage.key_location import hashed_fields
-from streamhouse.lookup.storage.spill import mapped
+from streamhouse.lookup.storage.segment import mapped
 from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.schema.evolution import current_columns
-from streamhouse.paimon.storage.split_header import BucketHeader, without_snapshot
+from streamhouse.paimon.storage.split_files import BucketHeader, without_snapshot
 from streamhouse.paimon.write.bucket_hash import bucket_of
 from streamhouse.paimon.write.buckets import Refusal
 

@@ -7,6 +7,7 @@ joins both by the view's key, and spills what exceeds its memory limit.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -33,7 +34,7 @@ class Recompute:
     @property
     def threads(self) -> int:
         """How many threads compute the result; one, if it depends on the order of rows."""
-        return 1 if self.plan.ordered else 2
+        return 1 if self.plan.ordered else max(2, len(os.sched_getaffinity(0)) // 2)
 
     def whole(self, tables: Scanner, now_ms: int) -> Iterator[pa.RecordBatch]:
         """The result, with the view's columns in their order."""

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from streamhouse.close_matches import nearest
 from streamhouse.errors import SchemaChangeError, TableError
-from streamhouse.paimon.catalog.alterable_table import AlterableTable
-from streamhouse.paimon.catalog.immutable_options import check_option
+from streamhouse.paimon.catalog.immutable_options import AlterableTable, check_option
 from streamhouse.paimon.schema import types
 from streamhouse.paimon.schema.file_formats import orc_values
 from streamhouse.paimon.schema.file_formats.nanosecond_timestamps import check_type
@@ -18,7 +17,7 @@ from streamhouse.paimon.schema.options import (
     iceberg_metadata,
     option_columns,
 )
-from streamhouse.paimon.schema.options.table_options import unknown_key, without_blanks
+from streamhouse.paimon.schema.options.table_options import plain_values, unknown_key
 from streamhouse.paimon.schema.type_widening import widens, widens_in_iceberg, wider
 from streamhouse.paimon.schema.validation.declared_schema import DeclaredSchema
 from streamhouse.paimon.schema.validation.schema_validation import check_schema
@@ -62,7 +61,7 @@ def alter_table(
             with schema_errors(identifier):
                 catalog.alter_table(identifier, new_schema_changes, False)
         if defaults:
-            from streamhouse.paimon.catalog.column_defaults import set_defaults
+            from streamhouse.paimon.catalog.alter_table import set_defaults
 
             set_defaults(warehouse.options, identifier, defaults)
 
@@ -355,7 +354,7 @@ class _Draft:
             self.pypaimon_changes.append(self._schema_change.update_comment(change.value))
             return
         ((key, value),) = option_columns.column_lists(
-            without_blanks({change.key: change.value})
+            plain_values({change.key: change.value})
         ).items()
         unknown = unknown_key(key, self.where)
         if unknown is not None:
@@ -437,3 +436,29 @@ def _reason(error: Exception) -> str:
     while cause.__cause__ is not None:
         cause = cause.__cause__
     return " ".join(str(cause).split())
+
+
+def set_defaults(
+    warehouse_options: Mapping[str, str], identifier: str, changes: Sequence[SetDefault]
+) -> None:
+    """Set or remove defaults, in a new JVM; the caller holds the table's commit lock.
+
+    `StreamhouseError` if a default is no value of its column's type.
+    """
+    from streamhouse.paimon.java.sidecar import Sidecar
+
+    def work(jvm: Any, table: Any) -> None:
+        schema = jvm.org.apache.paimon.schema
+        updates = jvm.java.util.ArrayList()
+        for change in changes:
+            path = jvm.java.lang.reflect.Array.newInstance(
+                jvm.java.lang.Class.forName("java.lang.String"), len(change.path)
+            )
+            for position, part in enumerate(change.path):
+                jvm.java.lang.reflect.Array.set(path, position, part)
+            update = schema.SchemaChange.updateColumnDefaultValue(path, change.default)
+            updates.add(update)
+        schema.SchemaManager(table.fileIO(), table.location()).commitChanges(updates)
+
+    with Sidecar(warehouse_options) as java:
+        java.call(identifier, work)

@@ -3,53 +3,45 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
 
 from streamhouse.errors import OptionError
-from streamhouse.paimon.catalog.alterable_table import AlterableTable
+from streamhouse.options import by_key, table_of
 from streamhouse.paimon.read.rust_core import ignored_deletes
 from streamhouse.paimon.read.rust_core.lookup_merge import has_levels, newest_level_counts
 from streamhouse.paimon.schema.file_formats.orc_values import LTZ_OPTION
 from streamhouse.paimon.schema.options.option_columns import split_names
 from streamhouse.paimon.schema.options.table_options import FIELD, value_type
+from streamhouse.sql.plan import Column
 
-NEVER = {
-    "primary-key": "the primary key decides how every file is sorted",
-    "partition": "partitions are folders of files",
-    "type": "it decides what kind of table this is",
-    "path": "existing files are not moved",
-    "branch": "it is chosen by each read",
-}
-_MERGED = (
-    "readers would merge the existing rows differently, and streams and subscribers would not "
-    "notice, as there is no new snapshot"
-)
-ONCE_FILLED = {
-    "bucket": "rows of a key must stay in their bucket",
-    "bucket-key": "rows of a key must stay in their bucket",
-    "bucket-function.type": "rows of a key must stay in their bucket",
-    "dynamic-bucket.initial-buckets": "rows of a key must stay in their bucket",
-    "data-file.path-directory": "existing files are not moved",
-    "merge-engine": _MERGED,
-    "sequence.field": _MERGED,
-    "sequence.field.sort-order": _MERGED,
-    "fields.default-aggregate-function": _MERGED,
-    "partition.default-name": "existing partitions are in folders of the old name",
-    "partition.legacy-name": "existing partitions are in folders of the old name",
-    "aggregation.remove-record-on-delete": "existing deletes were written for the old value",
-    "partial-update.remove-record-on-delete": "existing deletes were written for the old value",
-    "partial-update.remove-record-on-sequence-group": (
-        "existing deletes were written for the old value"
-    ),
-    "rowkind.field": "existing rows were written with the old one",
-    "sequence.snapshot-ordering": "existing rows were ordered by the old value",
-    "force-lookup": "existing files were compacted by the old value",
-    "row-tracking.enabled": "existing rows have no row ids",
-    "data-evolution.enabled": "existing files have no row ids",
-    "index-file-in-data-file-dir": "existing files are not moved",
-    "pk-clustering-override": "existing files are sorted by the primary key",
-    "blob-field": "existing files store such columns differently",
-    "blob-descriptor-field": "existing files store such columns differently",
-}
+
+class AlterableTable(Protocol):
+    """A table's columns, keys and options, and the files that forbid some changes."""
+
+    @property
+    def identifier(self) -> str: ...
+    @property
+    def columns(self) -> tuple[Column, ...]: ...
+    @property
+    def primary_key(self) -> tuple[str, ...]: ...
+    @property
+    def partition_keys(self) -> tuple[str, ...]: ...
+    @property
+    def options(self) -> Mapping[str, str]: ...
+    @property
+    def schema(self) -> Mapping[str, Any]:
+        """The table's schema file: its `fields` and `options`."""
+
+    def latest_snapshot_id(self) -> int | None: ...
+    def splits(self) -> list[bytes]: ...
+    def has_values(self, columns: Sequence[str]) -> bool:
+        """Whether a file has a value of one of these columns, also in rows that are replaced."""
+
+
+_TABLE = table_of(__package__, "immutable_options.toml")
+NEVER: Mapping[str, str] = _TABLE["never"]
+_MERGED: str = _TABLE["merged"]
+ONCE_FILLED = by_key(_TABLE["once_filled"])
 
 
 def check_option(

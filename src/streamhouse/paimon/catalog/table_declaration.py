@@ -10,7 +10,7 @@ from streamhouse.errors import OptionError, TableError
 from streamhouse.paimon.schema.file_formats import orc_values
 from streamhouse.paimon.schema.options import iceberg_metadata
 from streamhouse.paimon.schema.options.option_columns import column_lists
-from streamhouse.paimon.schema.options.table_options import without_blanks
+from streamhouse.paimon.schema.options.table_options import plain_values
 from streamhouse.paimon.schema.validation.declared_schema import DeclaredSchema
 from streamhouse.paimon.schema.validation.schema_validation import check_schema
 from streamhouse.sql.options import renamed_options
@@ -42,7 +42,7 @@ def checked_declaration(full: str, declared: TableDeclaration) -> TableDeclarati
     """
     columns = declared.columns
     options, defaults = renamed_options.defaults(renamed_options.current(dict(declared.options))[0])
-    options = without_blanks(column_lists(options))
+    options = plain_values(column_lists(options))
     primary_key = _declared(full, "primary-key", "PRIMARY KEY", declared.primary_key, options)
     partitioned_by = _declared(
         full, "partition", "PARTITIONED BY", declared.partitioned_by, options

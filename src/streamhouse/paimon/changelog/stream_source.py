@@ -20,9 +20,9 @@ from streamhouse.paimon.read.rust_core.postpone_bucket import check_followed
 from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.read.visibility import PRODUCED, hides_new_rows, producer
 from streamhouse.paimon.schema.evolution import current_columns, with_planned_types
-from streamhouse.paimon.schema.options.remove_record_option import purges_remove_rows
 from streamhouse.paimon.storage.split_groups import Bound, ScanPartition
 from streamhouse.source import Lag, Offset
+from streamhouse.sql.options.merge_functions import purges_remove_rows
 
 _TARGET_SIZE = ("source.split.target-size", "16 mb")
 """Split size of append tables; Paimon's default of 128 MB leaves all but one core idle on a backlog
@@ -81,7 +81,7 @@ class PaimonSource:
         check_followed(table)
         self._planned = table.schema_id if planned is None else planned
         planned_table = table.versions.find(self._planned) or table
-        self._columns = tuple(planned_table.arrow_schema.names if columns is None else columns)
+        self._columns = tuple(planned_table.shown_names if columns is None else columns)
         self._schema = planned_table.read_schema(self._columns)
         self._keyed = bool(table.primary_key)
         self._kinds = self._keyed or row_kinds

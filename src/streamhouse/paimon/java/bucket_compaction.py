@@ -15,7 +15,7 @@ from typing import Any
 
 from streamhouse.paimon.java.rewritten_files import discard
 from streamhouse.paimon.schema.nulling_columns import collecting_columns, nulling_columns
-from streamhouse.paimon.schema.options.remove_record_option import removes_records
+from streamhouse.sql.options.merge_functions import removes_records
 from streamhouse.sql.options.renamed_options import stored
 
 

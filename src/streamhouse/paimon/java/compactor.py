@@ -17,10 +17,10 @@ from streamhouse.paimon.java.local_copies.copy import LocalCopies
 from streamhouse.paimon.java.long_lived_writer import LongLivedWriter
 from streamhouse.paimon.java.rewritten_files import check_schema, discard
 from streamhouse.paimon.java.unfinished_compactions import compaction_marker
-from streamhouse.paimon.schema.options.remove_record_option import removes_records
 from streamhouse.paimon.schema.table_name import branch_root
 from streamhouse.paimon.storage.files import files_of, is_local
 from streamhouse.paimon.storage.lock import commit_lock
+from streamhouse.sql.options.merge_functions import removes_records
 from streamhouse.sql.options.renamed_options import stored
 
 if TYPE_CHECKING:

@@ -1,11 +1,13 @@
-"""The named references of a table: its tags and branches."""
+"""The named references of a table: its tags and branches, and how the Rust core's SQL names one."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from streamhouse.errors import TableError
 from streamhouse.paimon.storage.files import Files
 from streamhouse.paimon.storage.snapshots import Snapshot, from_json
+from streamhouse.sql.plan import AsOf
 
 if TYPE_CHECKING:
     from streamhouse.paimon.read.table import Table
@@ -34,3 +36,25 @@ class References:
 def _names_with_prefix(files: Files, folder: str, prefix: str) -> list[str]:
     names = [name for name, _ in files.names(folder)]
     return sorted(name.removeprefix(prefix) for name in names if name.startswith(prefix))
+
+
+def version_clause(table: Table, identifier: str, as_of: AsOf) -> str:
+    """The clause with which `rust_core.query` reads a table as of a snapshot or a tag.
+
+    Empty for the newest state. `TableError` if an older snapshot's number is also the name of a
+    tag, which the Rust core would read instead.
+    """
+    if as_of.tag is not None:
+        tag = as_of.tag.replace("'", "''")
+        return f" VERSION AS OF '{tag}'"
+    if as_of.snapshot is None:
+        return ""
+    number = str(as_of.snapshot)
+    if number in table.references.tags():
+        if table.latest_snapshot_id() == as_of.snapshot:
+            return ""
+        raise TableError(
+            f"table {identifier}: a tag is also named '{number}', so snapshot {number} "
+            "is ambiguous; rename the tag"
+        )
+    return f" VERSION AS OF {number}"

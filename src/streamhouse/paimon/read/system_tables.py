@@ -13,13 +13,12 @@ import pyarrow as pa
 
 from streamhouse.close_matches import nearest
 from streamhouse.errors import TableError
-from streamhouse.paimon.read.compacted_full_scan import compacted_only
 from streamhouse.paimon.read.key_set import KeySet
 from streamhouse.paimon.read.reader import conformed
+from streamhouse.paimon.read.references import version_clause
 from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.read.time_travel import pinned, resolve, table_as_of
-from streamhouse.paimon.read.version_clause import version_clause
-from streamhouse.paimon.read.visibility import hides_new_rows
+from streamhouse.paimon.read.visibility import compacted_only, hides_new_rows
 from streamhouse.paimon.schema import types
 from streamhouse.paimon.schema.table_name import TableName, split_identifier
 from streamhouse.paimon.storage import rust_core
@@ -90,6 +89,7 @@ class SystemTable:
         self.name = str(name)
         self.options: Mapping[str, str] = {}
         self.columns: tuple[Column, ...] = _columns(self._system, data)
+        self.shown_names = tuple(column.name for column in self.columns)
         self.arrow_schema: pa.Schema = pa.schema(
             pa.field(
                 column.name, types.arrow_type(types.parse(column.type)), nullable=column.nullable
@@ -253,11 +253,11 @@ def open_table(
 
 def _columns(system: str, data: Table) -> tuple[Column, ...]:
     if system == "ro":
-        return data.columns
+        return data.shown
     if system == "audit_log":
-        return (Column(ROW_KIND, "STRING"), *data.columns)
+        return (Column(ROW_KIND, "STRING"), *data.shown)
     if system == "binlog":
-        lists = [Column(column.name, f"ARRAY<{column.type}>") for column in data.columns]
+        lists = [Column(column.name, f"ARRAY<{column.type}>") for column in data.shown]
         return (Column(ROW_KIND, "STRING"), *lists)
     return tuple(_column(text) for text in _STATIC[system].split(","))
 

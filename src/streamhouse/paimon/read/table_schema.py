@@ -12,6 +12,7 @@ from streamhouse.paimon.schema.file_formats import nanosecond_timestamps
 from streamhouse.paimon.schema.options.bucket_rules import crosses_partitions
 from streamhouse.sql.options.renamed_options import stored
 from streamhouse.sql.plan import Column
+from streamhouse.sql.views.stored_view import shown_columns
 
 
 class TableSchema:
@@ -30,6 +31,9 @@ class TableSchema:
         self.crosses_partitions = crosses_partitions(self.primary_key, self.partition_keys)
         """Whether a key may move from one partition to another (cross-partition upsert)."""
         self.columns = columns
+        self.shown = shown_columns(columns, self.options)
+        """The columns that readers see: all but the hidden key of a materialized view."""
+        self.shown_names = tuple(column.name for column in self.shown)
         self.arrow_schema: pa.Schema = pa.schema(
             pa.field(
                 column.name,

@@ -15,11 +15,14 @@ docs/decisions/113-pipelines-compact-the-tables-they-read.md says which process 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Literal
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Literal
 
 from streamhouse.options import boolean, integer
-from streamhouse.paimon.read.table import Table
+from streamhouse.paimon.storage.split_files import SplitFrame
+
+if TYPE_CHECKING:
+    from streamhouse.paimon.read.table import Table
 
 VisibleAt = Literal["commit", "compaction", "full-compaction"]
 
@@ -109,3 +112,21 @@ def changes_visible(table: Table) -> VisibleAt:
 def hides_new_rows(table: Table) -> bool:
     """Whether a SELECT sees new rows of the table only after a compaction."""
     return rows_visible_at(bool(table.primary_key), table.options) != "commit"
+
+
+def compacted_only(table: Table, splits: Sequence[bytes], visible_at: VisibleAt) -> list[bytes]:
+    """The splits without the files whose rows become visible only at `visible_at`.
+
+    A `lookup` changelog covers all rows above level 0, a `full-compaction` changelog those on the
+    top level. Rows on lower levels are left out: the changelog has them once they are compacted.
+    """
+    min_level = least_level(table.options, visible_at)
+    kept = []
+    for serialised in splits:
+        frame = SplitFrame.parse(serialised)
+        part = frame.only(lambda file: file.level >= min_level)
+        if len(part.files) == len(frame.files):
+            kept.append(serialised)
+        elif part.files:
+            kept.append(part.serialize())
+    return kept

@@ -65,8 +65,8 @@ class PaimonDataSource(DataSource):
         parsed = self._parsed
         table = _readable(parsed, AsOf() if parsed.is_stream else parsed.as_of)
         if isinstance(table, SystemTable):
-            return spark_schema(table.read_schema(parsed.columns))
-        return spark_schema(table.read_schema(parsed.columns, parsed.row_kind))
+            return spark_schema(table.read_schema(_columns(parsed, table)))
+        return spark_schema(table.read_schema(_columns(parsed, table), parsed.row_kind))
 
     def reader(self, schema: StructType) -> DataSourceReader:
         reader_class = FilteringReader if self._parsed.push_filters else PaimonReader
@@ -108,7 +108,7 @@ class PaimonReader(DataSourceReader):
             self._schema_id = table.schema_id
             at = pinned(table)
         planned = scan_partitions(
-            at.splits(None, self._columns(table), self._filter), self._options.parallelism
+            at.splits(None, _columns(self._options, table), self._filter), self._options.parallelism
         )
         return [SourcePartition(partition) for partition in planned] or [SourcePartition(None)]
 
@@ -118,7 +118,7 @@ class PaimonReader(DataSourceReader):
             return iter(())
         table = self._table()
         if isinstance(table, SystemTable):
-            return for_spark(table.read(self._columns(table)), self._schema)
+            return for_spark(table.read(_columns(self._options, table)), self._schema)
         batches = self._batches(table, partition.partition.groups)
         batch_size = self._options.table.get("read.batch-size", str(SPARK_BATCH_ROWS))
         rows = integer("read.batch-size", batch_size, 1)
@@ -127,15 +127,11 @@ class PaimonReader(DataSourceReader):
     def _batches(self, table: Table, groups: Iterable[Sequence[bytes]]) -> Iterator[pa.RecordBatch]:
         for group in groups:
             yield from table.read(
-                self._columns(table),
+                _columns(self._options, table),
                 filter=self._filter,
                 splits=group,
                 row_kind=self._options.row_kind,
             )
-
-    def _columns(self, table: Table | SystemTable) -> Sequence[str]:
-        columns = self._options.columns
-        return table.arrow_schema.names if columns is None else columns
 
     def _table(self) -> Table | SystemTable:
         table = _readable(self._options, self._as_of)
@@ -157,6 +153,10 @@ class FilteringReader(PaimonReader):
         if isinstance(table, Table):
             self._filter = push(filters, table.arrow_schema)
         return filters
+
+
+def _columns(options: SparkOptions, table: Table | SystemTable) -> Sequence[str]:
+    return table.shown_names if options.columns is None else options.columns
 
 
 def _readable(options: SparkOptions, as_of: AsOf) -> Table | SystemTable:

@@ -36,6 +36,7 @@ from streamhouse.paimon.write.overwrite import overwrite_table
 from streamhouse.paimon.write.rows import check_columns
 from streamhouse.paimon.write.table_writer import TableWriter, file_prefix, query_tag
 from streamhouse.source import ROW_KIND
+from streamhouse.sql.views.stored_view import QUERY
 
 _QUERY_ID = "sql.streaming.queryId"
 _BATCH_ID = "streaming.sql.batchId"
@@ -74,6 +75,11 @@ class _Sink:
         self._options = options
         self._overwrite = overwrite
         table = self._table()
+        if QUERY in table.options:
+            raise TableError(
+                f"{table.identifier} is a materialized view, which only its query writes; change "
+                "the tables that it reads"
+            )
         if options.scan or options.travel or options.limits or options.columns is not None:
             bad = [*options.scan, *options.travel, *options.limits, "columns"][0]
             raise OptionError(f"option '{bad}' is for reading; leave it out of a write")

@@ -18,7 +18,7 @@ from streamhouse.paimon.storage.data_files import data_files
 from streamhouse.paimon.storage.followed_snapshots import FollowedSnapshots
 from streamhouse.paimon.storage.lock import LOCK_WAIT_S, commit_lock
 from streamhouse.paimon.storage.metadata_mirror.commit import MirroredCommit
-from streamhouse.paimon.storage.metadata_mirror.followed import object_store_parts
+from streamhouse.paimon.storage.metadata_mirror.folder import object_store_parts
 from streamhouse.paimon.storage.object_store.conditional_objects import ConditionalObjects
 from streamhouse.paimon.storage.object_store.parallel import start
 from streamhouse.paimon.storage.object_store.store_retries import retried

@@ -16,7 +16,6 @@ from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.schema.evolution import with_current_names
 from streamhouse.paimon.schema.file_formats.nanosecond_timestamps import check_type
 from streamhouse.paimon.schema.file_formats.orc_values import OrcValues, may_hold_orc
-from streamhouse.paimon.schema.options.remove_record_option import removes_records
 from streamhouse.paimon.storage import rust_core
 from streamhouse.paimon.storage.metadata_mirror.write import MirroredWrite
 from streamhouse.paimon.write.merge_rules.before_images import (
@@ -41,7 +40,7 @@ from streamhouse.paimon.write.merge_rules.unaccepted_retractions import (
 from streamhouse.paimon.write.rows import to_table
 from streamhouse.paimon.write.write_error import write_error
 from streamhouse.source import ROW_KIND
-from streamhouse.sql.options.merge_functions import MERGING_ENGINES
+from streamhouse.sql.options.merge_functions import MERGING_ENGINES, removes_records
 
 COMMIT_OPTIONS = {
     "commit.min-retry-wait": "5 ms",

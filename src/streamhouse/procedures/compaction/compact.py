@@ -14,11 +14,9 @@ from streamhouse.options import choice, integer
 from streamhouse.procedures.arguments import names, parse_options, split_options
 from streamhouse.procedures.bucket_entries import BucketEntry, bucket_entries, select_entries
 from streamhouse.procedures.commit_messages import COMMIT_USER, closing, commit, deserialised
-from streamhouse.procedures.compaction.sent_jar import send_jar
-from streamhouse.procedures.compaction.worker import RESULT, CompactionTask
+from streamhouse.procedures.compaction.worker import RESULT, CompactionTask, send_jar
 from streamhouse.procedures.context import Context
-from streamhouse.procedures.registry import Options, procedure
-from streamhouse.procedures.result_rows import row, rows
+from streamhouse.procedures.registry import Options, procedure, row, rows
 from streamhouse.procedures.sorting.sort import STRATEGIES, sort_table
 from streamhouse.procedures.spark_job import balanced, collected, slots
 

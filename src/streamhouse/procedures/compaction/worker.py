@@ -2,19 +2,44 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from streamhouse.paimon.java.bucket_compaction import compacted
+from streamhouse.paimon.java.jars import JAR_VARIABLE, paimon_jar
 from streamhouse.paimon.java.sidecar import Sidecar
 from streamhouse.procedures.commit_messages import COMMIT_USER, closing, serialised
-from streamhouse.procedures.compaction.sent_jar import use_sent_jar
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def send_jar(spark: SparkSession) -> str | None:
+    """Let Spark send the jar to executors on other hosts; returns its file name there."""
+    context = spark.sparkContext
+    master = str(context.master)
+    if master.startswith("local") and not master.startswith("local-cluster"):
+        return None
+    jar = paimon_jar()
+    context.addFile(os.fspath(jar))
+    return jar.name
+
+
+def use_sent_jar(name: str | None) -> None:
+    """On an executor: use the jar that was sent under this name, unless the environment has one."""
+    if name is None or JAR_VARIABLE in os.environ:
+        return
+    from pyspark import SparkFiles
+
+    os.environ[JAR_VARIABLE] = SparkFiles.get(name)
+
 
 RESULT = "message BINARY"
 _IDLE_SECONDS = 5.0

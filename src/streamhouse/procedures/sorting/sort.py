@@ -29,7 +29,7 @@ from streamhouse.procedures.bucket_entries import (
 )
 from streamhouse.procedures.commit_messages import commit, deserialised
 from streamhouse.procedures.context import Context
-from streamhouse.procedures.result_rows import rows
+from streamhouse.procedures.registry import rows
 from streamhouse.procedures.sorting.runner import LocalSort, SortRunner, SparkSort
 from streamhouse.procedures.sorting.shuffle import RangePartitioner, Sample, Write
 from streamhouse.procedures.sorting.space_filling_curves import MOST_COLUMNS, Curve, is_sortable

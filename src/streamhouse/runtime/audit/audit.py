@@ -19,7 +19,6 @@ from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.paimon.changelog.invisible_rows import rows_invisible_to_select
 from streamhouse.paimon.read.table import Table
-from streamhouse.paimon.schema.options.remove_record_option import remove_option
 from streamhouse.paimon.storage.snapshots import Snapshot
 from streamhouse.paimon.write.commit import TableCommitter
 from streamhouse.paimon.write.commit_retries import CHANGE_USER
@@ -31,7 +30,7 @@ from streamhouse.runtime.audit.unread_source_rows import Unread, unread
 from streamhouse.runtime.partial_aggregation import PartialAggregation
 from streamhouse.runtime.state.lineage import recorded_lineage
 from streamhouse.source import ROW_KIND
-from streamhouse.sql.options.merge_functions import MERGING_ENGINES, merge_function
+from streamhouse.sql.options.merge_functions import MERGING_ENGINES, merge_function, remove_option
 from streamhouse.sql.views.stored_view import StoredView
 
 _KEPT = (

@@ -117,7 +117,7 @@ def pending_rows_at(
     rows = PendingRows(pending, user).read(snapshot_id)
     if not rows.num_rows:
         return empty
-    source = as_source(rows, spec.query.changelog)
+    source = as_source(rows, spec.query.scan.changelog)
     due = rows.column(DUE).cast(pa.timestamp("ms")).cast(pa.int64())
     tries = pc.cast(rows.column(ATTEMPTS), pa.int32())
     return source.append_column(DUE_COLUMN, due).append_column(ATTEMPTS_COLUMN, tries)
@@ -163,7 +163,7 @@ def _paimon_source(spec: QuerySpec, source: SourceSpec) -> PaimonSource | None:
     """A source of a query, if it is a Paimon table."""
     if source.connector != "paimon":
         return None
-    opened = source.open(spec.query.source_columns)
+    opened = source.open(spec.query.scan.columns)
     return opened if isinstance(opened, PaimonSource) else None
 
 

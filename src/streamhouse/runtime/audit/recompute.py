@@ -182,13 +182,13 @@ class _Run:
         self._planner = BatchPlanner(spec)
         (source,) = spec.sources
         self._source = source.open(
-            spec.query.source_columns if pruned or spec.retry is None else None
+            spec.query.scan.columns if pruned or spec.retry is None else None
         )
         self._values: list[pa.Table] = []
         self._functions: set[str] = set()
         self._db = duckdb.connect(":memory:", config={"threads": 2})
         self._db.execute("SET TimeZone = 'UTC'")
-        self._python = PythonUdfs(spec.query.functions)
+        self._python = PythonUdfs(spec.query.rows.functions)
         self._python.register(self._db)
 
     def steps(self, batches: list[Batch], grouped: bool) -> Iterator[Step]:
@@ -197,7 +197,7 @@ class _Run:
             self._db.register(relation, rows)
         try:
             query = self._spec.query
-            grouped = grouped and not query.timed and not query.changelog
+            grouped = grouped and not query.timed and not query.scan.changelog
             if grouped and self._recomputation._waiting is None:
                 step = self._run_grouped(batches)
                 if step is not None:
@@ -373,7 +373,7 @@ class _Run:
         matched = without(src, misses)
         if self._spec.query.distinct is not None:
             self._values.append(self._sql(self._spec.query.distinct.sql, matched))
-        return matched.drop_columns([ROW]), self._sql(self._spec.query.rows_sql, matched)
+        return matched.drop_columns([ROW]), self._sql(self._spec.query.rows.sql, matched)
 
     def _misses(self, src: pa.Table) -> pa.Array:
         sql = self._spec.query.misses_sql
@@ -385,7 +385,7 @@ class _Run:
         (before,) = source_offsets(start) or (self._source.initial_offset(),)
         (after,) = source_offsets(end)
         schema = self._source.schema
-        if self._spec.query.changelog and ROW_KIND not in schema.names:
+        if self._spec.query.scan.changelog and ROW_KIND not in schema.names:
             schema = schema.append(pa.field(ROW_KIND, pa.string()))
         batches = [
             batch

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 
 from streamhouse.procedures.context import Context
-from streamhouse.procedures.registry import procedure
-from streamhouse.procedures.result_rows import rows
+from streamhouse.procedures.registry import procedure, rows
 
 
 @procedure()

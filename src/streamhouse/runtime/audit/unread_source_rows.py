@@ -62,7 +62,7 @@ def unread(
 def _unread(name: str, batch: Batch, spec: QuerySpec, number: int) -> Unread:
     """What a query has not read of its source with this number."""
     try:
-        with closing(spec.sources[number].open(spec.query.source_columns)) as source:
+        with closing(spec.sources[number].open(spec.query.scan.columns)) as source:
             offset = source_offsets(batch.end)[number]
             lag = source.lag(offset) if isinstance(source, Lagging) else None
     except StreamhouseError:

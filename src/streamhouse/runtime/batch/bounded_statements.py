@@ -64,6 +64,11 @@ def insert(session: Session, statement: Insert, sidecar: Sidecar | None = None) 
     if target.connector != "paimon":
         rows = insert_into_sink(session, statement, target)
         return InsertResult(rows, rows)
+    if statement.fills and target.name in session.tables.found:
+        session.notice(
+            f"{'.'.join(target.name[1:])} exists, and IF NOT EXISTS leaves its rows as they are"
+        )
+        return InsertResult(0, 0)
     columns = given_columns(target, statement)
     plan = analyze_bounded(statement.query, session, target, columns)
     address = session.endpoints.address(target)

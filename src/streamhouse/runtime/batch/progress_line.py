@@ -44,9 +44,17 @@ class Progress:
     def advance(self, rows: int) -> None:
         """Count `rows` more rows as done."""
         with self._lock:
-            self._rows += rows
-            if self._bar is not None:
-                self._bar.update(self._task, completed=self._rows)
+            self._complete(self._rows + rows)
+
+    def reached(self, rows: int) -> None:
+        """Set the number of rows of this part that are done."""
+        with self._lock:
+            self._complete(rows)
+
+    def _complete(self, rows: int) -> None:
+        self._rows = rows
+        if self._bar is not None:
+            self._bar.update(self._task, completed=rows)
 
     def resize(self, total: int) -> None:
         """Set the number of rows of this part, of which more is known."""

@@ -11,11 +11,15 @@ import pyarrow.compute as pc
 
 from streamhouse.errors import TableError
 from streamhouse.paimon.read.table import Table
-from streamhouse.paimon.schema.options.remove_record_option import remove_option, removes_records
 from streamhouse.paimon.write.merge_rules.remove_record_on_delete import without_values
 from streamhouse.runtime.query_operator import conformed
 from streamhouse.source import ROW_KIND
-from streamhouse.sql.options.merge_functions import merge_function, sequence_fields
+from streamhouse.sql.options.merge_functions import (
+    merge_function,
+    remove_option,
+    removes_records,
+    sequence_fields,
+)
 from streamhouse.sql.plan import DmlQuery
 
 # Merge functions for which retracting a value and adding it again restores the same value.

@@ -15,12 +15,12 @@ import pyarrow.compute as pc
 from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.paimon.maintenance.purge import Purge
 from streamhouse.paimon.read.table import Table
-from streamhouse.paimon.schema.options.remove_record_option import remove_option
 from streamhouse.paimon.storage.lock import commit_lock
 from streamhouse.paimon.write.commit import TableCommitter
 from streamhouse.paimon.write.commit_retries import CHANGE_USER, attempt, dead_attempts, prefix_of
 from streamhouse.paimon.write.table_writer import TableWriter
 from streamhouse.source import ROW_KIND
+from streamhouse.sql.options.merge_functions import remove_option
 
 
 @dataclass(frozen=True)

@@ -66,7 +66,7 @@ class SilentListener:
 
 
 class ReportedQuery(Protocol):
-    """A query as reports and the status need it; see `runtime.streaming.query.ContinuousQuery`."""
+    """A query as reports and the status need it; see `runtime.streaming.query.JobQuery`."""
 
     metrics: QueryMetrics
 

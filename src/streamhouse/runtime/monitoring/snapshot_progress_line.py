@@ -15,7 +15,7 @@ _EVERY_S = 0.5
 
 
 class SnapshotQuery(Protocol):
-    """What the line needs of a query; see `runtime.streaming.query.ContinuousQuery`."""
+    """What the line needs of a query; see `runtime.streaming.query.JobQuery`."""
 
     metrics: QueryMetrics
 
@@ -33,6 +33,7 @@ class SnapshotProgressLine:
         self._clock = clock
         self._line: Progress | None = None
         self._rows = 0
+        self._total = 0
         self._due = clock()
 
     def step(self, queries: Sequence[SnapshotQuery]) -> None:
@@ -45,11 +46,12 @@ class SnapshotProgressLine:
         if not copying:
             self.close()
             return
-        rows = sum(rows for rows, _ in copying)
-        total = sum(rows + left for rows, left in copying)
         if self._line is None:
-            self._line, self._rows = Progress(), 0
-            self._line.part("snapshot", total)
+            self._line, self._rows, self._total = Progress(), 0, 0
+            self._line.part("snapshot", None)
+        # The rows of a batch count once it ends, but fewer are left meanwhile.
+        total = self._total = max(self._total, sum(rows + left for rows, left in copying))
+        rows = total - sum(left for _, left in copying)
         self._line.resize(total)
         self._line.advance(rows - self._rows)
         self._rows = rows

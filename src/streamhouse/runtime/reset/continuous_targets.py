@@ -112,7 +112,7 @@ def _collect(
     if location not in continuous.locations:
         continuous.locations.append(location)
     for query in planned.continuous:
-        consumer = query.source_options.get("consumer-id")
+        consumer = query.scan.options.get("consumer-id")
         if query.source.connector == "paimon" and consumer is not None:
             continuous.readers.append((_address(draft, query.source), consumer))
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from streamhouse.connectors import registry
-from streamhouse.connectors.bad_record_options import BadRecordOptions
+from streamhouse.connectors.bad_records import BadRecordOptions
 from streamhouse.connectors.specs import SinkSpec, SourceSpec
 from streamhouse.lookup.dimension import is_server
 from streamhouse.paimon.catalog.table_address import TableAddress
@@ -62,8 +62,8 @@ class Endpoints:
         table = query.source
         if table.connector == "paimon":
             address = self.address(table)
-            return SourceSpec("paimon", dict(query.source_options), table.columns, address)
-        options = registry.effective_options(table, query.source_options)
+            return SourceSpec("paimon", dict(query.scan.options), table.columns, address)
+        options = registry.effective_options(table, query.scan.options)
         return SourceSpec(
             table.connector,
             options,
@@ -80,7 +80,7 @@ class Endpoints:
 
     def dead_letters(self, query: StreamQuery) -> TableAddress | None:
         """The table into which the source of a query writes bad records; None if there is none."""
-        options = {**query.source.options, **query.source_options}
+        options = {**query.source.options, **query.scan.options}
         parsed = BadRecordOptions.parse(options, f"table {query.source.name[-1]}")
         if parsed.table is None:
             return None

@@ -155,11 +155,13 @@ class MaterializedViews:
     ) -> None:
         warehouse = self._catalogs.warehouse(full[0])
         options = {**_OPTIONS, **self._catalogs.table_options(full[0]), **statement.options}
-        if plan.hidden and statement.partitioned_by:
-            raise TableError(
-                f"view {'.'.join(full[1:])}: PARTITIONED BY needs a key that has the partition "
-                "columns; GROUP BY them, or declare PRIMARY KEY (…) NOT ENFORCED"
-            )
+        for column in statement.partitioned_by:
+            if column not in plan.key:
+                key = ", ".join(["…"] if plan.hidden else plan.key)
+                raise TableError(
+                    f"view {'.'.join(full[1:])}: PARTITIONED BY ({column}) needs the column in the "
+                    f"key; if it is never null, declare PRIMARY KEY ({key}, {column}) NOT ENFORCED"
+                )
         table = TableInfo(full, plan.columns, (), plan.key, statement.partitioned_by, dict(options))
         if not keeps_result(table):
             raise OptionError(
@@ -192,6 +194,9 @@ class MaterializedViews:
     def _planned(self, full: Name, stored: StoredView) -> DefinedView:
         """A view by its stored definition."""
         (statement,) = parse_script(stored.query)
+        assert isinstance(statement, Select)
+        text = with_full_names(statement.query, lambda name: (full[0], *name)[-3:])
+        (statement,) = parse_script(text)
         assert isinstance(statement, Select)
         table = self._table(full)
         names = [column.name for column in table.columns if column.name != HIDDEN_KEY]

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 
 from streamhouse.errors import TableError, UnsupportedSqlError
 from streamhouse.options import hide_secrets, is_secret
 from streamhouse.runtime.session.session import Session
 from streamhouse.sql import functions
-from streamhouse.sql.plan import Column, ComputedColumn, Name, TableInfo, ViewInfo
+from streamhouse.sql.plan import Column, ComputedColumn, Name, TableInfo
 from streamhouse.sql.statements.create_view import create_text, ticked
 from streamhouse.sql.syntax import Describe, Show
+from streamhouse.sql.views.stored_view import QUERY, StoredView, is_view
 
 ResultColumns = Mapping[str, Sequence[str | None]]
 
@@ -20,21 +22,36 @@ _HIDDEN_OPTIONS = ("path",)
 
 def describe(session: Session, statement: Show | Describe) -> ResultColumns:
     """The result columns of a SHOW or DESCRIBE; `TableError` for an unknown table or view."""
-    kind = statement.kind if isinstance(statement, Show) else ""
-    if kind in ("", "COLUMNS", "CREATE TABLE", "CREATE VIEW"):
-        return _of_table(session, statement, kind)
-    if kind == "FUNCTIONS":
-        names = sorted([*functions.known(), *session.functions.names()], key=str.upper)
-    elif kind == "USER FUNCTIONS":
-        names = session.functions.names()
-    elif kind == "JOBS":
-        raise UnsupportedSqlError.at(
-            statement.position,
-            "SHOW JOBS would list nothing: queries start after the last statement; leave it out",
-        )
+    if isinstance(statement, Describe):
+        return _columns(session, statement.name)
+    kind = statement.kind
+    if kind.startswith("CREATE"):
+        return {kind.lower(): [_definition(session, statement)]}
+    if kind == "COLUMNS":
+        result: ResultColumns = _columns(session, statement.name)
     else:
-        names = _names(session, kind, statement.name)
-    return {kind.lower(): names}
+        result = {kind.lower(): _listed(session, statement)}
+    if statement.like is None:
+        return result
+    names = next(iter(result.values()))
+    found = [bool(re.fullmatch(statement.like, name or "")) for name in names]
+    places = [place for place, matches in enumerate(found) if matches != statement.unlike]
+    return {key: [values[place] for place in places] for key, values in result.items()}
+
+
+def _listed(session: Session, statement: Show) -> list[str]:
+    match statement.kind:
+        case "FUNCTIONS":
+            return sorted([*functions.known(), *session.functions.names()], key=str.upper)
+        case "USER FUNCTIONS":
+            return session.functions.names()
+        case "JOBS":
+            raise UnsupportedSqlError.at(
+                statement.position,
+                "SHOW JOBS would list nothing: queries start after the last statement; leave it "
+                "out",
+            )
+    return _names(session, statement.kind, statement.name)
 
 
 def _names(session: Session, kind: str, of: Name) -> list[str]:
@@ -62,16 +79,12 @@ def _names(session: Session, kind: str, of: Name) -> list[str]:
     return sorted({*session.tables.temporary_names(catalog, database), *views, *stored})
 
 
-def _of_table(session: Session, statement: Show | Describe, kind: str) -> ResultColumns:
-    view = session.view(statement.name)
-    if view is not None and kind != "CREATE TABLE":
-        return _of_view(view, kind)
-    if kind == "CREATE VIEW":
-        name = ".".join(statement.name)
-        raise TableError(f"'{name}' is not a view; SHOW VIEWS lists them")
-    info = session.table(statement.name)
-    if kind == "CREATE TABLE":
-        return {"create table": [table_text(info)]}
+def _columns(session: Session, name: Name) -> ResultColumns:
+    view = session.view(name)
+    if view is not None:
+        names, types = [c.name for c in view.columns], [c.type for c in view.columns]
+        return {"name": names, "type": types, "null": ["TRUE"] * len(names)}
+    info = session.table(name)
     return {
         "name": [c.name for c in info.declared],
         "type": [c.type if isinstance(c, Column) else f"AS {c.expression}" for c in info.declared],
@@ -80,24 +93,59 @@ def _of_table(session: Session, statement: Show | Describe, kind: str) -> Result
     }
 
 
-def _of_view(view: ViewInfo, kind: str) -> ResultColumns:
+def _definition(session: Session, statement: Show) -> str:
+    """The CREATE statement of a table, a view or a materialized view."""
+    kind, name = statement.kind, ".".join(statement.name)
+    view = session.view(statement.name)
     if kind == "CREATE VIEW":
-        return {"create view": [create_text(view)]}
-    names, types = [c.name for c in view.columns], [c.type for c in view.columns]
-    return {"name": names, "type": types, "null": ["TRUE"] * len(names)}
+        if view is None:
+            raise TableError(f"'{name}' is not a view; SHOW VIEWS lists them")
+        return create_text(view)
+    if view is not None and kind == "CREATE TABLE":
+        raise TableError(f"'{name}' is a view; write SHOW CREATE VIEW {name}")
+    materialized = kind.startswith("CREATE MATERIALIZED")
+    full = session.full(statement.name)
+    stored = session.materialized.existing(full) if materialized else None
+    info = session.table(statement.name)
+    if materialized or is_view(info):
+        return view_text(info, stored or session.materialized.existing(full))
+    return table_text(info)
+
+
+def view_text(info: TableInfo, stored: StoredView) -> str:
+    """The CREATE MATERIALIZED VIEW statement of a view, with secret option values masked."""
+    columns = [ticked(column.name) for column in info.columns]
+    if info.primary_key:
+        columns.append(_key(info))
+    text = f"CREATE MATERIALIZED VIEW {'.'.join(map(ticked, info.name[-2:]))} (\n  "
+    text += ",\n  ".join(columns) + "\n)"
+    text += _partitions_and_options(info)
+    if stored.freshness_s:
+        text += f"\nFRESHNESS = INTERVAL '{stored.freshness_s:.0f}' SECOND"
+    if stored.full:
+        text += "\nREFRESH_MODE = FULL"
+    return f"{text}\nAS {stored.query}"
 
 
 def table_text(info: TableInfo) -> str:
     """The CREATE TABLE statement of a table, with secret option values masked."""
     lines = [_column(column) for column in info.declared]
     if info.primary_key:
-        lines.append(f"PRIMARY KEY ({', '.join(map(ticked, info.primary_key))}) NOT ENFORCED")
+        lines.append(_key(info))
     keyword = "TABLE" if info.connector == "paimon" else "TEMPORARY TABLE"
     text = f"CREATE {keyword} {'.'.join(map(ticked, info.name[-2:]))} (\n  "
-    text += ",\n  ".join(lines) + "\n)"
+    return text + ",\n  ".join(lines) + "\n)" + _partitions_and_options(info)
+
+
+def _key(info: TableInfo) -> str:
+    return f"PRIMARY KEY ({', '.join(map(ticked, info.primary_key))}) NOT ENFORCED"
+
+
+def _partitions_and_options(info: TableInfo) -> str:
+    text = ""
     if info.partitioned_by:
-        text += f" PARTITIONED BY ({', '.join(map(ticked, info.partitioned_by))})"
-    hidden = _HIDDEN_OPTIONS if info.connector == "paimon" else ()
+        text = f" PARTITIONED BY ({', '.join(map(ticked, info.partitioned_by))})"
+    hidden = (*_HIDDEN_OPTIONS, QUERY) if info.connector == "paimon" else ()
     options = [
         f"{_literal(key)} = {_literal(_masked(key, value))}"
         for key, value in sorted(info.options.items())

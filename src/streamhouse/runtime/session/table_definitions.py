@@ -11,13 +11,13 @@ from streamhouse.paimon.catalog.declared_differences import differences
 from streamhouse.paimon.catalog.draft_table import DraftTable
 from streamhouse.paimon.catalog.table_declaration import TableDeclaration
 from streamhouse.paimon.schema.options.computed_columns import options_of
-from streamhouse.paimon.schema.options.option_aliases import resolved
 from streamhouse.runtime.session.catalogs import Catalogs
 from streamhouse.runtime.session.views import Names, check_no_view
-from streamhouse.sql.options.renamed_options import renamed
+from streamhouse.sql.options.renamed_options import current, renamed
 from streamhouse.sql.plan import Name, TableInfo
 from streamhouse.sql.schema_changes import ResetTableOption, SchemaChange, SetTableOption
 from streamhouse.sql.statements.alter_table import AlterTable
+from streamhouse.sql.statements.derived_table import like_table, table_of_query
 from streamhouse.sql.syntax import CreateTable, Drop
 
 
@@ -27,6 +27,8 @@ class TableDefinitions:
     def __init__(self, names: Names, catalogs: Catalogs, notice: Callable[[str], None]) -> None:
         self._names, self._catalogs, self._notice = names, catalogs, notice
         self.temporary: dict[Name, TableInfo] = {}
+        self.found: set[Name] = set()
+        """The stored tables that a CREATE TABLE IF NOT EXISTS has found."""
 
     def temporary_names(self, catalog: str, database: str) -> list[str]:
         """The names of a database's temporary tables."""
@@ -40,6 +42,7 @@ class TableDefinitions:
         """
         full = self._catalogs.full(statement.name)
         where = f"table {'.'.join(full[1:])}"
+        statement = self._with_all_columns(statement)
         options = dict(statement.options)
         connector = options.get("connector", "paimon")
         if connector == "paimon":
@@ -55,7 +58,10 @@ class TableDefinitions:
                 "not wait for late rows, and do not drop them"
             )
         if connector == "paimon":
-            return self._create_stored(statement, full, options, where)
+            created = self._create_stored(statement, full, options, where)
+            if not created:
+                self.found.add(full)
+            return created
         info = TableInfo(
             full, statement.columns, statement.computed, statement.primary_key,
             statement.partitioned_by, options, connector,
@@ -92,6 +98,15 @@ class TableDefinitions:
             changes = [self._resolved_change(change, where) for change in statement.changes]
             warehouse.alter_table(identifier, *changes)
         return True
+
+    def _with_all_columns(self, statement: CreateTable) -> CreateTable:
+        """The statement with the columns that its SELECT or its LIKE gives."""
+        if statement.query is not None:
+            return table_of_query(statement, statement.query, self._names)
+        if statement.like is None:
+            return statement
+        check_no_view(self._names, self._catalogs.full(statement.like.table))
+        return like_table(statement, statement.like, self._names.table(statement.like.table))
 
     def _create_stored(
         self, statement: CreateTable, full: Name, options: dict[str, str], where: str
@@ -149,7 +164,7 @@ class TableDefinitions:
 
     def _resolved(self, options: Mapping[str, str], where: str) -> dict[str, str]:
         """A table's options by their Paimon names; gives a notice for each that was replaced."""
-        result, notices = resolved(options)
+        result, notices = current(options)
         for text in notices:
             self._notice(f"{where}: {text}")
         return result

@@ -30,9 +30,14 @@ class ViewInputTables:
         return tuple(self._feed(name, table) for name, table in self._inputs.items())
 
     def stored_name(self, name: Name) -> Name:
-        """The full name that the stored definition has for a name of the query."""
+        """The name that the stored definition has for a name of the query.
+
+        Without the view's own catalog, which may have another name in another script.
+        """
         full = self._names.full(name)
-        return self.table(name).name if self._names.is_temporary(full) else full
+        if self._names.is_temporary(full):
+            full = self.table(name).name
+        return full[1:] if full[0] == self._view[0] else full
 
     def full(self, name: Name) -> Name:
         return self._names.full(name)

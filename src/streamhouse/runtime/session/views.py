@@ -89,8 +89,11 @@ class SessionViews:
         check_permanent(statement)
         name = ".".join(full[1:])
         old = self._temporary.get(full) if statement.temporary else self.find(full)
-        if old is not None and not statement.if_not_exists:
-            raise TableError(f"view {name} already exists; DROP it or write IF NOT EXISTS")
+        if old is not None and not (statement.if_not_exists or statement.replace):
+            raise TableError(
+                f"view {name} already exists; DROP it, or write CREATE OR REPLACE VIEW or IF NOT "
+                "EXISTS"
+            )
         if not statement.temporary and self._names.has_table(full):
             raise TableError(f"'{name}' is a table; give the view another name")
         view = view_info(
@@ -99,7 +102,7 @@ class SessionViews:
             self._names,
             with_full_names(statement.query, lambda name: self._stored_name(statement, full, name)),
         )
-        if old is not None:
+        if old is not None and not statement.replace:
             if (old.query, old.columns) != (view.query, view.columns):
                 self._notice(
                     f"view {name} exists and stays as it is; this declaration of another query has "
@@ -152,6 +155,8 @@ class SessionViews:
     def _stored_name(self, statement: CreateView, view: Name, name: Name) -> Name:
         """A table's name as the view stores it; `TableError` if only the view would be stored."""
         full = self._names.full(name)
+        if full == view:
+            raise TableError(f"view {'.'.join(view[1:])} reads itself; name another table")
         is_temporary = full in self._temporary or self._names.is_temporary(full)
         if is_temporary and not statement.temporary:
             raise TableError(

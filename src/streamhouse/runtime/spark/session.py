@@ -46,7 +46,7 @@ from streamhouse.runtime.spark.worker_python import (
     worker_python,
 )
 from streamhouse.runtime.spark.worker_request import PARENT
-from streamhouse.runtime.streaming.spark_data_source import FORMAT, FusedDataSource
+from streamhouse.runtime.streaming.spark_data_source import FORMAT, JobDataSource
 from streamhouse.spark import loopback, prepare, register_source
 
 DEFAULTS = SparkOptions()
@@ -171,7 +171,7 @@ def _start(
     if not local:
         _log_executors(session)
     prepare(session)
-    register_source(session, FusedDataSource)
+    register_source(session, JobDataSource)
     # Started once here, since several threads start queries, and each would start it.
     callbacks: Callable[..., Any] = ensure_callback_server_started
     callbacks(SparkContext._gateway)

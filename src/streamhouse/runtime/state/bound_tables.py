@@ -90,7 +90,7 @@ class BoundTables:
         """The tables of a query as they are now, with the columns of its plan."""
         query = spec.query
         (source,) = spec.sources
-        output = [column.name for column in query.output]
+        output = [column.name for column in query.rows.columns]
         lookups = [
             BoundTable.of_other(lookup.table, lookup.columns)
             if is_server(lookup)
@@ -98,9 +98,9 @@ class BoundTables:
             for lookup, address in zip(query.lookups, spec.lookups, strict=True)
         ]
         return cls(
-            BoundTable.of_other(query.source, query.source_columns)
+            BoundTable.of_other(query.source, query.scan.columns)
             if source.address is None
-            else BoundTable.of_paimon(source.address, query.source_columns),
+            else BoundTable.of_paimon(source.address, query.scan.columns),
             BoundTable.of_paimon(spec.target, output)
             if spec.sink is None
             else BoundTable.of_other(spec.sink, output),

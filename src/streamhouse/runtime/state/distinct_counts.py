@@ -14,8 +14,7 @@ from dataclasses import replace
 
 import pyarrow as pa
 
-from streamhouse import duckdb_memory
-from streamhouse.duckdb_connection import LastingConnection
+from streamhouse.duckdb_connection import CONTINUOUS_QUERY, LastingConnection
 from streamhouse.errors import StreamhouseError
 from streamhouse.lookup.dimension import DimensionSpec
 from streamhouse.lookup.options import CacheOptions
@@ -76,7 +75,7 @@ class DistinctValues:
             CacheOptions(),
         )
         self._schema = spec.distinct.open().arrow_schema
-        self._db = LastingConnection(threads=1, memory_limit=duckdb_memory.CONTINUOUS_QUERY)
+        self._db = LastingConnection(threads=1, memory_limit=CONTINUOUS_QUERY)
 
     def changes(self, parts: Sequence[pa.Table]) -> pa.Table:
         """The summed changes of values in several chunks, as rows of the `__distinct` table."""

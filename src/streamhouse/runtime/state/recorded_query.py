@@ -17,7 +17,10 @@ from streamhouse.sql.plan import (
     DistinctCounts,
     LookupJoin,
     LookupRetry,
+    Merging,
+    OutputRows,
     StreamQuery,
+    StreamScan,
 )
 from streamhouse.sql.plan import TableInfo as Info
 from streamhouse.sql.udf.function import of_record
@@ -32,12 +35,13 @@ _KEPT_OPTIONS = (
 def definition_json(spec: QuerySpec) -> str:
     """The query, its source and its lookups as JSON; tables only by name, without the warehouse."""
     query = asdict(spec.query)
-    for table in (query["source"], *(lookup["table"] for lookup in query["lookups"])):
+    scan = query["scan"]
+    for table in (scan["table"], *(lookup["table"] for lookup in query["lookups"])):
         table["options"] = {}
         # The connector's name determines the capabilities.
         del table["capabilities"]
-    query["source_options"] = {}
-    query["functions"] = [function.record() for function in spec.query.functions]
+    scan["options"] = {}
+    query["rows"]["functions"] = [function.record() for function in spec.query.rows.functions]
     (read,) = spec.sources
     source = {
         "connector": read.connector,
@@ -47,22 +51,18 @@ def definition_json(spec: QuerySpec) -> str:
         "columns": [asdict(column) for column in read.columns],
         "table": None if read.address is None else read.address.identifier,
     }
+    lookups = [_other_warehouse(address, spec.target) for address in spec.lookups]
     record = {
         "query": query,
         "source": source,
         "lookups": [address.identifier for address in spec.lookups],
-        "waits": spec.pending is not None,
         "versions": {
             "source": None if read.address is None else read.address.schema_id,
             "lookups": [address.schema_id for address in spec.lookups],
             "target": spec.target.schema_id,
         },
+        "warehouses": {"source": _other_warehouse(read.address, spec.target), "lookups": lookups},
     }
-    warehouses = [
-        _other_warehouse(address, spec.target) for address in (read.address, *spec.lookups)
-    ]
-    if any(warehouses):
-        record["warehouses"] = {"source": warehouses[0], "lookups": warehouses[1:]}
     return json.dumps(record)
 
 
@@ -81,15 +81,12 @@ def spec_of(definition: str, target: TableAddress, query_id: str) -> QuerySpec:
     options of a catalog, such as credentials, are those of `target`.
     """
     record = json.loads(definition)
-    same = {"source": None, "lookups": [None] * len(record["lookups"])}
-    warehouses: dict[str, Any] = record.get("warehouses") or same
+    versions, warehouses = record["versions"], record["warehouses"]
 
     def catalog(path: str | None) -> Mapping[str, str]:
         return target.warehouse if path is None else {**target.warehouse, "warehouse": path}
 
     source = record["source"]
-    # Definitions of earlier releases have no versions: their tables could not be altered.
-    versions = record.get("versions") or {"source": 0, "lookups": [0] * len(record["lookups"])}
     address = None
     if source["table"] is not None:
         address = TableAddress(catalog(warehouses["source"]), source["table"], versions["source"])
@@ -101,7 +98,7 @@ def spec_of(definition: str, target: TableAddress, query_id: str) -> QuerySpec:
                 source["options"],
                 _columns(source["columns"]),
                 address,
-                partitioned_by=tuple(record["query"]["source"]["partitioned_by"]),
+                partitioned_by=tuple(record["query"]["scan"]["table"]["partitioned_by"]),
             ),
         ),
         lookups=tuple(
@@ -110,26 +107,28 @@ def spec_of(definition: str, target: TableAddress, query_id: str) -> QuerySpec:
                 record["lookups"], versions["lookups"], warehouses["lookups"], strict=True
             )
         ),
-        target=replace(target, schema_id=versions.get("target", 0)),
-        pending=target.auxiliary_table("pending") if record["waits"] else None,
-        unmatched=target.auxiliary_table("unmatched") if record["waits"] else None,
+        target=replace(target, schema_id=versions["target"]),
         query_id=query_id,
         parallelism=1,
-        distinct=target.auxiliary_table("distinct") if record["query"].get("distinct") else None,
     )
 
 
 def _query(record: dict[str, Any]) -> StreamQuery:
+    scan, rows = record["scan"], record["rows"]
+    functions = tuple(map(of_record, rows["functions"]))
     return StreamQuery(
         **{
             **record,
-            "source": _table(record["source"]),
-            "source_columns": tuple(record["source_columns"]),
-            "lookups": tuple(_lookup(lookup) for lookup in record["lookups"]),
-            "output": _columns(record["output"]),
-            "distinct": _distinct(record.get("distinct")),
-            "functions": tuple(of_record(function) for function in record.get("functions", ())),
-            "reorder_key": tuple(record.get("reorder_key", ())),
+            "scan": StreamScan(
+                **{**scan, "table": _table(scan["table"]), "columns": tuple(scan["columns"])}
+            ),
+            "lookups": tuple(map(_lookup, record["lookups"])),
+            "rows": OutputRows(
+                **{**rows, "columns": _columns(rows["columns"]), "functions": functions}
+            ),
+            "merging": Merging(**record["merging"]),
+            "distinct": _distinct(record["distinct"]),
+            "reorder_key": tuple(record["reorder_key"]),
         }
     )
 

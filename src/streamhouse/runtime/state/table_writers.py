@@ -88,6 +88,12 @@ def own_consumers(table: Table, checkpoint: Path) -> list[str]:
     ]
 
 
+def has_rows(table: Table) -> bool:
+    """Whether the newest snapshot has rows, or records of deleted ones."""
+    latest = table.latest_snapshot_id()
+    return latest is not None and table.snapshot(latest).total_record_count != 0
+
+
 def _since_empty(table: Table) -> Iterator[Snapshot]:
     """The snapshots after the newest one without rows, newest first."""
     for snapshot in table.snapshots.newest_first():

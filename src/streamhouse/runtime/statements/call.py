@@ -8,7 +8,7 @@ import pyarrow as pa
 
 import streamhouse.runtime.audit.repair_procedure  # noqa: F401  # makes sys.repair known
 from streamhouse.procedures.context import Context
-from streamhouse.procedures.listing import run
+from streamhouse.procedures.registry import run
 from streamhouse.runtime.session.session import Session
 from streamhouse.runtime.spark.options import SparkOptions
 from streamhouse.sql.syntax import Call

@@ -64,7 +64,7 @@ def view_lines(name: Name, plan: ViewPlan) -> list[str]:
     return [
         *drawn(plan.tree),
         f"recompute: the whole tree, {strategy}; keeps no state; "
-        f"{'one thread' if plan.ordered else 'two threads'}; writes the rows that differ",
+        f"{'one thread' if plan.ordered else 'several threads'}; writes the rows that differ",
         *([f"no streaming query computes it: {plan.reason}"] if plan.reason else []),
         f"view: {'.'.join(name)}, exactly-once",
         f"DuckDB: {plan.query.sql}",
@@ -72,7 +72,7 @@ def view_lines(name: Name, plan: ViewPlan) -> list[str]:
 
 
 def _query_lines(session: Session, query: StreamQuery, target: TableInfo | None) -> list[str]:
-    lines = [f"source: {'.'.join(query.source.name)} ({', '.join(query.source_columns)})"]
+    lines = [f"source: {'.'.join(query.source.name)} ({', '.join(query.scan.columns)})"]
     strategies = lookup_strategies(session, query, target)
     for lookup, choice in zip(query.lookups, strategies, strict=True):
         refresh = refresh_rule(lookup, choice).describe()
@@ -82,8 +82,8 @@ def _query_lines(session: Session, query: StreamQuery, target: TableInfo | None)
             f"lookup: {'.'.join(lookup.table.name)} by {', '.join(lookup.keys)}, "
             f"{'LEFT' if lookup.left else 'INNER'}{retry}{refresh}; strategy: {choice}"
         )
-    if query.upsert:
-        lines.append(query.upsert)
+    if query.merging.upsert:
+        lines.append(query.merging.upsert)
     if query.reorder_key:
         lines.append(
             "order: one task writes the rows that are current at the end of a batch after all "
@@ -94,4 +94,4 @@ def _query_lines(session: Session, query: StreamQuery, target: TableInfo | None)
             f"count of distinct values: {', '.join(query.distinct.columns)}, from a table of "
             f"values; computed by: {query.distinct.sql}"
         )
-    return [*lines, f"DuckDB: {query.rows_sql}"]
+    return [*lines, f"DuckDB: {query.rows.sql}"]

@@ -28,6 +28,8 @@ from streamhouse.sql.views.stored_view import keeps_result
 _RAW = "/*+ OPTIONS('scan.remove-normalize' = 'true') */"
 """The changelog of a view is exact as it is written, so it need not be computed again."""
 
+_EXACT = {"changelog-producer": "input"}
+
 
 @dataclass(frozen=True)
 class KeptResult:
@@ -125,8 +127,15 @@ def _view(
     plan = plan_view(statement.query, session.materialized.inputs(full), columns, key)
     return ResultView(
         CreateMaterializedView(
-            statement.position, statement.text, full, statement.query, columns, key, replace=True
-        ),
+            statement.position,
+            statement.text,
+            full,
+            statement.query,
+            columns,
+            key,
+            options=_EXACT,
+            replace=True,
+        ),  # fmt: skip
         statement,
         plan,
     )

@@ -19,7 +19,7 @@ from streamhouse.runtime.query_spec import QuerySpec
 from streamhouse.runtime.state.bound_tables import BoundTables
 from streamhouse.runtime.state.checkpoint import Checkpoint, checkpoints_for
 from streamhouse.runtime.state.recorded_query import definition_json, spec_of
-from streamhouse.runtime.state.table_writers import StreamingWriter, other_writers
+from streamhouse.runtime.state.table_writers import StreamingWriter, has_rows, other_writers
 from streamhouse.source import Offset
 
 Notice = Callable[[str], None]
@@ -57,7 +57,7 @@ def _check_resumed(
     _check_emptied(spec, notice)
     unfinished = checkpoint.logs.unfinished()
     recreated = now.recreated_lookups(then)
-    if recreated and (spec.query.changelog or unfinished):
+    if recreated and (spec.query.scan.changelog or unfinished):
         raise DataLossError(
             f"the lookup table {', '.join(recreated)} was dropped and created again since the "
             f"query that writes {name} has run: an update would retract other values than were "
@@ -93,7 +93,7 @@ def _check_emptied(spec: QuerySpec, notice: Notice) -> None:
             break
     else:
         return
-    if spec.query.signed or spec.query.distinct is not None:
+    if spec.query.merging.signed or spec.query.distinct is not None:
         raise DataLossError(
             f"all rows of {name} were removed since its query has written it, and later updates "
             f"would retract values that are gone; {_ANEW}"
@@ -155,6 +155,21 @@ def _check_new(spec: QuerySpec, checkpoint: Checkpoint, notice: Notice) -> None:
             f"table {name} also has rows of {writer}, which reads the same table, and gets those "
             f"of a new query in addition. If this one replaces it, TRUNCATE TABLE {name} first"
         )
+    _note_present_rows(spec, notice)
+
+
+def _note_present_rows(spec: QuerySpec, notice: Notice) -> None:
+    """Say that rows of a copy stay of which the source, such as MySQL, has no change to read."""
+    table, (source,) = spec.target.open(), spec.sources
+    copies = spec.query.row_kinds and bool(table.primary_key)
+    if not copies or source.address is not None or not has_rows(table):
+        return
+    name = spec.target.identifier
+    notice(
+        f"{name} has rows already: those of {'.'.join(spec.query.source.name[-2:])} are written "
+        f"over them, and rows that it does not have stay, also if it deleted them since they were "
+        f"written. To start without them, TRUNCATE TABLE {name} first"
+    )
 
 
 def _continues_from_consumer(spec: QuerySpec) -> bool:
@@ -182,6 +197,6 @@ def _is_orphaned(spec: QuerySpec, writer: StreamingWriter) -> bool:
 
 def _source(definition: Mapping[str, Any]) -> tuple[Any, ...]:
     """The table that a query reads."""
-    source, warehouses = definition["source"], definition.get("warehouses") or {}
-    name = source["table"] or ".".join(definition["query"]["source"]["name"][-2:])
-    return source["connector"], name, warehouses.get("source")
+    source = definition["source"]
+    name = source["table"] or ".".join(definition["query"]["scan"]["table"]["name"][-2:])
+    return source["connector"], name, definition["warehouses"]["source"]

@@ -22,7 +22,7 @@ from streamhouse.sql.batch.bounded_query import analyze_bounded
 from streamhouse.sql.batch.dml_plan import analyze_dml
 from streamhouse.sql.plan import BoundedQuery, StreamQuery, TableInfo
 from streamhouse.sql.statements.create_view import CreateView
-from streamhouse.sql.views.statement import CreateMaterializedView
+from streamhouse.sql.views.statement import AlterMaterializedView, CreateMaterializedView
 
 QueryStatement = (
     syntax.Insert | syntax.Select | syntax.DmlStatement | syntax.Truncate | CreateMaterializedView
@@ -113,6 +113,8 @@ def _planned(
         case syntax.DmlStatement():
             change = analyze_dml(statement, session)
             yield PlannedStatement(statement, change.target, change.query, file=file)
+        case AlterMaterializedView():
+            session.materialized.existing(session.full(statement.name))
         case syntax.Truncate():
             yield PlannedStatement(statement, session.table(statement.target), file=file)
         case syntax.Show() | syntax.Describe():

@@ -17,7 +17,7 @@ from streamhouse.runtime.query_sources import source_caught_up
 from streamhouse.runtime.session.session import Session
 from streamhouse.runtime.streaming.dimensions.open_dimensions import Dimensions
 from streamhouse.runtime.streaming.dimensions.versions import DimensionVersions
-from streamhouse.runtime.streaming.tasks.task import chunks
+from streamhouse.runtime.streaming.tasks.task_run import chunks
 from streamhouse.source import ROW_KIND, Offset
 from streamhouse.sql.plan import StreamQuery
 from streamhouse.types import arrow_type
@@ -40,9 +40,9 @@ class StreamingSelect:
         self._dimensions = Dimensions(specs, choices)
         source = session.endpoints.source(query)
         self._reads = [] if source.address is None else [source.address]
-        self._source = source.open(query.source_columns)
+        self._source = source.open(query.scan.columns)
         self._offset = self._source.initial_offset()
-        schema = pa.schema([pa.field(c.name, arrow_type(c.type)) for c in query.output])
+        schema = pa.schema([pa.field(c.name, arrow_type(c.type)) for c in query.rows.columns])
         self._operator = QueryOperator(query, schema, None)
 
     @property

@@ -29,8 +29,8 @@ from streamhouse.runtime.state.batch_logs import next_batch
 from streamhouse.runtime.state.pending_rows import PendingRows, PendingState
 from streamhouse.runtime.streaming.dimensions import preload_reports
 from streamhouse.runtime.streaming.dimensions.versions import DimensionVersions
-from streamhouse.runtime.streaming.shuffle.small_batches import SmallBatches
-from streamhouse.runtime.streaming.source_lag import SourceLag
+from streamhouse.runtime.streaming.shuffle.small_batches import SmallBatches, is_small_batch
+from streamhouse.runtime.streaming.tasks.row_files import RowFiles
 from streamhouse.runtime.streaming.tasks.task_input import SplitsInput
 from streamhouse.source import Lag, Offset
 
@@ -52,7 +52,6 @@ class BatchPlanner:
         self._inputs = QuerySources.open(spec)
         if not spec.keeps_rows():
             self._inputs.allow_large_batches()
-        self._lag = SourceLag(self._inputs)
         self._one_task = spec.one_task(self._inputs.sources)
         self._versions = DimensionVersions(spec.query.lookups, spec.lookups, spec.choices)
         self._pending = None if spec.pending is None else PendingRows(spec.pending, spec.query_id)
@@ -95,13 +94,12 @@ class BatchPlanner:
         address = self._spec.distinct
         return {} if address is None else {"distinct": address.follow().latest_snapshot_id() or 0}
 
-    def tasks(self, start: Offset, end: Offset, single: bool = False) -> list[SplitsInput]:
-        """The tasks of the batch from `start` to `end`: at least one, none if the two are equal.
-
-        `single`: one task has the whole batch.
-        """
+    def tasks(self, start: Offset, end: Offset) -> list[SplitsInput]:
+        """The tasks of the batch from `start` to `end`: at least one, none if the two are equal."""
         if start == end:
             return []
+        folder, shuffles = self._folder, self._spec.shuffle is not None
+        single = shuffles and folder is not None and is_small_batch(folder, int(end["batch"]))
         parallelism = 1 if single or self._one_task else self._spec.parallelism
         before, after = self._inputs.offsets(start), self._inputs.offsets(end)
         splits = self._inputs.splits(before, after, parallelism)
@@ -109,8 +107,9 @@ class BatchPlanner:
         shares = self._shares(splits, parallelism // count)
         bounds = [len(splits) * i // count for i in range(count + 1)]
         groups = [tuple(splits[a:b]) for a, b in zip(bounds, bounds[1:], strict=False)]
+        tail = shares, shuffles and not single, None if folder is None else RowFiles.at(folder)
         return [
-            SplitsInput(i, start, end, group, i == 0 and end["pending"] > 0, share, shares)
+            SplitsInput(i, start, end, group, i == 0 and end["pending"] > 0, share, *tail)
             for i, (group, share) in enumerate(product(groups, range(shares)))
         ]
 
@@ -134,15 +133,15 @@ class BatchPlanner:
         """Whether no rows are left after `start` or pending, and a bounded source has ended."""
         if self._pending is not None and self._pending.waiting().rows:
             return False
-        return self._lag.caught_up(start)
+        return self._inputs.caught_up(start)
 
     def lag(self, start: Offset) -> Lag | None:
         """How far `start` is behind the sources; None if unknown."""
-        return self._lag.lag(start)
+        return self._inputs.lag(start)
 
     def rows_left(self, start: Offset) -> int | None:
         """About how many rows of the sources' snapshots are left; None if they are complete."""
-        return self._lag.rows_left(start)
+        return self._inputs.rows_left(start)
 
     def close(self) -> None:
         self._inputs.close()

@@ -1,4 +1,4 @@
-"""The order in which a new query first reads an append table."""
+"""Notices at the first start of a query: what its target's rows depend on."""
 
 from __future__ import annotations
 
@@ -52,8 +52,26 @@ def _mixes_commits(spec: QuerySpec, source: SourceSpec) -> bool:
     one_commit = scan.start == "full" and snapshot == 1
     if one_commit or follows_commits(table, scan, snapshot, lambda: table.splits(snapshot)):
         return False
-    passed = {spec.query.passed.get(name) for name in spec.target.planned().primary_key}
+    passed = {spec.query.rows.passed.get(name) for name in spec.target.planned().primary_key}
     one_bucket_per_key = table.bucket <= 1 and set(table.partition_keys) <= passed
     if has_several_buckets(table) and not one_bucket_per_key:
         return True
     return has_compacted_files(table.splits(snapshot))
+
+
+def shared_keys(spec: QuerySpec) -> str | None:
+    """A notice if rows of the source with different keys may have one key of the target; else None.
+
+    See `streamhouse.sql.streaming.key_moves`.
+    """
+    if not spec.query.reorder_key:
+        return None
+    sink = spec.sink
+    key = ", ".join(spec.target.planned().primary_key if sink is None else sink.primary_key)
+    source, target = ".".join(spec.query.source.name[-2:]), spec.target.identifier
+    return (
+        f"the key of {target} ({key}) does not include the key of {source} "
+        f"({', '.join(spec.query.reorder_key)}), so several rows of {source} could have one key of "
+        f"{target}: the last change of the key counts, and if its row goes, the others are not "
+        f"written again. Make sure that ({key}) is unique in {source}"
+    )

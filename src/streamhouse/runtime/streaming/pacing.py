@@ -1,4 +1,4 @@
-"""Pauses between the micro-batches of a pipeline with many queries.
+"""Waits of queries between two micro-batches, and pauses in a pipeline with many queries.
 
 Queries that read from outside the pipeline set its rhythm: they pause, so that all batches together
 use only a part of the processors. Queries that read a table of the pipeline do not pause: their
@@ -12,13 +12,17 @@ import enum
 import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from streamhouse.paimon.maintenance.backpressure import Backpressure
 
 _FEW_QUERIES = 4
 _BATCHES_PER_PROCESSOR = 0.75
 """How many batches run per processor on average; compaction and Spark's own work need the rest."""
 _LONGEST_PAUSE_S = 0.125
 """Longest pause between two batches, in seconds per query of the pipeline."""
+_LONGEST_REFRESH_PAUSE_S = 10.0
 _FLUSH_S = 0.5
 """Least time between two lineage commits, in seconds per query of the pipeline."""
 _NEW_WEIGHT = 0.3
@@ -61,6 +65,10 @@ class Pacing:
         """Least seconds between two lineage commits of a query; each costs as much as a batch."""
         return _FLUSH_S * self._queries
 
+    def refresh_pause_s(self, took_s: float) -> float:
+        """Seconds that a view pauses after a refresh: it leaves half of the time to the others."""
+        return 0.0 if self._queries <= 1 else min(took_s, _LONGEST_REFRESH_PAUSE_S)
+
     def pause_s(self, query: str, role: Role, took_s: float) -> float:
         """Seconds that a query pauses after a batch of `took_s` seconds."""
         if self._queries <= _FEW_QUERIES:
@@ -73,3 +81,41 @@ class Pacing:
         interval_s = role.value * busy_s / (_BATCHES_PER_PROCESSOR * self._processors)
         longest_s = role.value * _LONGEST_PAUSE_S * self._queries
         return max(0.0, min(interval_s - took_s, longest_s))
+
+
+@dataclass(frozen=True)
+class Throttle:
+    """Waits for compaction that is behind (`pressure`), and pauses as `pacing` decides.
+
+    No micro-batch is planned meanwhile: rows that arrive are in the next one, and no planned one
+    becomes stale. Without `pressure` or `pacing` a query does not wait for that.
+    """
+
+    pressure: Backpressure | None = None
+    pacing: Pacing | None = None
+    role: Role = Role.SOURCE
+
+    @property
+    def flush_s(self) -> float:
+        """Least seconds between two lineage commits of a query."""
+        return 0.0 if self.pacing is None else self.pacing.flush_s
+
+    def wait_for_compaction(self, files: Mapping[str, int], stopped: Callable[[], bool]) -> None:
+        """Wait while a table has too many level-0 files, or until `stopped()`.
+
+        `files`: at most how many files the last batch added to a bucket of each table.
+        """
+        if self.pressure is None:
+            return
+        for table, count in files.items():
+            self.pressure.added(table, count)
+        for table in files:
+            self.pressure.wait(table, stopped)
+
+    def pause_s(self, query: str, took_s: float) -> float:
+        """Seconds that the query pauses after a batch of `took_s` seconds."""
+        return 0.0 if self.pacing is None else self.pacing.pause_s(query, self.role, took_s)
+
+    def refresh_pause_s(self, took_s: float) -> float:
+        """Seconds that a view pauses after a refresh of `took_s` seconds."""
+        return 0.0 if self.pacing is None else self.pacing.refresh_pause_s(took_s)

@@ -21,6 +21,8 @@ class Planner(Protocol):
     def rows_left(self, start: Offset) -> int | None:
         """About how many rows of snapshots are left; None if they are complete."""
 
+    def close(self) -> None: ...
+
 
 class Holds(Protocol):
     """What progress needs of a query's holds."""
@@ -43,9 +45,13 @@ class ContinuousProgress:
     def last_offset(self) -> Offset:
         return self._last
 
-    def prepared(self, planner: Planner, holds: Holds) -> None:
-        """Read the sources through this planner from now on."""
-        self._planner, self._holds = planner, holds
+    def planned(self, planner: Planner) -> None:
+        """Read the sources through this planner from now on; it is closed with the progress."""
+        self._planner = planner
+
+    def held(self, holds: Holds) -> None:
+        """Whether batches are left to run again is known from these holds."""
+        self._holds = holds
 
     def committed(self, end: Offset) -> None:
         """Record the end offset of a committed batch."""
@@ -60,9 +66,11 @@ class ContinuousProgress:
         finally:
             self._running = False
 
-    def closed(self) -> None:
-        """Forget the planner, which the query has closed."""
-        self._planner = None
+    def close(self) -> None:
+        """Close the planner."""
+        planner, self._planner = self._planner, None
+        if planner is not None:
+            planner.close()
 
     @property
     def replayed(self) -> bool:

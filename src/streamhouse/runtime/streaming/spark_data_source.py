@@ -1,17 +1,18 @@
-"""The fused Spark data source: a stream whose read tasks also join, aggregate and write.
+"""The Spark data source of all queries: a stream whose read tasks also compute and write.
 
 The tasks return only commit messages to Spark, so a batch is one small Spark job, however much it
 reads. Spark triggers the batches, logs their offsets, and schedules and retries the tasks; the
-driver commits.
+driver commits. A query's specification, its `Job`, plans and runs the tasks.
 """
 
 from __future__ import annotations
 
+import importlib
 import pickle
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from pyspark.sql.datasource import (
     DataSource,
@@ -27,10 +28,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
-    from streamhouse.runtime.query_spec import QuerySpec
-    from streamhouse.runtime.streaming.batch_planner import BatchPlanner
-    from streamhouse.runtime.streaming.tasks.row_files import RowFiles
-    from streamhouse.runtime.streaming.tasks.task_input import SplitsInput
     from streamhouse.source import Offset
 
 # Spark starts four Python processes per query, one after the other, and each imports this module.
@@ -38,7 +35,7 @@ if TYPE_CHECKING:
 
 FORMAT = "streamhouse-query"
 SPEC = "spec.pickle"
-"""The query's `QuerySpec`, in its folder."""
+"""The query's `Job`, in its folder."""
 STOP_REQUEST = "stop-request"
 """A file in the query's folder: the driver requests that the reader plans no further batch."""
 STOPPED = "stopped"
@@ -49,13 +46,43 @@ _IDLE_WAIT_S = 0.25
 _IDLE_STEP_S = 0.01
 
 
-class FusedDataSource(DataSource):
-    """The Spark data source of one query.
+class JobPlanner(Protocol):
+    """Plans the batches of a job; in a Python process of the driver."""
 
-    The option `folder` is the folder with the query's `SPEC` file, and later its `STOP_REQUEST`
-    and `STOPPED` files. With the option `shuffled`, tasks return rows for other tasks
-    (`runtime.streaming.shuffle`) instead of commit messages, unless the batch is small
-    (`runtime.streaming.shuffle.small_batches`).
+    def latest_offset(self, start: Offset, max_rows: int | None = None) -> Offset:
+        """The end offset of the next batch; `start` if there is nothing to do."""
+
+    def tasks(self, start: Offset, end: Offset) -> Sequence[Any]:
+        """The picklable tasks of a batch; none if the offsets are equal."""
+
+    def committed(self, end: Offset) -> None:
+        """Called once the batch up to `end` is committed."""
+
+    def close(self) -> None: ...
+
+
+class Job(Protocol):
+    """The specification of a job, picklable; `max_rows`: how many rows a batch may have."""
+
+    @property
+    def max_rows(self) -> int | None: ...
+
+    @property
+    def job_module(self) -> str:
+        """The module with `planner(job, folder)`, which opens the `JobPlanner` on the driver, and
+        with `run(job, task)`, which yields rows of the source's schema on executors."""
+
+    @property
+    def retried_in(self) -> Mapping[str, str]:
+        """The options of the warehouse whose temporary errors let a task run again."""
+
+
+class JobDataSource(DataSource):
+    """The Spark data source of one job.
+
+    The option `folder` is the folder with the job's `SPEC` file, and later its `STOP_REQUEST` and
+    `STOPPED` files. With the option `shuffled`, tasks return rows for other tasks
+    (`runtime.streaming.shuffle`) besides commit messages.
     """
 
     @classmethod
@@ -71,7 +98,7 @@ class FusedDataSource(DataSource):
         return EmptyReader()
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        return FusedReader(Path(self.options["folder"]))
+        return JobReader(Path(self.options["folder"]))
 
 
 class EmptyReader(DataSourceReader):
@@ -84,24 +111,21 @@ class EmptyReader(DataSourceReader):
         return iter(())
 
 
-class TaskPartition(InputPartition):
-    """One task of a batch; `shuffled`: its rows are sent to other tasks, which join them.
+class JobPartition(InputPartition):
+    """One task of a batch."""
 
-    `files` are for rows that it sends to the driver.
-    """
-
-    def __init__(self, task: SplitsInput, shuffled: bool, files: RowFiles) -> None:
+    def __init__(self, task: Any) -> None:
         super().__init__(None)
-        self.task, self.shuffled, self.files = task, shuffled, files
+        self.task = task
 
 
-class FusedReader(DataSourceStreamReader):
-    """Plans batches in a Python process of the driver, and runs `Task` on executors."""
+class JobReader(DataSourceStreamReader):
+    """Plans batches in a Python process of the driver, and runs their tasks on executors."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._pickled = (folder / SPEC).read_bytes()
-        self._planner: BatchPlanner | None = None
+        self._planner: JobPlanner | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_planner": None}
@@ -128,35 +152,16 @@ class FusedReader(DataSourceStreamReader):
 
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
         from streamhouse.paimon.storage.object_store.store_retries import retried
-        from streamhouse.runtime.streaming.shuffle.small_batches import is_small_batch
-        from streamhouse.runtime.streaming.tasks.row_files import RowFiles
 
-        spec = self._spec()
-        small = spec.shuffle is not None and is_small_batch(self._folder, int(end.get("batch", -1)))
-        shuffled = spec.shuffle is not None and not small
-        tasks = retried(lambda: self._plan().tasks(start, end, single=small))
-        files = RowFiles.at(self._folder)
-        return [TaskPartition(task, shuffled, files) for task in tasks]
+        return [JobPartition(task) for task in retried(lambda: self._plan().tasks(start, end))]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         from streamhouse.paimon.storage.object_store.store_retries import retried_task
-        from streamhouse.runtime.streaming.tasks.ordered_task import task_of
 
-        assert isinstance(partition, TaskPartition)
-        spec = self._spec()
-        # A task is not repeated if it has written to another sink, or queried a server.
-        repeatable = spec.sink is None and spec.lookup_journal is None
-        warehouse = spec.target.warehouse if repeatable else {}
-        if spec.shuffle is None:
-            task = partition.task
-            return retried_task(warehouse, lambda: task_of(spec, task, partition.files).run())
-        from streamhouse.runtime.streaming.shuffle.read_task import ReadTask, UnshuffledTask
-
-        if partition.shuffled:
-            return retried_task(warehouse, lambda: ReadTask(spec, partition.task).run())
-        return retried_task(
-            warehouse, lambda: UnshuffledTask(spec, partition.task, partition.files).run()
-        )
+        assert isinstance(partition, JobPartition)
+        job, task = self._spec(), partition.task
+        run = importlib.import_module(job.job_module).run
+        return retried_task(job.retried_in, lambda: run(job, task))
 
     def commit(self, end: Offset) -> None:
         self._plan().committed(end)
@@ -165,13 +170,12 @@ class FusedReader(DataSourceStreamReader):
         if self._planner is not None:
             self._planner.close()
 
-    def _spec(self) -> QuerySpec:
-        spec: QuerySpec = pickle.loads(self._pickled)
-        return spec
+    def _spec(self) -> Any:
+        job: Job = pickle.loads(self._pickled)
+        return job
 
-    def _plan(self) -> BatchPlanner:
+    def _plan(self) -> JobPlanner:
         if self._planner is None:
-            from streamhouse.runtime.streaming.batch_planner import BatchPlanner
-
-            self._planner = BatchPlanner(self._spec(), self._folder)
+            job = self._spec()
+            self._planner = importlib.import_module(job.job_module).planner(job, self._folder)
         return self._planner

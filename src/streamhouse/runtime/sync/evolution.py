@@ -11,11 +11,15 @@ from dataclasses import replace
 
 from streamhouse.connectors.mysql_cdc.binlog.ddl_change import DdlChange
 from streamhouse.connectors.mysql_cdc.database.progress import (
+    FOREIGN_KEY,
     UNKNOWN_STATEMENT,
     DatabaseProgress,
     Stale,
 )
-from streamhouse.connectors.mysql_cdc.database.table_statements import FollowedStatements
+from streamhouse.connectors.mysql_cdc.database.table_statements import (
+    FollowedStatements,
+    PreparedReload,
+)
 from streamhouse.connectors.mysql_cdc.database.tables.discovery import FoundTable
 from streamhouse.connectors.mysql_cdc.database.tables.followed_table import FollowedTable
 from streamhouse.errors import StreamhouseError, TableError
@@ -95,7 +99,7 @@ class SchemaEvolution:
         stale: Stale,
         tables: Mapping[str, FollowedTable],
         found: Mapping[str, FoundTable],
-    ) -> tuple[list[FollowedTable], bool]:
+    ) -> PreparedReload:
         """See `SchemaFollower`."""
         for table in found.values():
             if table.definition is None:
@@ -104,8 +108,10 @@ class SchemaEvolution:
             len(found) == len(tables) or self._rules.follows("drop.table")
         )  # fmt: skip
         check_reloadable(self._warehouse.table(target), stale.statement)
+        if deletes and stale.statement != _PRESENT:
+            self._check_only_writer(target, stale, tables.values())
         if not found:
-            return [], deletes
+            return PreparedReload([], deletes)
         columns = [
             column
             for id, followed in tables.items()
@@ -122,17 +128,34 @@ class SchemaEvolution:
             dropped=stale.dropped,
             leftover=sorted(leftover),
             # A table that is only compared keeps the order of its columns.
-            ordered=wanted.ordered and stale.statement != _PRESENT,
+            ordered=wanted.ordered and stale.statement not in (_PRESENT, FOREIGN_KEY),
         )
         self._added.replace(
             target, leftover | {column.name for column in wanted.columns} - known.keys()
         )
-        types = self._altered(target, wanted).types
-        return [
-            self._with_columns(replace(tables[id], definition=one.definition, rows=one.rows), types)
+        reconciliation = self._altered(target, wanted)
+        now = [
+            self._with_columns(
+                replace(tables[id], definition=one.definition, rows=one.rows),
+                reconciliation.types,
+            )
             for id, one in found.items()
             if one.definition is not None
-        ], deletes
+        ]
+        return PreparedReload(now, deletes, _left_out(target, reconciliation))
+
+    def _check_only_writer(
+        self, target: str, stale: Stale, tables: Iterable[FollowedTable]
+    ) -> None:
+        """Raise `SchemaChangeError` if a reload would delete the rows of other queries."""
+        sources = {table.full_name for table in tables}
+        other = self._present.other_writer(target, sources)
+        if other is not None:
+            raise refused(
+                target,
+                stale.statement,
+                f"rows may have been deleted, which cannot be told from those of others: {other}",
+            )
 
     # -- one statement about one table
 
@@ -232,8 +255,7 @@ class SchemaEvolution:
             shared={spelt(column.name) for table in others for column in table.definition.columns},
         )
         reconciliation = self._altered(target, wanted)
-        for name, reason in reconciliation.left_out.items():
-            followed.texts.append(f"left out: {target} cannot have column '{name}': {reason}")
+        followed.texts += _left_out(target, reconciliation)
         followed.tables = [other for other in followed.tables if other.target != target]
         for table in now.values():
             one = self._with_columns(table, reconciliation.types)
@@ -305,6 +327,13 @@ class SchemaEvolution:
         names = [column.name for column in table.definition.columns]
         columns = tuple((name, types[spelt(name)]) for name in names if spelt(name) in types)
         return replace(table, columns=columns)
+
+
+def _left_out(target: str, reconciliation: Reconciliation) -> list[str]:
+    return [
+        f"left out: {target} cannot have column '{name}': {reason}"
+        for name, reason in reconciliation.left_out.items()
+    ]
 
 
 def _joined(first: str, second: str) -> str:

@@ -14,8 +14,7 @@ from streamhouse.errors import OptionError
 from streamhouse.paimon.schema.table_name import split_identifier
 from streamhouse.procedures.arguments import names, pairs
 from streamhouse.procedures.context import Context
-from streamhouse.procedures.registry import Options, find, procedure
-from streamhouse.procedures.result_rows import rows
+from streamhouse.procedures.registry import Options, find, procedure, rows
 from streamhouse.runtime.sync.options import (
     LISTS,
     MAPS,

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
-from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
 
@@ -31,16 +29,11 @@ from streamhouse.connectors.mysql_cdc.server.position import (
 from streamhouse.connectors.mysql_cdc.server.table import Server, check_server
 from streamhouse.errors import DataLossError
 from streamhouse.paimon.catalog.table_address import TableAddress
-from streamhouse.runtime.monitoring.metrics import QueryMetrics
 from streamhouse.runtime.query_description import QueryDescription
 from streamhouse.runtime.reset.marker import ResetMarker
 from streamhouse.runtime.state.batch_logs import next_batch
 from streamhouse.runtime.state.checkpoint import Checkpoint
-from streamhouse.runtime.state.checkpoint_registry import register_checkpoint
-from streamhouse.runtime.streaming.job_data_source import FORMAT, JobDataSource
-from streamhouse.runtime.streaming.query import QueryFailed
-from streamhouse.runtime.streaming.stream_run import StreamRun
-from streamhouse.runtime.streaming.throttle import Throttle
+from streamhouse.runtime.streaming.query import CountedBatch, JobQuery, acquired
 from streamhouse.runtime.sync.created_tables import CreatedTables
 from streamhouse.runtime.sync.existing_rows.from_scratch import FromScratch
 from streamhouse.runtime.sync.existing_rows.present_rows import PresentRows
@@ -52,15 +45,13 @@ from streamhouse.runtime.sync.options import SyncOptions
 from streamhouse.runtime.sync.source_progress import SyncProgress
 from streamhouse.runtime.sync.tables import SyncTables, TableWatch
 from streamhouse.source import Offset
-from streamhouse.spark import register_source
 
 
-class SyncQuery:
-    """Runs a sync with a checkpoint, as a query of a `Pipeline`; on the driver.
+class SyncQuery(JobQuery):
+    """Runs a sync with a checkpoint; on the driver. `micro_batch.commit` commits its batches."""
 
-    A batch that was interrupted at any point runs again with the same input; `commit` makes its
-    commits exactly-once in each table.
-    """
+    spec: SyncSpec
+    progress: SyncProgress
 
     def __init__(
         self,
@@ -71,20 +62,11 @@ class SyncQuery:
         parallelism: int = 2,
         from_scratch: bool = False,
     ) -> None:
-        self._options, self._checkpoint, self._notice = options, checkpoint, notice
+        self._options, self._notice = options, notice
         self._parallelism = parallelism
         marker = ResetMarker(checkpoint.path.parent.parent, pipeline)
         scratch = FromScratch(options, checkpoint, marker)
-        checkpoint.acquire()
-        try:
-            self._scratch = scratch if scratch.begin(from_scratch, notice) else None
-            self._run = StreamRun(checkpoint.run_folder())
-            self._query_id = checkpoint.query_id()
-            register_checkpoint(options.warehouse, checkpoint)
-        except BaseException:
-            checkpoint.release()
-            raise
-        self.description = QueryDescription(
+        description = QueryDescription(
             pipeline,
             checkpoint.path.name,
             options.name,
@@ -92,7 +74,10 @@ class SyncQuery:
             checkpoint.path,
             (options.tables.databases,),
         )
-        self.metrics = QueryMetrics()
+        with acquired(checkpoint):
+            self._scratch = scratch if scratch.begin(from_scratch, notice) else None
+            self._query_id = checkpoint.query_id()
+            super().__init__(checkpoint, description)
         self._table_sets = TableSets(checkpoint.path)
         self.progress = SyncProgress(options, checkpoint, self._table_sets)
         # A sync that resumes waits longer for its server.
@@ -102,31 +87,18 @@ class SyncQuery:
         self._watch: TableWatch | None = None
         self._moved_from: Offset | None = None
         self._past: tuple[SyncStartup, Server] | None = None
-        self._throttle = Throttle()
         self._committer: SyncCommitter | None = None
 
     # -- for the pipeline and its reporter
 
     @property
     def targets(self) -> list[TableAddress]:
-        """The Paimon tables that it writes."""
         return [TableAddress(self._options.warehouse, name) for name in self.tables]
 
     @property
     def tables(self) -> list[str]:
-        """The names of the Paimon tables that it writes."""
         tables = self._table_sets.latest().tables.values()
         return list(dict.fromkeys(table.target for table in tables))
-
-    def use_shared(self, number: int, folder: Path) -> None:
-        raise AssertionError("a sync shares no source")
-
-    def set_throttle(self, throttle: Throttle) -> None:
-        """Wait for compaction after a batch.
-
-        A sync does not pause: its one query reads for all tables.
-        """
-        self._throttle = throttle
 
     # -- life cycle
 
@@ -145,15 +117,15 @@ class SyncQuery:
         self._relay = DatabaseRelay(
             self._options.mysql, [], self._checkpoint.path, *self._resume_position(server)
         )
-        self._spec = SyncSpec(
+        self.spec = SyncSpec(
             self._query_id,
             self._options,
             self._checkpoint.path,
             self._relay.folder,
             self._parallelism,
         )
-        self._holds = SyncHolds(self._spec, self._checkpoint.path)
-        self._committer = SyncCommitter(self._spec, self._before_commit)
+        self._holds = SyncHolds(self.spec, self._checkpoint.path)
+        self._committer = SyncCommitter(self.spec, self._before_commit)
         before = list(self._table_sets.latest().tables.values())
         self._start_in_the_past(before, self._table_sets.latest_number())
         self._relay.follow([table.names for table in before])
@@ -162,6 +134,7 @@ class SyncQuery:
             self._options,
             self._table_sets,
             self._session,
+            server,
             self._notice,
             self._join,
             CreatedTables(self._checkpoint.path),
@@ -175,19 +148,12 @@ class SyncQuery:
             self._committer.remove_leftovers(self.tables, next_batch(self.progress.last_offset))
 
     def start(self, spark: SparkSession) -> None:
-        """Start the query; call `prepare` first."""
-        self.metrics.begin()
-        register_source(spark, JobDataSource)
-        name = self.description.name
-        self._run.start(spark, FORMAT, self._spec, name, self._checkpoint.path, self._commit)
+        super().start(spark)
         if self._watch is not None:
             self._watch.start()
 
     def check(self) -> None:
-        """Raise the error that ended the query, the reader of the binlog, or the watch."""
-        failure = self._run.failure()
-        if failure is not None:
-            raise QueryFailed(failure, self.description.part)
+        super().check()
         if self._watch is not None:
             self._watch.check()
 
@@ -202,35 +168,27 @@ class SyncQuery:
             self.progress.observe()
         self._holds.tick()
 
-    def request_stop(self) -> None:
-        """Let the query start no further batch; does not wait."""
-        self._run.request_stop()
-
     def stop(self, timeout_s: float = 30.0) -> None:
-        """Stop between two batches; waits up to `timeout_s` seconds for the batch."""
         try:
             if self._watch is not None:
                 self._watch.close()
-            self._run.stop(timeout_s)
         finally:
-            if self._relay is not None:
-                self._relay.close()
-            if self._committer is not None:
-                self._committer.close()
-            self._session.close()
-            self.progress.close()
-            self._run.close()
-            self._checkpoint.release()
+            super().stop(timeout_s)
+
+    def release(self) -> None:
+        if self._relay is not None:
+            self._relay.close()
+        if self._committer is not None:
+            self._committer.close()
+        self._session.close()
 
     # -- batches
 
-    def _commit(self, frame: DataFrame, spark_batch: int) -> None:
+    def commit(self, frame: DataFrame) -> CountedBatch | None:
         assert self._committer is not None
-        began = time.monotonic()
-        self._checkpoint.logs.sync(spark_batch)
         batch = self._committer.commit(frame)
         if batch is None:
-            return
+            return None
         self.progress.committed(batch)
         database = self.progress.database
         assert database is not None
@@ -238,10 +196,7 @@ class SyncQuery:
             self._notice(text)
         self._copy_comments(database)
         rows = sum(batch.snapshot.values()) + sum(batch.changes.values())
-        self.metrics.count_batch(
-            rows, time.monotonic() - began, changes=batch.kinds, commit=batch.commit
-        )
-        self._throttle.wait_for_compaction(batch.files, lambda: self._run.is_stopping)
+        return CountedBatch(rows, batch.kinds, batch.commit, batch.files)
 
     def _copy_comments(self, progress: DatabaseProgress) -> None:
         """Copy the comments of tables that the last batch altered, or whose rows it compared."""

@@ -4,10 +4,16 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from typing import TypeAlias
 
 from streamhouse.close_matches import nearest
+from streamhouse.connectors.mysql_cdc.database.foreign_key_changes import (
+    check_parents,
+    parent_needed,
+    unfollowed,
+)
 from streamhouse.connectors.mysql_cdc.database.tables.discovery import (
     Discovery,
     FoundTable,
@@ -17,16 +23,24 @@ from streamhouse.connectors.mysql_cdc.database.tables.followed_table import Foll
 from streamhouse.connectors.mysql_cdc.database.tables.table_sets import TableSet, TableSets
 from streamhouse.connectors.mysql_cdc.server.columns import server_zone
 from streamhouse.connectors.mysql_cdc.server.connection import Session
+from streamhouse.connectors.mysql_cdc.server.foreign_keys import (
+    ForeignKey,
+    unlogged_foreign_keys,
+)
+from streamhouse.connectors.mysql_cdc.server.table import Server
 from streamhouse.errors import SchemaChangeError, TableError
+from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.paimon.schema import types
 from streamhouse.paimon.schema.table_name import name_fault
 from streamhouse.runtime.sync.created_tables import CreatedTables
 from streamhouse.runtime.sync.existing_rows.from_scratch import FromScratch
 from streamhouse.runtime.sync.existing_rows.present_rows import PresentRows, names_by_target
+from streamhouse.runtime.sync.existing_rows.reload import why_not_reloadable
 from streamhouse.runtime.sync.mapping.targets import Target, Targets
 from streamhouse.runtime.sync.options import SyncOptions
 
 _SHOWN = 5
+ForeignKeys: TypeAlias = Mapping[TableNames, tuple[ForeignKey, ...]]
 
 
 class SyncTables:
@@ -42,6 +56,7 @@ class SyncTables:
         options: SyncOptions,
         table_sets: TableSets,
         session: Session,
+        server: Server,
         notice: Callable[[str], None],
         joining: Callable[[Sequence[FollowedTable]], None],
         created: CreatedTables,
@@ -49,7 +64,7 @@ class SyncTables:
         scratch: FromScratch | None = None,
     ) -> None:
         self._options, self._table_sets, self._session = options, table_sets, session
-        self._discovery = Discovery(session, options.mysql, options.tables)
+        self._discovery = Discovery(session, options.mysql, options.tables, compares=server.mariadb)
         self._targets, self._created = Targets(options, notice, created), created
         self._notice, self._joining = notice, joining
         self._present, self._scratch = present, scratch
@@ -68,12 +83,13 @@ class SyncTables:
         """
         with self._lock:
             old = self.table_set
-            self._drop_unselected(old)
+            keys = self._foreign_keys(old)
+            self._drop_unselected(old, keys)
             self._targets.set_options(table.target for table in self.table_set.tables.values())
             self._add(self._discovery.found(self.table_set.by_names()))
             if not self.table_set.tables:
                 raise self._nothing()
-            self._check_targets()
+            self._check_targets(keys)
 
     def discover(self) -> int:
         """Follow the tables that were created since the last call; returns how many."""
@@ -107,6 +123,7 @@ class SyncTables:
             return 0
         zone = self._zone(tables) or zone
         all_tables = [*old.tables.values(), *tables]
+        self._check_comparable(tables)
         self._present_rows(old, tables, all_tables)
         self._joining(tables)
         self._table_sets.add(all_tables, old.next_id + len(tables), zone)
@@ -125,7 +142,7 @@ class SyncTables:
         return FollowedTable(id, source.definition, target.identifier, columns, source.rows)
 
     def _followable(self, found: Sequence[FoundTable]) -> list[FoundTable]:
-        found = [self._with_valid_name(table) for table in found]
+        found = self._with_parents([self._with_valid_name(table) for table in found])
         refused = [table for table in found if table.reason is not None]
         whole = self._options.table is None
         fatal = [table for table in refused if not (whole and table.left_out)]
@@ -140,6 +157,22 @@ class SyncTables:
             self._skipped.add(table.names)
             self._notice(f"not followed: {table.reason}")
         return [table for table in found if table.reason is None]
+
+    def _with_parents(self, found: Sequence[FoundTable]) -> list[FoundTable]:
+        """The tables, with a reason not to follow those whose rows a table changes that is not."""
+        tables = {table.names: table for table in found}
+        known = self.table_set.by_names().keys()
+        while True:
+            usable = {*known, *(name for name, table in tables.items() if table.definition)}
+            refused = {
+                names: replace(table, definition=None, reason=parent_needed(table.full_name, key))
+                for names, table in tables.items()
+                if table.definition is not None
+                and (key := unfollowed(table.definition.foreign_keys, usable)) is not None
+            }
+            if not refused:
+                return list(tables.values())
+            tables |= refused
 
     def _with_valid_name(self, found: FoundTable) -> FoundTable:
         """The table, with a reason not to follow it if Paimon can have no table of that name."""
@@ -179,26 +212,55 @@ class SyncTables:
                     "exclude one of them"
                 )
 
-    def _drop_unselected(self, old: TableSet) -> None:
-        """Write a table set without the tables that the options exclude now."""
+    def _foreign_keys(self, old: TableSet) -> ForeignKeys:
+        """The foreign keys of now that change rows of followed tables without row events."""
+        names = old.by_names()
+        databases = {database for database, _ in names}
+        return unlogged_foreign_keys(self._session, databases, names) if names else {}
+
+    def _check_comparable(self, tables: Iterable[FollowedTable]) -> None:
+        """Raise `TableError` for a target that foreign keys change, and that cannot be compared."""
+        for table in tables:
+            for key in table.definition.foreign_keys[:1]:
+                target = TableAddress(self._options.warehouse, table.target).open()
+                why = why_not_reloadable(target)
+                if why is not None:
+                    raise TableError(
+                        f"MySQL table {table.full_name}: its foreign key '{key.name}' has "
+                        f"{key.active}, which changes its rows without row events, and "
+                        f"{table.target} cannot be compared with them, since {why}; exclude "
+                        f"{table.full_name}"
+                    )
+
+    def _drop_unselected(self, old: TableSet, keys: ForeignKeys) -> None:
+        """Write a table set without the tables that the options exclude now.
+
+        A table that an earlier release followed without its foreign keys is dropped, too: it is
+        found again, and compared.
+        """
         kept = [
             followed
             for followed in old.tables.values()
             if self._options.tables.selects(*followed.names)
+            and (followed.definition.foreign_keys or followed.names not in keys)
         ]
         if len(kept) == len(old.tables):
             return
         ids = {followed.id for followed in kept}
         for table in old.tables.values():
-            if table.id not in ids:
+            if table.id not in ids and self._options.tables.selects(*table.names):
+                self._notice(f"{table.full_name} has a foreign key that changes its rows now")
+            elif table.id not in ids:
                 self._notice(
                     f"{table.full_name} is not followed any more; the rows in {table.target} stay"
                 )
         self._table_sets.add(kept, old.next_id, old.zone)
 
-    def _check_targets(self) -> None:
-        """Raise `SchemaChangeError` if a target lacks columns that the table set has."""
-        for table in self.table_set.tables.values():
+    def _check_targets(self, keys: ForeignKeys) -> None:
+        """Raise `SchemaChangeError` if the options name other targets, or exclude parents."""
+        followed = self.table_set.by_names()
+        for names, table in followed.items():
+            check_parents(table.full_name, keys.get(names, ()), followed)
             if self._options.target(table.names) != table.target:
                 raise SchemaChangeError(
                     f"{table.full_name} is written to {table.target} so far, and the options now "

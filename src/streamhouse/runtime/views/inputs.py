@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pyarrow as pa
 
@@ -30,13 +30,17 @@ def _check_columns(planned: Table, newest: Table, columns: list[str]) -> None:
 class ViewInputs:
     """Scans of a view's query at the snapshots of a batch's end offset; `rows` counts what is read.
 
+    `read_rows` is called with that count after each batch of rows.
     A snapshot that no longer exists, after a rollback or expiry, is replaced by the newest one: the
     next refresh finds that its position is another, and computes the view anew.
     """
 
-    def __init__(self, spec: ViewSpec, end: Offset) -> None:
+    def __init__(
+        self, spec: ViewSpec, end: Offset, read_rows: Callable[[int], None] = lambda rows: None
+    ) -> None:
         self._spec, self._vector = spec, end["vector"]
         self._pruning = Pruning(spec.plan.query)
+        self._read_rows = read_rows
         self.rows = 0
 
     def open(self, scan: BoundedScan) -> tuple[pa.Schema, Batches]:
@@ -53,6 +57,7 @@ class ViewInputs:
         def batches() -> Iterator[pa.RecordBatch]:
             for batch in self._read(table, snapshot, scan, columns):
                 self.rows += batch.num_rows
+                self._read_rows(self.rows)
                 yield batch
 
         return schema, batches

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, TypeAlias
 
 from streamhouse.paimon.read.table import Table
@@ -106,8 +107,18 @@ class ViewPlanner:
         return Lag(seconds=max(0.0, time.time() - int(start["now"]) / 1000))
 
     def rows_left(self, start: Offset) -> int | None:
-        """None: a refresh reads whole tables."""
-        return None
+        """About how many rows of the inputs the first refresh has yet to read; None after it."""
+        if start:
+            return None
+        total = 0
+        for address in self._spec.tables.values():
+            table = address.follow()
+            latest = table.latest_snapshot_id()
+            total += (table.snapshot(latest).total_record_count or 0) if latest else 0
+        try:
+            return max(0, total - int(Path(self._spec.progress).read_text()))
+        except (OSError, ValueError):
+            return total
 
     def close(self) -> None:
         self._identities.clear()

@@ -2,79 +2,53 @@
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from dataclasses import replace
-from pathlib import Path
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 
 from streamhouse.connectors.base import BatchLog
 from streamhouse.errors import DataLossError, TableError
 from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.paimon.storage.object_store.store_retries import retried
-from streamhouse.runtime.monitoring.metrics import QueryMetrics
 from streamhouse.runtime.query_description import QueryDescription
 from streamhouse.runtime.state.batch_logs import next_batch
 from streamhouse.runtime.state.checkpoint import Checkpoint
-from streamhouse.runtime.state.checkpoint_registry import register_checkpoint
 from streamhouse.runtime.streaming.batch_commit import BatchCommitter
-from streamhouse.runtime.streaming.job_data_source import FORMAT, JobDataSource
 from streamhouse.runtime.streaming.progress import ContinuousProgress
-from streamhouse.runtime.streaming.query import QueryFailed
-from streamhouse.runtime.streaming.stream_run import StreamRun
-from streamhouse.runtime.streaming.throttle import Throttle
+from streamhouse.runtime.streaming.query import CountedBatch, JobQuery, acquired
 from streamhouse.runtime.views.holds import ViewHolds
 from streamhouse.runtime.views.planner import ViewPlanner
-from streamhouse.runtime.views.spec import ViewSpec
-from streamhouse.spark import register_source
-
-_LONGEST_PAUSE_S = 10.0
+from streamhouse.runtime.views.spec import PROGRESS, ViewSpec
 
 
-class ViewQuery:
-    """Runs a `ViewSpec` with a checkpoint, as a query of a `Pipeline`; on the driver.
+class ViewQuery(JobQuery):
+    """Runs a `ViewSpec` with a checkpoint; on the driver.
 
-    A refresh that was interrupted at any point runs again. A new checkpoint loses nothing: its
-    first refresh writes what differs.
+    A new checkpoint loses nothing: its first refresh writes what differs.
     """
 
+    spec: ViewSpec
+    progress: ContinuousProgress
+
     def __init__(self, spec: ViewSpec, checkpoint: Checkpoint, pipeline: str) -> None:
-        self._checkpoint = checkpoint
-        checkpoint.acquire()
-        try:
-            self._spec = _with_current_log(spec, checkpoint)
+        with acquired(checkpoint):
+            self.spec = _with_current_log(spec, checkpoint)
             self.progress = ContinuousProgress(checkpoint.logs.last_offset())
-            register_checkpoint(spec.target.warehouse, checkpoint)
-            self._run = StreamRun(checkpoint.run_folder())
-        except BaseException:
-            checkpoint.release()
-            raise
-        self.description = _described(self._spec, checkpoint, pipeline)
-        self.metrics = QueryMetrics()
-        self._planner: ViewPlanner | None = None
-        self._throttle = Throttle()
+            super().__init__(checkpoint, _described(self.spec, checkpoint, pipeline))
+            self.spec = replace(self.spec, progress=str(self._run.folder / PROGRESS))
 
     @property
     def targets(self) -> list[TableAddress]:
-        """The view's table."""
-        return [self._spec.target]
+        return [self.spec.target]
 
     @property
     def tables(self) -> list[str]:
-        """The name of the view's table."""
-        return [self._spec.target.identifier]
-
-    def use_shared(self, number: int, folder: Path) -> None:
-        raise AssertionError("a view shares no source")
-
-    def set_throttle(self, throttle: Throttle) -> None:
-        """Wait for compaction after a refresh."""
-        self._throttle = throttle
+        return [self.spec.target.identifier]
 
     def check_first_start(self) -> None:
         """Raise `TableError` if the table has rows of statements or of another pipeline's query."""
-        name = self._spec.target.identifier
+        name = self.spec.target.identifier
         writer = (self._checkpoint.previous() or {}).get("pipeline", self.description.pipeline)
         if writer != self.description.pipeline:
             self._checkpoint.release()
@@ -83,7 +57,7 @@ class ViewQuery:
                 f"query would remove; INSERT into a table of its own, or SET 'pipeline.name' = "
                 f"'{writer}' if this query replaces that one"
             )
-        if not self.progress.last_offset and self._spec.target.open().latest_snapshot_id():
+        if not self.progress.last_offset and self.spec.target.open().latest_snapshot_id():
             self._checkpoint.release()
             raise TableError(
                 f"table {name} has rows already, and this query would "
@@ -92,74 +66,40 @@ class ViewQuery:
             )
 
     def prepare(self) -> None:
-        """Create the consumers, and clean up after a crash; needs no Spark."""
-        self._planner = ViewPlanner(self._spec)
-        self._holds = ViewHolds(self._spec, self._checkpoint)
+        self.progress.planned(ViewPlanner(self.spec))
+        self._holds = ViewHolds(self.spec, self._checkpoint)
         self._holds.tick()
-        self.progress.prepared(self._planner, self._holds)
-        self._committer = BatchCommitter(self._spec)
+        self.progress.held(self._holds)
+        self._committer = BatchCommitter(self.spec)
         self._committer.remove_leftovers(next_batch(self.progress.last_offset))
         self._checkpoint.remember(
             {
-                "id": self._spec.query_id,
+                "id": self.spec.query_id,
                 "pipeline": self.description.pipeline,
-                "fingerprint": self._spec.plan.fingerprint,
+                "fingerprint": self.spec.plan.fingerprint,
                 "target": self.description.target,
-                "definition": self._spec.definition,
+                "definition": self.spec.definition,
             }
         )
 
-    def start(self, spark: SparkSession) -> None:
-        """Start the query; call `prepare` first."""
-        self.metrics.begin()
-        register_source(spark, JobDataSource)
-        name = self.description.name
-        self._run.start(spark, FORMAT, self._spec, name, self._checkpoint.path, self._commit)
-
-    def _commit(self, frame: DataFrame, spark_batch: int) -> None:
-        began = time.monotonic()
-        self._checkpoint.logs.sync(spark_batch)
+    def commit(self, frame: DataFrame) -> CountedBatch | None:
         with self.progress.batch():
             batch = self._committer.commit(frame)
         if batch is None:
-            return
+            return None
         end = batch.record.end
         self.progress.committed(end)
-        changes = sum((Counter(report["changes"]) for report in batch.reports), Counter[str]())
-        took_s = time.monotonic() - began
-        self.metrics.count_batch(changes.total(), took_s, changes=changes, commit=batch.commit)
         self._holds.batch_done(end)
-        files = {self._spec.target.identifier: 1} if batch.messages else {}
-        self._throttle.wait_for_compaction(files, lambda: self._run.is_stopping)
-        # A refresh leaves half of the time to other queries.
-        self._run.pause(min(time.monotonic() - began, _LONGEST_PAUSE_S))
+        changes = sum((Counter(report["changes"]) for report in batch.reports), Counter[str]())
+        files = {self.spec.target.identifier: 1} if batch.messages else {}
+        return CountedBatch(changes.total(), changes, batch.commit, files)
 
-    def check(self) -> None:
-        """Raise `QueryFailed` if the query has failed; a call into Spark's JVM."""
-        failure = self._run.failure()
-        if failure is not None:
-            raise QueryFailed(failure, self.description.part)
+    def pause_s(self, took_s: float) -> float:
+        return self._throttle.refresh_pause_s(took_s)
 
     def tick(self) -> None:
-        """Move the consumers if that is due."""
         if self._run.started:
             retried(self._holds.tick)
-
-    def request_stop(self) -> None:
-        """Let the query start no further refresh; does not wait."""
-        self._run.request_stop()
-
-    def stop(self, timeout_s: float = 30.0) -> None:
-        """Stop between two refreshes; waits up to `timeout_s` seconds for the current one."""
-        try:
-            self._run.stop(timeout_s)
-        finally:
-            if self._planner is not None:
-                self._planner.close()
-                self._planner = None
-                self.progress.closed()
-            self._run.close()
-            self._checkpoint.release()
 
 
 def _with_current_log(spec: ViewSpec, checkpoint: Checkpoint) -> ViewSpec:

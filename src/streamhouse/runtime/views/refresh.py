@@ -8,26 +8,55 @@ from collections import Counter
 from dataclasses import replace
 
 from streamhouse.connectors.base import WrittenBatch
+from streamhouse.errors import SqlError
+from streamhouse.runtime.batch.progress_line import progress
+from streamhouse.runtime.session.session import Session
 from streamhouse.runtime.streaming.tasks.task_input import TaskInput
+from streamhouse.runtime.views.planned import check_view, view_spec
 from streamhouse.runtime.views.planner import ViewPlanner
 from streamhouse.runtime.views.spec import ViewSpec
 from streamhouse.runtime.views.task import RefreshTask
+from streamhouse.source import Offset
+from streamhouse.sql.views.statement import AlterMaterializedView
 
 
-def refresh(spec: ViewSpec) -> int:
-    """Compute a view from the newest rows of its inputs; returns the number of changes."""
-    return changes_of_refresh(spec).total()
+def refresh_view(session: Session, statement: AlterMaterializedView) -> int:
+    """Run ALTER MATERIALIZED VIEW … REFRESH; returns the number of changes.
+
+    REFRESH PARTITION computes the whole view, too: it writes only what differs.
+    """
+    target = session.table(statement.name)
+    view = session.materialized.defined(session.full(statement.name))
+    for column in statement.partition:
+        if column not in target.partitioned_by:
+            raise SqlError.at(
+                statement.position,
+                f"'{column}' is no partition column of {target.name[-1]}; its partition columns: "
+                f"{', '.join(target.partitioned_by) or 'none'}",
+            )
+    check_view(view.plan, target, statement.position)
+    return refresh(view_spec(session, target, view.plan))
 
 
-def changes_of_refresh(spec: ViewSpec) -> Counter[str]:
+def refresh(spec: ViewSpec, end: Offset | None = None) -> int:
+    """Compute a view from the newest rows of its inputs, or those of the offset `end`.
+
+    Returns the number of changes.
+    """
+    return changes_of_refresh(spec, end).total()
+
+
+def changes_of_refresh(spec: ViewSpec, end: Offset | None = None) -> Counter[str]:
     """As `refresh`, but returns the changes by row kind."""
-    spec = replace(spec, query_id=str(uuid.uuid4()))
-    now = time.time_ns() // 1_000_000
-    end = {"batch": 0, "now": now, **ViewPlanner(spec).newest({})}
-    task = RefreshTask(spec, TaskInput(0, {}, end))
+    spec, planner = replace(spec, query_id=str(uuid.uuid4())), ViewPlanner(spec)
+    if end is None:
+        end = {"batch": 0, "now": time.time_ns() // 1_000_000, **planner.newest({})}
+    with progress() as line:
+        line.part(f"refreshing {spec.target.identifier}", planner.rows_left({}))
+        task = RefreshTask(spec, TaskInput(0, {}, end), line.reached)
 
-    def write() -> WrittenBatch:
-        return WrittenBatch(0, [bytes(message) for message in task.write()])
+        def write() -> WrittenBatch:
+            return WrittenBatch(0, [bytes(message) for message in task.write()])
 
-    spec.open_sink().committer(spec.query_id).commit(write, lambda: None)
+        spec.open_sink().committer(spec.query_id).commit(write, lambda: None)
     return task.changes

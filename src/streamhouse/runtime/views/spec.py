@@ -11,6 +11,8 @@ from streamhouse.connectors.specs import SinkSpec
 from streamhouse.operators.planning.view_plan import ViewPlan
 from streamhouse.paimon.catalog.table_address import TableAddress
 
+PROGRESS = "rows_read"
+
 
 @dataclass(frozen=True)
 class ViewSpec:
@@ -18,7 +20,8 @@ class ViewSpec:
 
     `inputs` are the tables of the scans of `plan.query`, in order; None for a scan of a system
     table or of a fixed snapshot. `query_id` is the id of the checkpoint and the commit user.
-    `freshness_s` is the least time between the starts of two refreshes.
+    `freshness_s` is the least time between the starts of two refreshes. `progress` is the file in
+    which a task says how many rows it has read; empty: none.
     """
 
     plan: ViewPlan
@@ -27,6 +30,7 @@ class ViewSpec:
     query_id: str = ""
     freshness_s: float = 0.0
     max_rows: int | None = None
+    progress: str = ""
 
     @property
     def tables(self) -> dict[str, TableAddress]:
@@ -57,7 +61,9 @@ class ViewSpec:
         """The query as JSON, for the checkpoint."""
         scans = self.plan.query.scans
         first = list(scans[0].table.name) if scans else []
-        return json.dumps({"query": {"source": {"name": first}}, "view": self.plan.query.sql})
+        return json.dumps(
+            {"query": {"scan": {"table": {"name": first}}}, "view": self.plan.query.sql}
+        )
 
     @property
     def job_module(self) -> str:

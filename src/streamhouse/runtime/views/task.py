@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pyarrow as pa
 
@@ -24,13 +24,15 @@ class RefreshTask:
     """Runs one refresh; executors.
 
     It compares with the newest rows of the view. So a refresh that runs again after its commit
-    finds no difference, and writes nothing.
+    finds no difference, and writes nothing. `read_rows` as for `ViewInputs`.
     """
 
-    def __init__(self, spec: ViewSpec, task: TaskInput) -> None:
+    def __init__(
+        self, spec: ViewSpec, task: TaskInput, read_rows: Callable[[int], None] = lambda rows: None
+    ) -> None:
         self._spec, self._task = spec, task
         self._attempt = TaskAttempt.current()
-        self._inputs = ViewInputs(spec, task.end)
+        self._inputs = ViewInputs(spec, task.end, read_rows)
         self.changes: Counter[str] = Counter()
         """The changes that it has written, by row kind."""
 

@@ -35,10 +35,11 @@ class StaticFeed(TableFeed):
         if self._record is None or self._seen is not None:
             return None
         self._seen = self._record.id
-        rows = self._read(self._record.id, self._columns)
         if self.primary_key:
-            rows = rows.sort_by([(name, "ascending") for name in self.primary_key])
-            self.kept.table = rows
+            self.kept.table = self.state_at(self._record.id)
+        rows = self.rows
+        if rows is None:
+            rows = self._read(self._record.id, self._columns)
         batches = add_row_kind(rows, "+I").to_batches()
         return Change(
             self._record.id,

@@ -191,7 +191,7 @@ class TableFeed(Feed):
         return next_id
 
     def _select_columns(self) -> tuple[str, ...]:
-        column_names = tuple(column.name for column in self._table.columns)
+        column_names = self._table.shown_names
         if ROW_KIND in (column_names if self._wanted is None else self._wanted):
             raise TableError(
                 f"table '{self.identifier}' has a column '{ROW_KIND}', a name that is "

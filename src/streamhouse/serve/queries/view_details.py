@@ -102,7 +102,7 @@ def schema(warehouse: Warehouse, view: ServedView) -> dict[str, Any]:
     table = data_table(warehouse, view)
     if table is None:
         return _of_view(warehouse, view) | {"name": view.name, "kind": VIEW, "schema_versions": []}
-    columns = visible_columns(view, table.columns)
+    columns = visible_columns(view, table.shown)
     keys = _keys(table, columns)
     return {
         "name": view.name,
@@ -202,7 +202,7 @@ def _versions(table: Table) -> list[dict[str, Any]]:
 
 
 def _of_table(table: Table, view: ServedView) -> dict[str, Any]:
-    columns = visible_columns(view, table.columns)
+    columns = visible_columns(view, table.shown)
     record = {"kind": TABLE, "columns": _column_records(columns), **_keys(table, columns)}
     latest = table.latest_snapshot_id()
     if latest is None:
@@ -252,7 +252,7 @@ def _of_view(warehouse: Warehouse, view: ServedView) -> dict[str, Any]:
 
 def _names(view: ServedView, table: Table) -> set[str]:
     """The names of the columns that a view shows."""
-    return {column.name for column in visible_columns(view, table.columns)}
+    return {column.name for column in visible_columns(view, table.shown)}
 
 
 def _column_records(columns: list[Column]) -> list[dict[str, Any]]:

@@ -34,7 +34,6 @@ from streamhouse.sql.parser.query_parser import parse_condition
 from streamhouse.sql.plan import AsOf, BoundedQuery, Name, TableInfo, ViewInfo
 from streamhouse.sql.resolution.columns import Parsed
 from streamhouse.sql.text import Script
-from streamhouse.sql.views.stored_view import HIDDEN_KEY
 
 if TYPE_CHECKING:
     from streamhouse.paimon.catalog.warehouse import Warehouse
@@ -191,9 +190,7 @@ class _Source:
 
     def _columns(self) -> tuple[str, ...]:
         if self._pin is not None:
-            # SQL does not see the hidden key of a materialized view.
-            names = (column.name for column in self._pin.table.columns)
-            return tuple(name for name in names if name != HIDDEN_KEY)
+            return self._pin.table.shown_names
         view = self._tables.view(self._name)
         if view is None:
             raise TableError(

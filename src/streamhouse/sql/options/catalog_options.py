@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from streamhouse.errors import OptionError, UnsupportedSqlError
-from streamhouse.options import boolean, check_known, choice, required
+from streamhouse.options import boolean, by_key, check_known, choice, required, table_of
 from streamhouse.sql.options.store_options import check_store_option, is_store_option
 
 TABLE_DEFAULT = "table-default."
@@ -39,38 +39,7 @@ _HIVE = (
     "writes them, or have them served by a REST catalog"
 )
 
-_CACHE = "schemas and manifests are cached as needed"
-_LOCK = "commits are always locked"
-_CASE = "names keep their case, except those of a sync of MySQL"
-
-WITHOUT_EFFECT: Mapping[str, str] = {
-    "allow-upper-case": _CASE,
-    "cache-enabled": _CACHE,
-    "cache.deletion-vectors.max-num": _CACHE,
-    "cache.expiration-interval": _CACHE,
-    "cache.expire-after-access": _CACHE,
-    "cache.expire-after-write": _CACHE,
-    "cache.manifest.max-memory": _CACHE,
-    "cache.manifest.small-file-memory": _CACHE,
-    "cache.manifest.small-file-threshold": _CACHE,
-    "cache.partition.max-num": _CACHE,
-    "cache.snapshot.max-num-per-table": _CACHE,
-    "case-sensitive": _CASE,
-    "client-pool-size": "there is no server to connect to",
-    "disable-create-table-in-default-db": "tables can be created in every database",
-    "file-io.allow-cache": _CACHE,
-    "file-io.populate-meta": _CACHE,
-    "format-table.enabled": "there are no format tables",
-    "lineage-meta": "lineage is stored in an auxiliary table of each target",
-    "lock-acquire-timeout": _LOCK,
-    "lock-check-max-sleep": _LOCK,
-    "lock.enabled": _LOCK,
-    "lock.type": _LOCK,
-    "log.system.auto-register": "the log system was removed in Paimon 1.4",
-    "log.system.auto-register-timeout": "the log system was removed in Paimon 1.4",
-    "resolving-file-io.enabled": "tables are in the warehouse",
-    "sync-all-properties": "there is no metastore to copy options to",
-}
+WITHOUT_EFFECT = by_key(table_of(__package__, "catalog_options.toml")["without_effect"])
 """Options without effect here, and why."""
 
 

@@ -8,50 +8,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from streamhouse.errors import OptionError
-from streamhouse.options import boolean, check_known, choice, duration_ms, integer
+from streamhouse.options import boolean, check_known, choice, duration_ms, integer, table_of
 from streamhouse.sql.options.flink_settings import SYNONYMS, ineffective
 
-LOOKUP_OPTIONS = {
-    "lookup.cache": "AUTO: by a rule; FULL, MEMORY: the whole dimension; PARTIAL: rows by key",
-    "lookup.async": "true or false; no effect: waiting rows do not block others",
-    "lookup.async-thread-number": "no effect, as lookup.async",
-    "lookup.bootstrap-parallelism": "no effect: the cache is filled by one reader",
-    "lookup.cache-rows": "the maximum number of rows, read by key, that a process caches",
-    "lookup.bucket.shuffle-min-rows": "batches of fewer rows are joined without a shuffle",
-    "lookup.cache-max-memory-size": "the maximum memory that a process uses for the dimension",
-    "lookup.cache-max-disk-size": "the maximum disk space that a process uses for the dimension",
-    "lookup.cache-spill-compression": "no effect: local files are mapped into memory as they are",
-    "lookup.cache-file-retention": "how long the partial cache keeps unused rows",
-    "lookup.refresh.async": "true: reload in the background while batches continue",
-    "lookup.refresh.async.pending-snapshot-count": "how many snapshots a batch may then be behind",
-    "lookup.refresh.full-load-threshold": "no effect: the number of changed rows decides",
-    "lookup.continuous.discovery-interval": "how often to check for a new snapshot",
-    "continuous.discovery-interval": "the same",
-    "lookup.refresh.time-periods-blacklist": "periods in which no new snapshot is joined",
-    "scan.partitions": "max_pt(), max_two_pt() or named partitions: which rows are joined",
-    "lookup.dynamic-partition": "the same",
-    "lookup.dynamic-partition.refresh-interval": "how often to check for the newest partition",
-    "lookup.dynamic-partition.refresh.async": "the same as lookup.refresh.async for new partitions",
-}
+_LOOKUP = table_of(__package__, "lookup_options.toml")
+LOOKUP_OPTIONS: Mapping[str, str] = {**_LOOKUP["effective"], **_LOOKUP["without_effect"]}
 """Dynamic options of a dimension table that concern the join, with their effect here."""
-
-_EFFECTIVE_LOOKUP = (
-    "lookup.cache",
-    "lookup.continuous.discovery-interval",
-    "continuous.discovery-interval",
-    "lookup.refresh.time-periods-blacklist",
-    "lookup.refresh.async",
-    "lookup.refresh.async.pending-snapshot-count",
-    "scan.partitions",
-    "lookup.dynamic-partition",
-    "lookup.dynamic-partition.refresh-interval",
-    "lookup.dynamic-partition.refresh.async",
-    "lookup.cache-rows",
-    "lookup.bucket.shuffle-min-rows",
-    "lookup.cache-max-memory-size",
-    "lookup.cache-max-disk-size",
-    "lookup.cache-file-retention",
-)
 
 
 def _parallelism(key: str, value: str) -> None:
@@ -140,4 +102,4 @@ def check_lookup(options: Mapping[str, str], where: str) -> list[str]:
             integer(key, value, 0 if key.endswith("-min-rows") else 1)
         elif key.endswith(("-interval", "-retention")):
             duration_ms(key, value)
-    return [key for key in join_options if key not in _EFFECTIVE_LOOKUP]
+    return [key for key in join_options if key in _LOOKUP["without_effect"]]

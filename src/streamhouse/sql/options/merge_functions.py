@@ -36,3 +36,23 @@ def order_columns(options: Mapping[str, str], columns: Iterable[str]) -> set[str
     """The columns whose order decides which row or value of a key is kept."""
     extremes = {name for name in columns if merge_function(options, name) in ("max", "min")}
     return {*sequence_fields(options), *group_sequence_fields(options), *extremes}
+
+
+def remove_option(options: Mapping[str, str]) -> str | None:
+    """The option by which a `-D` removes a record; None for a merge engine that has none."""
+    engine = options.get("merge-engine", "")
+    return f"{engine}.remove-record-on-delete" if engine in MERGING_ENGINES else None
+
+
+def removes_records(options: Mapping[str, str]) -> bool:
+    """Whether a `-D` removes the record of its key, regardless of the rows merged into it."""
+    option = remove_option(options)
+    return option is not None and options.get(option, "").lower() == "true"
+
+
+def purges_remove_rows(options: Mapping[str, str]) -> bool:
+    """Whether the compaction after a DELETE removes rows that were visible before it.
+
+    Without the option, the `-D` of the DELETE only subtracts, and leaves a row of zeros and nulls.
+    """
+    return remove_option(options) is not None and not removes_records(options)

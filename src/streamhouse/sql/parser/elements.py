@@ -75,6 +75,67 @@ def identifiers(cursor: Cursor, what: str) -> tuple[str, ...]:
     return tuple(names)
 
 
+def partition_values(cursor: Cursor) -> dict[str, str]:
+    """`(p = 'x', q = 1)`."""
+    values: dict[str, str] = {}
+    cursor.expect("(")
+    while not values or cursor.accept(","):
+        start = cursor.offset
+        name = identifier(cursor, "a partition column")
+        if name in values:
+            raise cursor.script.error(f"column '{name}' is named twice", start)
+        if not cursor.accept("="):
+            cursor.fail(
+                "expected a value, such as (p = 'x'); leave out columns whose values are in the "
+                "rows"
+            )
+        if cursor.peek() in ("DATE", "TIMESTAMP"):
+            cursor.take()
+        token = cursor.current
+        if token is None or token.token_type not in (TokenType.STRING, TokenType.NUMBER):
+            cursor.fail("expected the partition's value as a 'string' or a number")
+        values[name] = cursor.take().text
+    cursor.expect(")")
+    return values
+
+
+def if_not_exists(cursor: Cursor, replace: bool) -> bool:
+    """Whether IF NOT EXISTS comes next, which OR REPLACE excludes."""
+    start = cursor.offset
+    found = cursor.accept("IF", "NOT", "EXISTS")
+    if found and replace:
+        raise cursor.script.error("IF NOT EXISTS contradicts OR REPLACE; leave out one", start)
+    return found
+
+
+def view_columns(cursor: Cursor, keyed: bool) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """`(a, b COMMENT '…', PRIMARY KEY (a) NOT ENFORCED)` of a view: its columns and its key.
+
+    The comments are dropped; only a `keyed` view may have a key. Empty without a list.
+    """
+    columns: list[str] = []
+    key: tuple[str, ...] = ()
+    start = cursor.offset
+    if not cursor.accept("("):
+        return (), ()
+    while not (columns or key) or cursor.accept(","):
+        if keyed and cursor.accept("CONSTRAINT"):
+            identifier(cursor, "the constraint's name")
+        if keyed and cursor.accept("PRIMARY", "KEY"):
+            key = identifiers(cursor, "a key column")
+            cursor.expect("NOT", "ENFORCED")
+            continue
+        columns.append(identifier(cursor, "a column"))
+        if cursor.accept("COMMENT"):
+            string(cursor, "a comment")
+        elif not cursor.at(",") and not cursor.at(")"):
+            cursor.fail("a view's columns have no types of their own; expected ',' or ')'")
+    cursor.expect(")")
+    if len(set(columns)) < len(columns) or len(set(key)) < len(key):
+        raise cursor.script.error("a column is named twice", start)
+    return tuple(columns), key
+
+
 def _is_name(token: Token) -> bool:
     if token.token_type in (TokenType.STRING, TokenType.NUMBER, TokenType.HINT):
         return False

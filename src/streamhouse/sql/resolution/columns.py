@@ -288,9 +288,9 @@ def unaliased(item: exp.Expr) -> exp.Expr:
 
 
 def reserved(script: Script, names: Iterable[str], node: exp.Expr) -> None:
-    """Raise for a column name that the engine uses itself: `_row`, `rowkind`."""
+    """Raise for a column name that the engine uses itself."""
     for name in names:
-        if name in ("_row", "rowkind"):
+        if name in ("_row", "rowkind", "_view_key"):
             raise node_errors.error(
                 script, node, f"'{name}' is a reserved name; rename the column", SqlError
             )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import NoReturn
 
@@ -11,7 +12,7 @@ from streamhouse.sql.parser import elements, query_parser
 from streamhouse.sql.parser.token_cursor import Cursor
 from streamhouse.sql.plan import Column, ComputedColumn
 from streamhouse.sql.statements.watermark import Watermark, parse_watermark
-from streamhouse.sql.syntax import CreateTable, TextPosition
+from streamhouse.sql.syntax import CreateTable, Like, Query, TextPosition
 from streamhouse.sql.types import UNSUPPORTED_TYPES
 from streamhouse.sql.udf.call import declarations_in
 
@@ -53,8 +54,13 @@ _OTHER_DIALECTS = {
     "CHARACTER": "CHAR(n)",
     "UUID": "STRING",
 }
-_LIKE_HELP = "write the columns out"
-_NO_QUERY = "CREATE TABLE … AS is not supported; write CREATE TABLE with its columns, then INSERT"
+
+
+_STRATEGIES = ("INCLUDING", "EXCLUDING", "OVERWRITING")
+_FEATURES = ("ALL", "CONSTRAINTS", "DISTRIBUTION", "GENERATED", "METADATA", "OPTIONS",
+             "PARTITIONS", "WATERMARKS")  # fmt: skip
+OVERWRITABLE = ("GENERATED", "METADATA", "OPTIONS", "WATERMARKS")
+"""What a table may overwrite of the one that it is LIKE."""
 
 
 def parse_type(cursor: Cursor) -> str:
@@ -185,23 +191,23 @@ class _Body:
 
 
 def parse_create_table(
-    cursor: Cursor, position: TextPosition, text: str, temporary: bool
+    cursor: Cursor,
+    position: TextPosition,
+    text: str,
+    temporary: bool,
+    query: Callable[[Cursor], Query],
 ) -> CreateTable:
-    """Parse the rest of CREATE [TEMPORARY] TABLE, to the end of the statement."""
+    """Parse the rest of CREATE [TEMPORARY] TABLE; `query` parses the rest as a query."""
     if_not_exists = cursor.accept("IF", "NOT", "EXISTS")
     name = elements.dotted_name(cursor, "the table's name")
-    _no_query(cursor)
-    if cursor.at("WITH"):
-        cursor.unsupported(_NO_QUERY)
     body = _Body()
-    if cursor.at("LIKE"):
-        _like(cursor)
-    cursor.expect("(")
-    _item(cursor, body)
-    while cursor.accept(","):
+    if cursor.peek() not in ("LIKE", "AS", "WITH", "COMMENT", "PARTITIONED"):
+        cursor.expect("(")
         _item(cursor, body)
-    if not cursor.accept(")"):
-        cursor.fail("expected ',' or ')'")
+        while cursor.accept(","):
+            _item(cursor, body)
+        if not cursor.accept(")"):
+            cursor.fail("expected ',' or ')'")
     comment = elements.string(cursor, "a comment") if cursor.accept("COMMENT") else None
     if cursor.at("DISTRIBUTED"):
         cursor.unsupported(
@@ -212,10 +218,12 @@ def parse_create_table(
     if cursor.accept("PARTITIONED", "BY"):
         partitioned = elements.identifiers(cursor, "a partition column")
     options = elements.option_list(cursor) if cursor.accept("WITH") else {}
-    if cursor.at("LIKE"):
-        _like(cursor)
-    cursor.end("COMMENT, PARTITIONED BY, WITH or the end of the statement (;)")
-    _check(cursor, body, partitioned, partition_start)
+    like = _like(cursor) if cursor.at("LIKE") else None
+    filled_by = query(cursor) if like is None and cursor.accept("AS") else None
+    if filled_by is None:
+        cursor.end("COMMENT, PARTITIONED BY, WITH, LIKE, AS or the end of the statement (;)")
+    if like is None and filled_by is None:
+        _check(cursor, body, partitioned, partition_start)
     columns = tuple(
         replace(column, nullable=column.nullable and column.name not in body.primary_key)
         for column in body.columns
@@ -223,23 +231,30 @@ def parse_create_table(
     return CreateTable(
         position, text, name, columns, tuple(body.computed), body.primary_key, partitioned,
         options, comment, temporary, if_not_exists,
-        None if body.watermark is None else body.watermark.column,
+        None if body.watermark is None else body.watermark.column, like, filled_by,
     )  # fmt: skip
 
 
-def _no_query(cursor: Cursor) -> None:
-    """Raise for CREATE TABLE … AS; its list of columns, without types, would not parse."""
-    depth = 0
-    for index in range(cursor.index, len(cursor.tokens)):
-        kind = cursor.tokens[index].token_type
-        depth += (kind == TokenType.L_PAREN) - (kind == TokenType.R_PAREN)
-        if depth == 0 and cursor.peek(index - cursor.index) == "AS":
-            cursor.index = index
-            cursor.unsupported(_NO_QUERY)
-
-
-def _like(cursor: Cursor) -> NoReturn:
-    cursor.unsupported(f"LIKE is not supported yet; {_LIKE_HELP}")
+def _like(cursor: Cursor) -> Like:
+    """Parse `LIKE t [(INCLUDING | EXCLUDING | OVERWRITING feature …)]`."""
+    cursor.expect("LIKE")
+    table = elements.dotted_name(cursor, "the name of the table to take the columns from")
+    chosen: dict[str, str] = {}
+    if cursor.accept("("):
+        while not cursor.accept(")"):
+            strategy, start = cursor.peek(), cursor.offset
+            if strategy not in _STRATEGIES:
+                cursor.unknown_keyword(_STRATEGIES)
+            cursor.take()
+            feature = cursor.peek()
+            allowed = OVERWRITABLE if strategy == "OVERWRITING" else _FEATURES
+            if feature not in allowed:
+                cursor.unknown_keyword(allowed)
+            cursor.take()
+            if feature in chosen:
+                raise cursor.script.error(f"LIKE names {feature} twice", start)
+            chosen[feature] = strategy
+    return Like(table, chosen)
 
 
 def _item(cursor: Cursor, body: _Body) -> None:
@@ -282,6 +297,8 @@ def _column(cursor: Cursor, body: _Body) -> None:
         place = len(body.columns) + len(body.computed)
         body.computed.append(ComputedColumn(name, cursor.text_of(expression), place))
         return
+    if cursor.at(",") or cursor.at(")"):
+        cursor.fail(f"column '{name}' has no type; a SELECT after AS names and orders its columns")
     kind = parse_type(cursor)
     nullable, comment = True, None
     metadata: str | None = None

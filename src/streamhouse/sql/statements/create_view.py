@@ -26,7 +26,7 @@ from streamhouse.sql.udf.call import declaration_of
 
 @dataclass(frozen=True)
 class CreateView(Statement):
-    """CREATE [TEMPORARY] VIEW [IF NOT EXISTS] name [(columns)] [COMMENT '…'] AS query."""
+    """CREATE [OR REPLACE] [TEMPORARY] VIEW [IF NOT EXISTS] v [(columns)] [COMMENT '…'] AS query."""
 
     name: Name
     columns: tuple[str, ...]
@@ -34,6 +34,7 @@ class CreateView(Statement):
     comment: str | None = None
     temporary: bool = False
     if_not_exists: bool = False
+    replace: bool = False
 
 
 def parse_create_view(
@@ -41,17 +42,13 @@ def parse_create_view(
     position: TextPosition,
     text: str,
     temporary: bool,
+    replace: bool,
     query: Callable[[Cursor], Query],
 ) -> CreateView:
     """Parse the rest after the word VIEW; `query` parses the rest of a statement as a query."""
-    if_not_exists = cursor.accept("IF", "NOT", "EXISTS")
+    if_not_exists = elements.if_not_exists(cursor, replace)
     name = elements.dotted_name(cursor, "the view's name")
-    columns: tuple[str, ...] = ()
-    if cursor.at("("):
-        columns_start = cursor.offset
-        columns = _columns(cursor)
-        if len(set(columns)) < len(columns):
-            raise cursor.script.error("a column is named twice", columns_start)
+    columns, _ = elements.view_columns(cursor, keyed=False)
     comment = elements.string(cursor, "a comment") if cursor.accept("COMMENT") else None
     if cursor.at("WITH"):
         cursor.unsupported("options of a view are not supported; leave out WITH (…)")
@@ -63,21 +60,9 @@ def parse_create_view(
     if cursor.peek() not in ("SELECT", "WITH", "("):
         cursor.fail("expected SELECT or WITH")
     read = query(cursor)
-    return CreateView(position, text, name, columns, read, comment, temporary, if_not_exists)
-
-
-def _columns(cursor: Cursor) -> tuple[str, ...]:
-    """`(a, b COMMENT '…', …)`; the comments of columns are parsed and dropped."""
-    cursor.expect("(")
-    column_names: list[str] = []
-    while not column_names or cursor.accept(","):
-        column_names.append(elements.identifier(cursor, "a column"))
-        if cursor.accept("COMMENT"):
-            elements.string(cursor, "a comment")
-        elif not cursor.at(",") and not cursor.at(")"):
-            cursor.fail("a view's columns have no types of their own; expected ',' or ')'")
-    cursor.expect(")")
-    return tuple(column_names)
+    return CreateView(
+        position, text, name, columns, read, comment, temporary, if_not_exists, replace
+    )
 
 
 def view_info(statement: CreateView, full: Name, resolver: Resolver, written: str) -> ViewInfo:

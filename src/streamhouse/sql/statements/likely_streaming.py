@@ -5,13 +5,15 @@ from __future__ import annotations
 import re
 
 _READING_INSERT = re.compile(
-    r"\bINSERT\s+INTO\b[^;]*\bFROM\b|\bCALL\s+(\w+\.)?sys\.sync_mysql", re.IGNORECASE
+    r"\b(INSERT\s+INTO|MATERIALIZED|CREATE\s+TABLE\b[^;]*\bAS\s+SELECT)\b[^;]*\bFROM\b"
+    r"|\bCALL\s+(\w+\.)?sys\.sync_mysql",
+    re.IGNORECASE,
 )
 _BATCH = re.compile(r"'execution\.runtime-mode'\s*=\s*'batch'", re.IGNORECASE)
 
 
 def may_stream(script: str) -> bool:
-    """Whether an INSERT may read a table in streaming mode, or a CALL syncs tables.
+    """Whether an INSERT or a view may read a table in streaming mode, or a CALL syncs tables.
 
     It needs no parser, so Spark can be started before the parser is loaded. A wrong result only
     costs time: `sql.streaming.query_planner` decides what the queries are.

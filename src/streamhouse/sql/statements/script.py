@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
 from sqlglot import exp
@@ -31,6 +32,7 @@ from streamhouse.sql.statements.unsupported_statements import (
 from streamhouse.sql.syntax import (
     CreateCatalog,
     CreateDatabase,
+    CreateTable,
     Describe,
     Drop,
     Explain,
@@ -59,8 +61,12 @@ def parse_script(text: str, declared: Declarations = NONE) -> list[Statement]:
     script = Script(text, functions=declared)
     statements: list[Statement] = []
     for tokens in _split(script, _lexed(script)):
-        statements.append(_statement(Cursor(script, tokens)))
-        functions = declared_after(script.functions, statements[-1])
+        statement = _statement(Cursor(script, tokens))
+        statements.append(statement)
+        if isinstance(statement, CreateTable) and statement.query is not None:
+            at, target, query = statement.position, statement.name, statement.query
+            statements.append(Insert(at, statement.text, target, (), query, fills=True))
+        functions = declared_after(script.functions, statement)
         if functions is not script.functions:
             script = Script(text, functions=functions)
     return statements
@@ -148,18 +154,20 @@ def _create(cursor: Cursor, position: TextPosition, text: str) -> Statement:
             cursor.unsupported("options of a database are not supported; leave out WITH (…)")
         cursor.end("COMMENT or the end of the statement (;)")
         return CreateDatabase(position, text, full, if_not_exists, comment)
-    replace = cursor.accept("OR", "REPLACE", "MATERIALIZED") or cursor.accept(
-        "OR", "ALTER", "MATERIALIZED"
+    replace = cursor.accept("OR", "REPLACE") or (
+        cursor.at("OR", "ALTER", "MATERIALIZED") and cursor.accept("OR", "ALTER")
     )
-    if replace or cursor.accept("MATERIALIZED"):
+    if cursor.accept("MATERIALIZED"):
         return parse_create_materialized_view(cursor, position, text, replace, _query)
     temporary = cursor.accept("TEMPORARY")
+    if replace and not cursor.at("VIEW"):
+        cursor.unsupported("CREATE OR REPLACE is of views; use DROP and CREATE", start)
     if cursor.accept("TABLE"):
-        return parse_create_table(cursor, position, text, temporary)
+        return parse_create_table(cursor, position, text, temporary, _query)
     if cursor.at("FUNCTION") or (temporary and cursor.at("SYSTEM", "FUNCTION")):
         return parse_create_function(cursor, position, text, temporary, start)
     if cursor.accept("VIEW"):
-        return parse_create_view(cursor, position, text, temporary, _query)
+        return parse_create_view(cursor, position, text, temporary, replace, _query)
     if cursor.at("OR"):
         words = f"CREATE OR {cursor.peek(1)}"
         cursor.unsupported(f"{words} is not supported; use DROP and CREATE", start)
@@ -253,7 +261,7 @@ _NOT_NAMES = ("SELECT", "VALUES", "WITH", "PARTITION", "(", ".")
 _SHOW = ("CATALOGS", "DATABASES", "TABLES", "VIEWS", "MATERIALIZED VIEWS",
          "MATERIALIZED TABLES", "FUNCTIONS", "USER FUNCTIONS", "JOBS",
          "CURRENT CATALOG", "CURRENT DATABASE", "CREATE TABLE", "CREATE VIEW",
-         "COLUMNS")  # fmt: skip
+         "CREATE MATERIALIZED VIEW", "CREATE MATERIALIZED TABLE", "COLUMNS")  # fmt: skip
 
 
 def _show(cursor: Cursor, position: TextPosition, text: str) -> Statement:
@@ -264,8 +272,8 @@ def _show(cursor: Cursor, position: TextPosition, text: str) -> Statement:
             break
     else:
         cursor.unknown_keyword(_SHOW)
-    if kind in ("CREATE TABLE", "CREATE VIEW"):
-        name = elements.dotted_name(cursor, f"the {kind.split()[1].lower()}'s name")
+    if kind.startswith("CREATE"):
+        name = elements.dotted_name(cursor, f"the {kind.split()[-1].lower()}'s name")
     elif kind == "COLUMNS":
         if not cursor.accept("IN"):
             cursor.expect("FROM")
@@ -276,16 +284,25 @@ def _show(cursor: Cursor, position: TextPosition, text: str) -> Statement:
         name = elements.dotted_name(cursor, "the database's name")
     else:
         name = ()
-    if cursor.peek() in ("LIKE", "ILIKE", "NOT"):
-        cursor.unsupported("LIKE is not supported in SHOW; leave it out")
-    cursor.end()
-    return Show(position, text, kind, name)
+    listed = kind.endswith("S")
+    unlike = listed and cursor.accept("NOT")
+    like = None
+    if listed and cursor.peek() in ("LIKE", "ILIKE"):
+        flags = "(?is)" if cursor.take().text.upper() == "ILIKE" else "(?s)"
+        pattern = re.escape(elements.string(cursor, "a pattern such as 'a%'"))
+        like = flags + pattern.replace("%", ".*").replace("_", ".")
+    elif unlike:
+        cursor.fail("expected LIKE")
+    cursor.end("LIKE or the end of the statement (;)" if listed else "the end of the statement (;)")
+    return Show(position, text, kind, name, like, unlike)
 
 
 def _describe(cursor: Cursor, position: TextPosition, text: str) -> Statement:
     cursor.take()
     refuse_described(cursor)
-    cursor.accept("TABLE")
+    for words in (("MATERIALIZED", "VIEW"), ("MATERIALIZED", "TABLE"), ("TABLE",)):
+        if cursor.accept(*words):
+            break
     name = elements.dotted_name(cursor, "the table's name")
     cursor.end()
     return Describe(position, text, name)
@@ -325,7 +342,7 @@ def _insert(cursor: Cursor, position: TextPosition, text: str) -> Insert:
     options: dict[str, str] = {}
     while cursor.current is not None and cursor.current.token_type == TokenType.HINT:
         options |= hints.table_options(cursor.script, cursor.take())
-    partition = _partition(cursor) if cursor.accept("PARTITION") else {}
+    partition = elements.partition_values(cursor) if cursor.accept("PARTITION") else {}
     columns: tuple[str, ...] = ()
     if cursor.at("(") and cursor.peek(1) not in ("SELECT", "WITH", "VALUES", "("):
         columns_start = cursor.offset
@@ -358,30 +375,6 @@ def _rows(cursor: Cursor) -> Query | None:
     parse_first_cells(script, start, rows)
     prefix = script.text[start - position.column + 1 : start]
     return Query(text, position, prefix, rows, script.functions)
-
-
-def _partition(cursor: Cursor) -> dict[str, str]:
-    """`(p = 'x', q = 1)`."""
-    values: dict[str, str] = {}
-    cursor.expect("(")
-    while not values or cursor.accept(","):
-        start = cursor.offset
-        name = elements.identifier(cursor, "a partition column")
-        if name in values:
-            raise cursor.script.error(f"column '{name}' is named twice", start)
-        if not cursor.accept("="):
-            cursor.fail(
-                "expected a value, such as (p = 'x'); leave out columns whose values are in the "
-                "rows"
-            )
-        if cursor.peek() in ("DATE", "TIMESTAMP"):
-            cursor.take()
-        token = cursor.current
-        if token is None or token.token_type not in (TokenType.STRING, TokenType.NUMBER):
-            cursor.fail("expected the partition's value as a 'string' or a number")
-        values[name] = cursor.take().text
-    cursor.expect(")")
-    return values
 
 
 def _query(cursor: Cursor) -> Query:

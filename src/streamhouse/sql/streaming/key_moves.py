@@ -27,7 +27,7 @@ def matter(query: StreamQuery, target: TableInfo | None) -> bool:
     """Whether the order of the changes of two keys of the source can change the target's rows."""
     if target is None or not target.primary_key:
         return False
-    if not query.row_kinds or query.grouped or not query.source.primary_key:
+    if not query.row_kinds or query.merging.grouped or not query.source.primary_key:
         return False
     if sequence_fields(target.options) or group_sequence_fields(target.options):
         return False
@@ -52,10 +52,12 @@ def keeps_source_key(
 def reordered(query: StreamQuery) -> StreamQuery:
     """The query with the source's key as its `reorder_key`, which it then also reads."""
     key = query.source.primary_key
-    used = {*query.source_columns, *key}
+    used = {*query.scan.columns, *key}
     return replace(
         query,
         reorder_key=key,
-        source_columns=tuple(c.name for c in query.source.columns if c.name in used),
+        scan=replace(
+            query.scan, columns=tuple(c.name for c in query.source.columns if c.name in used)
+        ),
         fingerprint=hashlib.sha256(f"{query.fingerprint} reordered".encode()).hexdigest(),
     )

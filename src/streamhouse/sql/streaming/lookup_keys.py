@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from streamhouse.sql.expressions.binder import generate, quote
+from streamhouse.sql.plan import LookupJoin
 from streamhouse.sql.resolution.columns import physical
 from streamhouse.sql.streaming.generated_sql import ROW, Stream, bound
 from streamhouse.sql.streaming.query_blocks import Lookup
@@ -23,34 +22,37 @@ _GROUPS = (
 )
 
 
-@dataclass(frozen=True)
-class LookupKeys:
-    """The fields of a `LookupJoin` of the same names."""
-
-    key_columns: tuple[str, ...]
-    keys_sql: str | None
-    row_keys_sql: str | None
-
-
-def lookup_keys(stream: Stream, lookup: Lookup) -> LookupKeys:
-    """The keys of a lookup, and the SQL that returns the values to look up.
+def lookup_join(stream: Stream, lookup: Lookup, columns: tuple[str, ...]) -> LookupJoin:
+    """A lookup, with the SQL that returns the keys to look up; `columns`: those that are needed.
 
     Omits key columns whose type is not in the same group as the value's (see `same_group`).
     """
     column_types = {column.name: column.type for column in lookup.table.columns}
     value_types = dict(bound(stream, stream.lookup_values(lookup, lookup.keys)))
     names = tuple(name for name in lookup.keys if same_group(column_types[name], value_types[name]))
-    if not names:
-        return LookupKeys((), None, None)
-    types = physical(lookup.table)
-    casts = ", ".join(f"TRY_CAST({quote(n)} AS {types[n]}) AS {quote(n)}" for n in names)
-    not_null = " AND ".join(f"{quote(name)} IS NOT NULL" for name in names)
-    values_sql = generate(stream.lookup_values(lookup, names))
-    rows = stream.row_keys(lookup, names)
-    return LookupKeys(
+    keys_sql = row_keys_sql = None
+    if names:
+        types = physical(lookup.table)
+        casts = ", ".join(f"TRY_CAST({quote(n)} AS {types[n]}) AS {quote(n)}" for n in names)
+        not_null = " AND ".join(f"{quote(name)} IS NOT NULL" for name in names)
+        values_sql = generate(stream.lookup_values(lookup, names))
+        keys_sql = f"SELECT DISTINCT * FROM (SELECT {casts} FROM ({values_sql})) WHERE {not_null}"
+        rows = stream.row_keys(lookup, names)
+        if rows is not None:
+            row_keys_sql = f"SELECT {quote(ROW)}, {casts} FROM ({generate(rows)})"
+    return LookupJoin(
+        lookup.table,
+        lookup.relation,
+        columns,
+        lookup.keys,
+        lookup.left,
+        lookup.retry,
+        lookup.options,
+        lookup.strategy,
+        lookup.ordered,
         names,
-        f"SELECT DISTINCT * FROM (SELECT {casts} FROM ({values_sql})) WHERE {not_null}",
-        None if rows is None else f"SELECT {quote(ROW)}, {casts} FROM ({generate(rows)})",
+        keys_sql,
+        row_keys_sql,
     )
 
 

@@ -15,7 +15,16 @@ from streamhouse.sql import node_errors
 from streamhouse.sql.expressions.binder import generate
 from streamhouse.sql.nesting_depth import limited_depth
 from streamhouse.sql.options.merge_functions import merge_function
-from streamhouse.sql.plan import Column, LookupJoin, Resolver, StreamQuery, TableInfo
+from streamhouse.sql.plan import (
+    Column,
+    LookupJoin,
+    Merging,
+    OutputRows,
+    Resolver,
+    StreamQuery,
+    StreamScan,
+    TableInfo,
+)
 from streamhouse.sql.resolution import columns as names
 from streamhouse.sql.resolution import insert_target as targets
 from streamhouse.sql.resolution.insert_target import ColumnMapping
@@ -34,9 +43,9 @@ from streamhouse.sql.streaming import (
     upsert_source,
 )
 from streamhouse.sql.streaming.generated_sql import ROW, Stream, bound
-from streamhouse.sql.streaming.lookup_keys import LookupKeys, lookup_keys
+from streamhouse.sql.streaming.lookup_keys import lookup_join
 from streamhouse.sql.streaming.passthrough_columns import passthrough_columns
-from streamhouse.sql.streaming.query_blocks import Lookup, QueryBlock, QueryBlockReader
+from streamhouse.sql.streaming.query_blocks import QueryBlock, QueryBlockReader
 from streamhouse.sql.syntax import Query
 from streamhouse.sql.text import span
 from streamhouse.sql.udf.call import functions_in
@@ -142,8 +151,8 @@ def _merged(
         raise _separate_counts(group[0].parsed)
     first, top = queries[0], group[-1].top
     for other in queries[1:]:
-        kinds = [column.type for column in other.output]
-        if other.row_kinds != first.row_kinds or kinds != [c.type for c in first.output]:
+        kinds = [column.type for column in other.rows.columns]
+        if other.row_kinds != first.row_kinds or kinds != [c.type for c in first.rows.columns]:
             raise node_errors.unsupported(
                 group[-1].parsed.script,
                 top.select,
@@ -229,17 +238,18 @@ class _Analysis:
         misses = stream.misses()
         if table is not None and counted:
             counts, trees = count_distinct.plan(stream, table, mappings, counted)
-            query = self._query(rows, misses, output, grouped, trees)
-            return replace(query, signed=signed, distinct=counts)
-        query = self._query(rows, misses, output, grouped)
+            query = self._query(rows, misses, output, Merging(grouped, signed), trees)
+            return replace(query, distinct=counts)
+        query = self._query(rows, misses, output, Merging(grouped, signed, upsert))
         passed = passthrough_columns(rows, output, stream.source)
-        query = replace(query, signed=signed, upsert=upsert, passed=passed)
+        query = replace(query, rows=replace(query.rows, passed=passed))
         if sort:
             row = exp.column(exp.to_identifier(ROW, quoted=True), self._top_alias())
             numbered = stream.rows(
                 [*items, row], [*output_names, ROW], carry_row=True, signed=signed
             )
-            query = replace(query, numbered_sql=generate(numbered))
+            output_rows = replace(query.rows, numbered_sql=generate(numbered))
+            query = replace(query, rows=output_rows)
         if table is None or not key_moves.matter(query, table):
             return query
         if key_moves.keeps_source_key(top, stream.source, table, mappings):
@@ -329,32 +339,26 @@ class _Analysis:
         rows: exp.Expr,
         misses: exp.Expr | None,
         output: tuple[Column, ...],
-        grouped: bool,
+        merging: Merging,
         more: Sequence[exp.Expr] = (),
     ) -> StreamQuery:
         """Build the `StreamQuery`; `more` are other trees that will run over the same rows."""
         stream = self.stream
         trees = [rows, *more] if misses is None else [rows, misses, *more]
-        keys = [lookup_keys(stream, lookup) for lookup in stream.lookups]
         source_columns = used_columns(trees, "src", stream.source)
         # A source must be read even when none of its columns is needed (SELECT 1 FROM t).
         source_columns = source_columns or (stream.source.columns[0].name,)
         lookups = tuple(
-            _lookup_join(lookup, trees, join_keys)
-            for lookup, join_keys in zip(stream.lookups, keys, strict=True)
+            lookup_join(stream, lookup, used_columns(trees, lookup.relation, lookup.table))
+            for lookup in stream.lookups
         )
         return StreamQuery(
-            source=stream.source,
-            source_options=self.source_options,
-            source_columns=source_columns,
-            lookups=lookups,
-            output=output,
-            rows_sql=generate(rows),
-            misses_sql=None if misses is None else generate(misses),
-            changelog=stream.changelog,
-            grouped=grouped,
-            fingerprint=self._fingerprint(source_columns, lookups, output),
-            functions=self._functions,
+            StreamScan(stream.source, source_columns, stream.changelog, self.source_options),
+            lookups,
+            OutputRows(generate(rows), output, functions=self._functions),
+            self._fingerprint(source_columns, lookups, output),
+            merging,
+            None if misses is None else generate(misses),
         )
 
     @property
@@ -389,20 +393,3 @@ class _Analysis:
             *(function.record() for function in self._functions),
         ]
         return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
-
-
-def _lookup_join(lookup: Lookup, trees: list[exp.Expr], keys: LookupKeys) -> LookupJoin:
-    return LookupJoin(
-        table=lookup.table,
-        relation=lookup.relation,
-        columns=used_columns(trees, lookup.relation, lookup.table),
-        keys=lookup.keys,
-        left=lookup.left,
-        retry=lookup.retry,
-        options=lookup.options,
-        strategy=lookup.strategy,
-        ordered=lookup.ordered,
-        key_columns=keys.key_columns,
-        keys_sql=keys.keys_sql,
-        row_keys_sql=keys.row_keys_sql,
-    )

@@ -17,7 +17,7 @@ from sqlglot import exp
 
 from streamhouse.sql import node_errors
 from streamhouse.sql.expressions.binder import quote
-from streamhouse.sql.plan import StreamQuery, TableInfo
+from streamhouse.sql.plan import Merging, StreamQuery, TableInfo
 from streamhouse.sql.streaming import unpaired_retractions
 from streamhouse.sql.text import Script
 
@@ -90,32 +90,33 @@ def merged(
     first = parts[0]
     if len(parts) == 1:
         return first
-    output_columns = [quote(column.name) for column in first.output]
+    output_columns = [quote(column.name) for column in first.rows.columns]
     output_columns += [quote(_KIND)] if first.row_kinds else []
     texts = [
-        f"SELECT *, {number} AS {quote(_PART)} FROM ({part.rows_sql}) AS p{number}"
+        f"SELECT *, {number} AS {quote(_PART)} FROM ({part.rows.sql}) AS p{number}"
         for number, part in enumerate(parts)
     ]
     rows = f"SELECT {', '.join(output_columns)} FROM ({' UNION ALL '.join(texts)}) AS u"
     if ordered:
         rows += f" ORDER BY {quote(_ROW)}, {quote(_PART)}"
-    used = {name for part in parts for name in part.source_columns}
+    used = {name for part in parts for name in part.scan.columns}
     misses = [part.misses_sql for part in parts if part.misses_sql is not None]
     prints = "".join(part.fingerprint for part in parts)
+    upserts = dict.fromkeys(part.merging.upsert for part in parts if part.merging.upsert)
+    grouped = any(part.merging.grouped for part in parts)
     query = replace(
         first,
         fingerprint=hashlib.sha256(prints.encode()).hexdigest(),
-        source_columns=tuple(c.name for c in first.source.columns if c.name in used),
+        scan=replace(
+            first.scan, columns=tuple(c.name for c in first.source.columns if c.name in used)
+        ),
         # A shuffle sends a row to one task, but each part may look up another key.
         lookups=tuple(
             replace(lookup, row_keys_sql=None) for part in parts for lookup in part.lookups
         ),
-        numbered_sql=None,
-        rows_sql=rows,
+        rows=replace(first.rows, sql=rows, numbered_sql=None, passed={}),
         misses_sql=" UNION ".join(f"({sql})" for sql in misses) if misses else None,
-        grouped=any(part.grouped for part in parts),
-        upsert="; ".join(dict.fromkeys(part.upsert for part in parts if part.upsert)),
-        passed={},
+        merging=Merging(grouped, first.merging.signed, "; ".join(upserts)),
     )
     if marks is None or not (ordered and query.row_kinds):
         return query

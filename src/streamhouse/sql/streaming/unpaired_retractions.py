@@ -30,17 +30,17 @@ def marked(
 ) -> StreamQuery:
     """The query with `-D` for each `-U` whose `+U` is not in the result.
 
-    `rows` is SQL for its rows, by default `rows_sql`, with `_row` and the columns of `order`.
+    `rows` is SQL for its rows, by default `OutputRows.sql`, with `_row` and the columns of `order`.
     """
-    key = [c.name for c in query.output if c.name in target.primary_key]
+    key = [c.name for c in query.rows.columns if c.name in target.primary_key]
     source_key = query.source.primary_key
-    used = {*query.source_columns, *source_key}
-    outputs = ", ".join(f"o.{quote(column.name)}" for column in query.output)
+    used = {*query.scan.columns, *source_key}
+    outputs = ", ".join(f"o.{quote(column.name)}" for column in query.rows.columns)
     keys = ", ".join(quote(name) for name in source_key)
     # A batch may reorder the changes, but not those of one key of the source.
     window = f"({f'PARTITION BY {keys} ' if keys else ''}ORDER BY {_ROW})"
     text = f"""
-WITH _rows AS MATERIALIZED ({rows or query.rows_sql}),
+WITH _rows AS MATERIALIZED ({rows or query.rows.sql}),
 _nexts AS (
   SELECT {_ROW}, {_KIND}, LEAD({_ROW}) OVER w AS _next, LEAD({_KIND}) OVER w AS _next_kind
   FROM src WINDOW w AS {window}
@@ -53,9 +53,10 @@ FROM _rows AS o LEFT JOIN _pairs AS p ON p.{_ROW} = o.{_ROW}
 ORDER BY {", ".join(f"o.{quote(name)}" for name in order)}"""
     return replace(
         query,
-        rows_sql=text.strip(),
-        numbered_sql=None,
-        source_columns=tuple(c.name for c in query.source.columns if c.name in used),
+        rows=replace(query.rows, sql=text.strip(), numbered_sql=None),
+        scan=replace(
+            query.scan, columns=tuple(c.name for c in query.source.columns if c.name in used)
+        ),
     )
 
 

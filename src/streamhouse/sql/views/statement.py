@@ -49,9 +49,9 @@ def parse_create_materialized_view(
     word = cursor.peek()
     if not (cursor.accept("VIEW") or cursor.accept("TABLE")):
         cursor.unknown_keyword(("VIEW", "TABLE"))
-    if_not_exists = cursor.accept("IF", "NOT", "EXISTS")
+    if_not_exists = elements.if_not_exists(cursor, replace)
     name = elements.dotted_name(cursor, f"the {word.lower()}'s name")
-    columns, key = _columns(cursor) if cursor.at("(") else ((), ())
+    columns, key = elements.view_columns(cursor, keyed=True)
     comment = elements.string(cursor, "a comment") if cursor.accept("COMMENT") else None
     partitioned: tuple[str, ...] = ()
     if cursor.accept("PARTITIONED", "BY"):
@@ -79,12 +79,16 @@ def parse_create_materialized_view(
 
 @dataclass(frozen=True)
 class AlterMaterializedView(Statement):
-    """ALTER MATERIALIZED VIEW | TABLE v SUSPEND | RESUME | REFRESH | SET FRESHNESS = INTERVAL …."""
+    """ALTER MATERIALIZED VIEW | TABLE v SUSPEND | RESUME | REFRESH | SET FRESHNESS = INTERVAL ….
+
+    `partition` has the columns of REFRESH PARTITION (…).
+    """
 
     name: Name
     suspended: bool | None = None
     refresh: bool = False
     freshness_s: float | None = None
+    partition: tuple[str, ...] = ()
 
 
 def parse_alter_materialized_view(
@@ -105,11 +109,14 @@ def parse_alter_materialized_view(
         freshness_s = interval_s(cursor)
     elif not cursor.accept("REFRESH"):
         cursor.unknown_keyword(("SUSPEND", "RESUME", "REFRESH", "SET FRESHNESS"))
-    if action == "REFRESH" and cursor.at("PARTITION"):
-        cursor.unsupported("REFRESH of a PARTITION is not supported; REFRESH the whole view")
-    cursor.end()
     refreshed = action == "REFRESH"
-    return AlterMaterializedView(position, text, name, suspended, refreshed, freshness_s)
+    partition = (
+        elements.partition_values(cursor) if refreshed and cursor.accept("PARTITION") else ()
+    )
+    cursor.end()
+    return AlterMaterializedView(
+        position, text, name, suspended, refreshed, freshness_s, tuple(partition)
+    )
 
 
 def interval_s(cursor: Cursor) -> float:
@@ -124,24 +131,3 @@ def interval_s(cursor: Cursor) -> float:
         cursor.fail("expected an interval such as INTERVAL '30' SECOND (or MINUTE, HOUR, DAY)")
     cursor.take()
     return float(int(number) * _UNITS_S[unit])
-
-
-def _columns(cursor: Cursor) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """`(a, b COMMENT '…', [CONSTRAINT c] PRIMARY KEY (a) NOT ENFORCED)`: the columns, the key."""
-    cursor.expect("(")
-    columns: list[str] = []
-    key: tuple[str, ...] = ()
-    while not (columns or key) or cursor.accept(","):
-        if cursor.accept("CONSTRAINT"):
-            elements.identifier(cursor, "the constraint's name")
-        if cursor.accept("PRIMARY", "KEY"):
-            key = elements.identifiers(cursor, "a key column")
-            cursor.expect("NOT", "ENFORCED")
-            continue
-        columns.append(elements.identifier(cursor, "a column"))
-        if cursor.accept("COMMENT"):
-            elements.string(cursor, "a comment")
-        elif not cursor.at(",") and not cursor.at(")"):
-            cursor.fail("a view's columns have no types of their own; expected ',' or ')'")
-    cursor.expect(")")
-    return tuple(columns), key

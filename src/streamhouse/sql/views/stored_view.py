@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from streamhouse.sql.plan import Capabilities, TableInfo
+from streamhouse.sql.plan import Capabilities, Column, TableInfo
 
 HIDDEN_KEY = "_view_key"
 """The key column of a view whose result has no key without nulls; readers do not see it."""
@@ -75,13 +75,30 @@ def keeps_result(table: TableInfo) -> bool:
     )
 
 
+def as_ordinary_table(info: TableInfo) -> TableInfo:
+    """A view's table without what makes it a view; other tables as given."""
+    if not is_view(info):
+        return info
+    seen = as_readers_see_it(info)
+    own = ("changelog-producer",) if seen.primary_key else ("changelog-producer", "bucket")
+    options = {k: v for k, v in info.options.items() if k not in own and not k.startswith(_PREFIX)}
+    return replace(seen, options=options, capabilities=info.capabilities)
+
+
 def is_view(info: TableInfo) -> bool:
     """Whether a table is that of a view."""
     return QUERY in info.options
 
 
+def shown_columns(columns: tuple[Column, ...], options: Mapping[str, str]) -> tuple[Column, ...]:
+    """The columns of a table that readers see: all but the hidden key of a view."""
+    if QUERY not in options:
+        return columns
+    return tuple(column for column in columns if column.name != HIDDEN_KEY)
+
+
 def as_readers_see_it(info: TableInfo) -> TableInfo:
-    """A view's table without its hidden key, which no statement can write; other tables as given.
+    """A view's table with its shown columns, which no statement can write; other tables as given.
 
     Its stream has updates and deletes, whether or not readers see its key, unless it only appends.
     """
@@ -90,7 +107,7 @@ def as_readers_see_it(info: TableInfo) -> TableInfo:
     hidden = info.primary_key == (HIDDEN_KEY,)
     return replace(
         info,
-        columns=tuple(column for column in info.columns if column.name != HIDDEN_KEY),
+        columns=shown_columns(info.columns, info.options),
         primary_key=() if hidden else info.primary_key,
         options={k: v for k, v in info.options.items() if not k.startswith(_PREFIX) or k == QUERY},
         capabilities=replace(_READ_ONLY, changelog=info.options.get(_KIND) != _APPENDS),

@@ -110,8 +110,7 @@ def thrift(
 
 def _password(path: Path | None, none: bool, settings: dict[str, str]) -> str | None:
     """The password of clients; None if `settings` set another login, or there is none."""
-    from streamhouse.thrift.client_auth import new_password
-    from streamhouse.thrift.server import LOGIN
+    from streamhouse.thrift.server import LOGIN, new_password
 
     if none and path is not None:
         raise OptionError(

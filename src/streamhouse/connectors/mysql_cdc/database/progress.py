@@ -11,6 +11,8 @@ from streamhouse.source import Offset
 
 UNKNOWN_STATEMENT = "a statement that came"
 """The start of `Stale.statement` if the statement has not been read yet."""
+FOREIGN_KEY = "a foreign key that changes rows without row events"
+"""The `Stale.statement` if there was no statement about the target's tables."""
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,13 @@ from dataclasses import replace
 from pathlib import Path
 
 from streamhouse.connectors.mysql_cdc.change_reader import log_view
+from streamhouse.connectors.mysql_cdc.database.foreign_key_changes import (
+    ForeignKeyChanges,
+    altered_parents,
+    check_parents,
+)
 from streamhouse.connectors.mysql_cdc.database.progress import (
+    FOREIGN_KEY,
     UNKNOWN_STATEMENT,
     DatabaseProgress,
     Stale,
@@ -64,7 +70,8 @@ class SyncTablesPlanner(TablesPlanner):
         self._startup = SyncStartup.read(checkpoint) if options.starts_in_the_past else None
         self._versions = TableVersions(checkpoint)
         self._at, self._follower = TablesAt(table_sets, self._versions), follower
-        self._discovery = Discovery(self._session, options, filter)
+        self._discovery = Discovery(self._session, options, filter, compares=self._server.mariadb)
+        self._foreign_keys = ForeignKeyChanges(options, self._server, relay)
         self._statements = TableStatements(options, self._server, relay, self._relay_log)
         self._unread: Collection[str] = ()
 
@@ -181,9 +188,9 @@ class SyncTablesPlanner(TablesPlanner):
             bound = view.bounded(before.position, position, BATCH_BYTES)
         before, at = self._next_statement(before, newest, bound)
         if at is not None:
-            return self._up_to_statement(before, newest, at)
+            return self._up_to_statement(before, newest, at, added)
         if bound < position:
-            return self._advanced(before, bound).to_offset()
+            return self._changed_up_to(before, newest, bound, added).to_offset()
         if added:
             self._binlog.check_prepared(position)
         after = replace(
@@ -191,8 +198,9 @@ class SyncTablesPlanner(TablesPlanner):
             position=position,
             binlog_state=binlog_state.following(before.binlog_state, position),
             hidden=_hidden(before, position),
+            stale=self._stale_by_foreign_keys(before, newest, position, added),
         )
-        if before.stale:
+        if after.stale:
             if before.statements and not self._server.mariadb:
                 # On MySQL, the batch of a reload reads the binlog, too, by the columns at its end.
                 return after.to_offset()
@@ -286,18 +294,29 @@ class SyncTablesPlanner(TablesPlanner):
             if self._first_statement_of(own.keys(), tables, after.position) is not None:
                 continue
             by_id = {id: found[table.names] for id, table in own.items() if table.names in found}
-            now, deletes = self._follower.prepare(target, stale, own, by_id)
-            versions = {table.id: self._versions.add(table) for table in now}
+            prepared = self._follower.prepare(target, stale, own, by_id)
+            followed = newest.by_names()
+            for table in prepared.tables:
+                check_parents(table.full_name, table.definition.foreign_keys, followed)
+            # The estimate of the rows alone is no other version.
+            versions = {
+                table.id: self._versions.add(table)
+                for table in prepared.tables
+                if table != replace(own[table.id], rows=table.rows)
+            }
+            texts = [*prepared.texts]
+            if stale.statement != FOREIGN_KEY:
+                texts.append(f"{target} was compared with MySQL")
             result = replace(
                 result,
-                zone=self._zone(result, now),
+                zone=self._zone(result, prepared.tables),
                 snapshot={id: key for id, key in result.snapshot.items() if id not in own},
                 columns={id: part for id, part in result.columns.items() if id not in own},
                 versions={**result.versions, **versions},
                 stale={name: entry for name, entry in result.stale.items() if name != target},
                 gone=(result.gone - own.keys()) | (own.keys() - by_id.keys()),
-                reloaded={**result.reloaded, target: deletes},
-                statements=(*result.statements, f"{target} was compared with MySQL"),
+                reloaded={**result.reloaded, target: prepared.deletes},
+                statements=(*result.statements, *texts),
             )
         return result if result.reloaded else None
 
@@ -327,7 +346,36 @@ class SyncTablesPlanner(TablesPlanner):
         before, at = self._next_statement(before, newest, end)
         if at is not None:
             return self._up_to_statement(before, newest, at)
-        return self._advanced(before, end).to_offset()
+        return self._changed_up_to(before, newest, end).to_offset()
+
+    def _changed_up_to(
+        self,
+        before: DatabaseProgress,
+        newest: TableSet,
+        end: BinlogPosition,
+        added: Collection[str] = (),
+    ) -> DatabaseProgress:
+        """The end of a batch of changes; targets that foreign keys have changed become stale.
+
+        No change in the batch is written to these: their rows of before are compared.
+        """
+        stale = self._stale_by_foreign_keys(before, newest, end, added)
+        return replace(self._advanced(before, end), stale=stale)
+
+    def _stale_by_foreign_keys(
+        self,
+        before: DatabaseProgress,
+        newest: TableSet,
+        end: BinlogPosition,
+        added: Collection[str],
+    ) -> dict[str, Stale]:
+        tables = self._at.all(before, newest)
+        keys = any(table.definition.foreign_keys for table in tables.values())
+        if not keys or end == before.position:
+            return dict(before.stale)
+        changed = self._changed(before, end, self._relay_log())
+        found = self._foreign_keys.stale(tables, before, end, changed, added)
+        return {**found, **before.stale}
 
     def _advanced(self, before: DatabaseProgress, end: BinlogPosition) -> DatabaseProgress:
         view = self._relay_log()
@@ -361,18 +409,22 @@ class SyncTablesPlanner(TablesPlanner):
             before = replace(
                 before,
                 hidden={**before.hidden, **group.hidden},
-                stale={**before.stale, **followed.stale},
+                stale={**altered_parents(tables, group.found), **before.stale, **followed.stale},
                 statements=(*before.statements, *followed.texts),
             )
             if group.hidden:
                 tables = self._at.all(before, newest)
 
     def _up_to_statement(
-        self, before: DatabaseProgress, newest: TableSet, at: BinlogPosition
+        self,
+        before: DatabaseProgress,
+        newest: TableSet,
+        at: BinlogPosition,
+        added: Collection[str] = (),
     ) -> Offset:
         """A batch that ends before a statement about a table, or that consists of the statement."""
         if before.position < at:
-            return self._advanced(before, at).to_offset()
+            return self._changed_up_to(before, newest, at, added).to_offset()
         tables = self._at.all(before, newest)
         found, hidden, end = self._statements.at(tables.values(), before.gone, at)
         followed = self._follower.follow(tables, before, found)
@@ -382,7 +434,7 @@ class SyncTablesPlanner(TablesPlanner):
             self._advanced(before, end),
             versions={**before.versions, **versions},
             columns={id: part for id, part in before.columns.items() if id not in versions},
-            stale={**before.stale, **followed.stale},
+            stale={**altered_parents(tables, found), **before.stale, **followed.stale},
             gone=before.gone | followed.gone,
             zone=self._zone(before, followed.tables),
             altered=frozenset(found),

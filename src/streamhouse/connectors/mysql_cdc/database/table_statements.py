@@ -51,6 +51,17 @@ class StatementGroup(NamedTuple):
     end: BinlogPosition
 
 
+class PreparedReload(NamedTuple):
+    """A target that can be reloaded: the tables as they are now, and messages to the user.
+
+    `deletes`: rows that MySQL does not have are to be deleted.
+    """
+
+    tables: list[FollowedTable]
+    deletes: bool
+    texts: list[str] = []
+
+
 class SchemaFollower(Protocol):
     """Decides the consequences of statements for the targets, and alters these."""
 
@@ -82,11 +93,8 @@ class SchemaFollower(Protocol):
         stale: Stale,
         tables: Mapping[str, FollowedTable],
         found: Mapping[str, FoundTable],
-    ) -> tuple[list[FollowedTable], bool]:
-        """Alter a target so that it has the columns of its tables as `found`, by their ids.
-
-        Returns those tables, and whether rows that MySQL does not have are to be deleted.
-        """
+    ) -> PreparedReload:
+        """Alter a target so that it has the columns of its tables as `found`, by their ids."""
         ...
 
 

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from streamhouse.close_matches import nearest
 from streamhouse.connectors.mysql_cdc.server.connection import Session
+from streamhouse.connectors.mysql_cdc.server.foreign_keys import (
+    ForeignKey,
+    check_no_foreign_keys,
+    unlogged_foreign_keys,
+)
 from streamhouse.connectors.mysql_cdc.server.options import MySqlOptions
 from streamhouse.connectors.mysql_cdc.server.position import BinlogPosition
 from streamhouse.connectors.mysql_cdc.server.requirements import (
@@ -43,11 +48,6 @@ SELECT table_type, engine, table_collation, table_rows, avg_row_length
 FROM information_schema.tables
 WHERE table_schema = %s AND table_name = %s
 """
-_CASCADES = """
-SELECT constraint_name, update_rule, delete_rule FROM information_schema.referential_constraints
-WHERE constraint_schema = %s AND table_name = %s
-"""
-_PASSIVE = ("RESTRICT", "NO ACTION")
 ENGINES = ("innodb", "myisam", "aria", "memory", "rocksdb", "tokudb")
 """Storage engines that log each changed row in the server's binlog."""
 _EXTRA = re.compile(r"auto_increment|(?:virtual|stored|persistent) generated")
@@ -102,7 +102,7 @@ class TableDefinition:
     table as of one point in time. `index`: the index of `key`, which is the primary key, or else a
     unique key without NULLs. `size`: the server's estimate. `hidden_in`: the sessions in which a
     temporary table has the table's name, each as the binlog file where that was created, and the
-    thread.
+    thread. `foreign_keys`: those that change its rows without row events.
     """
 
     database: str
@@ -114,6 +114,7 @@ class TableDefinition:
     index: str = PRIMARY
     size: Size = field(default=Size(), compare=False)
     hidden_in: tuple[tuple[str, int], ...] = ()
+    foreign_keys: tuple[ForeignKey, ...] = ()
 
     @property
     def full_name(self) -> str:
@@ -229,10 +230,9 @@ def _check_kind(session: Session, options: MySqlOptions) -> tuple[str | None, st
     """Check that all changes of the table are logged as rows; its character set, engine, size."""
     names = (options.database, options.table)
     kind, engine, collation, rows, row_bytes = session.rows(_TABLE, names)[0]
-    cascades = session.rows(_CASCADES, names)
-    if logs_cascades(session, cascades):
-        cascades = []
-    check_logged(options.name, kind, engine, cascades)
+    check_logged(options.name, kind, engine)
+    keys = unlogged_foreign_keys(session, [options.database], [names])
+    check_no_foreign_keys(options.name, keys.get(names, ()))
     charset = None if collation is None else charset_of(str(collation))
     return charset, engine, Size(int(rows or 0), int(row_bytes or 0))
 
@@ -242,28 +242,8 @@ def is_consistent(engine: str | None) -> bool:
     return str(engine).lower() == "innodb"
 
 
-def logs_cascades(session: Session, foreign_keys: Iterable[tuple[Any, ...]]) -> bool:
-    """Whether the server logs the rows that foreign keys change, as MySQL does from 9.6 on.
-
-    `foreign_keys`: each ends with its rules for UPDATE and DELETE. Queries the server only if one
-    of them changes rows. A replica may have rows from an older server, which did not log them.
-    """
-    if all(set(foreign_key[-2:]) <= set(_PASSIVE) for foreign_key in foreign_keys):
-        return False
-    rows = session.rows("SHOW GLOBAL VARIABLES LIKE 'innodb_native_foreign_keys'")
-    if not rows or str(rows[0][1]).upper() != "OFF":
-        return False
-    return not session.rows("SHOW REPLICA STATUS")
-
-
-def check_logged(
-    table: str, kind: str, engine: str | None, cascades: Sequence[tuple[Any, ...]]
-) -> None:
-    """Raise `TableError` unless all changes of the table are logged as rows.
-
-    `cascades`: the names of its foreign keys, each with its rules for UPDATE and DELETE; none if
-    the server logs what they change.
-    """
+def check_logged(table: str, kind: str, engine: str | None) -> None:
+    """Raise `TableError` unless all changes but those of foreign keys are logged as rows."""
     if kind in ("VIEW", "SYSTEM VIEW"):
         raise NotSyncedError(
             f"MySQL table {table} is a view, which has no changes of its own in the binlog; "
@@ -285,16 +265,6 @@ def check_logged(
             f"MySQL table {table} has the storage engine {engine}, which is not supported: "
             "the binlog may lack changes of its rows; use InnoDB"
         )
-    for constraint, on_update, on_delete in cascades:
-        for event, rule in (("UPDATE", on_update), ("DELETE", on_delete)):
-            if rule not in _PASSIVE:
-                raise TableError(
-                    f"MySQL table {table}: its foreign key '{constraint}' has ON {event} "
-                    f"{rule}, which changes its rows without row events in the binlog, so they "
-                    "cannot be followed; use ON UPDATE RESTRICT ON DELETE RESTRICT, and change "
-                    "the rows with statements or triggers, or MySQL 9.6 or later, which has row "
-                    "events for them (innodb_native_foreign_keys = OFF, and no replica)"
-                )
 
 
 def charset_of(collation: str) -> str:

@@ -10,9 +10,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import unquote
 
-from streamhouse.connectors.base import Option
 from streamhouse.errors import OptionError
-from streamhouse.options import boolean
+from streamhouse.options import DeclaredOptions, boolean
 
 MODES = ("disabled", "preferred", "required", "verify-ca", "verify-identity")
 _JDBC = "jdbc.properties."
@@ -20,56 +19,11 @@ _DEBEZIUM = "debezium.database.ssl."
 _TRUST_STORE = f"{_JDBC}trustCertificateKeyStore"
 _KEY_STORE = f"{_JDBC}clientCertificateKeyStore"
 
-PLAIN = (
-    Option(
-        "ssl.mode",
-        "`disabled`, `preferred`, `required`, `verify-ca`, `verify-identity`",
-        "`preferred`: TLS if the server offers it; `required`: only TLS; `verify-ca`: also check "
-        "that a CA has signed the server's certificate; `verify-identity`: also check the host "
-        "name. Default: `verify-ca` with `ssl.ca`, `required` with `ssl.cert`, else `preferred`",
-    ),
-    Option(
-        "ssl.ca",
-        "STRING",
-        "PEM file with the CA certificates that may sign the server's; default: those of the "
-        "system. All files of `ssl.*` are read on each machine that runs tasks",
-    ),
-    Option("ssl.cert", "STRING", "PEM file with the client certificate"),
-    Option(
-        "ssl.key", "STRING", "PEM file with the client's private key; default: that of `ssl.cert`"
-    ),
-    Option("ssl.key-password", "STRING", "the password of an encrypted `ssl.key`"),
-)
+OPTIONS = DeclaredOptions.of(__package__, "tls.toml").options
+PLAIN = tuple(option for option in OPTIONS if option.key.startswith("ssl."))
 """The options under Streamhouse's own names."""
-
-MAPPED = (
-    Option(f"{_JDBC}sslMode", "STRING", "as `ssl.mode`, in JDBC's spelling, such as `VERIFY_CA`"),
-    Option(
-        f"{_JDBC}useSSL",
-        "BOOLEAN",
-        "`true`: `ssl.mode` is `required`; `false`: `disabled`; without effect if a mode is set",
-    ),
-    Option(f"{_JDBC}requireSSL", "BOOLEAN", "`true`: `ssl.mode` is `required`, as by `useSSL`"),
-    Option(
-        f"{_JDBC}verifyServerCertificate", "BOOLEAN", "`true`: `ssl.mode` is `verify-ca`, likewise"
-    ),
-    Option(f"{_TRUST_STORE}Url", "STRING", "as `ssl.ca`; only a PEM file"),
-    Option(f"{_TRUST_STORE}Type", "STRING", "accepted, without effect"),
-    Option(f"{_TRUST_STORE}Password", "STRING", "accepted, without effect"),
-    Option(f"{_KEY_STORE}Url", "STRING", "as `ssl.cert`; only a PEM file, with the key"),
-    Option(f"{_KEY_STORE}Type", "STRING", "accepted, without effect"),
-    Option(f"{_KEY_STORE}Password", "STRING", "as `ssl.key-password`"),
-    Option(f"{_DEBEZIUM}mode", "STRING", "as `ssl.mode`"),
-    Option(f"{_DEBEZIUM}ca", "STRING", "as `ssl.ca`"),
-    Option(f"{_DEBEZIUM}truststore", "STRING", "as `ssl.ca`; only a PEM file"),
-    Option(f"{_DEBEZIUM}truststore.password", "STRING", "accepted, without effect"),
-    Option(f"{_DEBEZIUM}keystore", "STRING", "as `ssl.cert`; only a PEM file, with the key"),
-    Option(f"{_DEBEZIUM}keystore.password", "STRING", "as `ssl.key-password`"),
-)
+MAPPED = tuple(option for option in OPTIONS if option not in PLAIN)
 """The options with the same meaning of MySQL's JDBC driver and of Debezium."""
-
-OPTIONS = (*PLAIN, *MAPPED)
-
 _MODE = ("ssl.mode", f"{_JDBC}sslMode", f"{_DEBEZIUM}mode")
 _CA = ("ssl.ca", f"{_TRUST_STORE}Url", f"{_DEBEZIUM}ca", f"{_DEBEZIUM}truststore")
 _CERT = ("ssl.cert", f"{_KEY_STORE}Url", f"{_DEBEZIUM}keystore")

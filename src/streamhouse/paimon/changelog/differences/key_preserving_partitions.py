@@ -14,7 +14,7 @@ from pypaimon_rust.datafusion import Split
 
 from streamhouse.paimon.changelog.differences.snapshot_changes import read_rows, written_keys
 from streamhouse.paimon.read.table import Table
-from streamhouse.paimon.storage.split_header import bucket_folder
+from streamhouse.paimon.storage.split_files import bucket_folder
 
 MOST_ROWS = 2_000_000
 """A bucket with more rows than this is compared in several parts."""

@@ -27,8 +27,8 @@ from streamhouse.paimon.changelog.differences.snapshot_changes import (
 from streamhouse.paimon.changelog.differences.state_difference import Differ
 from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.read.visibility import hides_new_rows
+from streamhouse.paimon.storage.split_files import bucket_folder
 from streamhouse.paimon.storage.split_groups import file_ids
-from streamhouse.paimon.storage.split_header import bucket_folder
 from streamhouse.source import ROW_KIND
 
 Group = tuple[bytes, ...] | StateDifference

@@ -13,12 +13,16 @@ import pyarrow as pa
 
 from streamhouse.errors import StreamhouseError
 from streamhouse.paimon.changelog.differences.state_difference import Differ
-from streamhouse.paimon.read.compacted_full_scan import compacted_only
 from streamhouse.paimon.read.conditions import Filter
 from streamhouse.paimon.read.pushdown import keys_filter
 from streamhouse.paimon.read.table import Table
-from streamhouse.paimon.read.visibility import PRODUCED, changes_visible_at, producer
-from streamhouse.paimon.storage.split_header import bucket_folder, without_snapshot
+from streamhouse.paimon.read.visibility import (
+    PRODUCED,
+    changes_visible_at,
+    compacted_only,
+    producer,
+)
+from streamhouse.paimon.storage.split_files import bucket_folder, without_snapshot
 from streamhouse.source import ROW_KIND
 
 MOST_KEYS = 10_000

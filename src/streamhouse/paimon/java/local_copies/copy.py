@@ -21,8 +21,7 @@ from streamhouse.errors import CommitConflictError, LostCommitError, StoreError,
 from streamhouse.paimon.schema.options.iceberg_metadata import has_iceberg_metadata
 from streamhouse.paimon.storage.followed_snapshots import FollowedSnapshots
 from streamhouse.paimon.storage.lock import LOCK_WAIT_S, commit_lock
-from streamhouse.paimon.storage.metadata_mirror.folder import MirrorFolder
-from streamhouse.paimon.storage.metadata_mirror.followed import object_store_parts
+from streamhouse.paimon.storage.metadata_mirror.folder import MirrorFolder, object_store_parts
 from streamhouse.paimon.storage.metadata_mirror.snapshot_upload import SnapshotUpload
 from streamhouse.paimon.storage.object_store.object_files import ObjectFiles
 

@@ -1,1 +1,1 @@
-"""Differences between the reads of the Rust core and the Java core (`differences`), workarounds."""
+"""Workarounds for differences of the Rust core from the Java core (`tests/core_differences.py`)."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from streamhouse.errors import OptionError, StreamhouseError
-from streamhouse.options import choice
 from streamhouse.paimon.schema.options.option_columns import split_names
 from streamhouse.paimon.schema.validation.declared_schema import DeclaredSchema
 
@@ -155,22 +154,3 @@ def start_faults(schema: DeclaredSchema) -> Iterator[StreamhouseError]:
             "returns, so it cannot be stored with a table; give it to that read: SELECT … FROM t "
             f"/*+ OPTIONS('{key}' = '…') */"
         )
-
-
-def write_mode_faults(schema: DeclaredSchema) -> Iterator[StreamhouseError]:
-    """The option 'write-mode' of Paimon 0.5, where it contradicts the kind of the table."""
-    mode = choice("write-mode", schema.option("write-mode", "auto"), _WRITE_MODES)
-    if schema.primary_key and mode == "append-only":
-        yield OptionError(
-            f"{schema.where}: 'write-mode' = 'append-only' (Paimon 0.5 and before) kept every row, "
-            "but a table with a PRIMARY KEY keeps one row per key; leave out PRIMARY KEY"
-        )
-    if not schema.primary_key and mode == "change-log":
-        yield OptionError(
-            f"{schema.where}: 'write-mode' = 'change-log' (Paimon 0.5 and before) accepted "
-            "changes, but a table without a PRIMARY KEY accepts none; declare PRIMARY KEY (…) NOT "
-            "ENFORCED"
-        )
-
-
-_WRITE_MODES = ("auto", "append-only", "change-log")

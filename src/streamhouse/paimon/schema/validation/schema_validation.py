@@ -95,5 +95,4 @@ _RULES: tuple[Callable[[DeclaredSchema], Iterator[StreamhouseError]], ...] = (
     feature_rules.combination_faults,
     feature_rules.retention_faults,
     feature_rules.start_faults,
-    feature_rules.write_mode_faults,
 )

@@ -11,16 +11,20 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pypaimon_rust.datafusion import Table as RustTable
 
+from streamhouse.paimon.storage.followed_snapshots import FollowedSnapshots
 from streamhouse.paimon.storage.object_store.object_files import ObjectFiles
 from streamhouse.paimon.storage.object_store.parallel import run_parallel
 from streamhouse.work_folder import work_folder
+
+if TYPE_CHECKING:
+    from streamhouse.paimon.read.table import Table
 
 _PREFIX = "streamhouse-metadata-"
 LISTS = ("baseManifestList", "deltaManifestList", "changelogManifestList")
@@ -222,3 +226,35 @@ def _process_folder() -> str:
         folder = _folders[os.getpid()] = stack.enter_context(work_folder(_PREFIX, _memory()))
         atexit.register(stack.close)
     return folder
+
+
+_free: dict[tuple[object, ...], list[MirrorFolder]] = {}
+
+
+@contextmanager
+def borrowed(files: ObjectFiles, root: str, schema: Mapping[str, Any]) -> Iterator[MirrorFolder]:
+    """A folder of the table for the block alone; removed if the block raises."""
+    free = _free.setdefault((os.getpid(), *files.requests.store, root, schema["id"]), [])
+    try:
+        folder = free.pop()
+    except IndexError:
+        folder = MirrorFolder(files, root, schema)
+    try:
+        yield folder
+    except BaseException:
+        folder.remove()
+        raise
+    free.append(folder)
+
+
+def object_store_parts(table: Table) -> tuple[ObjectFiles, FollowedSnapshots] | None:
+    """The files and snapshots of a followed table in an object store.
+
+    None for others, for branches, and for tables whose commits a REST server decides.
+    """
+    files, snapshots = table.files, table.snapshots
+    if not isinstance(files, ObjectFiles) or not isinstance(snapshots, FollowedSnapshots):
+        return None
+    if table.root != table.location or table.catalog_options.get("metastore") == "rest":
+        return None
+    return files, snapshots

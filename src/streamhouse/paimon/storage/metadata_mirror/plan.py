@@ -6,9 +6,7 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from streamhouse.paimon.storage.metadata_mirror.folder import LISTS
-from streamhouse.paimon.storage.metadata_mirror.followed import object_store_parts
-from streamhouse.paimon.storage.metadata_mirror.pool import borrowed
+from streamhouse.paimon.storage.metadata_mirror.folder import LISTS, borrowed, object_store_parts
 from streamhouse.paimon.storage.rust_core import ERRORS
 from streamhouse.paimon.storage.split_files import SplitFrame
 

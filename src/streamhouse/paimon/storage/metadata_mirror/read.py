@@ -11,8 +11,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from streamhouse.paimon.storage.metadata_mirror.followed import object_store_parts
-from streamhouse.paimon.storage.metadata_mirror.pool import borrowed
+from streamhouse.paimon.storage.metadata_mirror.folder import borrowed, object_store_parts
 from streamhouse.paimon.storage.object_store.object_files import ObjectFiles
 from streamhouse.paimon.storage.object_store.parallel import run_parallel
 from streamhouse.paimon.storage.split_files import SplitFrame

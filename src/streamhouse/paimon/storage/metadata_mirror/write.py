@@ -14,9 +14,11 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from streamhouse.paimon.storage.followed_snapshots import FollowedSnapshots
-from streamhouse.paimon.storage.metadata_mirror.folder import MirrorFolder
-from streamhouse.paimon.storage.metadata_mirror.followed import object_store_parts
-from streamhouse.paimon.storage.metadata_mirror.pool import borrowed
+from streamhouse.paimon.storage.metadata_mirror.folder import (
+    MirrorFolder,
+    borrowed,
+    object_store_parts,
+)
 from streamhouse.paimon.storage.object_store.object_files import ObjectFiles
 from streamhouse.paimon.storage.rust_core import ERRORS
 

@@ -29,9 +29,12 @@ import pyarrow.compute as pc
 from streamhouse.paimon.read.key_set import KeySet
 from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.schema.nulling_columns import collecting_columns, nulling_columns
-from streamhouse.paimon.schema.options.remove_record_option import removes_records
 from streamhouse.source import ROW_KIND
-from streamhouse.sql.options.merge_functions import group_sequence_fields, sequence_fields
+from streamhouse.sql.options.merge_functions import (
+    group_sequence_fields,
+    removes_records,
+    sequence_fields,
+)
 
 _RETRACTIONS = ("-U", "-D")
 _Key: TypeAlias = tuple[Any, ...]

@@ -13,16 +13,15 @@ import pyarrow.compute as pc
 from streamhouse.paimon.storage.object_store.store_retries import retried
 from streamhouse.runtime.query_operator import ROW
 from streamhouse.runtime.query_spec import QuerySpec
-from streamhouse.runtime.streaming.tasks.arrow_ipc import from_ipc
-from streamhouse.runtime.streaming.tasks.row_files import RowFiles
-from streamhouse.runtime.streaming.tasks.task import Task
+from streamhouse.runtime.streaming.tasks.row_files import RowFiles, from_ipc
 from streamhouse.runtime.streaming.tasks.task_input import SplitsInput
 from streamhouse.runtime.streaming.tasks.task_results import RESULT
+from streamhouse.runtime.streaming.tasks.task_run import TaskRun
 
 
 @dataclass(frozen=True)
 class GatherStep:
-    """Runs a `GatherTask` on the joined rows of a batch; picklable. `files`: see `Task`."""
+    """Writes the joined rows of a batch; picklable. `files`: see `SplitsInput`."""
 
     spec: QuerySpec
     files: RowFiles | None = None
@@ -39,19 +38,14 @@ class GatherStep:
             passed = batch.filter(pc.is_null(batch.column("block")))
             yield pa.RecordBatch.from_arrays(passed.columns[: len(RESULT)], schema=RESULT)
         if report is not None:
-            task = SplitsInput(0, report["start"], report["end"], (), due=False)
-            yield retried(lambda: GatherTask(self.spec, task, self.files).write(blocks))
+            start, end = report["start"], report["end"]
+            task = SplitsInput(0, start, end, (), due=False, files=self.files)
+            yield retried(lambda: _written(TaskRun(self.spec, task), blocks))
 
 
-class GatherTask(Task):
-    """Sorts the joined rows of a whole batch and writes them."""
-
-    def _loaded(self) -> list[str] | None:
-        return None
-
-    def write(self, blocks: list[pa.Table]) -> pa.RecordBatch:
-        """Rows of `RESULT`."""
-        rows = self._operator.combine(blocks)
-        if ROW in rows.column_names:
-            rows = rows.take(pc.sort_indices(rows.column(ROW))).drop_columns([ROW])
-        return self._result(self._write_target(rows))
+def _written(run: TaskRun, blocks: list[pa.Table]) -> pa.RecordBatch:
+    """Sort the joined rows of a whole batch, and write them; rows of `RESULT`."""
+    rows = run.operator.combine(blocks)
+    if ROW in rows.column_names:
+        rows = rows.take(pc.sort_indices(rows.column(ROW))).drop_columns([ROW])
+    return run.result(run.write(rows), joined=False)

@@ -12,19 +12,21 @@ import pyarrow as pa
 
 from streamhouse.runtime.query_operator import ROW, numbered
 from streamhouse.runtime.query_spec import QuerySpec
-from streamhouse.runtime.streaming.shuffle.blocks import BLOCKS, block_row
-from streamhouse.runtime.streaming.shuffle.partitioning import (
+from streamhouse.runtime.streaming.shuffle.blocks import (
+    BLOCKS,
+    block_row,
     first_row_number,
     join_task_count,
     needs_row_numbers,
     shuffle_key,
 )
-from streamhouse.runtime.streaming.tasks.arrow_ipc import to_ipc
-from streamhouse.runtime.streaming.tasks.current_rows import current_rows_last
-from streamhouse.runtime.streaming.tasks.row_files import RowFiles
-from streamhouse.runtime.streaming.tasks.task import Task, chunks, operator_for, sources_for
+from streamhouse.runtime.streaming.tasks.row_files import to_ipc
+from streamhouse.runtime.streaming.tasks.steps import current_rows_last
+from streamhouse.runtime.streaming.tasks.task import Task
 from streamhouse.runtime.streaming.tasks.task_input import SplitsInput
 from streamhouse.runtime.streaming.tasks.task_results import RESULT
+from streamhouse.runtime.streaming.tasks.task_run import TaskRun, chunks
+from streamhouse.runtime.streaming.tasks.worker_resources import resources_of
 from streamhouse.source import Source
 
 
@@ -39,7 +41,8 @@ class ReadTask:
         sql = spec.query.lookups[spec.shuffle].row_keys_sql
         assert sql is not None
         self._sql = sql
-        self._operator = operator_for(spec)
+        self._run = TaskRun(spec, task)
+        self._operator = self._run.operator
 
     def run(self) -> Iterator[pa.RecordBatch]:
         """Rows of `BLOCKS`."""
@@ -72,7 +75,7 @@ class ReadTask:
     def _sources(self, stack: ExitStack) -> list[Source]:
         """The query's sources; with a retry policy other ones, which `stack` closes."""
         if self._spec.retry is None:
-            return sources_for(self._spec)
+            return self._run.open.sources
         # Rows that may become pending need all columns.
         sources = [source.open() for source in self._spec.sources]
         for source in sources:
@@ -102,16 +105,16 @@ class ReadTask:
                 yield block_row(task, int(mine[0]), to_ipc(rows), None)
 
 
-class UnshuffledTask(Task):
+class UnshuffledTask:
     """Reads, joins and writes a small batch in one task, with all buckets; executors."""
 
-    def __init__(self, spec: QuerySpec, task: SplitsInput, files: RowFiles) -> None:
-        super().__init__(replace(spec, gathered=False), task, files)
+    def __init__(self, spec: QuerySpec, task: SplitsInput) -> None:
+        self._spec, self._input = replace(spec, gathered=False), task
 
     def run(self) -> Iterator[pa.RecordBatch]:
         """Rows of `BLOCKS`."""
-        self._dimensions.take(0, 1)
-        for batch in super().run():
+        resources_of(self._spec).dimensions.take(0, 1)
+        for batch in Task(self._spec, self._input).run():
             nothing = [pa.nulls(batch.num_rows, field.type) for field in BLOCKS]
             columns = [*nothing[: -len(RESULT)], *batch.columns]
             yield pa.RecordBatch.from_arrays(columns, schema=BLOCKS)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from streamhouse.runtime.query_spec import QuerySpec
+from streamhouse.runtime.streaming.shuffle.blocks import join_task_count
 from streamhouse.runtime.streaming.shuffle.gather_task import GatherStep
 from streamhouse.runtime.streaming.shuffle.join_task import JoinStep
-from streamhouse.runtime.streaming.shuffle.partitioning import join_task_count
 from streamhouse.runtime.streaming.tasks.result_types import JOINED_TYPE, RESULT_TYPE
 from streamhouse.runtime.streaming.tasks.row_files import RowFiles
 

@@ -1,4 +1,4 @@
-"""Rows that tasks send to the driver: in files where both run on the same machine.
+"""Rows that tasks send to each other as Arrow IPC, and to the driver of their machine in files.
 
 Spark copies a result several times: into its row format, compressed into its block store, and
 pickled into the driver. A sink whose driver writes the rows passes megabytes.
@@ -11,12 +11,11 @@ import os
 import uuid
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Self
+from typing import Literal, Self
 
 import pyarrow as pa
 
 from streamhouse.machine import machine
-from streamhouse.runtime.streaming.tasks.arrow_ipc import from_ipc, write_ipc
 
 _SUFFIX = ".rows"
 
@@ -71,3 +70,22 @@ def read_and_delete(path: str) -> pa.Table:
     rows = from_ipc(pa.memory_map(path))
     os.unlink(path)
     return rows
+
+
+def to_ipc(rows: pa.Table, compression: Literal["lz4"] | None = None) -> bytes:
+    """The table as one stream."""
+    buffer = pa.BufferOutputStream()
+    write_ipc(rows, buffer, compression)
+    return bytes(buffer.getvalue())
+
+
+def write_ipc(rows: pa.Table, to: pa.NativeFile, compression: Literal["lz4"] | None = None) -> None:
+    """Write the table as one stream into an open file."""
+    options = pa.ipc.IpcWriteOptions(compression=compression)
+    with pa.ipc.new_stream(to, rows.schema, options=options) as stream:
+        stream.write_table(rows)
+
+
+def from_ipc(data: bytes | pa.NativeFile) -> pa.Table:
+    """The table of a stream; its memory is that of `data`, unless it is compressed."""
+    return pa.ipc.open_stream(data).read_all()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from streamhouse.runtime.query_sources import SourceSplit
+from streamhouse.runtime.streaming.tasks.row_files import RowFiles
 from streamhouse.source import Offset
 
 
@@ -32,10 +33,13 @@ class SplitsInput(TaskInput):
     """The splits that a task of a continuous query reads and, with `due`, the due pending rows.
 
     Splits are read in chunks. If several tasks share the splits, this one takes every `shares`-th
-    chunk, beginning with number `share`, and the others take the rest.
+    chunk, beginning with number `share`, and the others take the rest. `shuffled`: it sends its
+    rows to other tasks, which join them. `files` are for rows that it sends to the driver.
     """
 
     splits: tuple[SourceSplit, ...] = field(repr=False)
     due: bool
     share: int = 0
     shares: int = 1
+    shuffled: bool = False
+    files: RowFiles | None = None

@@ -13,8 +13,12 @@ from pyspark import TaskContext
 from pyspark.sql import Row
 
 from streamhouse.connectors.base import Message
-from streamhouse.runtime.streaming.tasks.arrow_ipc import from_ipc, to_ipc
-from streamhouse.runtime.streaming.tasks.row_files import RowFiles, read_and_delete
+from streamhouse.runtime.streaming.tasks.row_files import (
+    RowFiles,
+    from_ipc,
+    read_and_delete,
+    to_ipc,
+)
 from streamhouse.runtime.streaming.tasks.task_input import TaskInput
 
 LARGE_BYTES = 256 << 10

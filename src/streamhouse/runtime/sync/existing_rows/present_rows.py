@@ -14,9 +14,8 @@ from streamhouse.errors import TableError
 from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.paimon.changelog.consumers import QUERY, Consumers
 from streamhouse.paimon.maintenance.other_compactors import is_alive
-from streamhouse.paimon.read.table import Table
 from streamhouse.runtime.reset.former_query import empty_target
-from streamhouse.runtime.state.table_writers import lineage_definitions, other_writers
+from streamhouse.runtime.state.table_writers import has_rows, lineage_definitions, other_writers
 from streamhouse.runtime.sync.existing_rows.reload import why_not_reloadable
 from streamhouse.runtime.sync.options import SyncOptions
 
@@ -30,7 +29,7 @@ class PresentRows:
     def compares(self, target: str) -> bool:
         """Whether the target has rows, and these can be compared with MySQL's."""
         table = self._address(target).open()
-        return _has_rows(table) and why_not_reloadable(table) is None
+        return has_rows(table) and why_not_reloadable(table) is None
 
     def why_kept(self, target: str, sources: Collection[str]) -> str | None:
         """Why a comparison keeps rows that MySQL does not have; None: it deletes them.
@@ -40,12 +39,16 @@ class PresentRows:
         rules = self._options.schema_changes
         if not (rules.follows("truncate.table") and rules.follows("drop.table")):
             return "those of DROP and TRUNCATE are not followed"
+        return self.other_writer(target, sources)
+
+    def other_writer(self, target: str, sources: Collection[str]) -> str | None:
+        """Which other query writes rows of other tables to the target, or at the same time."""
         return next(self._other_writers(self._address(target), set(sources)), None)
 
     def notice(self, target: str, sources: Collection[str]) -> str | None:
         """A notice to the user about the rows of a target; None if it has none."""
         table = self._address(target).open()
-        if not _has_rows(table):
+        if not has_rows(table):
             return None
         if self._options.skips_snapshot:
             return f"{target} has rows already, which stay: only changes are written to it"
@@ -70,7 +73,7 @@ class PresentRows:
         """
         address = self._address(target)
         table = address.open()
-        if not _has_rows(table) or (self.compares(target) and not self._options.skips_snapshot):
+        if not has_rows(table) or (self.compares(target) and not self._options.skips_snapshot):
             return False
         writers = other_writers(address, {*former, self._query_id})
         if writers.streams:
@@ -105,8 +108,3 @@ def names_by_target(tables: Iterable[FollowedTable]) -> dict[str, set[str]]:
     for table in tables:
         names.setdefault(table.target, set()).add(table.full_name)
     return names
-
-
-def _has_rows(table: Table) -> bool:
-    latest = table.latest_snapshot_id()
-    return latest is not None and table.snapshot(latest).total_record_count != 0

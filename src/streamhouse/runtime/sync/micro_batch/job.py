@@ -1,8 +1,9 @@
-"""The job of a sync for Spark; see `runtime.streaming.job_data_source.Job`."""
+"""The job of a sync for Spark; see `runtime.streaming.spark_data_source.Job`."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pyarrow as pa
 
@@ -10,7 +11,7 @@ from streamhouse.runtime.sync.micro_batch.batch_planner import SyncPlanner
 from streamhouse.runtime.sync.micro_batch.spec import SyncSpec, SyncTaskInput
 
 
-def planner(spec: SyncSpec) -> SyncPlanner:
+def planner(spec: SyncSpec, folder: Path) -> SyncPlanner:
     """The planner of a sync; on the driver."""
     return SyncPlanner(spec)
 

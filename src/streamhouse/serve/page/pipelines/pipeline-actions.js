@@ -12,7 +12,7 @@ import { h, put } from "../ui/dom.js";
 export class PipelineActions {
   #name;
   #notify;
-  #changed;
+  #polling;
   /** @type {boolean | null} */
   #mayRun = null;
   /** @type {PipelineRecord | null} */
@@ -21,15 +21,15 @@ export class PipelineActions {
   element = h("div", { className: "buttons" });
 
   /**
-   * `notify` shows the result of an action, `changed` reloads the pipeline.
+   * `notify` shows the result of an action, `polling` loads the pipeline.
    * @param {string} name
    * @param {(text: string) => void} notify
-   * @param {() => void} changed
+   * @param {{ start: () => void, stop: () => void }} polling
    */
-  constructor(name, notify, changed) {
+  constructor(name, notify, polling) {
     this.#name = name;
     this.#notify = notify;
-    this.#changed = changed;
+    this.#polling = polling;
   }
 
   /**
@@ -96,8 +96,11 @@ export class PipelineActions {
       "This deletes its script, log and status. Its tables and checkpoints stay: the same script under this name resumes where it stopped.",
       "Forget",
     );
-    if (isConfirmed && (await this.#send("POST", "/forget", "was forgotten")))
-      location.hash = "#/pipelines";
+    if (!isConfirmed) return;
+    // A request for a pipeline that is gone would fail.
+    this.#polling.stop();
+    if (await this.#send("POST", "/forget", "was forgotten")) location.hash = "#/pipelines";
+    else this.#polling.start();
   }
 
   async #startFromScratch() {
@@ -134,7 +137,7 @@ export class PipelineActions {
       return false;
     } finally {
       this.#acting = false;
-      if (below !== "/forget") this.#changed();
+      if (below !== "/forget") this.#polling.start();
     }
   }
 }

@@ -31,10 +31,12 @@ const EVERY_MS = 2000;
 export class PipelinesScreen {
   #name;
   #tools;
-  #timer;
+  #timer = 0;
   #actions;
   #loading = false;
   #closed = false;
+  /** Ends the requests under way when polling stops. */
+  #requests = new AbortController();
   /** Whether the screen shows the result of an earlier request. */
   #known = false;
   /** @type {Graph | null} */
@@ -54,7 +56,7 @@ export class PipelinesScreen {
   constructor(main, name, tools, allowed) {
     this.#name = name;
     this.#tools = tools;
-    this.#actions = new PipelineActions(name ?? "", tools.say, () => this.load());
+    this.#actions = new PipelineActions(name ?? "", tools.say, this);
     const before =
       name === null
         ? null
@@ -67,26 +69,41 @@ export class PipelinesScreen {
     const head = screenHeader(name ?? "Pipelines", about, { before, after });
     put(main, head, this.#body);
     allowed.then((may) => this.#actions.allow(may !== false));
-    this.load();
-    this.#timer = setInterval(() => document.hidden || this.load(), EVERY_MS);
+    this.start();
+  }
+
+  start() {
+    this.stop();
+    if (this.#closed) return;
+    this.#requests = new AbortController();
+    this.#load();
+    this.#timer = setInterval(() => document.hidden || this.#load(), EVERY_MS);
+  }
+
+  /** Stops polling, and ends the requests under way: what they name may be removed next. */
+  stop() {
+    clearInterval(this.#timer);
+    this.#requests.abort();
+    this.#loading = false;
   }
 
   close() {
     this.#closed = true;
-    clearInterval(this.#timer);
+    this.stop();
   }
 
-  async load() {
+  async #load() {
     if (this.#loading) return;
     this.#loading = true;
+    const { signal } = this.#requests;
     try {
-      if (this.#name === null) await this.#list();
-      else await this.#showOne(this.#name);
-      if (!this.#closed) this.#tools.lost(null);
+      if (this.#name === null) await this.#list(signal);
+      else await this.#showOne(this.#name, signal);
+      if (!signal.aborted) this.#tools.lost(null);
     } catch (problem) {
-      if (!this.#closed) this.#failed(problem);
+      if (!signal.aborted) this.#failed(problem);
     } finally {
-      this.#loading = false;
+      if (!signal.aborted) this.#loading = false;
     }
   }
 
@@ -104,8 +121,9 @@ export class PipelinesScreen {
     this.#known = false;
   }
 
-  async #list() {
-    const { pipelines } = /** @type {PipelinesResponse} */ (await json("pipelines"));
+  /** @param {AbortSignal} signal */
+  async #list(signal) {
+    const { pipelines } = /** @type {PipelinesResponse} */ (await json("pipelines", { signal }));
     this.#known = true;
     const cards = h(
       "ul",
@@ -115,14 +133,18 @@ export class PipelinesScreen {
     renew(this.#body, pipelines.length ? cards : noPipelines());
   }
 
-  /** @param {string} name */
-  async #showOne(name) {
-    const pipeline = /** @type {PipelineRecord} */ (await json(pipelinePath(name)));
+  /**
+   * @param {string} name
+   * @param {AbortSignal} signal
+   */
+  async #showOne(name, signal) {
+    const pipeline = /** @type {PipelineRecord} */ (await json(pipelinePath(name), { signal }));
     // A pipeline whose script is unknown has no graph.
     if (pipeline.script && !this.#graph) {
-      const graph = json(pipelinePath(name, "/graph")).catch(() => null);
+      const graph = json(pipelinePath(name, "/graph"), { signal }).catch(() => null);
       this.#graph = /** @type {Graph | null} */ (await graph);
     }
+    signal.throwIfAborted();
     this.#pipeline ??= new PipelineDetails(this.#body, pipeline, this.#tools.link);
     this.#known = true;
     this.#pipeline.show(pipeline, this.#graph);

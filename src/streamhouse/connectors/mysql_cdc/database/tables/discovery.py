@@ -5,13 +5,17 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import chain
 from typing import Any, TypeAlias
 
 from streamhouse.close_matches import nearest
 from streamhouse.connectors.mysql_cdc.database.tables.table_filter import TableFilter
 from streamhouse.connectors.mysql_cdc.server.columns import check_columns
 from streamhouse.connectors.mysql_cdc.server.connection import Session
+from streamhouse.connectors.mysql_cdc.server.foreign_keys import (
+    ForeignKey,
+    check_no_foreign_keys,
+    unlogged_foreign_keys,
+)
 from streamhouse.connectors.mysql_cdc.server.keys import KeySpace
 from streamhouse.connectors.mysql_cdc.server.options import MySqlOptions
 from streamhouse.connectors.mysql_cdc.server.table import (
@@ -24,7 +28,6 @@ from streamhouse.connectors.mysql_cdc.server.table import (
     column_of,
     is_consistent,
     key_of,
-    logs_cascades,
 )
 from streamhouse.errors import ConnectError, NotSyncedError, TableError
 
@@ -43,10 +46,6 @@ WHERE table_schema IN %s ORDER BY table_schema, table_name, ordinal_position
 _KEYS = f"""
 SELECT table_schema, table_name, {KEY_FACTS} AND table_schema IN %s
 ORDER BY table_schema, table_name, index_name, seq_in_index
-"""
-_CASCADES = """
-SELECT constraint_schema, table_name, constraint_name, update_rule, delete_rule
-FROM information_schema.referential_constraints WHERE constraint_schema IN %s
 """
 
 
@@ -80,7 +79,8 @@ class Discovery:
     """Lists the selected tables of a server; driver only.
 
     `check` checks a table; by default that a snapshot and the binlog can be read with all of its
-    columns. `views`: also list views, which cannot be followed.
+    columns. `views`: also list views, which cannot be followed. `compares`: rows that foreign keys
+    change without row events can be compared with the server's.
     """
 
     def __init__(
@@ -90,10 +90,11 @@ class Discovery:
         tables: TableFilter,
         check: Check | None = None,
         views: bool = True,
+        compares: bool = False,
     ) -> None:
         self._session, self._options, self._filter = session, options, tables
         self._check: Check = check or self._check_all_columns
-        self._kinds = "" if views else _NO_VIEWS
+        self._kinds, self._compares = "" if views else _NO_VIEWS, compares
 
     def names(self) -> set[TableNames]:
         """The names of all selected tables; runs two statements."""
@@ -132,11 +133,11 @@ class Discovery:
             return []
         columns = self._grouped(_COLUMNS, databases)
         keys = self._grouped(_KEYS, databases)
-        cascades = self._grouped(_CASCADES, databases)
-        if logs_cascades(self._session, chain.from_iterable(cascades.values())):
-            cascades = defaultdict(list)
+        foreign_keys = unlogged_foreign_keys(self._session, databases, wanted)
         return [
-            self._described(names, row[2:], columns[names], keys[names], cascades[names])
+            self._described(
+                names, row[2:], columns[names], keys[names], foreign_keys.get(names, ())
+            )
             for names, row in wanted.items()
         ]
 
@@ -158,12 +159,14 @@ class Discovery:
         facts: Sequence[Any],
         columns: Sequence[tuple[Any, ...]],
         keys: Sequence[tuple[Any, ...]],
-        cascades: Sequence[tuple[Any, ...]],
+        foreign_keys: tuple[ForeignKey, ...],
     ) -> FoundTable:
         kind, engine, collation, rows, comment = facts
         definition, reason, left_out = None, None, False
         try:
-            definition = self._definition(names, (kind, engine, collation), columns, keys, cascades)
+            definition = self._definition(
+                names, (kind, engine, collation), columns, keys, foreign_keys
+            )
         except ConnectError:
             raise
         except TableError as error:
@@ -179,15 +182,25 @@ class Discovery:
         facts: tuple[str, str | None, str | None],
         columns: Sequence[tuple[Any, ...]],
         keys: Sequence[tuple[Any, ...]],
-        cascades: Sequence[tuple[Any, ...]],
+        foreign_keys: tuple[ForeignKey, ...],
     ) -> TableDefinition:
         kind, engine, collation = facts
         full = ".".join(names)
-        check_logged(full, kind, engine, cascades)
+        check_logged(full, kind, engine)
+        if not self._compares:
+            check_no_foreign_keys(full, foreign_keys)
         described = tuple(column_of(row[1:]) for row in columns)
         index, key = key_of(full, described, keys)
         charset = None if collation is None else charset_of(str(collation))
-        definition = TableDefinition(*names, described, key, charset, is_consistent(engine), index)
+        definition = TableDefinition(
+            *names,
+            described,
+            key,
+            charset,
+            is_consistent(engine),
+            index,
+            foreign_keys=foreign_keys,
+        )
         self._check(definition)
         return definition
 

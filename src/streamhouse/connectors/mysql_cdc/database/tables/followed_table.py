@@ -12,6 +12,7 @@ import pyarrow as pa
 from streamhouse.connectors.mysql_cdc.binlog.captured_table import CapturedTable
 from streamhouse.connectors.mysql_cdc.database.tables.discovery import TableNames, options_of
 from streamhouse.connectors.mysql_cdc.schema_history import column_to_json
+from streamhouse.connectors.mysql_cdc.server.foreign_keys import ForeignKey
 from streamhouse.connectors.mysql_cdc.server.options import MySqlOptions
 from streamhouse.connectors.mysql_cdc.server.table import Server, TableDefinition
 from streamhouse.connectors.mysql_cdc.server.values.dates import ZeroDates, text_keys
@@ -121,6 +122,7 @@ class FollowedTable:
             "consistent": table.consistent,
             "columns": [list(pair) for pair in self.columns],
             "rows": self.rows,
+            "foreign_keys": [key.to_json() for key in table.foreign_keys],
         }
 
     @staticmethod
@@ -136,6 +138,7 @@ class FollowedTable:
             parsed["charset"],
             parsed["consistent"],
             parsed["index"],
+            foreign_keys=tuple(map(ForeignKey.from_json, parsed.get("foreign_keys", ()))),
         )
         pairs = tuple((name, kind) for name, kind in parsed["columns"])
         return FollowedTable(parsed["id"], definition, parsed["target"], pairs, parsed["rows"])

@@ -1,0 +1,199 @@
+"""Parts of `kafka.sink`: the partitions, one producer call per record, a retry after an outage."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Future
+from itertools import cycle, repeat
+from operator import length_hint
+from typing import Any, TypeVar
+
+import pyarrow as pa
+from confluent_kafka import KafkaError, KafkaException, Producer
+
+from streamhouse.connectors.kafka.client import TIMEOUT_S, is_outage
+from streamhouse.connectors.kafka.encoding import HEADERS, KEY, TIMESTAMP, VALUE
+from streamhouse.formats.arrow_bytes import values_of
+
+ANY = -1
+"""Leaves the choice to librdkafka: by the hash of the key."""
+_VALID_S = 300.0
+"""After this time the partitions are looked up again, as often as librdkafka does."""
+
+
+class SinkPartitions:
+    """The partitions of a topic as they are now; driver only."""
+
+    def __init__(self, count: int, writable: Sequence[int]) -> None:
+        """`writable`: the numbers of those that have a leader."""
+        self._count = count
+        turns = random.sample(writable, len(writable)) or [ANY]
+        self._turns = cycle(turns)
+        self._until = time.monotonic() + _VALID_S
+
+    @classmethod
+    def of(cls, producer: Producer, topic: str, timeout_s: float | None = None) -> SinkPartitions:
+        """Look the partitions up; raises `KafkaException`."""
+        metadata = producer.list_topics(topic, timeout_s or TIMEOUT_S).topics[topic]
+        if metadata.error is not None:
+            raise KafkaException(metadata.error)
+        found = metadata.partitions
+        return cls(
+            len(found), [number for number, partition in found.items() if partition.leader >= 0]
+        )
+
+    @property
+    def outdated(self) -> bool:
+        """Whether they should be looked up again."""
+        return time.monotonic() >= self._until
+
+    def of_rows(
+        self, batch: pa.RecordBatch, partitioner: str, task: int, first: int
+    ) -> Iterable[int]:
+        """The partition of each record of a batch, whose first one is number `first` of all.
+
+        Without keys, all records of a call go to one partition, and those of the next call to
+        another.
+        """
+        rows = batch.num_rows
+        if partitioner == "fixed":
+            return repeat(task % self._count, rows)
+        if partitioner == "round-robin":
+            return (row % self._count for row in range(first, first + rows))
+        if KEY in batch.schema.names:
+            return repeat(ANY, rows)
+        # librdkafka takes longer to choose one for each record.
+        return repeat(next(self._turns), rows)
+
+
+Result = TypeVar("Result")
+
+_OUTAGE_S, _PAUSE_S = 60.0, 0.2
+_LEAST_ATTEMPTS = 3
+_PASSING = (
+    KafkaError._ALL_BROKERS_DOWN,
+    KafkaError._MSG_TIMED_OUT,
+    KafkaError.BROKER_NOT_AVAILABLE,
+    KafkaError.CONCURRENT_TRANSACTIONS,
+    KafkaError.COORDINATOR_NOT_AVAILABLE,
+    KafkaError.NOT_COORDINATOR,
+    KafkaError.NOT_ENOUGH_REPLICAS,
+    KafkaError.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+    KafkaError.REQUEST_TIMED_OUT,
+)
+
+
+class Outage:
+    """The failed attempts to write one batch.
+
+    An attempt can last as long as the outage may, so some are made in any case.
+    """
+
+    def __init__(self) -> None:
+        self._began: float | None = None
+        self._attempts = 0
+
+    @property
+    def seconds(self) -> float:
+        """The time since the first failure."""
+        return 0.0 if self._began is None else time.monotonic() - self._began
+
+    def may_retry(self) -> bool:
+        """Count a failed attempt; returns whether to try again."""
+        self._attempts += 1
+        if self._began is None:
+            self._began = time.monotonic()
+        return self.seconds < _OUTAGE_S or self._attempts < _LEAST_ATTEMPTS
+
+    def pause(self) -> None:
+        """Wait for the next attempt."""
+        time.sleep(_PAUSE_S)
+
+
+def recoverable(error: KafkaException) -> bool:
+    """Whether the same work may succeed later, with a new client."""
+    cause = error.args[0] if error.args else None
+    if not isinstance(cause, KafkaError) or cause.fatal():
+        return False
+    return cause.retriable() or is_outage(error) or cause.code() in _PASSING
+
+
+def in_time(call: Callable[[], Result], seconds: float, what: str) -> Result:
+    """The result of a call of a client that may not return; `KafkaException` when its time is over.
+
+    The call is left to a thread, which keeps its client until it returns or the process ends.
+    """
+    try:
+        return in_background(call, what).result(seconds)
+    except TimeoutError:
+        text = f"{what} was not answered within {seconds:.0f} s"
+        raise KafkaException(KafkaError(KafkaError._TIMED_OUT, text)) from None
+
+
+def in_background(call: Callable[[], Result], what: str) -> Future[Result]:
+    """Start a call in a thread that does not keep the process alive."""
+    result: Future[Result] = Future()
+
+    def run() -> None:
+        try:
+            result.set_result(call())
+        except BaseException as error:  # noqa: BLE001  # raised where the caller can see it
+            result.set_exception(error)
+
+    threading.Thread(target=run, name=f"kafka: {what}", daemon=True).start()
+    return result
+
+
+def produce_rows(
+    produce: Callable[..., None],
+    topic: str,
+    rows: pa.RecordBatch,
+    partitions: Sequence[int],
+    delivered: Callable[..., None],
+    make_room: Callable[[], None],
+) -> None:
+    """Produce each row once, in their order, each to its partition.
+
+    `rows` has the columns of `Encoding.records`. `make_room` is called while the queue of the
+    producer is full.
+    """
+    values, keys, extras = _column(VALUE, rows), _column(KEY, rows), _extras(rows)
+    done = 0
+    while done < rows.num_rows:
+        left = iter(values[done:])
+        arguments = [repeat(topic), left, keys[done:], partitions[done:], repeat(delivered)]
+        try:
+            if extras is None:
+                # `map` runs no bytecode between two records.
+                deque(map(produce, *arguments), maxlen=0)
+            else:
+                for *positional, extra in zip(*arguments, extras[done:], strict=False):
+                    produce(*positional, **extra)
+            return
+        except BufferError:
+            # The record that was refused is not among those left.
+            done = rows.num_rows - length_hint(left) - 1
+            make_room()
+
+
+def _column(name: str, rows: pa.RecordBatch) -> Sequence[bytes | None]:
+    """The values of a column; None for each row if the records have no such part."""
+    if name not in rows.schema.names:
+        return [None] * rows.num_rows
+    return values_of(rows.column(name))
+
+
+def _extras(rows: pa.RecordBatch) -> list[dict[str, Any]] | None:
+    """The timestamp and the headers of each record, where set; None without columns for them."""
+    names = [name for name in (TIMESTAMP, HEADERS) if name in rows.schema.names]
+    if not names:
+        return None
+    columns = zip(*(rows.column(name).to_pylist() for name in names), strict=True)
+    return [
+        {name: value for name, value in zip(names, row, strict=True) if value is not None}
+        for row in columns
+    ]

@@ -1,0 +1,195 @@
+"""The query of an INSERT over one stream: it joins, aggregates and writes in its tasks."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+
+from pyspark.sql import DataFrame
+
+from streamhouse.connectors import dead_letter_table
+from streamhouse.connectors.base import BatchLog
+from streamhouse.lookup.dimension import is_server
+from streamhouse.paimon.catalog.table_address import TableAddress
+from streamhouse.paimon.storage.object_store.store_retries import retried
+from streamhouse.runtime.query_description import QueryDescription
+from streamhouse.runtime.query_spec import QuerySpec
+from streamhouse.runtime.state import distinct_counts, lookup_journal, pending_rows
+from streamhouse.runtime.state.batch_logs import next_batch
+from streamhouse.runtime.state.bound_tables import BoundTables
+from streamhouse.runtime.state.checkpoint import Checkpoint
+from streamhouse.runtime.state.last_commit import LastCommit
+from streamhouse.runtime.state.lineage import Lineage
+from streamhouse.runtime.state.recorded_query import definition_json
+from streamhouse.runtime.state.retention_holds import RetentionHolds
+from streamhouse.runtime.streaming.batch_commit import BatchCommitter, CommittedBatch
+from streamhouse.runtime.streaming.batch_planner import BatchPlanner
+from streamhouse.runtime.streaming.dimensions import preload_reports
+from streamhouse.runtime.streaming.first_read import shared_keys, unordered_first_read
+from streamhouse.runtime.streaming.progress import ContinuousProgress
+from streamhouse.runtime.streaming.query import CountedBatch, JobQuery, acquired
+from streamhouse.runtime.streaming.shuffle.shuffle import shuffled
+from streamhouse.runtime.streaming.shuffle.small_batches import is_small_batch
+from streamhouse.runtime.streaming.tasks.row_files import RowFiles
+from streamhouse.runtime.streaming.tasks.task_results import RESULT
+
+
+class ContinuousQuery(JobQuery):
+    """Runs a `QuerySpec` with a checkpoint; on the driver. `batch_commit` commits its batches."""
+
+    spec: QuerySpec
+    progress: ContinuousProgress
+
+    def __init__(self, spec: QuerySpec, checkpoint: Checkpoint, pipeline: str) -> None:
+        with acquired(checkpoint):
+            self.progress = ContinuousProgress(checkpoint.logs.last_offset())
+            self.spec = replace(spec, query_id=checkpoint.query_id())
+            super().__init__(checkpoint, _described(self.spec, checkpoint, pipeline))
+        self.shuffled = spec.shuffle is not None
+        self._last_commit = LastCommit(self.spec, checkpoint.path)
+        self._lineage: Lineage | None = None
+
+    def use_shared(self, number: int, folder: Path) -> None:
+        sources = list(self.spec.sources)
+        sources[number] = replace(sources[number], shared=folder)
+        self.spec = replace(self.spec, sources=tuple(sources))
+
+    @property
+    def targets(self) -> list[TableAddress]:
+        return [self.spec.target] if self.description.writes_table else []
+
+    @property
+    def tables(self) -> list[str]:
+        written = [address.identifier for address in self.spec.written]
+        if self.spec.sink is None:
+            written.append(self.spec.target.auxiliary_table("lineage").identifier)
+        return written
+
+    def first_notice(self) -> str | None:
+        """A notice of `first_read` or of `shared_keys`, at the first start of the query."""
+        if self.progress.last_offset:
+            return None
+        return unordered_first_read(self.spec) or shared_keys(self.spec)
+
+    def prepare(self) -> None:
+        spec = self.spec
+        if spec.pending is not None and spec.unmatched is not None:
+            changelog = spec.query.scan.changelog
+            (source,) = spec.sources
+            pending_rows.create_tables(
+                spec.pending, spec.unmatched, source.columns, changelog, source.address
+            )
+        if spec.distinct is not None and spec.query.distinct is not None:
+            distinct_counts.create_table(spec.distinct, spec.query.distinct, spec.target)
+        if spec.dead_letters is not None:
+            dead_letter_table.create_tables(spec.dead_letters)
+        if spec.lookup_journal is not None:
+            lookup_journal.create_table(spec.lookup_journal)
+            self._check_lookup_servers()
+        self._last_commit.check()
+        log = BatchLog(self._checkpoint.path, self._checkpoint.logs.last_batch())
+        planner = BatchPlanner(spec)
+        self.progress.planned(planner)
+        inputs = planner.inputs
+        inputs.check(self.progress.last_offset)
+        for offset in self._checkpoint.logs.unfinished():
+            inputs.check(offset)
+        if spec.shuffle is not None:
+            ordered = spec.query.ordered and not spec.query.merging.grouped
+            gathered = ordered or spec.one_task(inputs.sources)
+            spec = self.spec = replace(spec, gathered=gathered)
+        self._holds = RetentionHolds(spec, self._checkpoint, inputs.sources)
+        self._holds.prepare()
+        self.progress.held(self._holds)
+        if spec.sink is None:
+            self._lineage = Lineage(spec)
+            self._lineage.check_log(log)
+            self._lineage.recover(self._checkpoint)
+        self._committer = BatchCommitter(spec)
+        self._committer.check_log(log)
+        self._committer.remove_leftovers(next_batch(self.progress.last_offset))
+        self._checkpoint.remember(
+            {
+                "id": spec.query_id,
+                "fingerprint": spec.query.fingerprint,
+                "target": self.description.target,
+                "definition": definition_json(spec),
+                "tables": BoundTables.of(spec).record(),
+            }
+        )
+
+    def _check_lookup_servers(self) -> None:
+        """Raise the errors of lookup tables on servers, such as wrong options or no connection."""
+        from streamhouse.lookup.strategies.server_lookup import open_table
+
+        for lookup in self.spec.query.lookups:
+            if is_server(lookup):
+                open_table(lookup)[0].close()
+
+    def commit(self, frame: DataFrame) -> CountedBatch | None:
+        before = self.progress.last_offset
+        retried(lambda: self._holds.batch_begins(before))
+        whole = not self.shuffled or is_small_batch(self._run.folder, next_batch(before))
+        if whole and self.shuffled:
+            frame = frame.select(*RESULT.names)
+        elif not whole:
+            frame = shuffled(frame, self.spec, RowFiles.at(self._run.folder))
+        with self.progress.batch():
+            batch = self._committer.commit(frame)
+        if batch is None:
+            return None
+        if self._lineage is not None:
+            self._lineage.add(batch.record)
+        end = batch.record.end
+        self.progress.committed(end)
+        retried(lambda: self._holds.batch_done(end))
+        preload_reports.write(self._run.folder, end, batch.reports)
+        # The tasks that write shuffled rows do not know how many changes were read.
+        counts = [Counter[str](report["changes"]) for report in batch.reports]
+        changes = sum(counts, Counter[str]()) if whole else None
+        bad = sum(report.get("bad", 0) for report in batch.reports)
+        files = self._files_of(batch)
+        return CountedBatch(batch.record.rows or 0, changes, batch.commit, files, bad)
+
+    def pause_s(self, took_s: float) -> float:
+        return self._throttle.pause_s(self.description.part, took_s)
+
+    def _files_of(self, batch: CommittedBatch) -> dict[str, int]:
+        """At most how many level-0 files the batch added to a bucket of each table."""
+        return {
+            # A task writes at most one file per bucket.
+            identifier: min(len(batch.reports), batch.messages.get(identifier, 0))
+            for identifier, table in self._committer.tables.items()
+            if table.primary_key
+        }
+
+    def tick(self) -> None:
+        if not self._run.started:
+            return
+        if self._lineage is not None:
+            self._lineage.flush_if_due(self._throttle.flush_s)
+        if retried(self._holds.tick):
+            self._last_commit.note()
+
+    def stopped(self) -> None:
+        if self._lineage is not None:
+            self._lineage.flush()
+            self._last_commit.note()
+
+
+def _described(spec: QuerySpec, checkpoint: Checkpoint, pipeline: str) -> QueryDescription:
+    return QueryDescription(
+        pipeline,
+        checkpoint.path.name,
+        spec.target.identifier,
+        spec.target,
+        checkpoint.path,
+        spec.query.source.name,
+        spec.sink is None,
+        tuple(".".join(lookup.table.name[-2:]) for lookup in spec.query.lookups),
+        spec.sources,
+        tuple(spec.source_tables),
+        spec.lookups,
+        tuple(at for _, at in spec.pinned),
+    )

@@ -1,0 +1,169 @@
+"""One run of a task: what its steps share, and what it returns."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+
+import pyarrow as pa
+
+from streamhouse.arrow_batches import gathered
+from streamhouse.connectors import dead_letter_table
+from streamhouse.connectors.base import Message, SinkWriter
+from streamhouse.connectors.paimon.sink import PaimonSinkWriter
+from streamhouse.paimon.catalog.table_address import TableAddress
+from streamhouse.runtime.failpoint import TASK_STEP, reached
+from streamhouse.runtime.query_sources import SourceSplit, open_source
+from streamhouse.runtime.query_spec import QuerySpec
+from streamhouse.runtime.streaming.tasks.task_input import SplitsInput
+from streamhouse.runtime.streaming.tasks.task_results import TaskAttempt, results
+from streamhouse.runtime.streaming.tasks.worker_resources import resources_of
+from streamhouse.source import CountingChanges, Source
+
+CHUNK_ROWS = 262_144
+CHUNK_BYTES = 32 * 1024 * 1024
+
+
+def chunks(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
+    """Concatenate batches to chunks of at least `CHUNK_ROWS` rows or `CHUNK_BYTES`, in order.
+
+    The last chunk has fewer.
+    """
+    for group in gathered(batches, CHUNK_ROWS, CHUNK_BYTES):
+        if any(batch.num_rows for batch in group):
+            yield pa.Table.from_batches(group)
+
+
+class TaskRun:
+    """One run of a `SplitsInput` of a query; executors.
+
+    If it runs twice with the same input, it writes the same rows into different files. Only one of
+    the two can be committed, since both have the same batch number.
+    """
+
+    def __init__(self, spec: QuerySpec, task: SplitsInput) -> None:
+        self.spec, self.task = spec, task
+        self.open = resources_of(spec)
+        number = spec.gathered and spec.query.rows.numbered_sql is not None
+        self.operator = self.open.operator(number)
+        self.split: tuple[int, SourceSplit] | None = None
+        """The number of the split whose rows are taken, and the split."""
+        self.read_rows = self.missed = 0
+        self._bad = 0
+        self._bad_records: list[pa.Table] = []
+        self._changes = Counter[str]()
+        self._attempt = TaskAttempt.current()
+        self._recorded: dict[str, pa.Table] | None = None
+
+    def bind(self) -> None:
+        """Set the time of the batch, and the versions of the lookups' tables."""
+        task, journal = self.task, self.open.journal
+        self.operator.bind(task.now_ms, {})
+        self._recorded = None if journal is None else journal.recorded(task.batch)
+        self.open.dimensions.at(task.end, self._recorded)
+
+    def look_up(self, src: pa.Table) -> None:
+        """Bind the rows of the lookups' tables that the rows of `src` may join."""
+        self.open.dimensions.bind(self.operator, src)
+
+    def chunks(self, number: int, split: SourceSplit, pruned: bool) -> Iterator[pa.Table]:
+        """Read a split; collects the bad records, and counts the changes, that the source met.
+
+        `pruned`: only the columns that the query needs.
+        """
+        self.split = number, split
+        if pruned:
+            yield from self._chunks(self.open.sources[split.source], split)
+            return
+        source = open_source(self.spec, self.spec.sources[split.source], pruned=False)
+        try:
+            yield from self._chunks(source, split)
+        finally:
+            source.close()
+
+    def _chunks(self, source: Source, split: SourceSplit) -> Iterator[pa.Table]:
+        if isinstance(source, dead_letter_table.SkipsBadRecords):
+            source.bad_records()  # of an attempt that failed
+        if isinstance(source, CountingChanges):
+            source.changes_read()
+        yield from chunks(source.read(split.partition))
+        self._take_bad_records(source)
+        if isinstance(source, CountingChanges) and not self.task.share:
+            self._changes.update(source.changes_read())
+
+    def _take_bad_records(self, source: Source) -> None:
+        """Collect the records that the source has left out."""
+        if not isinstance(source, dead_letter_table.SkipsBadRecords):
+            return
+        bad_records = source.bad_records()
+        self._bad += bad_records.num_rows
+        if bad_records.num_rows and self.spec.dead_letters is not None:
+            name = ".".join(self.spec.query.source.name[1:])
+            task, query_id = self.task, self.spec.query_id
+            self._bad_records.append(
+                dead_letter_table.rows_of(bad_records, name, task.now_ms, query_id, task.batch)
+            )
+
+    def writer(self) -> SinkWriter:
+        """A new writer of the target."""
+        return self._opened(self.open.sink.writer)
+
+    def write(self, rows: pa.Table) -> list[tuple[str, Message]]:
+        """Write rows of the target."""
+        return self._write(self.spec.target.identifier, [rows], self.open.sink.writer)
+
+    def write_table(
+        self, address: TableAddress, tables: Sequence[pa.Table]
+    ) -> list[tuple[str, Message]]:
+        """Write rows of an auxiliary table."""
+        return self._write(address.identifier, tables, partial(PaimonSinkWriter, address))
+
+    def _write(
+        self,
+        identifier: str,
+        tables: Sequence[pa.Table],
+        opened: Callable[[str, int, str], SinkWriter],
+    ) -> list[tuple[str, Message]]:
+        """Write rows; returns the table with each commit message, none if there are no rows."""
+        if not any(table.num_rows for table in tables):
+            return []
+        writer = self._opened(opened)
+        try:
+            for table in tables:
+                for part in table.combine_chunks().to_batches():
+                    writer.write(part)
+            prepared = writer.prepare()
+        finally:
+            writer.close()
+        return [(identifier, message) for message in prepared]
+
+    def _opened(self, opened: Callable[[str, int, str], SinkWriter]) -> SinkWriter:
+        return opened(self.spec.query_id, self.task.batch, self._attempt.id)
+
+    def write_met(self) -> list[tuple[str, Message]]:
+        """Write the bad records, and what lookups on servers have found."""
+        spec, journal = self.spec, self.open.journal
+        messages: list[tuple[str, Message]] = []
+        if spec.dead_letters is not None:
+            messages += self.write_table(spec.dead_letters, self._bad_records)
+        if journal is not None and spec.lookup_journal is not None and self._recorded is None:
+            found = journal.rows(self.task.batch, self.open.dimensions.server_rows())
+            messages += self.write_table(spec.lookup_journal, found)
+        return messages
+
+    def result(
+        self, messages: Iterable[tuple[str, Message]], joined: bool = True
+    ) -> pa.RecordBatch:
+        """The messages and the task's report, as rows of `RESULT`; `joined`: it had lookups."""
+        if not self._attempt.repeated:
+            reached(TASK_STEP, self.task.batch, self.spec.target.identifier)
+        counts = {
+            "rows": self.read_rows,
+            "missed": self.missed,
+            "bad": self._bad,
+            "changes": self._changes,
+            # The relations whose `coming` version is preloaded.
+            "loaded": self.open.dimensions.loaded(self.task.end) if joined else None,
+        }
+        return results(self.task, self._attempt, messages, counts, self.task.files)

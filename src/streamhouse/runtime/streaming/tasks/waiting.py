@@ -1,0 +1,175 @@
+"""Rows that wait for a match in a lookup with a retry policy, in tables of the query."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from streamhouse.connectors.base import Message
+from streamhouse.runtime.query_operator import ROW, numbered, only, without
+from streamhouse.runtime.query_sources import SourceSplit, open_source
+from streamhouse.runtime.state import pending_rows as pending
+from streamhouse.runtime.streaming.tasks.steps import Step
+from streamhouse.runtime.streaming.tasks.task_run import TaskRun, chunks
+from streamhouse.source import ROW_KIND
+
+
+class WaitingRows:
+    """What a task writes into the tables of pending and of unmatched rows."""
+
+    def __init__(self, run: TaskRun) -> None:
+        spec = run.spec
+        assert spec.retry is not None and spec.pending is not None and spec.unmatched is not None
+        self._run, self.retry, self._tables = run, spec.retry, (spec.unmatched, spec.pending)
+        self.stored = pending.PendingRows(spec.pending, spec.query_id)
+        """The rows that waited before the batch."""
+        self._pending: list[pa.Table] = []
+        self._unmatched: list[pa.Table] = []
+
+    def put(self, source: pa.Table, ids: pa.Array, attempts: pa.Array, kind: str) -> None:
+        """Add changes of the row kind `kind` to the pending table."""
+        if source.num_rows:
+            due_ms = self._run.task.now_ms + self.retry.delay_ms
+            rows = pending.as_waiting(source, self._run.spec.query_id, ids, due_ms, attempts)
+            kinds = pa.repeat(pa.scalar(kind), rows.num_rows)
+            self._pending.append(rows.append_column(ROW_KIND, kinds))
+
+    def give_up(self, source: pa.Table, attempts: pa.Array) -> None:
+        """Add rows without attempts left to the unmatched table."""
+        self._unmatched.append(pending.as_unmatched(source, attempts, self._run.task.now_ms))
+
+    def write(self) -> list[tuple[str, Message]]:
+        """Write both tables."""
+        unmatched, waiting = self._tables
+        return [
+            *self._run.write_table(unmatched, self._unmatched),
+            *self._run.write_table(waiting, self._pending),
+        ]
+
+
+def row_id(batch: int, task: int, split: int, row: int) -> str:
+    """The id of a waiting row, from the numbers of its batch, task, split and place."""
+    return f"{batch:012d}-{task:04d}-{split:06d}-{row:012d}"
+
+
+class Waiting:
+    """Looks rows up, and lets those without a match wait; passes the others on.
+
+    The order of rows does not matter, or else see `ordered_waiting`.
+    """
+
+    def __init__(
+        self,
+        run: TaskRun,
+        following: Step,
+        places: Callable[[int], tuple[int, int, int]] | None = None,
+        own: Callable[[pa.Table], pa.Array] | None = None,
+    ) -> None:
+        """In a bucket shuffle, `places` gives task, split and row for the number of a row that has
+        all columns, and `own` says which of the due rows are this task's."""
+        self._run, self._following = run, following
+        self._rows = WaitingRows(run)
+        self._places, self._own = places, own
+        self._missed: dict[int, tuple[SourceSplit, list[Any]]] = {}
+        """The numbers of the rows that must wait, by the number of their split."""
+        self.close = following.close
+
+    def begin(self) -> None:
+        if not self._run.task.due:
+            return
+        due, src = self._due()
+        if due.num_rows == 0:
+            return
+        misses, _ = self._joined(src)
+        hit = pc.invert(pc.is_in(src.column(ROW), value_set=misses))
+        attempts = pc.add(due.column(pending.ATTEMPTS), 1)
+        most = self._rows.retry.max_attempts
+        exhausted = pc.and_(pc.invert(hit), pc.greater_equal(attempts, most))
+        again = pc.and_(pc.invert(hit), pc.invert(exhausted))
+        source = src.drop_columns([ROW])
+        ids = due.column(pending.ROW_ID)
+        self._rows.put(source.filter(again), ids.filter(again), attempts.filter(again), "+U")
+        gone = pc.invert(again)
+        self._rows.put(source.filter(gone), ids.filter(gone), attempts.filter(gone), "-D")
+        self._give_up(src.filter(exhausted), attempts.filter(exhausted))
+
+    def _due(self) -> tuple[pa.Table, pa.Table]:
+        """The due pending rows, and the same as rows of the source.
+
+        Their numbers are negative, so that they come before the rows that are read.
+        """
+        run = self._run
+        due = self._rows.stored.due(int(run.task.end["pending"]), run.task.now_ms)
+        src = numbered(pending.as_source(due, run.spec.query.scan.changelog), -due.num_rows)
+        if self._own is None:
+            return due, src
+        own = self._own(src)
+        return due.filter(own), src.filter(own)
+
+    def take(self, src: pa.Table) -> int:
+        misses, count = self._joined(src)
+        if len(misses):
+            self._run.missed += len(misses)
+            if self._places is not None:
+                rows = only(src, misses)
+                self._keep(rows, map(self._places, rows.column(ROW).to_pylist()))
+            else:
+                assert self._run.split is not None
+                number, split = self._run.split
+                found = self._missed.setdefault(number, (split, []))[1]
+                found.append(misses.to_numpy(zero_copy_only=False))
+        return count
+
+    def _joined(self, src: pa.Table) -> tuple[pa.Array, int]:
+        """Pass on the rows that have a match; the numbers of the others, and rows of output."""
+        self._run.look_up(src)
+        misses = self._run.operator.misses(src)
+        return misses, self._following.take(without(src, misses))
+
+    def _keep(self, rows: pa.Table, places: Iterable[tuple[int, int, int]]) -> None:
+        ids = pa.array([row_id(self._run.task.batch, *place) for place in places], pa.string())
+        attempts = pa.array(np.zeros(len(ids), np.int32))
+        self._rows.put(rows.drop_columns([ROW]), ids, attempts, "+I")
+
+    def finish(self) -> list[tuple[str, Message]]:
+        for number, (split, found) in self._missed.items():
+            self._read_again(number, split, np.sort(np.concatenate(found)))
+        return [*self._following.finish(), *self._rows.write()]
+
+    def _read_again(self, number: int, split: SourceSplit, missed: Any) -> None:
+        """Keep missed rows of a split, which is read again with all columns."""
+        run, first = self._run, 0
+        source = open_source(run.spec, run.spec.sources[split.source], pruned=False)
+        try:
+            for chunk in chunks(source.read(split.partition)):
+                here = missed[(missed >= first) & (missed < first + chunk.num_rows)]
+                if len(here):
+                    rows = numbered(chunk, first).take(pa.array(here - first))
+                    self._keep(rows, ((run.task.index, number, row) for row in here))
+                first += chunk.num_rows
+        finally:
+            source.close()
+
+    def _give_up(self, src: pa.Table, attempts: pa.Array) -> None:
+        """Handle rows without attempts left.
+
+        They are written with nulls (LEFT), or to the unmatched table (INNER).
+        """
+        if src.num_rows == 0:
+            return
+        lookups = self._run.spec.query.lookups
+        if all(lookup.left for lookup in lookups):
+            self._following.take(src)
+            return
+        if all(not lookup.left for lookup in lookups if lookup.retry is not None):
+            lost = pa.repeat(pa.scalar(True), src.num_rows)
+        else:
+            # Lookups are LEFT and INNER: a row is lost if it has no output.
+            numbers = ([number] for number in src.column(ROW).to_pylist())
+            rows = (only(src, pa.array(number, pa.int64())) for number in numbers)
+            lost = pa.array([self._following.take(row) == 0 for row in rows])
+        self._rows.give_up(src.filter(lost).drop_columns([ROW]), pc.filter(attempts, lost))

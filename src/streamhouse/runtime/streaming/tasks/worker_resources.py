@@ -1,0 +1,99 @@
+"""What a worker process keeps open for a query between batches."""
+
+from __future__ import annotations
+
+import os
+from functools import cached_property
+
+from streamhouse.connectors.base import Sink
+from streamhouse.lookup.strategies.selection import choose_all
+from streamhouse.runtime.query_operator import QueryOperator
+from streamhouse.runtime.query_sources import open_source
+from streamhouse.runtime.query_spec import QuerySpec
+from streamhouse.runtime.state.distinct_counts import DistinctValues
+from streamhouse.runtime.state.lookup_journal import LookupJournal
+from streamhouse.runtime.streaming.dimensions.open_dimensions import Dimensions
+from streamhouse.source import Source
+
+_open: dict[tuple[int, str], tuple[str, WorkerResources]] = {}
+
+
+class WorkerResources:
+    """The open sources, lookups, sink and compiled SQL of one query; each is opened when needed."""
+
+    def __init__(self, spec: QuerySpec) -> None:
+        self._spec = spec
+        self._operators: dict[bool, QueryOperator] = {}
+
+    def operator(self, number: bool = False) -> QueryOperator:
+        """The compiled SQL; `number`: its rows have the numbers of their source rows."""
+        if number not in self._operators:
+            spec = self._spec
+            key = (spec.target.planned() if spec.sink is None else spec.sink).primary_key
+            schema = self.sink.schema
+            self._operators[number] = QueryOperator(spec.query, schema, spec.combine(), number, key)
+        return self._operators[number]
+
+    @cached_property
+    def dimensions(self) -> Dimensions:
+        """The lookups' tables."""
+        specs = self._spec.dimensions()
+        return Dimensions(specs, self._spec.choices or choose_all(specs))
+
+    @cached_property
+    def distinct(self) -> DistinctValues | None:
+        """None if the query counts no distinct values."""
+        return None if self._spec.query.distinct is None else DistinctValues(self._spec)
+
+    @cached_property
+    def journal(self) -> LookupJournal | None:
+        """The journal of lookups on servers; None without these."""
+        return None if self._spec.lookup_journal is None else LookupJournal(self._spec)
+
+    @cached_property
+    def sources(self) -> list[Source]:
+        """The sources, with the needed columns only; their connections stay open."""
+        return [open_source(self._spec, source) for source in self._spec.sources]
+
+    @cached_property
+    def sink(self) -> Sink:
+        """Where the rows are written."""
+        return self._spec.open_sink()
+
+    def close(self) -> None:
+        """Close what has been opened and does not close itself once it is unused."""
+        if "dimensions" in vars(self):
+            self.dimensions.close()
+        for source in vars(self).get("sources", ()):
+            source.close()
+
+
+def resources_of(spec: QuerySpec) -> WorkerResources:
+    """This process's resources of a query.
+
+    They last as long as the process, or until the query has another version: a Python worker may
+    outlive the run that started it, and the next run of the same SELECT may have other options, or
+    other versions of its tables.
+    """
+    key, version = (os.getpid(), spec.query_id), _version(spec)
+    found = _open.get(key)
+    if found is None or found[0] != version:
+        if found is not None:
+            found[1].close()
+        found = _open[key] = version, WorkerResources(spec)
+    return found[1]
+
+
+def _version(spec: QuerySpec) -> str:
+    lookup_options = [sorted(lookup.table.options.items()) for lookup in spec.query.lookups]
+    tables = (
+        spec.sources,
+        [sorted(source.options.items()) for source in spec.sources],
+        spec.lookups,
+        lookup_options,
+        spec.target,
+        sorted(spec.target.warehouse.items()),
+        spec.sink,
+        [function.engine_name for function in spec.query.rows.functions],
+    )
+    return f"{spec.query.fingerprint} {tables}"
