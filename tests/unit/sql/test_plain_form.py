@@ -65,6 +65,11 @@ _R = "(VALUES (1, 'a'), (2, 'q'), (1, CAST(NULL AS STRING))) AS r (c, d)"
             "UNNEST(t.v) WITH ORDINALITY AS u (s, n, p) ON TRUE WHERE n + p = 4",
             ["y"],
         ),
+        (
+            f"SELECT d FROM {_L}, LATERAL (SELECT d FROM {_R} WHERE c = l.a ORDER BY d DESC "
+            "LIMIT 1)",
+            ["a", "q"],
+        ),
         (f"SELECT COUNT(*) FROM (SELECT a FROM {_L}) JOIN (SELECT c FROM {_R}) ON a = c", [3]),
     ],
 )
