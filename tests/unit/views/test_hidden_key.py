@@ -38,7 +38,8 @@ def shop(tmp_path: Path) -> ViewSession:
 
 def test_statements_do_not_show_it(shop: ViewSession) -> None:
     session = shop.session
-    shown: list[Show | Describe] = [Show(AT, "", kind, ("v",)) for kind in ("COLUMNS", "CREATE TABLE")]
+    kinds = ("COLUMNS", "CREATE TABLE")
+    shown: list[Show | Describe] = [Show(AT, "", kind, ("v",)) for kind in kinds]
     for statement in (*shown, Describe(AT, "", ("v",))):
         assert HIDDEN_KEY not in str(describe(session, statement))
     for suffix in ("", "$ro", "$audit_log", "$binlog"):
