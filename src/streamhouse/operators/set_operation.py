@@ -50,7 +50,10 @@ class SetOperation(Operator):
 
     @cached_property
     def keys(self) -> frozenset[Key]:
-        keys = frozenset[Key]() if self.kind is SetKind.UNION else self.left.keys
+        left = frozenset[Key]() if self.kind is SetKind.UNION else self.left.keys
+        # A conversion to the other side's type may make values alike.
+        same = {name for name in self.columns if self.types[name] == self.left.types[name]}
+        keys = frozenset(key for key in left if key <= same)
         return keys if self.all else keys | {frozenset(self.columns)}
 
     @cached_property

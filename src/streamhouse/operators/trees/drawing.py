@@ -24,14 +24,14 @@ def drawn(root: Operator) -> list[str]:
 def _lines(operator: Operator, first: str, rest: str) -> Iterator[str]:
     while isinstance(operator, Project) and operator.keeps_values:
         operator = operator.input
-    yield f"{first}{_text(operator)}{_facts(operator)}"
+    yield f"{first}{described(operator)}{_facts(operator)}"
     for number, each in enumerate(operator.inputs, 1):
         last = number == len(operator.inputs)
         branch, below = ("└─ ", "   ") if last else ("├─ ", "│  ")
         yield from _lines(each, rest + branch, rest + below)
 
 
-def _text(operator: Operator) -> str:
+def described(operator: Operator) -> str:
     """What an operator is, with the expressions of columns that have no name in the query."""
     known = {name: text for each in operator.inputs for name, text in _expressions(each).items()}
     return re.sub(r"\b_[agw]\d+\b", lambda name: known.get(name[0], name[0]), operator.describe())

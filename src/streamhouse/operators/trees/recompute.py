@@ -9,12 +9,17 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import pyarrow as pa
 
 from streamhouse.duckdb_engine import BATCH_ROWS, Batches, Scanner, opened
+from streamhouse.errors import QueryError
+from streamhouse.operators.operator import Operator, walk
 from streamhouse.operators.planning.view_plan import ViewPlan
+from streamhouse.operators.trees.drawing import described
+from streamhouse.operators.trees.tree_sql import whole_sql
 from streamhouse.sql.expressions.binder import quote
 
 _KEPT, _CHANGES = "kept_rows", "view_changes"
@@ -33,7 +38,11 @@ class Recompute:
 
     def whole(self, tables: Scanner, now_ms: int) -> Iterator[pa.RecordBatch]:
         """The result, with the view's columns in their order."""
-        with opened(self.plan.query, tables, threads=self.threads, now_ms=now_ms) as connection:
+        query = self.plan.query
+        with (
+            self._naming(tables, now_ms),
+            opened(query, tables, threads=self.threads, now_ms=now_ms) as connection,
+        ):
             yield from connection.sql(self._result).to_arrow_reader(BATCH_ROWS)
 
     def changes(
@@ -44,14 +53,41 @@ class Recompute:
         First all that leave (`-D`, `-U`), then all that enter (`+U`, `+I`).
         """
         query = self.plan.query
-        with opened(
-            query, tables, threads=self.threads, now_ms=now_ms, more={_KEPT: kept}
-        ) as connection:
+        with (
+            self._naming(tables, now_ms),
+            opened(
+                query, tables, threads=self.threads, now_ms=now_ms, more={_KEPT: kept}
+            ) as connection,
+        ):
             connection.execute(self._difference)
             for kind, sql in self._parts():
                 for batch in connection.sql(sql).to_arrow_reader(BATCH_ROWS):
                     if batch.num_rows:
                         yield kind, batch
+
+    @contextmanager
+    def _naming(self, tables: Scanner, now_ms: int) -> Iterator[None]:
+        """Name the operator in the error of a query that fails because of its values."""
+        try:
+            yield
+        except QueryError as error:
+            operator = self._failing(tables, now_ms)
+            if operator is None:
+                raise
+            raise QueryError(f"{error} (operator: {described(operator)})") from error
+
+    def _failing(self, tables: Scanner, now_ms: int) -> Operator | None:
+        """The first operator whose result cannot be computed."""
+        import duckdb
+
+        with opened(self.plan.query, tables, now_ms=now_ms) as connection:
+            for each in walk(self.plan.tree.input):
+                rows = f"SELECT bit_xor(hash(_rows)) FROM ({whole_sql(each)}) AS _rows"
+                try:
+                    connection.execute(rows)
+                except duckdb.Error:
+                    return each
+        return None
 
     @property
     def _names(self) -> list[str]:
@@ -60,15 +96,8 @@ class Recompute:
     @property
     def _result(self) -> str:
         """The result; of rows with equal keys the last one, in the order of all columns."""
-        sql, names = self.plan.query.sql, [quote(name) for name in self.plan.query.output]
-        if self.plan.unique:
-            return sql
-        key = ", ".join(map(quote, self.plan.key))
-        order = ", ".join(f"{name} DESC NULLS LAST" for name in names)
-        return (
-            f"SELECT {', '.join(names)} FROM ({sql}) AS made "
-            f"QUALIFY row_number() OVER (PARTITION BY {key} ORDER BY {order}) = 1"
-        )
+        sql = self.plan.query.sql
+        return sql if self.plan.unique else self.plan.tree.whole([f"({sql})"])
 
     @property
     def _difference(self) -> str:
