@@ -54,6 +54,22 @@ _R = "(VALUES (1, 'a'), (2, 'q'), (1, CAST(NULL AS STRING))) AS r (c, d)"
             "ORDINALITY AS u (w, p) WHERE w = 'y'",
             [2],
         ),
+        (
+            "SELECT k FROM (VALUES (MAP['x', 1, 'y', 2])) AS t (m) CROSS JOIN UNNEST(t.m) AS u "
+            "(k, v) WHERE v = 2",
+            ["y"],
+        ),
+        (
+            "SELECT s FROM (SELECT CAST(ARRAY[ROW('x', 1), ROW('y', 2)] AS ARRAY<ROW<a STRING, "
+            "b INT>>) AS v) AS t LEFT JOIN "
+            "UNNEST(t.v) WITH ORDINALITY AS u (s, n, p) ON TRUE WHERE n + p = 4",
+            ["y"],
+        ),
+        (
+            f"SELECT d FROM {_L}, LATERAL (SELECT d FROM {_R} WHERE c = l.a ORDER BY d DESC "
+            "LIMIT 1)",
+            ["a", "q"],
+        ),
         (f"SELECT COUNT(*) FROM (SELECT a FROM {_L}) JOIN (SELECT c FROM {_R}) ON a = c", [3]),
     ],
 )

@@ -22,14 +22,17 @@ class Generator:
 
     def query(self) -> str:
         """A SELECT with unique column names."""
-        kind = self._random.choice(("plain", "group", "group", "set", "nested", "rank", "cte"))
+        kinds = ("plain", "group", "group", "set", "nested", "rank", "cte", "correlated", "over",
+                 "row_in", "natural", "lateral", "list")  # fmt: skip
+        kind = self._random.choice(kinds)
         match kind:
             case "plain":
                 return self._plain()
             case "group":
                 return self._grouped()
             case "set":
-                word = self._random.choice(("UNION", "UNION ALL", "INTERSECT", "EXCEPT"))
+                word = self._random.choice(("UNION", "INTERSECT", "EXCEPT"))
+                word += self._random.choice(("", " ALL"))
                 return f"{self._one_column()} {word} {self._one_column()}"
             case "nested":
                 function = self._random.choice(("SUM", "MAX", "COUNT", "MIN"))
@@ -40,6 +43,48 @@ class Generator:
                     f"SELECT * FROM (SELECT id, product, {function}() OVER (PARTITION BY product "
                     "ORDER BY price DESC) AS r FROM orders) "
                     f"WHERE r <= {self._random.randint(1, 2)}"
+                )
+            case "correlated":
+                function = self._random.choice(("MAX(o.price)", "COUNT(*)", "SUM(o.rate)"))
+                test = self._random.choice(("=", "<", "IS NOT DISTINCT FROM"))
+                return (
+                    f"SELECT v.*, (SELECT {function} FROM orders o WHERE o.customer_id {test} "
+                    "v.customer_id) AS a FROM visits v"
+                )
+            case "over":
+                frame = self._random.choice(
+                    (
+                        "ORDER BY id ROWS BETWEEN 1 PRECEDING AND 1 FOLLOWING",
+                        "ORDER BY at_ RANGE BETWEEN INTERVAL '5' HOUR PRECEDING AND CURRENT ROW",
+                        "ORDER BY amount",
+                        "",
+                    )
+                )
+                function = self._random.choice(("SUM(price)", "COUNT(amount)", "MAX(product)"))
+                return (
+                    f"SELECT id, {function} OVER (PARTITION BY product {frame}) AS w, RANK() OVER "
+                    "(ORDER BY price) AS r FROM orders"
+                )
+            case "row_in":
+                word = self._random.choice(("IN", "NOT IN"))
+                where = self._random.choice(("", " WHERE v.seconds > o.amount"))
+                return (
+                    f"SELECT id, product FROM orders o WHERE (customer_id, product) {word} "
+                    f"(SELECT customer_id, page FROM visits v{where})"
+                )
+            case "natural":
+                side = self._random.choice(("", "LEFT ", "RIGHT ", "FULL "))
+                return f"SELECT * FROM visits NATURAL {side}JOIN orders"
+            case "lateral":
+                return (
+                    "SELECT c.id, t.price FROM customers c LEFT JOIN LATERAL (SELECT o.price FROM "
+                    f"orders o WHERE o.customer_id = c.id ORDER BY o.id LIMIT "
+                    f"{self._random.randint(1, 2)}) AS t ON TRUE"
+                )
+            case "list":
+                return (
+                    "SELECT customer_id, LISTAGG(product, '-') WITHIN GROUP (ORDER BY id) AS l, "
+                    "SUM(rate) AS s, VAR_POP(rate) AS v FROM orders GROUP BY customer_id"
                 )
             case _:
                 join = self._random.choice(_JOINS)

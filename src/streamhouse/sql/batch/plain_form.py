@@ -20,11 +20,11 @@ def name_derived_tables(tree: exp.Query) -> None:
     """Give each subquery in FROM or JOIN that has no alias one of its own."""
     taken = {node.alias_or_name for node in tree.find_all(exp.Table, exp.Subquery)}
     free = (name for number in range(len(taken) + 10_000) if (name := f"_q{number}") not in taken)
-    for subquery in tree.find_all(exp.Subquery):
-        placed = isinstance(subquery.parent, exp.From | exp.Join)
-        if placed and not subquery.alias and isinstance(subquery.this, exp.Query):
+    for node in tree.find_all(exp.Subquery, exp.Lateral):
+        placed = isinstance(node.parent, exp.From | exp.Join) or isinstance(node, exp.Lateral)
+        if placed and not node.alias and isinstance(node.this, exp.Query):
             alias = exp.TableAlias(this=exp.to_identifier(next(free), quoted=True))
-            subquery.set("alias", alias)
+            node.set("alias", alias)
 
 
 def rewrite(script: Script, tree: exp.Query, relations: Relations) -> None:

@@ -234,6 +234,8 @@ class _Translation:
             return _with_last_keys(node)
         if isinstance(node, exp.Bracket) and self._is(node.this, exp.DType.ARRAY, exp.DType.LIST):
             return _index_from_one(node)
+        if isinstance(node, exp.Unnest) and isinstance(node.parent, exp.From | exp.Join):
+            return nested_values.unnested(node, self.types.of(node.expressions[0]))
         if isinstance(node, exp.Where | exp.Having | exp.Join):
             self._check_condition(node.args.get("on") if isinstance(node, exp.Join) else node.this)
             return node

@@ -275,3 +275,35 @@ def _json_list(
     mapped = call("LIST_TRANSFORM", array, lambda_of(name, body))
     joined = call("ARRAY_TO_STRING", mapped, exp.Literal.string(","))
     return _null_or_bracketed(source, brackets[0], joined, brackets[1])
+
+
+def unnested(node: exp.Unnest, kind: exp.DataType) -> exp.Expr:
+    """UNNEST of a map, or of an array of rows, whose alias names a column for each field.
+
+    Any other UNNEST stays. `kind` is the type of the argument.
+    """
+    alias, values = node.args.get("alias"), node.expressions[0].copy()
+    element = kind.expressions[0] if kind.is_type(exp.DType.ARRAY, exp.DType.LIST) else None
+    fields: list[str] = []
+    if kind.is_type(exp.DType.MAP):
+        fields, values = ["key", "value"], call("MAP_ENTRIES", values)
+    elif isinstance(element, exp.DataType) and element.is_type(exp.DType.STRUCT):
+        fields = [field.name for field in element.expressions]
+    if not fields or not isinstance(alias, exp.TableAlias) or len(alias.columns) != len(fields):
+        return node
+    row, table = (exp.to_identifier(name, quoted=True) for name in ("_element", "_elements"))
+    inner = exp.Unnest(expressions=[values], alias=exp.TableAlias(this=table, columns=[row]))
+    items: list[exp.Expr] = [
+        exp.alias_(
+            exp.Dot(this=exp.column(row.copy(), table.copy()), expression=exp.to_identifier(field)),
+            column.copy(),
+        )
+        for field, column in zip(fields, alias.columns, strict=True)
+    ]
+    place = node.args.get("offset")
+    if isinstance(place, exp.Identifier):
+        inner.set("offset", place.copy())
+        items.append(exp.column(place.copy(), table.copy()))
+    select = exp.Select(expressions=items)
+    select.set("from_", exp.From(this=inner))
+    return exp.Subquery(this=select, alias=exp.TableAlias(this=alias.this.copy()))

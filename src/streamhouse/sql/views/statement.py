@@ -69,8 +69,8 @@ def parse_create_materialized_view(
                 cursor.unknown_keyword(("CONTINUOUS", "FULL"))
             full = cursor.take().text.upper() == "FULL"
     cursor.expect("AS")
-    if cursor.peek() not in ("SELECT", "WITH", "("):
-        cursor.fail("expected SELECT or WITH")
+    if cursor.peek() not in ("SELECT", "WITH", "VALUES", "("):
+        cursor.fail("expected SELECT, WITH or VALUES")
     return CreateMaterializedView(
         position, text, name, query(cursor), columns, key, partitioned, options, comment,
         freshness_s, full, replace, if_not_exists,
