@@ -35,7 +35,7 @@ _WIDER_NAMES: dict[pa.DataType, str] = {
 }
 """Types of query results that no column has, and the types that hold their values."""
 _DIGITS = {"s": 0, "ms": 3, "us": 6, "ns": 9}
-_PLAIN: dict[str, pa.DataType] = {
+PLAIN: dict[str, pa.DataType] = {
     "BOOLEAN": pa.bool_(),
     "TINYINT": pa.int8(),
     "SMALLINT": pa.int16(),
@@ -53,6 +53,7 @@ _PLAIN: dict[str, pa.DataType] = {
     "DATE": pa.date32(),
     "TIME": pa.time32("ms"),
 }
+"""The Arrow types of Flink's types that have the same one whatever their parameters."""
 _SHAPE = re.compile(r"^([A-Z_]+)\s*(?:\(\s*(\d+)\s*(?:,\s*(\d+)\s*)?\))?$")
 
 
@@ -65,15 +66,15 @@ def arrow_type(flink_type: str) -> pa.DataType:
     match = _SHAPE.match(flink_type.strip().upper().removesuffix(" NOT NULL"))
     name = match.group(1) if match else flink_type
     if match is not None:
-        if name in _PLAIN:
-            return _PLAIN[name]
+        if name in PLAIN:
+            return PLAIN[name]
         precision = None if match.group(2) is None else int(match.group(2))
         if name in ("DECIMAL", "NUMERIC"):
             return pa.decimal128(precision or 10, int(match.group(3) or 0))
         if name in ("TIMESTAMP", "TIMESTAMP_LTZ"):
             unit = "us" if precision is None or precision > 3 else "ms"
             return pa.timestamp(unit, tz="UTC" if name == "TIMESTAMP_LTZ" else None)
-    known = [*_PLAIN, "DECIMAL", "TIMESTAMP", "TIMESTAMP_LTZ"]
+    known = [*PLAIN, "DECIMAL", "TIMESTAMP", "TIMESTAMP_LTZ"]
     raise OptionError(f"type {flink_type} is not supported here; {nearest(name, known)}")
 
 

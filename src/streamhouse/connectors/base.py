@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -95,13 +96,19 @@ class SinkWriter(Protocol):
         """Release the writer's resources; called after a failure, too."""
 
 
-class SinkCommitter(Protocol):
-    """Commits micro-batches, which makes them visible; driver only."""
+class SinkCommitter(ABC):
+    """Commits micro-batches, which makes them visible; driver only.
+
+    A sink overrides `check_log` if it records the number of the last batch, and `remove_leftovers`
+    if its tasks leave files.
+    """
 
     @property
     def table(self) -> Table | None:
         """The sink's Paimon table, for backpressure by its level-0 files; None for other sinks."""
+        return None
 
+    @abstractmethod
     def commit(self, write: Callable[[], WrittenBatch | None], discard: Callable[[], None]) -> bool:
         """Write a micro-batch and commit it; False if it was already committed, or was empty.
 
@@ -109,22 +116,18 @@ class SinkCommitter(Protocol):
         commits outdate what was written, the committer calls `discard`, then `write` again.
         """
 
+    def check_log(self, log: BatchLog) -> None:  # noqa: B027
+        """Check that the recorded batch is in the query's log; at the latest before a commit.
+
+        Called before the first batch of a run. Raises `DataLossError`, as `log.check` does.
+        """
+
     def remove_leftovers(self, from_batch: int, keep: Collection[str] = ()) -> int:
         """Delete the files of dead tasks, of batches from `from_batch` on; returns how many.
 
         `keep`: the attempts that have been committed.
         """
-
-
-@runtime_checkable
-class KnowsLastBatch(Protocol):
-    """A `SinkCommitter` that records the number of the last batch."""
-
-    def check_log(self, log: BatchLog) -> None:
-        """Check that the recorded batch is in the query's log; at the latest before a commit.
-
-        Called before the first batch of a run. Raises `DataLossError`, as `log.check` does.
-        """
+        return 0
 
 
 class Sink(Protocol):

@@ -6,6 +6,7 @@ import pytest
 
 from streamhouse.errors import OptionError
 from streamhouse.paimon.catalog.warehouse import Warehouse
+from streamhouse.paimon.storage.files import files_of
 from streamhouse.sql.options.catalog_options import check_catalog
 from streamhouse.sql.options.store_options import canonical_options, named_options, s3_location
 
@@ -45,6 +46,12 @@ def test_a_warehouse_in_another_file_system_is_an_error(location: str) -> None:
         Warehouse(location)
     in_rest = {"warehouse": location, "metastore": "rest"}
     assert named_options(in_rest, "here") == in_rest
+
+
+def test_a_table_in_another_file_system_is_an_error() -> None:
+    with pytest.raises(OptionError, match="a table is at gs://…, which is not") as raised:
+        files_of("gs://me:hidden@b/w/shop.db/t", {"warehouse": "w", "metastore": "rest"})
+    assert "hidden" not in str(raised.value)
 
 
 def test_oss_is_used_by_its_s3_interface() -> None:

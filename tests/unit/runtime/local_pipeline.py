@@ -10,9 +10,13 @@ from tests.integration.differential.local_run import without_spark
 from tests.integration.runtime.conftest import CollectedOutput
 
 from streamhouse import execute
+from streamhouse.duckdb_engine import run_bounded
 from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.runtime.script import ScriptOptions, ScriptRunner
+from streamhouse.runtime.session.session import Session
+from streamhouse.sql.batch.bounded_query import analyze_bounded
 from streamhouse.sql.statements.script import parse_script
+from streamhouse.sql.syntax import Select
 
 NAME = "figures.sql"
 
@@ -47,6 +51,13 @@ class LocalPipeline:
         """The rows of a table."""
         opened = self.warehouse.table(f"default.{table}")
         return [row for batch in opened.read() for row in batch.to_pylist()]
+
+    def selected(self, query: str) -> list[tuple[Any, ...]]:
+        """The rows of a bounded query."""
+        (statement,) = parse_script(query)
+        assert isinstance(statement, Select)
+        plan = analyze_bounded(statement.query, Session(self.options))
+        return [tuple(row.values()) for row in run_bounded(plan, self.warehouse).to_pylist()]
 
     def checkpoint(self, target: str, name: str = NAME) -> Path:
         """The checkpoint folder of a query."""

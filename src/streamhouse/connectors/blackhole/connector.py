@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 
 import pyarrow as pa
 
-from streamhouse.connectors.base import Connector, WrittenBatch
+from streamhouse.connectors.base import Connector, SinkCommitter, WrittenBatch
 from streamhouse.connectors.specs import SinkSpec
 from streamhouse.sql.plan import Capabilities
 
@@ -22,10 +22,8 @@ class _Blackhole(Connector):
         return BlackholeSink(spec.arrow_schema)
 
 
-class BlackholeSink:
+class BlackholeSink(SinkCommitter):
     """A `Sink` that discards rows; also its own writer and committer."""
-
-    table = None
 
     def __init__(self, schema: pa.Schema) -> None:
         self.schema = schema
@@ -47,9 +45,6 @@ class BlackholeSink:
 
     def commit(self, write: Callable[[], WrittenBatch | None], discard: Callable[[], None]) -> bool:
         return write() is not None
-
-    def remove_leftovers(self, from_batch: int, keep: Collection[str] = ()) -> int:
-        return 0
 
 
 CONNECTOR = _Blackhole()

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from streamhouse.connectors.base import BatchLog, WrittenBatch
+from streamhouse.connectors.base import BatchLog, SinkCommitter, WrittenBatch
 from streamhouse.connectors.filesystem.commit_log import OWN_FOLDER, CommitLog, StagedFile
 from streamhouse.connectors.filesystem.file_writers import FileWriter, open_writer
 from streamhouse.connectors.filesystem.folders import objects_of
@@ -177,10 +177,8 @@ class ObjectsWriter(FilesWriter):
         self._uploaded.append(replace(file, staged=upload))
 
 
-class FilesCommitter:
+class FilesCommitter(SinkCommitter):
     """Commits each batch once, by its number in the query's `CommitLog`."""
-
-    table = None
 
     def __init__(self, options: FilesystemOptions, query_id: str) -> None:
         self._log = commit_log(options, query_id)

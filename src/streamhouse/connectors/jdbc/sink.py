@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 
 import pyarrow as pa
 
 from streamhouse.arrow_batches import gathered
-from streamhouse.connectors.base import BatchLog, WrittenBatch
+from streamhouse.connectors.base import BatchLog, SinkCommitter, WrittenBatch
 from streamhouse.connectors.collected_rows import CollectingWriter, collected_rows
 from streamhouse.connectors.jdbc.commits_table import CommitsTable
 from streamhouse.connectors.jdbc.options import JdbcServer, WriteOptions
@@ -59,14 +59,12 @@ class JdbcSink:
                 committer.close()
 
 
-class JdbcCommitter:
+class JdbcCommitter(SinkCommitter):
     """Writes each batch in a transaction that also records its number (`CommitsTable`).
 
     If the user may not write that table, or the target's engine has no transactions, a batch that
     runs again writes its rows again: by key, that changes nothing; without a key, it doubles them.
     """
-
-    table = None
 
     def __init__(
         self, spec: SinkSpec, server: JdbcTarget, options: WriteOptions, query_id: str
@@ -90,9 +88,6 @@ class JdbcCommitter:
         if commits is not None:
             last = self._transactions.run(lambda table: commits.last(table.connection))
             log.check(last, f"MySQL table {self._target.name}")
-
-    def remove_leftovers(self, from_batch: int, keep: Collection[str] = ()) -> int:
-        return 0
 
     def write(self, number: int, rows: Iterable[pa.RecordBatch]) -> bool:
         """Write a batch, whose rows can be iterated again; False if it was committed before."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
@@ -21,7 +21,7 @@ from typing import Any
 import pyarrow as pa
 from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
 
-from streamhouse.connectors.base import BatchLog, WrittenBatch
+from streamhouse.connectors.base import BatchLog, SinkCommitter, WrittenBatch
 from streamhouse.connectors.collected_rows import CollectingWriter
 from streamhouse.connectors.kafka.client import (
     FIRST_CONTACT_S,
@@ -124,14 +124,12 @@ class KafkaSinkWriter:
         self._rows = []
 
 
-class KafkaSinkCommitter:
+class KafkaSinkCommitter(SinkCommitter):
     """Produces micro-batches; see the module for `exactly-once`.
 
     With `at-least-once`, a batch that runs again is produced again, unless its number was already
     recorded. With `none`, the committer does not wait for the brokers.
     """
-
-    table = None
 
     def __init__(self, options: KafkaOptions, query_id: str) -> None:
         self._options = options
@@ -182,9 +180,6 @@ class KafkaSinkCommitter:
 
     def check_log(self, log: BatchLog) -> None:
         self._log = log
-
-    def remove_leftovers(self, from_batch: int, keep: Collection[str] = ()) -> int:
-        return 0
 
     def _written_once(self, written: WrittenBatch) -> bool:
         """Write a batch, again while the brokers fail; False if they had it from an earlier run."""

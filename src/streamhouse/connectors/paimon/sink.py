@@ -7,7 +7,7 @@ from contextlib import nullcontext
 
 import pyarrow as pa
 
-from streamhouse.connectors.base import BatchLog, WrittenBatch
+from streamhouse.connectors.base import BatchLog, SinkCommitter, WrittenBatch
 from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.storage.lock import commit_lock
@@ -73,7 +73,7 @@ class PaimonSinkWriter:
         self._writer.close()
 
 
-class PaimonSinkCommitter:
+class PaimonSinkCommitter(SinkCommitter):
     """Commits each batch once: the query id is the commit user, the batch number the identifier."""
 
     def __init__(self, address: TableAddress, query_id: str, commutes: bool) -> None:

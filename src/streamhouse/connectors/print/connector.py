@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 
 import pyarrow as pa
 
-from streamhouse.connectors.base import Connector, Option, WrittenBatch
+from streamhouse.connectors.base import Connector, Option, SinkCommitter, WrittenBatch
 from streamhouse.connectors.collected_rows import CollectingWriter, collected_rows
 from streamhouse.connectors.print.row_text import row_texts
 from streamhouse.connectors.specs import SinkSpec
@@ -55,10 +55,8 @@ class PrintSink:
         return PrintCommitter(self._prefix, self._to_stderr)
 
 
-class PrintCommitter:
+class PrintCommitter(SinkCommitter):
     """Prints a micro-batch once its tasks have ended. A replayed batch is printed again."""
-
-    table = None
 
     def __init__(self, prefix: str, to_stderr: bool) -> None:
         self._prefix = prefix
@@ -73,9 +71,6 @@ class PrintCommitter:
             out.write("".join(f"{self._prefix}{text}\n" for text in row_texts(batch)))
         out.flush()
         return True
-
-    def remove_leftovers(self, from_batch: int, keep: Collection[str] = ()) -> int:
-        return 0
 
 
 CONNECTOR = _Print()

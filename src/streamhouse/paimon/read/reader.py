@@ -23,8 +23,7 @@ from streamhouse.paimon.read.rust_core import (
 from streamhouse.paimon.schema import evolution
 from streamhouse.paimon.schema.file_formats import avro_rows, nanosecond_timestamps, orc_values
 from streamhouse.paimon.storage import rust_core
-from streamhouse.paimon.storage.metadata_mirror.plan import changes
-from streamhouse.paimon.storage.metadata_mirror.read import fetched
+from streamhouse.paimon.storage.metadata_mirror.read import changes, fetched
 from streamhouse.paimon.storage.object_store.store_retries import is_temporary, retried
 from streamhouse.paimon.storage.split_files import SplitFrame
 

@@ -9,28 +9,12 @@ from typing import Any, TypeAlias
 import pyarrow as pa
 
 from streamhouse.errors import TableError
+from streamhouse.types import PLAIN
 
 JsonType: TypeAlias = "str | dict[str, Any]"
 
 _TOKEN = re.compile(r"\s*(`(?:[^`]|``)*`|'(?:[^']|'')*'|[A-Za-z_][\w$-]*|\d+|[<>(),])")
 _SYNONYMS = {"INTEGER": "INT", "DEC": "DECIMAL", "NUMERIC": "DECIMAL"}
-_PLAIN = {
-    "STRING": pa.string(),
-    "CHAR": pa.string(),
-    "VARCHAR": pa.string(),
-    "BOOLEAN": pa.bool_(),
-    "BINARY": pa.binary(),
-    "VARBINARY": pa.binary(),
-    "BYTES": pa.binary(),
-    "TINYINT": pa.int8(),
-    "SMALLINT": pa.int16(),
-    "INT": pa.int32(),
-    "BIGINT": pa.int64(),
-    "FLOAT": pa.float32(),
-    "DOUBLE": pa.float64(),
-    "DATE": pa.date32(),
-    "TIME": pa.time32("ms"),
-}
 _TIMESTAMP = re.compile(r"TIMESTAMP(?:_LTZ)?\((\d)\)")
 _DEFAULT_ARGUMENTS = {"DECIMAL": "10, 0", "TIMESTAMP": "6", "TIMESTAMP_LTZ": "6", "TIME": "0"}
 _SIZED = {"CHAR", "VARCHAR", "BINARY", "VARBINARY", *_DEFAULT_ARGUMENTS}
@@ -111,7 +95,7 @@ def _arrow_atomic(text: str) -> pa.DataType:
     if name == "TIMESTAMP":
         unit = ("s", "ms", "us", "ns")[(numbers[0] + 2) // 3]
         return pa.timestamp(unit, tz="UTC" if "LOCAL" in text else None)
-    return _PLAIN[name]
+    return PLAIN[name]
 
 
 class _Parser:
@@ -135,7 +119,7 @@ class _Parser:
             return self._collection(word, suffix)
         if word == "ROW":
             return self._row(suffix)
-        if word not in _PLAIN and word not in _DEFAULT_ARGUMENTS:
+        if word not in PLAIN and word not in _DEFAULT_ARGUMENTS:
             raise self._error()
         text = self._sized(word)
         if self._takes("NOT", "NULL"):

@@ -1,4 +1,4 @@
-"""Files in a warehouse: local ones, objects of S3-compatible stores, others through pypaimon."""
+"""Files in a warehouse: local ones, or objects of S3-compatible stores."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any, Protocol
 from urllib.parse import unquote, urlparse
 
+from streamhouse.errors import OptionError
 from streamhouse.sql.options.store_options import is_object_store, s3_location
 
 
@@ -107,54 +108,6 @@ class LocalFiles:
                 return
 
 
-class RemoteFiles:
-    """Files of other file systems, such as HDFS, through pypaimon."""
-
-    def __init__(self, io: Any) -> None:
-        self._io = io
-
-    def read_text(self, path: str) -> str | None:
-        try:
-            return str(self._io.read_file_utf8(path))
-        except FileNotFoundError:
-            return None
-
-    def exists(self, path: str) -> bool:
-        return bool(self._io.exists(path))
-
-    def names(self, path: str) -> list[tuple[str, bool]]:
-        if not self._io.exists(path):
-            return []
-        return [
-            (str(status.base_name), getattr(status.type, "name", "") == "Directory")
-            for status in self._io.list_status(path)
-            if status.base_name
-        ]
-
-    def stamp(self, path: str) -> object | None:
-        return None
-
-    def open_output(self, path: str) -> Any:
-        return self._io.new_output_stream(path)
-
-    def write_text(self, path: str, text: str) -> None:
-        # Object stores replace an object atomically.
-        self._io.overwrite_file_utf8(path, text)
-
-    def modified_s(self, path: str) -> float | None:
-        if not self._io.exists(path):
-            return None
-        modified = self._io.get_file_status(path).mtime
-        return None if modified is None else float(modified.timestamp())
-
-    def open_input(self, path: str) -> Any:
-        return self._io.new_input_stream(path)
-
-    def delete(self, path: str) -> None:
-        if self._io.exists(path):
-            self._io.delete(path, True)
-
-
 def numbered_files(files: Files, folder: str, prefix: str) -> list[int]:
     """The numbers of the files in a folder that are named `prefix` and a number."""
     names = [
@@ -194,7 +147,10 @@ def remember(location: str, options: Mapping[str, str]) -> None:
 
 
 def files_of(location: str, options: Mapping[str, str]) -> Files:
-    """The file system of a location, with the catalog's options (such as `s3.*`)."""
+    """The file system of a location, with the catalog's options (such as `s3.*`).
+
+    Raises `OptionError` for another one, which a REST catalog may name.
+    """
     remember(location, options)
     if is_local(location):
         return LocalFiles()
@@ -204,7 +160,7 @@ def files_of(location: str, options: Mapping[str, str]) -> Files:
 
         check_bucket(options, location)
         return ObjectFiles(location, options)
-    from pypaimon.common.file_io import FileIO
-    from pypaimon.common.options import Options
-
-    return RemoteFiles(FileIO.get(location, Options(dict(options))))
+    raise OptionError(
+        f"a table is at {location.partition('://')[0]}://…, which is not supported; its files must "
+        "be in a folder, or at s3://bucket/path (also s3a://, s3n://, oss://)"
+    )

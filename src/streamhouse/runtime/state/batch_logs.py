@@ -81,7 +81,7 @@ class BatchLogs:
 
         If the offset log has only such a file, Spark refuses to begin the first batch at each start
         (STATE_STORE_CHECKPOINT_LOCATION_NOT_EMPTY). If a sink has the batch of a
-        deleted file, it refuses to go on (`connectors.base.KnowsLastBatch`).
+        deleted file, it refuses to go on (`connectors.base.SinkCommitter.check_log`).
         """
         for log in _LOGS:
             folder = self._folder / log

@@ -17,6 +17,7 @@ from streamhouse.paimon.storage.files import files_of, is_local
 from streamhouse.paimon.storage.object_store.conditional_objects import ConditionalObjects
 from streamhouse.paimon.storage.object_store.object_files import ObjectFiles
 from streamhouse.runtime.state.checkpoint import FOLDER, Checkpoint, checkpoints_of
+from streamhouse.sql.options.store_options import is_object_store
 
 _announced: set[str] = set()
 
@@ -97,7 +98,7 @@ def unregister_checkpoints(warehouse: Mapping[str, str], checkpoint: Checkpoint)
 
 
 def _files(warehouse: Mapping[str, str]) -> ObjectFiles | None:
-    if not warehouse or is_local(warehouse["warehouse"]):
+    if not warehouse or not is_object_store(warehouse["warehouse"]):
         return None
     files = files_of(warehouse["warehouse"], warehouse)
     return files if isinstance(files, ObjectFiles) else None

@@ -19,6 +19,7 @@ from streamhouse.runtime.session.catalogs import DEFAULT_DATABASE
 from streamhouse.runtime.session.session import Session
 from streamhouse.runtime.session.view_input_tables import ViewInputTables
 from streamhouse.runtime.views.planned import check_view
+from streamhouse.sql.options.merge_functions import MERGING_ENGINES
 from streamhouse.sql.plan import Name, TableInfo
 from streamhouse.sql.statements.create_view import ticked
 from streamhouse.sql.syntax import Insert, Query, Select
@@ -66,8 +67,9 @@ def kept_result(
         check_view(plan, target, statement.position)
         return KeptResult(replace(plan, reason=_reason(refused)), inputs)
     filled = given or tuple(c.name for c in target.columns if not c.virtual)
-    # Of rows with one key a keyed sink has only one, so it must be known which.
-    key = () if target.connector == "paimon" else target.primary_key
+    # Of rows with one key most targets have only one, so it must be known which.
+    merges = target.options.get("merge-engine") in MERGING_ENGINES
+    key = () if merges else target.primary_key
     name = f"{re.sub('[^A-Za-z0-9_]', '_', target.name[-1])}__view"
     with _refusing(refused):
         view = _view(session, statement, (*target.name[:2], name), filled, key)
@@ -79,8 +81,8 @@ def kept_result(
             f"change: {view.plan.changes_by}. {_CHANGING}",
         )
     # A table that merges rows need not take any back if none changes.
-    merges = target.connector == "paimon" and view.plan.changes_by is None
-    create = replace(view.create, appends=merges or only_inserts is not None)
+    grows = merges and view.plan.changes_by is None
+    create = replace(view.create, appends=grows or only_inserts is not None)
     reader = replace(statement, columns=given, query=_reading(create, statement.query))
     return ResultView(create, reader, replace(view.plan, reason=_reason(refused)))
 

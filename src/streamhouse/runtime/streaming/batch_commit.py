@@ -12,7 +12,7 @@ from typing import Any, Protocol, TypeAlias
 
 from pyspark.sql import DataFrame
 
-from streamhouse.connectors.base import BatchLog, KnowsLastBatch, Message, Sink, WrittenBatch
+from streamhouse.connectors.base import BatchLog, Message, Sink, WrittenBatch
 from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.write.commit import TableCommitter
@@ -92,8 +92,7 @@ class BatchCommitter:
 
     def check_log(self, log: BatchLog) -> None:
         """Raise `DataLossError` if a table or sink has a later batch of the query than its log."""
-        if isinstance(self._sink, KnowsLastBatch):
-            self._sink.check_log(log)
+        self._sink.check_log(log)
         for identifier, committer in self._auxiliary_tables.items():
             log.check(committer.last_identifier(), f"table {identifier}")
 

@@ -26,6 +26,7 @@ from streamhouse.errors import StreamhouseError, TableError
 from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.runtime.failpoint import ALTERED_STEP, reached
 from streamhouse.runtime.sync.added_columns import AddedColumns
+from streamhouse.runtime.sync.existing_rows.bound_target import bound_target
 from streamhouse.runtime.sync.existing_rows.present_rows import PresentRows, names_by_target
 from streamhouse.runtime.sync.existing_rows.reload import check_reloadable
 from streamhouse.runtime.sync.mapping.reconciliation import (
@@ -326,7 +327,10 @@ class SchemaEvolution:
         spelt = self._options.spelt
         names = [column.name for column in table.definition.columns]
         columns = tuple((name, types[spelt(name)]) for name in names if spelt(name) in types)
-        return replace(table, columns=columns)
+        table = replace(table, columns=columns)
+        return replace(
+            table, bound=bound_target(self._options, table, self._warehouse.table(table.target))
+        )
 
 
 def _left_out(target: str, reconciliation: Reconciliation) -> list[str]:

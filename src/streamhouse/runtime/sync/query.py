@@ -16,6 +16,7 @@ from streamhouse.connectors.mysql_cdc.database.sync_startup import (
     absent_tables,
     sync_startup,
 )
+from streamhouse.connectors.mysql_cdc.database.table_part import TablesAt
 from streamhouse.connectors.mysql_cdc.database.tables.discovery import Discovery
 from streamhouse.connectors.mysql_cdc.database.tables.followed_table import FollowedTable
 from streamhouse.connectors.mysql_cdc.database.tables.table_sets import TableSets
@@ -35,12 +36,14 @@ from streamhouse.runtime.state.batch_logs import next_batch
 from streamhouse.runtime.state.checkpoint import Checkpoint
 from streamhouse.runtime.streaming.query import CountedBatch, JobQuery, acquired
 from streamhouse.runtime.sync.created_tables import CreatedTables
+from streamhouse.runtime.sync.existing_rows.bound_target import why_other_rows
 from streamhouse.runtime.sync.existing_rows.from_scratch import FromScratch
 from streamhouse.runtime.sync.existing_rows.present_rows import PresentRows
 from streamhouse.runtime.sync.mapping.comments import copy_comments
 from streamhouse.runtime.sync.micro_batch.commit import SyncCommitter
 from streamhouse.runtime.sync.micro_batch.spec import SyncSpec
 from streamhouse.runtime.sync.micro_batch.sync_holds import SyncHolds
+from streamhouse.runtime.sync.micro_batch.unread_targets import UnreadTargets
 from streamhouse.runtime.sync.options import SyncOptions
 from streamhouse.runtime.sync.source_progress import SyncProgress
 from streamhouse.runtime.sync.tables import SyncTables, TableWatch
@@ -142,10 +145,28 @@ class SyncQuery(JobQuery):
             self._scratch,
         )
         self._tables.start()
+        kept = self._table_sets.latest().tables
+        self._compare_changed_targets([table for table in before if table.id in kept])
         self.progress.prepared(self._relay, server, self._tables.discover)
         self._drop_old_table_sets()
         if not self.progress.replayed:
             self._committer.remove_leftovers(self.tables, next_batch(self.progress.last_offset))
+
+    def _compare_changed_targets(self, tables: Sequence[FollowedTable]) -> None:
+        """Let the next batch compare targets that others have changed since the last one."""
+        progress = self.progress.database
+        if progress is None:
+            return
+        at = TablesAt(self._table_sets, TableVersions(self._checkpoint.path))
+        found: dict[str, str] = {}
+        for table in tables:
+            why = why_other_rows(self._options, at.one(progress, table), self._query_id)
+            if why is not None:
+                found[table.target] = why
+        for target, why in found.items():
+            self._notice(f"{target} {why}: its rows are compared with those of MySQL")
+        numbers = [int(one["batch"]) for one in self._checkpoint.logs.logged().values() if one]
+        UnreadTargets(self._checkpoint.path).add(max(numbers, default=-1), found)
 
     def start(self, spark: SparkSession) -> None:
         super().start(spark)

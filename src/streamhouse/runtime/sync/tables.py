@@ -33,6 +33,7 @@ from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.paimon.schema import types
 from streamhouse.paimon.schema.table_name import name_fault
 from streamhouse.runtime.sync.created_tables import CreatedTables
+from streamhouse.runtime.sync.existing_rows.bound_target import bound_target
 from streamhouse.runtime.sync.existing_rows.from_scratch import FromScratch
 from streamhouse.runtime.sync.existing_rows.present_rows import PresentRows, names_by_target
 from streamhouse.runtime.sync.existing_rows.reload import why_not_reloadable
@@ -139,7 +140,9 @@ class SyncTables:
             (column.name, target.types[self._options.spelt(column.name)])
             for column in source.definition.columns
         )
-        return FollowedTable(id, source.definition, target.identifier, columns, source.rows)
+        table = FollowedTable(id, source.definition, target.identifier, columns, source.rows)
+        opened = TableAddress(self._options.warehouse, table.target).open()
+        return replace(table, bound=bound_target(self._options, table, opened))
 
     def _followable(self, found: Sequence[FoundTable]) -> list[FoundTable]:
         found = self._with_parents([self._with_valid_name(table) for table in found])

@@ -18,6 +18,7 @@ from streamhouse.sql.plan import StreamQuery, TableInfo
 from streamhouse.sql.resolution.insert_target import ColumnMapping
 from streamhouse.sql.streaming.query_blocks import QueryBlock
 from streamhouse.sql.types import keeps_order
+from streamhouse.sql.views.stored_view import HIDDEN_KEY, is_view
 
 _LAST_ROW_COUNTS = ("deduplicate", "partial-update")
 """The merge engines by which the last row of a key counts."""
@@ -27,7 +28,7 @@ def matter(query: StreamQuery, target: TableInfo | None) -> bool:
     """Whether the order of the changes of two keys of the source can change the target's rows."""
     if target is None or not target.primary_key:
         return False
-    if not query.row_kinds or query.merging.grouped or not query.source.primary_key:
+    if not query.row_kinds or query.merging.grouped or not _key(query.source):
         return False
     if sequence_fields(target.options) or group_sequence_fields(target.options):
         return False
@@ -46,18 +47,22 @@ def keeps_source_key(
         name = top.source_column(top.items[mapping.index])
         if name in types and keeps_order(types[name], mapping.column.type):
             kept.add(name)
-    return kept.issuperset(source.primary_key)
+    return kept.issuperset(_key(source))
+
+
+def _key(source: TableInfo) -> tuple[str, ...]:
+    """The key by which a changelog keeps its changes together, also one that readers do not see."""
+    return source.primary_key or ((HIDDEN_KEY,) if is_view(source) else ())
 
 
 def reordered(query: StreamQuery) -> StreamQuery:
     """The query with the source's key as its `reorder_key`, which it then also reads."""
-    key = query.source.primary_key
+    key = _key(query.source)
     used = {*query.scan.columns, *key}
+    names = [*(column.name for column in query.source.columns), HIDDEN_KEY]
     return replace(
         query,
         reorder_key=key,
-        scan=replace(
-            query.scan, columns=tuple(c.name for c in query.source.columns if c.name in used)
-        ),
+        scan=replace(query.scan, columns=tuple(name for name in names if name in used)),
         fingerprint=hashlib.sha256(f"{query.fingerprint} reordered".encode()).hexdigest(),
     )

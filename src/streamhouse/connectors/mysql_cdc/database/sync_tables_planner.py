@@ -124,7 +124,7 @@ class SyncTablesPlanner(TablesPlanner):
         added = [id for id in tables if id not in old]
         compared = self._compared(added, old.values(), newest)
         targets = {table.target for table in tables.values()}
-        unread = Stale(f"{UNKNOWN_STATEMENT} while it was read")
+        unread = Stale(f"{UNKNOWN_STATEMENT} since it was read")
         stale = {**compared, **dict.fromkeys(self._unread, unread), **before.stale}
         return replace(
             before,

@@ -29,7 +29,8 @@ class FollowedTable:
 
     `id`: never reused in a sync; a table that is added again gets a new one. `columns`: those to
     read, with the Paimon types of the target's columns. `rows`: the server's estimate. `arrow`: the
-    Arrow types of the columns, if they are not those of the Paimon types.
+    Arrow types of the columns, if they are not those of the Paimon types. `bound` identifies the
+    target and its columns; empty: not known.
     """
 
     id: str
@@ -38,6 +39,7 @@ class FollowedTable:
     columns: tuple[tuple[str, str], ...]
     rows: int
     arrow: tuple[pa.DataType, ...] | None = None
+    bound: str = ""
 
     @property
     def names(self) -> TableNames:
@@ -122,6 +124,7 @@ class FollowedTable:
             "consistent": table.consistent,
             "columns": [list(pair) for pair in self.columns],
             "rows": self.rows,
+            "bound": self.bound,
             "foreign_keys": [key.to_json() for key in table.foreign_keys],
         }
 
@@ -141,7 +144,14 @@ class FollowedTable:
             foreign_keys=tuple(map(ForeignKey.from_json, parsed.get("foreign_keys", ()))),
         )
         pairs = tuple((name, kind) for name, kind in parsed["columns"])
-        return FollowedTable(parsed["id"], definition, parsed["target"], pairs, parsed["rows"])
+        return FollowedTable(
+            parsed["id"],
+            definition,
+            parsed["target"],
+            pairs,
+            parsed["rows"],
+            bound=parsed.get("bound", ""),
+        )
 
 
 def _in_texts(column: MySqlColumn) -> MySqlColumn:
