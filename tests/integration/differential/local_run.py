@@ -46,7 +46,7 @@ class LocalFrame:
         return [row for batch in self.run() for row in batch.to_pylist()]
 
 
-def shuffled(frame: LocalFrame, spec: QuerySpec) -> LocalFrame:
+def shuffled(frame: LocalFrame, spec: QuerySpec, files: object) -> LocalFrame:
     """As `shuffle.shuffled`, in this process."""
 
     def run() -> list[pa.RecordBatch]:
