@@ -21,6 +21,7 @@ import pyarrow as pa
 from pyspark.sql.streaming.datasource import ReadLimit
 
 from streamhouse.runtime.query_spec import QuerySpec
+from streamhouse.runtime.streaming.job_data_source import FORMAT, JobReader
 from streamhouse.runtime.streaming.shuffle.blocks import BLOCKS
 from streamhouse.runtime.streaming.shuffle.gather_task import GatherStep
 from streamhouse.runtime.streaming.shuffle.join_task import JoinStep
@@ -84,6 +85,7 @@ class LocalRun(StreamRun):
         (self.folder / SPEC).write_bytes(pickle.dumps(spec))
         self._error: BaseException | None = None
         self._spec, self._checkpoint, self._commit = spec, checkpoint, commit
+        self._reader = JobReader if source == FORMAT else FusedReader
         self._thread = threading.Thread(target=self._caught, name=name)
         self._thread.start()
 
@@ -116,7 +118,7 @@ class LocalRun(StreamRun):
                     cache.pop(key, None)
 
     def _loop(self) -> None:
-        reader = FusedReader(self.folder)
+        reader = self._reader(self.folder)
         limit: ReadLimit = reader.getDefaultReadLimit()
         try:
             for folder in ("offsets", "commits"):
@@ -165,6 +167,8 @@ def without_spark() -> Iterator[None]:
         for name, stand_in in {
             f"{base}.streaming.query.StreamRun": LocalRun,
             f"{base}.streaming.query.shuffled": shuffled,
+            f"{base}.sync.query.StreamRun": LocalRun,
+            f"{base}.sync.query.register_source": lambda *given: None,
             f"{base}.spark.session.start_session": lambda *given: None,
             f"{base}.spark.session.check_cluster": lambda *given: None,
             f"{base}.spark.session.executor_watch": lambda *given: None,

@@ -143,7 +143,7 @@ def check(warehouse: Warehouse, history: History) -> None:
 
 
 @pytest.fixture
-def cascading(mariadb: MariaDB, tmp_path: Path, spark_here: None) -> Sync:
+def cascading(mariadb: MariaDB, tmp_path: Path, without_jvm: None) -> Sync:
     return Sync(mariadb, tmp_path)
 
 

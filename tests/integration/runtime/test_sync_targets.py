@@ -26,7 +26,7 @@ CHANGES = {
 
 
 @pytest.fixture
-def sync(mariadb: MariaDB, tmp_path: Path, spark_here: None) -> Sync:
+def sync(mariadb: MariaDB, tmp_path: Path, without_jvm: None) -> Sync:
     return Sync(mariadb, tmp_path)
 
 
