@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tests.integration.mysql.conftest import Database
+from tests.integration.mysql.history import Database
 from tests.unit.runtime.local_pipeline import LocalPipeline
 
 from streamhouse.demo.mariadb import PASSWORD, USER
