@@ -15,10 +15,11 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
-from unittest.mock import patch
+from unittest.mock import MagicMock, patch
 
 import pyarrow as pa
 import pytest
+from tests.integration.differential.local_run import without_spark
 from tests.processes import reachable
 
 import streamhouse
@@ -382,3 +383,14 @@ def dying(request: pytest.FixtureRequest, shop: Shop) -> Dying:
 
 def _fail() -> None:
     raise RuntimeError(_CUT_OFF)
+
+
+@pytest.fixture
+def without_jvm() -> Iterator[None]:
+    """Syncs and queries of this process run in threads; nothing is compacted."""
+    maintenance = MagicMock(pressure=None, waiting=lambda: [])
+    with (
+        without_spark(),
+        patch("streamhouse.runtime.pipeline.Maintenance", lambda *args, **named: maintenance),
+    ):
+        yield

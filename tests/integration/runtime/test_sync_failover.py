@@ -13,6 +13,7 @@ from tests.integration.conftest import Installed
 from tests.integration.runtime.conftest import failing_at
 from tests.integration.runtime.test_sync import Sync, there
 from tests.mysql_server import IS_MYSQL, Server
+from tests.unit.runtime.local_pipeline import LocalPipeline
 
 from streamhouse.demo.mariadb import PASSWORD, USER, MariaDB
 from streamhouse.errors import DataLossError
@@ -205,3 +206,35 @@ def test_it_goes_on_at_a_replica(
     sync.database("shop.*", **more)
     kept.check(rows(replica))
     assert sum("of another server, after" in notice for notice in sync.notices) == 1
+
+
+@pytest.mark.skipif(IS_MYSQL, reason="MariaDB's replication")
+def test_a_script_goes_on_at_a_replica(server: MariaDB, replica: MariaDB, tmp_path: Path) -> None:
+    """Two declared tables, which share one reader of the binlog."""
+    chance, lake = random.Random(4), LocalPipeline(tmp_path)
+    server.execute("CREATE DATABASE shop_2", "CREATE TABLE shop_2.t LIKE shop.t")
+    columns = "(id INT PRIMARY KEY NOT ENFORCED, v STRING)"
+
+    def copied(server: MariaDB) -> None:
+        script = ""
+        for name in ("shop", "shop_2"):
+            script += f"""CREATE TABLE IF NOT EXISTS copy_{name} {columns} WITH ('bucket' = '1');
+              CREATE TEMPORARY TABLE {name} {columns} WITH ('connector' = 'mysql-cdc',
+                'hostname' = '127.0.0.1', 'port' = '{server.port}', 'username' = '{USER}',
+                'password' = '{PASSWORD}', 'database-name' = '{name}', 'table-name' = 't');
+              INSERT INTO copy_{name} SELECT id, v FROM {name};"""
+        lake.run(script)
+        for name in ("shop", "shop_2"):
+            there = sorted((row["id"], row["v"]) for row in lake.rows(f"copy_{name}"))
+            assert there == sorted(server.execute(f"SELECT * FROM {name}.t")), name
+
+    copied(server)
+    for _ in range(2):
+        changes(server, chance)
+    copied(server)
+    changes(server, chance)
+    replicated(server, replica)
+    promoted(server, replica)
+    for _ in range(3):
+        changes(replica, chance)
+        copied(replica)

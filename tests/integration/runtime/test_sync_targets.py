@@ -6,10 +6,13 @@ from pathlib import Path
 
 import pytest
 from tests.integration.mysql.schema_changes import mysql_rows, paimon_rows
-from tests.integration.runtime.test_sync import Sync, fresh
+from tests.integration.runtime.test_sync import Sync, fresh, mysql_conf
 
 from streamhouse import execute
 from streamhouse.demo.mariadb import MariaDB
+from streamhouse.errors import TableError
+from streamhouse.runtime.sync.options import sync_database_options
+from streamhouse.runtime.sync.run import SyncRun, run_sync
 
 SWAP = "RENAME v TO x; ALTER TABLE ods.{} RENAME w TO v; ALTER TABLE ods.{} RENAME x TO w"
 AGAIN = "CREATE TABLE ods.{} (id INT PRIMARY KEY NOT ENFORCED, v INT, w INT) WITH ('bucket' = '1')"
@@ -23,7 +26,7 @@ CHANGES = {
 
 
 @pytest.fixture
-def sync(mariadb: MariaDB, tmp_path: Path, spark_here: None) -> Sync:
+def sync(mariadb: MariaDB, tmp_path: Path, without_jvm: None) -> Sync:
     return Sync(mariadb, tmp_path)
 
 
@@ -56,3 +59,23 @@ def test_targets_that_others_changed_between_two_runs(sync: Sync, mariadb: Maria
     sync.database(name, table_conf={"bucket": "1"})
     for table in ("created", "more"):
         assert len(paimon_rows(sync.warehouse, f"ods.{table}")) == 2, table
+
+
+def test_equally_named_tables_of_two_servers(sync: Sync, mariadb: MariaDB) -> None:
+    """The second sync would delete the rows of the first; another name of the host will do."""
+    name = "sync_two_servers"
+    fresh(mariadb, name)
+    mariadb.execute(
+        f"CREATE TABLE {name}.t (id INT PRIMARY KEY)", f"INSERT INTO {name}.t VALUES (1)"
+    )
+    sync.database(name)
+    mariadb.execute(f"DELETE FROM {name}.t", f"INSERT INTO {name}.t VALUES (2)")
+    conf = mysql_conf(mariadb, name) | {"hostname": "localhost"}
+    options = sync_database_options(sync.warehouse.options, "ods", conf)
+    both = rf"rows of MySQL at 127.0.0.1:{mariadb.port} .* of MySQL at localhost:{mariadb.port}"
+    with pytest.raises(TableError, match=both):
+        run_sync(SyncRun(options, "second", until_caught_up=True))
+    assert paimon_rows(sync.warehouse, "ods.t") == [{"id": 1}]
+    run_sync(SyncRun(options, "second", until_caught_up=True, from_scratch=True))
+    assert paimon_rows(sync.warehouse, "ods.t") == [{"id": 2}]
+    run_sync(SyncRun(options, "second", until_caught_up=True))

@@ -38,7 +38,7 @@ from streamhouse.runtime.streaming.query import CountedBatch, JobQuery, acquired
 from streamhouse.runtime.sync.created_tables import CreatedTables
 from streamhouse.runtime.sync.existing_rows.bound_target import why_other_rows
 from streamhouse.runtime.sync.existing_rows.from_scratch import FromScratch
-from streamhouse.runtime.sync.existing_rows.present_rows import PresentRows
+from streamhouse.runtime.sync.existing_rows.present_rows import PresentRows, note_server
 from streamhouse.runtime.sync.mapping.comments import copy_comments
 from streamhouse.runtime.sync.micro_batch.commit import SyncCommitter
 from streamhouse.runtime.sync.micro_batch.spec import SyncSpec
@@ -145,6 +145,7 @@ class SyncQuery(JobQuery):
             self._scratch,
         )
         self._tables.start()
+        note_server(self._checkpoint.path, self._options)
         kept = self._table_sets.latest().tables
         self._compare_changed_targets([table for table in before if table.id in kept])
         self.progress.prepared(self._relay, server, self._tables.discover)

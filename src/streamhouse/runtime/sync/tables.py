@@ -201,7 +201,8 @@ class SyncTables:
                 continue
             if self._scratch is not None and self._present.empty(target, self._scratch.former):
                 self._notice(f"{target} was emptied")
-            notice = self._present.notice(target, names[target])
+            scratch = self._scratch is not None
+            notice = self._present.notice(target, names[target], scratch)
             if notice is not None:
                 self._notice(notice)
 

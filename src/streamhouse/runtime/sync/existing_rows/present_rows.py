@@ -10,14 +10,17 @@ from pathlib import Path
 
 from streamhouse.connectors.mysql_cdc.database.tables.followed_table import FollowedTable
 from streamhouse.connectors.mysql_cdc.database.tables.table_sets import TableSets
+from streamhouse.durable_files import replace_text
 from streamhouse.errors import TableError
 from streamhouse.paimon.catalog.table_address import TableAddress
-from streamhouse.paimon.changelog.consumers import QUERY, Consumers
+from streamhouse.paimon.changelog.consumers import QUERY, Consumers, query_consumer
 from streamhouse.paimon.maintenance.other_compactors import is_alive
 from streamhouse.runtime.reset.former_query import empty_target
 from streamhouse.runtime.state.table_writers import has_rows, lineage_definitions, other_writers
 from streamhouse.runtime.sync.existing_rows.reload import why_not_reloadable
 from streamhouse.runtime.sync.options import SyncOptions
+
+_SERVER = "server"
 
 
 class PresentRows:
@@ -45,8 +48,11 @@ class PresentRows:
         """Which other query writes rows of other tables to the target, or at the same time."""
         return next(self._other_writers(self._address(target), set(sources)), None)
 
-    def notice(self, target: str, sources: Collection[str]) -> str | None:
-        """A notice to the user about the rows of a target; None if it has none."""
+    def notice(self, target: str, sources: Collection[str], scratch: bool) -> str | None:
+        """A notice to the user about the rows of a target; None if it has none.
+
+        Raises `TableError` if they are of another server, unless the sync starts from `scratch`.
+        """
         table = self._address(target).open()
         if not has_rows(table):
             return None
@@ -60,11 +66,39 @@ class PresentRows:
                 "anew, run the sync once with --from-scratch"
             )
         kept = self.why_kept(target, sources)
+        if kept is None and not scratch:
+            self._check_server(target)
         then = f"stay, since {kept}" if kept else "are deleted"
         return (
             f"{target} has rows already: they are compared with those of MySQL, and rows that "
             f"MySQL does not have {then}"
         )
+
+    def _check_server(self, target: str) -> None:
+        """Raise `TableError` if a sync of equally named tables of another server has written it."""
+        server = self._options.mysql.address
+        for path in self._other_syncs(target):
+            other = server_of(path)
+            if other not in (None, server):
+                raise TableError(
+                    f"{target} has rows of MySQL at {other} (the sync with the checkpoint {path}), "
+                    f"and this sync, of MySQL at {server}, would delete those that its tables do "
+                    "not have: write to tables of other names (--table-prefix, --database). If "
+                    f"{server} takes the place of {other}, run the sync once with --from-scratch"
+                )
+
+    def _other_syncs(self, target: str) -> list[Path]:
+        """The checkpoints of other syncs that have written a target; none if this one has, too."""
+        consumers = Consumers(self._address(target).open()).all()
+        if any(consumer.id == query_consumer(self._query_id) for consumer in consumers):
+            return []
+        paths = [Path(consumer.checkpoint) for consumer in consumers if consumer.checkpoint]
+        return [
+            path
+            for path in paths
+            if path.exists()
+            and any(one.target == target for one in TableSets(path).latest().tables.values())
+        ]
 
     def empty(self, target: str, former: Iterable[str]) -> bool:
         """Empty a target whose rows would stay otherwise; `former`: the ids of earlier queries.
@@ -100,6 +134,19 @@ class PresentRows:
 
     def _address(self, target: str) -> TableAddress:
         return TableAddress(self._options.warehouse, target)
+
+
+def note_server(checkpoint: Path, options: SyncOptions) -> None:
+    """Record in its checkpoint which server a sync follows."""
+    replace_text(checkpoint / _SERVER, options.mysql.address)
+
+
+def server_of(checkpoint: Path) -> str | None:
+    """The server that the sync with a checkpoint has followed last; None: not known."""
+    try:
+        return (checkpoint / _SERVER).read_text()
+    except FileNotFoundError:
+        return None
 
 
 def names_by_target(tables: Iterable[FollowedTable]) -> dict[str, set[str]]:
