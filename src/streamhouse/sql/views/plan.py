@@ -36,8 +36,9 @@ class ViewPlan:
     `unique`; else the last row of each key counts, in the order of all columns. `timed`: the result
     depends on the time. `ordered`: it depends on the order of rows, so one thread computes it.
     `approximate` are columns of sums of floating-point numbers, whose last bits vary. `changes_by`:
-    what lets rows leave the result; None if it only grows. `appends`: none may. `reason`: why no
-    streaming query computes the SELECT; empty for a materialized view.
+    what lets rows leave the result; None if it only grows. `appends`: none may. `untyped` are
+    columns that are NULL in the query. `reason`: why no streaming query computes the SELECT; empty
+    for a materialized view.
     """
 
     query: BoundedQuery
@@ -50,6 +51,7 @@ class ViewPlan:
     fingerprint: str
     changes_by: str | None
     appends: bool = False
+    untyped: frozenset[str] = frozenset()
     reason: str = ""
 
     @property
@@ -94,7 +96,9 @@ def plan_view(
         columns = (Column(HIDDEN_KEY, "STRING", False), *columns)
         stored_key = (HIDDEN_KEY,)
     unique = not key or _covers(shape, renamed, key)
-    return _plan(analyzed, bounded, columns, stored_key, unique)
+    kinds = zip(output, analyzed.types, strict=True)
+    untyped = frozenset(name for name, kind in kinds if kind == NULL)
+    return replace(_plan(analyzed, bounded, columns, stored_key, unique), untyped=untyped)
 
 
 def plan_view_into(
