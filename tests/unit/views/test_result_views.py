@@ -123,6 +123,17 @@ def test_targets_have_the_result_once_across_failures(seed: int, tmp_path: Path)
         assert in_files(tmp_path) == table_rows(shop, LISTED), number
 
 
+def test_all_targets_start_from_scratch(tmp_path: Path) -> None:
+    shop = LocalPipeline(tmp_path)
+    shop.do(f"{TABLES} INSERT INTO orders VALUES (1, 1, 1); INSERT INTO customers VALUES (1, 'x')")
+    shop.do("INSERT INTO regions VALUES (1, 'n')")
+    shop.run(script(tmp_path))
+    shop.do("TRUNCATE TABLE regions; INSERT INTO regions VALUES (1, 's')")
+    shop.run(script(tmp_path), from_scratch=True)
+    for target, query in TARGETS_OF.items():
+        assert table_rows(shop, f"SELECT * FROM {target}") == table_rows(shop, query), target
+
+
 def test_two_pipelines_do_not_keep_one_table(tmp_path: Path) -> None:
     shop = LocalPipeline(tmp_path)
     insert = f"{TABLES} {TARGETS} INSERT INTO kept {KEPT};"
@@ -147,3 +158,11 @@ def test_what_cannot_be_kept_is_refused(insert: str, error: str, tmp_path: Path)
     with pytest.raises(SqlError, match=error):
         shop.run(f"{TABLES} {TARGETS} INSERT INTO {insert};")
     assert shop.warehouse.tables("default") == []
+
+
+def test_a_null_of_the_query_gets_the_type_of_the_target(tmp_path: Path) -> None:
+    shop = LocalPipeline(tmp_path)
+    shop.do(f"{TABLES} INSERT INTO orders VALUES (1, 1, 1); INSERT INTO regions VALUES (1, 'n')")
+    query = LISTED.replace("o.id, r.region", "NULL, r.region")
+    shop.run(f"{TABLES} {TARGETS} INSERT INTO listed {query};")
+    assert shop.rows("listed") == [{"id": None, "region": "n"}]

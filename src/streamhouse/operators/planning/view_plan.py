@@ -36,7 +36,8 @@ class ViewPlan:
     `query` gives the table's columns, in order, as one SQL text; `tree` is the same query as
     operators, up to the sink with its key. `timed`: the result depends on the time. `ordered`: it
     depends on the order of rows, so one thread computes it. `appends`: no row may leave the
-    table. `reason`: why no streaming query computes the SELECT; empty for a materialized view.
+    table. `untyped` are columns that are NULL in the query. `reason`: why no streaming query
+    computes the SELECT; empty for a materialized view.
     """
 
     query: BoundedQuery
@@ -46,6 +47,7 @@ class ViewPlan:
     ordered: bool
     fingerprint: str
     appends: bool = False
+    untyped: frozenset[str] = frozenset()
     reason: str = ""
 
     @property
@@ -105,7 +107,9 @@ def plan_view(
         hashed = sink.whole([f"({bounded.sql})"])
         bounded = replace(bounded, sql=hashed, output=sink.columns)
         columns = (Column(HIDDEN_KEY, "STRING", False), *columns)
-    return _plan(analyzed, bounded, columns, sink)
+    types = zip(output, analyzed.types, strict=True)
+    untyped = frozenset(name for name, kind in types if kind == NULL)
+    return replace(_plan(analyzed, bounded, columns, sink), untyped=untyped)
 
 
 def plan_view_into(

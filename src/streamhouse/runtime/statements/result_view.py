@@ -7,9 +7,10 @@ exactly once where it can (decision 267).
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 
 from streamhouse.connectors import registry
 from streamhouse.errors import SqlError, TableError, UnsupportedSqlError
@@ -83,7 +84,8 @@ def kept_result(
     # A table that merges rows need not take any back if none changes.
     grows = merges and view.plan.changes_by is None
     create = replace(view.create, appends=grows or only_inserts is not None)
-    reader = replace(statement, columns=given, query=_reading(create, statement.query))
+    kinds = {c.name: c.type for c in target.columns if c.name in view.plan.untyped}
+    reader = replace(statement, columns=given, query=_reading(create, statement.query, kinds))
     return ResultView(create, reader, replace(view.plan, reason=_reason(refused)))
 
 
@@ -143,8 +145,13 @@ def _view(
     )
 
 
-def _reading(view: CreateMaterializedView, query: Query) -> Query:
-    listed = ", ".join(map(ticked, view.columns)) or "*"
+def _reading(
+    view: CreateMaterializedView, query: Query, kinds: Mapping[str, str] = MappingProxyType({})
+) -> Query:
+    """A SELECT of all columns of a view; `kinds` are the types of those without one."""
+    columns = {name: ticked(name) for name in view.columns}
+    casts = {name: f"CAST({ticked(name)} AS {kind})" for name, kind in kinds.items()}
+    listed = ", ".join((columns | casts).values()) or "*"
     table = ".".join(map(ticked, view.name))
     return Query(f"SELECT {listed} FROM {table} {_RAW}", query.position)
 

@@ -57,7 +57,10 @@ class ViewQuery(JobQuery):
                 f"query would remove; INSERT into a table of its own, or SET 'pipeline.name' = "
                 f"'{writer}' if this query replaces that one"
             )
-        if not self.progress.last_offset and self.spec.target.open().latest_snapshot_id():
+        table = self.spec.target.open()
+        latest = table.latest_snapshot_id()
+        has_rows = latest is not None and table.snapshot(latest).total_record_count != 0
+        if not self.progress.last_offset and has_rows:
             self._checkpoint.release()
             raise TableError(
                 f"table {name} has rows already, and this query would "
