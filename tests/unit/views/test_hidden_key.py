@@ -38,8 +38,11 @@ def shop(tmp_path: Path) -> ViewSession:
 
 def test_statements_do_not_show_it(shop: ViewSession) -> None:
     session = shop.session
-    shown = [Show(AT, "", kind, ("v",)) for kind in ("COLUMNS", "CREATE TABLE")]
-    for statement in (*shown, Describe(AT, "", ("v",))):
+    for statement in (
+        Show(AT, "", "COLUMNS", ("v",)),
+        Show(AT, "", "CREATE TABLE", ("v",)),
+        Describe(AT, "", ("v",)),
+    ):
         assert HIDDEN_KEY not in str(describe(session, statement))
     for suffix in ("", "$ro", "$audit_log", "$binlog"):
         names = [column.name for column in session.table((f"v{suffix}",)).columns]

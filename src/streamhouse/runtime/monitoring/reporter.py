@@ -253,7 +253,7 @@ class Reporter:
 
     def _query(self, query: ReportedQuery) -> QueryStatus:
         metrics, description = query.metrics.read(), query.description
-        sources = (".".join(description.reads[-2:]),)
+        sources: tuple[str, ...] = (".".join(description.reads[-2:]),)
         if description.strategy == "recomputed":
             sources = tuple(at.identifier for at in description.source_tables)
         return QueryStatus(
