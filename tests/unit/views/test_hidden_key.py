@@ -106,6 +106,8 @@ def test_the_server_does_not_send_it(shop: ViewSession) -> None:
         for path in ("/openapi.json", "/views", *(f"/views/shop.v{path}" for path in paths)):
             answer = server.get(path)
             assert answer.status_code == 200 and HIDDEN_KEY not in answer.text, path
+        about = server.get("/views/shop.v/about").json()
+        assert about["materialized"] and about["primary_key"] == []
         assert server.rows("shop.v") == [{"country": "DE", "n": 2}]
         with server.stream("/views/shop.v/changes") as events:
             assert next(events)["rows"] == [{"rowkind": "+I", "country": "DE", "n": 2}]

@@ -37,6 +37,7 @@ export interface ChartSettings {
 export interface ViewRecord {
   name: string;
   kind: "table" | "view";
+  materialized: boolean;
   title: string | null;
   description: string | null;
   /** Empty if there is an `error`. */
