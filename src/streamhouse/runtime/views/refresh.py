@@ -7,7 +7,7 @@ import uuid
 from dataclasses import replace
 
 from streamhouse.connectors.base import WrittenBatch
-from streamhouse.errors import SqlError, StreamhouseError
+from streamhouse.errors import SqlError
 from streamhouse.runtime.session.session import Session
 from streamhouse.runtime.streaming.tasks.task_input import TaskInput
 from streamhouse.runtime.views.planned import check_view, view_spec
@@ -32,10 +32,7 @@ def refresh_view(session: Session, statement: AlterMaterializedView) -> int:
                 f"{', '.join(target.partitioned_by) or 'none'}",
             )
     check_view(view.plan, target, statement.position)
-    try:
-        return refresh(view_spec(session, target, view.plan))
-    except StreamhouseError as error:
-        raise type(error)(f"view {'.'.join(target.name[1:])}: {error}") from error
+    return refresh(view_spec(session, target, view.plan))
 
 
 def refresh(spec: ViewSpec) -> int:

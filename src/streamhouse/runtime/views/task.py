@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 
+from streamhouse import errors
 from streamhouse.connectors.base import Message, SinkWriter
 from streamhouse.operators.recompute import Recompute
 from streamhouse.paimon.read.table import Table
@@ -50,6 +51,9 @@ class RefreshTask:
         try:
             self._write(writer, self._inputs)
             return list(writer.prepare())
+        except errors.StreamhouseError as error:
+            error.args = (f"view {spec.target.identifier}: {error}", *error.args[1:])
+            raise
         finally:
             writer.close()
 
