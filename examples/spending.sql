@@ -2,9 +2,9 @@ CREATE DATABASE IF NOT EXISTS shop; USE shop;
 CREATE TEMPORARY TABLE order_source (customer_id INT, price DOUBLE) WITH (
   'connector' = 'datagen', 'rows-per-second' = '1000', 'number-of-rows' = '3000',
   'fields.customer_id.min' = '1', 'fields.customer_id.max' = '3');
-CREATE TABLE IF NOT EXISTS spending (
-  customer_id INT PRIMARY KEY NOT ENFORCED, orders BIGINT, total DOUBLE
-) WITH ('merge-engine' = 'aggregation', 'fields.orders.aggregate-function' = 'sum',
-        'fields.total.aggregate-function' = 'sum');
-INSERT INTO spending
-SELECT customer_id, COUNT(*), SUM(price) FROM order_source GROUP BY customer_id;
+CREATE TABLE IF NOT EXISTS customers (id INT PRIMARY KEY NOT ENFORCED, country STRING);
+INSERT INTO customers VALUES (1, 'France'), (2, 'Kenya'), (3, 'Kenya');
+CREATE MATERIALIZED VIEW spending AS
+SELECT c.country, COUNT(*) AS orders, AVG(o.price) AS average, MAX(o.price) AS most
+FROM order_source AS o JOIN customers AS c ON o.customer_id = c.id
+GROUP BY c.country;

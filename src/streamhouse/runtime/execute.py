@@ -15,7 +15,6 @@ from streamhouse.runtime.session.ddl import define, located, note_outdated_optio
 from streamhouse.runtime.session.dry_run import DraftSession
 from streamhouse.runtime.session.session import Session
 from streamhouse.runtime.statements.script_plan import held_notices, plan_script
-from streamhouse.runtime.views.refresh import refresh_view
 from streamhouse.sql import syntax
 from streamhouse.sql.script_variables import with_references
 from streamhouse.sql.statements.script import parse_script
@@ -87,6 +86,8 @@ def _run(session: Session, statement: syntax.Statement, sidecar: Sidecar | None)
             dml.truncate(session, statement, sidecar)
             return Changed(actions=(f"table {'.'.join(statement.target)}: all rows removed",))
         case AlterMaterializedView():
+            from streamhouse.runtime.views.refresh import refresh_view
+
             changes = refresh_view(session, statement)
             return Changed(actions=(f"{'.'.join(statement.name)}: refreshed, {changes:,} changes",))
         case syntax.Insert():

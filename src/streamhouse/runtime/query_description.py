@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal, TypeAlias
 
 from streamhouse.connectors.specs import SourceSpec
 from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.paimon.read.visibility import hides_new_rows
 from streamhouse.sql.plan import Name
+
+Strategy: TypeAlias = Literal["incremental", "recomputed"]
 
 
 @dataclass(frozen=True)
@@ -22,7 +25,7 @@ class QueryDescription:
     `reads` is the full name of its source, and `looks_up` are those of its lookup tables
     (`database.table`), for reports. `sources`: those that a pipeline can share; `source_tables`:
     those that are Paimon tables. `lookups`: the addresses of lookup tables; `pinned`: of those
-    whose snapshots a batch chooses.
+    whose snapshots a batch chooses. `strategy`: how it keeps its target up to date.
     """
 
     pipeline: str
@@ -37,6 +40,7 @@ class QueryDescription:
     source_tables: tuple[TableAddress, ...] = ()
     lookups: tuple[TableAddress, ...] = ()
     pinned: tuple[TableAddress, ...] = ()
+    strategy: Strategy = "incremental"
 
     @property
     def name(self) -> str:

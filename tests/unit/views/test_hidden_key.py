@@ -38,9 +38,11 @@ def shop(tmp_path: Path) -> ViewSession:
 
 def test_statements_do_not_show_it(shop: ViewSession) -> None:
     session = shop.session
-    kinds = ("COLUMNS", "CREATE TABLE")
-    shown: list[Show | Describe] = [Show(AT, "", kind, ("v",)) for kind in kinds]
-    for statement in (*shown, Describe(AT, "", ("v",))):
+    for statement in (
+        Show(AT, "", "COLUMNS", ("v",)),
+        Show(AT, "", "CREATE TABLE", ("v",)),
+        Describe(AT, "", ("v",)),
+    ):
         assert HIDDEN_KEY not in str(describe(session, statement))
     for suffix in ("", "$ro", "$audit_log", "$binlog"):
         names = [column.name for column in session.table((f"v{suffix}",)).columns]
@@ -104,6 +106,8 @@ def test_the_server_does_not_send_it(shop: ViewSession) -> None:
         for path in ("/openapi.json", "/views", *(f"/views/shop.v{path}" for path in paths)):
             answer = server.get(path)
             assert answer.status_code == 200 and HIDDEN_KEY not in answer.text, path
+        about = server.get("/views/shop.v/about").json()
+        assert about["materialized"] and about["primary_key"] == []
         assert server.rows("shop.v") == [{"country": "DE", "n": 2}]
         with server.stream("/views/shop.v/changes") as events:
             assert next(events)["rows"] == [{"rowkind": "+I", "country": "DE", "n": 2}]

@@ -95,6 +95,12 @@ def test_a_view_is_refreshed_where_its_catalog_has_another_name(shop: ViewSessio
     assert sum(shop.rows("SELECT * FROM v").values()) == 2
 
 
+def test_a_failed_refresh_names_its_view(shop: ViewSession) -> None:
+    shop.view("v", "SELECT CAST(country AS INT) AS n FROM customers")
+    with pytest.raises(StreamhouseError, match=r"view shop\.v: .*'(DE|FR)' is not a valid INT"):
+        shop.execute("ALTER MATERIALIZED VIEW v REFRESH")
+
+
 def test_show_like(shop: ViewSession) -> None:
     assert shown(shop, "SHOW TABLES LIKE '%r_'") == ["customers", "orders"]
     assert shown(shop, "SHOW TABLES IN shop NOT LIKE 'c%'") == ["orders", "visits"]

@@ -80,8 +80,9 @@ def _table(listed: list[dict[str, Any]]) -> Any:
 
 def _cells(query: dict[str, Any]) -> list[str]:
     duration = query["last_batch_ms"]
+    recomputed = query["strategy"] == "recomputed"
     return [
-        query["name"],
+        f"{query['name']} (recomputed)" if recomputed else query["name"],
         f"{query['rows_per_second']:,.0f}",
         lag_text(query["lag"]),
         f"{query['batches']:,}",

@@ -253,10 +253,13 @@ class Reporter:
 
     def _query(self, query: ReportedQuery) -> QueryStatus:
         metrics, description = query.metrics.read(), query.description
+        sources: tuple[str, ...] = (".".join(description.reads[-2:]),)
+        if description.strategy == "recomputed":
+            sources = tuple(at.identifier for at in description.source_tables)
         return QueryStatus(
             description.part,
             description.target,
-            (".".join(description.reads[-2:]),),
+            sources,
             description.looks_up,
             round(metrics.rows_per_second, 1),
             metrics.rows,
@@ -268,6 +271,7 @@ class Reporter:
             bad_records=metrics.bad_records,
             changes=metrics.changes,
             commit=metrics.commit,
+            strategy=description.strategy,
         )
 
     def _read_lags(self) -> None:

@@ -44,7 +44,7 @@ class QueryStatus:
 
     Times are epoch ms; `took_ms` is the duration of the last batch, `last_rows_ms` is when a batch
     with rows ended. `bad_records` were left out, see the option `bad-records` of a source. For
-    `changes` and `commit` see `metrics.MetricsSnapshot`.
+    `changes` and `commit` see `metrics.MetricsSnapshot`. `strategy` as in `QueryDescription`.
     """
 
     name: str
@@ -62,6 +62,7 @@ class QueryStatus:
     bad_records: int = 0
     changes: Mapping[str, int] | None = None
     commit: Commit | None = None
+    strategy: str = "incremental"
 
 
 @dataclass(frozen=True)

@@ -51,7 +51,9 @@ class MaterializedViews:
         """
         full = self._names.full(statement.name)
         exists = self._names.has_table(full)
-        self._defined[full] = self._create_or_find(statement, full)
+        view = self._create_or_find(statement, full)
+        feeds = tuple(replace(feed, position=statement.position) for feed in view.feeds)
+        self._defined[full] = replace(view, feeds=feeds)
         return not exists
 
     def _create_or_find(self, statement: CreateMaterializedView, full: Name) -> DefinedView:

@@ -145,7 +145,8 @@ class Checkpoint:
                     os.close(handle)
                     raise StreamhouseError(
                         f"the query in {self.path} is already running (process {holder}); "
-                        "stop that one first, or set another 'pipeline.name'"
+                        "stop that one first, or (unless it is a materialized view) set another "
+                        "'pipeline.name'"
                     ) from None
                 time.sleep(0.1)
         os.ftruncate(handle, 0)

@@ -131,4 +131,5 @@ def _described(spec: ViewSpec, checkpoint: Checkpoint, pipeline: str) -> QueryDe
         checkpoint.path,
         scans[0].table.name if scans else (),
         source_tables=tuple(spec.tables.values()),
+        strategy="recomputed",
     )

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 
 import pyarrow as pa
 
+from streamhouse import errors
 from streamhouse.connectors.base import Message, SinkWriter
 from streamhouse.errors import DataLossError
 from streamhouse.operators.trees.recompute import Recompute
@@ -53,6 +54,9 @@ class RefreshTask:
         try:
             self._write(writer, self._inputs)
             return list(writer.prepare())
+        except errors.StreamhouseError as error:
+            error.args = (f"view {spec.target.identifier}: {error}", *error.args[1:])
+            raise
         finally:
             writer.close()
 

@@ -35,6 +35,7 @@ class View(BaseModel):
 
     name: str = Field(examples=["shop.country_sales"])
     kind: Literal["table", "view"]
+    materialized: bool = Field(False, description="Whether it is a materialized view.")
     title: str | None
     description: str | None
     columns: list[Column]

@@ -14,6 +14,9 @@ A pipeline is a JSON object:
   (its duration), `last_error`, and `lag`: `seconds`, `rows`, `snapshots`, `bytes`, `waiting_rows`
   (committed, but invisible until a compaction). Each part of the lag is null if the source does
   not know it. `lag` itself is null if the source knows none, and while the pipeline does not run.
+  `strategy`: `incremental`, or `recomputed` if the whole result is computed at each change; then
+  `refresh` has the `seconds` of the last one, its age (`age_seconds`), and whether the view is
+  `current`: no input is newer (null if unknown); else null.
   `metrics` of its source have Flink's and Debezium's names, see `serve.pipelines.query_metrics`
 - `maintenance`: `busy` (how many tables are being maintained), `failures`, `last_error`,
   `last_error_time`; null if nothing is maintained
@@ -91,9 +94,23 @@ def _query(query: QueryStatus, is_live: bool) -> dict[str, Any]:
         "batches": query.batches,
         "last_batch": _time(query.last_batch_ms),
         "last_batch_ms": query.took_ms,
+        "strategy": query.strategy,
+        "refresh": _refresh(query) if query.strategy == "recomputed" else None,
         "lag": _lag(query.lag) if query.lag is not None and is_live else None,
         "metrics": query_metrics(query, is_live, time.time_ns() // 1_000_000),
         "last_error": query.last_error,
+    }
+
+
+def _refresh(query: QueryStatus) -> dict[str, Any] | None:
+    if query.last_batch_ms is None or query.took_ms is None:
+        return None
+    age_ms = max(0, time.time_ns() // 1_000_000 - query.last_batch_ms)
+    behind = None if query.lag is None else query.lag.seconds
+    return {
+        "seconds": query.took_ms / 1000,
+        "age_seconds": age_ms / 1000,
+        "current": None if behind is None else behind == 0,
     }
 
 

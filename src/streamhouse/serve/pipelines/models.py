@@ -21,6 +21,14 @@ class Lag(BaseModel):
     )
 
 
+class Refresh(BaseModel):
+    """The last refresh of a view that is recomputed at each change."""
+
+    seconds: float = Field(description="How long it took.")
+    age_seconds: float = Field(description="The seconds since it ended.")
+    current: bool | None = Field(description="Whether no input is newer; null if unknown.")
+
+
 class QueryModel(BaseModel):
     """A continuous query of a pipeline."""
 
@@ -33,6 +41,8 @@ class QueryModel(BaseModel):
     batches: int
     last_batch: str | None
     last_batch_ms: float | None = Field(description="How long the last batch took.")
+    strategy: Literal["incremental", "recomputed"]
+    refresh: Refresh | None = Field(description="Null unless the strategy is `recomputed`.")
     lag: Lag | None
     metrics: dict[str, float | str] = Field(
         description="Of its source, by the names of Flink, Flink CDC and Debezium."

@@ -35,6 +35,9 @@ HELP: Mapping[str, str] = {
     "TotalNumberOfCreateEventsSeen": "Inserts that the query has read since it started",
     "TotalNumberOfUpdateEventsSeen": "Updates that the query has read since it started",
     "TotalNumberOfDeleteEventsSeen": "Deletes that the query has read since it started",
+    "lastRefreshDuration": "Milliseconds that the last refresh of a recomputed view took",
+    "refreshAge": "Milliseconds since the last refresh of a recomputed view ended",
+    "refreshLag": "Milliseconds that a recomputed view is behind its inputs; 0 if none is newer",
     "lastCommitDuration": "Milliseconds that the last commit of rows took",
     "lastTableFilesAdded": "Data files that the last commit added",
     "lastTableFilesAppended": "The same: commits of rows compact nothing",
@@ -51,6 +54,8 @@ def query_metrics(query: QueryStatus, is_live: bool, now_ms: int) -> Values:
     if query.bad_records:
         values["numRecordsInErrors"] = query.bad_records
     values |= _changes(query.changes)
+    if is_live and query.strategy == "recomputed":
+        values |= _refresh(query, now_ms)
     state = None if query.lag is None else query.lag.state
     if is_live and query.commit is not None:
         values |= _commit(query.commit)
@@ -74,6 +79,16 @@ def query_metrics(query: QueryStatus, is_live: bool, now_ms: int) -> Values:
         values["MilliSecondsSinceLastEvent"] = max(0, now_ms - state.received_ms)
     if state.position is not None:
         values["BinlogFilename"], values["BinlogPosition"] = state.position
+    return values
+
+
+def _refresh(query: QueryStatus, now_ms: int) -> Values:
+    values: Values = {}
+    if query.took_ms is not None and query.last_batch_ms is not None:
+        values["lastRefreshDuration"] = query.took_ms
+        values["refreshAge"] = max(0, now_ms - query.last_batch_ms)
+    if query.lag is not None and query.lag.seconds is not None:
+        values["refreshLag"] = 1000 * query.lag.seconds
     return values
 
 

@@ -23,6 +23,7 @@ from streamhouse.serve.streams.event import iso
 from streamhouse.serve.views.served_view import ServedView
 from streamhouse.serve.views.warehouse_tables import WarehouseTables
 from streamhouse.sql.plan import Column
+from streamhouse.sql.views.stored_view import QUERY
 
 if TYPE_CHECKING:
     from streamhouse.paimon.catalog.warehouse import Warehouse
@@ -41,6 +42,7 @@ def summary(warehouse: Warehouse, view: ServedView) -> dict[str, Any]:
     record: dict[str, Any] = {
         "name": view.name,
         "kind": TABLE,
+        "materialized": False,
         "title": view.title,
         "description": view.description,
         "columns": [],
@@ -203,7 +205,12 @@ def _versions(table: Table) -> list[dict[str, Any]]:
 
 def _of_table(table: Table, view: ServedView) -> dict[str, Any]:
     columns = visible_columns(view, table.shown)
-    record = {"kind": TABLE, "columns": _column_records(columns), **_keys(table, columns)}
+    record = {
+        "kind": TABLE,
+        "materialized": QUERY in table.options,
+        "columns": _column_records(columns),
+        **_keys(table, columns),
+    }
     latest = table.latest_snapshot_id()
     if latest is None:
         return record | {"rows": 0}

@@ -82,11 +82,12 @@ export class PipelineDetails {
   /** @param {QueryRecord} query */
   #row(query) {
     const { target, batches, last_batch: last, last_batch_ms: took, last_error: error } = query;
+    const note = query.strategy === "recomputed" ? howOld(query) : "";
     const to = this.#link(target);
     return h(
       "tr",
       {},
-      h("th", { scope: "row" }, to ? h("a", { href: to }, target) : target),
+      h("th", { scope: "row" }, to ? h("a", { href: to }, target) : target, h("span", { className: "soft" }, note)),
       number(rateOf(query)),
       number(lagOf([query])),
       number(whole(batches)),
@@ -95,6 +96,15 @@ export class PipelineDetails {
       h("td", { className: error ? "error-text" : "" }, error ?? "none"),
     );
   }
+}
+
+/**
+ * How a recomputed view is kept, and whether it has all rows of its inputs.
+ * @param {QueryRecord} query
+ */
+function howOld({ refresh }) {
+  const current = refresh?.current;
+  return ` recomputed${current == null ? "" : current ? " · current" : " · inputs are newer"}`;
 }
 
 /** @param {string} text */

@@ -37,6 +37,7 @@ export interface ChartSettings {
 export interface ViewRecord {
   name: string;
   kind: "table" | "view";
+  materialized: boolean;
   title: string | null;
   description: string | null;
   /** Empty if there is an `error`. */
@@ -145,6 +146,9 @@ export interface QueryRecord {
   batches: number;
   last_batch: string | null;
   last_batch_ms: number | null;
+  strategy: "incremental" | "recomputed";
+  /** The last refresh of a recomputed view; `current`: no input is newer. */
+  refresh: { seconds: number; age_seconds: number; current: boolean | null } | null;
   lag: Lag | null;
   /** Of its source, by the names of Flink, Flink CDC and Debezium. */
   metrics: Record<string, number | string>;

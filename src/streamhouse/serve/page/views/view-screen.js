@@ -163,9 +163,11 @@ export class ViewScreen {
   }
 
   #head() {
-    const { name, title, description, kind, primary_key: key } = this.#view;
-    const table = key.length ? `key ${key.join(", ")}` : "append table";
-    const words = [title ? name : null, kind === "view" ? "view" : table, description];
+    const { name, title, description, kind, materialized, primary_key: key } = this.#view;
+    const table = materialized ? "materialized view" : key.length ? "" : "append table";
+    const keyText = key.length ? `key ${key.join(", ")}` : null;
+    const what = kind === "view" ? "view" : table || null;
+    const words = [title ? name : null, what, keyText, description];
     const before = h(
       "a",
       { className: "to-list", href: "#/views", "aria-label": "All views" },
