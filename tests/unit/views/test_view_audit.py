@@ -69,6 +69,24 @@ def test_an_audit_reports_what_a_view_has_not_read(session: ViewSession) -> None
         session.refresh(name)
 
 
+def test_an_audit_breaks_ties_as_the_refresh_did(session: ViewSession) -> None:
+    ties = {
+        "first_of_ties": "SELECT product, id FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY "
+        "product ORDER BY amount) AS rn FROM orders) WHERE rn = 1",
+        "some_rows": "SELECT o.id, c.name FROM orders o JOIN customers c ON o.amount > c.id "
+        "ORDER BY c.name LIMIT 4",
+        "lists": "SELECT amount, LISTAGG(product) AS l, FIRST_VALUE(id) AS f FROM orders "
+        "GROUP BY amount",
+    }
+    for name, query in ties.items():
+        session.view(name, query)
+    for number in range(3, 6):
+        session.execute(change(random.Random(number), number))
+        for name in ties:
+            session.refresh(name)
+            assert audit(session.warehouse, f"shop.{name}").equal, name
+
+
 def _damage(session: ViewSession, name: str, damage: str) -> None:
     """Write one row of a view's table, as no refresh would."""
     table = Warehouse(session.warehouse).table(f"shop.{name}")
