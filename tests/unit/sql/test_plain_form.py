@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from streamhouse.errors import UnsupportedSqlError
+from streamhouse.errors import SqlError, UnsupportedSqlError
 
 if TYPE_CHECKING:
     from tests.unit.sql.conftest import Catalog
@@ -98,3 +98,17 @@ def test_the_columns_of_stars(catalog: Catalog, query: str, names: str) -> None:
 def test_a_group_id_of_equal_grouping_sets_is_refused(catalog: Catalog) -> None:
     with pytest.raises(UnsupportedSqlError, match="write each set once"):
         catalog.bounded(f"SELECT GROUP_ID() FROM {_L} GROUP BY GROUPING SETS (a, a)")
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "SELECT * FROM (VALUES (1), (3)) AS t (a, b)",
+        "SELECT * FROM (VALUES (1, 2)) AS t (a)",
+        "SELECT * FROM (SELECT 1, 2 UNION SELECT 3, 4) AS t (a)",
+        "WITH t (a, b) AS (SELECT 1) SELECT * FROM t",
+    ],
+)
+def test_a_column_list_names_each_column(catalog: Catalog, query: str) -> None:
+    with pytest.raises(SqlError, match=r"t names \d column\(s\), but its query returns \d"):
+        catalog.bounded(query)

@@ -148,6 +148,7 @@ def analyze_tree(
     assert isinstance(viewed, exp.Query)
     tree = viewed
     _check_clauses(parsed, tree)
+    _check_column_lists(parsed, tree)
     _drop_query_hints(parsed, tree)
     scans = _Scans()
     for index, table in enumerate(names.leaves(tree)):
@@ -203,6 +204,22 @@ def _check_clauses(parsed: Parsed, tree: exp.Expr) -> None:
             raise node_errors.unsupported(
                 parsed.script, node, f"{word} is not supported; leave it out"
             )
+
+
+def _check_column_lists(parsed: Parsed, tree: exp.Expr) -> None:
+    """Raise `SqlError` if `AS t (a, b)` does not name each column of its query."""
+    for node in tree.find_all(exp.Subquery, exp.CTE, exp.Values):
+        given = node.alias_column_names
+        body = node if isinstance(node, exp.Values) else node.this
+        if isinstance(body, exp.Values):
+            width = len(body.expressions[0].expressions)
+        elif isinstance(body, exp.Query) and not any(map(names.is_star, body.selects)):
+            width = len(body.selects)
+        else:
+            continue
+        if given and len(given) != width:
+            message = f"{node.alias} names {len(given)} column(s), but its query returns {width}"
+            raise node_errors.error(parsed.script, node, message)
 
 
 def _drop_query_hints(parsed: Parsed, tree: exp.Expr) -> None:

@@ -220,7 +220,8 @@ class OperandTypes:
             return _UNKNOWN if element.is_type(exp.DType.STRUCT) else element
         if isinstance(source, exp.Values) and name in names:
             index = names.index(name)
-            return _common([_of(row.expressions[index]) for row in source.expressions])
+            rows = [row.expressions[index : index + 1] for row in source.expressions]
+            return _common([_of(value[0]) for value in rows if value])
         return _UNKNOWN
 
 
