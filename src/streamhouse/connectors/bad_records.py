@@ -59,7 +59,7 @@ class BadRecordOptions:
 
 log = logging.getLogger("streamhouse.bad_records")
 
-CORRECT_TABLE = "correct the table, or set its option 'bad-records'"
+CORRECT_TABLE = "correct the table, or set its option 'bad-records' to leave such records out"
 """What to do about a bad record that nobody can change."""
 
 

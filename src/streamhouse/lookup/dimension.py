@@ -13,6 +13,9 @@ from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.paimon.read.table import Table
 from streamhouse.sql.plan import LookupJoin
 
+CAST_OTHER = "CAST the other side to the column's type if that changes none of its values"
+"""Advice for a join that compares a key as another type; a rounded value would match more."""
+
 
 @dataclass(frozen=True)
 class DimensionSpec:

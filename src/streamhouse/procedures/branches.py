@@ -194,10 +194,10 @@ def _refuse_if_written(table: Table, branch: str, began: int) -> None:
         name = table.name
         raise StreamhouseError(
             f"sys.fast_forward: table {table.identifier} had {len(lost)} commits since branch "
-            f"'{branch}' began at snapshot {began}, and they would be lost. Copy the branch's "
-            f"changes instead: INSERT INTO {name} SELECT * FROM `{name}$branch_{branch}` "
-            f"EXCEPT SELECT * FROM {name} VERSION AS OF the tag that it began with. To lose them "
-            "anyway, give force => true"
+            f"'{branch}' began at snapshot {began}, and they would be lost. INSERT INTO {name} "
+            f"SELECT * FROM `{name}$branch_{branch}` EXCEPT SELECT * FROM {name} VERSION AS OF the "
+            "tag that it began with copies the branch's new rows, but equal ones once, and none of "
+            "its deletions. To lose the commits anyway, give force => true"
         )
 
 

@@ -20,6 +20,7 @@ from pyspark.sql.types import StructType
 from streamhouse.errors import StreamhouseError
 from streamhouse.paimon.catalog.views import Views
 from streamhouse.paimon.catalog.warehouse import Warehouse
+from streamhouse.serve.views.shown_table import ShownTable
 from streamhouse.thrift.source import FORMAT, SERVED, served_schema
 
 SOURCES = "streamhouse_sources"
@@ -95,7 +96,7 @@ class ServedCatalog:
 
     def _columns(self, name: str) -> object:
         try:
-            return self._warehouse.table(name).arrow_schema
+            return ShownTable(self._warehouse.table(name)).read_schema()
         except StreamhouseError as error:
             # `_serve` reports the error, if it persists.
             return str(error)

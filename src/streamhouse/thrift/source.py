@@ -23,6 +23,7 @@ from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.paimon.spark.datasource import PaimonReader
 from streamhouse.paimon.spark.options import SparkOptions
 from streamhouse.serve.views.names import is_name
+from streamhouse.serve.views.shown_table import ShownTable
 from streamhouse.spark import SourcePartition, for_spark, spark_schema
 
 FORMAT = "streamhouse"
@@ -49,8 +50,7 @@ def served_schema(warehouse: Warehouse, name: str) -> StructType:
     from streamhouse.serve.feeds.factory import open_sql_view
 
     if _is_table(warehouse, name):
-        table = warehouse.table(name)
-        return spark_schema(_without_times(table.read_schema(table.shown_names)))
+        return spark_schema(_without_times(ShownTable(warehouse.table(name)).read_schema()))
     feed = open_sql_view(warehouse, name)
     if feed is None:
         raise TableError(f"table or view '{name}' no longer exists")
@@ -63,8 +63,8 @@ def served_schema(warehouse: Warehouse, name: str) -> StructType:
 class ServedSource(DataSource):
     """Reads the newest rows of the table or view in the option `served`; cannot write.
 
-    Several tasks read a table. One task runs a view's query, with the same semantics as
-    `streamhouse query`.
+    Several tasks read a table. One task runs a view's query, or computes a table's columns, with
+    the same semantics as `streamhouse query`.
     """
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
@@ -87,16 +87,17 @@ class ServedSource(DataSource):
         return served_schema(Warehouse(self._catalog), self._name)
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        if _is_table(Warehouse(self._catalog), self._name):
-            return PaimonReader(SparkOptions.parse({**self._catalog, "path": self._name}), schema)
-        return ViewReader(self._catalog, self._name, schema)
+        warehouse, name = Warehouse(self._catalog), self._name
+        if _is_table(warehouse, name) and not ShownTable(warehouse.table(name)).computed:
+            return PaimonReader(SparkOptions.parse({**self._catalog, "path": name}), schema)
+        return ViewReader(self._catalog, name, schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         raise TableError(f"'{self._name}' is read-only here; change it by `streamhouse execute`")
 
 
 class ViewReader(DataSourceReader):
-    """Reads the rows of a view with the engine for bounded queries."""
+    """Reads the rows of a view, or of a table with computed columns, with the bounded engine."""
 
     def __init__(self, catalog: Mapping[str, str], name: str, schema: StructType) -> None:
         self._catalog = dict(catalog)

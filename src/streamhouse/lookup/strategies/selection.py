@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 
 from streamhouse.errors import OptionError
-from streamhouse.lookup.dimension import Dimension, DimensionSpec, is_server
+from streamhouse.lookup.dimension import CAST_OTHER, Dimension, DimensionSpec, is_server
 from streamhouse.lookup.options import CacheOptions, size_text
 from streamhouse.lookup.refresh import RefreshRule
 from streamhouse.lookup.strategies.bucket import BucketDimension, BucketKey, bucket_key
@@ -133,7 +133,7 @@ def not_by_key(spec: DimensionSpec, table: Table) -> str | None:
     other = [name for name in spec.lookup.keys if name not in spec.lookup.key_columns]
     if set(table.primary_key) & set(other):
         names = ", ".join(name for name in table.primary_key if name in other)
-        return f"{names} is compared as another type; CAST the other side to the column's type"
+        return f"{names} is compared as another type; {CAST_OTHER}"
     return f"the join compares {', '.join(spec.lookup.keys)}, not the whole primary key ({key})"
 
 
@@ -150,8 +150,8 @@ def _of_server(lookup: LookupJoin) -> Choice:
     options = options_of(lookup)
     if lookup.keys_sql is None:
         raise OptionError(
-            f"lookup of {name}: the join compares {', '.join(lookup.keys)} as another type; CAST "
-            "the other side to the column's type, so that MySQL can look up keys"
+            f"lookup of {name}: the join compares {', '.join(lookup.keys)} as another type, by "
+            f"which MySQL cannot look up keys; {CAST_OTHER}"
         )
     return Choice(SERVER, options.describe())
 

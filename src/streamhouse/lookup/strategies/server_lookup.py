@@ -18,7 +18,7 @@ from streamhouse.connectors.jdbc.options import JdbcOptions, check_hint, parse
 from streamhouse.connectors.jdbc.reader import JdbcReader, Key
 from streamhouse.connectors.registry import effective_options
 from streamhouse.errors import OptionError
-from streamhouse.lookup.dimension import DimensionSpec, ServerRows
+from streamhouse.lookup.dimension import CAST_OTHER, DimensionSpec, ServerRows
 from streamhouse.lookup.partitions import Partition
 from streamhouse.sql.plan import LookupJoin
 
@@ -52,7 +52,7 @@ def open_table(lookup: LookupJoin) -> tuple[JdbcReader, tuple[str, ...]]:
         raise OptionError(
             f"lookup of {lookup.table.name[-1]}: the join compares {', '.join(lookup.keys)} as "
             "another type than MySQL's column has; declare the column with a type like MySQL's, "
-            "and CAST the other side to that type"
+            f"and {CAST_OTHER}"
         )
     return table, names
 

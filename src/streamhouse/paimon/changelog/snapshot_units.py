@@ -84,7 +84,8 @@ class SnapshotUnits:
             raise StreamhouseError(
                 f"table {self._identifier}: snapshot {snapshot.id} is an overwrite, and the option "
                 "'scan.overwrite' is 'error'; set it to 'difference' to read what it changed, to "
-                "'skip' to ignore it, or start from a fresh checkpoint to read the table anew"
+                "'skip' to keep what it removed and miss what it added, or start from a fresh "
+                "checkpoint to read the table anew"
             )
         return self.change_count(snapshot) > 0
 

@@ -228,7 +228,7 @@ class PaimonStreamWriter(_Sink, DataSourceStreamArrowWriter):
         if overwrite:
             raise OptionError(
                 "format 'paimon': outputMode 'complete' is not supported; use 'update' with a "
-                "table whose primary key is the grouping, or 'append'"
+                "table whose primary key is the grouping"
             )
 
     def _planned_table(self, table: Table, names: Sequence[str]) -> Table:

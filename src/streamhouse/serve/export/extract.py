@@ -99,7 +99,7 @@ class Extractor:
         return self._of_table(pin, pins)
 
     def _of_table(self, pin: PinnedTable, pins: PinnedTables) -> Extract:
-        names = list(pin.table.shown_names if self._columns is None else self._columns)
+        names = list(pin.shown.names if self._columns is None else self._columns)
         schema, snapshot = pin.schema(names), pin.snapshot
         read = partial(_sorted_by_key if _sortable(pin.table) else _unsorted, pin, schema)
         total = 0 if snapshot is None else snapshot.total_record_count

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from streamhouse.errors import TableError
 from streamhouse.serve.feeds.table_feed import TableFeed
 from streamhouse.serve.feeds.view_feed import ViewFeed
 from streamhouse.serve.views.definition import definition, hide_definition_errors
+from streamhouse.serve.views.shown_table import ShownTable
 from streamhouse.serve.views.warehouse_tables import WarehouseTables
 
 if TYPE_CHECKING:
@@ -52,4 +54,16 @@ def _open(warehouse: Warehouse, view: ServedView) -> Feed:
                 raise
         if view.columns is None:
             return ViewFeed(warehouse, view.source, tables)
-    return ViewFeed(warehouse, view.name, WarehouseTables(warehouse), definition(view))
+    text = definition(_with_shown_columns(warehouse, view))
+    return ViewFeed(warehouse, view.name, WarehouseTables(warehouse), text)
+
+
+def _with_shown_columns(warehouse: Warehouse, view: ServedView) -> ServedView:
+    """The view with the names of its table's columns, if readers do not see all of them."""
+    if view.columns is not None:
+        return view
+    try:
+        shown = ShownTable(warehouse.table(view.source))
+    except TableError:
+        return view  # The source is a view.
+    return replace(view, columns=shown.names) if shown.leaves_out else view

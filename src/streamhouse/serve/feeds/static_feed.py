@@ -51,5 +51,5 @@ class StaticFeed(TableFeed):
 
     def _read(self, snapshot: int, columns: Sequence[str]) -> pa.Table:
         # Not by the snapshot id: a tag outlives its snapshot.
-        batches = list(self._table.read(columns=list(columns)))
-        return pa.Table.from_batches(batches, self._table.read_schema(list(columns)))
+        batches = list(self.shown.read(columns))
+        return pa.Table.from_batches(batches, self.shown.read_schema(columns))

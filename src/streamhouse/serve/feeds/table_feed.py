@@ -20,6 +20,7 @@ from streamhouse.paimon.storage.files import is_local
 from streamhouse.paimon.storage.table_identity import Identity
 from streamhouse.serve.feeds.feed import Change, Feed
 from streamhouse.serve.feeds.row_kinds import add_row_kind, cast_to_schema, select_with_row_kind
+from streamhouse.serve.views.shown_table import ShownTable
 from streamhouse.source import ROW_KIND
 
 if TYPE_CHECKING:
@@ -65,8 +66,7 @@ class TableFeed(Feed):
     @property
     def schema(self) -> pa.Schema:
         """The wanted columns with their current types, without the row kind."""
-        schema: pa.Schema = self._table.arrow_schema
-        return pa.schema([schema.field(name) for name in self._columns])
+        return self.shown.read_schema(self._columns)
 
     @property
     def primary_key(self) -> tuple[str, ...]:
@@ -173,10 +173,12 @@ class TableFeed(Feed):
         if self.kept.table is not None:
             dropped = set(column_ids(previous).values()) - set(new_names)
             remaining = [
-                n for n in self.kept.table.column_names if column_ids(previous)[n] not in dropped
+                n
+                for n in self.kept.table.column_names
+                if column_ids(previous).get(n) not in dropped
             ]
             self.kept.table = self.kept.table.select(remaining).rename_columns(
-                [names[n] for n in remaining]
+                [names.get(n, n) for n in remaining]
             )
 
     def _next_snapshot(self, next_id: int, latest: int) -> int:
@@ -191,7 +193,8 @@ class TableFeed(Feed):
         return next_id
 
     def _select_columns(self) -> tuple[str, ...]:
-        column_names = self._table.shown_names
+        self.shown = ShownTable(self._table)
+        column_names = self.shown.names
         if ROW_KIND in (column_names if self._wanted is None else self._wanted):
             raise TableError(
                 f"table '{self.identifier}' has a column '{ROW_KIND}', a name that is "
@@ -240,7 +243,7 @@ class TableFeed(Feed):
         self._seen = latest
         batches = (
             select_with_row_kind(batch, "+I", self._columns)
-            for batch in self._table.read(columns=list(self._columns), snapshot=latest)
+            for batch in self.shown.read(self._columns, snapshot=latest)
         )
         return self._change(latest, True, None, batches)
 
@@ -268,9 +271,9 @@ class TableFeed(Feed):
             self._lost(snapshot, snapshot)
 
     def _added(self, snapshot: int) -> Iterator[pa.RecordBatch]:
-        columns = list(self._columns)
-        splits = self._table.changes(snapshot - 1, snapshot, "delta", columns)
-        for batch in self._table.read(columns=columns, splits=splits):
+        stored = None if self.shown.computes(self._columns) else self._columns
+        splits = self._table.changes(snapshot - 1, snapshot, "delta", stored)
+        for batch in self.shown.read(self._columns, splits=splits):
             yield select_with_row_kind(batch, "+I", self._columns)
 
     def _change(
@@ -281,8 +284,8 @@ class TableFeed(Feed):
         return Change(snapshot, record.time_ms, first, total, batches)
 
     def _read(self, snapshot: int, columns: Sequence[str]) -> pa.Table:
-        schema = self._table.read_schema(columns)
-        batches = self._table.read(columns=list(columns), snapshot=snapshot)
+        schema = self.shown.read_schema(columns)
+        batches = self.shown.read(columns, snapshot=snapshot)
         table = self.kept.collect(batches, schema)
         # States are compared, so their schemas must not differ in nullability.
         return table.cast(pa.schema([field.with_nullable(True) for field in schema]))

@@ -13,6 +13,7 @@ from streamhouse.duckdb_engine import Batches
 from streamhouse.errors import OptionError, TableError
 from streamhouse.paimon.read.time_travel import parse_as_of, resolve, snapshot_of, table_as_of
 from streamhouse.serve.queries.newest_rows import newest_rows
+from streamhouse.serve.views.shown_table import ShownTable
 from streamhouse.sql.options.time_travel_options import split_options
 from streamhouse.sql.plan import AsOf, BoundedScan
 
@@ -37,6 +38,11 @@ class PinnedTable:
     last: int | None = None
 
     @property
+    def shown(self) -> ShownTable:
+        """The table as readers see it."""
+        return ShownTable(self.table)
+
+    @property
     def stamp(self) -> str:
         """A key that is unique for this state, also after the table is dropped and recreated."""
         snapshot = self.snapshot
@@ -48,7 +54,7 @@ class PinnedTable:
         )
 
     def schema(self, columns: list[str]) -> pa.Schema:
-        return self.table.read_schema(columns)
+        return self.shown.read_schema(columns)
 
     def read(self, columns: list[str]) -> Iterator[pa.RecordBatch]:
         if self.snapshot is None:
@@ -56,7 +62,7 @@ class PinnedTable:
         pinned = None if self.own_schema else self.snapshot.id
         if self.last is not None:
             return newest_rows(self.table, columns, pinned, self.last)
-        return self.table.read(columns=columns, snapshot=pinned)
+        return self.shown.read(columns, snapshot=pinned)
 
 
 def pin_table(table: Table, as_of: AsOf | None = None) -> PinnedTable:

@@ -21,6 +21,7 @@ from streamhouse.serve.formats.row_formats import json_objects
 from streamhouse.serve.private_paths import hide_path
 from streamhouse.serve.streams.event import iso
 from streamhouse.serve.views.served_view import ServedView
+from streamhouse.serve.views.shown_table import ShownTable
 from streamhouse.serve.views.warehouse_tables import WarehouseTables
 from streamhouse.sql.plan import Column
 from streamhouse.sql.views.stored_view import QUERY
@@ -104,7 +105,7 @@ def schema(warehouse: Warehouse, view: ServedView) -> dict[str, Any]:
     table = data_table(warehouse, view)
     if table is None:
         return _of_view(warehouse, view) | {"name": view.name, "kind": VIEW, "schema_versions": []}
-    columns = visible_columns(view, table.shown)
+    columns = visible_columns(view, ShownTable(table).columns)
     keys = _keys(table, columns)
     return {
         "name": view.name,
@@ -119,7 +120,8 @@ def schema(warehouse: Warehouse, view: ServedView) -> dict[str, Any]:
 def options(warehouse: Warehouse, view: ServedView) -> dict[str, Any]:
     """The table's options; masks secrets, and leaves out options that name hidden columns."""
     table = required_table(warehouse, view)
-    hidden = {column.name for column in table.columns} - _names(view, table)
+    every = (*table.columns, *ShownTable(table).columns)
+    hidden = {column.name for column in every} - _names(view, table)
     visible = {
         key: MASK if is_secret(key) else hide_secrets(value)
         for key, value in sorted(table.options.items())
@@ -204,7 +206,7 @@ def _versions(table: Table) -> list[dict[str, Any]]:
 
 
 def _of_table(table: Table, view: ServedView) -> dict[str, Any]:
-    columns = visible_columns(view, table.shown)
+    columns = visible_columns(view, ShownTable(table).columns)
     record = {
         "kind": TABLE,
         "materialized": QUERY in table.options,
@@ -259,7 +261,7 @@ def _of_view(warehouse: Warehouse, view: ServedView) -> dict[str, Any]:
 
 def _names(view: ServedView, table: Table) -> set[str]:
     """The names of the columns that a view shows."""
-    return {column.name for column in visible_columns(view, table.shown)}
+    return {column.name for column in visible_columns(view, ShownTable(table).columns)}
 
 
 def _column_records(columns: list[Column]) -> list[dict[str, Any]]:

@@ -168,8 +168,7 @@ class _Source:
         """The schema of the response: a table's own types, since the engine may widen them."""
         if self._pin is None:
             return engine_schema
-        table_schema = self._pin.table.arrow_schema
-        return pa.schema([table_schema.field(name) for name in engine_schema.names])
+        return self._pin.shown.read_schema(engine_schema.names)
 
     @property
     def _name(self) -> tuple[str, str]:
@@ -190,7 +189,7 @@ class _Source:
 
     def _columns(self) -> tuple[str, ...]:
         if self._pin is not None:
-            return self._pin.table.shown_names
+            return self._pin.shown.names
         view = self._tables.view(self._name)
         if view is None:
             raise TableError(

@@ -19,8 +19,8 @@ from streamhouse.serve.streams.stream_settings import StreamSettings
 from streamhouse.source import ROW_KIND
 
 if TYPE_CHECKING:
-    from streamhouse.paimon.read.table import Table
     from streamhouse.serve.feeds.feed import Feed
+    from streamhouse.serve.views.shown_table import ShownTable
 
 _TEXT_PER_ARROW = 2
 """Approximate size of JSON text relative to the Arrow data."""
@@ -95,7 +95,7 @@ class StreamEncoder:
             return self.memory_chunks(feed.rows)
         if not isinstance(feed, TableFeed) or not snapshot:
             return ()
-        return self.table_chunks(feed.table, feed.schema.names, snapshot)
+        return self.table_chunks(feed.shown, feed.schema.names, snapshot)
 
     def memory_chunks(self, rows: pa.Table) -> tuple[Chunk, ...]:
         """As `state_chunks`, for rows that are in memory."""
@@ -104,12 +104,12 @@ class StreamEncoder:
         return self.chunks(add_row_kind(rows, "+I").to_batches(), self._first_snapshot)
 
     def table_chunks(
-        self, table: Table, columns: Sequence[str], snapshot: int
+        self, shown: ShownTable, columns: Sequence[str], snapshot: int
     ) -> tuple[Chunk, ...]:
         """As `state_chunks`, for one snapshot of an append-only table."""
-        if (table.snapshot(snapshot).total_record_count or 0) > self.max_rows:
+        if (shown.table.snapshot(snapshot).total_record_count or 0) > self.max_rows:
             raise too_large(self._first_snapshot, self.max_rows)
-        batches = table.read(columns=columns, snapshot=snapshot)
+        batches = shown.read(columns, snapshot=snapshot)
         inserts = (select_with_row_kind(batch, "+I", columns) for batch in batches)
         return self.chunks(inserts, self._first_snapshot)
 

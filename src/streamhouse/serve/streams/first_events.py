@@ -175,7 +175,7 @@ class FirstEventsBuilder:
             same = same and same_columns(feed.schema, now.schema)
             if not isinstance(feed, TableFeed) or not same:
                 raise DataLossError(f"{self._view.name} was recreated or altered")
-            return self._encoder.table_chunks(feed.table, now.schema.names, commit.snapshot)
+            return self._encoder.table_chunks(feed.shown, now.schema.names, commit.snapshot)
         finally:
             feed.close()
 

@@ -17,6 +17,7 @@ from streamhouse.serve.formats.cells import printable
 from streamhouse.serve.streams.encoding import StreamEncoder, row_count, too_large
 from streamhouse.serve.streams.event import CHANGES, Commit, Event
 from streamhouse.serve.streams.view_poller import same_columns
+from streamhouse.serve.views.shown_table import ShownTable
 from streamhouse.source import ROW_KIND
 
 LATEST = "latest"
@@ -125,12 +126,12 @@ def _same_columns(feed: TableFeed, table: Table, snapshot: int) -> bool:
     then = table.versions.find(table.snapshot(snapshot).schema_id)
     if then is None:
         return False
-    names = feed.schema.names
-    if names == table.arrow_schema.names:
-        return same_columns(then.arrow_schema, feed.schema)
-    if any(name not in then.arrow_schema.names for name in names):
+    names, shown = feed.schema.names, ShownTable(then)
+    if names == list(feed.shown.names):
+        return same_columns(shown.read_schema(), feed.schema)
+    if any(name not in shown.names for name in names):
         return False
-    return same_columns(pa.schema([then.arrow_schema.field(name) for name in names]), feed.schema)
+    return same_columns(shown.read_schema(names), feed.schema)
 
 
 def _compare_states(

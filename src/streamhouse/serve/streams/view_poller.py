@@ -344,5 +344,6 @@ class ViewPoller:
 
 
 def same_columns(one: pa.Schema, other: pa.Schema) -> bool:
-    """Whether two schemas have the same names and types in the same order."""
-    return bool(one.names == other.names and one.types == other.types)
+    """Whether two schemas have the same names, types and expressions in the same order."""
+    same = one.names == other.names and one.types == other.types
+    return bool(same and one.metadata == other.metadata)

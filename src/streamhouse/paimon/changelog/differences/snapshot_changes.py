@@ -141,8 +141,8 @@ def check_only_added(batch: pa.RecordBatch, table: Table, snapshot: int) -> None
         raise StreamhouseError(
             f"table {table.identifier}: the overwrite of snapshot {snapshot} removed rows, but a "
             "stream over a table without a primary key has inserts only; set the option "
-            "'scan.overwrite' to 'skip' to ignore it, read the column 'rowkind' to get removed "
-            "rows as -D, or start from a fresh checkpoint"
+            "'scan.overwrite' to 'skip' to keep what it removed and miss what it added, read the "
+            "column 'rowkind' to get removed rows as -D, or start from a fresh checkpoint"
         )
 
 

@@ -157,18 +157,19 @@ def _check_cross_partition(
     if bucket != -1:
         raise TableError(
             f"{problem}, so with 'bucket' = '{bucket}' a key could have a row in each partition; "
-            "add the partition key to the primary key, or declare 'bucket' = '-1'"
+            "declare 'bucket' = '-1', or add the partition key to the primary key if it should"
         )
     if "sequence.field" in options:
         raise TableError(
-            f"{problem}, and Paimon then allows no 'sequence.field'; add the partition key to the "
-            "primary key, or leave out 'sequence.field'"
+            f"{problem}, and Paimon then allows no 'sequence.field'; leave it out (the row written "
+            "last then wins), or add the partition key to the primary key (a key then has a row in "
+            "each partition)"
         )
     if leaves_moved_rows(primary_key, partition_keys, options):
         raise TableError(
             f"{problem}, so a row that moves to another partition is deleted from its old one, and "
-            "'ignore-delete' keeps it there as well; add the partition key to the primary key, or "
-            "leave out 'ignore-delete'"
+            "'ignore-delete' keeps it there as well; leave out 'ignore-delete', or add the "
+            "partition key to the primary key (a key then has a row in each partition)"
         )
 
 
