@@ -113,11 +113,6 @@ def test_the_status_names_the_sink(shop: Shop) -> None:
     ("text", "error", "message"),
     [
         (
-            "INSERT INTO shown SELECT COUNT(*) FROM made",
-            UnsupportedSqlError,
-            r"shown \(connector 'print'\) cannot merge partial sums; INSERT INTO a Paimon table",
-        ),
-        (
             "INSERT INTO gone SELECT id FROM shown",
             UnsupportedSqlError,
             r"table 'shown' \(connector 'print'\) can only be written",

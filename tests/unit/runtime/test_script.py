@@ -181,8 +181,8 @@ def test_a_query_keeps_its_place_when_another_insert_is_put_before_it(
     run(PEOPLE + "CREATE TABLE others (id INT); CREATE TABLE copy (id INT);")
     folder = tmp_path / ".checkpoints/s.sql/default.copy"
     folder.mkdir(parents=True)
-    source = {"name": ["default_catalog", "default", "others"]}
-    record = {"fingerprint": "", "definition": json.dumps({"query": {"source": source}})}
+    scan = {"table": {"name": ["default_catalog", "default", "others"]}}
+    record = {"fingerprint": "", "definition": json.dumps({"query": {"scan": scan}})}
     (folder / "query.json").write_text(json.dumps(record))
     with pytest.raises(SqlError, match=r"line 2, column 1: so far only the query over others"):
         run("INSERT INTO copy SELECT id FROM people;\nINSERT INTO copy SELECT id FROM others;\n")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from streamhouse.errors import TableError
+from streamhouse.errors import TableError, UnsupportedSqlError
 from streamhouse.runtime.session.catalogs import Catalogs
 from streamhouse.runtime.session.views import Names
 from streamhouse.sql.plan import AsOf, Name, TableInfo, ViewInfo
@@ -63,7 +63,7 @@ class ViewInputTables:
     def _input(self, source: TableInfo) -> TableInfo:
         catalog, database, view = self._view
         if not source.capabilities.stream:
-            raise TableError(
+            raise UnsupportedSqlError(
                 f"view {database}.{view}: {source.name[-1]} is a {source.connector} table, whose "
                 "changes cannot be followed; INSERT its rows INTO a Paimon table, and read that one"
             )

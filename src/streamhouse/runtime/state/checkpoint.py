@@ -79,7 +79,8 @@ def source_before(root: Path, pipeline: str, target: str) -> list[str] | None:
     before = Checkpoint(root, pipeline, target).previous()
     if not before:
         return None
-    name: list[str] = json.loads(before["definition"])["query"]["scan"]["table"]["name"]
+    scan = json.loads(before["definition"])["query"].get("scan")
+    name: list[str] | None = scan and scan["table"]["name"]
     return name
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from streamhouse.connectors.registry import declared
 from streamhouse.connectors.specs import SourceSpec
+from streamhouse.errors import TableError
 from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.runtime.query_spec import QuerySpec
 from streamhouse.sql.plan import (
@@ -78,9 +79,15 @@ def spec_of(definition: str, target: TableAddress, query_id: str) -> QuerySpec:
     """The query of a definition.
 
     Its tables are in the warehouse of `target` unless the definition has another path; the other
-    options of a catalog, such as credentials, are those of `target`.
+    options of a catalog, such as credentials, are those of `target`. Raises `TableError` if an
+    earlier version has written the definition.
     """
     record = json.loads(definition)
+    if "scan" not in record["query"]:
+        raise TableError(
+            f"table {target.identifier}: an earlier version of Streamhouse recorded its query in a "
+            "form that this one does not read; run the script once with --from-scratch"
+        )
     versions, warehouses = record["versions"], record["warehouses"]
 
     def catalog(path: str | None) -> Mapping[str, str]:
