@@ -11,6 +11,7 @@ from streamhouse.errors import SchemaChangeError
 from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.paimon.read.table import Table
 from streamhouse.runtime.batch.scan_pruning import Pruning
+from streamhouse.runtime.views.read_ahead import read_ahead
 from streamhouse.runtime.views.spec import ViewSpec, table_key
 from streamhouse.source import Offset
 from streamhouse.sql.plan import BoundedScan
@@ -55,7 +56,7 @@ class ViewInputs:
         schema = table.read_schema(columns)
 
         def batches() -> Iterator[pa.RecordBatch]:
-            for batch in self._read(table, snapshot, scan, columns):
+            for batch in read_ahead(lambda: self._read(table, snapshot, scan, columns)):
                 self.rows += batch.num_rows
                 self._read_rows(self.rows)
                 yield batch
