@@ -62,7 +62,7 @@ def test_keys_may_be_options(warehouse: Warehouse) -> None:
 
 def test_a_key_of_many_partitions_needs_buckets_that_are_looked_up(warehouse: Warehouse) -> None:
     columns = [Column("id", "BIGINT"), Column("dt", "STRING")]
-    with pytest.raises(TableError, match="a key could have a row in each partition; add"):
+    with pytest.raises(TableError, match="a key could have a row in each partition; declare"):
         warehouse.create_table("db", "t", columns, ["id"], ["dt"], {"bucket": "2"})
     for name, options in (("t", {}), ("u", {"bucket": "-1"})):
         warehouse.create_table("db", name, columns, ["id"], ["dt"], options)
