@@ -32,6 +32,7 @@ STRICTER = {
     "values would be merged in no certain way": "is in two sequence groups",
     "a key could have a row in each partition": "a row in each partition|keeps it there as well",
     "a record would be removed in part": r"\.ignore-retract' exclude each other",
+    "late rows would be merged by the layout of files": "before and after a compaction",
     "a partition key outside the primary key would be ambiguous": "is not part of the primary key",
     "CHAR keys do not match in ORC files": "which ORC files pad",
     "rows within arrays are lost in Avro files": "cannot be read from Avro",
