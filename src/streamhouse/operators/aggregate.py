@@ -63,7 +63,7 @@ class Aggregate(Unary):
     @property
     def recomputed(self) -> str:
         if self.timed:
-            return "the time passes"
+            return super().recomputed
         if self.in_order:
             return "an aggregate depends on the order of rows"
         return "it has several grouping sets" if self.sets else ""

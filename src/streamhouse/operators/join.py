@@ -11,6 +11,7 @@ from streamhouse.operators.operator import (
     LEFT,
     RIGHT,
     WEIGHT,
+    Binary,
     Change,
     Emits,
     Kept,
@@ -53,25 +54,15 @@ class Equality:
 
 
 @dataclass(frozen=True)
-class Join(Operator):
+class Join(Binary):
     """Joins the rows for which all `equalities` hold, and `residual`, over `LEFT` and `RIGHT`.
 
     Without equalities and residual it is a cross join. The columns of the inputs differ in name.
     """
 
     kind: JoinKind
-    left: Operator
-    right: Operator
     equalities: tuple[Equality, ...] = ()
     residual: str = ""
-
-    @property
-    def inputs(self) -> tuple[Operator, ...]:
-        return (self.left, self.right)
-
-    @property
-    def aliases(self) -> tuple[str, ...]:
-        return (LEFT, RIGHT)
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -149,7 +140,7 @@ class Join(Operator):
     @property
     def recomputed(self) -> str:
         if self.timed:
-            return "the time passes"
+            return super().recomputed
         if self._bilinear or self.equalities:
             return ""
         return f"the condition of the {self.kind} join has no equality of both sides"

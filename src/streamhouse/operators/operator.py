@@ -42,11 +42,10 @@ class Emits(enum.IntEnum):
 
     NOTHING = 0  # its inputs never change
     INSERTS = 1  # rows only enter
-    UPSERTS = 2  # new rows of keys, and deleted keys, without the rows before
-    CHANGES = 3  # rows enter and leave
+    CHANGES = 2  # rows enter and leave
 
     def __str__(self) -> str:
-        return ("nothing", "inserts only", "upserts", "inserts, updates and deletes")[self]
+        return ("nothing", "inserts only", "inserts, updates and deletes")[self]
 
 
 @dataclass(frozen=True)
@@ -200,6 +199,22 @@ class Unary(Operator):
     @cached_property
     def not_null(self) -> frozenset[str]:
         return self.input.not_null
+
+
+@dataclass(frozen=True)
+class Binary(Operator):
+    """An operator with two inputs."""
+
+    left: Operator
+    right: Operator
+
+    @property
+    def inputs(self) -> tuple[Operator, ...]:
+        return (self.left, self.right)
+
+    @property
+    def aliases(self) -> tuple[str, ...]:
+        return (LEFT, RIGHT)
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,8 @@ from streamhouse.operators.project import Item, never_null
 
 
 @dataclass(frozen=True)
-class Over(Unary):
-    """Adds the column of a window function to its input.
+class WindowFunction(Unary):
+    """Computes the column of a window function, and adds it to the input's.
 
     `by` are the expressions of PARTITION BY, `rank` the function if it ranks: `ROW_NUMBER`, `RANK`,
     `DENSE_RANK`.
@@ -48,6 +48,11 @@ class Over(Unary):
 
     def whole(self, inputs: Sequence[str]) -> str:
         return f"SELECT {INPUT}.*, {self.item.aliased} FROM {inputs[0]} AS {INPUT}"
+
+
+@dataclass(frozen=True)
+class Over(WindowFunction):
+    """All rows of its input, with the column of a window function."""
 
     def describe(self) -> str:
         return plain(f"over: {self.item.sql}")

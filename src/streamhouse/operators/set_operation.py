@@ -10,11 +10,11 @@ from functools import cached_property
 from streamhouse.operators.operator import (
     LEFT,
     RIGHT,
+    Binary,
     Change,
     Emits,
     Kept,
     Key,
-    Operator,
 )  # fmt: skip
 from streamhouse.sql.expressions.binder import quote
 
@@ -28,21 +28,11 @@ class SetKind(enum.StrEnum):
 
 
 @dataclass(frozen=True)
-class SetOperation(Operator):
+class SetOperation(Binary):
     """Combines the rows of two inputs by the positions of their columns; `all`: as bags."""
 
     kind: SetKind
     all: bool
-    left: Operator
-    right: Operator
-
-    @property
-    def inputs(self) -> tuple[Operator, ...]:
-        return (self.left, self.right)
-
-    @property
-    def aliases(self) -> tuple[str, ...]:
-        return (LEFT, RIGHT)
 
     @property
     def columns(self) -> tuple[str, ...]:

@@ -48,7 +48,7 @@ def _top_n(operator: Operator, name: str, most: int) -> Operator | None:
             inner = _top_n(operator.input, column, most) if column else None
             return None if inner is None else Project(inner, operator.items)
         case Over() if operator.item.name == name and operator.rank:
-            return TopN(operator, most)
+            return TopN(operator.input, operator.item, operator.by, operator.rank, most)
         case Over() if isinstance(operator.input, Over):
             # Columns of OVER do not depend on each other: the rank may come last.
             lower = operator.input

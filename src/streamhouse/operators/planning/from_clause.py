@@ -150,7 +150,7 @@ def combined(kind: JoinKind, left: Rows, right: Rows, terms: list[exp.Expr]) -> 
         if not is_equality(term, sides) and not _is_true(term)
     ]
     residual = " AND ".join(f"({each})" for each in rest) if len(rest) > 1 else "".join(rest)
-    operator = checked(Join(kind, left.operator, right.operator, equalities, residual))
+    operator = checked(Join(left.operator, right.operator, kind, equalities, residual))
     return Rows(operator, left.names if kind.one_sided else {**left.names, **right.names})
 
 

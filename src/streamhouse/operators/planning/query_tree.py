@@ -104,7 +104,7 @@ class _Query:
         _check_args(tree, _SET_ARGS)
         left, right = self.operator(tree.this), self.operator(tree.expression)
         kind = SetKind(type(tree).__name__.upper())
-        operator = checked(SetOperation(kind, not tree.args.get("distinct"), left, right))
+        operator = checked(SetOperation(left, right, kind, not tree.args.get("distinct")))
         rows = Rows(operator, {("", name.lower()): name for name in operator.columns})
         return _limited(rows, tree, _order(tree))
 

@@ -178,7 +178,7 @@ def _membership(
     else:
         # NOT IN is not true for a row if a comparison with any value is unknown.
         residual.append(f"({first} = {second}) IS DISTINCT FROM false")
-    join = Join(kind, rows.operator, inner.operator, equalities, " AND ".join(residual))
+    join = Join(rows.operator, inner.operator, kind, equalities, " AND ".join(residual))
     return Rows(checked(join), rows.names)
 
 
@@ -195,7 +195,7 @@ def _beside(rows: Rows, operator: Operator, name: str) -> tuple[Rows, exp.Expr]:
         operator = operator.input
     one = isinstance(operator, Aggregate) and not operator.by and not operator.sets
     kind = JoinKind.INNER if one else JoinKind.LEFT
-    return Rows(checked(Join(kind, rows.operator, scalar)), rows.names), reference(name)
+    return Rows(checked(Join(rows.operator, scalar, kind)), rows.names), reference(name)
 
 
 def _single(
@@ -226,7 +226,7 @@ def _per_group(
     value = alone.replaced(node)
     nothing = alone.rows()
     default = checked(Project(nothing.operator, (item(f"{name}d", value, nothing),)))
-    both = Rows(checked(Join(JoinKind.INNER, joined.operator, default)), rows.names)
+    both = Rows(checked(Join(joined.operator, default, JoinKind.INNER)), rows.names)
     found = exp.If(this=reference(matched.name), true=reference(name))
     return both, exp.Case(ifs=[found], default=reference(f"{name}d"))
 
@@ -274,4 +274,4 @@ def _looked_up(rows: Rows, right: Operator, outside: list[exp.Expr], name: str) 
     )  # fmt: skip
     if not any(key <= {each.right_column for each in equalities} for key in right.keys):
         raise NotExpressedError("a scalar subquery that may have several rows")
-    return Rows(checked(Join(JoinKind.LEFT, rows.operator, right, equalities)), rows.names)
+    return Rows(checked(Join(rows.operator, right, JoinKind.LEFT, equalities)), rows.names)

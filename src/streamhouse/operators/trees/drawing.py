@@ -10,9 +10,8 @@ from streamhouse.operators.filter import Filter
 from streamhouse.operators.join import Join
 from streamhouse.operators.limit import Limit
 from streamhouse.operators.operator import Operator, plain
-from streamhouse.operators.over import Over
+from streamhouse.operators.over import WindowFunction
 from streamhouse.operators.project import Project
-from streamhouse.operators.top_n import TopN
 
 
 def drawn(root: Operator) -> list[str]:
@@ -49,9 +48,8 @@ def _expressions(operator: Operator) -> Mapping[str, str]:
     match operator:
         case Aggregate():
             return {item.name: plain(item.sql) for item in (*operator.by, *operator.aggregates)}
-        case Over() | TopN():
-            over = operator if isinstance(operator, Over) else operator.ranked
-            return {**_expressions(over.input), over.item.name: plain(over.item.sql)}
+        case WindowFunction():
+            return {**_expressions(operator.input), operator.item.name: plain(operator.item.sql)}
         case Filter() | Limit():
             return _expressions(operator.input)
         case Join():
