@@ -8,9 +8,11 @@ joins both by the view's key, and spills what exceeds its memory limit.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from types import MappingProxyType
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
@@ -21,6 +23,9 @@ from streamhouse.operators.planning.view_plan import ViewPlan
 from streamhouse.operators.trees.drawing import described
 from streamhouse.operators.trees.tree_sql import whole_sql
 from streamhouse.sql.expressions.binder import quote
+
+if TYPE_CHECKING:
+    import duckdb
 
 _KEPT, _CHANGES = "kept_rows", "view_changes"
 
@@ -38,11 +43,7 @@ class Recompute:
 
     def whole(self, tables: Scanner, now_ms: int) -> Iterator[pa.RecordBatch]:
         """The result, with the view's columns in their order."""
-        query = self.plan.query
-        with (
-            self._naming(tables, now_ms),
-            opened(query, tables, threads=self.threads, now_ms=now_ms) as connection,
-        ):
+        with self._opened(tables, now_ms) as connection:
             yield from connection.sql(self._result).to_arrow_reader(BATCH_ROWS)
 
     def changes(
@@ -52,13 +53,7 @@ class Recompute:
 
         First all that leave (`-D`, `-U`), then all that enter (`+U`, `+I`).
         """
-        query = self.plan.query
-        with (
-            self._naming(tables, now_ms),
-            opened(
-                query, tables, threads=self.threads, now_ms=now_ms, more={_KEPT: kept}
-            ) as connection,
-        ):
+        with self._opened(tables, now_ms, {_KEPT: kept}) as connection:
             connection.execute(self._difference)
             for kind, sql in self._parts():
                 for batch in connection.sql(sql).to_arrow_reader(BATCH_ROWS):
@@ -66,10 +61,17 @@ class Recompute:
                         yield kind, batch
 
     @contextmanager
-    def _naming(self, tables: Scanner, now_ms: int) -> Iterator[None]:
-        """Name the operator in the error of a query that fails because of its values."""
+    def _opened(
+        self,
+        tables: Scanner,
+        now_ms: int,
+        more: Mapping[str, tuple[pa.Schema, Batches]] = MappingProxyType({}),
+    ) -> Iterator[duckdb.DuckDBPyConnection]:
+        """As `duckdb_engine.opened`; an error because of the rows' values names the operator."""
+        query, threads = self.plan.query, self.threads
         try:
-            yield
+            with opened(query, tables, threads=threads, now_ms=now_ms, more=more) as connection:
+                yield connection
         except QueryError as error:
             operator = self._failing(tables, now_ms)
             if operator is None:
