@@ -131,7 +131,7 @@ def _analyzed(query: Query, resolver: Resolver) -> Analyzed:
     parsed = names.parse_query(query)
     tree = query_tree(parsed)
     _check_lookups(parsed, resolver)
-    return analyze_tree(names.parse_query(query), tree.copy(), resolver)
+    return analyze_tree(parsed, tree.copy(), resolver)
 
 
 def _check_lookups(parsed: Parsed, resolver: Resolver) -> None:

@@ -77,7 +77,7 @@ def view_info(statement: CreateView, full: Name, resolver: Resolver, written: st
         raise node_errors.unsupported(parsed.script, tree, "a view must be a SELECT")
     star = not isinstance(tree, exp.Select) or any(map(_is_star, tree.expressions))
     with limited_depth(statement.query):
-        analyzed = analyze_tree(names.parse_query(statement.query), tree.copy(), resolver)
+        analyzed = analyze_tree(parsed, tree.copy(), resolver)
     column_names = list(statement.columns) or analyzed.output
     if len(column_names) != len(analyzed.output):
         raise node_errors.error(

@@ -89,7 +89,7 @@ def table_of_query(statement: CreateTable, query: Query, resolver: Resolver) -> 
             "its columns, then INSERT the VALUES",
         )  # fmt: skip
     with limited_depth(query):
-        analyzed = analyze_tree(names.parse_query(query), parsed.tree.copy(), resolver)
+        analyzed = analyze_tree(parsed, parsed.tree.copy(), resolver)
     names.reserved(parsed.script, analyzed.output, parsed.tree)
     declared = {column.name: column for column in statement.columns}
     for name in declared:
