@@ -10,37 +10,31 @@ from collections.abc import Callable, Iterator
 import pyarrow as pa
 
 _BATCHES = 4
-_WAIT_S = 0.1
+"""How many batches wait for the query at most, besides the one that was read last."""
 
 
 def read_ahead(read: Callable[[], Iterator[pa.RecordBatch]]) -> Iterator[pa.RecordBatch]:
-    """The batches of `read()` in their order, at most `_BATCHES` of them read ahead.
+    """The batches of `read()` in their order, the next ones read ahead.
 
     The thread makes the iterator and drops it again: objects of the Rust core cannot move between
     threads. An error of the iterator is raised here.
     """
-    found: queue.Queue[pa.RecordBatch | BaseException | None] = queue.Queue(_BATCHES)
+    found: queue.SimpleQueue[pa.RecordBatch | BaseException | None] = queue.SimpleQueue()
+    room = threading.Semaphore(_BATCHES)
     stopped = threading.Event()
-
-    def put(item: pa.RecordBatch | BaseException | None) -> bool:
-        while not stopped.is_set():
-            try:
-                found.put(item, timeout=_WAIT_S)
-            except queue.Full:
-                continue
-            return True
-        return False
 
     def fill() -> None:
         try:
             for batch in read():
-                if not put(batch):
+                room.acquire()
+                if stopped.is_set():
                     return
-            put(None)
+                found.put(batch)
+            found.put(None)
         except BaseException as error:  # noqa: BLE001 (raised by the consumer)
             # The frames hold objects of the Rust core, which must go in this thread.
             traceback.clear_frames(error.__traceback__)
-            put(error)
+            found.put(error)
 
     thread = threading.Thread(target=fill, name="read-ahead", daemon=True)
     thread.start()
@@ -48,7 +42,9 @@ def read_ahead(read: Callable[[], Iterator[pa.RecordBatch]]) -> Iterator[pa.Reco
         while (item := found.get()) is not None:
             if isinstance(item, BaseException):
                 raise item
+            room.release()
             yield item
     finally:
         stopped.set()
+        room.release()
         thread.join()
