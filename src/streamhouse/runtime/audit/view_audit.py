@@ -198,8 +198,10 @@ class _Comparison:
             pairs: Iterator[Pair] = zip_longest(actual, expected)
             for a, b in pairs:
                 if self._spec.plan.hidden and not _equal(a, b):
-                    yield from ((row, None) for row in (a,) if row is not None)
-                    yield from ((None, row) for row in (b,) if row is not None)
+                    if a is not None:
+                        yield a, None
+                    if b is not None:
+                        yield None, b
                 else:
                     yield a, b
 
