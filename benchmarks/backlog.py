@@ -17,7 +17,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -93,7 +93,7 @@ def make_tables(warehouse: str, rows: int) -> float:
         "country": pa.array([f"country {i % COUNTRIES:02d}" for i in ids]),
         "zip": pa.array([f"{i:06d}" for i in ids]),
     }
-    _append(warehouse, "shop.customers", 0, pa.record_batch(customers))
+    append(warehouse, "shop.customers", 0, [pa.record_batch(customers)])
     total = 0.0
     bounds = [rows * i // SNAPSHOTS for i in range(SNAPSHOTS + 1)]
     for number, (first, last) in enumerate(zip(bounds, bounds[1:], strict=False)):
@@ -107,17 +107,19 @@ def make_tables(warehouse: str, rows: int) -> float:
                 pa.timestamp("ms")
             ),
         }
-        _append(warehouse, "shop.orders", number, pa.record_batch(orders))
+        append(warehouse, "shop.orders", number, [pa.record_batch(orders)])
     return total
 
 
-def _append(warehouse: str, table: str, number: int, batch: pa.RecordBatch) -> None:
+def append(warehouse: str, table: str, number: int, batches: Iterable[pa.RecordBatch]) -> None:
+    """Commit rows to a table as the batch `number`."""
     options = {"warehouse": warehouse}
-    writer = TableWriter(options, table, "backlog")
-    writer.write(batch)
+    writer = TableWriter(options, table, "benchmark")
+    for batch in batches:
+        writer.write(batch)
     messages = writer.prepare(number)
     writer.close()
-    TableCommitter(options, table, "backlog").commit(number, messages)
+    TableCommitter(options, table, "benchmark").commit(number, messages)
 
 
 def limit(warehouse: str, total: float) -> float:

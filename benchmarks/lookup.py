@@ -44,9 +44,11 @@ import psutil
 import pyarrow as pa
 import pyarrow.compute as pc
 
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from benchmarks.backlog import append
+
 from streamhouse.paimon.catalog.warehouse import Warehouse
-from streamhouse.paimon.write.commit import TableCommitter
-from streamhouse.paimon.write.table_writer import TableWriter
 from streamhouse.sql.plan import Column
 
 GOALS = {"full": 0.25, "bucket": 0.15, "partial": 1.0}
@@ -129,13 +131,7 @@ class Lab:
 
     def _write(self, name: str, batches: Iterator[pa.RecordBatch]) -> None:
         self.commits += 1
-        options, table = self.warehouse.options, f"default.{name}"
-        writer = TableWriter(options, table, "benchmark")
-        for batch in batches:
-            writer.write(batch)
-        messages = writer.prepare(self.commits)
-        writer.close()
-        TableCommitter(options, table, "benchmark").commit(self.commits, messages)
+        append(self.warehouse.path, f"default.{name}", self.commits, batches)
 
 
 def chunks(keys: Keys) -> Iterator[Keys]:

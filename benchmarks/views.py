@@ -30,13 +30,15 @@ from typing import Any
 
 import duckdb
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from benchmarks.backlog import append
+from benchmarks.lookup import Keys, chunks
 
 from streamhouse.duckdb_engine import run_bounded
 from streamhouse.paimon.catalog.warehouse import Warehouse
-from streamhouse.paimon.write.commit import TableCommitter
-from streamhouse.paimon.write.table_writer import TableWriter
 from streamhouse.runtime.execute import execute
 from streamhouse.runtime.session.session import Session
 from streamhouse.sql.batch.bounded_query import analyze_bounded
@@ -44,7 +46,6 @@ from streamhouse.sql.statements.script import parse_script
 from streamhouse.sql.syntax import Select
 
 GOALS = {"backfill": 0.3, "refresh": 0.3}
-CHUNK = 262_144
 COUNTRIES, CATEGORIES = 50, 20
 EPOCH_MS = 1_700_000_000_000
 WAIT_S = 600.0
@@ -71,7 +72,6 @@ JOIN shop.customers AS c ON o.customer_id = c.id
 JOIN shop.products AS p ON o.product_id = p.id
 GROUP BY c.country, p.category
 """
-Keys = npt.NDArray[np.int64]
 
 
 class Lab:
@@ -81,9 +81,9 @@ class Lab:
         self.warehouse = Warehouse(folder)
         self._customers, self._products, self._commits = customers, products, 0
         execute(self.warehouse.options, TABLES)
-        self._write("customers", (_customers(keys) for keys in _chunks(np.arange(customers))))
-        self._write("products", (_products(keys) for keys in _chunks(np.arange(products))))
-        self._write("orders", (self._orders(keys) for keys in _chunks(np.arange(orders))))
+        self._write("customers", (_customers(keys) for keys in chunks(np.arange(customers))))
+        self._write("products", (_products(keys) for keys in chunks(np.arange(products))))
+        self._write("orders", (self._orders(keys) for keys in chunks(np.arange(orders))))
         self._compact(Path(folder).with_name("compact.sql"))
 
     def _compact(self, script: Path) -> None:
@@ -150,20 +150,8 @@ class Lab:
 
     def _write(self, name: str, batches: Iterator[pa.RecordBatch]) -> int:
         self._commits += 1
-        options, table = self.warehouse.options, f"shop.{name}"
-        writer = TableWriter(options, table, "benchmark")
-        for batch in batches:
-            writer.write(batch)
-        messages = writer.prepare(self._commits)
-        writer.close()
-        TableCommitter(options, table, "benchmark").commit(self._commits, messages)
-        opened = self.warehouse.table(table)
-        return opened.snapshot(opened.latest_snapshot_id() or 1).time_ms
-
-
-def _chunks(keys: Keys) -> Iterator[Keys]:
-    for first in range(0, len(keys), CHUNK):
-        yield keys[first : first + CHUNK]
+        append(self.warehouse.path, f"shop.{name}", self._commits, batches)
+        return self.commit_time(name, self.snapshot(name))
 
 
 def _customers(keys: Keys) -> pa.RecordBatch:
