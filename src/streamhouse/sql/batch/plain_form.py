@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from collections.abc import Iterator
 
@@ -19,7 +20,7 @@ from streamhouse.sql.text import Script
 def name_derived_tables(tree: exp.Query) -> None:
     """Give each subquery in FROM or JOIN that has no alias one of its own."""
     taken = {node.alias_or_name for node in tree.find_all(exp.Table, exp.Subquery)}
-    free = (name for number in range(len(taken) + 10_000) if (name := f"_q{number}") not in taken)
+    free = (name for number in itertools.count() if (name := f"_q{number}") not in taken)
     for node in tree.find_all(exp.Subquery, exp.Lateral):
         placed = isinstance(node.parent, exp.From | exp.Join) or isinstance(node, exp.Lateral)
         if placed and not node.alias and isinstance(node.this, exp.Query):
