@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import pyarrow as pa
 
 from streamhouse.errors import LimitError, NoSpaceError, QueryError, TimeLimitError, is_full
-from streamhouse.sql.expressions.value_errors import readable
+from streamhouse.sql.expressions.value_errors import is_of_duckdb, readable
 from streamhouse.sql.functions.builtin_udfs import register
 from streamhouse.sql.options.time_travel_options import split_options
 from streamhouse.sql.plan import ROWS, BoundedQuery, BoundedScan
@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 THREADS = 2
 BATCH_ROWS = 65_536
 _INTERRUPT_INTERVAL_S = 0.1
+_SEARCH_S = 10
+"""How long a failed query is searched for the row that failed."""
 
 Batches: TypeAlias = Callable[[], Iterator[Any]]
 Scanner: TypeAlias = Callable[[BoundedScan], tuple[pa.Schema, Batches]]
@@ -255,24 +257,20 @@ def _readable_errors(
             raise passed from error
         if is_full(error):
             raise NoSpaceError from error
-        if isinstance(error, OSError) and not isinstance(error, pa.ArrowException):
+        if isinstance(error, OSError) and not is_of_duckdb(error):
             raise
-        text = _failed_value(query, connection) + readable(str(error))
+        text = _located(query, connection, readable(str(error)))
         raise QueryError(f"the query failed: {text}") from error
 
 
-def _failed_value(query: BoundedQuery, connection: duckdb.DuckDBPyConnection) -> str:
-    import duckdb
-
-    from streamhouse.sql.failed_values import failed_value
+def _located(query: BoundedQuery, connection: duckdb.DuckDBPyConnection, problem: str) -> str:
+    from streamhouse.sql.failed_values import located
 
     def run(sql: str) -> tuple[object, ...]:
-        try:
-            return connection.execute(sql).fetchone() or ()
-        except (duckdb.Error, RuntimeError):
-            return ()
+        return connection.execute(sql).fetchone() or ()
 
-    return failed_value(query.sql, query.labels or query.output, query.keys, run)
+    with _Clock(connection, Limits(seconds=_SEARCH_S), None):
+        return located(query.sql, query.labels or query.output, query.keys, problem, run)
 
 
 def _passed(clock: _Clock, text: str) -> LimitError | None:

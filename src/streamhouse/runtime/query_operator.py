@@ -18,7 +18,7 @@ from streamhouse.paimon.schema.evolution import with_planned_types
 from streamhouse.runtime.partial_aggregation import PartialAggregation
 from streamhouse.source import ROW_KIND
 from streamhouse.sql.expressions.value_errors import readable
-from streamhouse.sql.failed_values import failed_value
+from streamhouse.sql.failed_values import located
 from streamhouse.sql.plan import StreamQuery, TableInfo
 from streamhouse.sql.streaming.passthrough_columns import CopiedColumn, copied_columns
 
@@ -156,7 +156,7 @@ class QueryOperator:
         except (duckdb.BinderException, duckdb.CatalogException, duckdb.ParserException):
             raise  # a bug in the generated SQL, not an error of the data
         except duckdb.Error as error:
-            where, problem = self._failed_value(relations), readable(str(error))
+            problem = readable(str(error))
             advice = (
                 "change the SELECT, for instance with TRY_CAST, NULLIF or a WHERE that leaves such "
                 "rows out"
@@ -165,21 +165,18 @@ class QueryOperator:
                 advice = "if it is a sum's change, give its column a wider type (ALTER TABLE … "
                 advice += "MODIFY) and start the query again"
             raise StreamhouseError(
-                f"the query cannot compute a row: {where}{problem}; {advice}"
+                f"the query cannot compute a row: {self._located(problem, relations)}; {advice}"
             ) from error
 
-    def _failed_value(self, relations: Mapping[str, pa.Table]) -> str:
-        """The column and the row that failed, if the query over `relations` finds them."""
+    def _located(self, problem: str, relations: Mapping[str, pa.Table]) -> str:
+        """The problem with the column or clause, and the row that failed, if they are found."""
 
         def run(sql: str) -> Sequence[object]:
-            try:
-                found = self._db.run(sql, **relations).slice(0, 1).to_pylist()
-            except duckdb.Error:
-                return ()
+            found = self._db.run(sql, **relations).slice(0, 1).to_pylist()
             return list(found[0].values()) if found else ()
 
         keys = [at for at, name in enumerate(self._names) if name in (self._key or self._names[:3])]
-        return failed_value(self._rows_sql, self._names, keys, run)
+        return located(self._rows_sql, self._names, keys, problem, run)
 
     def _cast(self, table: pa.Table) -> pa.Table:
         return conformed(table.rename_columns(self._names), self._schema, self._key)

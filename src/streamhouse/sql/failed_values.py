@@ -1,110 +1,120 @@
-"""Finds the column and the row whose value made a query fail, for error messages."""
+"""Finds the expression and the row whose value made a query fail, for error messages.
+
+The failed query is queried again, expression by expression, for the first row on which DuckDB's
+`TRY` gives null (decision 288).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 
+import duckdb
 from sqlglot import exp, parse_one
 from sqlglot.errors import SqlglotError
 
+from streamhouse.errors import StreamhouseError
 from streamhouse.sql.expressions.binder import generate
+from streamhouse.sql.expressions.value_errors import readable
+from streamhouse.sql.failed_expressions import Suspect, suspects
+from streamhouse.sql.select_parts import replaced_columns
 
-_PLAIN = {"kind", "expressions", "from_", "with_"}
-"""The clauses of a SELECT that computes each row from one row of its FROM."""
+_LONGEST = 80
+Run = Callable[[str], Sequence[object]]
+"""Returns the first row of a query, or nothing; raises DuckDB's errors."""
 
 
-def failed_value(
-    sql: str, names: Sequence[str], keys: Sequence[int], run: Callable[[str], Sequence[object]]
-) -> str:
-    """Such as "column 'total' of the row with id = 7: ", or an empty text if it is not found.
+def located(sql: str, names: Sequence[str], keys: Sequence[int], problem: str, run: Run) -> str:
+    """The readable `problem` of a failed query with its place, if that is found.
 
-    `sql` is the DuckDB query that failed, `names` are those of its columns, `keys` the positions of
-    those that identify a row (none: the row is not named). `run` returns the first row of a query,
-    or nothing if that fails.
+    Such as "column 'total' of the row with id = 7: 'x' is not a valid INT". `sql` is the DuckDB
+    query, `names` are those of its columns, `keys` the positions of those that identify a row
+    (none: the values that the expression reads do). Several rows may fail: the problem is then that
+    of the row.
     """
-    try:
-        row = run(_diagnosis(parse_one(sql, dialect="duckdb"), names, keys))
-    except (SqlglotError, ValueError):
-        return ""
-    if not row:
-        return ""
-    values, failed = row[: len(keys)], list(row[len(keys) :])
-    column = names[failed.index(True)]
+    first = None
+    with suppress(SqlglotError):
+        for suspect in suspects(parse_one(sql, dialect="duckdb"), names, keys):
+            found = _failure(suspect, run)
+            if found is None:
+                continue
+            place, own = found[0], found[1] or problem
+            if own == problem:
+                return f"{place}: {own}"
+            first = first or f"{place}: {own}"
+    return first or problem
+
+
+def _failure(suspect: Suspect, run: Run) -> tuple[str, str | None] | None:
+    """The place of a suspect with a row that it fails for, and that row's problem, if known."""
+    values, _ = _run(_rows(suspect, [expression for _, expression in suspect.shown]), run)
+    if not values:
+        return None
     texts = [
-        f"{names[at]} = {'NULL' if value is None else value}"
-        for at, value in zip(keys, values, strict=True)
-        if names[at] != column
+        f"{name} = {_shown(value)}" for (name, _), value in zip(suspect.shown, values, strict=False)
     ]
-    of_row = f" of the row with {', '.join(texts)}" if texts else ""
-    return f"column '{column}'{of_row}: "
+    relation = "of" if "column" in suspect.place else "for"
+    row = f" {relation} the {suspect.row} with {', '.join(texts)}" if texts else ""
+    return suspect.place + row, _problem(suspect, run)
 
 
-def _diagnosis(tree: exp.Expr, names: Sequence[str], keys: Sequence[int]) -> str:
-    """A query of the rows that fail: the values of `keys`, and for each column whether it fails."""
-    select = _flat(tree)
-    by_alias = {item.alias: item.unalias() for item in select.expressions}
-    items = [_with(item.unalias(), by_alias, lateral=True) for item in select.expressions]
-    if len(items) < len(names) or any(isinstance(item, exp.Star) for item in items):
-        raise ValueError("the columns are not known")
-    columns = [_named(_tried(exp.cast(items[at].copy(), "VARCHAR")), f"k{at}") for at in keys]
-    tests: list[exp.Expr] = []
-    for at, item in enumerate(items[: len(names)]):
-        # A hash is never null, and DuckDB does not simplify it.
-        hashed = _tried(exp.func("HASH", item.copy()))
-        columns.append(_named(exp.Is(this=hashed, expression=exp.Null()), f"f{at}"))
-        tests.append(exp.column(f"f{at}", quoted=True))
-    select.set("expressions", columns)
-    for clause in ("order", "limit", "distinct"):
-        select.set(clause, None)
+def _problem(suspect: Suspect, run: Run) -> str | None:
+    """The message of the expression on the first row that it fails for, alone."""
+    read = list({column.sql(): column for column in suspect.test.find_all(exp.Column)}.values())
+    values = [exp.alias_(column.copy(), f"c{at}", quoted=True) for at, column in enumerate(read)]
+    names = {column.sql(): f"c{at}" for at, column in enumerate(read)}
+    test = replaced_columns(
+        suspect.test, lambda column: exp.column(names[column.sql()], "failed_", quoted=True)
+    )
+    if not values:
+        return _run(f"SELECT {generate(exp.func('HASH', test))}", run)[1]
+    select = suspect.select.copy()
+    select.set("expressions", values)
+    select.set("where", exp.Where(this=exp.and_(*_conditions(suspect), copy=False)))
+    return _run(
+        f"WITH failed_ AS MATERIALIZED ({generate(select.limit(1))}) "
+        f"SELECT {generate(exp.func('HASH', test))} FROM failed_",
+        run,
+    )[1]
+
+
+def _conditions(suspect: Suspect) -> Iterator[exp.Expr]:
+    where = suspect.select.args.get("where")
+    if where is not None:
+        yield where.this.copy()
+    yield _fails(suspect.test)
+
+
+def _rows(suspect: Suspect, shown: Sequence[exp.Expr]) -> str:
+    """The query of the first row on which a suspect fails: its `shown` values."""
+    select = suspect.select.copy()
+    values = [_tried(exp.cast(each.copy(), "VARCHAR")) for each in shown]
+    columns = [exp.alias_(each, f"k{at}", quoted=True) for at, each in enumerate(values)]
+    failed = exp.alias_(_fails(suspect.test), "failed_", quoted=True)
+    select.set("expressions", [*columns, failed])
     inner = exp.Subquery(this=select, alias=exp.TableAlias(this=exp.to_identifier("rows_")))
-    outer = exp.Select(expressions=[exp.Star()]).from_(inner).where(exp.or_(*tests)).limit(1)
-    return generate(outer)
+    return generate(exp.select("*").from_(inner).where(exp.column("failed_", quoted=True)).limit(1))
 
 
-def _flat(tree: exp.Expr) -> exp.Select:
-    """The query with the expressions of the queries that it only reads in place of their names."""
-    while True:
-        if not isinstance(tree, exp.Select):
-            raise ValueError("the query has no columns of its own")
-        source = tree.args.get("from_")
-        inner = None if source is None else source.this
-        if not isinstance(inner, exp.Subquery) or not isinstance(inner.this, exp.Select):
-            return tree
-        star = len(tree.expressions) == 1 and isinstance(tree.expressions[0], exp.Star)
-        plain = {key for key, value in tree.args.items() if value} <= _PLAIN
-        if star:
-            tree = inner.this
-            continue
-        aggregates = inner.this.args.get("group") or inner.this.find(exp.AggFunc, exp.Window)
-        if not plain or aggregates or tree.args.get("with_") or inner.this.args.get("distinct"):
-            return tree
-        by_name = {item.alias_or_name: item.unalias() for item in inner.this.expressions}
-        items = [_with(item, by_name) for item in tree.expressions]
-        tree = inner.this.copy()
-        tree.set("expressions", items)
-
-
-def _with(item: exp.Expr, by_name: Mapping[str, exp.Expr], lateral: bool = False) -> exp.Expr:
-    """An expression with those of `by_name` in place of their names.
-
-    `lateral`: only names without a table can be such, and others are columns.
-    """
-
-    def replaced(node: exp.Expr) -> exp.Expr:
-        if not isinstance(node, exp.Column) or (lateral and (node.table or node is item)):
-            return node
-        if node.name in by_name:
-            return exp.paren(by_name[node.name].copy())
-        if lateral:
-            return node
-        raise ValueError("the columns are not known")
-
-    return item.copy().transform(replaced)
+def _fails(test: exp.Expr) -> exp.Expr:
+    # A hash is never null, and DuckDB does not simplify it.
+    return exp.Is(this=_tried(exp.func("HASH", test.copy())), expression=exp.Null())
 
 
 def _tried(node: exp.Expr) -> exp.Expr:
     return exp.Anonymous(this="TRY", expressions=[node])
 
 
-def _named(node: exp.Expr, name: str) -> exp.Expr:
-    return exp.alias_(node, name, quoted=True)
+def _shown(value: object) -> str:
+    text = "NULL" if value is None else str(value)
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
+
+
+def _run(sql: str, run: Run) -> tuple[Sequence[object], str | None]:
+    """The first row of a query; or nothing, and the message if it fails because of a value."""
+    try:
+        return run(sql), None
+    except (duckdb.BinderException, duckdb.CatalogException, duckdb.ParserException):
+        return (), None
+    except (duckdb.Error, RuntimeError, StreamhouseError) as error:
+        return (), readable(str(error))

@@ -55,6 +55,11 @@ _DUCKDB_DETAILS = re.compile(
 )
 
 
+def is_of_duckdb(error: Exception) -> bool:
+    """Whether an error is one of DuckDB's; Arrow passes some on as an `OSError`."""
+    return not isinstance(error, OSError) or _CLASS.match(str(error)) is not None
+
+
 def readable(text: str) -> str:
     """The message of a `duckdb.Error` without DuckDB's names of types, functions and classes."""
     first = _DUCKDB_DETAILS.split(text.strip())[0]

@@ -1,0 +1,94 @@
+"""Parts of a parsed SELECT: its rows, its columns in terms of what it reads, without clauses."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from sqlglot import exp
+
+_PLAIN = {"kind", "expressions", "from_", "with_"}
+"""The clauses of a SELECT that computes each row from one row of its FROM."""
+
+
+def rows_read(
+    select: exp.Select, source: exp.Expr | None = None, joins: Sequence[exp.Expr] = ()
+) -> exp.Select:
+    """The rows that a SELECT computes its columns and groups from; or those of other relations."""
+    made = exp.Select()
+    if source is None:
+        for clause in ("from_", "joins", "laterals", "where"):
+            value = select.args.get(clause)
+            if isinstance(value, list):
+                made.set(clause, [each.copy() for each in value])
+            elif value is not None:
+                made.set(clause, value.copy())
+    else:
+        made.set("from_", exp.From(this=source.copy()))
+        made.set("joins", [each.copy() for each in joins])
+    tables: list[exp.Expr] = []
+    node: exp.Expr | None = select
+    while node is not None:
+        inside = node.args.get("with_")
+        if isinstance(inside, exp.With):
+            tables = [each.copy() for each in inside.expressions] + tables
+        node = node.parent
+    if tables:
+        made.set("with_", exp.With(expressions=tables))
+    return made
+
+
+def without(select: exp.Select, *clauses: str) -> exp.Select:
+    left = select.copy()
+    for clause in clauses:
+        left.set(clause, None)
+    return left
+
+
+def flattened(tree: exp.Expr) -> exp.Select | None:
+    """The query with the expressions of the queries that it only reads in place of their names."""
+    while True:
+        if not isinstance(tree, exp.Select):
+            return None
+        source = tree.args.get("from_")
+        inner = None if source is None else source.this
+        if not isinstance(inner, exp.Subquery) or not isinstance(inner.this, exp.Select):
+            return tree
+        if len(tree.expressions) == 1 and isinstance(tree.expressions[0], exp.Star):
+            tree = inner.this
+            continue
+        plain = {key for key, value in tree.args.items() if value} <= _PLAIN
+        aggregates = inner.this.args.get("group") or inner.this.find(exp.AggFunc, exp.Window)
+        if not plain or aggregates or tree.args.get("with_") or inner.this.args.get("distinct"):
+            return tree
+        by_name = {item.alias_or_name: item.unalias() for item in inner.this.expressions}
+        read = [column.name for item in tree.expressions for column in item.find_all(exp.Column)]
+        if not set(read) <= set(by_name):
+            return None
+        items = [with_expressions(item, by_name) for item in tree.expressions]
+        tree = inner.this.copy()
+        tree.set("expressions", items)
+
+
+def replaced_columns(expression: exp.Expr, new: Callable[[exp.Column], exp.Expr]) -> exp.Expr:
+    """An expression with others in place of its columns."""
+    return expression.copy().transform(
+        lambda node: new(node) if isinstance(node, exp.Column) else node
+    )
+
+
+def with_expressions(
+    item: exp.Expr, by_name: Mapping[str, exp.Expr], lateral: bool = False
+) -> exp.Expr:
+    """An expression with those of `by_name` in place of their names.
+
+    `lateral`: only names without a table can be such, and others are columns.
+    """
+
+    def new(column: exp.Column) -> exp.Expr:
+        if column.name not in by_name or (lateral and column.table):
+            return column
+        return exp.paren(by_name[column.name].copy())
+
+    if lateral and isinstance(item, exp.Column):
+        return item
+    return replaced_columns(item, new)
