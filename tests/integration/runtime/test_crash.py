@@ -52,8 +52,8 @@ def test_a_query_survives_a_lost_python_worker(shop: Shop) -> None:
 def test_a_driver_continues_when_its_jvm_is_killed(shop: Shop) -> None:
     shop.do(revenue.TABLES + revenue.CUSTOMERS)
     # With --from-scratch it is in test_from_scratch. Orders come for longer than the first batch
-    # may take.
-    run = shop.start(revenue.whole(rows=3_000, rate=500), "--until-caught-up")
+    # Orders come for far longer than the first batch may take.
+    run = shop.start(revenue.whole(rows=3_000, rate=75), "--until-caught-up")
     run.until(partial(_moved, shop, -1))
     children = psutil.Process(run.process.pid).children()
     spark = next(child for child in children if "PythonGatewayServer" in " ".join(child.cmdline()))

@@ -55,7 +55,7 @@ def test_a_kill_at_any_step_leaves_nothing_twice_and_nothing_out(
 def test_a_fresh_process_of_the_same_command_continues(shop: Shop) -> None:
     shop.do(revenue.TABLES + revenue.CUSTOMERS)
     # Orders come for longer than the first batch may take.
-    script = revenue.whole(rows=3_000, rate=500)
+    script = revenue.whole(rows=3_000, rate=150)
     run = shop.start(script, "--until-caught-up", "--from-scratch")
     run.until(partial(_has_committed, shop))
     children = psutil.Process(run.process.pid).children()

@@ -162,9 +162,8 @@ def _write(warehouse: Warehouse, name: str, case: Case) -> int:
         row = _row(columns, key, turn)
         if "rowkind.field" in table.options:
             row[table.options["rowkind.field"]] = "+I"
-        for column, text in columns:
-            if "rbm32" in str(table.options) or "hll" in str(table.options):
-                row[column] = None if pa.types.is_binary(schema.field(column).type) else row[column]
+        if "rbm32" in str(table.options) or "hll" in str(table.options):
+            row |= {field.name: None for field in schema if pa.types.is_binary(field.type)}
         writer = TableWriter(warehouse.options, name, user)
         batch = pa.RecordBatch.from_pylist([row], schema=schema)
         TableCommitter(warehouse.options, name, user).commit(turn, writer.write_all([batch], turn))

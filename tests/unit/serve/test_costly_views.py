@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import socket
 import threading
@@ -15,9 +16,13 @@ from tests.serving import DEADLINE_S, Serving, problem
 from tests.unit.serve.streams import a_hub, following, run
 
 from streamhouse.duckdb_engine import Limits
-from streamhouse.errors import ExpiredError
+from streamhouse.errors import BusyError, ExpiredError
 from streamhouse.paimon.catalog.views import Views
 from streamhouse.paimon.catalog.warehouse import Warehouse
+from streamhouse.serve.admission import view_computations
+from streamhouse.serve.admission.fair_queue import FairQueue
+from streamhouse.serve.admission.view_computations import ViewComputations
+from streamhouse.serve.feeds import view_feed
 from streamhouse.serve.feeds.factory import open_served_view
 from streamhouse.serve.feeds.feed import Feed
 from streamhouse.serve.feeds.view_feed import ViewFeed
@@ -55,15 +60,18 @@ class Computations:
     """How many queries of views run now."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.count = 0
-        query_rows = ViewFeed._query_rows
+        self.count = self.most = 0
+        query_rows, lock = ViewFeed._query_rows, threading.Lock()
 
-        def counted(feed: ViewFeed) -> pa.Table:
-            self.count += 1
+        def counted(feed: ViewFeed, limits: Limits | None) -> pa.Table:
+            with lock:
+                self.count += 1
+                self.most = max(self.most, self.count)
             try:
-                return query_rows(feed)
+                return query_rows(feed, limits)
             finally:
-                self.count -= 1
+                with lock:
+                    self.count -= 1
 
         monkeypatch.setattr(ViewFeed, "_query_rows", counted)
 
@@ -127,3 +135,64 @@ def test_subscribers_of_a_view_that_became_costly_start_again(shop: Any) -> None
                 await following(reader)
 
     run(work())
+
+
+def test_few_costly_views_are_computed_at_a_time(
+    serve: Any, shop: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Others wait, or are refused; a short one is computed beside them; what ends makes room."""
+    monkeypatch.setattr(view_computations, "SHORT_S", 0.2)
+    monkeypatch.setattr(view_feed, "SHORT_S", 0.2)
+    monkeypatch.setattr(view_computations, "FIRST_WAIT_S", 0.1)
+    pairs(shop, 2_000)
+    shop.write(shop.sales(), ("Chad", 1, 1.5))
+    served = tuple(
+        ServedView(f"s.costly{number}", VIEW, None, f"n > {number}") for number in range(6)
+    )
+    small = ServedView("s.small", "shop.sales", None, "orders > 0")
+    computations = Computations(monkeypatch)
+    server: Serving = serve(views=(*served, small), queries=2, streams=StreamSettings(linger_s=0.0))
+    queues = server.app.state.request_queues.views
+    with contextlib.ExitStack() as stack:
+        for view in served[:2]:
+            request = b"GET /views/%s/changes HTTP/1.1\r\nHost: localhost\r\n\r\n"
+            reader = socket.create_connection(("127.0.0.1", server.port), timeout=DEADLINE_S)
+            stack.enter_context(reader).sendall(request % view.name.encode())
+        wait_for(lambda: queues.long.running == 2)
+        for view in served[2:]:
+            message = problem(server.get(f"/views/{view.name}/changes"), 503, "busy")
+            assert "maximum of 2 computations of streamed views" in message
+        with server.http.stream("GET", "/views/s.small/changes") as events:
+            assert next(events.iter_lines()).startswith("id:")
+        assert queues.long.running == 2 and computations.most <= 2 + 4
+    wait_for(lambda: not computations.running() and queues.long.running == 0)
+
+
+def test_slots_for_computations_are_fair_and_cancelled_waits_leave_nothing() -> None:
+    queue = FairQueue("computations", 1, 100)
+    slots, order = ViewComputations(queue, queue), list[str]()
+
+    def work(client: str, cancelled: threading.Event) -> None:
+        with contextlib.suppress(BusyError), slots.slot(queue, client, cancelled, False):
+            order.append(client)
+
+    async def main() -> None:
+        slots.start(asyncio.get_running_loop())
+        held = await queue.acquire("first", 1)
+        given_up = threading.Event()
+        jobs = [("a", threading.Event())] * 5 + [("b", threading.Event())] + [("c", given_up)]
+        threads = []
+        for count, (client, cancelled) in enumerate(jobs, 1):
+            threads.append(threading.Thread(target=work, args=(client, cancelled)))
+            threads[-1].start()
+            while queue.waiting < count:
+                await asyncio.sleep(0.01)
+        given_up.set()
+        while queue.waiting == len(jobs):
+            await asyncio.sleep(0.01)
+        held.release()
+        while any(thread.is_alive() for thread in threads) or queue.running:
+            await asyncio.sleep(0.01)
+
+    asyncio.run(main())
+    assert order.index("b") <= 1 and sorted(order) == ["a"] * 5 + ["b"]

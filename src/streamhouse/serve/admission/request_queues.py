@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from starlette.requests import HTTPConnection
 
 from streamhouse.serve.admission.fair_queue import FairQueue
+from streamhouse.serve.admission.view_computations import ViewComputations
 
 if TYPE_CHECKING:
     from streamhouse.serve.settings import ServerSettings
@@ -29,7 +30,8 @@ class RequestQueues:
 
     `small` is for short reads, which run in threads of the server. `heavy` is for queries and large
     responses, which run in worker processes. While all slots of `heavy` are taken, `light` lets one
-    more query run for a second, in case it is short. `scripts` is for checking scripts.
+    more query run for a second, in case it is short. `scripts` is for checking scripts. `views` has
+    slots for the computations of views for change streams.
     """
 
     def __init__(self, settings: ServerSettings) -> None:
@@ -38,10 +40,16 @@ class RequestQueues:
         self.light = FairQueue("short queries", 1, _QUERIES_WAITING)
         self.heavy = FairQueue("queries", settings.queries, _QUERIES_WAITING, shared)
         self.scripts = FairQueue("checks of scripts", 1, _SCRIPTS_WAITING)
+        streams = settings.streams.max_streams
+        self.views = ViewComputations(
+            FairQueue("short computations of streamed views", READERS, streams, shared),
+            FairQueue("computations of streamed views", settings.queries, streams, shared),
+        )
 
     @property
     def all(self) -> tuple[FairQueue, ...]:
-        return self.small, self.light, self.heavy, self.scripts
+        views = self.views
+        return self.small, self.light, self.heavy, self.scripts, views.short, views.long
 
 
 def client_of(connection: HTTPConnection) -> str:

@@ -5,11 +5,15 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from streamhouse.duckdb_engine import Limits
 from streamhouse.serve.feeds.kept_rows import KeptRows
+
+if TYPE_CHECKING:
+    from streamhouse.serve.admission.view_computations import ViewComputations
 
 
 @dataclass(frozen=True)
@@ -38,6 +42,10 @@ class Feed(ABC):
         """The rows of the last poll; none for an append-only table."""
         self.limits: Limits | None = None
         """Of each computation of a view."""
+        self.computations: ViewComputations | None = None
+        """Its slots; None: it never waits."""
+        self.client = ""
+        """Whose share of the slots it takes."""
 
     @property
     @abstractmethod

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
+import math
 import threading
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from streamhouse.duckdb_engine import bounded_reader, run_bounded, warehouse_scanner
-from streamhouse.errors import TableError
+from streamhouse.duckdb_engine import Limits, bounded_reader, run_bounded, warehouse_scanner
+from streamhouse.errors import TableError, TimeLimitError
 from streamhouse.paimon.storage.table_identity import Identity
+from streamhouse.serve.admission.view_computations import SHORT_S
 from streamhouse.serve.feeds.feed import Change, Feed
 from streamhouse.serve.feeds.row_kinds import add_row_kind
 from streamhouse.sql.batch.bounded_query import analyze_bounded
@@ -47,6 +51,7 @@ class ViewFeed(Feed):
         self._resolver = resolver
         self._query = query
         self._cancelled = threading.Event()
+        self._short = True
         super().__init__(identifier)
         self._snapshots: tuple[int | None, ...] | None = None
         self._identities: dict[str, Identity] = {}
@@ -100,7 +105,7 @@ class ViewFeed(Feed):
         # Picks up a redefinition of the view, and schema changes of its tables.
         self._defined = self._definition()
         self._plan, self._schema = self._planned()
-        new = self._query_rows().cast(self._schema)
+        new = self._computed().cast(self._schema)
         order = [f.name for f in self._schema if not pa.types.is_nested(f.type)]
         new = new.sort_by([(name, "ascending") for name in order]) if order else new
         old, first = self.kept.replace(new), self._snapshots is None
@@ -116,11 +121,28 @@ class ViewFeed(Feed):
             snapshot_sum, max(times, default=0), first, new.num_rows, changes.to_batches()
         )
 
-    def _query_rows(self) -> pa.Table:
+    def _computed(self) -> pa.Table:
+        """The rows of the view, computed in a slot of the server."""
+        slots, limits = self.computations, self.limits
+        if slots is None:
+            return self._query_rows(limits)
+        first, client, cancelled = self._snapshots is None, self.client, self._cancelled
+        seconds = math.inf if limits is None or limits.seconds is None else limits.seconds
+        if self._short and seconds > SHORT_S:
+            with (
+                slots.slot(slots.short, client, cancelled, first),
+                contextlib.suppress(TimeLimitError),
+            ):
+                return self._query_rows(replace(limits or Limits(), seconds=SHORT_S))
+        with slots.slot(slots.long, client, cancelled, first):
+            began = time.monotonic()
+            rows = self._query_rows(limits)
+        self._short = time.monotonic() - began < SHORT_S
+        return rows
+
+    def _query_rows(self, limits: Limits | None) -> pa.Table:
         cancelled = self._cancelled
-        with bounded_reader(
-            self._plan, self._warehouse, self.limits, cancelled=cancelled
-        ) as reader:
+        with bounded_reader(self._plan, self._warehouse, limits, cancelled=cancelled) as reader:
             return self.kept.collect(reader, reader.schema)
 
     def _commit_times(

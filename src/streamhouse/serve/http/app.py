@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import time
 from collections.abc import AsyncIterator
@@ -27,6 +28,7 @@ from streamhouse.serve.views.catalog import ViewCatalog
 from streamhouse.work_folder import work_folder
 
 if TYPE_CHECKING:
+    from streamhouse.serve.admission.view_computations import ViewComputations
     from streamhouse.serve.feeds.feed import Feed
     from streamhouse.serve.settings import ServerSettings
     from streamhouse.serve.views.served_view import ServedView
@@ -72,7 +74,7 @@ def create_app(settings: ServerSettings) -> FastAPI:
     state.threads = QueuedThreads(state.request_queues.small, READERS)
     state.warehouse_pool = WarehousePool(settings.warehouse, state.threads)
     state.health = Health(settings.warehouse)
-    state.hub = Hub(_opener(settings), settings.streams)
+    state.hub = Hub(_opener(settings, state.request_queues.views), settings.streams)
     state.metrics = Metrics(state.hub.stats, state.request_queues.all, state.unsent)
     state.queries = QueryExecutor(
         settings, state.warehouse_pool, state.request_queues, state.unsent, state.metrics
@@ -108,6 +110,7 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     with work_folder("streamhouse-serve-") as folder:
         app.state.folder = folder
         app.state.queries.start(folder)
+        app.state.request_queues.views.start(asyncio.get_running_loop())
         try:
             yield
         finally:
@@ -126,7 +129,7 @@ def _ender(app: FastAPI) -> Any:
     return end
 
 
-def _opener(settings: ServerSettings) -> Any:
+def _opener(settings: ServerSettings, computations: ViewComputations) -> Any:
     """A function that opens the feed of a served view, each with its own `Warehouse` object."""
     memory = FeedMemory(settings.streams.table_bytes)
 
@@ -135,6 +138,8 @@ def _opener(settings: ServerSettings) -> Any:
         from streamhouse.serve.feeds.factory import open_served_view
 
         opened = Warehouse(settings.warehouse)
-        return open_served_view(opened, view, memory, settings.read_limits)
+        feed = open_served_view(opened, view, memory, settings.read_limits)
+        feed.computations = computations
+        return feed
 
     return open_feed

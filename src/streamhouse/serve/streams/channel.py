@@ -74,6 +74,7 @@ class Channel:
         self._trim = resources.trim
         self._ended = ended
         self._client = client
+        self._open_feed = open_feed
         self._loop = asyncio.get_running_loop()
         self._current: PollResult | None = None
         self._head = Link()
@@ -86,16 +87,22 @@ class Channel:
         self._last_sent_at = self._loop.time()
         self._encoder = StreamEncoder(view.name, settings, resources.stopping)
         self._builder = FirstEventsBuilder(
-            view, open_feed, self._encoder, resources, self._current_position
+            view, self._opened, self._encoder, resources, self._current_position
         )
         self._poller = ViewPoller(
             view.name,
-            partial(open_feed, view),
+            partial(self._opened, view),
             settings,
             partial(self._post, self._on_result),
             partial(self._post, self._end_missing),
         )
         self._poller.start()
+
+    def _opened(self, view: ServedView) -> Feed:
+        """A feed whose computations count for the client; called by several threads."""
+        feed = self._open_feed(view)
+        feed.client = self._client
+        return feed
 
     @property
     def readers(self) -> int:
