@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
+from functools import partial
 from typing import Any
 
 from tests.local_http_server import LocalHttpServer
@@ -24,7 +25,7 @@ class Fault(Enum):
     CUT_BEFORE = "the connection ends before it is done"
     CUT_AFTER = "done, but the connection ends without an answer"
     TORN = "the connection ends in the middle of its body or of its answer"
-    SLOW = "done after a second"
+    SLOW = "done after a second, or the `pause` of the proxy"
 
 
 @dataclass(frozen=True)
@@ -44,6 +45,8 @@ class FaultyProxy(LocalHttpServer):
 
     def __init__(self, port: int) -> None:
         self.choose: Choose = lambda request: None
+        self.pause: Callable[[], object] = partial(time.sleep, 1.0)
+        """What a slow request waits for."""
         self.injected: list[tuple[Fault, str]] = []
         self.requests: list[Request] = []
         self._lock = threading.Lock()
@@ -120,7 +123,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             self._answer(500, [], b"")
         else:
             if fault is Fault.SLOW:
-                time.sleep(1.0)
+                self.owner.pause()
             status, headers, answer = self._forwarded(body)
             if fault is Fault.CUT_AFTER:
                 self._cut()

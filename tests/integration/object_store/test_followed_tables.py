@@ -256,7 +256,12 @@ def test_a_reader_of_files_hears_from_commits_that_the_schema_is_the_same(
         reader = warehouse.followed("shop.t")
         time.sleep(1.1)
         # It looks for the newest snapshot once, in the background.
+        looked = requests(proxy)
         warehouse.followed("shop.t")
+        deadline = time.monotonic() + 60
+        while not looked:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
         time.sleep(0.5)
     for number in range(1, 3):
         writer.write(number)

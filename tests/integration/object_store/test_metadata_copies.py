@@ -69,17 +69,25 @@ def test_the_next_commit_waits_for_the_release_of_the_lock(
         committer.commit(number, prepared(warehouse, USER, number, {number: number}))
     messages = [prepared(warehouse, USER, number, {number: number}) for number in (2, 3)]
     seen: list[str] = []
+    release, next_commit = threading.Event(), threading.Event()
 
     def delay(request: Request) -> Fault | None:
         seen.append(f"{request.method} {request.path.rpartition('/')[2]}")
         return Fault.SLOW if seen[-1] == "DELETE .commit-lock" else None
 
-    proxy.choose = delay
-    began = time.monotonic()
+    def commit() -> None:
+        assert committer.commit(3, messages[1])
+        next_commit.set()
+
+    proxy.choose, proxy.pause = delay, lambda: release.wait(60)
     assert committer.commit(2, messages[0])
-    assert time.monotonic() - began < 0.9
-    assert committer.commit(3, messages[1])
-    assert time.monotonic() - began > 0.9
+    assert not release.is_set()
+    waiting = threading.Thread(target=commit)
+    waiting.start()
+    assert not next_commit.wait(0.5)
+    release.set()
+    assert next_commit.wait(60)
+    waiting.join(60)
     # It has not tried to take the lock before.
     assert seen.count("PUT .commit-lock") == 2
     assert rows_of(warehouse) == {number: number for number in range(4)}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from typing import Any
 
 import pyarrow as pa
@@ -155,6 +156,10 @@ def test_few_bytes_of_rows_wait(monkeypatch: pytest.MonkeyPatch) -> None:
 
     sending = threading.Thread(target=send)
     sending.start()
+    deadline = time.monotonic() + 60
+    while len(sent) < 2:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
     sending.join(0.2)
     assert sending.is_alive()
     assert sent == [0, 1]
