@@ -5,6 +5,7 @@ StreamhouseError            one readable message: what failed, what to change
 │   └── BadIdError          the event id from which a reader resumes a stream is not valid
 ├── SqlError                a statement is not valid (line, column, snippet)
 │   └── UnsupportedSqlError a statement is valid, but not supported
+│       └── NotStreamedError  a view computes a SELECT, and no streaming query
 ├── TableError              a table, column or database is missing or of the wrong shape
 │   ├── AlteredTableError   a table in MySQL lacks what a statement reads: it was altered
 │   ├── NotSyncedError      a sync of a MySQL database leaves a table out
@@ -82,6 +83,11 @@ class SqlError(StreamhouseError):
         """An error at the start of a statement, a query or an expression."""
         return cls(message, line=position.line, column=position.column)
 
+    def reword(self, message: str) -> None:
+        """Replace the message, which leaves the position."""
+        self.args = (str(self).replace(self.message, message, 1),)
+        self.message = message
+
 
 def _pointed(line: str, start: int, length: int) -> str:
     """A line with carets under a part of it; a very long line is cut around the part's start."""
@@ -100,6 +106,10 @@ _LONGEST_LINE, _BEFORE = 200, 60
 
 class UnsupportedSqlError(SqlError):
     """A statement is valid, but not supported; the message names an alternative."""
+
+
+class NotStreamedError(UnsupportedSqlError):
+    """No streaming query computes a SELECT, so a view keeps its result; the message says why."""
 
 
 class TableError(StreamhouseError):

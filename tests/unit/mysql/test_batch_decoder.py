@@ -14,12 +14,16 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pymysqlreplication.constants import FIELD_TYPE
+from pymysql.constants import FIELD_TYPE
 from tests.unit.mysql.test_mysql_decode import _packed_decimal
 
 from streamhouse.connectors.mysql_cdc.binlog.captured_table import CapturedTable
 from streamhouse.connectors.mysql_cdc.binlog.format.events import HEADER
-from streamhouse.connectors.mysql_cdc.binlog.format.table_map import LoggedColumn
+from streamhouse.connectors.mysql_cdc.binlog.format.table_map import (
+    DATETIME2,
+    TIMESTAMP2,
+    LoggedColumn,
+)
 from streamhouse.connectors.mysql_cdc.binlog.rows import batch_decoder, images
 from streamhouse.connectors.mysql_cdc.binlog.rows import event as event_module
 from streamhouse.connectors.mysql_cdc.binlog.rows.batch_decoder import BatchDecoder, ChangedRows
@@ -108,7 +112,7 @@ HALVES = st.sampled_from([b"", b"a", b"\xed\xa0\x80"])
 BINARY = {"type": FIELD_TYPE.STRING, "length_size": 1, "length": 9}
 ENUM, SET = {"type": FIELD_TYPE.ENUM, "size": 1}, {"type": FIELD_TYPE.SET, "size": 1}
 MEMBERS = st.integers(0, 3).map(lambda value: bytes([value]))
-DATETIME = {"type": FIELD_TYPE.DATETIME2}
+DATETIME = {"type": DATETIME2}
 MB4, LATIN = {"charset": "utf8mb4"}, {"charset": "latin1"}
 KINDS = [
     number("tiny", "tinyint(4)", FIELD_TYPE.TINY, 1),
@@ -135,8 +139,8 @@ KINDS = [
         st.tuples(DATETIMES, MILLIS).map(b"".join),
         fraction=3,
     ),
-    instant("ts", "timestamp", FIELD_TYPE.TIMESTAMP2, 4, 0),
-    instant("ts6", "timestamp", FIELD_TYPE.TIMESTAMP2, 4, 6),
+    instant("ts", "timestamp", TIMESTAMP2, 4, 0),
+    instant("ts6", "timestamp", TIMESTAMP2, 4, 6),
     kind("year", "year(4)", {"type": FIELD_TYPE.YEAR}, fixed(1)),
     kind("text", "varchar(50)", VARCHAR, counted(1, texts(50)), **MB4),
     kind("latin", "varchar(50)", VARCHAR, counted(1, st.binary(max_size=50)), **LATIN),

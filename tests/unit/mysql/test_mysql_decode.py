@@ -10,10 +10,13 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pymysqlreplication.constants import FIELD_TYPE
+from pymysql.constants import FIELD_TYPE
 
 from streamhouse.connectors.mysql_cdc.binlog.format import decode
-from streamhouse.connectors.mysql_cdc.binlog.format.table_map import LoggedColumn
+from streamhouse.connectors.mysql_cdc.binlog.format.table_map import (
+    TIME2,
+    LoggedColumn,
+)
 from streamhouse.connectors.mysql_cdc.server.charsets import Charsets
 from streamhouse.connectors.mysql_cdc.server.columns import server_zone
 from streamhouse.connectors.mysql_cdc.server.connection import Session
@@ -38,7 +41,7 @@ def _packed_time(micros: int) -> bytes:
 
 @given(st.integers(-3_020_399_999_999, 3_020_399_999_999))
 def test_times_of_either_sign(micros: int) -> None:
-    read = decode.reader(LoggedColumn(type=FIELD_TYPE.TIME2, fraction=6), TIME, CONTEXT)
+    read = decode.reader(LoggedColumn(type=TIME2, fraction=6), TIME, CONTEXT)
     text, end = read(b"xx" + _packed_time(micros), 2)
     seconds, fraction = divmod(abs(micros), 1_000_000)
     sign = "-" if micros < 0 else ""

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from pymysqlreplication.constants import FIELD_TYPE
+from pymysql.constants import FIELD_TYPE
 
 from streamhouse.connectors.mysql_cdc.binlog.format import decode
-from streamhouse.connectors.mysql_cdc.binlog.format.table_map import LoggedColumn, logged_columns
+from streamhouse.connectors.mysql_cdc.binlog.format.table_map import (
+    DATETIME2,
+    LoggedColumn,
+    logged_columns,
+)
 from streamhouse.connectors.mysql_cdc.server.values.geometry import geometry_text
 
 
@@ -33,7 +37,7 @@ def _columns(event: bytes, mariadb: bool = False) -> list[LoggedColumn]:
 _TYPES = [
     FIELD_TYPE.LONG, FIELD_TYPE.VARCHAR, FIELD_TYPE.GEOMETRY, FIELD_TYPE.JSON, FIELD_TYPE.STRING,
     FIELD_TYPE.STRING, FIELD_TYPE.STRING, FIELD_TYPE.NEWDECIMAL, FIELD_TYPE.BLOB, FIELD_TYPE.BIT,
-    FIELD_TYPE.DATETIME2, FIELD_TYPE.STRING,
+    DATETIME2, FIELD_TYPE.STRING,
 ]  # fmt: skip
 _METADATA = bytes(
     [0x2C, 0x01, 4, 4, 0xF7, 2, 0xF8, 8, 0xFE, 20, 10, 2, 2, 4, 1, 6, 0xEE, 0xFC]
@@ -53,7 +57,7 @@ def test_a_table_without_metadata() -> None:
         LoggedColumn(FIELD_TYPE.NEWDECIMAL, precision=10, scale=2),
         LoggedColumn(FIELD_TYPE.BLOB, length_size=2),
         LoggedColumn(FIELD_TYPE.BIT, size=2),
-        LoggedColumn(FIELD_TYPE.DATETIME2, fraction=6),
+        LoggedColumn(DATETIME2, fraction=6),
         LoggedColumn(FIELD_TYPE.STRING, length=508, length_size=2),
     ]
 

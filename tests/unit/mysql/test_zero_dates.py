@@ -9,10 +9,14 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from pymysqlreplication.constants import FIELD_TYPE
+from pymysql.constants import FIELD_TYPE
 
 from streamhouse.connectors.mysql_cdc.binlog.format import decode
-from streamhouse.connectors.mysql_cdc.binlog.format.table_map import LoggedColumn
+from streamhouse.connectors.mysql_cdc.binlog.format.table_map import (
+    DATETIME2,
+    TIMESTAMP2,
+    LoggedColumn,
+)
 from streamhouse.connectors.mysql_cdc.binlog.rows.arrays import to_array
 from streamhouse.connectors.mysql_cdc.binlog.rows.block import Block
 from streamhouse.connectors.mysql_cdc.binlog.rows.images import Values
@@ -75,7 +79,7 @@ def logged(column: MySqlColumn, value: str, old: bool = False) -> tuple[LoggedCo
             return LoggedColumn(type=FIELD_TYPE.DATETIME), number.to_bytes(8, "little")
         days = (year * 13 + month) << 22 | day << 17
         packed = days | hours << 12 | minutes << 6 | seconds | 0x8000000000
-        wire = LoggedColumn(type=FIELD_TYPE.DATETIME2, fraction=column.fraction)
+        wire = LoggedColumn(type=DATETIME2, fraction=column.fraction)
         return wire, packed.to_bytes(5, "big") + fraction
     at = 0
     if year:
@@ -83,7 +87,7 @@ def logged(column: MySqlColumn, value: str, old: bool = False) -> tuple[LoggedCo
         at = int(moment.timestamp())
     if old:
         return LoggedColumn(type=FIELD_TYPE.TIMESTAMP), at.to_bytes(4, "little")
-    wire = LoggedColumn(type=FIELD_TYPE.TIMESTAMP2, fraction=column.fraction)
+    wire = LoggedColumn(type=TIMESTAMP2, fraction=column.fraction)
     return wire, at.to_bytes(4, "big") + fraction
 
 

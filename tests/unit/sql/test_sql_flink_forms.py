@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from tests.unit.sql.conftest import Catalog
 
-from streamhouse.errors import OptionError, UnsupportedSqlError
+from streamhouse.errors import NotStreamedError, OptionError
 from streamhouse.sql.options.known_options import check_set
 
 SUM = "'fields.default-aggregate-function' = 'sum'"
@@ -114,15 +114,11 @@ def test_a_sum_that_would_be_rounded_in_parts_is_refused(
     deals: Catalog, value: str, around: str
 ) -> None:
     aggregate = around.format(f"SUM({value})")
-    with pytest.raises(
-        UnsupportedSqlError, match="each batch would round its partial sum"
-    ) as caught:
+    with pytest.raises(NotStreamedError, match=r"a sum of type .* stored as DECIMAL\(20, 2\)"):
         deals.stream(
             f"INSERT INTO board (name, agent, price) SELECT 'x', agent, {aggregate} FROM deals "
             "GROUP BY agent"
         )
-    assert "write SUM(CAST(… AS DECIMAL(20, 2)))" in caught.value.message
-    assert caught.value.line == 1
 
 
 def test_a_sum_of_rounded_rows_is_accepted(deals: Catalog) -> None:
@@ -164,5 +160,5 @@ def test_the_number_may_be_handed_on_by_views(deals: Catalog, text: str) -> None
     ],
 )
 def test_another_column_is_not_the_number(deals: Catalog, text: str) -> None:
-    with pytest.raises(UnsupportedSqlError, match="write WHERE rn = 1 around this SELECT"):
+    with pytest.raises(NotStreamedError):
         deals.stream(f"INSERT INTO newest {text}")

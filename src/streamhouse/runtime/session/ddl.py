@@ -115,9 +115,7 @@ def mention_renamed(session: Session, error: SqlError) -> None:
     match = _NO_COLUMN.search(error.message)
     became = None if match is None else session.renaming_of(match[1])
     if became is not None and became not in error.message:
-        message = f"{error.message.split(';')[0]}; {became}"
-        error.args = (str(error).replace(error.message, message, 1),)
-        error.message = message
+        error.reword(f"{error.message.split(';')[0]}; {became}")
 
 
 @contextmanager

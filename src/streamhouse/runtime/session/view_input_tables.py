@@ -73,6 +73,9 @@ class ViewInputTables:
                 "key to keep them; declare it with PRIMARY KEY (…) NOT ENFORCED"
             )
         columns = tuple(replace(c, metadata=None, virtual=False) for c in source.columns)
+        if source.capabilities.upserts:  # A delete has only the key.
+            key = source.primary_key
+            columns = tuple(replace(c, nullable=c.name not in key) for c in columns)
         options = {"bucket": "1"} if source.primary_key else {}
         return TableInfo(
             (catalog, database, f"{view}__in_{source.name[-1]}"), columns, source.computed,

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from streamhouse.connectors import registry
-from streamhouse.errors import SqlError, TableError, UnsupportedSqlError
+from streamhouse.errors import NotStreamedError, SqlError, TableError, UnsupportedSqlError
 from streamhouse.operators.planning.view_plan import ViewPlan, plan_view, plan_view_into
 from streamhouse.runtime.batch.insert_columns import given_columns
 from streamhouse.runtime.session.catalogs import DEFAULT_DATABASE
@@ -55,8 +55,8 @@ def kept_result(
 ) -> ResultView | KeptResult:
     """Plan an INSERT that no streaming query computes, for the reason `refused`.
 
-    Raises `refused` if its SELECT cannot be a view either, and `UnsupportedSqlError` if the result
-    changes and the target takes inserts only.
+    If its SELECT cannot be a view either, raises the view's error, or `refused` if that says what
+    to change. Raises `UnsupportedSqlError` if the result changes and the target takes inserts only.
     """
     if _RAW in statement.query.text:
         raise refused
@@ -106,11 +106,15 @@ def select_view(session: Session, statement: Select, refused: SqlError) -> Resul
 
 @contextmanager
 def _refusing(refused: SqlError) -> Iterator[None]:
-    """Raise `refused` for a SELECT that no view computes either; its mistakes as they are."""
+    """For a SELECT that no view computes either, raise the error that says what to change."""
     try:
         yield
-    except (UnsupportedSqlError, TableError):
-        raise refused from None
+    except (UnsupportedSqlError, TableError) as error:
+        if not isinstance(refused, NotStreamedError):
+            raise refused from None
+        if isinstance(error, SqlError):
+            error.reword(f"{error.message}; no streaming query computes it: {refused.message}")
+        raise
 
 
 def _view(

@@ -51,21 +51,15 @@ _TAKEN_BACK = ("sum", "product", "count", "collect", "merge_map", "nested_update
 def check_times(
     stream: Stream, target: TableInfo | None, mappings: Sequence[ColumnMapping]
 ) -> None:
-    """Raise `UnsupportedSqlError` for a time that a retraction would compute anew."""
+    """Raise `NotStreamedError` for a time that a retraction would compute anew."""
     if not stream.changelog:
         return
     for block, item, where in [*_conditions(stream.top), *_values(stream.top, target, mappings)]:
         for found in block.inputs(item):
             if found.time:
                 node = next((n for n in (found.node, item) if span(n)), block.select)
-                raise node_errors.unsupported(
-                    stream.script,
-                    node,
-                    f"the current time {where}: rows of {'.'.join(stream.source.name)} change, and "
-                    "a row would be retracted by another time than it was added by, so it would "
-                    "stay; use a time that is stored in the row, or apply the current time when "
-                    "reading the target (in a view or a bounded query)",
-                )
+                reason = f"the current time {where}, over rows that change"
+                raise node_errors.not_streamed(stream.script, node, reason)
 
 
 def _conditions(top: QueryBlock) -> Iterator[tuple[QueryBlock, exp.Expr, str]]:

@@ -44,7 +44,7 @@ def replace_counts(
 ) -> list[Counted]:
     """Replace each COUNT(DISTINCT …) in a block's projections by SUM(0), and return the counts.
 
-    Raises `UnsupportedSqlError` for a count of several expressions.
+    Raises `NotStreamedError` for a count of several expressions.
     """
     counts = []
     for mapping in mappings:
@@ -56,12 +56,7 @@ def replace_counts(
             continue
         values = count.this.expressions
         if len(values) != 1:
-            raise node_errors.unsupported(
-                script,
-                item,
-                "COUNT(DISTINCT …) on a stream takes one expression; combine several into one "
-                "string with CONCAT_WS",
-            )
+            raise node_errors.not_streamed(script, item, "COUNT(DISTINCT …) of several expressions")
         value = values[0].copy()
         if isinstance(item, exp.Filter):
             value = exp.Case().when(item.expression.this.copy(), value)
@@ -84,7 +79,7 @@ def plan(
 ) -> tuple[DistinctCounts, list[exp.Expr]]:
     """The query that counts the rows of each value, and its trees, to find the columns it reads.
 
-    Raises `UnsupportedSqlError` for values of nested types (ARRAY, MAP, ROW, MULTISET).
+    Raises `NotStreamedError` for values of nested types (ARRAY, MAP, ROW, MULTISET).
     """
     flat = replace(stream, top=replace(stream.top, group=[]))
     key_mappings = [
@@ -135,11 +130,7 @@ def _text(script: Script, one: Counted, kind: str) -> exp.Expr:
     """A value as text, such that two values are equal exactly if their texts are."""
     word = base(kind)
     if word in _NESTED:
-        raise node_errors.unsupported(
-            script,
-            one.node,
-            f"COUNT(DISTINCT …) of {kind} on a stream is not supported; count a column or a field",
-        )
+        raise node_errors.not_streamed(script, one.node, f"COUNT(DISTINCT …) of {kind}")
     value: exp.Expr = exp.Paren(this=one.value.copy())
     if word in ("BYTES", "BINARY", "VARBINARY"):
         return call("HEX", value)

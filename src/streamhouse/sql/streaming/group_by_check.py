@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from sqlglot import exp
 
-from streamhouse.errors import SqlError
 from streamhouse.sql import functions, node_errors
 from streamhouse.sql.options.merge_functions import merge_function
 from streamhouse.sql.plan import TableInfo
@@ -37,47 +36,35 @@ def check(
 ) -> bool:
     """Check that the target can merge partial results; False if the query does not aggregate.
 
-    The target must be an aggregation table whose primary key is exactly the GROUP BY. Raises
-    `UnsupportedSqlError` that names the table declaration to use.
+    The target must be an aggregation table whose primary key is exactly the GROUP BY, with a merge
+    function for each aggregate. Else raises `NotStreamedError`.
     """
     aggregates = [node for item in block.items for node in item.find_all(exp.AggFunc)]
     if not aggregates and not block.group:
         return False
-    node = aggregates[0] if aggregates else block.group[0]
-    if target is None:
-        raise node_errors.unsupported(
-            script,
-            node,
-            "a continuous aggregation needs a table that stores its results: INSERT INTO a "
-            "table with 'merge-engine' = 'aggregation', or SET 'execution.runtime-mode' = 'batch'",
-        )
-    if not target.capabilities.merges:
-        raise node_errors.unsupported(
-            script,
-            node,
-            f"{_dotted(target)} (connector '{target.connector}') cannot merge partial sums; INSERT "
-            "INTO a Paimon table with 'merge-engine' = 'aggregation', and read that one",
-        )
-    if not target.primary_key or target.options.get("merge-engine") != "aggregation":
-        raise node_errors.unsupported(script, node, _declaration(script, block, target, mappings))
+    node = block.group[0] if block.group else aggregates[0]
+    if target is None or not _merges(target):
+        reason = "an aggregation whose target has no 'merge-engine' = 'aggregation'"
+        raise node_errors.not_streamed(script, node, reason)
     groups = {_text(item) for item in block.group if not is_constant(item)}
-    where = block.group[0] if block.group else node
-    key_groups: set[str] = set()
-    for mapping in mappings:
-        if mapping.column.name not in target.primary_key:
-            continue
-        parts = (
-            None if mapping.index is None else _groups_of_key(block.items[mapping.index], groups)
-        )
-        if parts is None:
-            raise _not_the_key(script, where, block, target, mappings)
-        key_groups |= parts
-    if key_groups != groups:
-        raise _not_the_key(script, where, block, target, mappings, groups - key_groups)
+    key_groups = [
+        None if mapping.index is None else _groups_of_key(block.items[mapping.index], groups)
+        for mapping in mappings
+        if mapping.column.name in target.primary_key
+    ]
+    if None in key_groups or groups != set().union(*(parts or () for parts in key_groups)):
+        key = ", ".join(target.primary_key)
+        reason = f"a GROUP BY that is not the primary key of its target, {key}"
+        raise node_errors.not_streamed(script, node, reason)
     for mapping in mappings:
         if mapping.column.name not in target.primary_key:
             _check_merge(script, block, target, mapping, groups)
     return True
+
+
+def _merges(target: TableInfo) -> bool:
+    engine = target.options.get("merge-engine")
+    return target.capabilities.merges and bool(target.primary_key) and engine == "aggregation"
 
 
 def is_constant(item: exp.Expr) -> bool:
@@ -118,29 +105,6 @@ def _groups_used(item: exp.Expr, groups: Collection[str], current_times: bool) -
     return used_groups
 
 
-def _not_the_key(
-    script: Script,
-    node: exp.Expr,
-    block: QueryBlock,
-    target: TableInfo,
-    mappings: list[ColumnMapping],
-    wrong: Collection[str] = (),
-) -> SqlError:
-    """The error for a GROUP BY that is not the target's primary key; `wrong`: surplus groups."""
-    message = (
-        f"GROUP BY must be exactly the primary key of {_dotted(target)}: "
-        f"{', '.join(target.primary_key)}; declare another key, or change GROUP BY"
-    )
-    for mapping in mappings:
-        if mapping.index is None or mapping.column.name in target.primary_key:
-            continue
-        item = block.items[mapping.index].unnest()
-        if isinstance(item, exp.Column) and _text(item) in wrong:
-            message += f": LAST_VALUE({item.name}) fills '{mapping.column.name}' without it"
-            break
-    return node_errors.unsupported(script, node, message)
-
-
 def _check_merge(
     script: Script,
     block: QueryBlock,
@@ -152,50 +116,13 @@ def _check_merge(
         return
     item = block.items[mapping.index].unnest()
     name, inner = mapping.column.name, aggregate(item)
-    key, configured = f"fields.{name}.aggregate-function", merge_function(target.options, name)
+    configured = merge_function(target.options, name)
     allowed = _MERGES.get(type(inner), ())
     if isinstance(inner, exp.AggFunc) and inner.find(exp.Distinct):
         allowed = ()
     if not allowed and _groups_used(item, groups, current_times=True) is not None:
-        if configured in _KEEP_ONE_VALUE:
-            return
-        raise node_errors.unsupported(
-            script,
-            item,
-            f"column '{name}' of {_dotted(target)} merges by {configured}, but the query returns "
-            f"one value per group; declare '{key}' = 'last_value'",
-        )
-    if not allowed:
-        raise node_errors.unsupported(
-            script,
-            item,
-            f"column '{name}': a continuous GROUP BY takes only SUM, COUNT, MIN, MAX, "
-            "FIRST_VALUE and LAST_VALUE, each as its own column; for an average, store "
-            "SUM and COUNT, and divide when reading",
-        )
+        allowed = _KEEP_ONE_VALUE
     if configured not in allowed:
-        raise node_errors.unsupported(
-            script,
-            item,
-            f"column '{name}' of {_dotted(target)} merges by {configured}; "
-            f"for this aggregate declare '{key}' = '{allowed[0]}'",
-        )
-
-
-def _declaration(
-    script: Script, block: QueryBlock, target: TableInfo, mappings: list[ColumnMapping]
-) -> str:
-    options = ["'merge-engine' = 'aggregation'"]
-    for mapping in mappings:
-        item = block.items[mapping.index].unnest() if mapping.index is not None else None
-        merges = _MERGES.get(type(aggregate(item))) if item is not None else None
-        if merges:
-            options.append(f"'fields.{mapping.column.name}.aggregate-function' = '{merges[0]}'")
-    return (
-        f"GROUP BY on a stream needs a target that merges the sums: declare {_dotted(target)} with "
-        f"a PRIMARY KEY of the grouping columns and WITH ({', '.join(options)})"
-    )
-
-
-def _dotted(target: TableInfo) -> str:
-    return "table " + ".".join(target.name)
+        needed = f"not by {allowed[0]}" if allowed else "which does not compute its expression"
+        reason = f"column '{name}' merges by {configured}, {needed}"
+        raise node_errors.not_streamed(script, item, reason)

@@ -18,35 +18,10 @@ from streamhouse.sql.resolution.columns import Visible
 from streamhouse.sql.streaming import row_number as ranked
 from streamhouse.sql.streaming import union_all
 from streamhouse.sql.streaming.row_number import Ranked
-from streamhouse.sql.streaming.union_all import RECOMPUTED
 from streamhouse.sql.text import Script
 
 _SELECT_ARGS = ("expressions", "from_", "joins", "where", "group", "hint")
-_CLAUSES = {
-    "distinct": f"DISTINCT is not supported on a stream; {RECOMPUTED}",
-    "order": "ORDER BY is not supported on a stream; order when reading the target table",
-    "limit": "LIMIT is not supported on a stream; limit when reading the target table",
-    "offset": "OFFSET is not supported on a stream; apply it when reading the target table",
-    "having": "HAVING is not supported on a stream; filter when reading the target table",
-    "windows": "WINDOW is not supported on a stream; number the rows when reading the table",
-    "qualify": "QUALIFY is not supported; filter by the number in a query around this one",
-    "locks": "FOR UPDATE is not supported; leave it out",
-    "into": "INTO is not supported; write INSERT INTO t SELECT …",
-    "laterals": "LATERAL is not supported on a stream; store its result in a table",
-}
-_ONCE = "run it once with SET 'execution.runtime-mode' = 'batch'"
-_BATCH = f"or {_ONCE}"
-_JOIN_HELP = (
-    f"a join of two streams is not supported; {RECOMPUTED}. JOIN t FOR SYSTEM_TIME AS OF "
-    "o.proc_time AS c joins each row once, with t's rows at that time: later changes of t do not "
-    "reach its result"
-)
-_GROUPINGS = (
-    "GROUP BY {} is not supported on a stream; write one INSERT for each grouping, each into its "
-    "own table"
-)
-_GROUPING_KINDS = {exp.Cube: "CUBE", exp.GroupingSets: "GROUPING SETS", exp.Rollup: "ROLLUP"}
-_TABLES = (exp.Table, exp.Subquery)
+_WORDS = {"order": "ORDER BY", "windows": "WINDOW", "laterals": "LATERAL", "locks": "FOR UPDATE"}
 
 
 @dataclass
@@ -149,15 +124,18 @@ class QueryBlockReader:
 
         Raises `SqlError` and `UnsupportedSqlError` with line and column.
         """
-        if isinstance(tree, exp.SetOperation):
-            word = type(tree).__name__.upper()
-            self._refuse(tree, f"{word} is not supported on a stream; {_ONCE}")
+        return self._block(self._select(tree))
+
+    def _select(self, tree: exp.Expr) -> exp.Select:
         if not isinstance(tree, exp.Select):
-            self._refuse(tree, f"a continuous query is a SELECT over a table; {_ONCE}")
-        return self._block(tree)
+            self._not_streamed(tree, type(tree).__name__.upper())
+        return tree
 
     def _refuse(self, node: exp.Expr, message: str) -> NoReturn:
         raise node_errors.unsupported(self.script, node, message)
+
+    def _not_streamed(self, node: exp.Expr, reason: str) -> NoReturn:
+        raise node_errors.not_streamed(self.script, node, reason)
 
     def _error(self, node: exp.Expr, message: str) -> SqlError:
         return node_errors.error(self.script, node, message)
@@ -168,14 +146,12 @@ class QueryBlockReader:
         if clause is None:
             return tree
         if clause.args.get("recursive"):
-            self._refuse(clause, f"WITH RECURSIVE is not supported on a stream; {_ONCE}")
+            self._not_streamed(clause, "WITH RECURSIVE")
         bodies: dict[str, exp.Expr] = {}
         tree.set("with_", None)
         for cte in clause.expressions:
             if cte.args["alias"].columns:
-                self._refuse(
-                    cte, "column names after a WITH query's name are not supported; use AS"
-                )
+                self._not_streamed(cte, "column names after a WITH query's name")
             bodies[cte.alias] = self._replace(cte.this, bodies)
         return self._replace(tree, bodies)
 
@@ -195,9 +171,7 @@ class QueryBlockReader:
         visible: Visible = {}
         clause = select.args.get("from_")
         if clause is None:
-            self._refuse(
-                select, "a continuous query needs FROM; use VALUES or SELECT for fixed rows"
-            )
+            self._not_streamed(select, "a SELECT without FROM")
         alias, below = self._read_source(clause.this, visible)
         block = QueryBlock(select, alias, below)
         for join in select.args.get("joins") or []:
@@ -219,55 +193,33 @@ class QueryBlockReader:
                 continue
             clause = select.args[key]
             node = clause[0] if isinstance(clause, list) else clause
-            word = key.upper().strip("_")
-            message = _CLAUSES.get(key, f"{word} is not supported on a stream; leave it out")
-            self._refuse(node if isinstance(node, exp.Expr) else select, message)
+            self._not_streamed(
+                node if isinstance(node, exp.Expr) else select, _WORDS.get(key, key).upper()
+            )
         parts = [*select.expressions, *(select.args.get(k) for k in ("where", "group"))]
         parts += [join.args.get("on") for join in select.args.get("joins") or []]
         for part in parts:
             for node in part.find_all(exp.Window, exp.Query) if part is not None else ():
-                if isinstance(node, exp.Window):
-                    self._refuse(node, f"window functions are not supported on a stream; {_ONCE}")
-                self._refuse(node, f"a subquery here is not supported on a stream; {_ONCE}")
+                is_window = isinstance(node, exp.Window)
+                self._not_streamed(node, "a window function" if is_window else "a subquery")
 
     def _read_source(self, node: exp.Expr, visible: Visible) -> tuple[str, QueryBlock | None]:
         if isinstance(node, exp.Subquery):
             extra = columns.first_set(node.args, ("this", "alias"))
             if extra or node.meta.get("hints"):
                 self._refuse(node, "a subquery takes only an alias; write hints after its table")
-            inner = node.this
-            while isinstance(inner, exp.Subquery):
-                inner = inner.this
-            if isinstance(inner, exp.SetOperation):
-                word = type(inner).__name__.upper()
-                self._refuse(inner, f"{word} is not supported on a stream; {_ONCE}")
-            if not isinstance(inner, exp.Select):
-                self._refuse(
-                    inner,
-                    "only a SELECT over a table is allowed in parentheses here; leave them out",
-                )
-            below = self._block(inner)
+            below = self._block(self._select(node.unnest()))
             alias = node.alias or "EXPR$"
-            if node.args.get("alias") is not None and node.args["alias"].columns:
-                self._refuse(
-                    node.args["alias"], "column names after an alias are not supported; use AS"
-                )
+            self._check_alias(node)
             if below.group or _aggregates(below.items):
-                self._refuse(
-                    node,
-                    "an aggregation in a subquery is not supported; INSERT it into its own table "
-                    "and read that, write COUNT(DISTINCT …) instead of grouping twice, " + _BATCH,
-                )
+                self._not_streamed(node, "an aggregation in a subquery")
             visible[alias] = dict.fromkeys(below.names)
             return alias, below
         if not isinstance(node, exp.Table):
-            self._refuse(node, _not_a_table(node))
+            self._not_streamed(node, type(node).__name__.upper())
         self._check_table(node)
         if node.args.get("version") is not None:
-            self._refuse(
-                node.args["version"],
-                "the table that a stream reads takes no FOR … AS OF; leave it out",
-            )
+            self._not_streamed(node.args["version"], "FOR … AS OF at the table of FROM")
         self.source = columns.resolve_table(self.script, node, self.resolver)
         which = f"table '{node.name}' (connector '{self.source.connector}')"
         if self.source.capabilities.server:
@@ -275,7 +227,7 @@ class QueryBlockReader:
                 node,
                 f"{which} reports no changes, so a stream cannot read it; declare it with "
                 "'connector' = 'mysql-cdc', look it up (JOIN … FOR SYSTEM_TIME AS OF …), "
-                f"{_BATCH}",
+                "or run it once with SET 'execution.runtime-mode' = 'batch'",
             )
         if not self.source.capabilities.stream:
             self._refuse(node, f"{which} can only be written")
@@ -287,29 +239,28 @@ class QueryBlockReader:
     def _check_table(self, node: exp.Table) -> None:
         allowed = ("this", "db", "catalog", "alias", "version")
         extra = columns.first_set(node.args, allowed)
-        if extra == "joins":
-            self._refuse(node, "nested joins are not supported; write them one after the other")
         if extra:
-            self._refuse(
-                node, f"{extra.upper()} after a table is not supported on a stream; leave it out"
-            )
-        if node.args.get("alias") is not None and node.args["alias"].columns:
-            self._refuse(
-                node.args["alias"], "column names after an alias are not supported; use AS"
-            )
+            self._not_streamed(node, f"{extra.upper()} after a table")
+        self._check_alias(node)
+
+    def _check_alias(self, node: exp.Expr) -> None:
+        alias = node.args.get("alias")
+        if alias is not None and alias.columns:
+            self._not_streamed(alias, "column names after an alias")
 
     def _lookup(self, join: exp.Join, visible: Visible, block: QueryBlock) -> Lookup:
         table = join.this
         version = table.args.get("version") if isinstance(table, exp.Table) else None
         if not isinstance(table, exp.Table) or version is None:
-            self._refuse(
-                table, _not_a_table(table) if not isinstance(table, _TABLES) else _JOIN_HELP
+            is_table = isinstance(table, exp.Table | exp.Subquery)
+            self._not_streamed(
+                table, "a join of two streams" if is_table else type(table).__name__.upper()
             )
         self._check_table(table)
         side, kind = join.side.upper(), join.kind.upper()
         if side not in ("", "LEFT") or kind not in ("", "INNER", "OUTER") or join.method:
             words = " ".join(word for word in (join.method, side, kind) if word)
-            self._refuse(table, f"{words} JOIN is not supported on a stream; {RECOMPUTED}")
+            self._not_streamed(table, f"{words} JOIN")
         on = join.args.get("on")
         if on is None:
             self._refuse(
@@ -422,26 +373,13 @@ class QueryBlockReader:
             return
         extra = columns.first_set(group.args, ("expressions",))
         if extra:
-            self._refuse(group, _GROUPINGS.format(extra.upper()))
+            self._not_streamed(group, f"GROUP BY {extra.upper()}")
         for item in group.expressions:
-            if type(item) in _GROUPING_KINDS:
-                self._refuse(item, _GROUPINGS.format(_GROUPING_KINDS[type(item)]))
+            if isinstance(item, exp.Cube | exp.GroupingSets | exp.Rollup):
+                self._not_streamed(item, f"GROUP BY {type(item).__name__.upper()}")
         block.group = [
             columns.resolve(self.script, item.copy(), visible) for item in group.expressions
         ]
-
-
-def _not_a_table(node: exp.Expr) -> str:
-    """The error message for anything other than a table or subquery in FROM or JOIN."""
-    if isinstance(node, exp.Unnest):
-        word = "UNNEST"
-    elif isinstance(node, exp.Lateral):
-        word = "LATERAL"
-    elif isinstance(node, exp.Values):
-        word = "VALUES"
-    else:
-        return f"a continuous query reads one table, or a subquery over one; name it, {_BATCH}"
-    return f"{word} is not supported on a stream; store the rows in a table and read that, {_BATCH}"
 
 
 def _aggregates(items: list[exp.Expr]) -> list[exp.Expr]:

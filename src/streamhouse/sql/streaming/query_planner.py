@@ -114,12 +114,7 @@ def _analyzed(
 
 
 def _separate_counts(parsed: names.Parsed) -> SqlError:
-    return node_errors.unsupported(
-        parsed.script,
-        parsed.tree,
-        "COUNT(DISTINCT …) over UNION ALL would count the values of each part separately; "
-        "INSERT the parts into one table, and count there",
-    )
+    return node_errors.not_streamed(parsed.script, parsed.tree, "COUNT(DISTINCT …) over UNION ALL")
 
 
 def _merged(
@@ -153,12 +148,10 @@ def _merged(
     for other in queries[1:]:
         kinds = [column.type for column in other.rows.columns]
         if other.row_kinds != first.row_kinds or kinds != [c.type for c in first.rows.columns]:
-            raise node_errors.unsupported(
-                group[-1].parsed.script,
-                top.select,
-                "the parts of UNION ALL over one table must return the same types, all with GROUP "
-                "BY or all without; write CAST, or one INSERT for each part",
+            reason = (
+                "parts of UNION ALL over one table with other types, or only some with GROUP BY"
             )
+            raise node_errors.not_streamed(group[-1].parsed.script, top.select, reason)
     merged = union_all.merged(queries, ordered, target if marks else None)
     # One part may give a key of the target to other keys of the source than another part does.
     return key_moves.reordered(merged) if key_moves.matter(merged, target) else merged
@@ -208,8 +201,8 @@ class _Analysis:
         changing_rows.check_times(stream, table, mappings)
         counted = count_distinct.replace_counts(script, top, mappings)
         grouped = group_by_check.check(script, top, table, mappings)
-        if grouped and table is not None:
-            sum_scale_check.check(stream, table, mappings)
+        if grouped:
+            sum_scale_check.check(stream, mappings)
         upsert = row_number.check(script, top, stream.source, stream.changelog, table, mappings)
         signed = stream.changelog and (grouped or retraction.can_sign(script, top, table, mappings))
         if signed and grouped and table is not None:

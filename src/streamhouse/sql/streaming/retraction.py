@@ -21,7 +21,6 @@ from streamhouse.sql.options.merge_functions import (
 from streamhouse.sql.plan import TableInfo
 from streamhouse.sql.resolution.insert_target import ColumnMapping, cast_to
 from streamhouse.sql.streaming.query_blocks import QueryBlock
-from streamhouse.sql.streaming.union_all import RECOMPUTED
 from streamhouse.sql.text import Script
 from streamhouse.sql.types import base
 
@@ -51,8 +50,8 @@ def sign_aggregates(
 ) -> list[exp.Expr]:
     """The block's projections with SUM and COUNT subtracting retracted rows.
 
-    LAST_VALUE stays as it is; its order is added later. Raises `UnsupportedSqlError` for an
-    aggregate that cannot subtract: it would need the rows that remain.
+    LAST_VALUE stays as it is; its order is added later. Raises `NotStreamedError` for an aggregate
+    that cannot subtract: it would need the rows that remain.
     """
     items = [item.copy() for item in block.items]
     for mapping in mappings:
@@ -67,34 +66,14 @@ def sign_aggregates(
 
 
 def _check(script: Script, node: exp.Expr, target: TableInfo, mapping: ColumnMapping) -> None:
-    name = mapping.column.name
-    if isinstance(node, exp.Sum | exp.Count):
-        return
-    if isinstance(node, exp.LastValue):
-        if merge_function(target.options, name) == "last_non_null_value":
-            return
-        raise node_errors.unsupported(
-            script,
-            node,
-            f"column '{name}': over rows that change, LAST_VALUE needs a column that retractions "
-            f"leave unchanged; declare 'fields.{name}.aggregate-function' = "
-            "'last_non_null_value', which also keeps the value of a row that is deleted",
-        )
-    if isinstance(node, exp.Min | exp.Max) and _ignores(target, mapping):
-        return
-    word = type(node).__name__.upper().replace("FIRSTVALUE", "FIRST_VALUE")
-    alternative = ""
-    if isinstance(node, exp.Min | exp.Max):
-        alternative = (
-            f". With 'fields.{name}.ignore-retract' = 'true' the column keeps the values of rows "
-            "that were changed or deleted"
-        )
-    raise node_errors.unsupported(
-        script,
-        node,
-        f"{word} over a table whose rows change: the value that remains after a retraction is "
-        f"unknown; {RECOMPUTED}{alternative}",
-    )
+    keeps_last = merge_function(target.options, mapping.column.name) == "last_non_null_value"
+    if not (
+        isinstance(node, exp.Sum | exp.Count)
+        or (isinstance(node, exp.LastValue) and keeps_last)
+        or (isinstance(node, exp.Min | exp.Max) and _ignores(target, mapping))
+    ):
+        word = type(node).__name__.upper().replace("VALUE", "_VALUE")
+        raise node_errors.not_streamed(script, node, f"{word} over a table whose rows change")
 
 
 def _sign(node: exp.Expr, alias: str) -> None:
@@ -154,8 +133,9 @@ def can_sign(
                 script,
                 block.items[mapping.index],
                 f"column '{mapping.column.name}' merges by {function}, which cannot retract a row "
-                f"that is changed or deleted; {RECOMPUTED}. With '{key}.ignore-retract' = 'true' "
-                "the column keeps the values of such rows",
+                "that is changed or deleted; aggregate in the query, by GROUP BY, and keep its "
+                "result in a table with another merge-engine. With "
+                f"'{key}.ignore-retract' = 'true' the column keeps the values of such rows",
             )
     if target.options.get(_REMOVE_ON_DELETE, "").lower() == "true":
         return False

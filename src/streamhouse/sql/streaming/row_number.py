@@ -1,8 +1,8 @@
 """`ROW_NUMBER() … = 1`: the newest (or oldest) row of each key, as an upsert by that key.
 
 A continuous query keeps no state to number rows in. But a table with that primary key keeps one row
-of each key, and its `sequence.field` decides which. So the row number is removed from the query,
-and the target must be such a table.
+of each key, and its `sequence.field` decides which. So the row number is removed from the query if
+the target is such a table; a view computes any other ROW_NUMBER.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def mark(script: Script, outer: exp.Select) -> None:
 
     The subquery's SELECT is marked with the window, and its row number becomes the constant 1.
     SELECTs between the two may only pass columns through, as a view's does. Raises
-    `UnsupportedSqlError` for another condition than `rn = 1` and for several row numbers.
+    `NotStreamedError` for another condition than `rn = 1` and for several row numbers.
     """
     below = _RankedSubquery(outer)
     inner = below.select
@@ -57,25 +57,8 @@ def mark(script: Script, outer: exp.Select) -> None:
     if inner is None or name is None:
         return
     (item, *others), where = numbers, outer.args.get("where")
-    if others:
-        raise node_errors.unsupported(script, others[0], "a query can have only one ROW_NUMBER")
-    parts = [] if where is None else _conjuncts(where.this)
-    firsts = [part for part in parts if _is_first(part, name)]
-    if not firsts:
-        raise node_errors.unsupported(
-            script,
-            item,
-            f"ROW_NUMBER on a stream keeps the first row of each key: write WHERE {name} = 1 "
-            "around this SELECT; for more rows, number them when reading the table",
-        )
-    if len(parts) > 1:
-        other = next(part for part in parts if part not in firsts) if len(firsts) == 1 else parts[1]
-        raise node_errors.unsupported(
-            script,
-            other,
-            f"a condition besides {name} = 1 would have to retract rows that were the newest; "
-            "move it to the inner SELECT, or filter when reading the table",
-        )
+    if others or where is None or not _is_first(where.this.unnest(), name):
+        raise node_errors.not_streamed(script, item, "ROW_NUMBER without WHERE … = 1 alone")
     outer.set("where", None)
     inner.meta[MARK] = item.this
     item.set("this", exp.cast(exp.Literal.number(1), "BIGINT"))
@@ -135,14 +118,8 @@ def _passes_columns(select: exp.Select) -> bool:
     )
 
 
-def _conjuncts(condition: exp.Expr) -> list[exp.Expr]:
-    inner = condition.unnest()
-    return list(inner.flatten()) if isinstance(inner, exp.And) else [inner]
-
-
-def _is_first(part: exp.Expr, name: str) -> bool:
+def _is_first(inner: exp.Expr, name: str) -> bool:
     """Whether a condition is `rn = 1`, `1 = rn`, `rn <= 1` or `rn < 2`."""
-    inner = part.unnest()
     if not isinstance(inner, exp.EQ | exp.LTE | exp.LT):
         return False
     left, right = inner.left.unnest(), inner.right.unnest()
@@ -155,20 +132,17 @@ def _is_first(part: exp.Expr, name: str) -> bool:
 def read(script: Script, select: exp.Select, visible: Visible) -> Ranked | None:
     """The window of a SELECT that `mark` has marked, with resolved names; None for any other.
 
-    Raises `UnsupportedSqlError` without PARTITION BY or ORDER BY, and for mixed directions.
+    Raises `NotStreamedError` without PARTITION BY or ORDER BY, and for mixed directions.
     """
     window = select.meta.get(MARK)
     if window is None:
         return None
     ordered = window.args["order"].expressions if window.args.get("order") else []
     partition = window.args.get("partition_by") or []
-    if not ordered or not partition:
-        message = "ROW_NUMBER on a stream needs OVER (PARTITION BY key ORDER BY time DESC)"
-        raise node_errors.unsupported(script, window, message)
     newest = {bool(item.args.get("desc")) for item in ordered}
-    if len(newest) > 1:
-        message = "ORDER BY of ROW_NUMBER must have one direction: all columns DESC, or none"
-        raise node_errors.unsupported(script, window, message)
+    if not partition or len(newest) != 1:
+        reason = "ROW_NUMBER without PARTITION BY, or without ORDER BY in one direction"
+        raise node_errors.not_streamed(script, window, reason)
     return Ranked(
         window,
         tuple(columns.resolve(script, item.copy(), visible) for item in partition),
@@ -189,174 +163,94 @@ def check(
 ) -> str:
     """A description of the row that the upsert keeps; empty for a query without ROW_NUMBER.
 
-    Raises `UnsupportedSqlError`, with the declaration to use, for a target that keeps other rows.
+    Raises `NotStreamedError` for a target that keeps other rows.
     """
-    block = next((level for level in top.innermost_first() if level.ranked is not None), None)
+    blocks = top.innermost_first()
+    block = next((level for level in blocks if level.ranked is not None), None)
     if block is None or block.ranked is None:
         return ""
-    ranked = block.ranked
-    _check_outer_blocks(script, top, block)
-    if target is None or not target.primary_key or not target.capabilities.merges:
-        message = "ROW_NUMBER on a stream needs a table that keeps one row per key: INSERT INTO a "
-        message += f"table with PRIMARY KEY ({', '.join(_column_names(ranked.partition))})"
-        raise node_errors.unsupported(script, ranked.node, message)
-    target_expressions = {
-        mapping.column.name: _at_block(top, mapping, block) for mapping in mappings
-    }
-    name = "table " + ".".join(target.name)
-    keys = {_text(item) for item in ranked.partition}
-    # A constant column does not distinguish rows, so it need not be in PARTITION BY.
-    constant = {
-        mapping.column.name
-        for mapping in mappings
-        if mapping.index is not None and is_constant(top.items[mapping.index])
-    }
-    if {target_expressions[key] for key in target.primary_key if key not in constant} != keys:
-        raise node_errors.unsupported(
-            script,
-            ranked.node,
-            f"PARTITION BY must be exactly the primary key of {name}: "
-            f"{', '.join(target.primary_key)}",
-        )
-    if changelog:
-        _check_changes(script, block, source)
-    else:
-        _check_order(script, ranked, target, name, target_expressions)
-        _check_nulls(script, block, source, target)
-        _check_types(script, block, source, target, target_expressions)
+    ranked, outer = block.ranked, blocks[blocks.index(block) + 1 :]
+    if (
+        target is None
+        or not target.capabilities.merges
+        or any(map(_drops_rows, outer))
+        or not _keeps(_Target(target, top, block, mappings), source, changelog)
+    ):
+        reason = "ROW_NUMBER whose row the target does not keep by its key and sequence.field"
+        raise node_errors.not_streamed(script, ranked.node, reason)
     word = "newest" if ranked.newest else "oldest"
     return f"upsert: {word} by {', '.join(_column_names(ranked.order))} of each " + ", ".join(
         target.primary_key
     )
 
 
-def _check_outer_blocks(script: Script, top: QueryBlock, block: QueryBlock) -> None:
-    blocks = top.innermost_first()
-    for outer in blocks[blocks.index(block) + 1 :]:
-        help_ = "apply it when reading the table; in the inner SELECT the newest row may be another"
-        if outer.where is not None:
-            message = f"WHERE around the newest row of each key is not supported; {help_}"
-            raise node_errors.unsupported(script, outer.where, message)
-        if outer.group:
-            message = f"GROUP BY over the newest row of each key is not supported; {help_}"
-            raise node_errors.unsupported(script, outer.group[0], message)
-        for lookup in outer.lookups:
-            if not lookup.left:
-                message = "a join that can drop the newest row of a key is not supported; write "
-                message += "LEFT JOIN, and leave out rows without a match when reading the table"
-                raise node_errors.unsupported(script, lookup.on, message)
+def _drops_rows(block: QueryBlock) -> bool:
+    """Whether a block around the ranking may drop the newest row of a key."""
+    return bool(block.where or block.group) or not all(lookup.left for lookup in block.lookups)
 
 
-def _check_changes(script: Script, block: QueryBlock, source: TableInfo) -> None:
-    """Refuse a changelog in which several rows can share a key.
+class _Target:
+    """A query's target, with its columns as expressions of the ranked block."""
 
-    When the newest of them is deleted, the next one is not known.
-    """
-    assert block.ranked is not None
-    names = {block.source_column(item) for item in block.ranked.partition}
-    if not set(source.primary_key) <= names:
-        raise node_errors.unsupported(
-            script,
-            block.ranked.node,
-            f"ROW_NUMBER over {'.'.join(source.name)}, whose rows change: when the newest row of a "
-            "key is deleted, the previous one is unknown; PARTITION BY its primary key, or read a "
-            "table without one",
-        )
-
-
-def _check_nulls(script: Script, block: QueryBlock, source: TableInfo, target: TableInfo) -> None:
-    """Refuse an order that sorts NULL first.
-
-    A `sequence.field` prefers any value to NULL, in either direction.
-    """
-    ranked = block.ranked
-    if ranked is None:
-        return
-    sequence = sequence_fields(target.options)
-    required = {column.name for column in source.columns if not column.nullable}
-    if not any(column.nullable for column in target.columns if column.name in sequence):
-        return
-    for order, nulls_first in zip(ranked.order, ranked.nulls_first, strict=True):
-        if nulls_first and block.source_column(order) not in required:
-            by = _column_names((order,))[0] + (" DESC" if ranked.newest else "")
-            raise node_errors.unsupported(
-                script,
-                ranked.node,
-                f"ORDER BY {by} sorts NULL first, but a 'sequence.field' prefers other rows; "
-                f"write ORDER BY {by} NULLS LAST, or declare the column NOT NULL",
-            )
+    def __init__(
+        self, table: TableInfo, top: QueryBlock, block: QueryBlock, mappings: list[ColumnMapping]
+    ) -> None:
+        assert block.ranked is not None
+        self.table, self.block, self.ranked = table, block, block.ranked
+        self.sequence = sequence_fields(table.options)
+        self.expressions = {m.column.name: _at_block(top, m, block) for m in mappings}
+        # A constant column does not distinguish rows, so it need not be in PARTITION BY.
+        constant = {
+            m.column.name
+            for m in mappings
+            if m.index is not None and is_constant(top.items[m.index])
+        }
+        self.keys = {self.expressions[key] for key in table.primary_key if key not in constant}
 
 
-def _check_types(
-    script: Script,
-    block: QueryBlock,
-    source: TableInfo,
-    target: TableInfo,
-    target_expressions: dict[str, str | None],
-) -> None:
-    """Refuse a `sequence.field` type that could make distinct values of the order equal."""
-    assert block.ranked is not None
-    source_types = {declared.name: declared.type for declared in source.columns}
-    sequence_columns = [
-        declared for declared in target.columns if declared.name in sequence_fields(target.options)
-    ]
-    for order in block.ranked.order:
-        kind = source_types.get(block.source_column(order) or "")
-        if kind is None:
-            continue
-        for column in sequence_columns:
-            if target_expressions[column.name] == _text(order) and not keeps_order(
-                kind, column.type
-            ):
-                raise node_errors.unsupported(
-                    script,
-                    block.ranked.node,
-                    f"ORDER BY {_column_names((order,))[0]} sorts by {kind}, but column "
-                    f"'{column.name}' of table {'.'.join(target.name)} is {column.type} "
-                    f"and has fewer digits, so "
-                    f"the wrong row could remain; declare '{column.name}' as {kind}",
-                )
+def _keeps(target: _Target, source: TableInfo, changelog: bool) -> bool:
+    """Whether the target keeps the row that the ranking selects."""
+    if target.keys != {_text(item) for item in target.ranked.partition}:
+        return False
+    if changelog:
+        # If several rows share a key and the newest is deleted, the next one is not known.
+        partition = {target.block.source_column(item) for item in target.ranked.partition}
+        return set(source.primary_key) <= partition
+    return _orders(target) and _sorts_nulls_last(target, source) and _keeps_digits(target, source)
 
 
-def _check_order(
-    script: Script,
-    ranked: Ranked,
-    target: TableInfo,
-    name: str,
-    target_expressions: dict[str, str | None],
-) -> None:
-    engine = target.options.get("merge-engine", "deduplicate")
-    sequence = sequence_fields(target.options)
+def _orders(target: _Target) -> bool:
+    """Whether the merge engine and `sequence.field` keep the last row in the ranking's order."""
+    ranked, options = target.ranked, target.table.options
+    engine = options.get("merge-engine", "deduplicate")
     if len(ranked.order) == 1 and functions.current_time_name(ranked.order[0]) == "PROCTIME":
-        expected_engine = "deduplicate" if ranked.newest else "first-row"
-        if engine == expected_engine and not sequence:
-            return
-        needs = f"'merge-engine' = '{expected_engine}' and no sequence.field"
-    else:
-        by = [
-            next((n for n, t in target_expressions.items() if t == _text(o)), None)
-            for o in ranked.order
-        ]
-        missing = [w for w, n in zip(_column_names(ranked.order), by, strict=True) if n is None]
-        if missing:
-            raise node_errors.unsupported(
-                script,
-                ranked.node,
-                f"{name} must store the columns of ORDER BY; select {', '.join(missing)} into "
-                "its 'sequence.field' column",
-            )
-        descending = target.options.get("sequence.field.sort-order", "ascending") == "descending"
-        if engine == "deduplicate" and sequence == by and descending != ranked.newest:
-            return
-        needs = f"'sequence.field' = '{','.join(n for n in by if n)}'"
-        if not ranked.newest:
-            needs += ", 'sequence.field.sort-order' = 'descending'"
-        needs += " and merge-engine deduplicate"
-    raise node_errors.unsupported(
-        script,
-        ranked.node,
-        f"{name} must keep the {'last' if ranked.newest else 'first'} row of each key in this "
-        f"order: declare it with {needs}",
+        return not target.sequence and engine == ("deduplicate" if ranked.newest else "first-row")
+    by = [
+        next((name for name, text in target.expressions.items() if text == _text(item)), None)
+        for item in ranked.order
+    ]
+    descending = options.get("sequence.field.sort-order", "ascending") == "descending"
+    return engine == "deduplicate" and target.sequence == by and descending != ranked.newest
+
+
+def _sorts_nulls_last(target: _Target, source: TableInfo) -> bool:
+    """Whether no order sorts NULL first: a `sequence.field` prefers any value to it."""
+    if all(c.nullable is False for c in target.table.columns if c.name in target.sequence):
+        return True
+    required = {column.name for column in source.columns if not column.nullable}
+    pairs = zip(target.ranked.order, target.ranked.nulls_first, strict=True)
+    return all(not first or target.block.source_column(item) in required for item, first in pairs)
+
+
+def _keeps_digits(target: _Target, source: TableInfo) -> bool:
+    """Whether distinct values of the order stay distinct in the type of their `sequence.field`."""
+    types = {declared.name: declared.type for declared in source.columns}
+    return all(
+        target.expressions[column.name] != _text(item) or keeps_order(types[name], column.type)
+        for item in target.ranked.order
+        if (name := target.block.source_column(item) or "") in types
+        for column in target.table.columns
+        if column.name in target.sequence
     )
 
 

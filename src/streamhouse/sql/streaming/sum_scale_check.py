@@ -10,14 +10,13 @@ from __future__ import annotations
 from sqlglot import exp
 
 from streamhouse.sql import node_errors
-from streamhouse.sql.plan import TableInfo
 from streamhouse.sql.resolution.insert_target import ColumnMapping, aggregate
 from streamhouse.sql.streaming.generated_sql import Stream, bound
 from streamhouse.sql.types import base, scale
 
 
-def check(stream: Stream, target: TableInfo, mappings: list[ColumnMapping]) -> None:
-    """Raise `UnsupportedSqlError` for a SUM with a larger scale than its DECIMAL column."""
+def check(stream: Stream, mappings: list[ColumnMapping]) -> None:
+    """Raise `NotStreamedError` for a SUM with a larger scale than its DECIMAL column."""
     mapped_sums: list[tuple[ColumnMapping, exp.Expr]] = []
     for mapping in mappings:
         item = None if mapping.index is None else aggregate(stream.top.items[mapping.index])
@@ -31,11 +30,6 @@ def check(stream: Stream, target: TableInfo, mappings: list[ColumnMapping]) -> N
         if base(kind) == "DECIMAL" and scale(kind) <= scale(mapping.column.type):
             continue
         if base(kind) in ("DECIMAL", "FLOAT", "DOUBLE"):
-            raise node_errors.unsupported(
-                stream.script,
-                item,
-                f"column '{mapping.column.name}' of table {'.'.join(target.name)} is "
-                f"{mapping.column.type}, but the sum is {kind}: each batch would round its partial "
-                f"sum; write SUM(CAST(… AS {mapping.column.type})), or declare the column with as "
-                "many digits",
+            raise node_errors.not_streamed(
+                stream.script, item, f"a sum of type {kind}, stored as {mapping.column.type}"
             )

@@ -24,19 +24,14 @@ from streamhouse.sql.text import Script
 LIKE = "like"
 """Key of a part's `meta`: the first part, whose column names it takes."""
 _ROW, _KIND, _PART = "_row", "rowkind", "_part"
-RECOMPUTED = (
-    "over stored tables, CREATE VIEW v AS this SELECT gives its rows, computed when it is read, "
-    "and by `serve` and `watch` at each commit"
-)
-"""The advice for what no continuous query can compute: it gives the very rows of the query."""
 _OUTER_CLAUSES = ("order", "limit", "offset", "with_")
 
 
 def branches(script: Script, tree: exp.Expr) -> list[exp.Expr]:
     """The SELECTs that UNION ALL combines; WITH queries must have been inlined before.
 
-    Raises `UnsupportedSqlError` for a UNION that removes duplicates, and for ORDER BY, LIMIT or
-    OFFSET around a UNION ALL.
+    Raises `NotStreamedError` for a UNION that removes duplicates, and for ORDER BY, LIMIT or OFFSET
+    around a UNION ALL.
     """
     inner = tree.unnest() if isinstance(tree, exp.Subquery) else tree
     if isinstance(inner, exp.Union):
@@ -60,19 +55,11 @@ def branches(script: Script, tree: exp.Expr) -> list[exp.Expr]:
 
 def _union_branches(script: Script, union: exp.Union) -> list[exp.Expr]:
     if union.args.get("distinct"):
-        raise node_errors.unsupported(
-            script,
-            union.expression,
-            "UNION on a stream is not supported, since it would have to remember all rows; "
-            f"{RECOMPUTED}",
-        )
+        raise node_errors.not_streamed(script, union.expression, "UNION without ALL")
     for key in _OUTER_CLAUSES:
         if union.args.get(key):
-            clause = union.args[key]
-            message = f"{key.strip('_').upper()} around UNION ALL is not supported on a stream"
-            raise node_errors.unsupported(
-                script, clause, f"{message}; apply it when reading the table"
-            )
+            reason = f"{key.strip('_').upper()} around UNION ALL"
+            raise node_errors.not_streamed(script, union.args[key], reason)
     first, *others = [*branches(script, union.this), *branches(script, union.expression)]
     for other in others:
         other.meta[LIKE] = first

@@ -3,25 +3,18 @@
 Its updates lack the row before the change, and its deletes have only the key. A filter, a join that
 drops rows or an aggregation would keep rows that have since changed. So the query only copies rows
 into a table with the same key; that table knows the rows before each change, and other queries read
-its changes.
+its changes, as a view does.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sqlglot import exp
-
 from streamhouse.sql import node_errors
 from streamhouse.sql.plan import TableInfo
 from streamhouse.sql.resolution.insert_target import ColumnMapping
 from streamhouse.sql.streaming.query_blocks import QueryBlock
 from streamhouse.sql.text import Script
-
-_HELP = (
-    "; INSERT the rows as they are into a table with the same PRIMARY KEY, and read that table: it "
-    "knows the rows before each change"
-)
 
 
 def check(
@@ -32,59 +25,40 @@ def check(
     mappings: Sequence[ColumnMapping],
     aggregates: bool,
 ) -> None:
-    """Raise `UnsupportedSqlError` if the query needs the row before a change."""
+    """Raise `NotStreamedError` if the query needs the row before a change."""
     if not source.capabilities.upserts:
         return
-    problem = _problem(top, aggregates) or (table and _target_problem(top, source, table, mappings))
-    if problem:
-        message = f"'{source.name[-1]}' ({source.connector}) has upserts: {problem}{_HELP}"
-        raise node_errors.unsupported(script, top.select, message)
+    if aggregates or not all(map(_keeps_rows, top.innermost_first())):
+        needs = "the query"
+    elif table is not None and not _keeps_changes(top, source, table, mappings):
+        needs = ".".join(table.name)
+    else:
+        return
+    which = f"an update of '{source.name[-1]}' (connector '{source.connector}')"
+    reason = f"{which} lacks the former row, which {needs} needs"
+    raise node_errors.not_streamed(script, top.select, reason)
 
 
-def _problem(top: QueryBlock, aggregates: bool) -> str | None:
-    if aggregates:
-        return "an aggregation needs the row before a change"
-    for block in top.innermost_first():
-        if block.where is not None:
-            return "a WHERE may drop a change, and keep the row before it"
-        if block.ranked is not None or block.group:
-            return "a ranking or GROUP BY needs the row before a change"
-        if any(not lookup.left for lookup in block.lookups):
-            return "an INNER lookup may drop a change, and keep the row before it"
-    return None
+def _keeps_rows(block: QueryBlock) -> bool:
+    """Whether a block has a row for each of its input, whatever that changed from."""
+    if block.where is not None or block.ranked is not None or block.group:
+        return False
+    return all(lookup.left for lookup in block.lookups)
 
 
-def _target_problem(
+def _keeps_changes(
     top: QueryBlock, source: TableInfo, table: TableInfo, mappings: Sequence[ColumnMapping]
-) -> str | None:
-    filling = {
-        mapping.column.name: _column(top, mapping.index)
+) -> bool:
+    """Whether a table has the source's key, and finds the former row by it."""
+    columns = {
+        None if mapping.index is None else top.source_column(top.items[mapping.index])
         for mapping in mappings
-        if mapping.column.name in table.primary_key and mapping.index is not None
+        if mapping.column.name in table.primary_key
     }
-    if set(filling.values()) != set(source.primary_key):
-        key = ", ".join(source.primary_key)
-        return f"the target's PRIMARY KEY must be filled by the columns of the source's ({key})"
-    if table.options.get("merge-engine", "deduplicate") != "deduplicate":
-        return f"'merge-engine' = '{table.options['merge-engine']}' needs the row before a change"
-    if table.options.get("changelog-producer") == "input":
-        return (
-            "'changelog-producer' = 'input' would pass on changes without the row before them; set "
-            "'lookup' or 'full-compaction', or leave it out"
-        )
-    strict = [
-        column.name
-        for column in table.columns
-        if not column.nullable and column.name not in table.primary_key
-    ]
-    if strict:
-        return f"a delete has only the key, so column '{strict[0]}' of the target must be nullable"
-    return None
-
-
-def _column(top: QueryBlock, index: int | None) -> str | None:
-    """The source's column that a projection is; None for an expression."""
-    item = None if index is None or top.below is not None else top.items[index].unnest()
-    if isinstance(item, exp.Alias):
-        item = item.this.unnest()
-    return item.name if isinstance(item, exp.Column) else None
+    if top.below is not None or columns != set(source.primary_key):
+        return False
+    # A delete has only the key.
+    only_key = all(c.nullable or c.name in table.primary_key for c in table.columns)
+    engine = table.options.get("merge-engine", "deduplicate")
+    producer = table.options.get("changelog-producer")
+    return only_key and engine == "deduplicate" and producer != "input"

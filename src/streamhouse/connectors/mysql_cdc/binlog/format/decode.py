@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, NamedTuple, TypeAlias
 
-from pymysqlreplication.constants import FIELD_TYPE
+from pymysql.constants import FIELD_TYPE
 
 from streamhouse.connectors.mysql_cdc.binlog.format.json_binary import json_text
 from streamhouse.connectors.mysql_cdc.binlog.format.packed_decimal import (
@@ -22,6 +22,9 @@ from streamhouse.connectors.mysql_cdc.binlog.format.packed_decimal import (
 )
 from streamhouse.connectors.mysql_cdc.binlog.format.table_map import (
     BLOB_COMPRESSED,
+    DATETIME2,
+    TIME2,
+    TIMESTAMP2,
     VARCHAR_COMPRESSED,
     VECTOR,
     LoggedColumn,
@@ -70,9 +73,9 @@ _WIRE: dict[str, tuple[int, ...]] = {
     "double": (FIELD_TYPE.FLOAT, FIELD_TYPE.DOUBLE),
     "bit": (FIELD_TYPE.BIT,),
     "date": (FIELD_TYPE.DATE,),
-    "datetime": (FIELD_TYPE.DATETIME2, FIELD_TYPE.DATETIME),
-    "timestamp": (FIELD_TYPE.TIMESTAMP2, FIELD_TYPE.TIMESTAMP),
-    "time": (FIELD_TYPE.TIME2, FIELD_TYPE.TIME),
+    "datetime": (DATETIME2, FIELD_TYPE.DATETIME),
+    "timestamp": (TIMESTAMP2, FIELD_TYPE.TIMESTAMP),
+    "time": (TIME2, FIELD_TYPE.TIME),
     "year": (FIELD_TYPE.YEAR,),
     "string": _TEXTS,
     "binary": _TEXTS,
@@ -90,7 +93,7 @@ _FIXED_SIZES = {
     FIELD_TYPE.DATE: 3, FIELD_TYPE.TIME: 3, FIELD_TYPE.LONG: 4, FIELD_TYPE.FLOAT: 4,
     FIELD_TYPE.TIMESTAMP: 4, FIELD_TYPE.DOUBLE: 8, FIELD_TYPE.LONGLONG: 8, FIELD_TYPE.DATETIME: 8,
 }  # fmt: skip
-_TEMPORAL_SIZES = {FIELD_TYPE.TIME2: 3, FIELD_TYPE.TIMESTAMP2: 4, FIELD_TYPE.DATETIME2: 5}
+_TEMPORAL_SIZES = {TIME2: 3, TIMESTAMP2: 4, DATETIME2: 5}
 _WITHOUT_HEADER = 0x08
 
 

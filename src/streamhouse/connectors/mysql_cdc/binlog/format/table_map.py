@@ -10,14 +10,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from pymysqlreplication.constants import FIELD_TYPE
+from pymysql.constants import FIELD_TYPE
 
 BLOB_COMPRESSED = 140
 VARCHAR_COMPRESSED = 141
 """MariaDB's types of columns that are declared COMPRESSED."""
 
+TIMESTAMP2, DATETIME2, TIME2 = 17, 18, 19
+"""Types since MySQL 5.6, which only the binlog has."""
+
 VECTOR = 242
-"""MySQL's type of vectors, which `pymysqlreplication` does not name."""
+"""MySQL's type of vectors, which `pymysql` does not name."""
 _TYPED_ARRAY = 20
 _POST_HEADER = 19 + 8
 _SIGNS, _DEFAULT_CHARSET, _CHARSETS, _NAMES, _SETS, _ENUMS = 1, 2, 3, 4, 5, 6
@@ -39,8 +42,8 @@ _CHOICES = frozenset({FIELD_TYPE.ENUM, FIELD_TYPE.SET})
 _META_BYTES = {
     **dict.fromkeys(
         (
-            FIELD_TYPE.FLOAT, FIELD_TYPE.DOUBLE, FIELD_TYPE.TIMESTAMP2, FIELD_TYPE.DATETIME2,
-            FIELD_TYPE.TIME2, FIELD_TYPE.BLOB, FIELD_TYPE.GEOMETRY, FIELD_TYPE.JSON,
+            FIELD_TYPE.FLOAT, FIELD_TYPE.DOUBLE, TIMESTAMP2, DATETIME2,
+            TIME2, FIELD_TYPE.BLOB, FIELD_TYPE.GEOMETRY, FIELD_TYPE.JSON,
             BLOB_COMPRESSED, VECTOR, _TYPED_ARRAY,
         ),
         1,
@@ -132,7 +135,7 @@ def _shape(kind: int, meta: bytes) -> dict[str, int]:
     if kind in (FIELD_TYPE.VARCHAR, VARCHAR_COMPRESSED):
         length = int.from_bytes(meta, "little")
         return {"type": kind, "length": length, "length_size": 2 if length > 255 else 1}
-    if kind in (FIELD_TYPE.TIMESTAMP2, FIELD_TYPE.DATETIME2, FIELD_TYPE.TIME2):
+    if kind in (TIMESTAMP2, DATETIME2, TIME2):
         return {"type": kind, "fraction": meta[0]}
     if kind == FIELD_TYPE.NEWDECIMAL:
         return {"type": kind, "precision": meta[0], "scale": meta[1]}

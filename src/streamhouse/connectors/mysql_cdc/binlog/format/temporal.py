@@ -7,9 +7,13 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, TypeAlias
 
-from pymysqlreplication.constants import FIELD_TYPE
+from pymysql.constants import FIELD_TYPE
 
-from streamhouse.connectors.mysql_cdc.binlog.format.table_map import LoggedColumn
+from streamhouse.connectors.mysql_cdc.binlog.format.table_map import (
+    DATETIME2,
+    TIMESTAMP2,
+    LoggedColumn,
+)
 from streamhouse.connectors.mysql_cdc.server.values.dates import timestamp_text
 
 Read: TypeAlias = Callable[[bytes, int], tuple[Any, int]]
@@ -91,7 +95,7 @@ def date_text_reader(wire: LoggedColumn, digits: int) -> Read:
     """
     if wire.type == FIELD_TYPE.DATE:
         return _date_text
-    if wire.type in (FIELD_TYPE.TIMESTAMP, FIELD_TYPE.TIMESTAMP2):
+    if wire.type in (FIELD_TYPE.TIMESTAMP, TIMESTAMP2):
         read_micros = timestamp_reader(wire)
 
         def read_timestamp(data: bytes, at: int) -> tuple[str, int]:
@@ -100,7 +104,7 @@ def date_text_reader(wire: LoggedColumn, digits: int) -> Read:
 
         return read_timestamp
     parts_of = _old_datetime_parts
-    if wire.type == FIELD_TYPE.DATETIME2:
+    if wire.type == DATETIME2:
         parts_of = partial(_datetime_parts, (wire.fraction + 1) // 2)
 
     def read(data: bytes, at: int) -> tuple[str, int]:

@@ -13,12 +13,17 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
-from pymysqlreplication.constants import FIELD_TYPE
+from pymysql.constants import FIELD_TYPE
 
 from streamhouse.connectors.mysql_cdc.binlog.format import decode
 from streamhouse.connectors.mysql_cdc.binlog.format.decode import Context
 from streamhouse.connectors.mysql_cdc.binlog.format.packed_decimal import decimal_groups
-from streamhouse.connectors.mysql_cdc.binlog.format.table_map import VECTOR, LoggedColumn
+from streamhouse.connectors.mysql_cdc.binlog.format.table_map import (
+    DATETIME2,
+    TIMESTAMP2,
+    VECTOR,
+    LoggedColumn,
+)
 from streamhouse.connectors.mysql_cdc.binlog.format.temporal import Read
 from streamhouse.connectors.mysql_cdc.binlog.rows.block import Block, IntArray
 from streamhouse.connectors.mysql_cdc.binlog.rows.images import Values
@@ -110,7 +115,7 @@ def _checked_dates(
 def _zeros(block: Block, values: Values, wire: LoggedColumn) -> pa.Array:
     """Which values are zero dates."""
     # The highest bit of a DATETIME is its sign.
-    zero = block.bytes_at(values.at) == (0x80 if wire.type == FIELD_TYPE.DATETIME2 else 0)
+    zero = block.bytes_at(values.at) == (0x80 if wire.type == DATETIME2 else 0)
     for index in range(1, decode.width(wire).size):
         zero &= block.bytes_at(values.at + index) == 0
     return pa.array(zero if values.nulls is None else zero & ~values.nulls)
@@ -266,7 +271,7 @@ def _fraction(block: Block, at: IntArray, size: int) -> IntArray:
 
 
 def _datetime(wire: LoggedColumn, column: MySqlColumn, context: Context) -> ToArray | None:
-    if wire.type != FIELD_TYPE.DATETIME2:
+    if wire.type != DATETIME2:
         return None
     extra = (wire.fraction + 1) // 2
 
@@ -284,7 +289,7 @@ def _datetime(wire: LoggedColumn, column: MySqlColumn, context: Context) -> ToAr
 
 
 def _timestamp(wire: LoggedColumn, column: MySqlColumn, context: Context) -> ToArray | None:
-    if wire.type != FIELD_TYPE.TIMESTAMP2:
+    if wire.type != TIMESTAMP2:
         return None
     extra = (wire.fraction + 1) // 2
 
