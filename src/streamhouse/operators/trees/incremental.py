@@ -98,9 +98,10 @@ class IncrementalRefresh:
         keys = f"(SELECT DISTINCT {_keys(by)} FROM _keys{number} AS {kept.alias})"
         self._find(f"_p{number}", kept, f"SELECT * FROM {keys}")
         same = " AND ".join(f"{sql} = _t._k{n}" for n, sql in enumerate(by))
-        old = (
-            f"SELECT {columns}, -1 AS {WEIGHT} FROM _p{number} AS {kept.alias} "
+        old, new = (
+            f"SELECT {columns}, {weight} AS {WEIGHT} FROM {rows} AS {kept.alias} "
             f"WHERE EXISTS (SELECT 1 FROM {keys} AS _t WHERE {same})"
+            for rows, weight in ((f"_p{number}", -1), (f"_in{number}", 1))
         )
         return "" if self._create(name, net(scan, f"({old} UNION ALL {new})")) else name
 
@@ -281,6 +282,8 @@ def _mergeable(rows: list[int]) -> int:
 def obstacle(tree: CompiledTree) -> str:
     """Why a tree cannot be executed from changes; empty if it can."""
     for each in tree.operators:
+        if each.ordered:
+            return f"{each.describe()} depends on the order of rows"
         if isinstance(each, Scan) and (each.fixed or "$" in each.table.name[-1]):
             return f"{each.describe()} is of a system table, or of a fixed snapshot"
     return ""
