@@ -119,6 +119,7 @@ class TreeGenerator(Generator):
         kinds: tuple[Callable[[], str], ...] = (
             super().query, super().query, self._correlated, self._unnested, self._windowed,
             self._membership, self._bags, self._comma, self._sets, self._constants,
+            self._aggregates, self._aggregates,
         )  # fmt: skip
         return rng.choice(kinds)()
 
@@ -230,6 +231,28 @@ class TreeGenerator(Generator):
             "SELECT product, customer_id, COUNT(*) AS n, SUM(amount) AS s, MIN(price) AS l FROM "
             f"orders GROUP BY {by}"
         )
+
+    def _aggregates(self) -> str:
+        """Several kinds of aggregates of one group."""
+        rng = self._random
+
+        def call() -> str:
+            value = rng.choice(("amount", "price", "customer_id", "product", "id + amount"))
+            function = rng.choice(("COUNT", "MIN", "MAX", "SUM", "AVG", "COUNT"))
+            if value == "product" and function in ("SUM", "AVG"):
+                function = "MAX"
+            only = rng.choice(("", "", "DISTINCT "))
+            inner = rng.choice((f"{only}{value}", "rate" if rng.random() < 0.2 else value))
+            found = "COUNT(*)" if rng.random() < 0.2 else f"{function}({inner})"
+            test = rng.choice(("amount > 1", "product = 'pen'", "price IS NULL", "id < amount"))
+            return f"{found} FILTER (WHERE {test})" if rng.random() < 0.3 else found
+
+        calls = ", ".join(f"{call()} AS a{n}" for n in range(rng.randint(1, 4)))
+        by = rng.choice(("", "product", "customer_id, product", "amount", "rate", "price"))
+        having = f" HAVING {call()} IS NOT NULL" if rng.random() < 0.3 else ""
+        called = f"{by}, {calls}" if by else calls
+        grouped = f" GROUP BY {by}" if by else ""
+        return f"SELECT {called} FROM orders{grouped}{having}"
 
     def _constants(self) -> str:
         return self._random.choice(
