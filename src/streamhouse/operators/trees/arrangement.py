@@ -107,8 +107,8 @@ def _net(
 ) -> str:
     pairs = list(zip(columns, kinds, strict=True))
     # Grouped by their values, 0.0 and -0.0 would be one.
-    listed = [f"any_value({name}) AS {name}" if _is_real(kind) else name for name, kind in pairs]
-    by = [f"CAST({name} AS VARCHAR)" if _is_real(kind) else name for name, kind in pairs]
+    listed = [f"any_value({name}) AS {name}" if is_real(kind) else name for name, kind in pairs]
+    by = [f"CAST({name} AS VARCHAR)" if is_real(kind) else name for name, kind in pairs]
     return (
         f"SELECT {', '.join(listed)}, CAST(sum({weight}) AS BIGINT) AS {weight}"
         f"{''.join(f', {each}' for each in more)} FROM {relation} "
@@ -116,7 +116,8 @@ def _net(
     )
 
 
-def _is_real(kind: str) -> bool:
+def is_real(kind: str) -> bool:
+    """Whether values of a type contain floating-point numbers."""
     return "DOUBLE" in kind or "FLOAT" in kind
 
 

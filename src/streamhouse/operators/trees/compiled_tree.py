@@ -6,10 +6,20 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
-from streamhouse.operators.operator import INPUT, RESULT, WEIGHT, Change, Operator, walk
+from streamhouse.operators.join import Join
+from streamhouse.operators.operator import (
+    INPUT,
+    RESULT,
+    WEIGHT,
+    Change,
+    Linear,
+    Operator,
+    walk,
+)  # fmt: skip
 from streamhouse.operators.planning.view_plan import ViewPlan
 from streamhouse.operators.scan import Scan
-from streamhouse.operators.trees.arrangement import Arrangement
+from streamhouse.operators.sink import Sink
+from streamhouse.operators.trees.arrangement import Arrangement, is_real
 from streamhouse.sql.expressions.binder import describe, quote
 from streamhouse.sql.plan import Name
 
@@ -82,11 +92,21 @@ class CompiledTree:
         return {n: self._kept(n, each) for n, each in enumerate(self.operators) if each.keeps}
 
     @cached_property
+    def results(self) -> Mapping[int, Arrangement]:
+        """The results of operators that may differ when they are computed again, by number.
+
+        Sums of doubles depend on the order of rows, and 0.0 and -0.0 are one group. So the rows
+        that leave are those that were passed on, which are kept by the operator's key.
+        """
+        return {n: _result(each) for n, each in enumerate(self.operators) if _is_inexact(each)}
+
+    @cached_property
     def arrangements(self) -> Mapping[str, Arrangement]:
         """All arrangements by name, those of lower operators first."""
         tables = [each.arrangement for each in self.sources]
         found = [each for each in tables if each is not None]
         of_operators = [each for several in self.kept.values() for each in several]
+        of_operators += self.results.values()
         of_operators.sort(key=lambda each: self.numbers[id(each.operator)])
         return {each.name: each for each in (*found, *of_operators)}
 
@@ -115,6 +135,21 @@ class CompiledTree:
             found.append(Arrangement(rows, kept.by, alias, tuple(kinds)))
             relations[found_name(number, n)] = rows.types
         return tuple(found)
+
+
+def _is_inexact(operator: Operator) -> bool:
+    """Whether a result computed again may differ from what was passed on, though equal."""
+    if isinstance(operator, Scan | Linear | Join | Sink):
+        return False
+    known = any(kept.input == RESULT for kept in operator.keeps)
+    return not known and any(is_real(kind) for kind in operator.types.values())
+
+
+def _result(operator: Operator) -> Arrangement:
+    keys = sorted(operator.keys, key=lambda key: (len(key), sorted(key)))
+    columns = sorted(keys[0]) if keys else []
+    by = tuple(f"{INPUT}.{quote(name)}" for name in columns)
+    return Arrangement(operator, by, INPUT, tuple(operator.types[name] for name in columns))
 
 
 def found_name(number: int, kept: int) -> str:

@@ -7,14 +7,22 @@ as new segments, so the kept rows from before stay until the refresh is done.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 
-from streamhouse.operators.operator import RESULT, WEIGHT, Change, Operator, before
+from streamhouse.operators.operator import (
+    RESULT,
+    WEIGHT,
+    Change,
+    Operator,
+    before,
+    same_keys,
+)  # fmt: skip
+from streamhouse.operators.operator import keys as keys_of
 from streamhouse.operators.scan import Scan
 from streamhouse.operators.trees.arrangement import Arrangement, hash_of, net
 from streamhouse.operators.trees.compiled_tree import CompiledTree, Source, found_name
@@ -95,7 +103,7 @@ class IncrementalRefresh:
         assert change.keys is not None
         by, kept = source.arrangement.by, source.arrangement
         self._db.register(f"_keys{number}", change.keys)
-        keys = f"(SELECT DISTINCT {_keys(by)} FROM _keys{number} AS {kept.alias})"
+        keys = f"(SELECT DISTINCT {keys_of(by)} FROM _keys{number} AS {kept.alias})"
         self._find(f"_p{number}", kept, f"SELECT * FROM {keys}")
         same = " AND ".join(f"{sql} = _t._k{n}" for n, sql in enumerate(by))
         old, new = (
@@ -124,7 +132,26 @@ class IncrementalRefresh:
             delta, child = deltas[wanted.input], operator.inputs[wanted.input]
             new = self._after(found[n], child, delta)
             changes[wanted.input] = Change(delta, found[n], new)
-        self._create(f"_d{number}", net(operator, f"({operator.delta(changes, result)})"))
+        delta = operator.delta(changes, result)
+        if number in self._tree.results:
+            delta = self._from_result(number, operator, delta)
+        self._create(f"_d{number}", net(operator, f"({delta})"))
+
+    def _from_result(self, number: int, operator: Operator, delta: str) -> str:
+        """The SQL of a change whose rows that leave are those of the kept result."""
+        name, kept = f"_r{number}", self._tree.results[number]
+        self._db.execute(f"CREATE TEMP TABLE {name} AS {delta}")
+        keys = f"SELECT DISTINCT {keys_of(kept.by)} FROM {name} AS {kept.alias}"
+        old, columns = (
+            self._find(f"{name}_old", kept, keys),
+            ", ".join(map(quote, operator.columns)),
+        )
+        same = same_keys(kept.by, "_t") or "true"
+        return (
+            f"SELECT {columns}, {WEIGHT} FROM {name} WHERE {WEIGHT} > 0 UNION ALL "
+            f"SELECT {columns}, -1 AS {WEIGHT} FROM {old} AS {kept.alias} "
+            f"WHERE EXISTS (SELECT 1 FROM ({keys}) AS _t WHERE {same})"
+        )
 
     def _after(self, old: str, operator: Operator, delta: str) -> str:
         """Create the relation of found rows after a change."""
@@ -259,10 +286,6 @@ class IncrementalRefresh:
         name = visit(root)
         with_ = f"WITH {', '.join(parts)} " if parts else ""
         return before(f"{with_}SELECT * FROM {name}")
-
-
-def _keys(by: Sequence[str]) -> str:
-    return ", ".join(f"{sql} AS _k{n}" for n, sql in enumerate(by))
 
 
 def _mergeable(rows: list[int]) -> int:
