@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from streamhouse.operators.operator import INPUT, Change, Linear, plain
+from streamhouse.operators.operator import INPUT, Linear, plain
 
 
 @dataclass(frozen=True)
@@ -27,8 +27,8 @@ class Filter(Linear):
     def whole(self, inputs: Sequence[str]) -> str:
         return f"SELECT * FROM {inputs[0]} AS {INPUT} WHERE {self.condition}"
 
-    def delta(self, inputs: Sequence[Change]) -> str:
-        return self.whole([inputs[0].delta])
+    def _passed(self, delta: str) -> str:
+        return self.whole([delta])
 
     def describe(self) -> str:
         return plain(f"filter {self.condition}")

@@ -14,12 +14,13 @@ from streamhouse.operators.operator import (
     Binary,
     Change,
     Emits,
-    Kept,
     Key,
     Operator,
+    keys,
     plain,
 )  # fmt: skip
-from streamhouse.sql.expressions.binder import quote
+from streamhouse.sql.expressions import binder
+from streamhouse.sql.expressions.binder import BindError, quote
 
 
 class JoinKind(enum.StrEnum):
@@ -121,27 +122,37 @@ class Join(Binary):
         return f"{self.kind} JOIN replaces a row without a match when there is one"
 
     @property
-    def partitions(self) -> tuple[tuple[str, ...], ...] | None:
-        if not self.equalities or self.timed:
-            return None
-        left = tuple(each.left for each in self.equalities)
-        return left, tuple(each.right for each in self.equalities)
-
-    @property
     def _bilinear(self) -> bool:
         return self.kind is JoinKind.INNER and not self.timed
 
+    @cached_property
+    def _compared(self) -> list[tuple[str, str]]:
+        """Both sides of the equalities, in the type in which DuckDB compares them."""
+        sides = {"l": self.left.types, "r": self.right.types}
+        found = []
+        for left, right in ((each.left, each.right) for each in self.equalities):
+            sql = f"SELECT {left}, {right}{{}} FROM l AS {LEFT}, r AS {RIGHT}"
+            kinds = [str(kind) for _, kind in binder.describe(sql.format(""), sides)]
+            if kinds[0] == kinds[1]:
+                found.append((left, right))
+                continue
+            try:
+                common = binder.describe(sql.format(f", coalesce({left}, {right})"), sides)[2][1]
+            except BindError:
+                continue  # Such as text and a number: their equal values may differ in either type.
+            found.append((f"CAST({left} AS {common})", f"CAST({right} AS {common})"))
+        return found
+
     @property
-    def keeps(self) -> tuple[Kept, ...]:
-        if self._bilinear and not self.equalities:
-            return (Kept(0, ()), Kept(1, ()))
-        return super().keeps
+    def partitions(self) -> tuple[tuple[str, ...], ...] | None:
+        pairs = self._compared
+        return (tuple(a for a, _ in pairs), tuple(b for _, b in pairs)) if pairs else None
 
     @property
     def recomputed(self) -> str:
         if self.timed:
             return super().recomputed
-        if self._bilinear or self.equalities:
+        if self._bilinear or self.partitions is not None:
             return ""
         return f"the condition of the {self.kind} join has no equality of both sides"
 
@@ -159,10 +170,17 @@ class Join(Binary):
             return f"SELECT * FROM {left} WHERE {word} (SELECT 1 FROM {right} WHERE {condition})"
         return f"SELECT * FROM {left} {self.kind} JOIN {right} ON {condition}"
 
-    def delta(self, inputs: Sequence[Change]) -> str:
+    def lookups(self, number: int, changes: Sequence[Change], found: Sequence[str]) -> str:
         if not self._bilinear:
-            return super().delta(inputs)
-        left, right = inputs
+            return super().lookups(number, changes, found)
+        other = 1 - number
+        by = self._partitions[other]
+        return f"SELECT DISTINCT {keys(by)} FROM {changes[other].delta} AS {self.aliases[other]}"
+
+    def delta(self, changes: Sequence[Change], result: str = "") -> str:
+        if not self._bilinear:
+            return super().delta(changes)
+        left, right = changes
         columns = ", ".join(map(quote, self.columns))
         return " UNION ALL ".join(
             f"SELECT {columns}, {WEIGHT} FROM ({self.whole(pair)})"

@@ -9,9 +9,12 @@ they compute it:
 - an inner join from the changes of one side and the rows of the other: Δl ⋈ r_new + l_old ⋈ Δr;
 - others by `partitions`: no row of one partition affects the result of another, so the change is
   the new result of the touched partitions minus their old one;
-- the rest have none: the query is recomputed, and `recomputed` says why.
+- the rest are one partition, which any change touches: `recomputed` says why.
 
-What `delta` reads besides changes is what an operator `keeps`.
+What `delta` reads besides changes is what an operator `keeps`. It reads only rows of the keys that
+`lookups` returns, so an executor fetches no others.
+
+The time is an input, too: old rows are computed with the variable `OLD_NOW`, new ones with `now`.
 """
 
 from __future__ import annotations
@@ -29,7 +32,11 @@ from streamhouse.sql.expressions import binder
 INPUT, LEFT, RIGHT = "_i", "_l", "_r"
 """The aliases of an operator's input, or of its two inputs, in its SQL expressions."""
 WEIGHT = "_weight"
-"""The column of changes that is 1 for rows that enter and -1 for rows that leave."""
+"""The column of changes: 1 for rows that enter, -1 for rows that leave; more for equal rows."""
+RESULT = -1
+"""In the place of an input's number: the operator's own result."""
+OLD_NOW = "old_now"
+"""The DuckDB variable of the time of the old rows, as `now` is that of the new rows."""
 
 _TIME = "the time passes"
 
@@ -50,16 +57,23 @@ class Emits(enum.IntEnum):
 
 @dataclass(frozen=True)
 class Change:
-    """The names of relations for one input: its change, and its rows before and after it."""
+    """The names of relations for one input: its change, and its rows before and after it.
+
+    `old` has at least the rows whose keys were looked up, and `new` those and the change.
+    """
 
     delta: str
-    old: str
-    new: str
+    old: str = ""
+    new: str = ""
 
 
 @dataclass(frozen=True)
 class Kept:
-    """Rows of an input that a delta form looks up: `by` are SQL expressions; empty: all rows."""
+    """Rows that a delta form looks up: of an input, or of the operator's own `RESULT`.
+
+    `by` are SQL expressions over these rows, with the input's alias (`INPUT` for the result). If it
+    is empty, all rows are looked up at once. An input occurs once in an operator's `keeps`.
+    """
 
     input: int
     by: tuple[str, ...]
@@ -102,7 +116,7 @@ class Operator(ABC):
     @property
     def aliases(self) -> tuple[str, ...]:
         """The aliases of its inputs in its expressions."""
-        return (INPUT,)
+        return (INPUT,) * len(self.inputs)
 
     @property
     def expressions(self) -> tuple[str, ...]:
@@ -138,8 +152,33 @@ class Operator(ABC):
 
     @property
     def keeps(self) -> tuple[Kept, ...]:
-        """The rows of its inputs that `delta` looks up."""
-        return tuple(Kept(n, by) for n, by in enumerate(self.partitions or ()))
+        """The rows that `delta` looks up, in the order in which it does."""
+        return tuple(Kept(n, by) for n, by in enumerate(self._partitions))
+
+    @property
+    def _partitions(self) -> tuple[tuple[str, ...], ...]:
+        """`partitions`, or one that holds all rows: if there are none, or time touches them all."""
+        if self.partitions is None or self.timed:
+            return tuple(() for _ in self.inputs)
+        return self.partitions
+
+    def lookups(self, number: int, changes: Sequence[Change], found: Sequence[str]) -> str:
+        """The SQL of the keys, `_k0`, `_k1`, …, to look up for `keeps[number]`.
+
+        It reads the inputs' `Change.delta` and the relations of rows `found` by the lookups before.
+        If `by` is empty, all rows are looked up if it returns any row.
+        """
+        return self._touched_keys(changes)
+
+    def _touched_keys(self, changes: Sequence[Change]) -> str:
+        if self.timed:
+            return "SELECT 1 AS _k"
+        sides = zip(changes, self.aliases, self._partitions, strict=True)
+        if not self.inputs:
+            return "SELECT 1 AS _k WHERE false"
+        return " UNION ".join(
+            f"SELECT DISTINCT {keys(by)} FROM {part.delta} AS {alias}" for part, alias, by in sides
+        )
 
     @property
     def recomputed(self) -> str:
@@ -152,18 +191,18 @@ class Operator(ABC):
     def whole(self, inputs: Sequence[str]) -> str:
         """The SQL of all rows of its result; `inputs` are relations: names or (SELECT …)."""
 
-    def delta(self, inputs: Sequence[Change]) -> str:
-        """The SQL of the change of its result, with `WEIGHT` last; see `recomputed`."""
-        assert self.partitions is not None, self.recomputed
-        sides = list(zip(inputs, self.aliases, self.partitions, strict=True))
-        touched = " UNION ".join(
-            f"SELECT DISTINCT {_keys(by)} FROM {part.delta} AS {alias}" for part, alias, by in sides
-        )
+    def delta(self, changes: Sequence[Change], result: str = "") -> str:
+        """The SQL of the change of its result, with `WEIGHT` last.
+
+        `result`: the relation of its looked-up old rows, if it keeps `RESULT`.
+        """
+        sides = list(zip(changes, self.aliases, self._partitions, strict=True))
         new = self.whole([_touched(part.new, alias, by) for part, alias, by in sides])
         old = self.whole([_touched(part.old, alias, by) for part, alias, by in sides])
         return (
-            f"WITH _touched AS ({touched}) SELECT *, 1 AS {WEIGHT} FROM ({new}) "
-            f"UNION ALL SELECT *, -1 AS {WEIGHT} FROM ({old})"
+            f"WITH _touched AS ({self._touched_keys(changes)}) "
+            f"SELECT *, 1 AS {WEIGHT} FROM ({new}) "
+            f"UNION ALL SELECT *, -1 AS {WEIGHT} FROM ({before(old)})"
         )
 
     @property
@@ -226,11 +265,18 @@ class Linear(Unary):
 
     @property
     def keeps(self) -> tuple[Kept, ...]:
-        return ()
+        return super().keeps if self.timed else ()
 
     @property
     def recomputed(self) -> str:
         return _TIME if self.timed else ""
+
+    def delta(self, changes: Sequence[Change], result: str = "") -> str:
+        return super().delta(changes) if self.timed else self._passed(changes[0].delta)
+
+    @abstractmethod
+    def _passed(self, delta: str) -> str:
+        """The SQL of the change of its result for a change of its input."""
 
 
 def plain(sql: str) -> str:
@@ -258,12 +304,22 @@ def retraction(root: Operator) -> Operator | None:
     return next(changing, None) if root.emits > Emits.INSERTS else None
 
 
-def _keys(by: Sequence[str]) -> str:
+def keys(by: Sequence[str]) -> str:
+    """The columns of keys: `_k0`, `_k1`, …"""
     return ", ".join(f"{sql} AS _k{n}" for n, sql in enumerate(by)) or "1 AS _k"
+
+
+def same_keys(by: Sequence[str], relation: str) -> str:
+    """The condition that a row has the keys of a row of a relation; nulls are equal."""
+    return " AND ".join(f"{sql} IS NOT DISTINCT FROM {relation}._k{n}" for n, sql in enumerate(by))
+
+
+def before(sql: str) -> str:
+    """An operator's SQL as of the time of the old rows."""
+    return re.sub(r"getvariable\('now'\)", f"getvariable('{OLD_NOW}')", sql, flags=re.IGNORECASE)
 
 
 def _touched(relation: str, alias: str, by: Sequence[str]) -> str:
     """The rows of a relation in touched partitions."""
-    same = " AND ".join(f"{sql} IS NOT DISTINCT FROM _t._k{n}" for n, sql in enumerate(by))
-    exists = f"SELECT 1 FROM _touched AS _t WHERE {same or 'true'}"
+    exists = f"SELECT 1 FROM _touched AS _t WHERE {same_keys(by, '_t') or 'true'}"
     return f"(SELECT {alias}.* FROM {relation} AS {alias} WHERE EXISTS ({exists}))"

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from streamhouse.operators.operator import INPUT, WEIGHT, Change, Key, Linear, plain
+from streamhouse.operators.operator import INPUT, WEIGHT, Key, Linear, plain
 from streamhouse.sql.expressions.binder import quote
 
 
@@ -84,8 +84,8 @@ class Project(Linear):
     def whole(self, inputs: Sequence[str]) -> str:
         return f"SELECT {listed(self.items)} FROM {inputs[0]} AS {INPUT}"
 
-    def delta(self, inputs: Sequence[Change]) -> str:
-        return f"SELECT {listed(self.items)}, {WEIGHT} FROM {inputs[0].delta} AS {INPUT}"
+    def _passed(self, delta: str) -> str:
+        return f"SELECT {listed(self.items)}, {WEIGHT} FROM {delta} AS {INPUT}"
 
     def describe(self) -> str:
         computed = (

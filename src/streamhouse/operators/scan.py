@@ -73,9 +73,9 @@ class Scan(Operator):
         relation = inputs[0] if inputs else quote(self.relation)
         return f"SELECT {self._read_columns} FROM {relation}"
 
-    def delta(self, inputs: Sequence[Change]) -> str:
+    def delta(self, changes: Sequence[Change], result: str = "") -> str:
         """The SQL of its change, which the one input has as the columns of the table."""
-        return f"SELECT {self._read_columns}, {WEIGHT} FROM {inputs[0].delta}"
+        return f"SELECT {self._read_columns}, {WEIGHT} FROM {changes[0].delta}"
 
     def describe(self) -> str:
         return f"scan {'.'.join(self.table.name)} ({', '.join(self.read)})"

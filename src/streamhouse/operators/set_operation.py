@@ -90,10 +90,10 @@ class SetOperation(Binary):
         word = f"{self.kind}{' ALL' if self.all else ''}"
         return f"(SELECT * FROM {inputs[0]}) {word} (SELECT * FROM {inputs[1]})"
 
-    def delta(self, inputs: Sequence[Change]) -> str:
+    def delta(self, changes: Sequence[Change], result: str = "") -> str:
         if not self._appends:
-            return super().delta(inputs)
-        return self.whole([part.delta for part in inputs])
+            return super().delta(changes)
+        return self.whole([part.delta for part in changes])
 
     def describe(self) -> str:
         return f"{self.kind.lower()}{' all' if self.all else ''}"

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from streamhouse.operators.operator import INPUT, Change, Emits, Kept, Key, Unary
+from streamhouse.operators.operator import INPUT, WEIGHT, Change, Emits, Kept, Key, Unary
 from streamhouse.sql.expressions.binder import quote
 from streamhouse.sql.views.stored_view import HIDDEN_KEY
 
@@ -47,7 +47,12 @@ class Sink(Unary):
 
     @property
     def keeps(self) -> tuple[Kept, ...]:
-        return ()
+        return () if self._passes else super().keeps
+
+    @property
+    def _passes(self) -> bool:
+        """Whether each row is written as it is, whatever the others are."""
+        return self.unique and not self.numbered
 
     def whole(self, inputs: Sequence[str]) -> str:
         if self.hashed is not None:
@@ -62,7 +67,7 @@ class Sink(Unary):
             f"QUALIFY row_number() OVER (PARTITION BY {key} ORDER BY {order}) = 1"
         )
 
-    def _hashed_rows(self, relation: str) -> str:
+    def _hashed_rows(self, relation: str, more: str = "") -> str:
         assert self.hashed is not None
         names = ", ".join(map(quote, self.input.columns))
         texts = [
@@ -74,12 +79,17 @@ class Sink(Unary):
         inner = f'SELECT {hashed} AS "__hash", * FROM {relation} AS "made"'
         by = f'PARTITION BY "__hash" ORDER BY {names}'
         number = f" || '-' || (row_number() OVER ({by}))" if self.numbered else ""
-        return f'SELECT "__hash"{number} AS "{HIDDEN_KEY}", {names} FROM ({inner}) AS "hashed"'
+        return (
+            f'SELECT "__hash"{number} AS "{HIDDEN_KEY}", {names}{more} FROM ({inner}) AS "hashed"'
+        )
 
-    def delta(self, inputs: Sequence[Change]) -> str:
-        if self.unique and not self.numbered:
-            return self.whole([inputs[0].delta])
-        return super().delta(inputs)
+    def delta(self, changes: Sequence[Change], result: str = "") -> str:
+        if not self._passes:
+            return super().delta(changes)
+        relation = changes[0].delta
+        if self.hashed is None:
+            return f"SELECT * FROM {relation}"
+        return self._hashed_rows(relation, f", {WEIGHT}")
 
     def describe(self) -> str:
         if self.hashed is None:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from streamhouse.operators.operator import INPUT, WEIGHT, Change, Key, Linear, plain
+from streamhouse.operators.operator import INPUT, WEIGHT, Key, Linear, plain
 from streamhouse.sql.expressions.binder import quote
 
 
@@ -42,9 +42,9 @@ class Unnest(Linear):
     def whole(self, inputs: Sequence[str]) -> str:
         return f"SELECT * FROM {self._joined(inputs[0])}"
 
-    def delta(self, inputs: Sequence[Change]) -> str:
+    def _passed(self, delta: str) -> str:
         columns = ", ".join(map(quote, self.columns))
-        return f"SELECT {columns}, {WEIGHT} FROM {self._joined(inputs[0].delta)}"
+        return f"SELECT {columns}, {WEIGHT} FROM {self._joined(delta)}"
 
     def describe(self) -> str:
         return plain(f"unnest {self.table} as {', '.join(self.names)}")

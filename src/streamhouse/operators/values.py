@@ -38,7 +38,9 @@ class Values(Operator):
         names = ", ".join(map(quote, self.columns))
         return f"SELECT * FROM (VALUES {rows}) AS _v ({names})"
 
-    def delta(self, inputs: Sequence[Change]) -> str:
+    def delta(self, changes: Sequence[Change], result: str = "") -> str:
+        if self.timed:
+            return super().delta(changes)
         return f"SELECT *, 1 AS {WEIGHT} FROM ({self.whole([])}) WHERE false"
 
     def describe(self) -> str:

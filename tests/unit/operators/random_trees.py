@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
+from tests.unit.operators.naive_executor import NaiveExecutor, negative
 from tests.unit.views.generated_queries import Generator
 from tests.unit.views.view_session import bag as bag_of
 
@@ -17,7 +18,7 @@ from streamhouse.duckdb_engine import Batches, opened
 from streamhouse.operators.operator import WEIGHT, Operator, walk
 from streamhouse.operators.planning.query_tree import tree_of
 from streamhouse.sql.batch.bounded_query import analyze_tree
-from streamhouse.sql.plan import BoundedQuery, BoundedScan, Column, Name, TableInfo
+from streamhouse.sql.plan import BoundedQuery, BoundedScan, Capabilities, Column, Name, TableInfo
 from streamhouse.sql.resolution.columns import parse_query
 from streamhouse.sql.statements.script import parse_script
 from streamhouse.sql.syntax import Select
@@ -45,6 +46,7 @@ TABLES = {
     "visits": TableInfo(
         ("c", "d", "visits"),
         (Column("customer_id", "INT"), Column("page", "STRING"), Column("seconds", "INT")),
+        capabilities=Capabilities(changelog=True),
     ),
 }  # fmt: skip
 
@@ -117,6 +119,7 @@ class TreeGenerator(Generator):
         kinds: tuple[Callable[[], str], ...] = (
             super().query, super().query, self._correlated, self._unnested, self._windowed,
             self._membership, self._bags, self._comma, self._sets, self._constants,
+            self._aggregates, self._aggregates,
         )  # fmt: skip
         return rng.choice(kinds)()
 
@@ -229,6 +232,28 @@ class TreeGenerator(Generator):
             f"orders GROUP BY {by}"
         )
 
+    def _aggregates(self) -> str:
+        """Several kinds of aggregates of one group."""
+        rng = self._random
+
+        def call() -> str:
+            value = rng.choice(("amount", "price", "customer_id", "product", "id + amount"))
+            function = rng.choice(("COUNT", "MIN", "MAX", "SUM", "AVG", "COUNT"))
+            if value == "product" and function in ("SUM", "AVG"):
+                function = "MAX"
+            only = rng.choice(("", "", "DISTINCT "))
+            inner = rng.choice((f"{only}{value}", "rate" if rng.random() < 0.2 else value))
+            found = "COUNT(*)" if rng.random() < 0.2 else f"{function}({inner})"
+            test = rng.choice(("amount > 1", "product = 'pen'", "price IS NULL", "id < amount"))
+            return f"{found} FILTER (WHERE {test})" if rng.random() < 0.3 else found
+
+        calls = ", ".join(f"{call()} AS a{n}" for n in range(rng.randint(1, 4)))
+        by = rng.choice(("", "product", "customer_id, product", "amount", "rate", "price"))
+        having = f" HAVING {call()} IS NOT NULL" if rng.random() < 0.3 else ""
+        called = f"{by}, {calls}" if by else calls
+        grouped = f" GROUP BY {by}" if by else ""
+        return f"SELECT {called} FROM orders{grouped}{having}"
+
     def _constants(self) -> str:
         return self._random.choice(
             (
@@ -243,36 +268,55 @@ class TreeGenerator(Generator):
         )
 
 
-def run(
-    plan: BoundedQuery, relations: dict[str, pa.Table], *texts: str, tree: Operator
-) -> list[Any]:
-    """The results of SQL texts over the relations of a plan, and others.
+Results = dict[str, list[Any]]
+"""Of each operator the rows `old`, `delta`, `new`, `whole` (again), `negative`, as tables."""
 
-    Last the list of the results of all operators of a tree.
+
+def run(
+    plan: BoundedQuery,
+    tree: Operator,
+    before: Rows,
+    after: Rows,
+    variables: dict[str, str] = {},  # noqa: B006
+) -> tuple[pa.Table, Results]:
+    """The result of a plan after a change of its tables, and those of its tree's operators.
+
+    `variables`: DuckDB variables, with the SQL of their values.
     """
 
     def stream(table: pa.Table) -> tuple[pa.Schema, Batches]:
         return table.schema, lambda: iter(table.to_batches())
 
     def scanner(scan: BoundedScan) -> tuple[pa.Schema, Batches]:
-        return stream(relations[scan.relation].select(list(scan.columns)))
+        return stream(table_of(scan.table, after).select(list(scan.columns)))
 
-    scans = {scan.relation for scan in plan.scans}
-    more = {name: stream(table) for name, table in relations.items() if name not in scans}
-    operators = list(walk(tree))
-    names = {id(each): f"result_{n}" for n, each in enumerate(operators)}
+    more, old, changes = {}, {}, {}
+    for scan in plan.scans:
+        old[scan.relation] = f"old_{scan.relation}"
+        changes[scan.relation] = f"change_{scan.relation}"
+        more[old[scan.relation]] = stream(table_of(scan.table, before))
+        more[changes[scan.relation]] = stream(change_of(scan.table, before, after))
+    results: Results = {}
     with opened(plan, scanner, threads=1, more=more) as connection:
-        results: list[Any] = [connection.sql(text).to_arrow_table() for text in texts]
-        for each in operators:
-            sql = each.whole([names[id(i)] for i in each.inputs])
-            connection.execute(f"CREATE TEMP TABLE {names[id(each)]} AS {sql}")
-        wholes = [connection.sql(f"FROM {name}").to_arrow_table() for name in names.values()]
-        return [*results, wholes]
+        for name, value in variables.items():
+            connection.execute(f"SET VARIABLE {name} = {value}")
 
+        def table(sql: str) -> pa.Table:
+            return connection.sql(sql).to_arrow_table()
 
-def relations_of(plan: BoundedQuery, rows: Rows) -> dict[str, pa.Table]:
-    """The relation of each scan."""
-    return {scan.relation: table_of(scan.table, rows) for scan in plan.scans}
+        expected = table(plan.sql)
+        executor = NaiveExecutor(connection, tree, old, changes)
+        wholes: dict[int, str] = {}
+        for number, each in enumerate(walk(tree)):
+            wholes[id(each)] = f"whole_{number}"
+            sql = each.whole([wholes[id(i)] for i in each.inputs])
+            connection.execute(f"CREATE TEMP TABLE whole_{number} AS {sql}")
+            names = [executor.name(each, kind) for kind in ("old", "delta", "new")]
+            texts = [*(f"FROM {name}" for name in (*names, wholes[id(each)])),
+                     negative(each, *names[:2])]  # fmt: skip
+            for kind, text in zip(("old", "delta", "new", "whole", "negative"), texts, strict=True):
+                results.setdefault(kind, []).append(table(text))
+    return expected, results
 
 
 def table_of(info: TableInfo, rows: Rows) -> pa.Table:
@@ -293,11 +337,3 @@ def change_of(info: TableInfo, before: Rows, after: Rows) -> pa.Table:
 def bag(table: pa.Table) -> Counter[Any]:
     """The rows of a table as a multiset."""
     return bag_of([list(row.values()) for row in table.to_pylist()])
-
-
-def signed(table: pa.Table) -> Iterator[tuple[Any, int]]:
-    """The rows of a change, each with its weight."""
-    weights = table.column(WEIGHT).to_pylist()
-    for position, weight in enumerate(weights):
-        (row,) = bag(table.drop_columns([WEIGHT]).slice(position, 1))
-        yield row, weight

@@ -5,23 +5,18 @@ from __future__ import annotations
 import random
 from collections import Counter
 
-import pyarrow as pa
 import pytest
+from pyarrow import Table
 from tests.unit.operators.random_trees import (
     TreeGenerator,
     analyzed,
     bag,
-    change_of,
     random_rows,
-    relations_of,
     run,
-    signed,
-    table_of,
 )
 
 from streamhouse.operators.operator import Emits, Operator, walk
 from streamhouse.operators.query_block import QueryBlock
-from streamhouse.operators.trees.tree_sql import changes_sql, whole_sql
 from streamhouse.sql.plan import BoundedQuery
 
 _QUERIES = 12
@@ -44,31 +39,25 @@ def test_both_forms_of_random_trees(seed: int) -> None:
         if growing:
             before = {name: [*rows, *rows[:2]] for name, rows in before.items()}
             after = {name: rows + before[name] for name, rows in after.items()}
-        relations, old, changes = relations_of(plan, after), {}, {}
-        for scan in plan.scans:
-            old[scan.relation], changes[scan.relation] = (
-                f"{kind}_{scan.relation}" for kind in ("old", "change")
-            )
-            relations[old[scan.relation]] = table_of(scan.table, before)
-            relations[changes[scan.relation]] = change_of(scan.table, before, after)
-        operators = list(walk(tree))
-        has_delta = not any(operator.recomputed for operator in operators)
-        delta_sql = [changes_sql(tree, old, changes)] if has_delta else []
-        expected, start, *delta, results = run(
-            plan, relations, plan.sql, whole_sql(tree, old), *delta_sql, tree=tree
-        )
-        assert bag(results[-1]) == bag(expected), query
-        for operator, result in zip(operators, results, strict=True):
-            _check_claims(operator, result, query)
-        changed = Counter(bag(start))
-        for row, weight in signed(delta[0]) if delta else ():
-            changed[row] += weight
-            assert weight > 0 or not growing or tree.emits > Emits.INSERTS, query
-        if delta:
-            assert min(changed.values(), default=0) >= 0 and +changed == bag(expected), query
+        expected, results = run(plan, tree, before, after)
+        assert bag(results["new"][-1]) == bag(expected), query
+        for operator, *tables in zip(walk(tree), *results.values(), strict=True):
+            _check_change(operator, tables, query)
+            _check_claims(operator, tables[3], query)
 
 
-def _check_claims(operator: Operator, result: pa.Table, query: str) -> None:
+def _check_change(operator: Operator, tables: list[Table], query: str) -> None:
+    old, delta, new, whole, negative = tables
+    context = f"{operator.describe()}\n{query}"
+    assert not negative.num_rows, context
+    assert bag(new) == bag(whole), context
+    if operator.emits is Emits.INSERTS:
+        assert not bag(old) - bag(new), context
+    if operator.emits is Emits.NOTHING:
+        assert not delta.num_rows, context
+
+
+def _check_claims(operator: Operator, result: Table, query: str) -> None:
     assert tuple(result.column_names) == operator.columns
     for name in operator.not_null:
         assert result.column(name).null_count == 0, f"{operator.describe()}: {name}\n{query}"

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from functools import cache
 
 from sqlglot import exp
 
-from streamhouse.operators.aggregate import Aggregate
 from streamhouse.operators.operator import Operator
 from streamhouse.operators.over import Over
+from streamhouse.operators.planning.accumulation import Call, aggregated
+from streamhouse.operators.planning.grouping_sets import grouping_sets, union
 from streamhouse.operators.planning.rows import (
     NotExpressedError,
     Rows,
@@ -83,7 +85,7 @@ class Grouping:
     def __init__(self, rows: Rows, group: exp.Group | None) -> None:
         self._rows, self._group = rows, group
         self._by: list[tuple[exp.Expr, Item]] = []
-        self._called: dict[str, Item] = {}
+        self._called: dict[str, Call] = {}
         self._in_order = False
         for node in _expressions(group):
             name = plain_column(node, rows) or f"_g{len(self._by)}"
@@ -114,17 +116,47 @@ class Grouping:
         sql = fragment(node, over(self._rows))
         if sql not in self._called:
             name = f"_a{len(self._called)}"
-            self._called[sql] = item(name, node, self._rows)
+            self._called[sql] = item(name, node, self._rows), node.copy()
             self._in_order |= depends_on_order(node)
-        return self._called[sql].name
+        return self._called[sql][0].name
 
     def rows(self) -> Rows:
         """The result of the aggregation, after all calls of `replaced`."""
-        sets = ""
-        if self._group is not None and _has_sets(self._group):
-            sets = fragment(self._group, over(self._rows)).strip().removeprefix("GROUP BY ")
-        by, called = tuple(each for _, each in self._by), tuple(self._called.values())
-        return Rows(checked(Aggregate(self._rows.operator, by, called, sets, self._in_order)))
+        calls = list(self._called.values())
+        groupings = {item: node for item, node in calls if _is_grouping(node)}
+        rest = [call for call in calls if call[0] not in groupings]
+        by = [item for _, item in self._by]
+
+        def aggregate(by: Sequence[Item]) -> Operator:
+            return aggregated(self._rows, tuple(by), rest, self._in_order)
+
+        def grouping(call: Item, own: Sequence[Item]) -> int | None:
+            node = groupings.get(call)
+            return None if node is None else self._grouping(node, own)
+
+        if not groupings and not (self._group and _has_sets(self._group)):
+            return Rows(aggregate(by))
+        sets = [self._items(nodes) for nodes in grouping_sets(self._group or exp.Group())]
+        return Rows(union(sets, by, [item for item, _ in calls], aggregate, grouping))
+
+    def _items(self, nodes: Iterable[exp.Expr]) -> list[Item]:
+        """The columns of expressions, each once."""
+        return list(dict.fromkeys(map(self._item, nodes)))
+
+    def _grouping(self, node: exp.Expr, own: Sequence[Item]) -> int:
+        """The value of GROUPING: a bit for each argument, 1 if a set lacks it."""
+        arguments = [*([node.this] if isinstance(node.this, exp.Expr) else []), *node.expressions]
+        if not all(any(each == known for known, _ in self._by) for each in arguments):
+            raise NotExpressedError("GROUPING of another expression")
+        bits = ["0" if item in own else "1" for item in map(self._item, arguments)]
+        return int("".join(bits), 2)
+
+    def _item(self, node: exp.Expr) -> Item:
+        return next(item for known, item in self._by if known == node)
+
+
+def _is_grouping(node: exp.Expr) -> bool:
+    return function_name(node) in ("grouping", "grouping_id")
 
 
 def _has_sets(group: exp.Group) -> bool:

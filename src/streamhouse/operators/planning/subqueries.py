@@ -193,7 +193,7 @@ def _beside(rows: Rows, operator: Operator, name: str) -> tuple[Rows, exp.Expr]:
     scalar = checked(Project(operator, (Item.of(operator.columns[0], name),)))
     while isinstance(operator, Project):
         operator = operator.input
-    one = isinstance(operator, Aggregate) and not operator.by and not operator.sets
+    one = isinstance(operator, Aggregate) and not operator.by
     kind = JoinKind.INNER if one else JoinKind.LEFT
     return Rows(checked(Join(rows.operator, scalar, kind)), rows.names), reference(name)
 

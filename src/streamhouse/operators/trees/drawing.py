@@ -52,6 +52,8 @@ def _expressions(operator: Operator) -> Mapping[str, str]:
             return {**_expressions(operator.input), operator.item.name: plain(operator.item.sql)}
         case Filter() | Limit():
             return _expressions(operator.input)
+        case Project() if operator.keeps_values:
+            return _expressions(operator.input)
         case Join():
             return {**_expressions(operator.left), **_expressions(operator.right)}
     return {}

@@ -19,7 +19,7 @@ from streamhouse.runtime.streaming.progress import ContinuousProgress
 from streamhouse.runtime.streaming.query import CountedBatch, JobQuery, acquired
 from streamhouse.runtime.views.holds import ViewHolds
 from streamhouse.runtime.views.planner import ViewPlanner
-from streamhouse.runtime.views.spec import PROGRESS, ViewSpec
+from streamhouse.runtime.views.spec import PROGRESS, STATE, ViewSpec
 
 
 class ViewQuery(JobQuery):
@@ -36,7 +36,11 @@ class ViewQuery(JobQuery):
             self.spec = _with_current_log(spec, checkpoint)
             self.progress = ContinuousProgress(checkpoint.logs.last_offset())
             super().__init__(checkpoint, _described(self.spec, checkpoint, pipeline))
-            self.spec = replace(self.spec, progress=str(self._run.folder / PROGRESS))
+            self.spec = replace(
+                self.spec,
+                progress=str(self._run.folder / PROGRESS),
+                state=str(checkpoint.path / STATE),
+            )
 
     @property
     def targets(self) -> list[TableAddress]:

@@ -1,0 +1,219 @@
+"""Incremental refreshes of a view: what it kept, and whether that fits the batch.
+
+The kept rows are a function of the query and the snapshots of its inputs. They fit a batch if they
+are those of its start offset. Otherwise they are computed anew from the inputs at that offset,
+which `ViewHolds` keeps from expiring, or the batch recomputes the view.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import cached_property
+from pathlib import Path
+from typing import NoReturn
+
+import pyarrow as pa
+
+from streamhouse.duckdb_engine import Batches, opened, time_sql
+from streamhouse.operators.operator import OLD_NOW, WEIGHT
+from streamhouse.operators.trees.compiled_tree import CompiledTree, Source
+from streamhouse.operators.trees.incremental import IncrementalRefresh, SourceChange, obstacle
+from streamhouse.operators.trees.view_changes import view_changes
+from streamhouse.paimon.catalog.table_address import TableAddress
+from streamhouse.paimon.read.table import Table
+from streamhouse.paimon.storage.snapshots import Snapshot
+from streamhouse.runtime.streaming.tasks.task_input import TaskInput
+from streamhouse.runtime.views.inputs import ViewInputs
+from streamhouse.runtime.views.net_change import UnknownChangeError, net_change
+from streamhouse.runtime.views.spec import ViewSpec, table_key
+from streamhouse.sql.plan import BoundedScan
+from streamhouse.state.manifest import Manifest, Segments
+from streamhouse.state.store import StateStore
+
+log = logging.getLogger("streamhouse.views")
+
+SMALL_ROWS = 50_000
+"""Inputs with fewer rows in all are recomputed as fast."""
+LARGE_CHANGE = 0.05
+"""A change of a larger share of the inputs' rows is recomputed."""
+
+Changes = Iterator[tuple[str, pa.RecordBatch]]
+_trees: dict[str, CompiledTree] = {}
+
+
+class UnsuitableError(Exception):
+    """The batch cannot be refreshed from changes, or is faster by recomputing the view."""
+
+
+class IncrementalView:
+    """Refreshes a view in one batch from the changes of its inputs; executors."""
+
+    def __init__(self, spec: ViewSpec, task: TaskInput, table: Table) -> None:
+        """`table` is the view's table."""
+        self._spec, self._task, self._table = spec, task, table
+        self._store = StateStore(Path(spec.state))
+        latest = table.latest_snapshot_id()
+        self._newest = None if latest is None else table.snapshot(latest)
+
+    @cached_property
+    def _tree(self) -> CompiledTree:
+        return _compiled(self._spec)
+
+    @contextmanager
+    def changes(self) -> Iterator[Changes]:
+        """The changes of the view's table, as row kinds with rows, all computed.
+
+        What is kept after the batch is saved at the end. Raises `UnsuitableError`.
+        """
+        kept, changes = self._start(), self._input_changes()
+        query = replace(self._spec.plan.query, scans=())
+        more = {} if kept is not None else self._sources()
+        with opened(query, _no_scan, threads=1, now_ms=self._task.now_ms, more=more) as connection:
+            refresh = IncrementalRefresh(self._tree, connection, self._store, kept or {})
+            before = int(self._task.start["now"])
+            connection.execute(f"SET VARIABLE {OLD_NOW} = {time_sql(before)}")
+            if kept is None:
+                log.info("%s: computing what the view keeps", self._spec.target.identifier)
+                refresh.build()
+            delta = refresh.apply(changes)
+            old, new = (f"(SELECT * FROM {delta} WHERE {WEIGHT} {sign} 0)" for sign in "<>")
+            wrote = 0
+
+            def read() -> Changes:
+                nonlocal wrote
+                for change in view_changes(connection, self._spec.plan, old, new):
+                    wrote = 1
+                    yield change
+
+            yield read()
+            self._save(wrote, refresh.segments)
+
+    def _sources(self) -> Mapping[str, tuple[pa.Schema, Batches]]:
+        """The inputs at the start offset, which what is kept is computed from."""
+        inputs = ViewInputs(self._spec, self._task.start)
+        return {
+            each.name: inputs.open_table(self._address(each), each.scan.columns)
+            for each in self._tree.sources
+        }
+
+    def recomputed(self, wrote: bool) -> None:
+        """Note that the batch has recomputed the view, so that the next one can continue."""
+        if self._spec.state and self._store.usable and not self._committed:
+            self._save(int(wrote), {})
+
+    def _save(self, wrote: int, segments: Mapping[str, Segments]) -> None:
+        newest = self._newest
+        table = {"snapshot": 0, "time": 0, "wrote": wrote}
+        if newest is not None:
+            table |= {"snapshot": newest.id, "time": newest.time_ms}
+        labels = {name: each.label for name, each in self._tree.arrangements.items()}
+        batch = self._task.batch
+        self._store.save(Manifest(batch, self._task.end, table, segments, labels))
+
+    def drop(self) -> None:
+        """Forget what is kept, because it is wrong."""
+        self._store.clear()
+
+    @property
+    def _committed(self) -> bool:
+        """Whether the batch has been committed in an earlier run."""
+        for snapshot in self._table.snapshots.newest_first():
+            if _changes_rows(snapshot):
+                writer = snapshot.commit_user, snapshot.commit_identifier
+                return writer == (self._spec.query_id, self._task.batch)
+        return False
+
+    def _start(self) -> Mapping[str, Segments] | None:
+        """What is kept as of the start offset; None if that must be computed.
+
+        Raises `UnsuitableError` if the batch is to recompute the view.
+        """
+        spec, start, end = self._spec, self._task.start, self._task.end
+        if not start or start["view"] != end["view"]:
+            raise UnsuitableError("the view is new, or its query has changed")
+        if any(address is None for address in spec.inputs):
+            raise UnsuitableError("it reads a system table, or a fixed snapshot")
+        if not spec.state or not self._store.usable:
+            raise UnsuitableError("this host does not have the checkpoint")
+        reason = obstacle(self._tree) or (self._slower() if spec.strategy == "auto" else "")
+        if reason:
+            raise UnsuitableError(reason)
+        for manifest in self._store.manifests():
+            if dict(manifest.offset) == dict(start):
+                self._check_table(manifest)
+                known = manifest.arrangements.keys() == self._tree.arrangements.keys()
+                return manifest.arrangements if known else None
+        raise UnsuitableError("nothing is known of the batch before it")
+
+    def _check_table(self, manifest: Manifest) -> None:
+        """Raise `UnsuitableError` unless the view's table is as the batch of a manifest left it."""
+        snapshot, snapshots = int(manifest.table["snapshot"]), self._table.snapshots
+        before = snapshots.find(snapshot) if snapshot else None
+        latest = 0 if self._newest is None else self._newest.id
+        later = [snapshots.find(number) for number in range(snapshot + 1, latest + 1)]
+        found = [
+            None if each is None else (each.commit_user, each.commit_identifier)
+            for each in later
+            if each is None or _changes_rows(each)
+        ]
+        expected = [(self._spec.query_id, manifest.batch)] if manifest.table["wrote"] else []
+        replaced = snapshot and (before is None or before.time_ms != manifest.table["time"])
+        if replaced or found != expected:
+            raise UnsuitableError("another writer may have changed the view's table")
+
+    def _slower(self) -> str:
+        """Why recomputing the view is faster; empty if it is not."""
+        if any(each.recomputed for each in self._tree.operators):
+            return "an operator has no delta form"
+        rows = changed = 0
+        for key, address in self._spec.tables.items():
+            table = address.follow()
+            first = int(self._task.start["vector"][key]["snapshot"])
+            last = int(self._task.end["vector"][key]["snapshot"])
+            snapshots = [table.snapshots.find(n) for n in range(first, last + 1) if n]
+            if snapshots and snapshots[0] is not None:
+                rows += snapshots[0].total_record_count or 0
+            later = snapshots[1:] if first else snapshots
+            changed += sum(abs(each.delta_record_count or 0) for each in later if each is not None)
+        if rows < SMALL_ROWS:
+            return f"its inputs have fewer than {SMALL_ROWS:,} rows"
+        return "much has changed" if changed > rows * LARGE_CHANGE else ""
+
+    def _input_changes(self) -> dict[Source, SourceChange]:
+        vectors = self._task.start["vector"], self._task.end["vector"]
+        found = {}
+        for source in self._tree.sources:
+            address = self._address(source)
+            start, end = (vector[table_key(address)] for vector in vectors)
+            if start != end:
+                try:
+                    found[source] = net_change(source, address, start, end)
+                except UnknownChangeError as error:
+                    raise UnsuitableError(f"table {address.identifier}: {error}") from error
+        return found
+
+    def _address(self, source: Source) -> TableAddress:
+        scans = self._spec.plan.query.scans
+        (number, *_) = (n for n, each in enumerate(scans) if each.relation in source.relations)
+        address = self._spec.inputs[number]
+        assert address is not None
+        return address
+
+
+def _compiled(spec: ViewSpec) -> CompiledTree:
+    """The compiled tree of a view; a process compiles each once."""
+    name = spec.plan.fingerprint
+    if name not in _trees:
+        _trees[name] = CompiledTree(spec.plan)
+    return _trees[name]
+
+
+def _no_scan(scan: BoundedScan) -> NoReturn:
+    raise AssertionError(f"nothing reads {scan.table.name}")
+
+
+def _changes_rows(snapshot: Snapshot) -> bool:
+    return snapshot.purges or snapshot.commit_kind not in ("COMPACT", "ANALYZE")

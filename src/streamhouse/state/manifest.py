@@ -1,0 +1,65 @@
+"""Manifests: which segments are the kept rows after a batch, as of which snapshots."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any, TypeAlias
+
+from streamhouse.state.segment import SegmentFile, StateError
+
+FORMAT = 1
+
+Segments: TypeAlias = tuple[SegmentFile, ...]
+"""The files of one arrangement, the oldest first."""
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """The kept rows after a batch.
+
+    `offset` is the end offset of the batch. Before it, `table` was the newest position in the
+    view's table: `snapshot` (0: it was empty) and its `time`; `wrote`: the batch has changed it.
+    `arrangements` are named by the fingerprints of what they keep, `labels` say it in words.
+    """
+
+    batch: int
+    offset: Mapping[str, Any]
+    table: Mapping[str, Any]
+    arrangements: Mapping[str, Segments]
+    labels: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def files(self) -> set[str]:
+        """The names of its files."""
+        return {file.name for files in self.arrangements.values() for file in files}
+
+    @property
+    def size(self) -> int:
+        """The bytes of its files."""
+        return sum(file.size for files in self.arrangements.values() for file in files)
+
+    def to_json(self) -> str:
+        """The text of the manifest's file."""
+        return json.dumps({"format": FORMAT, **asdict(self)})
+
+    @classmethod
+    def from_json(cls, text: str) -> Manifest:
+        """Parse the text of a manifest's file; `StateError` for a damaged or a later one."""
+        try:
+            record = json.loads(text)
+            if record.pop("format") != FORMAT:
+                raise StateError("the manifest has another format")
+            return cls(
+                int(record["batch"]),
+                dict(record["offset"]),
+                {name: int(record["table"][name]) for name in ("snapshot", "time", "wrote")},
+                {
+                    name: tuple(SegmentFile(**file) for file in files)
+                    for name, files in record["arrangements"].items()
+                },
+                dict(record["labels"]),
+            )
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise StateError(f"the manifest is damaged: {error}") from error
