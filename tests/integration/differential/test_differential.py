@@ -4,7 +4,7 @@ A case is a source table of some layout, how it is filled, and what reads it, al
 seed. After each run until caught up, and after each change of a live one, the source and each
 target are compared with a plain model, with the Java core's reading, and with the audit.
 
-`make test` plays the cases of `FEW`, `make soak` as many more as these variables say:
+`make test` plays the cases of `FEW` without Spark, `make soak` as many more as these variables say:
 
 - `STREAMHOUSE_DIFFERENTIAL_CASES` (2000) and `STREAMHOUSE_DIFFERENTIAL_SEED` (1000, the first one),
   or `STREAMHOUSE_DIFFERENTIAL_SEEDS`, such as `17,1203`;
@@ -91,7 +91,8 @@ DIMENSIONS: dict[str, Sequence[str]] = {
 
 def test_a_few_cases(tmp_path: Path) -> None:
     cases = [case_of(seed, readers=readers, mode="stopped") for seed, readers in FEW.items()]
-    report = play(tmp_path, cases)
+    with without_spark():
+        report = play(tmp_path, cases)
     assert not report.problems, "\n".join(report.lines())
     played = {
         "reader": DIMENSIONS["reader"],

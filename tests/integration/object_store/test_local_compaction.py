@@ -155,7 +155,7 @@ def test_both_ways_to_compact_give_the_same_rows_and_changes(
         if number % 3 == 2:
             full = chance.random() < 0.5
             assert copied.compact(sidecar, full) == sidecar.compact(direct.name, full=full)
-        assert copied.rows() == direct.rows()
+            assert copied.rows() == direct.rows()
     assert copied.kinds() == direct.kinds()
     assert "COMPACT" in copied.kinds()
     assert sorted(changes(copied)) == sorted(changes(direct))

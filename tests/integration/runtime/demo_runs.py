@@ -4,21 +4,26 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
+
+from tests.forked_commands import forked_commands
 
 
 def run_demo(folder: Path, *arguments: str, timeout: float) -> tuple[dict[str, Any], str]:
-    """The JSON that `streamhouse demo` prints in a folder, and its standard error."""
-    program = str(Path(sys.executable).with_name("streamhouse"))
-    ended = subprocess.run(
-        [program, "demo", *arguments, "--json", "--dir", str(folder)],
-        capture_output=True,
-        text=True,
-        timeout=timeout,
-        check=False,
-    )
+    """The JSON that `streamhouse demo` prints in a folder, and its standard error.
+
+    It and the commands of its steps start as forks; its pipelines are processes of their own.
+    """
+    with TemporaryDirectory() as place, forked_commands(Path(place)) as commands:
+        ended = subprocess.run(
+            [str(commands / "streamhouse"), "demo", *arguments, "--json", "--dir", str(folder)],
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+            check=False,
+        )
     assert ended.returncode == 0, ended.stderr
     result: dict[str, Any] = json.loads(ended.stdout)
     return result, ended.stderr
