@@ -17,22 +17,19 @@ from streamhouse.connectors.filesystem.folders import folder_of
 from streamhouse.connectors.filesystem.options import parse
 from streamhouse.connectors.specs import SourceSpec
 from streamhouse.errors import DataLossError
-from streamhouse.source import Lag, Offset
+from streamhouse.source import Lag, Offset, Source
 
 _BATCH_FILES = 1_000
 _BATCH_BYTES = 1 << 30
 _HASH_BYTES = 8
 
 
-class FilesystemSource:
+class FilesystemSource(Source):
     """A `Source` that reads each file once, in the order of their modification times.
 
     An offset has the files of its batch, a hash of the name of each file that has been read, about
     11 bytes a file, and the batch up to which bad records have been read again.
     """
-
-    changelog = False
-    ordered = False
 
     def __init__(self, spec: SourceSpec) -> None:
         self._options = parse(spec.options)
@@ -110,9 +107,6 @@ class FilesystemSource:
         """Read bad records again when that is requested."""
         self._replays = replays
 
-    def committed(self, end: Offset) -> None:
-        pass
-
     def finished(self, offset: Offset) -> bool:
         return self._options.monitor_ms is None and not self._has_unread(offset)
 
@@ -128,9 +122,6 @@ class FilesystemSource:
     def lag(self, offset: Offset) -> Lag | None:
         unread = self._unread_files(offset)
         return Lag(seconds=0.0, bytes=0) if not unread else Lag(bytes=sum(f.size for f in unread))
-
-    def close(self) -> None:
-        pass
 
     def _unread_files(self, offset: Offset) -> list[DataFile]:
         """The files that have not been read at `offset`, as of the last listing."""

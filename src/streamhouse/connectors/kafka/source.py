@@ -21,7 +21,7 @@ from streamhouse.connectors.kafka.reader import ADVICE, PartitionReader, Range, 
 from streamhouse.connectors.kafka.records import Layout, Records
 from streamhouse.connectors.kafka.replayed_message import ReplayedMessage, place
 from streamhouse.errors import ConnectError, DataLossError
-from streamhouse.source import Lag, Offset
+from streamhouse.source import Lag, Offset, Source
 
 log = logging.getLogger("streamhouse.kafka")
 
@@ -33,7 +33,7 @@ _OUTAGE_S = 300.0
 _KEPT_ENDS = 100
 
 
-class KafkaSource:
+class KafkaSource(Source):
     """Topics of Kafka; a `Source`.
 
     An offset has the next offset of each partition, see `connectors.kafka.positions`. The same two
@@ -43,7 +43,7 @@ class KafkaSource:
     The object can be pickled.
     """
 
-    ordered = False
+    changelog = bounded = False
 
     def __init__(self, options: KafkaOptions, layout: Layout, upserts: bool = False) -> None:
         self._options, self._layout, self._upserts = options, layout, upserts

@@ -35,7 +35,7 @@ from streamhouse.connectors.kinesis.stream import (
     Stream,
 )
 from streamhouse.errors import DataLossError
-from streamhouse.source import Lag, Offset
+from streamhouse.source import Lag, Offset, Source
 
 _MAX_ROWS = 200_000
 _MAX_BYTES = 16 << 20
@@ -59,10 +59,8 @@ class ShardRange:
     keys: HashKeyRange | None = None
 
 
-class KinesisSource:
+class KinesisSource(Source):
     """A `Source` over one stream; see the module."""
-
-    ordered = False
 
     def __init__(self, options: KinesisOptions, rows: RecordRows) -> None:
         self._options = options
@@ -222,12 +220,6 @@ class KinesisSource:
             f"{partition.shard} are gone, which an interrupted batch must read again; start anew "
             "with --from-scratch, and raise the stream's retention period"
         )
-
-    def committed(self, end: Offset) -> None:
-        pass
-
-    def finished(self, offset: Offset) -> bool:
-        return False
 
     def check(self, offset: Offset) -> None:
         """Raise `DataLossError` if unread records may have expired, or it is another stream."""

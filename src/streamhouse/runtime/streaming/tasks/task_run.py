@@ -19,7 +19,7 @@ from streamhouse.runtime.query_spec import QuerySpec
 from streamhouse.runtime.streaming.tasks.task_input import SplitsInput
 from streamhouse.runtime.streaming.tasks.task_results import TaskAttempt, results
 from streamhouse.runtime.streaming.tasks.worker_resources import resources_of
-from streamhouse.source import CountingChanges, Source
+from streamhouse.source import Source
 
 CHUNK_ROWS = 262_144
 CHUNK_BYTES = 32 * 1024 * 1024
@@ -85,11 +85,10 @@ class TaskRun:
     def _chunks(self, source: Source, split: SourceSplit) -> Iterator[pa.Table]:
         if isinstance(source, dead_letter_table.SkipsBadRecords):
             source.bad_records()  # of an attempt that failed
-        if isinstance(source, CountingChanges):
-            source.changes_read()
+        source.changes_read()
         yield from chunks(source.read(split.partition))
         self._take_bad_records(source)
-        if isinstance(source, CountingChanges) and not self.task.share:
+        if not self.task.share:
             self._changes.update(source.changes_read())
 
     def _take_bad_records(self, source: Source) -> None:
