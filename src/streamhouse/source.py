@@ -2,16 +2,16 @@
 
 A source is plain Python and does not depend on Spark. `streamhouse.runtime` runs it in a fused
 query (read, join, aggregate and write in one task); `streamhouse.spark` wraps the same object as a
-Spark data source. `Source` is what every source implements; the protocols after it are what a
-source can do besides, by defining the method. Offsets are JSON objects of str, int and bool (nested
-dicts and lists allowed); two equal offsets mean that there is nothing new.
+Spark data source. Offsets are JSON objects of str, int and bool (nested dicts and lists allowed);
+two equal offsets mean that there is nothing new.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeAlias, runtime_checkable
+from typing import Any, TypeAlias
 
 import pyarrow as pa
 
@@ -21,58 +21,6 @@ ROW_KIND = "rowkind"
 """Name of the string column that carries a row's kind: one of `ROW_KINDS`."""
 
 ROW_KINDS = ("+I", "-U", "+U", "-D")
-
-
-class Source(Protocol):
-    """A replayable source: the same two offsets give the same rows, in the same order.
-
-    The driver and each Python worker of an executor open an object of their own, and use it for
-    many batches. Only partitions go from the driver to the others, pickled; so `read` uses nothing
-    that another method has stored in the object. Exactly-once delivery follows from replays: after
-    a crash, a planned range is read again, by other processes.
-    """
-
-    @property
-    def schema(self) -> pa.Schema:
-        """The columns of the rows, without the row kind; `specs.arrow_schema` of those declared."""
-
-    @property
-    def changelog(self) -> bool:
-        """Whether rows can be other than inserts; batches then end with a `rowkind` column."""
-
-    @property
-    def ordered(self) -> bool:
-        """Whether changes of one key can be in different partitions of one range.
-
-        If True, one task has to read the partitions in their order, to keep the order of changes.
-        """
-
-    def initial_offset(self) -> Offset:
-        """The offset where a new query starts; constant, so that batch 0 can be planned again."""
-
-    def latest_offset(self, start: Offset, max_rows: int | None = None) -> Offset:
-        """The newest offset after `start` (`start` itself if there is nothing new); driver only.
-
-        With `max_rows`, the range up to the offset has about that many rows, and at least one
-        indivisible unit, such as a transaction. An idle query calls this up to 100 times a second,
-        so a source that queries a server limits how often it does. A `StoreError` is retried; other
-        errors end the query, such as `DataLossError` if rows after `start` are gone.
-        """
-
-    def partitions(self, start: Offset, end: Offset, parallelism: int = 1) -> Sequence[Any]:
-        """The range (start, end] as picklable partitions, in order; driver only."""
-
-    def read(self, partition: Any) -> Iterator[pa.RecordBatch]:
-        """Read the rows of one partition, in order; runs on executors."""
-
-    def committed(self, end: Offset) -> None:
-        """Called once the rows up to `end` are committed: the query will not read them again."""
-
-    def finished(self, offset: Offset) -> bool:
-        """Whether a `Bounded` source has ended at `offset`; always False for unbounded ones."""
-
-    def close(self) -> None:
-        """Release connections."""
 
 
 @dataclass(frozen=True)
@@ -116,38 +64,110 @@ class Lag:
         return self != Lag()
 
 
-@runtime_checkable
-class Bounded(Protocol):
-    """A source that may have an end, at which `--until-caught-up` and bounded queries stop."""
+class Source(ABC):
+    """A replayable source: the same two offsets give the same rows, in the same order.
+
+    The driver and each Python worker of an executor open an object of their own, and use it for
+    many batches. Only partitions go from the driver to the others, pickled; so `read` uses nothing
+    that another method has stored in the object. Exactly-once delivery follows from replays: after
+    a crash, a planned range is read again, by other processes.
+
+    `read` and `changes_read` run on executors, all other methods on the driver.
+    """
 
     @property
-    def bounded(self) -> bool:
-        """Whether `finished` will be True at some offset; until then the source may still grow."""
+    @abstractmethod
+    def schema(self) -> pa.Schema:
+        """The columns of the rows, without the row kind; `specs.arrow_schema` of those declared."""
 
+    @property
+    def changelog(self) -> bool:
+        """Whether rows can be other than inserts; batches then end with a `rowkind` column."""
+        return False
 
-@runtime_checkable
-class Keyed(Protocol):
-    """A source that keeps the rows of each key together, however many partitions a range has."""
+    @property
+    def ordered(self) -> bool:
+        """Whether changes of one key can be in different partitions of one range.
+
+        If True, one task has to read the partitions in their order, to keep the order of changes.
+        """
+        return False
 
     @property
     def keyed_by(self) -> tuple[str, ...]:
         """Columns: rows with equal values in them are in one partition, in order; perhaps none."""
+        return ()
 
+    @property
+    def bounded(self) -> bool:
+        """Whether `finished` will be True at some offset; until then the source may still grow."""
+        return False
 
-@runtime_checkable
-class Counted(Protocol):
-    """A source that may know the number of rows in a range without reading them."""
+    @abstractmethod
+    def initial_offset(self) -> Offset:
+        """The offset where a new query starts; constant, so that batch 0 can be planned again."""
+
+    @abstractmethod
+    def latest_offset(self, start: Offset, max_rows: int | None = None) -> Offset:
+        """The newest offset after `start` (`start` itself if there is nothing new).
+
+        With `max_rows`, the range up to the offset has about that many rows, and at least one
+        indivisible unit, such as a transaction. An idle query calls this up to 100 times a second,
+        so a source that queries a server limits how often it does. A `StoreError` is retried; other
+        errors end the query, such as `DataLossError` if rows after `start` are gone.
+        """
+
+    @abstractmethod
+    def partitions(self, start: Offset, end: Offset, parallelism: int = 1) -> Sequence[Any]:
+        """The range (start, end] as picklable partitions, in order."""
+
+    @abstractmethod
+    def read(self, partition: Any) -> Iterator[pa.RecordBatch]:
+        """Read the rows of one partition, in order."""
+
+    def check_start(self) -> None:
+        """Raise the error that a query without offsets would end with at its first batch."""
+        return
+
+    def check(self, offset: Offset) -> None:
+        """Raise `DataLossError` if the source cannot resume at `offset`."""
+        return
+
+    def allow_large_batches(self) -> None:
+        """Called if tasks write rows as they read them: a batch may be larger than otherwise."""
+        return
+
+    def committed(self, end: Offset) -> None:
+        """Called once the rows up to `end` are committed: the query will not read them again."""
+        return
+
+    def finished(self, offset: Offset) -> bool:
+        """Whether a `bounded` source has ended at `offset`."""
+        return False
+
+    def caught_up(self, offset: Offset) -> bool:
+        """Whether there is nothing to read after `offset`, also if `latest_offset` may lag."""
+        return self.latest_offset(offset) == offset
 
     def rows(self, start: Offset, end: Offset) -> int | None:
-        """How many rows there are from `start` to `end`; None if unknown; driver only."""
+        """How many rows there are from `start` to `end`; None if reading them would tell."""
+        return None
 
+    def rows_left(self, offset: Offset) -> int | None:
+        """About how many rows of a snapshot are left; None if it is complete. Queries no server."""
+        return None
 
-@runtime_checkable
-class CountingChanges(Protocol):
-    """A source that counts the changes that it reads."""
+    def lag(self, offset: Offset) -> Lag | None:
+        """The lag of a reader at `offset`; None if unknown. Queries no server."""
+        return None
 
     def changes_read(self) -> Mapping[str, int]:
-        """How many were read since the last call, by row kind, snapshots aside; executors."""
+        """How many changes were read since the last call, by row kind, snapshots aside."""
+        return {}
+
+    def close(self) -> None:
+        """Release connections."""
+        return
 
 
 BAD_RECORDS = pa.schema(
@@ -161,54 +181,3 @@ BAD_RECORDS = pa.schema(
     ]
 )
 """A record that a source could not decode: where it is, why, its bytes, its time (epoch ms)."""
-
-
-@runtime_checkable
-class CatchingUp(Protocol):
-    """A source whose `latest_offset` may lag behind its server, and that can check this."""
-
-    def caught_up(self, offset: Offset) -> bool:
-        """Whether there is nothing to read after `offset`; driver only."""
-
-
-@runtime_checkable
-class Checked(Protocol):
-    """A source whose offsets identify the table that they belong to."""
-
-    def check(self, offset: Offset) -> None:
-        """Raise `DataLossError` if the source cannot resume at `offset`; driver only."""
-
-
-@runtime_checkable
-class CheckedStart(Protocol):
-    """A source that may fail at its first batch for a reason that can be found before."""
-
-    def check_start(self) -> None:
-        """Raise the error that a query without offsets would end with; driver only."""
-
-
-@runtime_checkable
-class LimitsBatches(Protocol):
-    """A source that limits how many rows a batch has, for queries that keep all rows of a batch."""
-
-    def allow_large_batches(self) -> None:
-        """Called on the driver if tasks write rows as they read them: a batch may be larger."""
-
-
-@runtime_checkable
-class Snapshotting(Protocol):
-    """A source that begins with a snapshot of a table, which can take long."""
-
-    def rows_left(self, offset: Offset) -> int | None:
-        """About how many rows of the snapshot are left after `offset`; None once it is complete.
-
-        Driver only; does not query a server.
-        """
-
-
-@runtime_checkable
-class Lagging(Protocol):
-    """A source that can report a reader's lag cheaply, without querying a server."""
-
-    def lag(self, offset: Offset) -> Lag | None:
-        """The lag of a reader at `offset`; None if unknown; driver only."""

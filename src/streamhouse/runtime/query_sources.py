@@ -11,23 +11,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-from streamhouse.connectors.dead_letter_table import DeadLetterReplays, SkipsBadRecords
+from streamhouse.connectors.dead_letter_table import DeadLetterReplays, SkippingSource
 from streamhouse.connectors.specs import SourceSpec
 from streamhouse.errors import DataLossError
 from streamhouse.runtime.query_spec import QuerySpec
-from streamhouse.source import (
-    Bounded,
-    CatchingUp,
-    Checked,
-    CheckedStart,
-    Counted,
-    Lag,
-    Lagging,
-    LimitsBatches,
-    Offset,
-    Snapshotting,
-    Source,
-)
+from streamhouse.source import Lag, Offset, Source
 
 Offsets: TypeAlias = tuple[Offset, ...]
 """One offset for each source, in the order of `QuerySpec.sources`."""
@@ -66,7 +54,7 @@ def _record(values: Sequence[Any]) -> Any:
 def open_source(spec: QuerySpec, source: SourceSpec, pruned: bool = True) -> Source:
     """Open a source of a query; raises as `SourceSpec.open`. `pruned`: only the columns needed."""
     opened = source.open(spec.query.scan.columns if pruned else None)
-    if spec.dead_letters is not None and isinstance(opened, SkipsBadRecords):
+    if spec.dead_letters is not None and isinstance(opened, SkippingSource):
         opened.replay_from(DeadLetterReplays(spec.dead_letters, spec.query_id))
     return opened
 
@@ -100,10 +88,9 @@ class QuerySources:
         return list(self._sources)
 
     def allow_large_batches(self) -> None:
-        """Called if tasks write rows as they read them; see `source.LimitsBatches`."""
+        """Called if tasks write rows as they read them; see `Source.allow_large_batches`."""
         for source in self._sources:
-            if isinstance(source, LimitsBatches):
-                source.allow_large_batches()
+            source.allow_large_batches()
 
     def check(self, offset: Offset) -> None:
         """Raise `DataLossError` if a query cannot resume from the offset of a batch.
@@ -112,8 +99,7 @@ class QuerySources:
         """
         if not offset:
             for source in self._sources:
-                if isinstance(source, CheckedStart):
-                    source.check_start()
+                source.check_start()
         before = _values(offset["of"]) if offset.get("of") is not None else None
         if before is not None and list(before) != self._origins:
             raise DataLossError(
@@ -123,8 +109,7 @@ class QuerySources:
                 "anew, or SET another 'pipeline.name'"
             )
         for source, position in zip(self._sources, source_offsets(offset), strict=bool(offset)):
-            if isinstance(source, Checked):
-                source.check(position)
+            source.check(position)
 
     def offsets(self, offset: Offset) -> Offsets:
         """The sources' offsets at the end of a batch; their initial offsets before the first."""
@@ -157,7 +142,7 @@ class QuerySources:
         """The number of rows between two offsets of each source; None if it is unknown."""
         total = 0
         for source, first, last in zip(self._sources, before, end, strict=True):
-            rows = source.rows(first, last) if isinstance(source, Counted) else None
+            rows = source.rows(first, last)
             if rows is None:
                 return None
             total += rows
@@ -173,21 +158,13 @@ class QuerySources:
     def lag(self, offset: Offset) -> Lag | None:
         """The lag of a reader at the offset of a batch; None if no source knows it."""
         before = self.offsets(offset)
-        lags = [
-            source.lag(at)
-            for source, at in zip(self._sources, before, strict=True)
-            if isinstance(source, Lagging)
-        ]
+        lags = [source.lag(at) for source, at in zip(self._sources, before, strict=True)]
         return _combined([lag for lag in lags if lag is not None])
 
     def rows_left(self, offset: Offset) -> int | None:
         """About how many rows of the sources' snapshots are left; None if they are complete."""
         before = self.offsets(offset)
-        lefts = [
-            source.rows_left(at)
-            for source, at in zip(self._sources, before, strict=True)
-            if isinstance(source, Snapshotting)
-        ]
+        lefts = [source.rows_left(at) for source, at in zip(self._sources, before, strict=True)]
         known = [left for left in lefts if left is not None]
         return sum(known) if known else None
 
@@ -204,11 +181,7 @@ class QuerySources:
 
 def source_caught_up(source: Source, offset: Offset) -> bool:
     """Whether a source has no rows after `offset`, and has ended if it is bounded."""
-    if isinstance(source, Bounded) and source.bounded and not source.finished(offset):
-        return False
-    if isinstance(source, CatchingUp):
-        return source.caught_up(offset)
-    return source.latest_offset(offset) == offset
+    return (not source.bounded or source.finished(offset)) and source.caught_up(offset)
 
 
 def _combined(lags: Sequence[Lag]) -> Lag | None:

@@ -11,7 +11,7 @@ from streamhouse.lookup.dimension import DimensionSpec, is_server
 from streamhouse.lookup.strategies.selection import BUCKET, IN_ORDER, Choice
 from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.runtime.partial_aggregation import PartialAggregation
-from streamhouse.source import Keyed, Source
+from streamhouse.source import Source
 from streamhouse.sql.options.merge_functions import removes_records
 from streamhouse.sql.plan import LookupJoin, LookupRetry, StreamQuery, TableInfo
 from streamhouse.sql.streaming import unpaired_retractions
@@ -194,8 +194,7 @@ class QuerySpec:
         if self.lookups:
             return False
         passed = {self.query.rows.passed.get(name) for name in primary_key}
-        keys = [set(source.keyed_by) if isinstance(source, Keyed) else set() for source in sources]
-        return all(key and key <= passed for key in keys)
+        return all(source.keyed_by and passed.issuperset(source.keyed_by) for source in sources)
 
 
 def unshuffled(query: StreamQuery, target: TableInfo) -> str | None:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import NewPartitions
-from tests.integration.kafka.conftest import Open, Stream, Topic
+from tests.integration.kafka.conftest import Open, Topic
 
 from streamhouse.connectors.kafka import reader
 from streamhouse.connectors.kafka.client import consumer
@@ -21,7 +21,6 @@ from streamhouse.connectors.kafka.reader import PartitionReader, Range
 from streamhouse.demo.kafka.broker import KafkaBroker
 from streamhouse.errors import ConnectError, DataLossError, OptionError, TableError
 from streamhouse.formats.base import RecordError
-from streamhouse.source import Checked
 from streamhouse.sql.plan import Column
 
 NOW = int(time.time()) * 1000
@@ -30,11 +29,6 @@ NOW = int(time.time()) * 1000
 
 def row(number: int) -> str:
     return json.dumps({"id": number, "name": f"n{number}"})
-
-
-def checked(stream: Stream) -> Checked:
-    assert isinstance(stream.source, Checked)
-    return stream.source
 
 
 def ids(rows: list[dict[str, Any]]) -> list[int]:
@@ -194,7 +188,7 @@ def test_what_retention_has_deleted_unread_is_data_loss(topic: Topic, opened: Op
     with pytest.raises(DataLossError, match="retention has deleted them .the oldest left is 3.; "):
         stream.batch()
     with pytest.raises(DataLossError, match="--from-scratch"):
-        checked(stream).check(stream.offset)
+        stream.source.check(stream.offset)
     # A range that was planned before the deletion fails when it is read.
     planned = opened(topic.name)
     planned.offset = planned.source.latest_offset({})
@@ -234,7 +228,7 @@ def test_a_topic_that_was_recreated_is_data_loss(topic: Topic, opened: Open) -> 
     topic.broker.delete_topic(topic.name)
     time.sleep(0.04)
     with pytest.raises((DataLossError, TableError), match=topic.name):
-        checked(stream).check(stream.offset)
+        stream.source.check(stream.offset)
     topic.broker.create_topic(topic.name, 2)
     topic.send(row(1), row(2), row(3))
     time.sleep(0.04)
@@ -243,7 +237,7 @@ def test_a_topic_that_was_recreated_is_data_loss(topic: Topic, opened: Open) -> 
     other = opened(topic.name)
     other.offset = stream.offset
     with pytest.raises(DataLossError, match="was deleted and created anew"):
-        checked(other).check(stream.offset)
+        other.source.check(stream.offset)
 
 
 def test_keys_metadata_and_headers(topic: Topic, opened: Open) -> None:
@@ -375,8 +369,8 @@ def test_lag_counts_unread_records(topic: Topic, opened: Open) -> None:
     topic.send(row(1), row(2), row(3))
     stream = opened(topic.name)
     stream.batch(max_rows=1)
-    lag = stream.source.lag(stream.offset)  # type: ignore[attr-defined]
-    assert lag.rows == 2 and lag.seconds >= 0
+    lag = stream.source.lag(stream.offset)
+    assert lag is not None and lag.rows == 2 and (lag.seconds or 0) >= 0
 
 
 def test_errors_say_what_is_wrong(topic: Topic, opened: Open) -> None:

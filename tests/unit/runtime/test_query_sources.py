@@ -10,22 +10,24 @@ import pytest
 
 from streamhouse.errors import DataLossError
 from streamhouse.runtime.query_sources import QuerySources, SourceSplit, source_offsets
-from streamhouse.source import Lag, Offset
+from streamhouse.source import Lag, Offset, Source
 
 SCHEMA = pa.schema([pa.field("id", pa.int64())])
 
 
-class Numbers:
+class Numbers(Source):
     """A source of the numbers from 1 on; `until` is the last one so far."""
 
-    schema, changelog, ordered = SCHEMA, False, False
+    schema = SCHEMA
 
     def __init__(self, until: int, counted: bool = True) -> None:
         self.until = until
         self.acknowledged = 0
         self.closed = False
-        if counted:
-            self.rows = lambda start, end: end["at"] - start["at"]
+        self.counted = counted
+
+    def rows(self, start: Offset, end: Offset) -> int | None:
+        return end["at"] - start["at"] if self.counted else None
 
     def initial_offset(self) -> Offset:
         return {"at": 0}
@@ -43,9 +45,6 @@ class Numbers:
 
     def committed(self, end: Offset) -> None:
         self.acknowledged = end["at"]
-
-    def finished(self, offset: Offset) -> bool:
-        return False
 
     def lag(self, offset: Offset) -> Lag:
         return Lag(seconds=float(self.until), rows=self.until - offset["at"])

@@ -14,7 +14,7 @@ from streamhouse.connectors.base import Scan
 from streamhouse.connectors.datagen.disorder import Disorder
 from streamhouse.connectors.datagen.random_streams import Numbers
 from streamhouse.errors import OptionError
-from streamhouse.source import Lag, Offset
+from streamhouse.source import Lag, Offset, Source
 from streamhouse.sql.plan import TableInfo
 
 _MAX_BATCH = 2_000_000
@@ -38,15 +38,12 @@ class RowRange:
     base_ms: int
 
 
-class GeneratedSource:
+class GeneratedSource(Source):
     """A `Source` that generates `rate` rows a second, `total` in all (None: unbounded).
 
     The clock in the offset sets when each row is due, see `RowRange`, however late it is generated.
     After a restart the clock starts again: no rows are generated for the downtime.
     """
-
-    changelog = False
-    ordered = False
 
     def __init__(
         self, schema: pa.Schema, columns: Columns, rate: int, total: int | None, disorder: Disorder
@@ -99,9 +96,6 @@ class GeneratedSource:
             due_ms = due_ms - self._disorder.delays_ms(numbers)
             yield pa.record_batch(self._columns(numbers, due_ms), schema=self._schema)
 
-    def committed(self, end: Offset) -> None:
-        pass
-
     def finished(self, offset: Offset) -> bool:
         return self._total is not None and int(offset.get("rows", 0)) >= self._total
 
@@ -115,9 +109,6 @@ class GeneratedSource:
             due = min(due, self._total)
         rows = max(0, due - int(offset["rows"]))
         return Lag(seconds=rows / self._rate, rows=rows)
-
-    def close(self) -> None:
-        pass
 
 
 def scan(source: GeneratedSource, table: TableInfo, columns: Sequence[str]) -> Scan:

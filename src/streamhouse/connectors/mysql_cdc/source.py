@@ -33,11 +33,11 @@ from streamhouse.connectors.mysql_cdc.server.values.rows import RowWriter
 from streamhouse.connectors.mysql_cdc.server.values.table_errors import naming
 from streamhouse.connectors.mysql_cdc.table_planner import TablePlanner
 from streamhouse.connectors.mysql_cdc.table_reader import BinlogPart, SnapshotPart, TableReader
-from streamhouse.source import Lag, Offset
+from streamhouse.source import Lag, Offset, Source
 from streamhouse.sql.plan import Column
 
 
-class MySqlSource:
+class MySqlSource(Source):
     """A MySQL or MariaDB table and its changes; a `Source`.
 
     `options` have Flink CDC's names, see `connectors.mysql_cdc.server.options`. `columns`: those
@@ -55,7 +55,7 @@ class MySqlSource:
     object can be pickled.
     """
 
-    ordered = False
+    changelog = True
 
     def __init__(
         self,
@@ -162,9 +162,6 @@ class MySqlSource:
     def hold(self) -> None:
         """Stop at the current end of the binlog (Spark's `AvailableNow`)."""
         self._planner.hold()
-
-    def committed(self, end: Offset) -> None:
-        pass
 
     def finished(self, offset: Offset) -> bool:
         snapshot_only = self._options.startup_mode == "snapshot"

@@ -21,7 +21,7 @@ from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.read.visibility import PRODUCED, hides_new_rows, producer
 from streamhouse.paimon.schema.evolution import current_columns, with_planned_types
 from streamhouse.paimon.storage.split_groups import Bound, ScanPartition
-from streamhouse.source import Lag, Offset
+from streamhouse.source import Lag, Offset, Source
 from streamhouse.sql.options.merge_functions import purges_remove_rows
 
 _TARGET_SIZE = ("source.split.target-size", "16 mb")
@@ -31,7 +31,7 @@ _LATEST_WITHIN_S = 0.1
 """How old the newest snapshot may be for the next batch, if another machine wrote it."""
 
 
-class PaimonSource:
+class PaimonSource(Source):
     """The rows of a table, then its changes; implements `streamhouse.source.Source`.
 
     Offsets: `{}` is before everything, `{"snapshot": 7}` after all of snapshot 7, and
@@ -229,9 +229,6 @@ class PaimonSource:
         """
         table = self.table
         return self._lag.at(table, offset, self._scan.visible_at(table), self._within_s)
-
-    def finished(self, offset: Offset) -> bool:
-        return False
 
     def close(self) -> None:
         if self._progress is not None:

@@ -13,7 +13,7 @@ from streamhouse.runtime.audit.recompute import Batch
 from streamhouse.runtime.query_sources import source_offsets
 from streamhouse.runtime.query_spec import QuerySpec
 from streamhouse.runtime.state.recorded_query import spec_of
-from streamhouse.source import Lag, Lagging
+from streamhouse.source import Lag
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ def _unread(name: str, batch: Batch, spec: QuerySpec, number: int) -> Unread:
     try:
         with closing(spec.sources[number].open(spec.query.scan.columns)) as source:
             offset = source_offsets(batch.end)[number]
-            lag = source.lag(offset) if isinstance(source, Lagging) else None
+            lag = source.lag(offset)
     except StreamhouseError:
         return Unread(name, None, 0)
     lag = lag or Lag()

@@ -19,7 +19,7 @@ from streamhouse.runtime.query_spec import QuerySpec
 from streamhouse.runtime.streaming.tasks.task_input import SplitsInput
 from streamhouse.runtime.streaming.tasks.task_results import TaskAttempt, results
 from streamhouse.runtime.streaming.tasks.worker_resources import resources_of
-from streamhouse.source import CountingChanges, Source
+from streamhouse.source import Source
 
 CHUNK_ROWS = 262_144
 CHUNK_BYTES = 32 * 1024 * 1024
@@ -83,18 +83,17 @@ class TaskRun:
             source.close()
 
     def _chunks(self, source: Source, split: SourceSplit) -> Iterator[pa.Table]:
-        if isinstance(source, dead_letter_table.SkipsBadRecords):
+        if isinstance(source, dead_letter_table.SkippingSource):
             source.bad_records()  # of an attempt that failed
-        if isinstance(source, CountingChanges):
-            source.changes_read()
+        source.changes_read()
         yield from chunks(source.read(split.partition))
         self._take_bad_records(source)
-        if isinstance(source, CountingChanges) and not self.task.share:
+        if not self.task.share:
             self._changes.update(source.changes_read())
 
     def _take_bad_records(self, source: Source) -> None:
         """Collect the records that the source has left out."""
-        if not isinstance(source, dead_letter_table.SkipsBadRecords):
+        if not isinstance(source, dead_letter_table.SkippingSource):
             return
         bad_records = source.bad_records()
         self._bad += bad_records.num_rows

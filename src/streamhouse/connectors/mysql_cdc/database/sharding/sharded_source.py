@@ -38,7 +38,7 @@ from streamhouse.connectors.mysql_cdc.server.position import SHARDS, START_AGAIN
 from streamhouse.connectors.mysql_cdc.snapshot.chunks import grouped, joined
 from streamhouse.connectors.mysql_cdc.source import inserted
 from streamhouse.errors import DataLossError
-from streamhouse.source import Lag, Offset
+from streamhouse.source import Lag, Offset, Source
 from streamhouse.sql.plan import Column
 
 log = logging.getLogger("streamhouse.mysql")
@@ -67,7 +67,7 @@ class _OffsetTableSets:
             self._latest = number
 
 
-class ShardedSource:
+class ShardedSource(Source):
     """The tables of a MySQL or MariaDB server that `tables` selects, as one stream; a `Source`.
 
     All have one position in the binlog, so the order of their changes is kept, also that of a row
@@ -78,7 +78,7 @@ class ShardedSource:
     copy only reads partitions.
     """
 
-    ordered = False
+    changelog = True
 
     def __init__(
         self,
@@ -198,9 +198,6 @@ class ShardedSource:
     def hold(self) -> None:
         """Stop at the current end of the binlog (Spark's `AvailableNow`)."""
         self._planner.hold()
-
-    def committed(self, end: Offset) -> None:
-        pass
 
     def finished(self, offset: Offset) -> bool:
         if self._options.startup_mode != "snapshot" or _is_initial(offset):
