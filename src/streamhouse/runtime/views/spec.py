@@ -21,7 +21,8 @@ class ViewSpec:
     `inputs` are the tables of the scans of `plan.query`, in order; None for a scan of a system
     table or of a fixed snapshot. `query_id` is the id of the checkpoint and the commit user.
     `freshness_s` is the least time between the starts of two refreshes. `progress` is the file in
-    which a task says how many rows it has read; empty: none.
+    which a task says how many rows it has read; empty: none. `select` is the SELECT of an INSERT,
+    with full names of its tables, and the INSERT's column list; None for a view, which has it.
     """
 
     plan: ViewPlan
@@ -31,6 +32,7 @@ class ViewSpec:
     freshness_s: float = 0.0
     max_rows: int | None = None
     progress: str = ""
+    select: tuple[str, tuple[str, ...]] | None = None
 
     @property
     def tables(self) -> dict[str, TableAddress]:
@@ -62,7 +64,11 @@ class ViewSpec:
         scans = self.plan.query.scans
         first = list(scans[0].table.name) if scans else []
         return json.dumps(
-            {"query": {"scan": {"table": {"name": first}}}, "view": self.plan.query.sql}
+            {
+                "query": {"scan": {"table": {"name": first}}},
+                "view": self.plan.query.sql,
+                "select": self.select,
+            }
         )
 
     @property
