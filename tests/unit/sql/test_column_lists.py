@@ -60,6 +60,21 @@ def test_values_as_a_query(session: ViewSession, query: str, rows: list[list[int
     assert session.exact_rows(query) == rows
 
 
-def test_distinct_on_is_refused(session: ViewSession) -> None:
-    with pytest.raises(SqlError, match="DISTINCT ON is not supported"):
-        session.exact_rows("SELECT DISTINCT ON (a) a, b FROM three")
+@pytest.mark.parametrize(
+    ("query", "clause"),
+    [
+        ("SELECT DISTINCT ON (a) a, b FROM three", "DISTINCT ON"),
+        ("SELECT a FROM three UNION ALL BY NAME SELECT b FROM three", "BY NAME"),
+    ],
+)
+def test_clauses_of_other_dialects_are_refused(
+    session: ViewSession, query: str, clause: str
+) -> None:
+    with pytest.raises(SqlError, match=f"{clause} is not supported"):
+        session.exact_rows(query)
+
+
+def test_computed_columns_have_commas_in_brackets(session: ViewSession) -> None:
+    session.execute("CREATE TABLE c (a INT, m AS MAP['x', a, 'y', 2], l AS ARRAY[a, 1], z INT)")
+    session.execute("INSERT INTO c VALUES (5, 6)")
+    assert session.exact_rows("SELECT m['x'], l, z FROM c") == [[5, [5, 1], 6]]
