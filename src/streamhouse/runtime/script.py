@@ -57,7 +57,7 @@ from streamhouse.runtime.statements.insert_plan import (
     plan_insert,
     plan_select,
 )
-from streamhouse.runtime.statements.result_view import KeptResult, ResultView
+from streamhouse.runtime.statements.result_view import KeptResult, ResultView, kept_spec
 from streamhouse.runtime.statements.resumption import check_start
 from streamhouse.runtime.statements.streaming_select import StreamingSelect
 from streamhouse.runtime.streaming.continuous_query import ContinuousQuery
@@ -301,7 +301,7 @@ class ScriptRunner:
         if isinstance(planned, KeptResult):
             for feed in planned.inputs.create():
                 self._insert(feed)
-            spec = view_spec(self._session, target, planned.plan)
+            spec = kept_spec(self._session, statement, target, planned)
             view = self._view_query(spec, statement.position)
             view.check_first_start()
             self._note_recomputed(target.name)

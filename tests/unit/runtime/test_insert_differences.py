@@ -75,6 +75,18 @@ def row(
     return f"('{day}', {id}, {score}, '{status}', {INSTANT.format(second)})"
 
 
+def test_a_select_without_rows_writes_nothing(tmp_path: Path) -> None:
+    lab = Lab(tmp_path)
+    lab.ods()
+    for _ in range(2):
+        before = lab.snapshot
+        lab.run("INSERT INTO ods SELECT * FROM raw WHERE id > 3")
+        lab.run("INSERT INTO ods SELECT * FROM ods LIMIT 0")
+        assert lab.snapshot == before
+        lab.fill("ods", f"('d', 1, 1.5, 'a', {INSTANT.format(1)})")
+    assert lab.rows() == [("d", 1, 1.5, "a")]
+
+
 def test_only_what_differs_is_written_in_one_snapshot(lab: Lab) -> None:
     lab.ods()
     lab.fill("ods", row(1, 1), row(2, 2), row(3, 3), row(1, 9, day="2026-06-02"))

@@ -11,12 +11,19 @@ import pyarrow as pa
 import pytest
 from tests.unit.views.view_session import ViewSession, bag, change
 
+from streamhouse.errors import TableError
 from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.paimon.write.commit import TableCommitter
 from streamhouse.paimon.write.table_writer import TableWriter
 from streamhouse.runtime.audit.audit import audit
 from streamhouse.runtime.audit.repair import repair
+from streamhouse.runtime.state.checkpoint import VIEWS, Checkpoint, checkpoints_of
+from streamhouse.runtime.statements.insert_plan import plan_insert
+from streamhouse.runtime.statements.result_view import KeptResult, kept_spec
+from streamhouse.runtime.views.refresh import refresh
 from streamhouse.source import ROW_KIND
+from streamhouse.sql.statements.script import parse_script
+from streamhouse.sql.syntax import Insert
 
 _VIEWS = {
     "keyed": "SELECT o.id, o.rate, c.name FROM orders o LEFT JOIN customers c "
@@ -106,3 +113,31 @@ def _damage(session: ViewSession, name: str, damage: str) -> None:
     messages = writer.prepare(0)
     writer.close()
     TableCommitter(session.warehouse, table.identifier, user).commit(0, messages)
+
+
+def test_an_audit_proves_a_table_that_an_insert_keeps(session: ViewSession) -> None:
+    """Its SELECT is in the checkpoint, since the table is an ordinary one."""
+    session.run(
+        "CREATE TABLE kept (product STRING, note STRING, total DECIMAL(20, 2), "
+        "PRIMARY KEY (product) NOT ENFORCED) WITH ('changelog-producer' = 'input', 'bucket' = '1')"
+    )
+    (insert,) = parse_script(
+        "INSERT INTO kept (total, product) SELECT SUM(price), COALESCE(product, '-') FROM orders o "
+        "LEFT JOIN customers c ON o.customer_id = c.id GROUP BY COALESCE(product, '-')"
+    )
+    assert isinstance(insert, Insert)
+    target = session.session.table(("kept",))
+    planned = plan_insert(session.session, insert, target)
+    assert isinstance(planned, KeptResult)
+    spec = kept_spec(session.session, insert, target, planned)
+    refresh(spec)
+    with pytest.raises(TableError, match="has no lineage"):
+        audit(session.warehouse, "shop.kept")
+    checkpoint = Checkpoint(checkpoints_of(session.warehouse["warehouse"]), VIEWS, "shop.kept")
+    checkpoint.query_id()
+    checkpoint.remember({"definition": spec.definition})
+    assert audit(session.warehouse, "shop.kept").equal
+    _damage(session, "kept", "change")
+    assert len(audit(session.warehouse, "shop.kept").differences) == 1
+    assert repair(session.warehouse, "shop.kept").updated == 1
+    assert audit(session.warehouse, "shop.kept").equal

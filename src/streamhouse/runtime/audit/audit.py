@@ -27,11 +27,11 @@ from streamhouse.runtime.audit.provable_range import pending_rows_at, provable_r
 from streamhouse.runtime.audit.recompute import Batch, Recomputation
 from streamhouse.runtime.audit.tolerance import equal
 from streamhouse.runtime.audit.unread_source_rows import Unread, unread
+from streamhouse.runtime.audit.view_audit import compare_view, is_view
 from streamhouse.runtime.partial_aggregation import PartialAggregation
 from streamhouse.runtime.state.lineage import recorded_lineage
 from streamhouse.source import ROW_KIND
 from streamhouse.sql.options.merge_functions import MERGING_ENGINES, merge_function, remove_option
-from streamhouse.sql.views.stored_view import StoredView
 
 _KEPT = (
     "merge-engine", "fields.", "aggregation.", "partial-update.", "sequence.field", "ignore-",
@@ -108,7 +108,7 @@ def audit(warehouse: Mapping[str, str], identifier: str) -> Audit:
     """
     address = TableAddress(dict(warehouse), identifier)
     table = address.open()
-    if StoredView.of(table.options) is not None:
+    if is_view(address):
         return _view_audit(address)
     rows = recorded_lineage(address)
     batches = [Batch.of(row) for row in rows]
@@ -133,9 +133,7 @@ def audit(warehouse: Mapping[str, str], identifier: str) -> Audit:
 
 
 def _view_audit(address: TableAddress) -> Audit:
-    from streamhouse.runtime.audit.view_audit import compare_view
-
-    found = compare_view(address.warehouse, address.identifier)
+    found = compare_view(address)
     differences = tuple(Difference(*difference) for difference in found.differences)
     return Audit(
         address.identifier, found.snapshot, 1, 0, 0, 0, found.rows, 0, differences, found.unread,

@@ -28,6 +28,7 @@ from streamhouse.paimon.write.commit_retries import CHANGE_USER, attempt, remove
 from streamhouse.paimon.write.overwrite import overwrite_table
 from streamhouse.paimon.write.table_writer import TableWriter
 from streamhouse.paimon.write.temporary_table import TemporaryTable
+from streamhouse.runtime.audit import view_audit
 from streamhouse.runtime.audit.audit import newest_recorded
 from streamhouse.runtime.audit.provable_range import pending_rows_at
 from streamhouse.runtime.audit.recompute import ATTEMPTS_COLUMN, DUE_COLUMN, Batch, Recomputation
@@ -38,7 +39,6 @@ from streamhouse.runtime.batch.row_kinds import functions_of
 from streamhouse.runtime.query_sources import source_offsets
 from streamhouse.runtime.state.lineage import recorded_lineage
 from streamhouse.source import ROW_KIND
-from streamhouse.sql.views.stored_view import StoredView
 
 _TRIES = 20
 _PAUSE_S = 0.5
@@ -78,7 +78,7 @@ def repair(
     """
     address = TableAddress(dict(warehouse), identifier)
     table = address.open()
-    if StoredView.of(table.options) is not None:
+    if view_audit.is_view(address):
         return _refreshed(address, where, dry_run)
     check_table(table)
     remove_dead_attempts(table, TableCommitter(address.warehouse, identifier, CHANGE_USER))
@@ -103,7 +103,6 @@ def repair(
 
 def _refreshed(address: TableAddress, where: str | None, dry_run: bool) -> RepairResult:
     """Repair a materialized view: refresh it."""
-    from streamhouse.runtime.audit import view_audit
     from streamhouse.runtime.views.refresh import changes_of_refresh
 
     if where is not None:
@@ -111,7 +110,7 @@ def _refreshed(address: TableAddress, where: str | None, dry_run: bool) -> Repai
             f"{address.identifier} is a materialized view, and its repair is a refresh of all its "
             "rows; leave the condition out"
         )
-    session, spec, text = view_audit.opened_view(address.warehouse, address.identifier)
+    session, spec, text = view_audit.opened_view(address)
     if dry_run:
         found = view_audit.compare_newest(session, spec, text).differences
         kinds = Counter("-D" if b is None else "+I" if a is None else "+U" for _, a, b in found)

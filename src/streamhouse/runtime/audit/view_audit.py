@@ -1,29 +1,33 @@
-"""Audits a materialized view: computes its SELECT at recorded snapshots, and compares all rows.
+"""Audits a materialized view, or a table that an INSERT keeps like one.
 
-Independent of how a refresh writes: the whole result as a multiset, without the view's key, without
-pruning, in one thread.
+Computes its SELECT at recorded snapshots, and compares all rows. Independent of how a refresh
+writes: the whole result as a multiset, without the view's key, without pruning, in one thread.
 """
 
 from __future__ import annotations
 
+import json
 import math
 import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import zip_longest
 from typing import Any
 
 import pyarrow as pa
 
 from streamhouse.duckdb_engine import Batches, opened, warehouse_scanner
-from streamhouse.errors import DataLossError
+from streamhouse.errors import DataLossError, TableError
+from streamhouse.operators.planning.view_plan import plan_view_into
+from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.schema.table_name import split_identifier
 from streamhouse.runtime.audit.unread_source_rows import Unread
 from streamhouse.runtime.session.session import Session
 from streamhouse.runtime.state.checkpoint import VIEWS, Checkpoint, checkpoints_of
+from streamhouse.runtime.state.lineage import recorded_lineage
 from streamhouse.runtime.views.planned import view_spec
 from streamhouse.runtime.views.planner import ViewPlanner
 from streamhouse.runtime.views.spec import ViewSpec, table_key
@@ -32,8 +36,8 @@ from streamhouse.sql.batch.bounded_query import analyze_bounded
 from streamhouse.sql.expressions.binder import quote
 from streamhouse.sql.plan import BoundedQuery, BoundedScan, TableInfo
 from streamhouse.sql.statements.script import parse_script
-from streamhouse.sql.syntax import Select
-from streamhouse.sql.views.stored_view import HIDDEN_KEY
+from streamhouse.sql.syntax import Query, Select
+from streamhouse.sql.views.stored_view import HIDDEN_KEY, StoredView
 
 _RELATIVE = 1e-14
 _VIEW = "view_rows"
@@ -57,23 +61,67 @@ class ViewComparison:
     unread: tuple[Unread, ...]
 
 
-def opened_view(warehouse: Mapping[str, str], identifier: str) -> tuple[Session, ViewSpec, str]:
+def is_view(address: TableAddress) -> bool:
+    """Whether a table is a materialized view, or an INSERT keeps it like one.
+
+    The latter is known from the checkpoint on this machine. It does not count if a query with a
+    lineage has written the table since.
+    """
+    table = address.open()
+    if StoredView.of(table.options) is not None:
+        return True
+    checkpoint = _checkpoint(address)
+    if _kept_select(checkpoint) is None:
+        return False
+    try:
+        others = {row["query_id"] for row in recorded_lineage(address)}
+    except TableError:
+        return True
+    users = (snapshot.commit_user for snapshot in table.snapshots.newest_first())
+    writers = (user for user in users if user in others or user == checkpoint.known_id())
+    return next(writers, None) not in others
+
+
+def opened_view(address: TableAddress) -> tuple[Session, ViewSpec, str]:
     """A session, the specification of a view's query in it, and the text of the query."""
-    session = Session(warehouse)
-    full = session.full(split_identifier(identifier))
-    view = session.materialized.defined(full)
-    return session, view_spec(session, session.table(full), view.plan), view.stored.query
+    session = Session(address.warehouse)
+    full = session.full(split_identifier(address.identifier))
+    kept = _kept_select(_checkpoint(address))
+    table = session.table(full)
+    if kept is None or session.materialized.find(full) is not None:
+        view = session.materialized.defined(full)
+        return session, view_spec(session, table, view.plan), view.stored.query
+    text, columns = kept
+    plan = plan_view_into(_query(text), session, table, tuple(columns))
+    return session, replace(view_spec(session, table, plan), select=(text, tuple(columns))), text
 
 
-def compare_view(warehouse: Mapping[str, str], identifier: str) -> ViewComparison:
+def _checkpoint(address: TableAddress) -> Checkpoint:
+    path = address.warehouse.get("warehouse", "")
+    return Checkpoint(checkpoints_of(path), VIEWS, address.identifier)
+
+
+def _kept_select(checkpoint: Checkpoint) -> tuple[str, list[str]] | None:
+    """The SELECT of the INSERT that keeps a table, and its column list; None if there is none."""
+    record = checkpoint.previous()
+    found = json.loads(record["definition"]).get("select") if record else None
+    return None if found is None else (found[0], found[1])
+
+
+def _query(text: str) -> Query:
+    (statement,) = parse_script(text)
+    assert isinstance(statement, Select)
+    return statement.query
+
+
+def compare_view(address: TableAddress) -> ViewComparison:
     """Compare a view with its SELECT as of its last refresh, or else as of now.
 
     The last refresh is that of the checkpoint on this machine. Raises `DataLossError` if a snapshot
     that it has read no longer exists.
     """
-    session, spec, text = opened_view(warehouse, identifier)
-    path = spec.target.warehouse.get("warehouse", "")
-    checkpoint = Checkpoint(checkpoints_of(path), VIEWS, identifier)
+    session, spec, text = opened_view(address)
+    checkpoint = _checkpoint(address)
     last, newest = checkpoint.logs.last_offset(), ViewPlanner(spec).newest({})
     # The first word is the text of the query as the script has it; the second is the table.
     if not last or last["view"].split()[-1] != newest["view"].split()[-1]:
@@ -102,10 +150,9 @@ class _Comparison:
         self._spec = spec
         self._table = spec.target.open()
         self._columns = [c for c in self._table.columns if c.name != HIDDEN_KEY]
-        (statement,) = parse_script(text)
-        assert isinstance(statement, Select)
         target = TableInfo(("view",), tuple(self._columns))
-        self._query: BoundedQuery = analyze_bounded(statement.query, session, target)
+        columns = spec.select[1] if spec.select is not None else ()
+        self._query: BoundedQuery = analyze_bounded(_query(text), session, target, columns)
         self._offset: Offset = {}
 
     def at(self, offset: Offset, writer: str | None, unknown: bool = False) -> ViewComparison:
@@ -144,8 +191,8 @@ class _Comparison:
         if snapshot and table.snapshots.find(snapshot) is None:
             raise DataLossError(
                 f"view {self._table.identifier} was computed from snapshot {snapshot} of "
-                f"{table.identifier}, which no longer exists; run its script, or ALTER "
-                "MATERIALIZED VIEW … REFRESH, and audit it again"
+                f"{table.identifier}, which no longer exists; run its script, which computes the "
+                "view anew, and audit it again"
             )
         return table.read_schema(columns), lambda: _rows(table, snapshot, columns)
 

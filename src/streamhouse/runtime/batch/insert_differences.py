@@ -86,6 +86,8 @@ class DifferenceInsert:
                 for part in rows:
                     count += part.num_rows
                     temporary.write(part)
+                if not count:
+                    return InsertResult(0, 0, 0)
                 merged = temporary.finish()
                 inserted, updated = self._write(merged)
                 return InsertResult(count, inserted, updated)

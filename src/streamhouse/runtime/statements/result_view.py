@@ -19,10 +19,11 @@ from streamhouse.runtime.batch.insert_columns import given_columns
 from streamhouse.runtime.session.catalogs import DEFAULT_DATABASE
 from streamhouse.runtime.session.session import Session
 from streamhouse.runtime.session.view_input_tables import ViewInputTables
-from streamhouse.runtime.views.planned import check_view
+from streamhouse.runtime.views.planned import check_view, view_spec
+from streamhouse.runtime.views.spec import ViewSpec
 from streamhouse.sql.options.merge_functions import MERGING_ENGINES
 from streamhouse.sql.plan import Name, TableInfo
-from streamhouse.sql.statements.create_view import ticked
+from streamhouse.sql.statements.create_view import ticked, with_full_names
 from streamhouse.sql.syntax import Insert, Query, Select
 from streamhouse.sql.views.statement import CreateMaterializedView
 from streamhouse.sql.views.stored_view import keeps_result
@@ -35,10 +36,11 @@ _EXACT = {"changelog-producer": "input"}
 
 @dataclass(frozen=True)
 class KeptResult:
-    """An INSERT whose target keeps the result as a view does."""
+    """An INSERT whose target keeps the result as a view does; `columns` is its column list."""
 
     plan: ViewPlan
     inputs: ViewInputTables
+    columns: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -66,7 +68,7 @@ def kept_result(
         with _refusing(refused):
             plan = plan_view_into(statement.query, inputs, target, given)
         check_view(plan, target, statement.position)
-        return KeptResult(replace(plan, reason=_reason(refused)), inputs)
+        return KeptResult(replace(plan, reason=_reason(refused)), inputs, given)
     filled = given or tuple(c.name for c in target.columns if not c.virtual)
     # Of rows with one key most targets have only one, so it must be known which.
     merges = target.options.get("merge-engine") in MERGING_ENGINES
@@ -87,6 +89,12 @@ def kept_result(
     kinds = {c.name: c.type for c in target.columns if c.name in view.plan.untyped}
     reader = replace(statement, columns=given, query=_reading(create, statement.query, kinds))
     return ResultView(create, reader, replace(view.plan, reason=_reason(refused)))
+
+
+def kept_spec(session: Session, statement: Insert, target: TableInfo, kept: KeptResult) -> ViewSpec:
+    """The specification of the query that keeps the result of an INSERT in its target."""
+    text = with_full_names(statement.query, kept.inputs.stored_name)
+    return replace(view_spec(session, target, kept.plan), select=(text, kept.columns))
 
 
 def _reason(refused: SqlError) -> str:

@@ -25,7 +25,8 @@ class ViewSpec:
     table or of a fixed snapshot. `query_id` is the id of the checkpoint and the commit user.
     `freshness_s` is the least time between the starts of two refreshes. `progress` is the file in
     which a task says how many rows it has read; empty: none. `state` is the folder of kept rows;
-    empty: none are kept. `strategy`: how it is refreshed.
+    empty: none are kept. `strategy`: how it is refreshed. `select` is the SELECT of an INSERT, with
+    full names of its tables, and the INSERT's column list; None for a view, which has it.
     """
 
     plan: ViewPlan
@@ -37,6 +38,7 @@ class ViewSpec:
     progress: str = ""
     state: str = ""
     strategy: Strategy = "auto"
+    select: tuple[str, tuple[str, ...]] | None = None
 
     @property
     def tables(self) -> dict[str, TableAddress]:
@@ -68,7 +70,11 @@ class ViewSpec:
         scans = self.plan.query.scans
         first = list(scans[0].table.name) if scans else []
         return json.dumps(
-            {"query": {"scan": {"table": {"name": first}}}, "view": self.plan.query.sql}
+            {
+                "query": {"scan": {"table": {"name": first}}},
+                "view": self.plan.query.sql,
+                "select": self.select,
+            }
         )
 
     @property

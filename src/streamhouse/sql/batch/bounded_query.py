@@ -26,7 +26,7 @@ from streamhouse.sql.resolution import insert_target as targets
 from streamhouse.sql.resolution.columns import Parsed, physical
 from streamhouse.sql.resolution.used_columns import columns_read
 from streamhouse.sql.resolution.view_expansion import inlined
-from streamhouse.sql.resolution.visible_columns import check_columns, leftmost
+from streamhouse.sql.resolution.visible_columns import check_columns, check_width, leftmost
 from streamhouse.sql.syntax import Query
 from streamhouse.sql.types import column_type
 from streamhouse.sql.udf.call import functions_in
@@ -90,8 +90,8 @@ def _analyze_query(query: Query, resolver: Resolver) -> Analyzed:
 
 def query_tree(parsed: Parsed) -> exp.Query:
     """The tree of a query, that of VALUES as a SELECT; `UnsupportedSqlError` for anything else."""
-    tree = parsed.tree
-    tree = _values(tree) if isinstance(tree, exp.Values) else tree
+    tree, plain = parsed.tree, parsed.tree.unnest()
+    tree = _values(plain) if isinstance(plain, exp.Values) else tree
     if not isinstance(tree, exp.Query):
         raise node_errors.unsupported(parsed.script, tree, "a query must be SELECT, WITH or VALUES")
     return tree
@@ -148,7 +148,6 @@ def analyze_tree(
     assert isinstance(viewed, exp.Query)
     tree = viewed
     _check_clauses(parsed, tree)
-    _check_column_lists(parsed, tree)
     _drop_query_hints(parsed, tree)
     scans = _Scans()
     for index, table in enumerate(names.leaves(tree)):
@@ -171,11 +170,14 @@ def analyze_tree(
 def _values(tree: exp.Values) -> exp.Select:
     """A SELECT over VALUES, with Flink's column names `EXPR$0`, `EXPR$1`, …."""
     width = len(tree.expressions[0].expressions)
-    column_names = [exp.to_identifier(f"EXPR${i}", quoted=True) for i in range(width)]
+    column_names = [_quoted(f"EXPR${i}") for i in range(width)]
     tree = tree.copy()
     alias = exp.TableAlias(this=exp.to_identifier("given", quoted=True), columns=column_names)
     tree.set("alias", alias)
-    select = exp.Select(expressions=[exp.column(name.copy()) for name in column_names])
+    items = [exp.alias_(exp.column(name.copy()), name.copy()) for name in column_names]
+    select = exp.Select(expressions=items)
+    for clause in ("order", "limit", "offset"):
+        select.set(clause, tree.args.pop(clause, None))
     select.set("from_", exp.From(this=tree))
     return select
 
@@ -196,6 +198,10 @@ _CLAUSES = {
 
 def _check_clauses(parsed: Parsed, tree: exp.Expr) -> None:
     """Raise `UnsupportedSqlError` for a clause that Flink does not have or that differs here."""
+    for node in tree.find_all(exp.SetOperation):
+        if node.args.get("by_name"):
+            message = "BY NAME is not supported; name the columns in the order of the first query"
+            raise node_errors.unsupported(parsed.script, node, message)
     for node in tree.find_all(exp.Select, exp.Table, exp.Subquery):
         allowed = _SELECT_ARGS if isinstance(node, exp.Select) else _TABLE_ARGS + _SELECT_ARGS
         extra = names.first_set(node.args, allowed)
@@ -204,22 +210,13 @@ def _check_clauses(parsed: Parsed, tree: exp.Expr) -> None:
             raise node_errors.unsupported(
                 parsed.script, node, f"{word} is not supported; leave it out"
             )
-
-
-def _check_column_lists(parsed: Parsed, tree: exp.Expr) -> None:
-    """Raise `SqlError` if `AS t (a, b)` does not name each column of its query."""
-    for node in tree.find_all(exp.Subquery, exp.CTE, exp.Values):
-        given = node.alias_column_names
-        body = node if isinstance(node, exp.Values) else node.this
-        if isinstance(body, exp.Values):
-            width = len(body.expressions[0].expressions)
-        elif isinstance(body, exp.Query) and not any(map(names.is_star, body.selects)):
-            width = len(body.selects)
-        else:
-            continue
-        if given and len(given) != width:
-            message = f"{node.alias} names {len(given)} column(s), but its query returns {width}"
-            raise node_errors.error(parsed.script, node, message)
+        distinct = node.args.get("distinct")
+        if isinstance(distinct, exp.Distinct) and distinct.args.get("on"):
+            message = (
+                "DISTINCT ON is not supported; number the rows by ROW_NUMBER() OVER (PARTITION BY "
+                "… ORDER BY …), and take those WHERE the number is 1"
+            )
+            raise node_errors.unsupported(parsed.script, node, message)
 
 
 def _drop_query_hints(parsed: Parsed, tree: exp.Expr) -> None:
@@ -262,23 +259,25 @@ def _scan(
     scans.tables.append((info, options, as_of))
     alias = table.args.get("alias") or exp.TableAlias(this=table.this.copy())
     new: exp.Expr = exp.Table(this=relation)
-    if info.computed:
+    if info.computed or alias.columns:
         inner = table.name
         visible = names.visible_columns(info, inner)
+        check_width(parsed.script, table, len(visible), "table has")
+        listed = [column.name for column in alias.columns] or visible
         items = [
             exp.alias_(
                 expression.copy()
                 if expression is not None
                 else exp.column(_quoted(name), _quoted(inner)),
-                _quoted(name),
+                _quoted(shown),
             )
-            for name, expression in visible.items()
+            for (name, expression), shown in zip(visible.items(), listed, strict=True)
         ]
         new.set("alias", exp.TableAlias(this=_quoted(inner)))
         select = exp.Select(expressions=items)
         select.set("from_", exp.From(this=new))
         new = exp.Subquery(this=select)
-    new.set("alias", alias.copy())
+    new.set("alias", exp.TableAlias(this=alias.this.copy()))
     for key in ("joins", "laterals", "pivots", "sample"):
         if table.args.get(key):
             new.set(key, table.args[key])

@@ -1,18 +1,20 @@
-"""Which values can be compared, and comparisons with NaN.
+"""Which values can be compared, and comparisons with NaN and of maps.
 
 Flink compares values of one family of types, and a text with a time. It compares a text with a
-number only by `<` and the like, as whole numbers; such a comparison is refused here.
+number only by `<` and the like, as whole numbers; such a comparison is refused here. Two maps with
+the same entries are equal in any order of these. For DuckDB a map is a list of entries. So `=` and
+IN sort the entries, and what groups or sorts by maps is refused, as Flink does in batch mode.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from sqlglot import exp
 
 from streamhouse.sql import node_errors
 from streamhouse.sql.functions import times
-from streamhouse.sql.functions.expression_builders import call, cast
+from streamhouse.sql.functions.expression_builders import call, cast, lambda_of, parameter
 from streamhouse.sql.text import Script
 
 OPERATORS = (exp.GT, exp.GTE, exp.LT, exp.LTE, exp.EQ, exp.NEQ)
@@ -84,3 +86,76 @@ def _unless_nan(node: exp.Expr, value: exp.Expr) -> exp.Expr:
 
 def _is_nan(value: exp.Expr) -> exp.Expr:
     return cast(call("ISNAN", cast(value.copy(), "DOUBLE")), "BOOLEAN")
+
+
+def with_sorted_maps(script: Script, node: exp.In | exp.Binary) -> None:
+    """Sort the entries of the maps that a comparison for equality compares."""
+    for value in operands(node):
+        _sort(script, value)
+    query = node.args.get("query") if isinstance(node, exp.In) else None
+    if query is not None and _has_map(node.this):
+        for select in _branches(query):
+            _sort(script, select.selects[0].unalias())
+
+
+def _branches(query: exp.Expr) -> Iterator[exp.Query]:
+    """The SELECTs of a query: itself, or the parts of its set operations."""
+    query = query.unnest()
+    if isinstance(query, exp.SetOperation):
+        yield from _branches(query.left)
+        yield from _branches(query.right)
+    elif isinstance(query, exp.Select):
+        yield query
+
+
+def _sort(script: Script, value: exp.Expr) -> None:
+    if _has_map(value):
+        assert value.type is not None
+        made = _sorted(script, value.copy(), value.type)
+        made.type = value.type
+        value.replace(made)
+
+
+def _sorted(script: Script, value: exp.Expr, kind: exp.DataType) -> exp.Expr:
+    """A map with sorted entries; an array with such elements."""
+    if kind.is_type(exp.DType.MAP) and not any(map(_is_map, kind.expressions)):
+        return call("MAP_FROM_ENTRIES", call("LIST_SORT", call("MAP_ENTRIES", value)))
+    if kind.is_type(exp.DType.ARRAY, exp.DType.LIST):
+        element = _sorted(script, parameter("m"), kind.expressions[0])
+        return call("LIST_TRANSFORM", value, lambda_of("m", element))
+    message = "a MAP inside a MAP or ROW cannot be compared; compare its entries"
+    raise node_errors.unsupported(script, value, message)
+
+
+def check_grouped(script: Script, node: exp.Expr) -> None:
+    """Raise `UnsupportedSqlError` if a clause or an aggregate function groups or sorts maps."""
+    values: list[exp.Expr] = []
+    word = node.key.upper()
+    if isinstance(node, exp.Group | exp.Distinct):
+        values, word = node.expressions, "GROUP BY" if isinstance(node, exp.Group) else word
+    elif isinstance(node, exp.Window):
+        values, word = node.args.get("partition_by") or [], "PARTITION BY"
+    elif isinstance(node, exp.Ordered | exp.Max | exp.Min):
+        values = [node.this]
+        word = "ORDER BY" if isinstance(node, exp.Ordered) else word
+    elif isinstance(node, exp.Select) and node.args.get("distinct"):
+        values, word = node.selects, "DISTINCT"
+    elif isinstance(node, exp.SetOperation) and not _is_union_all(node):
+        values = [item for select in _branches(node) for item in select.selects]
+    for value in values:
+        if _has_map(value):
+            message = f"{word} does not take a MAP, whose entries have no order; = and IN do"
+            raise node_errors.unsupported(script, value, message)
+
+
+def _is_union_all(node: exp.SetOperation) -> bool:
+    return isinstance(node, exp.Union) and not node.args.get("distinct")
+
+
+def _has_map(value: exp.Expr) -> bool:
+    kind = value.type
+    return kind is not None and _is_map(kind)
+
+
+def _is_map(kind: exp.Expr) -> bool:
+    return any(part.is_type(exp.DType.MAP) for part in kind.find_all(exp.DataType))

@@ -184,6 +184,9 @@ class _Translation:
 
     def of(self, node: exp.Expr) -> exp.Expr:
         """The translation of a node whose parts are translated; the node itself if it stays."""
+        comparisons.check_grouped(self.script, node)
+        if isinstance(node, exp.EQ | exp.NEQ | exp.In | exp.NullSafeEQ | exp.NullSafeNEQ):
+            comparisons.with_sorted_maps(self.script, node)
         if isinstance(node, exp.Cast):
             return self._cast(node)
         if isinstance(node, exp.Binary) and type(node) in _ARITHMETIC:

@@ -13,7 +13,9 @@ from streamhouse.errors import UnsupportedSqlError
 from streamhouse.sql.syntax import TextPosition
 from streamhouse.sql.text import Script
 
-_DEPTH_CHANGE = {TokenType.L_PAREN: 1, TokenType.R_PAREN: -1}
+_DEPTH_CHANGE = {
+    TokenType.L_PAREN: 1, TokenType.L_BRACKET: 1, TokenType.R_PAREN: -1, TokenType.R_BRACKET: -1
+}  # fmt: skip
 
 
 @dataclass
@@ -96,7 +98,7 @@ class Cursor:
         return self.tokens[self.index - 1]
 
     def until(self, *ends: str) -> list[Token]:
-        """Take the tokens up to one of the words or a `)` outside of parentheses, or to the end."""
+        """Take the tokens up to one of the words or a `)` outside of brackets, or to the end."""
         depth, start = 0, self.index
         while not self.done:
             step = _DEPTH_CHANGE.get(self.tokens[self.index].token_type, 0)

@@ -18,12 +18,36 @@ Names = dict[str, list[str] | None]
 
 
 def check_columns(script: Script, tree: exp.Query, relations: Relations) -> None:
-    """Raise `SqlError` for a column that no table in scope has, or that several have."""
+    """Raise `SqlError` for a column that no table in scope has, or that several have.
+
+    Also if `AS t (a, b)` does not name each column of its query.
+    """
+    for values in tree.find_all(exp.Values):
+        check_width(script, values, len(values.expressions[0].expressions))
     for scope in traverse_scope(tree):
+        _check_column_list(script, scope, relations)
         for column in scope.columns:
             # A scope also lists columns of its subqueries that may be outer references.
             if column.parent_select is scope.expression:
                 _check_column(script, scope, column, relations)
+
+
+def check_width(script: Script, node: exp.Expr, width: int, of: str = "query returns") -> None:
+    """Raise `SqlError` if the alias of `node` has a column list of another length than `width`."""
+    given = node.alias_column_names
+    if given and len(given) != width:
+        message = f"{node.alias} names {len(given)} column(s), but its {of} {width}"
+        raise node_errors.error(script, node, message)
+
+
+def _check_column_list(script: Script, scope: Scope, relations: Relations) -> None:
+    node = scope.expression.parent
+    while isinstance(node, exp.Subquery) and not node.alias:
+        node = node.parent
+    if isinstance(node, exp.Subquery | exp.CTE | exp.Lateral) and node.alias_column_names:
+        columns = _selects(scope, relations)
+        if columns is not None:
+            check_width(script, node, len(columns))
 
 
 def leftmost(tree: exp.Expr) -> exp.Expr:
