@@ -19,7 +19,8 @@ from streamhouse.runtime.streaming.progress import ContinuousProgress
 from streamhouse.runtime.streaming.query import CountedBatch, JobQuery, acquired
 from streamhouse.runtime.views.holds import ViewHolds
 from streamhouse.runtime.views.planner import ViewPlanner
-from streamhouse.runtime.views.spec import PROGRESS, STATE, ViewSpec
+from streamhouse.runtime.views.spec import PROGRESS, ViewSpec
+from streamhouse.state.store import StateStore
 
 
 class ViewQuery(JobQuery):
@@ -39,7 +40,7 @@ class ViewQuery(JobQuery):
             self.spec = replace(
                 self.spec,
                 progress=str(self._run.folder / PROGRESS),
-                state=str(checkpoint.path / STATE),
+                state=str(StateStore.of(checkpoint.path).folder),
             )
 
     @property

@@ -50,7 +50,12 @@ class RefreshTask:
         messages = [(spec.target.identifier, message) for message in self.write()]
         if not self._attempt.repeated:
             reached(TASK_STEP, task.batch, spec.target.identifier)
-        counts = {"rows": self._inputs.rows, "missed": 0, "changes": self.changes}
+        counts = {
+            "rows": self._inputs.rows,
+            "missed": 0,
+            "changes": self.changes,
+            "strategy": self.strategy,
+        }
         yield results(task, self._attempt, messages, counts)
 
     def write(self) -> list[Message]:
