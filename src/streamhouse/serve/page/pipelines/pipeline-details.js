@@ -102,9 +102,9 @@ export class PipelineDetails {
  * How a view was refreshed last, and whether it has all rows of its inputs.
  * @param {QueryRecord} query
  */
-function howOld({ refresh }) {
+function howOld({ refresh, strategy }) {
   const current = refresh?.current;
-  return ` ${query.strategy}${current == null ? "" : current ? " · current" : " · inputs are newer"}`;
+  return ` ${strategy}${current == null ? "" : current ? " · current" : " · inputs are newer"}`;
 }
 
 /** @param {string} text */
