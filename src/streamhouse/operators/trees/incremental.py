@@ -226,7 +226,7 @@ class IncrementalRefresh:
     def _add(self, name: str, kept: Arrangement, delta: str) -> None:
         """Add a change to an arrangement, and merge its segments if there are many."""
         files = (*self.segments[name], self._segment(kept.stored(delta, WEIGHT)))
-        first = _mergeable([file.rows for file in files])
+        first = mergeable([file.rows for file in files])
         if first < len(files) - 1:
             tables = [self._store.segment(file).table for file in files[first:]]
             self._db.register("_merged", pa.concat_tables(tables))
@@ -288,16 +288,17 @@ class IncrementalRefresh:
         return before(f"{with_}SELECT * FROM {name}")
 
 
-def _mergeable(rows: list[int]) -> int:
+def mergeable(rows: list[int]) -> int:
     """From which segment on they are to be merged; the last one if none are."""
     first, tier, start = len(rows) - 1, TIER, len(rows)
     while start:
         start = len(rows)
         while start and rows[start - 1] <= tier:
             start -= 1
-        if len(rows) - start >= TIER:
-            rows = [*rows[:start], sum(rows[start:])]
-            first = start
+        # The rows that are written again are at most twice the new ones.
+        same = rows[start:]
+        if len(same) >= TIER and sum(same) >= 2 * max(same):
+            rows, first = [*rows[:start], sum(same)], start
         tier *= TIER
     return first
 
