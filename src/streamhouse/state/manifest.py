@@ -48,15 +48,16 @@ class Manifest:
         """The bytes of its files."""
         return sum(file.size for files in self.arrangements.values() for file in files)
 
-    def lost(self) -> tuple[int, int]:
+    def lost(self, failed: bool) -> tuple[int, int]:
         """`patience` and `waited` after a batch that has recomputed the view.
 
-        What is kept is then of no use. If that happens again and again, computing it does not pay.
+        What is kept is then of no use. If that happens again and again, or using it has `failed`,
+        computing it does not pay.
         """
-        if not self.arrangements:
+        if not self.arrangements and not failed:
             return self.patience, self.waited + 1
-        patience = min(MOST_PATIENCE, 2 * self.patience + 1) if self.served < PAYS_AFTER else 0
-        return patience, 0
+        soon = failed or self.served < PAYS_AFTER
+        return min(MOST_PATIENCE, 2 * self.patience + 1) if soon else 0, 0
 
     def to_json(self) -> str:
         """The text of the manifest's file."""

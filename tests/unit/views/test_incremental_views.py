@@ -32,7 +32,7 @@ _SHOP = (
 @pytest.mark.parametrize(
     "seed", [0, *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(1, 100))]
 )
-def test_generated_views(seed: int, tmp_path: Path) -> None:
+def test_generated_views(seed: int, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     session, rng = ViewSession(tmp_path / "warehouse"), random.Random(seed)
     queries = {f"v{n}": Generator(seed * _VIEWS + n).query() for n in range(_VIEWS)}
     for name, query in queries.items():
@@ -48,6 +48,7 @@ def test_generated_views(seed: int, tmp_path: Path) -> None:
             except Exception as error:
                 raise AssertionError(f"{query}\n{error}") from error
             assert again == 0, f"nothing has changed, but a refresh writes: {query}"
+            assert not caplog.records, f"what is kept was dropped: {query}"
 
 
 @pytest.mark.parametrize(

@@ -54,7 +54,7 @@ class IncrementalView:
     def __init__(self, spec: ViewSpec, task: TaskInput, table: Table) -> None:
         """`table` is the view's table."""
         self._spec, self._task, self._table = spec, task, table
-        self._store = StateStore(Path(spec.state))
+        self._store, self._failed = StateStore(Path(spec.state)), False
         latest = table.latest_snapshot_id()
         self._newest = None if latest is None else table.snapshot(latest)
 
@@ -107,7 +107,7 @@ class IncrementalView:
         """Note that the batch has recomputed the view, so that the next one can continue."""
         if self._spec.state and self._store.usable and not self._committed:
             before = self._before
-            patience, waited = (0, 0) if before is None else before.lost()
+            patience, waited = (0, 0) if before is None else before.lost(self._failed)
             self._save(wrote, {}, patience=patience, waited=waited)
 
     def _save(self, wrote: bool, segments: Mapping[str, Segments], **counts: int) -> None:
@@ -128,6 +128,7 @@ class IncrementalView:
 
     def drop(self) -> None:
         """Forget what is kept, because it is wrong."""
+        self._failed = True
         self._store.clear()
 
     @property

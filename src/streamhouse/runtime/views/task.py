@@ -88,7 +88,10 @@ class RefreshTask:
         except UnsuitableError as reason:
             log.debug("%s: recomputed: %s", name, reason)
             return False
-        except StateError as error:
+        except (StateError, errors.QueryError) as error:
+            # Recomputing the view may succeed, for example if only old rows make a value overflow.
+            if self.changes:
+                raise
             log.warning("%s: what the view has kept is dropped: %s", name, error)
             view.drop()
             return False
