@@ -283,7 +283,7 @@ class Pipeline:
 
     def planned_ms(self) -> int:
         """When the first refresh was planned, as its offset says."""
-        (path,) = (self._folder / "state").rglob("offsets/0")
+        (path,) = (self._folder / "state").rglob("shop.sales/offsets/0")
         return int(json.loads(path.read_text().splitlines()[-1])["now"])
 
     def stop(self) -> None:
