@@ -402,10 +402,12 @@ def _fresh(lab: Lab, pipeline: Pipeline, given: argparse.Namespace) -> dict[str,
         for each in map(table.snapshot, range(first + 1, lab.snapshot("sales") + 1))
         if each.commit_identifier in vectors and each.commit_kind == "APPEND"
     ]
-    times = [
-        next(at - time_ms for vector, at in shown if vector[name] >= snapshot)
+    shows = [
+        next((at - time_ms for vector, at in shown if vector[name] >= snapshot), None)
         for name, snapshot, time_ms in commits
     ]
+    # The last commits may have changed nothing that the view shows.
+    times = [each for each in shows if each is not None]
     median = statistics.median(times)
     rest = {"median_ms": median, "p95_ms": float(np.percentile(times, 95))}
     return _goal("fresh", FRESH_MS / median, rest)

@@ -17,7 +17,7 @@ from typing import NoReturn
 
 import pyarrow as pa
 
-from streamhouse.duckdb_engine import Batches, opened, time_sql
+from streamhouse.duckdb_engine import THREADS, Batches, opened, time_sql
 from streamhouse.operators.operator import OLD_NOW, WEIGHT
 from streamhouse.operators.trees.compiled_tree import CompiledTree, Source
 from streamhouse.operators.trees.incremental import IncrementalRefresh, SourceChange, obstacle
@@ -39,6 +39,9 @@ SMALL_ROWS = 50_000
 """Inputs with fewer rows in all are recomputed as fast."""
 LARGE_CHANGE = 0.05
 """A change of a larger share of the inputs' rows is recomputed."""
+
+_FEW_ROWS = 10_000
+"""One thread computes fewer changes as fast as several."""
 
 Changes = Iterator[tuple[str, pa.RecordBatch]]
 _trees: dict[str, CompiledTree] = {}
@@ -71,7 +74,9 @@ class IncrementalView:
         kept, changes = self._start(), self._input_changes()
         query = replace(self._spec.plan.query, scans=())
         more = {} if kept is not None else self._sources()
-        with opened(query, _no_scan, threads=1, now_ms=self._task.now_ms, more=more) as connection:
+        few = kept is not None and sum(c.rows.num_rows for c in changes.values()) < _FEW_ROWS
+        threads, now_ms = 1 if few else THREADS, self._task.now_ms
+        with opened(query, _no_scan, threads=threads, now_ms=now_ms, more=more) as connection:
             refresh = IncrementalRefresh(self._tree, connection, self._store, kept or {})
             old_now = time_sql(int(self._task.start["now"]))
             connection.execute(f"SET VARIABLE {OLD_NOW} = {old_now}")
@@ -97,6 +102,10 @@ class IncrementalView:
 
     def _sources(self) -> Mapping[str, tuple[pa.Schema, Batches]]:
         """The inputs at the start offset, which what is kept is computed from."""
+        for key, address in self._spec.tables.items():
+            snapshot = int(self._task.start["vector"][key]["snapshot"])
+            if snapshot and address.open().snapshots.find(snapshot) is None:
+                raise UnsuitableError(f"table {address.identifier}: snapshot {snapshot} is gone")
         inputs = ViewInputs(self._spec, self._task.start)
         return {
             each.name: inputs.open_table(self._address(each), each.scan.columns)
