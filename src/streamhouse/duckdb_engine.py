@@ -203,9 +203,14 @@ def _prepare(connection: duckdb.DuckDBPyConnection, now_ms: int | None) -> None:
     connection.execute("SET TimeZone = 'UTC'")
     # If Python runs without a script file, DuckDB draws one on standard output, among the results.
     connection.execute("SET enable_progress_bar = false")
-    seconds = time.time() if now_ms is None else now_ms / 1000
+    connection.execute(f"SET VARIABLE now = {time_sql(now_ms)}")
+
+
+def time_sql(epoch_ms: int | None = None) -> str:
+    """The SQL of a time, by default the current one, as a TIMESTAMP in UTC."""
+    seconds = time.time() if epoch_ms is None else epoch_ms / 1000
     now = datetime.datetime.fromtimestamp(seconds, datetime.UTC).replace(tzinfo=None)
-    connection.execute(f"SET VARIABLE now = TIMESTAMP '{now}'")
+    return f"TIMESTAMP '{now}'"
 
 
 def _flink_integers(relation: duckdb.DuckDBPyRelation) -> duckdb.DuckDBPyRelation:

@@ -3,23 +3,29 @@
 from __future__ import annotations
 
 import datetime
+import json
 import random
+import uuid
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from streamhouse.connectors.base import WrittenBatch
 from streamhouse.operators.planning.view_plan import ViewPlan
 from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.runtime.batch import bounded_statements
 from streamhouse.runtime.execute import execute
 from streamhouse.runtime.session.ddl import change_session
 from streamhouse.runtime.session.session import Session
+from streamhouse.runtime.streaming.tasks.task_input import TaskInput
 from streamhouse.runtime.views.planned import view_spec
+from streamhouse.runtime.views.planner import ViewPlanner
 from streamhouse.runtime.views.refresh import refresh
-from streamhouse.runtime.views.spec import ViewSpec
-from streamhouse.source import ROW_KIND
+from streamhouse.runtime.views.spec import Strategy, ViewSpec
+from streamhouse.runtime.views.task import RefreshTask
+from streamhouse.source import ROW_KIND, Offset
 from streamhouse.sql.statements.script import parse_script
 from streamhouse.sql.syntax import Select
 from streamhouse.sql.views.statement import CreateMaterializedView
@@ -43,7 +49,10 @@ _PRODUCTS = ("pen", "ink", None, "PEN")
 class ViewSession:
     """A warehouse with the tables of `TABLES`, and views over them."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, strategy: Strategy = "recompute") -> None:
+        """`strategy`: how views are refreshed; incremental refreshes keep rows beside `folder`."""
+        self._folder, self._strategy = folder, strategy
+        self.batches: dict[str, ViewBatches] = {}
         self.warehouse = {"warehouse": str(folder)}
         folder.mkdir(exist_ok=True)
         self.execute(TABLES)
@@ -74,7 +83,11 @@ class ViewSession:
 
     def refresh(self, name: str) -> int:
         """Refresh a view; returns the number of changes."""
-        return refresh(self.spec(name))
+        if self._strategy == "recompute":
+            return refresh(self.spec(name))
+        if name not in self.batches:
+            self.batches[name] = ViewBatches(self, name, self._folder.parent, self._strategy)
+        return self.batches[name].refresh()
 
     def spec(self, name: str) -> ViewSpec:
         """The specification of a view's query."""
@@ -117,6 +130,42 @@ class ViewSession:
             f"{query}\nmissing {expected - actual}\nextra {actual - expected}"
         )
         assert self.replayed(name) == expected, query
+
+
+class ViewBatches:
+    """Refreshes a view batch by batch, as its continuous query does, with what it keeps."""
+
+    def __init__(self, session: ViewSession, name: str, folder: Path, strategy: Strategy) -> None:
+        self.state = folder / name / "state"
+        self.state.mkdir(parents=True)
+        query_id = str(uuid.uuid4())
+        spec = session.spec(name)
+        self.spec = replace(spec, query_id=query_id, state=str(self.state), strategy=strategy)
+        self.offset: Offset = {}
+        self.strategies: Counter[str] = Counter()
+        """How the view was refreshed, by number of refreshes."""
+
+    def refresh(self, killed: str = "") -> int:
+        """Run the next batch; returns the number of changes.
+
+        `killed`: the driver is killed "before" or "after" the commit, so the batch runs again.
+        """
+        end = ViewPlanner(self.spec).latest_offset(self.offset)
+        if end == self.offset:
+            return 0
+        for again in [True, False] if killed else [False]:
+            task = RefreshTask(self.spec, TaskInput(0, self.offset, end))
+            messages = [bytes(message) for message in task.write()]
+            if killed == "before" and again:
+                continue
+            self._commit(WrittenBatch(int(end["batch"]), messages))
+        self.strategies[task.strategy] += 1
+        self.offset = json.loads(json.dumps(end))
+        return task.changes.total()
+
+    def _commit(self, batch: WrittenBatch) -> None:
+        committer = self.spec.open_sink().committer(self.spec.query_id)
+        committer.commit(lambda: batch, lambda: None)
 
 
 def bag(rows: Sequence[Any]) -> Counter[Any]:
@@ -174,14 +223,3 @@ def _customer(rng: random.Random) -> str:
 
 def _text(value: str | None) -> str:
     return "CAST(NULL AS STRING)" if value is None else f"'{value}'"
-
-
-def rounds(session: ViewSession, views: Sequence[tuple[str, str]], seed: int, count: int) -> None:
-    """Change tables at random `count` times; refresh and check the views after each change."""
-    rng = random.Random(seed)
-    for number in range(count):
-        session.execute(change(rng, number))
-        for name, query in views:
-            session.refresh(name)
-            session.check(name, query)
-            assert session.refresh(name) == 0, f"nothing has changed, but a refresh writes: {query}"

@@ -22,12 +22,12 @@ from streamhouse.operators.operator import Operator, walk
 from streamhouse.operators.planning.view_plan import ViewPlan
 from streamhouse.operators.trees.drawing import described
 from streamhouse.operators.trees.tree_sql import whole_sql
-from streamhouse.sql.expressions.binder import quote
+from streamhouse.operators.trees.view_changes import view_changes
 
 if TYPE_CHECKING:
     import duckdb
 
-_KEPT, _CHANGES = "kept_rows", "view_changes"
+_KEPT = "kept_rows"
 
 
 @dataclass(frozen=True)
@@ -54,11 +54,7 @@ class Recompute:
         First all that leave (`-D`, `-U`), then all that enter (`+U`, `+I`).
         """
         with self._opened(tables, now_ms, {_KEPT: kept}) as connection:
-            connection.execute(self._difference)
-            for kind, sql in self._parts():
-                for batch in connection.sql(sql).to_arrow_reader(BATCH_ROWS):
-                    if batch.num_rows:
-                        yield kind, batch
+            yield from view_changes(connection, self.plan, _KEPT, f"({self._result})")
 
     @contextmanager
     def _opened(
@@ -92,48 +88,7 @@ class Recompute:
         return None
 
     @property
-    def _names(self) -> list[str]:
-        return [column.name for column in self.plan.columns]
-
-    @property
     def _result(self) -> str:
         """The result; of rows with equal keys the last one, in the order of all columns."""
         sql = self.plan.query.sql
         return sql if self.plan.unique else self.plan.tree.whole([f"({sql})"])
-
-    @property
-    def _difference(self) -> str:
-        """Creates the table of changes: columns `o0`, … of the kept rows, `n0`, … of the result."""
-        old = ", ".join(f"{quote(name)} AS o{i}" for i, name in enumerate(self._names))
-        new = ", ".join(f"{quote(name)} AS n{i}" for i, name in enumerate(self._names))
-        joined, differs = [], []
-        for i, column in enumerate(self.plan.columns):
-            if column.name in self.plan.key:
-                joined.append(f"o{i} = n{i}")
-                if column.type in ("DOUBLE", "FLOAT"):
-                    # Paimon's keys tell 0.0 from -0.0, and DuckDB's do not.
-                    joined.append(f"CAST(o{i} AS VARCHAR) = CAST(n{i} AS VARCHAR)")
-                continue
-            differs.append(f"o{i} IS DISTINCT FROM n{i}")
-            if column.type in ("DOUBLE", "FLOAT"):
-                differs[-1] += f" OR signbit(o{i}) <> signbit(n{i}) AND NOT isnan(n{i})"
-        first = self._names.index(self.plan.key[0])
-        where = " OR ".join([f"o{first} IS NULL", f"n{first} IS NULL", *differs])
-        return (
-            f"CREATE TEMP TABLE {_CHANGES} AS SELECT * FROM (SELECT {old} FROM {_KEPT}) AS o "
-            f"FULL OUTER JOIN (SELECT {new} FROM ({self._result}) AS r) AS n "
-            f"ON {' AND '.join(joined)} WHERE {where}"
-        )
-
-    def _parts(self) -> Iterator[tuple[str, str]]:
-        """The row kinds, each with the SQL of its rows."""
-        first = self._names.index(self.plan.key[0])
-        gone, fresh = f"n{first} IS NULL", f"o{first} IS NULL"
-        for kind, side, where in (
-            ("-D", "o", gone),
-            ("-U", "o", f"NOT ({gone} OR {fresh})"),
-            ("+U", "n", f"NOT ({gone} OR {fresh})"),
-            ("+I", "n", fresh),
-        ):
-            columns = ", ".join(f"{side}{i} AS {quote(n)}" for i, n in enumerate(self._names))
-            yield kind, f"SELECT {columns} FROM {_CHANGES} WHERE {where}"

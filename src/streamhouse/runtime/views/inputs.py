@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 import pyarrow as pa
 
 from streamhouse.duckdb_engine import Batches, warehouse_scanner
 from streamhouse.errors import SchemaChangeError
+from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.paimon.catalog.warehouse import Warehouse
+from streamhouse.paimon.read.conditions import Filter
 from streamhouse.paimon.read.table import Table
 from streamhouse.runtime.batch.scan_pruning import Pruning
 from streamhouse.runtime.views.read_ahead import read_ahead
@@ -50,13 +52,20 @@ class ViewInputs:
         address = self._spec.inputs[number]
         if address is None:
             return warehouse_scanner(Warehouse(self._spec.target.warehouse))(scan)
-        table, columns = address.planned(), list(scan.columns)
+        condition = self._pruning.filter(scan.relation, address.planned().arrow_schema)
+        return self.open_table(address, scan.columns, condition)
+
+    def open_table(
+        self, address: TableAddress, names: Sequence[str], condition: Filter | None = None
+    ) -> tuple[pa.Schema, Batches]:
+        """The schema and batches of columns of an input, for the engine."""
+        table, columns = address.planned(), list(names)
         _check_columns(table, address.open(), columns)
         snapshot = int(self._vector[table_key(address)]["snapshot"])
         schema = table.read_schema(columns)
 
         def batches() -> Iterator[pa.RecordBatch]:
-            for batch in read_ahead(lambda: self._read(table, snapshot, scan, columns)):
+            for batch in read_ahead(lambda: self._read(table, snapshot, columns, condition)):
                 self.rows += batch.num_rows
                 self._read_rows(self.rows)
                 yield batch
@@ -64,11 +73,10 @@ class ViewInputs:
         return schema, batches
 
     def _read(
-        self, table: Table, snapshot: int, scan: BoundedScan, columns: list[str]
+        self, table: Table, snapshot: int, columns: list[str], condition: Filter | None
     ) -> Iterator[pa.RecordBatch]:
         if snapshot and table.snapshots.find(snapshot) is None:
             snapshot = table.latest_snapshot_id() or 0
         if not snapshot:
             return iter(())
-        condition = self._pruning.filter(scan.relation, table.arrow_schema)
         return table.read(columns=columns, snapshot=snapshot, filter=condition)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 from streamhouse.errors import UnsupportedSqlError
 from streamhouse.operators.planning.view_plan import ViewPlan
 from streamhouse.runtime.session.session import Session
-from streamhouse.runtime.views.spec import ViewSpec
+from streamhouse.runtime.views.spec import Strategy, ViewSpec
 from streamhouse.sql.plan import BoundedScan, TableInfo
 from streamhouse.sql.syntax import TextPosition
 
@@ -39,7 +41,9 @@ def view_spec(
         None if _is_fixed(scan) else session.endpoints.address(scan.table)
         for scan in plan.query.scans
     )
-    return ViewSpec(plan, inputs, session.endpoints.address(target), freshness_s=freshness_s)
+    strategy = cast(Strategy, session.settings.get("view.refresh-strategy", "auto").lower())
+    address = session.endpoints.address(target)
+    return ViewSpec(plan, inputs, address, freshness_s=freshness_s, strategy=strategy)
 
 
 def _is_fixed(scan: BoundedScan) -> bool:

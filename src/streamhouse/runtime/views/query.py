@@ -20,6 +20,7 @@ from streamhouse.runtime.streaming.query import CountedBatch, JobQuery, acquired
 from streamhouse.runtime.views.holds import ViewHolds
 from streamhouse.runtime.views.planner import ViewPlanner
 from streamhouse.runtime.views.spec import PROGRESS, ViewSpec
+from streamhouse.state.store import StateStore
 
 
 class ViewQuery(JobQuery):
@@ -36,7 +37,11 @@ class ViewQuery(JobQuery):
             self.spec = _with_current_log(spec, checkpoint)
             self.progress = ContinuousProgress(checkpoint.logs.last_offset())
             super().__init__(checkpoint, _described(self.spec, checkpoint, pipeline))
-            self.spec = replace(self.spec, progress=str(self._run.folder / PROGRESS))
+            self.spec = replace(
+                self.spec,
+                progress=str(self._run.folder / PROGRESS),
+                state=str(StateStore.of(checkpoint.path).folder),
+            )
 
     @property
     def targets(self) -> list[TableAddress]:
@@ -73,7 +78,7 @@ class ViewQuery(JobQuery):
         self._holds = ViewHolds(self.spec, self._checkpoint)
         self._holds.tick()
         self.progress.held(self._holds)
-        self._committer = BatchCommitter(self.spec)
+        self._committer, self._recomputed = BatchCommitter(self.spec), True
         self._committer.remove_leftovers(next_batch(self.progress.last_offset))
         self._checkpoint.remember(
             {
@@ -91,6 +96,7 @@ class ViewQuery(JobQuery):
         if batch is None:
             return None
         end = batch.record.end
+        self._recomputed = any(each["strategy"] == "recompute" for each in batch.reports)
         self.progress.committed(end)
         self._holds.batch_done(end)
         changes = sum((Counter(report["changes"]) for report in batch.reports), Counter[str]())
@@ -98,7 +104,8 @@ class ViewQuery(JobQuery):
         return CountedBatch(changes.total(), changes, batch.commit, files)
 
     def pause_s(self, took_s: float) -> float:
-        return self._throttle.refresh_pause_s(took_s)
+        # A refresh from changes is as short as a batch of a stream.
+        return self._throttle.refresh_pause_s(took_s) if self._recomputed else 0.0
 
     def tick(self) -> None:
         if self._run.started:

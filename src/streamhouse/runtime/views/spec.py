@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Literal, TypeAlias
 
 from streamhouse.connectors.base import Sink
 from streamhouse.connectors.specs import SinkSpec
@@ -12,6 +13,8 @@ from streamhouse.operators.planning.view_plan import ViewPlan
 from streamhouse.paimon.catalog.table_address import TableAddress
 
 PROGRESS = "rows_read"
+Strategy: TypeAlias = Literal["auto", "incremental", "recompute"]
+"""How a view is refreshed: from the changes of its inputs, by recomputing it, or by the faster."""
 
 
 @dataclass(frozen=True)
@@ -21,7 +24,8 @@ class ViewSpec:
     `inputs` are the tables of the scans of `plan.query`, in order; None for a scan of a system
     table or of a fixed snapshot. `query_id` is the id of the checkpoint and the commit user.
     `freshness_s` is the least time between the starts of two refreshes. `progress` is the file in
-    which a task says how many rows it has read; empty: none.
+    which a task says how many rows it has read; empty: none. `state` is the folder of kept rows;
+    empty: none are kept. `strategy`: how it is refreshed.
     """
 
     plan: ViewPlan
@@ -31,6 +35,8 @@ class ViewSpec:
     freshness_s: float = 0.0
     max_rows: int | None = None
     progress: str = ""
+    state: str = ""
+    strategy: Strategy = "auto"
 
     @property
     def tables(self) -> dict[str, TableAddress]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from collections.abc import Callable, Iterator
 
@@ -16,9 +17,13 @@ from streamhouse.runtime.failpoint import TASK_STEP, reached
 from streamhouse.runtime.query_operator import conformed
 from streamhouse.runtime.streaming.tasks.task_input import TaskInput
 from streamhouse.runtime.streaming.tasks.task_results import TaskAttempt, results
+from streamhouse.runtime.views.incremental import IncrementalView, UnsuitableError
 from streamhouse.runtime.views.inputs import ViewInputs
-from streamhouse.runtime.views.spec import ViewSpec
+from streamhouse.runtime.views.spec import Strategy, ViewSpec
 from streamhouse.source import ROW_KIND
+from streamhouse.state.segment import StateError
+
+log = logging.getLogger("streamhouse.views")
 
 
 class RefreshTask:
@@ -34,6 +39,8 @@ class RefreshTask:
         self._spec, self._task = spec, task
         self._attempt = TaskAttempt.current()
         self._inputs = ViewInputs(spec, task.end, read_rows)
+        self.strategy: Strategy = "recompute"
+        """How it has refreshed the view."""
         self.changes: Counter[str] = Counter()
         """The changes that it has written, by row kind."""
 
@@ -43,7 +50,12 @@ class RefreshTask:
         messages = [(spec.target.identifier, message) for message in self.write()]
         if not self._attempt.repeated:
             reached(TASK_STEP, task.batch, spec.target.identifier)
-        counts = {"rows": self._inputs.rows, "missed": 0, "changes": self.changes}
+        counts = {
+            "rows": self._inputs.rows,
+            "missed": 0,
+            "changes": self.changes,
+            "strategy": self.strategy,
+        }
         yield results(task, self._attempt, messages, counts)
 
     def write(self) -> list[Message]:
@@ -61,20 +73,50 @@ class RefreshTask:
             writer.close()
 
     def _write(self, writer: SinkWriter, inputs: ViewInputs) -> None:
-        spec, table = self._spec, self._spec.target.planned()
-        recompute = Recompute(spec.plan)
+        table = self._spec.target.planned()
+        view = IncrementalView(self._spec, self._task, table)
+        if self._spec.strategy == "recompute" or not self._incremental(view, writer, table):
+            self._recompute(writer, inputs, table)
+            view.recomputed(self.changes.total() > 0)
+
+    def _incremental(self, view: IncrementalView, writer: SinkWriter, table: Table) -> bool:
+        """Write the changes as what is kept gives them; False if the view must be recomputed."""
+        name = self._spec.target.identifier
+        try:
+            with view.changes() as changes:
+                self._put_all(writer, table, changes)
+        except UnsuitableError as reason:
+            log.debug("%s: recomputed: %s", name, reason)
+            return False
+        except (StateError, errors.QueryError) as error:
+            # Recomputing the view may succeed, for example if only old rows make a value overflow.
+            if self.changes:
+                raise
+            log.warning("%s: what the view has kept is dropped: %s", name, error)
+            view.drop()
+            return False
+        self.strategy = "incremental"
+        return True
+
+    def _recompute(self, writer: SinkWriter, inputs: ViewInputs, table: Table) -> None:
+        recompute = Recompute(self._spec.plan)
         latest = table.latest_snapshot_id()
         if latest is None:
             for batch in recompute.whole(inputs.open, self._task.now_ms):
                 self._put(writer, table, "+I", batch)
             return
-        # Only the tables that keep the changes that are written need those before an update.
-        skipped = () if table.options.get("changelog-producer") == "input" else ("-U",)
 
         def kept() -> Iterator[pa.RecordBatch]:
             return table.read(snapshot=latest)
 
         changes = recompute.changes(inputs.open, self._task.now_ms, (table.arrow_schema, kept))
+        self._put_all(writer, table, changes)
+
+    def _put_all(
+        self, writer: SinkWriter, table: Table, changes: Iterator[tuple[str, pa.RecordBatch]]
+    ) -> None:
+        # Only the tables that keep the changes that are written need those before an update.
+        skipped = () if table.options.get("changelog-producer") == "input" else ("-U",)
         for kind, batch in changes:
             if kind not in skipped:
                 self._put(writer, table, kind, batch)

@@ -46,6 +46,10 @@ def _result_mode(key: str, value: str) -> None:
     choice(key, value.lower(), ("table", "changelog", "tableau"))
 
 
+def _refresh_strategy(key: str, value: str) -> None:
+    choice(key, value.lower(), ("auto", "incremental", "recompute"))
+
+
 def _boolean(key: str, value: str) -> None:
     boolean(key, value)
 
@@ -56,6 +60,7 @@ SET_OPTIONS: dict[str, Callable[[str, str], None]] = {
     "execution.runtime-mode": _runtime_mode,
     "parallelism.default": _parallelism,
     "table.local-time-zone": _zone,
+    "view.refresh-strategy": _refresh_strategy,
     "sql-client.execution.result-mode": _result_mode,
     "sql-client.execution.max-table-result.rows": _parallelism,
     "sql-client.display.max-column-width": _parallelism,

@@ -1,0 +1,131 @@
+"""Arrangements: rows of an operator's result, kept in a store, and found by expressions over them.
+
+They are a bag: each row has a count. Its segments add up; an arrangement's rows are those whose
+counts have a sum that is not 0. Negative sums are impossible, and show that kept rows are wrong.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import duckdb
+
+from streamhouse.operators.operator import WEIGHT, Operator, walk
+from streamhouse.operators.scan import Scan
+from streamhouse.operators.trees.tree_sql import whole_sql
+from streamhouse.sql.expressions.binder import quote
+from streamhouse.state.segment import COUNT, HASH
+
+
+@dataclass(frozen=True, eq=False)
+class Arrangement:
+    """Rows of `operator`, found by `by`: SQL expressions over them, whose alias is `alias`.
+
+    `kinds` are the types as which values of `by` are hashed.
+    """
+
+    operator: Operator
+    by: tuple[str, ...]
+    alias: str
+    kinds: tuple[str, ...]
+
+    @cached_property
+    def name(self) -> str:
+        """A fingerprint of what is kept, and how."""
+        tables = [
+            [each.table.name, each.read] for each in walk(self.operator) if isinstance(each, Scan)
+        ]
+        types = list(self.operator.types.items())
+        # Other versions of DuckDB may hash in another way.
+        parts = [whole_sql(self.operator), tables, types, self.by, self.kinds, duckdb.__version__]
+        return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:32]
+
+    @property
+    def reads_all(self) -> bool:
+        """Whether it is read as a whole, and may have more than one row."""
+        return not self.by and frozenset() not in self.operator.keys
+
+    @property
+    def label(self) -> str:
+        """What is kept, in words."""
+        return self.operator.describe()
+
+    @property
+    def hash(self) -> str:
+        """The SQL of the hash by which a row is found."""
+        return hash_of(self.by, self.kinds)
+
+    def stored(self, relation: str, count: str) -> str:
+        """The SQL of the rows of a relation as a segment has them."""
+        columns = ", ".join(
+            f"CAST({quote(name)} AS VARCHAR) AS c{n}"
+            if _is_wide(kind)
+            else f"{quote(name)} AS c{n}"
+            for n, (name, kind) in enumerate(self.operator.types.items())
+        )
+        return (
+            f"SELECT {columns}, CAST({count} AS BIGINT) AS {COUNT}, {self.hash} AS {HASH} "
+            f"FROM {relation} AS {self.alias} ORDER BY {HASH}"
+        )
+
+    def merged(self, relation: str) -> str:
+        """The SQL of one segment instead of several ones, whose rows a relation has."""
+        kinds = self.operator.types.values()
+        net = _net([f"c{n}" for n in range(len(kinds))], kinds, relation, COUNT, HASH)
+        return f"{net} ORDER BY {HASH}"
+
+    def found(self, relation: str) -> str:
+        """The SQL of the rows of parts of segments, with their columns and counts as `WEIGHT`."""
+        rows = f"(SELECT {self._columns}, {COUNT} AS {WEIGHT} FROM {relation})"
+        return net(self.operator, rows)
+
+    def unpacked(self, relation: str) -> str:
+        """The SQL of the rows of a segment in which each counts once."""
+        return f"SELECT {self._columns} FROM {relation}"
+
+    @property
+    def _columns(self) -> str:
+        return ", ".join(
+            f"CAST(c{n} AS {kind}) AS {quote(name)}" if _is_wide(kind) else f"c{n} AS {quote(name)}"
+            for n, (name, kind) in enumerate(self.operator.types.items())
+        )
+
+
+def hash_of(expressions: Sequence[str], kinds: Sequence[str]) -> str:
+    """The SQL of the hash of values as values of types."""
+    values = (f"TRY_CAST({sql} AS {kind})" for sql, kind in zip(expressions, kinds, strict=True))
+    return f"hash({', '.join(values)})" if expressions else "CAST(0 AS UBIGINT)"
+
+
+def net(operator: Operator, relation: str) -> str:
+    """The SQL of a bag of an operator's rows: each once, with the sum of its `WEIGHT`, if not 0."""
+    types = operator.types
+    return _net([quote(name) for name in types], types.values(), relation, WEIGHT)
+
+
+def _net(
+    columns: Sequence[str], kinds: Iterable[str], relation: str, weight: str, *more: str
+) -> str:
+    pairs = list(zip(columns, kinds, strict=True))
+    # Grouped by their values, 0.0 and -0.0 would be one.
+    listed = [f"any_value({name}) AS {name}" if is_real(kind) else name for name, kind in pairs]
+    by = [f"CAST({name} AS VARCHAR)" if is_real(kind) else name for name, kind in pairs]
+    return (
+        f"SELECT {', '.join(listed)}, CAST(sum({weight}) AS BIGINT) AS {weight}"
+        f"{''.join(f', {each}' for each in more)} FROM {relation} "
+        f"GROUP BY {', '.join([*by, *more])} HAVING sum({weight}) <> 0"
+    )
+
+
+def is_real(kind: str) -> bool:
+    """Whether values of a type contain floating-point numbers."""
+    return "DOUBLE" in kind or "FLOAT" in kind
+
+
+def _is_wide(kind: str) -> bool:
+    """Whether a type is one of 128 bits, which Arrow does not have."""
+    return "HUGEINT" in kind

@@ -1,0 +1,167 @@
+"""What the incremental execution of a tree needs to know before it has any rows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+from streamhouse.operators.join import Join
+from streamhouse.operators.operator import (
+    INPUT,
+    RESULT,
+    WEIGHT,
+    Change,
+    Linear,
+    Operator,
+    walk,
+)  # fmt: skip
+from streamhouse.operators.planning.view_plan import ViewPlan
+from streamhouse.operators.scan import Scan
+from streamhouse.operators.sink import Sink
+from streamhouse.operators.trees.arrangement import Arrangement, is_real
+from streamhouse.sql.expressions.binder import describe, quote
+from streamhouse.sql.plan import Name
+
+
+@dataclass(frozen=True, eq=False)
+class Source:
+    """An input table: the columns that all scans of it read, and its key, as one scan.
+
+    The rows of a table with a primary key are kept by it, so that those before a change are known.
+    """
+
+    scan: Scan
+    relations: tuple[str, ...]
+
+    @property
+    def name(self) -> str:
+        """The name of the relation of all its rows."""
+        return f"{self.scan.relation}__rows"
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        """The columns of the primary key; empty for a table without one."""
+        return self.scan.table.primary_key
+
+    @cached_property
+    def arrangement(self) -> Arrangement | None:
+        """The rows by primary key."""
+        if not self.key:
+            return None
+        types = self.scan.types
+        # Paimon's keys tell 0.0 from -0.0.
+        real = {name for name in self.key if types[name] in ("DOUBLE", "FLOAT")}
+        by = (f"{INPUT}.{quote(name)}" for name in self.key)
+        pairs = list(zip(by, self.key, strict=True))
+        return Arrangement(
+            self.scan,
+            tuple(f"CAST({sql} AS VARCHAR)" if name in real else sql for sql, name in pairs),
+            INPUT,
+            tuple("VARCHAR" if name in real else types[name] for name in self.key),
+        )
+
+
+class CompiledTree:
+    """A view's tree with numbers for its operators, and the arrangements that each looks up."""
+
+    def __init__(self, plan: ViewPlan) -> None:
+        self.plan = plan
+        self.root = plan.tree
+        self.operators = tuple(walk(plan.tree))
+        self.numbers = {id(each): n for n, each in enumerate(self.operators)}
+
+    @cached_property
+    def sources(self) -> tuple[Source, ...]:
+        """The input tables, each once."""
+        scans = [each for each in self.operators if isinstance(each, Scan)]
+        tables: dict[Name, list[Scan]] = {}
+        for scan in scans:
+            tables.setdefault(scan.table.name, []).append(scan)
+        found = []
+        for same in tables.values():
+            read = [name for scan in same for name in scan.read]
+            columns = tuple(dict.fromkeys([*read, *same[0].table.primary_key]))
+            relations = tuple(dict.fromkeys(scan.relation for scan in same))
+            found.append(Source(Scan(same[0].table, relations[0], columns), relations))
+        return tuple(found)
+
+    @cached_property
+    def kept(self) -> Mapping[int, tuple[Arrangement, ...]]:
+        """The arrangements that each operator looks up, by its number."""
+        return {n: self._kept(n, each) for n, each in enumerate(self.operators) if each.keeps}
+
+    @cached_property
+    def results(self) -> Mapping[int, Arrangement]:
+        """The results of operators that may differ when they are computed again, by number.
+
+        Sums of doubles depend on the order of rows, and 0.0 and -0.0 are one group. So the rows
+        that leave are those that were passed on, which are kept by the operator's key.
+        """
+        return {n: _result(each) for n, each in enumerate(self.operators) if _is_inexact(each)}
+
+    @cached_property
+    def arrangements(self) -> Mapping[str, Arrangement]:
+        """All arrangements by name, those of lower operators first."""
+        tables = [each.arrangement for each in self.sources]
+        found = [each for each in tables if each is not None]
+        of_operators = [each for several in self.kept.values() for each in several]
+        of_operators += self.results.values()
+        of_operators.sort(key=lambda each: self.numbers[id(each.operator)])
+        return {each.name: each for each in (*found, *of_operators)}
+
+    def delta(self, operator: Operator) -> str:
+        """The name of the table of an operator's change."""
+        return f"_d{self.numbers[id(operator)]}"
+
+    def changes(self, operator: Operator) -> list[Change]:
+        """The changes of an operator's inputs, as far as its lookups read them."""
+        return [Change(self.delta(each), "", "") for each in operator.inputs]
+
+    def _kept(self, number: int, operator: Operator) -> tuple[Arrangement, ...]:
+        found: list[Arrangement] = []
+        relations = {self.delta(each): {**each.types, WEIGHT: "BIGINT"} for each in operator.inputs}
+        for n, kept in enumerate(operator.keeps):
+            rows = operator if kept.input == RESULT else operator.inputs[kept.input]
+            alias = INPUT if kept.input == RESULT else operator.aliases[kept.input]
+            names = [found_name(number, i) for i in range(n)]
+            keys: list[str] = []
+            if kept.by:
+                lookups = operator.lookups(n, self.changes(operator), names)
+                keys = [str(kind) for _, kind in describe(lookups, relations)]
+            listed = ", ".join(f"{sql} AS _b{i}" for i, sql in enumerate(kept.by)) or "1"
+            own = describe(f"SELECT {listed} FROM _rows AS {alias}", {"_rows": rows.types})
+            kinds = [_common(str(kind), key) for (_, kind), key in zip(own, keys, strict=False)]
+            found.append(Arrangement(rows, kept.by, alias, tuple(kinds)))
+            relations[found_name(number, n)] = rows.types
+        return tuple(found)
+
+
+def _is_inexact(operator: Operator) -> bool:
+    """Whether a result computed again may differ from what was passed on, though equal."""
+    if isinstance(operator, Scan | Linear | Join | Sink):
+        return False
+    known = any(kept.input == RESULT for kept in operator.keeps)
+    return not known and any(is_real(kind) for kind in operator.types.values())
+
+
+def _result(operator: Operator) -> Arrangement:
+    keys = sorted(operator.keys, key=lambda key: (len(key), sorted(key)))
+    columns = sorted(keys[0]) if keys else []
+    by = tuple(f"{INPUT}.{quote(name)}" for name in columns)
+    return Arrangement(operator, by, INPUT, tuple(operator.types[name] for name in columns))
+
+
+def found_name(number: int, kept: int) -> str:
+    """The name of the table of the rows that an operator has found by its lookup `kept`."""
+    return f"_f{number}_{kept}"
+
+
+def _common(left: str, right: str) -> str:
+    """The type as which values of two types are compared."""
+    if left == right:
+        return left
+    if "VARCHAR" in (left, right):
+        return right if left == "VARCHAR" else left
+    both = f"SELECT CAST(NULL AS {left}) AS k UNION ALL SELECT CAST(NULL AS {right})"
+    return str(describe(both, {})[0][1])

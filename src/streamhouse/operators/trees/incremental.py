@@ -1,0 +1,337 @@
+"""Incremental execution of a tree: changes of the inputs to changes of the result, and kept rows.
+
+Each operator gets the changes of its inputs, and the rows that its delta form looks up from
+arrangements. Operators whose inputs do not change are skipped. New rows of arrangements are written
+as new segments, so the kept rows from before stay until the refresh is done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from streamhouse.operators.operator import (
+    RESULT,
+    WEIGHT,
+    Change,
+    Operator,
+    before,
+    same_keys,
+)  # fmt: skip
+from streamhouse.operators.operator import keys as keys_of
+from streamhouse.operators.project import Project
+from streamhouse.operators.scan import Scan
+from streamhouse.operators.sink import Sink
+from streamhouse.operators.trees.arrangement import Arrangement, hash_of, net
+from streamhouse.operators.trees.compiled_tree import CompiledTree, Source, found_name
+from streamhouse.sql.expressions.binder import quote
+from streamhouse.state.manifest import Segments
+from streamhouse.state.segment import COUNT, HASH, StateError, written
+from streamhouse.state.store import StateStore
+
+if TYPE_CHECKING:
+    import duckdb
+
+TIER = 8
+"""So many segments of a tier are merged into one; each tier is so many times the one below."""
+_BATCH_ROWS = 65_536
+
+
+@dataclass(frozen=True)
+class SourceChange:
+    """The rows that a table got, with the columns of `Source.scan`, and, if it has a primary key,
+    the keys whose rows may have changed."""
+
+    rows: pa.Table
+    keys: pa.Table | None = None
+
+
+class IncrementalRefresh:
+    """One refresh of a tree in a DuckDB connection, from kept rows, which `segments` name."""
+
+    def __init__(
+        self,
+        tree: CompiledTree,
+        connection: duckdb.DuckDBPyConnection,
+        store: StateStore,
+        segments: Mapping[str, Segments],
+    ) -> None:
+        self._tree, self._db, self._store = tree, connection, store
+        self.segments: dict[str, Segments] = dict(segments)
+        """The kept rows after the refresh."""
+        self._created: set[str] = set()
+
+    def apply(self, changes: Mapping[Source, SourceChange]) -> str:
+        """Compute the change of the result; returns the name of its table, with `WEIGHT` last."""
+        empty = {self._source(n, each, changes) for n, each in enumerate(self._tree.sources)}
+        relations = {
+            relation: f"_s{n}"
+            for n, each in enumerate(self._tree.sources)
+            for relation in each.relations
+        }
+        for number, operator in enumerate(self._tree.operators):
+            if isinstance(operator, Scan):
+                source = relations[operator.relation]
+                if source not in empty:
+                    self._view(f"_d{number}", operator.delta([Change(source, "", "")]))
+            else:
+                self._operator(number, operator)
+        for name, arrangement in self._tree.arrangements.items():
+            delta = self._delta_of(arrangement)
+            if delta in self._created:
+                self._add(name, arrangement, delta)
+        return self._needed(self._tree.root)
+
+    def _delta_of(self, arrangement: Arrangement) -> str:
+        for number, source in enumerate(self._tree.sources):
+            if arrangement is source.arrangement:
+                return f"_s{number}"
+        return self._tree.delta(arrangement.operator)
+
+    def _source(self, number: int, source: Source, changes: Mapping[Source, SourceChange]) -> str:
+        """Create the table of the change of a source; its name if it is empty."""
+        name, change, scan = f"_s{number}", changes.get(source), source.scan
+        if change is None:
+            return name
+        columns = ", ".join(map(quote, scan.columns))
+        self._db.register(f"_in{number}", change.rows)
+        new = f"SELECT {columns}, 1 AS {WEIGHT} FROM _in{number}"
+        if source.arrangement is None:
+            return "" if self._create(name, new) else name
+        assert change.keys is not None
+        by, kept = source.arrangement.by, source.arrangement
+        self._db.register(f"_keys{number}", change.keys)
+        keys = f"(SELECT DISTINCT {keys_of(by)} FROM _keys{number} AS {kept.alias})"
+        self._find(f"_p{number}", kept, f"SELECT * FROM {keys}")
+        same = " AND ".join(f"{sql} = _t._k{n}" for n, sql in enumerate(by))
+        old, new = (
+            f"SELECT {columns}, {weight} AS {WEIGHT} FROM {rows} AS {kept.alias} "
+            f"WHERE EXISTS (SELECT 1 FROM {keys} AS _t WHERE {same})"
+            for rows, weight in ((f"_p{number}", -1), (f"_in{number}", 1))
+        )
+        return "" if self._create(name, net(scan, f"({old} UNION ALL {new})")) else name
+
+    def _operator(self, number: int, operator: Operator) -> None:
+        """Create the table of the change of an operator's result, unless it is empty."""
+        deltas = [self._tree.delta(each) for each in operator.inputs]
+        if not operator.timed and not self._created.intersection(deltas):
+            return
+        for each in operator.inputs:
+            self._needed(each)
+        found: list[str] = []
+        for n, kept in enumerate(self._tree.kept.get(number, ())):
+            keys = operator.lookups(n, self._tree.changes(operator), found)
+            found.append(self._find(found_name(number, n), kept, keys))
+        changes, result = [Change(delta, "", "") for delta in deltas], ""
+        for n, wanted in enumerate(operator.keeps):
+            if wanted.input == RESULT:
+                result = found[n]
+                continue
+            delta, child = deltas[wanted.input], operator.inputs[wanted.input]
+            new = self._after(found[n], child, delta)
+            changes[wanted.input] = Change(delta, found[n], new)
+        delta = operator.delta(changes, result)
+        if isinstance(operator, Project | Sink) and not operator.keeps:
+            self._view(f"_d{number}", delta)
+            return
+        if number in self._tree.results:
+            delta = self._from_result(number, operator, delta)
+        self._create(f"_d{number}", net(operator, f"({delta})"))
+
+    def _from_result(self, number: int, operator: Operator, delta: str) -> str:
+        """The SQL of a change whose rows that leave are those of the kept result."""
+        name, kept = f"_r{number}", self._tree.results[number]
+        self._db.execute(f"CREATE TEMP TABLE {name} AS {delta}")
+        keys = f"SELECT DISTINCT {keys_of(kept.by)} FROM {name} AS {kept.alias}"
+        old, columns = (
+            self._find(f"{name}_old", kept, keys),
+            ", ".join(map(quote, operator.columns)),
+        )
+        same = same_keys(kept.by, "_t") or "true"
+        return (
+            f"SELECT {columns}, {WEIGHT} FROM {name} WHERE {WEIGHT} > 0 UNION ALL "
+            f"SELECT {columns}, -1 AS {WEIGHT} FROM {old} AS {kept.alias} "
+            f"WHERE EXISTS (SELECT 1 FROM ({keys}) AS _t WHERE {same})"
+        )
+
+    def _after(self, old: str, operator: Operator, delta: str) -> str:
+        """Create the relation of found rows after a change."""
+        if delta not in self._created:
+            return old
+        columns = ", ".join(map(quote, operator.columns))
+        both = (
+            f"(SELECT {columns}, 1 AS {WEIGHT} FROM {old} "
+            f"UNION ALL SELECT {columns}, {WEIGHT} FROM {delta})"
+        )
+        # A removed row may have another key than those looked up.
+        self._bag(f"{old}_new", operator, f"{net(operator, both)} AND sum({WEIGHT}) > 0")
+        return f"{old}_new"
+
+    def _find(self, name: str, kept: Arrangement, keys: str) -> str:
+        """Create the relation of the kept rows with some keys."""
+        segments = [self._store.segment(file) for file in self.segments[kept.name]]
+        if kept.by:
+            names = [f"_k{n}" for n in range(len(kept.by))]
+            sql = f"SELECT DISTINCT {hash_of(names, kept.kinds)} AS h FROM ({keys})"
+            hashes: Any = np.sort(self._db.sql(sql).fetchnumpy()["h"])
+            found = (list(each.found(hashes)) for each in segments)
+            rows = [pa.Table.from_batches(batches) for batches in found if batches]
+        else:
+            asked = self._db.execute(f"SELECT 1 FROM ({keys}) LIMIT 1").fetchall()
+            rows = [each.table for each in segments] if asked else []
+        if not rows:
+            self._empty(name, kept.operator)
+            return name
+        raw = pa.concat_tables(rows)
+        self._db.register(f"{name}_raw", raw)
+        if _are_apart(rows):
+            counts = pc.min_max(raw.column(COUNT)).as_py()
+            sql = kept.unpacked(f"{name}_raw")
+            self._repeated(name, kept.operator, sql, COUNT, counts["min"], counts["max"])
+        else:
+            self._bag(name, kept.operator, kept.found(f"{name}_raw"))
+        return name
+
+    def _bag(self, name: str, operator: Operator, sql: str) -> None:
+        """Create a relation of rows, each as often as its `WEIGHT` says."""
+        self._db.execute(f"CREATE TEMP TABLE {name}_net AS {sql}")
+        weights = f"SELECT coalesce(min({WEIGHT}), 0), coalesce(max({WEIGHT}), 0) FROM {name}_net"
+        ((least, most),) = self._db.execute(weights).fetchall()
+        columns = ", ".join(map(quote, operator.columns))
+        rows = f"SELECT {columns} FROM {name}_net"
+        self._repeated(name, operator, rows, WEIGHT, least, most)
+
+    def _repeated(
+        self, name: str, operator: Operator, sql: str, count: str, least: int, most: int
+    ) -> None:
+        """Create a relation of rows, each as often as a column of counts says."""
+        if least < 0:
+            raise StateError(f"kept rows of {operator.describe()} have negative counts")
+        copies = f", range({count})" if most > 1 else ""
+        self._db.execute(f"CREATE TEMP VIEW {name} AS {sql}{copies}")
+
+    def _create(self, name: str, sql: str) -> bool:
+        """Create the table of a change; False if it is empty."""
+        ((rows,),) = self._db.execute(f"CREATE TEMP TABLE {name} AS {sql}").fetchall()
+        if rows:
+            self._created.add(name)
+            return True
+        self._db.execute(f"DROP TABLE {name}")
+        return False
+
+    def _view(self, name: str, sql: str) -> None:
+        """Create the view of a change that is computed row by row from one that is not empty."""
+        self._db.execute(f"CREATE TEMP VIEW {name} AS {sql}")
+        self._created.add(name)
+
+    def _needed(self, operator: Operator) -> str:
+        """The table of an operator's change, which is made if it is empty."""
+        name = self._tree.delta(operator)
+        if name not in self._created:
+            self._db.execute(f"DROP TABLE IF EXISTS {name}")
+            self._empty(name, operator, f"{WEIGHT} BIGINT")
+        return name
+
+    def _empty(self, name: str, operator: Operator, *more: str) -> None:
+        columns = [f"{quote(column)} {kind}" for column, kind in operator.types.items()]
+        self._db.execute(f"CREATE TEMP TABLE {name} ({', '.join([*columns, *more])})")
+
+    def _add(self, name: str, kept: Arrangement, delta: str) -> None:
+        """Add a change to an arrangement, and merge its segments if there are many."""
+        files = (*self.segments[name], self._segment(kept.stored(delta, WEIGHT)))
+        first = mergeable([file.rows for file in files])
+        if first < len(files) - 1:
+            tables = [self._store.segment(file).table for file in files[first:]]
+            self._db.register("_merged", pa.concat_tables(tables))
+            files = (*files[:first], self._segment(kept.merged("_merged")))
+            self._db.unregister("_merged")
+        self.segments[name] = files
+
+    def _segment(self, sql: str) -> Any:
+        reader = self._db.sql(sql).to_arrow_reader(_BATCH_ROWS)
+        return written(self._store.folder, reader.schema, reader)
+
+    def build(self) -> None:
+        """Compute all kept rows from the relations of the sources."""
+        made: dict[int, str] = {}
+        for number, source in enumerate(self._tree.sources):
+            columns = ", ".join(map(quote, source.scan.columns))
+            name = f"_w{number}"
+            scanned = f"SELECT {columns} FROM {quote(source.name)}"
+            if source.arrangement is None:
+                self._db.execute(f"CREATE TEMP TABLE {name} AS {scanned}")
+            else:
+                self._keep(source.arrangement, f"({scanned})")
+                self._kept_view(name, source.arrangement)
+            for each in self._tree.operators:
+                if isinstance(each, Scan) and each.relation in source.relations:
+                    made[id(each)] = f"({each.whole([name])})"
+        for arrangement in self._tree.arrangements.values():
+            if arrangement.name not in self.segments:
+                self._keep(arrangement, f"({self._whole(arrangement.operator, made)})")
+            number = self._tree.numbers.get(id(arrangement.operator), -1)
+            if number >= 0 and id(arrangement.operator) not in made:
+                self._kept_view(f"_a{number}", arrangement)
+                made[id(arrangement.operator)] = f"_a{number}"
+
+    def _keep(self, arrangement: Arrangement, rows: str) -> None:
+        self.segments[arrangement.name] = (self._segment(arrangement.stored(rows, "1")),)
+
+    def _kept_view(self, name: str, arrangement: Arrangement) -> None:
+        """Make a relation of the rows that were kept just now."""
+        (file,) = self.segments[arrangement.name]
+        self._db.register(f"{name}_raw", self._store.segment(file).table)
+        rows = arrangement.unpacked(f"{name}_raw")
+        self._db.execute(f"CREATE TEMP VIEW {name} AS {rows}")
+
+    def _whole(self, root: Operator, made: Mapping[int, str]) -> str:
+        """The SQL of an operator's rows, from those of operators that are known."""
+        parts: list[str] = []
+        names = dict(made)
+
+        def visit(operator: Operator) -> str:
+            if id(operator) not in names:
+                sql = operator.whole([visit(each) for each in operator.inputs])
+                names[id(operator)] = f"_op{len(parts)}"
+                parts.append(f"_op{len(parts)} AS ({sql})")
+            return names[id(operator)]
+
+        name = visit(root)
+        with_ = f"WITH {', '.join(parts)} " if parts else ""
+        return before(f"{with_}SELECT * FROM {name}")
+
+
+def _are_apart(tables: list[pa.Table]) -> bool:
+    """Whether no hash is in two of the tables, so that their counts are those of the rows."""
+    hashes = [np.unique(each.column(HASH).to_numpy()) for each in tables]
+    return len(hashes) == 1 or len(np.unique(np.concatenate(hashes))) == sum(map(len, hashes))
+
+
+def mergeable(rows: list[int]) -> int:
+    """From which segment on they are to be merged; the last one if none are."""
+    first, tier, start = len(rows) - 1, TIER, len(rows)
+    while start:
+        start = len(rows)
+        while start and rows[start - 1] <= tier:
+            start -= 1
+        # The rows that are written again are at most twice the new ones.
+        same = rows[start:]
+        if len(same) >= TIER and sum(same) >= 2 * max(same):
+            rows, first = [*rows[:start], sum(same)], start
+        tier *= TIER
+    return first
+
+
+def obstacle(tree: CompiledTree) -> str:
+    """Why a tree cannot be executed from changes; empty if it can."""
+    for each in tree.operators:
+        if each.ordered:
+            return f"{each.describe()} depends on the order of rows"
+        if isinstance(each, Scan) and (each.fixed or "$" in each.table.name[-1]):
+            return f"{each.describe()} is of a system table, or of a fixed snapshot"
+    return ""

@@ -1,0 +1,93 @@
+"""The net change of a table between two positions of a view's offsets."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from streamhouse.lookup.storage.changed_keys import (
+    MOST_ROWS,
+    Version,
+    keys_changed_between,
+    last_changes,
+    version_of,
+)  # fmt: skip
+from streamhouse.operators.trees.compiled_tree import Source
+from streamhouse.operators.trees.incremental import SourceChange
+from streamhouse.paimon.catalog.table_address import TableAddress
+from streamhouse.paimon.read.pushdown import keys_filter
+from streamhouse.paimon.read.table import Table
+from streamhouse.paimon.storage.table_identity import Identity
+from streamhouse.source import ROW_KIND
+
+_MOST_KEYS = 5_000
+"""So many keys are found in a table by a filter."""
+
+
+class UnknownChangeError(Exception):
+    """The files of a table do not show exactly what has changed."""
+
+
+def net_change(
+    source: Source, address: TableAddress, start: dict[str, Any], end: dict[str, Any]
+) -> SourceChange:
+    """The rows that a table got between two positions, and the keys of all that changed.
+
+    The rows of those keys before the change are not among them. Raises `UnknownChangeError`.
+    """
+    table = address.open()
+    _check(table, address, start, end)
+    first, last = int(start["snapshot"]), int(end["snapshot"])
+    columns, key = list(source.scan.columns), list(source.key)
+    if first == 0:
+        if (table.snapshot(last).total_record_count or MOST_ROWS + 1) > MOST_ROWS:
+            raise UnknownChangeError("its first rows are many")
+        rows = _read(table, columns, last)
+        return SourceChange(rows, rows.select(key) if key else None)
+    before, after = version_of(table, first), version_of(table, last)
+    changed = last_changes(before, after, columns, address.schema_id)
+    if changed is None:
+        return _read_again(table, source, before, after)
+    rows = changed
+    if key:
+        kinds = changed.column(ROW_KIND).to_pylist()
+        rows = changed.filter(pa.array([kind == "+I" for kind in kinds], pa.bool_()))
+    return SourceChange(rows.select(columns), changed.select(key) if key else None)
+
+
+def _check(table: Table, address: TableAddress, start: dict[str, Any], end: dict[str, Any]) -> None:
+    """Raise `UnknownChangeError` if the two positions are not of one history of the table."""
+    if address.schema_id is not None and table.schema_id != address.schema_id:
+        raise UnknownChangeError("its schema has changed")
+    if not start["table"] == end["table"] == Identity(table).digest:
+        raise UnknownChangeError("it was created anew")
+    for position in (start, end):
+        number = int(position["snapshot"])
+        snapshot = table.snapshots.find(number) if number else None
+        if number and (snapshot is None or snapshot.time_ms != position["time"]):
+            raise UnknownChangeError(f"its snapshot {number} has expired, or was rolled back")
+    if int(end["snapshot"]) < int(start["snapshot"]):
+        raise UnknownChangeError("it was rolled back")
+
+
+def _read_again(table: Table, source: Source, before: Version, after: Version) -> SourceChange:
+    """As `net_change`, with the rows as a reader of the table sees them."""
+    keys = keys_changed_between(before, after, source.key) if source.key else None
+    if keys is None or after.snapshot is None:
+        raise UnknownChangeError("its files do not show the changes")
+    if keys.num_rows > _MOST_KEYS:
+        raise UnknownChangeError(f"more than {_MOST_KEYS:,} keys would have to be found in it")
+    columns = list(source.scan.columns)
+    if not keys.num_rows:
+        return SourceChange(table.read_schema(columns).empty_table(), keys)
+    condition = keys_filter((table.arrow_schema.field(name) for name in source.key), keys)
+    if condition is None:
+        raise UnknownChangeError("it cannot be read by its key")
+    return SourceChange(_read(table, columns, after.snapshot.id, condition), keys)
+
+
+def _read(table: Table, columns: Sequence[str], snapshot: int, condition: Any = None) -> pa.Table:
+    batches = table.read(list(columns), snapshot=snapshot, filter=condition)
+    return pa.Table.from_batches(list(batches), table.read_schema(columns))

@@ -1,0 +1,102 @@
+"""The store of one view's kept rows: a folder of segments, and a manifest for each batch.
+
+Segments never change, and a manifest is written last, so a batch that is interrupted leaves the
+kept rows of the batch before it as they were. Whatever is missing or damaged counts as no state.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from streamhouse.durable_files import replace_text
+from streamhouse.state.manifest import Manifest
+from streamhouse.state.segment import Segment, SegmentFile, StateError
+
+FOLDER = "state"
+"""The folder of kept rows in the checkpoint of a view."""
+MANIFESTS_KEPT = 2
+"""The last batch may run again, from the state after the one before it."""
+LEFT_OVER_S = 600.0
+"""Files that no manifest names are left by dead tasks, or belong to a running one."""
+
+_open: dict[Path, Segment] = {}
+
+
+class StateStore:
+    """The kept rows in a folder, which exists on one host."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    @property
+    def usable(self) -> bool:
+        """Whether this is the host of the folder; makes it, if it was deleted."""
+        with contextlib.suppress(OSError):
+            if self.folder.parent.is_dir():
+                self.folder.mkdir(exist_ok=True)
+                return True
+        return False
+
+    @classmethod
+    def of(cls, checkpoint: Path) -> StateStore:
+        """What the view of a checkpoint keeps."""
+        return cls(checkpoint / FOLDER)
+
+    @property
+    def newest(self) -> Manifest | None:
+        """The manifest of the last batch; None before the first."""
+        return next(self._manifests(), None)
+
+    def manifests(self) -> list[Manifest]:
+        """The manifests that can be read, the newest first."""
+        return list(self._manifests())
+
+    def _manifests(self) -> Iterator[Manifest]:
+        for number in sorted(self._numbers(), reverse=True):
+            with contextlib.suppress(OSError, UnicodeDecodeError, StateError):
+                yield Manifest.from_json(self._path(number).read_text())
+
+    def segment(self, file: SegmentFile) -> Segment:
+        """An open segment; a process opens each once."""
+        path = self.folder / file.name
+        found = _open.get(path)
+        if found is None or not found.is_unchanged(self.folder, file):
+            found = _open[path] = Segment(self.folder, file)
+        return found
+
+    def save(self, manifest: Manifest) -> None:
+        """Write a batch's manifest, and remove what the last ones do not need."""
+        replace_text(self._path(manifest.batch), manifest.to_json())
+        self._remove_unneeded(manifest.batch)
+
+    def clear(self) -> None:
+        """Remove all."""
+        for path in [path for path in _open if path.parent == self.folder]:
+            _open.pop(path, None)
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def _remove_unneeded(self, batch: int) -> None:
+        numbers = sorted(number for number in self._numbers() if number <= batch)
+        old = numbers[:-MANIFESTS_KEPT]
+        # A checkpoint that was set back numbers its batches anew.
+        for number in [*old, *(n for n in self._numbers() if n > batch)]:
+            self._path(number).unlink(missing_ok=True)
+        needed = set().union(*(manifest.files for manifest in self._manifests()))
+        due = time.time() - LEFT_OVER_S
+        for path in self.folder.glob("*.arrow"):
+            if path.name not in needed:
+                with contextlib.suppress(OSError):
+                    if path in _open or path.stat().st_mtime < due:
+                        _open.pop(path, None)
+                        path.unlink()
+
+    def _numbers(self) -> list[int]:
+        names = (path.stem.partition("-")[2] for path in self.folder.glob("manifest-*.json"))
+        return [int(name) for name in names if name.isdigit()]
+
+    def _path(self, batch: int) -> Path:
+        return self.folder / f"manifest-{batch}.json"

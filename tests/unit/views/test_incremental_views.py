@@ -1,0 +1,162 @@
+"""Views refreshed from changes have the rows of their queries, whatever is killed or deleted."""
+
+from __future__ import annotations
+
+import random
+import shutil
+import uuid
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from pypaimon import CatalogFactory
+from tests.unit.views.generated_queries import Generator
+from tests.unit.views.view_session import ViewBatches, ViewSession, change
+
+from streamhouse.connectors.base import WrittenBatch
+from streamhouse.operators.trees.incremental import mergeable
+from streamhouse.source import ROW_KIND
+
+_VIEWS = 8
+_SHOP = (
+    "SELECT c.country, COUNT(*) AS n, SUM(o.price) AS s, MAX(o.amount) AS m FROM orders o JOIN "
+    "customers c ON o.customer_id = c.id GROUP BY c.country",
+    "SELECT o.id, o.rate, c.name, v.page FROM orders o LEFT JOIN customers c ON o.customer_id = "
+    "c.id FULL JOIN visits v ON v.customer_id = c.id",
+    "SELECT DISTINCT page FROM visits WHERE customer_id NOT IN (SELECT id FROM customers WHERE "
+    "vip)",
+)
+"""Views over all tables."""
+
+
+@pytest.mark.parametrize(
+    "seed", [0, *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(1, 100))]
+)
+def test_generated_views(seed: int, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    session, rng = ViewSession(tmp_path / "warehouse"), random.Random(seed)
+    queries = {f"v{n}": Generator(seed * _VIEWS + n).query() for n in range(_VIEWS)}
+    for name, query in queries.items():
+        session.view(name, query)
+    views = {name: ViewBatches(session, name, tmp_path, "incremental") for name in queries}
+    for number in range(5):
+        session.execute(change(rng, number))
+        for name, query in queries.items():
+            try:
+                views[name].refresh()
+                session.check(name, query)
+                again = views[name].refresh()
+            except Exception as error:
+                raise AssertionError(f"{query}\n{error}") from error
+            assert again == 0, f"nothing has changed, but a refresh writes: {query}"
+            assert not caplog.records, f"what is kept was dropped: {query}"
+
+
+@pytest.mark.parametrize(
+    "seed", [0, 1, *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(2, 100))]
+)
+def test_what_is_kept_may_be_lost_at_any_time(seed: int, tmp_path: Path) -> None:
+    """Kills, deleted and damaged files, and other writers of the view's table."""
+    session, rng = ViewSession(tmp_path / "warehouse"), random.Random(seed)
+    queries = {f"v{n}": query for n, query in enumerate(_SHOP)}
+    for name, query in queries.items():
+        session.view(name, query)
+    views = {name: ViewBatches(session, name, tmp_path, "incremental") for name in queries}
+    for number in range(7):
+        session.execute(change(rng, number))
+        for name, query in queries.items():
+            view = views[name]
+            if rng.random() < 0.3:
+                _harm(rng, view.state)
+            # Each round changes orders, so these views are refreshed.
+            if name != "v2" and rng.random() < 0.2:
+                _write_as_another(rng, view)
+            view.refresh(rng.choice(("", "before", "after", "")))
+            session.check(name, query)
+    assert any(view.strategies["incremental"] for view in views.values())
+
+
+_REALS = (
+    "SELECT o.id, t.total FROM orders o JOIN (SELECT customer_id, SUM(rate * 0.1) AS total, "
+    "MIN(rate) AS d FROM orders GROUP BY customer_id) t ON o.customer_id = t.customer_id",
+    "SELECT d.rate, COUNT(*) AS n FROM (SELECT DISTINCT rate FROM orders) d JOIN orders o ON "
+    "o.rate = d.rate GROUP BY d.rate",
+    "SELECT SUM(t.total) AS s, MAX(t.total) AS m FROM (SELECT product, SUM(rate / 3) AS total "
+    "FROM orders GROUP BY product) t",
+)
+
+
+@pytest.mark.parametrize(
+    "seed", [0, *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(1, 30))]
+)
+def test_results_that_depend_on_the_order_of_rows(
+    seed: int, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Rows that leave are those that were passed on, to the last bit: nothing is dropped."""
+    session, rng = ViewSession(tmp_path / "warehouse"), random.Random(seed)
+    views = []
+    for number, query in enumerate(_REALS):
+        session.view(f"v{number}", query)
+        views.append(ViewBatches(session, f"v{number}", tmp_path, "incremental"))
+    for _ in range(6):
+        values = ", ".join(
+            f"({rng.randint(0, 40)}, {rng.randint(0, 1)}, '{rng.choice('ab')}', "
+            f"CAST({rng.choice((0.1, 0.2, 0.3, 1e16, -1e16, 0.0, -0.0))} AS DOUBLE))"
+            for _ in range(9)
+        )
+        session.execute(f"INSERT INTO orders (id, customer_id, product, rate) VALUES {values}")
+        for view in views:
+            view.refresh()
+    assert not caplog.records
+    for view in views:
+        assert view.strategies == {"recompute": 1, "incremental": 5}
+
+
+def _harm(rng: random.Random, folder: Path) -> None:
+    """Delete or damage files, as a process that has not opened them would find them."""
+    files = sorted(folder.glob("*"))
+    if not files or rng.random() < 0.2:
+        shutil.rmtree(folder, ignore_errors=True)
+        return
+    file = rng.choice(files)
+    what = rng.choice(("delete", "truncate", "overwrite"))
+    content = file.read_bytes()
+    file.unlink()
+    if what != "delete":
+        changed = content[: len(content) // 2] if what == "truncate" else bytes(len(content))
+        file.write_bytes(changed)
+
+
+def _write_as_another(rng: random.Random, view: ViewBatches) -> None:
+    """Roll a view's table back, or delete some of its rows as another writer."""
+    table = view.spec.target.open()
+    latest = table.latest_snapshot_id()
+    if latest is None:
+        return
+    if rng.random() < 0.5:
+        catalog = CatalogFactory.create(dict(view.spec.target.warehouse))
+        catalog.get_table(table.identifier).rollback_to(rng.randint(1, latest))
+        return
+    rows = pa.Table.from_batches(list(table.read()), table.arrow_schema)
+    gone = rows.filter(pa.array([rng.random() < 0.5 for _ in range(rows.num_rows)], pa.bool_()))
+    gone = gone.append_column(ROW_KIND, pa.array(["-D"] * gone.num_rows, pa.string()))
+    user = str(uuid.uuid4())
+    sink = view.spec.open_sink()
+    writer = sink.writer(user, 1, "a")
+    for batch in gone.to_batches():
+        writer.write(batch)
+    messages = [bytes(message) for message in writer.prepare()]
+    writer.close()
+    sink.committer(user).commit(lambda: WrittenBatch(1, messages), lambda: None)
+
+
+def test_merges_rewrite_few_rows() -> None:
+    """The rows of merged segments are a small multiple of those that were added."""
+    segments, written = [1_000_000], 0
+    for _ in range(4_000):
+        segments.append(1_000)
+        first = mergeable(segments)
+        if first < len(segments) - 1:
+            written += sum(segments[first:])
+            segments[first:] = [sum(segments[first:])]
+        assert len(segments) < 40
+    assert written < 4_000_000 * 6
