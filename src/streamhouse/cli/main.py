@@ -59,6 +59,7 @@ COMMANDS = {
     ),
     "graph": Command("graph", "graph", "Draw a script's tables and queries."),
     "pipelines": Command("pipelines", "pipelines", "List the pipelines of a warehouse."),
+    "state": Command("state", "state", "List the rows that views keep between refreshes."),
     "check": Command("mysql.check", "check", "Check a MySQL server and its tables for mysql-cdc."),
     "audit": Command(
         "audit",

@@ -14,10 +14,12 @@ from streamhouse.operators.operator import (
     Binary,
     Change,
     Emits,
+    Kept,
     Key,
     Operator,
     keys,
     plain,
+    touched,
 )  # fmt: skip
 from streamhouse.sql.expressions import binder
 from streamhouse.sql.expressions.binder import BindError, quote
@@ -28,7 +30,6 @@ class JoinKind(enum.StrEnum):
 
     INNER = "INNER"
     LEFT = "LEFT"
-    RIGHT = "RIGHT"
     FULL = "FULL"
     SEMI = "SEMI"
     ANTI = "ANTI"
@@ -37,6 +38,9 @@ class JoinKind(enum.StrEnum):
     def one_sided(self) -> bool:
         """Whether the result has the columns of the left input only."""
         return self in (JoinKind.SEMI, JoinKind.ANTI)
+
+
+_ONE_AT_A_TIME = (JoinKind.INNER, JoinKind.LEFT, JoinKind.SEMI, JoinKind.ANTI)
 
 
 @dataclass(frozen=True)
@@ -80,7 +84,7 @@ class Join(Binary):
             return frozenset(key for key in pairs if key and key <= left.not_null | right.not_null)
         found = set(pairs)
         equal = [each for each in self.equalities if each.exact]
-        if kind is not JoinKind.RIGHT and _has_key(right, {each.right_column for each in equal}):
+        if _has_key(right, {each.right_column for each in equal}):
             found |= left.keys
         if kind is not JoinKind.LEFT and _has_key(left, {each.left_column for each in equal}):
             found |= right.keys
@@ -93,7 +97,7 @@ class Join(Binary):
         if kind in (JoinKind.INNER, JoinKind.SEMI):
             left |= {each.left_column for each in equal} - {""}
             right |= {each.right_column for each in equal} - {""}
-        if kind in (JoinKind.RIGHT, JoinKind.FULL):
+        if kind is JoinKind.FULL:
             left = frozenset()
         if kind in (JoinKind.LEFT, JoinKind.FULL) or kind.one_sided:
             right = frozenset()
@@ -108,7 +112,6 @@ class Join(Binary):
         left, right = inputs
         grows = {
             JoinKind.LEFT: not right,
-            JoinKind.RIGHT: not left,
             JoinKind.FULL: not left and not right,
             JoinKind.ANTI: not right,
         }.get(self.kind, True)
@@ -120,10 +123,6 @@ class Join(Binary):
         if self.kind is JoinKind.ANTI:
             return "a row leaves when a subquery of NOT IN or NOT EXISTS gets its match"
         return f"{self.kind} JOIN replaces a row without a match when there is one"
-
-    @property
-    def _bilinear(self) -> bool:
-        return self.kind is JoinKind.INNER and not self.timed
 
     @cached_property
     def _compared(self) -> list[tuple[str, str]]:
@@ -149,10 +148,20 @@ class Join(Binary):
         return (tuple(a for a, _ in pairs), tuple(b for _, b in pairs)) if pairs else None
 
     @property
+    def _one_at_a_time(self) -> bool:
+        """Whether its change is that of the left side, then that of the right side."""
+        return self.kind in _ONE_AT_A_TIME and not self.timed
+
+    @property
+    def keeps(self) -> tuple[Kept, ...]:
+        left, right = super().keeps
+        return (right, left)
+
+    @property
     def recomputed(self) -> str:
         if self.timed:
             return super().recomputed
-        if self._bilinear or self.partitions is not None:
+        if self._one_at_a_time or self.partitions is not None:
             return ""
         return f"the condition of the {self.kind} join has no equality of both sides"
 
@@ -163,29 +172,47 @@ class Join(Binary):
         return " AND ".join([*terms, *([f"({self.residual})"] if self.residual else [])])
 
     def whole(self, inputs: Sequence[str]) -> str:
-        left, right = f"{inputs[0]} AS {LEFT}", f"{inputs[1]} AS {RIGHT}"
+        return self._joined(self.kind, *inputs)
+
+    def _joined(self, kind: JoinKind, left: str, right: str) -> str:
+        left, right = f"{left} AS {LEFT}", f"{right} AS {RIGHT}"
         condition = self.condition or "true"
-        if self.kind.one_sided:
-            word = "NOT EXISTS" if self.kind is JoinKind.ANTI else "EXISTS"
+        if kind.one_sided:
+            word = "NOT EXISTS" if kind is JoinKind.ANTI else "EXISTS"
             return f"SELECT * FROM {left} WHERE {word} (SELECT 1 FROM {right} WHERE {condition})"
-        return f"SELECT * FROM {left} {self.kind} JOIN {right} ON {condition}"
+        return f"SELECT * FROM {left} {kind} JOIN {right} ON {condition}"
 
     def lookups(self, number: int, changes: Sequence[Change], found: Sequence[str]) -> str:
-        if not self._bilinear:
+        """Right rows that left changes meet, or whose changes tell matched left rows; then left
+        rows that right changes meet."""
+        if not self._one_at_a_time or (number == 0 and self.kind is not JoinKind.INNER):
             return super().lookups(number, changes, found)
-        other = 1 - number
-        by = self._partitions[other]
-        return f"SELECT DISTINCT {keys(by)} FROM {changes[other].delta} AS {self.aliases[other]}"
+        return self._keys_of(number, changes[number])
+
+    def _keys_of(self, side: int, change: Change) -> str:
+        keys_ = keys(self._partitions[side])
+        return f"SELECT DISTINCT {keys_} FROM {change.delta} AS {self.aliases[side]}"
 
     def delta(self, changes: Sequence[Change], result: str = "") -> str:
-        if not self._bilinear:
+        if not self._one_at_a_time:
             return super().delta(changes)
         left, right = changes
         columns = ", ".join(map(quote, self.columns))
-        return " UNION ALL ".join(
-            f"SELECT {columns}, {WEIGHT} FROM ({self.whole(pair)})"
-            for pair in ((left.delta, right.new), (left.old, right.delta))
-        )
+        parts = [f"SELECT {columns}, {WEIGHT} FROM ({self.whole([left.delta, right.new])})"]
+        if not self.kind.one_sided:
+            met = self._joined(JoinKind.INNER, left.old, right.delta)
+            parts.append(f"SELECT {columns}, {WEIGHT} FROM ({met})")
+        if self.kind is JoinKind.INNER:
+            return " UNION ALL ".join(parts)
+        old = touched(left.old, LEFT, self._partitions[0])
+        alone = self.kind if self.kind.one_sided else JoinKind.ANTI
+        items = list(map(quote, self.left.columns))
+        if not self.kind.one_sided:
+            items += [f"CAST(NULL AS {self.types[name]})" for name in self.right.columns]
+        for rows, weight in ((right.new, 1), (right.old, -1)):
+            kept = self._joined(alone, old, rows)
+            parts.append(f"SELECT {', '.join(items)}, {weight} FROM ({kept})")
+        return f"WITH _touched AS ({self._keys_of(1, right)}) {' UNION ALL '.join(parts)}"
 
     def describe(self) -> str:
         if not self.condition:

@@ -11,11 +11,15 @@ from streamhouse.operators.operator import INPUT, Key, Unary, plain
 
 @dataclass(frozen=True)
 class Limit(Unary):
-    """The first `most` rows after `skipped` ones, in the order of the SQL expressions `order`."""
+    """The first `most` rows after `skipped` ones, in the order of the SQL expressions `order`.
+
+    `in_order`: which rows these are depends on the order of rows that `order` leaves open.
+    """
 
     most: int | None
     skipped: int = 0
     order: tuple[str, ...] = ()
+    in_order: bool = False
 
     @cached_property
     def keys(self) -> frozenset[Key]:
@@ -32,7 +36,12 @@ class Limit(Unary):
 
     @property
     def ordered(self) -> bool:
-        return True
+        return self.in_order
+
+    @property
+    def recomputed(self) -> str:
+        reason = "LIMIT depends on the order of rows that are alike in ORDER BY"
+        return super().recomputed or (reason if self.in_order else "")
 
     @property
     def partitions(self) -> tuple[tuple[str, ...], ...] | None:

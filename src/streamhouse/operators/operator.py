@@ -182,10 +182,10 @@ class Operator(ABC):
 
     @property
     def recomputed(self) -> str:
-        """Why there is no delta form; empty if there is one."""
+        """Why any change touches the whole result; empty if it does not."""
         if self.timed:
             return _TIME
-        return "" if self.partitions is not None else "it has no delta form yet"
+        return "" if self.partitions is not None else "any row of its input may concern all others"
 
     @abstractmethod
     def whole(self, inputs: Sequence[str]) -> str:
@@ -197,8 +197,8 @@ class Operator(ABC):
         `result`: the relation of its looked-up old rows, if it keeps `RESULT`.
         """
         sides = list(zip(changes, self.aliases, self._partitions, strict=True))
-        new = self.whole([_touched(part.new, alias, by) for part, alias, by in sides])
-        old = self.whole([_touched(part.old, alias, by) for part, alias, by in sides])
+        new = self.whole([touched(part.new, alias, by) for part, alias, by in sides])
+        old = self.whole([touched(part.old, alias, by) for part, alias, by in sides])
         return (
             f"WITH _touched AS ({self._touched_keys(changes)}) "
             f"SELECT *, 1 AS {WEIGHT} FROM ({new}) "
@@ -319,7 +319,7 @@ def before(sql: str) -> str:
     return re.sub(r"getvariable\('now'\)", f"getvariable('{OLD_NOW}')", sql, flags=re.IGNORECASE)
 
 
-def _touched(relation: str, alias: str, by: Sequence[str]) -> str:
-    """The rows of a relation in touched partitions."""
+def touched(relation: str, alias: str, by: Sequence[str]) -> str:
+    """The rows of a relation in the partitions whose keys are in `_touched`."""
     exists = f"SELECT 1 FROM _touched AS _t WHERE {same_keys(by, '_t') or 'true'}"
     return f"(SELECT {alias}.* FROM {relation} AS {alias} WHERE EXISTS ({exists}))"

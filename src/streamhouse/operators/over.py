@@ -9,18 +9,21 @@ from functools import cached_property
 from streamhouse.operators.operator import INPUT, Unary, plain
 from streamhouse.operators.project import Item, never_null
 
+_TIES = "OVER depends on the order of rows that are alike in its ORDER BY"
+
 
 @dataclass(frozen=True)
 class WindowFunction(Unary):
     """Computes the column of a window function, and adds it to the input's.
 
     `by` are the expressions of PARTITION BY, `rank` the function if it ranks: `ROW_NUMBER`, `RANK`,
-    `DENSE_RANK`.
+    `DENSE_RANK`. `in_order`: the column depends on the order of rows that ORDER BY leaves open.
     """
 
     item: Item
     by: tuple[Item, ...] = ()
     rank: str = ""
+    in_order: bool = False
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -40,7 +43,11 @@ class WindowFunction(Unary):
 
     @property
     def ordered(self) -> bool:
-        return True
+        return self.in_order
+
+    @property
+    def recomputed(self) -> str:
+        return super().recomputed or (_TIES if self.in_order else "")
 
     @property
     def partitions(self) -> tuple[tuple[str, ...], ...] | None:

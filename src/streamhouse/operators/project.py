@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from streamhouse.operators.operator import INPUT, WEIGHT, Key, Linear, plain
+from streamhouse.operators.operator import INPUT, WEIGHT, Emits, Key, Linear, plain
 from streamhouse.sql.expressions.binder import quote
 
 
@@ -85,7 +85,17 @@ class Project(Linear):
         return f"SELECT {listed(self.items)} FROM {inputs[0]} AS {INPUT}"
 
     def _passed(self, delta: str) -> str:
-        return f"SELECT {listed(self.items)}, {WEIGHT} FROM {delta} AS {INPUT}"
+        changed = f"SELECT {listed(self.items)}, {WEIGHT} FROM {delta} AS {INPUT}"
+        read = {item.column for item in self.items}
+        reals = any("DOUBLE" in kind or "FLOAT" in kind for kind in self.types.values())
+        if self.input.emits <= Emits.INSERTS or read.issuperset(self.input.columns) or reals:
+            return changed
+        # A change of columns that are left out is none; 0.0 and -0.0 are alike, but not the same.
+        columns, total = ", ".join(map(quote, self.columns)), f"sum({WEIGHT})"
+        return (
+            f"SELECT {columns}, CAST({total} AS BIGINT) AS {WEIGHT} FROM ({changed}) "
+            f"GROUP BY {columns} HAVING {total} <> 0"
+        )
 
     def describe(self) -> str:
         computed = (

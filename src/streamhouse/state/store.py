@@ -16,6 +16,8 @@ from streamhouse.durable_files import replace_text
 from streamhouse.state.manifest import Manifest
 from streamhouse.state.segment import Segment, SegmentFile, StateError
 
+FOLDER = "state"
+"""The folder of kept rows in the checkpoint of a view."""
 MANIFESTS_KEPT = 2
 """The last batch may run again, from the state after the one before it."""
 LEFT_OVER_S = 600.0
@@ -38,6 +40,16 @@ class StateStore:
                 self.folder.mkdir(exist_ok=True)
                 return True
         return False
+
+    @classmethod
+    def of(cls, checkpoint: Path) -> StateStore:
+        """What the view of a checkpoint keeps."""
+        return cls(checkpoint / FOLDER)
+
+    @property
+    def newest(self) -> Manifest | None:
+        """The manifest of the last batch; None before the first."""
+        return next(self._manifests(), None)
 
     def manifests(self) -> list[Manifest]:
         """The manifests that can be read, the newest first."""

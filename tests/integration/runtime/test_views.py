@@ -27,7 +27,8 @@ REVENUE = """SELECT c.country, COUNT(*) AS orders, AVG(o.price) AS average, MAX(
 FROM orders AS o JOIN customers AS c ON o.customer_id = c.id GROUP BY c.country"""
 TOP = "SELECT country, most FROM revenue ORDER BY most DESC, country LIMIT 2"
 BEST = "SELECT customer_id, MAX(price) FROM orders GROUP BY customer_id"
-SCRIPT = f"""{TABLES}
+SCRIPT = f"""SET 'view.refresh-strategy' = 'incremental';
+{TABLES}
 CREATE MATERIALIZED VIEW revenue AS {REVENUE};
 CREATE MATERIALIZED VIEW top AS {TOP};
 INSERT INTO best {BEST};

@@ -17,6 +17,7 @@ from streamhouse.connectors.specs import arrow_schema
 from streamhouse.duckdb_engine import Batches, opened
 from streamhouse.operators.operator import WEIGHT, Operator, walk
 from streamhouse.operators.planning.query_tree import tree_of
+from streamhouse.sql.batch import total_order
 from streamhouse.sql.batch.bounded_query import analyze_tree
 from streamhouse.sql.plan import BoundedQuery, BoundedScan, Capabilities, Column, Name, TableInfo
 from streamhouse.sql.resolution.columns import parse_query
@@ -69,6 +70,7 @@ def analyzed(query: str, growing: bool = False) -> tuple[BoundedQuery, Operator]
     assert isinstance(statement, Select)
     parsed = parse_query(statement.query)
     found = analyze_tree(parsed, parsed.tree, Tables(growing))  # type: ignore[arg-type]
+    total_order.complete(found.tree, always=True)
     plan = found.plan(found.tree, found.output)
     return plan, tree_of(found.tree, plan.scans)
 
@@ -162,23 +164,31 @@ class TreeGenerator(Generator):
     def _windowed(self) -> str:
         rng = self._random
         partition = rng.choice(("PARTITION BY product", "PARTITION BY customer_id, product", ""))
+        tie = rng.choice((", id", "", ", amount"))
         most = rng.choice(("rn = 1", "rn <= 2", "rn < 3", "rn = 2", "rn > 1"))
         return rng.choice(
             (
                 f"SELECT id, product FROM (SELECT *, ROW_NUMBER() OVER ({partition} ORDER BY price "
-                f"DESC, id) AS rn FROM orders) WHERE {most}",
+                f"DESC{tie}) AS rn FROM orders) WHERE {most}",
                 f"SELECT * FROM (SELECT id, product, customer_id, DENSE_RANK() OVER ({partition} "
-                f"ORDER BY amount) AS rn, ROW_NUMBER() OVER (ORDER BY id) AS r FROM orders) "
+                f"ORDER BY amount) AS rn, ROW_NUMBER() OVER (ORDER BY rate) AS r FROM orders) "
                 f"WHERE {most} AND id > 1",
-                f"SELECT id, SUM(amount) OVER ({partition} ORDER BY id) AS s, COUNT(*) OVER "
-                f"({partition}) AS c FROM orders",
+                f"SELECT id, SUM(amount) OVER ({partition} ORDER BY price) AS s, COUNT(*) OVER "
+                f"({partition}) AS c, LAG(id) OVER ({partition} ORDER BY price) AS l FROM orders",
+                f"SELECT customer_id, SUM(amount) OVER ({partition} ORDER BY price{tie} ROWS "
+                "BETWEEN 1 PRECEDING AND CURRENT ROW) AS s, NTILE(2) OVER (ORDER BY price) AS t "
+                "FROM orders",
+                "SELECT o.amount, ROW_NUMBER() OVER (PARTITION BY c.country ORDER BY o.price)"
+                " AS r FROM orders o LEFT JOIN customers c ON o.customer_id = c.id WHERE o.id NOT "
+                "IN (SELECT v.seconds FROM visits v WHERE v.customer_id = o.amount)",
                 "SELECT product, SUM(amount) AS s, RANK() OVER (ORDER BY SUM(amount), product) AS "
                 "r FROM orders GROUP BY product",
                 "SELECT id, price FROM orders ORDER BY "
-                f"{rng.choice(('price DESC, id', 'amount, id'))} LIMIT {rng.randint(1, 4)} "
+                f"{rng.choice(('price DESC, id', 'amount', 'price'))} LIMIT {rng.randint(1, 4)} "
                 f"OFFSET {rng.randint(0, 2)}",
                 "SELECT product, COUNT(*) AS n FROM orders GROUP BY product ORDER BY COUNT(*) "
-                "DESC, product LIMIT 2",
+                "DESC LIMIT 2",
+                "SELECT product, amount FROM orders LIMIT 2",
             )
         )  # fmt: skip
 

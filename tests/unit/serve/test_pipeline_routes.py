@@ -131,22 +131,24 @@ def test_metrics_include_pipelines(warehouse: Path) -> None:
     }  # fmt: skip
 
 
-def test_recomputed_views_report_their_last_refresh(warehouse: Path) -> None:
+def test_views_report_their_last_refresh(warehouse: Path) -> None:
     statuses, now = Statuses({"warehouse": str(warehouse)}), time.time_ns() // 1_000_000
     query = QueryStatus(
         "d.v", "d.v", ("d.a", "d.b"), (), batches=2, last_batch_ms=now - 3_000, took_ms=500.0,
-        lag=Lag(seconds=0.0), strategy="recomputed",
+        lag=Lag(seconds=0.0), strategy="incremental", state_bytes=4096,
     )  # fmt: skip
     statuses.write(Status("revenue", "running", own(), now, now, queries=(query,)))
     with served(warehouse) as client:
         (found,) = client.get("/pipelines/revenue").json()["queries"]
         text = client.get("/metrics").text
-    assert found["strategy"] == "recomputed" and found["sources"] == ["d.a", "d.b"]
+    assert found["strategy"] == "incremental" and found["sources"] == ["d.a", "d.b"]
     assert 3 <= found["refresh"].pop("age_seconds") < DEADLINE_S
     assert found["refresh"] == {"seconds": 0.5, "current": True}
     labels = '{pipeline="revenue",query="d.v"}'
     assert f"streamhouse_lastRefreshDuration{labels} 500.0" in text
     assert f"streamhouse_refreshLag{labels} 0.0" in text
+    assert f"streamhouse_refreshIncremental{labels} 1" in text
+    assert found["state_bytes"] == 4096 and f"streamhouse_stateSize{labels} 4096" in text
 
 
 def test_graphs(client: httpx.Client) -> None:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from tests.unit.views.view_session import ViewSession
+
+from streamhouse.runtime.views.spec import Strategy
 
 _TABLES = """USE shop;
 CREATE TABLE wide (k BIGINT PRIMARY KEY NOT ENFORCED, v INT) WITH ('bucket' = '1');
@@ -41,8 +44,9 @@ _ORDERED = (
 )
 
 
-def test_real_changes_are_never_lost(tmp_path: Path) -> None:
-    session = ViewSession(tmp_path / "warehouse")
+@pytest.mark.parametrize("strategy", ["recompute", "incremental"])
+def test_real_changes_are_never_lost(strategy: Strategy, tmp_path: Path) -> None:
+    session = ViewSession(tmp_path / "warehouse", strategy)
     session.execute(_TABLES)
     for name, query in _VIEWS.items():
         session.view(name, query)

@@ -14,6 +14,7 @@ from tests.unit.views.generated_queries import Generator
 from tests.unit.views.view_session import ViewBatches, ViewSession, change
 
 from streamhouse.connectors.base import WrittenBatch
+from streamhouse.operators.trees.incremental import mergeable
 from streamhouse.source import ROW_KIND
 
 _VIEWS = 8
@@ -31,7 +32,7 @@ _SHOP = (
 @pytest.mark.parametrize(
     "seed", [0, *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(1, 100))]
 )
-def test_generated_views(seed: int, tmp_path: Path) -> None:
+def test_generated_views(seed: int, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     session, rng = ViewSession(tmp_path / "warehouse"), random.Random(seed)
     queries = {f"v{n}": Generator(seed * _VIEWS + n).query() for n in range(_VIEWS)}
     for name, query in queries.items():
@@ -47,6 +48,7 @@ def test_generated_views(seed: int, tmp_path: Path) -> None:
             except Exception as error:
                 raise AssertionError(f"{query}\n{error}") from error
             assert again == 0, f"nothing has changed, but a refresh writes: {query}"
+            assert not caplog.records, f"what is kept was dropped: {query}"
 
 
 @pytest.mark.parametrize(
@@ -145,3 +147,16 @@ def _write_as_another(rng: random.Random, view: ViewBatches) -> None:
     messages = [bytes(message) for message in writer.prepare()]
     writer.close()
     sink.committer(user).commit(lambda: WrittenBatch(1, messages), lambda: None)
+
+
+def test_merges_rewrite_few_rows() -> None:
+    """The rows of merged segments are a small multiple of those that were added."""
+    segments, written = [1_000_000], 0
+    for _ in range(4_000):
+        segments.append(1_000)
+        first = mergeable(segments)
+        if first < len(segments) - 1:
+            written += sum(segments[first:])
+            segments[first:] = [sum(segments[first:])]
+        assert len(segments) < 40
+    assert written < 4_000_000 * 6

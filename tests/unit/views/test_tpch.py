@@ -88,7 +88,7 @@ def _change(rng: random.Random, rows: int) -> str:
 def test_the_questions_as_views(
     questions: list[tuple[str, str]], seed: int, tmp_path: Path
 ) -> None:
-    session, rng = ViewSession(tmp_path / "warehouse"), random.Random(seed)
+    session, rng = ViewSession(tmp_path / "warehouse", "incremental"), random.Random(seed)
     session.execute(_TABLES)
     for name, query in questions:
         session.view(name, query)

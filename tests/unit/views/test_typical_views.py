@@ -23,7 +23,7 @@ QUERIES = {
 @pytest.fixture(scope="module")
 def history(tmp_path_factory: pytest.TempPathFactory) -> tuple[ViewSession, dict[str, str]]:
     """A session with all views, after three rounds of changes; and what was wrong, by view."""
-    session = ViewSession(tmp_path_factory.mktemp("views") / "warehouse")
+    session = ViewSession(tmp_path_factory.mktemp("views") / "warehouse", "incremental")
     for name, query in QUERIES.items():
         session.view(f"v_{name}", query)
     wrong: dict[str, str] = {}

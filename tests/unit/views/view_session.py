@@ -49,7 +49,10 @@ _PRODUCTS = ("pen", "ink", None, "PEN")
 class ViewSession:
     """A warehouse with the tables of `TABLES`, and views over them."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, strategy: Strategy = "recompute") -> None:
+        """`strategy`: how views are refreshed; incremental refreshes keep rows beside `folder`."""
+        self._folder, self._strategy = folder, strategy
+        self.batches: dict[str, ViewBatches] = {}
         self.warehouse = {"warehouse": str(folder)}
         folder.mkdir(exist_ok=True)
         self.execute(TABLES)
@@ -80,7 +83,11 @@ class ViewSession:
 
     def refresh(self, name: str) -> int:
         """Refresh a view; returns the number of changes."""
-        return refresh(self.spec(name))
+        if self._strategy == "recompute":
+            return refresh(self.spec(name))
+        if name not in self.batches:
+            self.batches[name] = ViewBatches(self, name, self._folder.parent, self._strategy)
+        return self.batches[name].refresh()
 
     def spec(self, name: str) -> ViewSpec:
         """The specification of a view's query."""
@@ -216,14 +223,3 @@ def _customer(rng: random.Random) -> str:
 
 def _text(value: str | None) -> str:
     return "CAST(NULL AS STRING)" if value is None else f"'{value}'"
-
-
-def rounds(session: ViewSession, views: Sequence[tuple[str, str]], seed: int, count: int) -> None:
-    """Change tables at random `count` times; refresh and check the views after each change."""
-    rng = random.Random(seed)
-    for number in range(count):
-        session.execute(change(rng, number))
-        for name, query in views:
-            session.refresh(name)
-            session.check(name, query)
-            assert session.refresh(name) == 0, f"nothing has changed, but a refresh writes: {query}"

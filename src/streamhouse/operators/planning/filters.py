@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from sqlglot import exp
 
 from streamhouse.operators.filter import Filter
@@ -48,11 +50,12 @@ def _top_n(operator: Operator, name: str, most: int) -> Operator | None:
             inner = _top_n(operator.input, column, most) if column else None
             return None if inner is None else Project(inner, operator.items)
         case Over() if operator.item.name == name and operator.rank:
-            return TopN(operator.input, operator.item, operator.by, operator.rank, most)
+            return TopN(
+                operator.input, operator.item, operator.by, operator.rank, operator.in_order, most
+            )
         case Over() if isinstance(operator.input, Over):
             # Columns of OVER do not depend on each other: the rank may come last.
             lower = operator.input
-            swapped = Over(Over(lower.input, operator.item, operator.by, operator.rank),
-                           lower.item, lower.by, lower.rank)  # fmt: skip
+            swapped = replace(lower, input=replace(operator, input=lower.input))
             return _top_n(swapped, name, most) if lower.item.name == name else None
     return None

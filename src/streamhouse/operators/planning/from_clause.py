@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from sqlglot import exp
 
 from streamhouse.operators.join import Equality, Join, JoinKind
 from streamhouse.operators.operator import INPUT, LEFT, RIGHT, Operator
+from streamhouse.operators.planning.accumulation import distinct
 from streamhouse.operators.planning.rows import (
     RESERVED,
     NotExpressedError,
@@ -30,7 +32,8 @@ from streamhouse.sql.plan import BoundedScan
 
 _ELEMENT_ARGS = ("this", "alias", "joins", "expressions", "offset")
 _JOIN_ARGS = ("this", "on", "side", "kind", "using")
-_KINDS = {"": JoinKind.INNER, "LEFT": JoinKind.LEFT, "RIGHT": JoinKind.RIGHT, "FULL": JoinKind.FULL}
+_KINDS = {"": JoinKind.INNER, "LEFT": JoinKind.LEFT, "RIGHT": JoinKind.LEFT, "FULL": JoinKind.FULL}
+_RIGHT = re.compile(rf'"?\b{RIGHT}"?\.(?=")')
 ONE_ROW = Values((), ((),))
 """The row of a SELECT without FROM."""
 
@@ -129,6 +132,8 @@ class FromClause:
         terms = list(conjuncts(join.args.get("on")))
         if not side:
             terms += taken(where, left, right)
+        if side == "RIGHT":
+            left, right = right, left
         return combined(_KINDS[side], left, right, terms)
 
 
@@ -142,16 +147,45 @@ def taken(where: list[exp.Expr], left: Rows, right: Rows) -> list[exp.Expr]:
 
 def combined(kind: JoinKind, left: Rows, right: Rows, terms: list[exp.Expr]) -> Rows:
     """The join of two sides by the terms of its condition."""
+    operator = joined(left.operator, right.operator, kind, *condition(left, right, terms))
+    return Rows(operator, left.names if kind.one_sided else {**left.names, **right.names})
+
+
+def condition(
+    left: Rows, right: Rows, terms: list[exp.Expr]
+) -> tuple[tuple[Equality, ...], tuple[str, ...]]:
+    """The equalities among the terms of a join's condition, and the SQL of the others."""
     sides = ((left, LEFT), (right, RIGHT))
     equalities = tuple(_equality(term, sides) for term in terms if is_equality(term, sides))
-    rest = [
-        fragment(term, sides)
-        for term in terms
-        if not is_equality(term, sides) and not _is_true(term)
-    ]
+    rest = [term for term in terms if not is_equality(term, sides) and not _is_true(term)]
+    return equalities, tuple(fragment(each, sides) for each in rest)
+
+
+def over_input(sql: str) -> str:
+    """The SQL of an expression over `RIGHT` as one over `INPUT`."""
+    return _RIGHT.sub(f"{INPUT}.", sql)
+
+
+def joined(
+    left: Operator,
+    right: Operator,
+    kind: JoinKind,
+    equalities: tuple[Equality, ...],
+    rest: tuple[str, ...] = (),
+) -> Operator:
+    """A join; one that only asks whether there is a match gets each key of the right side once."""
+    if kind.one_sided and equalities and not rest:
+        keys = tuple(
+            Item(f"_k{n}", over_input(each.right), each.right_column)
+            for n, each in enumerate(equalities)
+        )
+        equalities = tuple(
+            replace(each, right=f'{RIGHT}."_k{n}"', right_column=f"_k{n}")
+            for n, each in enumerate(equalities)
+        )
+        right = distinct(checked(Project(right, keys)))
     residual = " AND ".join(f"({each})" for each in rest) if len(rest) > 1 else "".join(rest)
-    operator = checked(Join(left.operator, right.operator, kind, equalities, residual))
-    return Rows(operator, left.names if kind.one_sided else {**left.names, **right.names})
+    return checked(Join(left, right, kind, equalities, residual))
 
 
 def _is_true(term: exp.Expr) -> bool:

@@ -30,6 +30,7 @@ from streamhouse.operators.planning.subqueries import Subqueries
 from streamhouse.operators.project import Item, Project
 from streamhouse.operators.query_block import QueryBlock
 from streamhouse.operators.set_operation import SetKind, SetOperation
+from streamhouse.sql.batch import total_order
 from streamhouse.sql.expressions.binder import generate
 from streamhouse.sql.plan import BoundedScan
 
@@ -268,7 +269,8 @@ def _limited(rows: Rows, tree: exp.Expr, order: list[exp.Ordered]) -> Operator:
         most = _count(limit.expression)
     skipped = 0 if offset is None else _count(offset.expression)
     terms = tuple(fragment(term, over(rows)) for term in order)
-    return checked(Limit(rows.operator, most, skipped, terms))
+    in_order = not total_order.is_total(tree)
+    return checked(Limit(rows.operator, most, skipped, terms, in_order))
 
 
 def _count(node: exp.Expr | None) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from functools import cache
 
 from sqlglot import exp
@@ -22,6 +23,7 @@ from streamhouse.operators.planning.rows import (
     reference,
 )  # fmt: skip
 from streamhouse.operators.project import Item
+from streamhouse.sql.batch import total_order
 from streamhouse.sql.expressions.sandboxed_connection import sandboxed
 
 _WRAPPERS = (exp.Filter, exp.WithinGroup, exp.IgnoreNulls, exp.RespectNulls)
@@ -31,6 +33,7 @@ _ANY_ORDER = {
     "bool_and", "bool_or", "grouping", "grouping_id",
 }  # fmt: skip
 """Aggregates whose result does not depend on the order of rows."""
+_PEERS = {"rank", "dense_rank", "percent_rank", "cume_dist", "min", "max"}
 
 
 @cache
@@ -214,4 +217,13 @@ def _over(operator: Operator, name: str, window: exp.Window, base: Rows) -> Oper
     by = tuple(item(f"_p{n}", node, base) for n, node in enumerate(partition))
     rank = function_name(window.this).upper()
     column = item(name, window, base)
-    return checked(Over(operator, column, by, rank if rank in _RANKS else ""))
+    plan = Over(operator, column, by, rank if rank in _RANKS else "")
+    known = total_order.is_total(window) or _of_peers(window, checked(plan).types[name])
+    return plan if known else replace(plan, in_order=True)
+
+
+def _of_peers(window: exp.Window, kind: str) -> bool:
+    """Whether rows that are alike in ORDER BY have the same value, whatever their order."""
+    called = function_name(_core(window.this))
+    exact = called in _ANY_ORDER and kind not in ("DOUBLE", "FLOAT")
+    return not total_order.in_rows(window) and (exact or called in _PEERS)

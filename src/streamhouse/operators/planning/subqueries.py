@@ -14,7 +14,15 @@ from streamhouse.operators.aggregate import Aggregate
 from streamhouse.operators.filter import Filter
 from streamhouse.operators.join import Equality, Join, JoinKind
 from streamhouse.operators.operator import LEFT, RIGHT, Operator
-from streamhouse.operators.planning.from_clause import FromClause, Sources, combined, is_equality
+from streamhouse.operators.planning.from_clause import (
+    FromClause,
+    Sources,
+    combined,
+    condition,
+    is_equality,
+    joined,
+    over_input,
+)  # fmt: skip
 from streamhouse.operators.planning.rows import (
     NotExpressedError,
     Rows,
@@ -34,6 +42,7 @@ from streamhouse.operators.planning.select_list import (
     function_name,
 )  # fmt: skip
 from streamhouse.operators.project import Item, Project
+from streamhouse.operators.set_operation import SetKind, SetOperation
 
 _PLAIN = ("expressions", "from_", "joins", "where", "distinct")
 """What a correlated subquery may have."""
@@ -58,16 +67,21 @@ class Subqueries:
         return None
 
     def _matched(self, kind: JoinKind, rows: Rows, query: exp.Expr, value: exp.Expr | None) -> Rows:
-        if not isinstance(query, exp.Select) or value is not None and not _is_simple(value):
-            raise NotExpressedError("IN of several columns, or of a set operation")
-        inner, terms = self._correlated(query, rows)
-        found = query.selects[0].unalias()
+        inner: Rows | None = None
+        terms: list[exp.Expr] = []
+        if isinstance(query, exp.Select):
+            inner, terms = self._correlated(query, rows)
+            found = [each.unalias() for each in query.selects]
         if inner is None:
             inner = Rows(self._query(query))
-            found = reference(inner.operator.columns[0])
+            found = list(map(reference, inner.operator.columns))
         if value is None:
             return combined(kind, rows, inner, terms)
-        return _membership(kind, rows, inner, terms, value, found)
+        row = value.unnest()
+        values = list(row.expressions) if isinstance(row, exp.Tuple) else [value]
+        if any(each.find(exp.Query) for each in values) or len(values) != len(found):
+            raise NotExpressedError("IN of a subquery")
+        return _membership(kind, rows, inner, terms, values, found)
 
     def _correlated(
         self, query: exp.Select, outer: Rows, aggregates: bool = False
@@ -142,10 +156,6 @@ def _body(node: exp.Expr) -> exp.Expr:
     return node
 
 
-def _is_simple(value: exp.Expr) -> bool:
-    return not isinstance(value.unnest(), exp.Tuple) and not value.find(exp.Query)
-
-
 def _reads(query: exp.Expr, outer: Rows) -> bool:
     """Whether a subquery has columns of the query around it.
 
@@ -162,24 +172,51 @@ def _reads(query: exp.Expr, outer: Rows) -> bool:
 
 
 def _membership(
-    kind: JoinKind, rows: Rows, inner: Rows, terms: list[exp.Expr], value: exp.Expr, found: exp.Expr
+    kind: JoinKind,
+    rows: Rows,
+    inner: Rows,
+    terms: list[exp.Expr],
+    values: list[exp.Expr],
+    found: list[exp.Expr],
 ) -> Rows:
-    """The rows with, or without, a `value` among those that `found` has in `inner`."""
-    first, second = fragment(value, ((rows, LEFT),)), fragment(found, ((inner, RIGHT),))
-    if not comparable(_type(value, rows), _type(found, inner)):
-        raise NotExpressedError("IN of another type")
-    names = plain_column(value, rows), plain_column(found, inner)
-    never = names[0] in rows.operator.not_null and names[1] in inner.operator.not_null
-    joined = combined(kind, rows, inner, terms).operator
-    assert isinstance(joined, Join)
-    equalities, residual = joined.equalities, [joined.residual] if joined.residual else []
+    """The rows with, or without, `values` among those that `found` has in `inner`."""
+    equal = tuple(_same(rows, inner, *pair) for pair in zip(values, found, strict=True))
+    never = all(
+        each.left_column in rows.operator.not_null and each.right_column in inner.operator.not_null
+        for each in equal
+    )
+    equalities, rest = condition(rows, inner, terms)
     if kind is JoinKind.SEMI or never:
-        equalities = (*equalities, Equality(first, second, *names, True))
+        operator = joined(rows.operator, inner.operator, kind, (*equalities, *equal), rest)
+    elif not terms and len(equal) == 1:
+        operator = _outside(rows.operator, inner.operator, equal[0])
     else:
         # NOT IN is not true for a row if a comparison with any value is unknown.
-        residual.append(f"({first} = {second}) IS DISTINCT FROM false")
-    join = Join(rows.operator, inner.operator, kind, equalities, " AND ".join(residual))
-    return Rows(checked(join), rows.names)
+        test = " AND ".join(f"{each.left} = {each.right}" for each in equal)
+        unknown = f"({test}) IS DISTINCT FROM false"
+        operator = joined(rows.operator, inner.operator, kind, equalities, (*rest, unknown))
+    return Rows(operator, rows.names)
+
+
+def _outside(rows: Operator, inner: Operator, equal: Equality) -> Operator:
+    """The rows with a value that is not in `inner`: it has no null; any value, if it is empty."""
+    null = checked(Filter(inner, f"({over_input(equal.right)}) IS NULL"))
+    # Rows with a null leave if there is any row, the others if there is a null.
+    some, nulls = (
+        checked(Project(operator, (Item("_k0", value, "", frozenset()),)))
+        for operator, value in ((inner, "true"), (null, "false"))
+    )
+    mark = checked(SetOperation(some, nulls, SetKind.UNION, True))
+    same = Equality(f"(({equal.left}) IS NULL)", f'{RIGHT}."_k0"', "", "_k0", True)
+    without = joined(rows, inner, JoinKind.ANTI, (equal,))
+    return joined(without, mark, JoinKind.ANTI, (same,))
+
+
+def _same(rows: Rows, inner: Rows, value: exp.Expr, found: exp.Expr) -> Equality:
+    if not comparable(_type(value, rows), _type(found, inner)):
+        raise NotExpressedError("IN of another type")
+    sides = fragment(value, ((rows, LEFT),)), fragment(found, ((inner, RIGHT),))
+    return Equality(*sides, plain_column(value, rows), plain_column(found, inner), True)
 
 
 def _type(node: exp.Expr, rows: Rows) -> str:

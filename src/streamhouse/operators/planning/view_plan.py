@@ -13,6 +13,7 @@ from streamhouse.operators.operator import Operator, retraction, walk
 from streamhouse.operators.planning.query_tree import tree_of
 from streamhouse.operators.sink import Sink
 from streamhouse.sql import node_errors
+from streamhouse.sql.batch import total_order
 from streamhouse.sql.batch.bounded_query import (
     Analyzed,
     analyze_tree,
@@ -131,7 +132,9 @@ def _analyzed(query: Query, resolver: Resolver) -> Analyzed:
     parsed = names.parse_query(query)
     tree = query_tree(parsed)
     _check_lookups(parsed, resolver)
-    return analyze_tree(parsed, tree.copy(), resolver)
+    analyzed = analyze_tree(parsed, tree.copy(), resolver)
+    total_order.complete(analyzed.tree, always=True)
+    return analyzed
 
 
 def _check_lookups(parsed: Parsed, resolver: Resolver) -> None:

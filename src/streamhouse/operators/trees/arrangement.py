@@ -45,6 +45,11 @@ class Arrangement:
         return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:32]
 
     @property
+    def reads_all(self) -> bool:
+        """Whether it is read as a whole, and may have more than one row."""
+        return not self.by and frozenset() not in self.operator.keys
+
+    @property
     def label(self) -> str:
         """What is kept, in words."""
         return self.operator.describe()

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from streamhouse.operators.operator import (
     RESULT,
@@ -23,12 +24,14 @@ from streamhouse.operators.operator import (
     same_keys,
 )  # fmt: skip
 from streamhouse.operators.operator import keys as keys_of
+from streamhouse.operators.project import Project
 from streamhouse.operators.scan import Scan
+from streamhouse.operators.sink import Sink
 from streamhouse.operators.trees.arrangement import Arrangement, hash_of, net
 from streamhouse.operators.trees.compiled_tree import CompiledTree, Source, found_name
 from streamhouse.sql.expressions.binder import quote
 from streamhouse.state.manifest import Segments
-from streamhouse.state.segment import StateError, written
+from streamhouse.state.segment import COUNT, HASH, StateError, written
 from streamhouse.state.store import StateStore
 
 if TYPE_CHECKING:
@@ -75,7 +78,7 @@ class IncrementalRefresh:
             if isinstance(operator, Scan):
                 source = relations[operator.relation]
                 if source not in empty:
-                    self._create(f"_d{number}", operator.delta([Change(source, "", "")]))
+                    self._view(f"_d{number}", operator.delta([Change(source, "", "")]))
             else:
                 self._operator(number, operator)
         for name, arrangement in self._tree.arrangements.items():
@@ -133,6 +136,9 @@ class IncrementalRefresh:
             new = self._after(found[n], child, delta)
             changes[wanted.input] = Change(delta, found[n], new)
         delta = operator.delta(changes, result)
+        if isinstance(operator, Project | Sink) and not operator.keeps:
+            self._view(f"_d{number}", delta)
+            return
         if number in self._tree.results:
             delta = self._from_result(number, operator, delta)
         self._create(f"_d{number}", net(operator, f"({delta})"))
@@ -173,43 +179,55 @@ class IncrementalRefresh:
             names = [f"_k{n}" for n in range(len(kept.by))]
             sql = f"SELECT DISTINCT {hash_of(names, kept.kinds)} AS h FROM ({keys})"
             hashes: Any = np.sort(self._db.sql(sql).fetchnumpy()["h"])
-            batches = [batch for each in segments for batch in each.found(hashes)]
-            rows = [pa.Table.from_batches(batches)] if batches else []
+            found = (list(each.found(hashes)) for each in segments)
+            rows = [pa.Table.from_batches(batches) for batches in found if batches]
         else:
             asked = self._db.execute(f"SELECT 1 FROM ({keys}) LIMIT 1").fetchall()
             rows = [each.table for each in segments] if asked else []
         if not rows:
             self._empty(name, kept.operator)
             return name
-        self._db.register(f"{name}_raw", pa.concat_tables(rows))
-        self._bag(name, kept.operator, kept.found(f"{name}_raw"))
-        self._db.unregister(f"{name}_raw")
+        raw = pa.concat_tables(rows)
+        self._db.register(f"{name}_raw", raw)
+        if _are_apart(rows):
+            counts = pc.min_max(raw.column(COUNT)).as_py()
+            sql = kept.unpacked(f"{name}_raw")
+            self._repeated(name, kept.operator, sql, COUNT, counts["min"], counts["max"])
+        else:
+            self._bag(name, kept.operator, kept.found(f"{name}_raw"))
         return name
 
     def _bag(self, name: str, operator: Operator, sql: str) -> None:
         """Create a relation of rows, each as often as its `WEIGHT` says."""
         self._db.execute(f"CREATE TEMP TABLE {name}_net AS {sql}")
-        _, least, most = self._weights(f"{name}_net")
+        weights = f"SELECT coalesce(min({WEIGHT}), 0), coalesce(max({WEIGHT}), 0) FROM {name}_net"
+        ((least, most),) = self._db.execute(weights).fetchall()
+        columns = ", ".join(map(quote, operator.columns))
+        rows = f"SELECT {columns} FROM {name}_net"
+        self._repeated(name, operator, rows, WEIGHT, least, most)
+
+    def _repeated(
+        self, name: str, operator: Operator, sql: str, count: str, least: int, most: int
+    ) -> None:
+        """Create a relation of rows, each as often as a column of counts says."""
         if least < 0:
             raise StateError(f"kept rows of {operator.describe()} have negative counts")
-        columns = ", ".join(map(quote, operator.columns))
-        copies = f", range({WEIGHT})" if most > 1 else ""
-        self._db.execute(f"CREATE TEMP VIEW {name} AS SELECT {columns} FROM {name}_net{copies}")
-
-    def _weights(self, name: str) -> tuple[int, int, int]:
-        """The number of rows of a table, and their least and greatest weight."""
-        sql = f"SELECT count(*), min({WEIGHT}), max({WEIGHT}) FROM {name}"
-        ((count, least, most),) = self._db.execute(sql).fetchall()
-        return count, least or 0, most or 0
+        copies = f", range({count})" if most > 1 else ""
+        self._db.execute(f"CREATE TEMP VIEW {name} AS {sql}{copies}")
 
     def _create(self, name: str, sql: str) -> bool:
         """Create the table of a change; False if it is empty."""
-        self._db.execute(f"CREATE TEMP TABLE {name} AS {sql}")
-        if self._weights(name)[0]:
+        ((rows,),) = self._db.execute(f"CREATE TEMP TABLE {name} AS {sql}").fetchall()
+        if rows:
             self._created.add(name)
             return True
         self._db.execute(f"DROP TABLE {name}")
         return False
+
+    def _view(self, name: str, sql: str) -> None:
+        """Create the view of a change that is computed row by row from one that is not empty."""
+        self._db.execute(f"CREATE TEMP VIEW {name} AS {sql}")
+        self._created.add(name)
 
     def _needed(self, operator: Operator) -> str:
         """The table of an operator's change, which is made if it is empty."""
@@ -226,7 +244,7 @@ class IncrementalRefresh:
     def _add(self, name: str, kept: Arrangement, delta: str) -> None:
         """Add a change to an arrangement, and merge its segments if there are many."""
         files = (*self.segments[name], self._segment(kept.stored(delta, WEIGHT)))
-        first = _mergeable([file.rows for file in files])
+        first = mergeable([file.rows for file in files])
         if first < len(files) - 1:
             tables = [self._store.segment(file).table for file in files[first:]]
             self._db.register("_merged", pa.concat_tables(tables))
@@ -249,7 +267,7 @@ class IncrementalRefresh:
                 self._db.execute(f"CREATE TEMP TABLE {name} AS {scanned}")
             else:
                 self._keep(source.arrangement, f"({scanned})")
-                self._view(name, source.arrangement)
+                self._kept_view(name, source.arrangement)
             for each in self._tree.operators:
                 if isinstance(each, Scan) and each.relation in source.relations:
                     made[id(each)] = f"({each.whole([name])})"
@@ -258,13 +276,13 @@ class IncrementalRefresh:
                 self._keep(arrangement, f"({self._whole(arrangement.operator, made)})")
             number = self._tree.numbers.get(id(arrangement.operator), -1)
             if number >= 0 and id(arrangement.operator) not in made:
-                self._view(f"_a{number}", arrangement)
+                self._kept_view(f"_a{number}", arrangement)
                 made[id(arrangement.operator)] = f"_a{number}"
 
     def _keep(self, arrangement: Arrangement, rows: str) -> None:
         self.segments[arrangement.name] = (self._segment(arrangement.stored(rows, "1")),)
 
-    def _view(self, name: str, arrangement: Arrangement) -> None:
+    def _kept_view(self, name: str, arrangement: Arrangement) -> None:
         """Make a relation of the rows that were kept just now."""
         (file,) = self.segments[arrangement.name]
         self._db.register(f"{name}_raw", self._store.segment(file).table)
@@ -288,16 +306,23 @@ class IncrementalRefresh:
         return before(f"{with_}SELECT * FROM {name}")
 
 
-def _mergeable(rows: list[int]) -> int:
+def _are_apart(tables: list[pa.Table]) -> bool:
+    """Whether no hash is in two of the tables, so that their counts are those of the rows."""
+    hashes = [np.unique(each.column(HASH).to_numpy()) for each in tables]
+    return len(hashes) == 1 or len(np.unique(np.concatenate(hashes))) == sum(map(len, hashes))
+
+
+def mergeable(rows: list[int]) -> int:
     """From which segment on they are to be merged; the last one if none are."""
     first, tier, start = len(rows) - 1, TIER, len(rows)
     while start:
         start = len(rows)
         while start and rows[start - 1] <= tier:
             start -= 1
-        if len(rows) - start >= TIER:
-            rows = [*rows[:start], sum(rows[start:])]
-            first = start
+        # The rows that are written again are at most twice the new ones.
+        same = rows[start:]
+        if len(same) >= TIER and sum(same) >= 2 * max(same):
+            rows, first = [*rows[:start], sum(same)], start
         tier *= TIER
     return first
 

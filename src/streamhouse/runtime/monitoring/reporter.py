@@ -24,6 +24,7 @@ from streamhouse.runtime.monitoring.status import (
     Statuses,
 )
 from streamhouse.source import Lag
+from streamhouse.state.store import StateStore
 
 _LOG = logging.getLogger("streamhouse.status")
 EVERY_S = 1.0
@@ -254,8 +255,12 @@ class Reporter:
     def _query(self, query: ReportedQuery) -> QueryStatus:
         metrics, description = query.metrics.read(), query.description
         sources: tuple[str, ...] = (".".join(description.reads[-2:]),)
-        if description.strategy == "recomputed":
+        strategy, state_bytes = description.strategy, None
+        if strategy == "recomputed":
             sources = tuple(at.identifier for at in description.source_tables)
+            kept = StateStore.of(description.checkpoint_path).newest
+            state_bytes = 0 if kept is None else kept.size
+            strategy = "incremental" if state_bytes else "recomputed"
         return QueryStatus(
             description.part,
             description.target,
@@ -271,7 +276,8 @@ class Reporter:
             bad_records=metrics.bad_records,
             changes=metrics.changes,
             commit=metrics.commit,
-            strategy=description.strategy,
+            strategy=strategy,
+            state_bytes=state_bytes,
         )
 
     def _read_lags(self) -> None:

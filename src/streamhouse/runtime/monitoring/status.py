@@ -44,7 +44,8 @@ class QueryStatus:
 
     Times are epoch ms; `took_ms` is the duration of the last batch, `last_rows_ms` is when a batch
     with rows ended. `bad_records` were left out, see the option `bad-records` of a source. For
-    `changes` and `commit` see `metrics.MetricsSnapshot`. `strategy` as in `QueryDescription`.
+    `changes` and `commit` see `metrics.MetricsSnapshot`. `strategy`: how the last batch has kept
+    the target up to date; `state_bytes`: what a view keeps, None for other queries.
     """
 
     name: str
@@ -63,6 +64,12 @@ class QueryStatus:
     changes: Mapping[str, int] | None = None
     commit: Commit | None = None
     strategy: str = "incremental"
+    state_bytes: int | None = None
+
+    @property
+    def is_view(self) -> bool:
+        """Whether its batches are refreshes of a view."""
+        return self.strategy == "recomputed" or self.state_bytes is not None
 
 
 @dataclass(frozen=True)

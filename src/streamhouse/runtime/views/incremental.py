@@ -17,7 +17,7 @@ from typing import NoReturn
 
 import pyarrow as pa
 
-from streamhouse.duckdb_engine import Batches, opened, time_sql
+from streamhouse.duckdb_engine import THREADS, Batches, opened, time_sql
 from streamhouse.operators.operator import OLD_NOW, WEIGHT
 from streamhouse.operators.trees.compiled_tree import CompiledTree, Source
 from streamhouse.operators.trees.incremental import IncrementalRefresh, SourceChange, obstacle
@@ -40,6 +40,9 @@ SMALL_ROWS = 50_000
 LARGE_CHANGE = 0.05
 """A change of a larger share of the inputs' rows is recomputed."""
 
+_FEW_ROWS = 10_000
+"""One thread computes fewer changes as fast as several."""
+
 Changes = Iterator[tuple[str, pa.RecordBatch]]
 _trees: dict[str, CompiledTree] = {}
 
@@ -54,7 +57,7 @@ class IncrementalView:
     def __init__(self, spec: ViewSpec, task: TaskInput, table: Table) -> None:
         """`table` is the view's table."""
         self._spec, self._task, self._table = spec, task, table
-        self._store = StateStore(Path(spec.state))
+        self._store, self._failed = StateStore(Path(spec.state)), False
         latest = table.latest_snapshot_id()
         self._newest = None if latest is None else table.snapshot(latest)
 
@@ -71,28 +74,38 @@ class IncrementalView:
         kept, changes = self._start(), self._input_changes()
         query = replace(self._spec.plan.query, scans=())
         more = {} if kept is not None else self._sources()
-        with opened(query, _no_scan, threads=1, now_ms=self._task.now_ms, more=more) as connection:
+        few = kept is not None and sum(c.rows.num_rows for c in changes.values()) < _FEW_ROWS
+        threads, now_ms = 1 if few else THREADS, self._task.now_ms
+        with opened(query, _no_scan, threads=threads, now_ms=now_ms, more=more) as connection:
             refresh = IncrementalRefresh(self._tree, connection, self._store, kept or {})
-            before = int(self._task.start["now"])
-            connection.execute(f"SET VARIABLE {OLD_NOW} = {time_sql(before)}")
+            old_now = time_sql(int(self._task.start["now"]))
+            connection.execute(f"SET VARIABLE {OLD_NOW} = {old_now}")
             if kept is None:
                 log.info("%s: computing what the view keeps", self._spec.target.identifier)
                 refresh.build()
             delta = refresh.apply(changes)
             old, new = (f"(SELECT * FROM {delta} WHERE {WEIGHT} {sign} 0)" for sign in "<>")
-            wrote = 0
+            wrote = False
 
             def read() -> Changes:
                 nonlocal wrote
                 for change in view_changes(connection, self._spec.plan, old, new):
-                    wrote = 1
+                    wrote = True
                     yield change
 
             yield read()
-            self._save(wrote, refresh.segments)
+            before, served = self._before, 0
+            if before is not None and before.arrangements:
+                served = before.served + 1
+            patience = 0 if before is None else before.patience
+            self._save(wrote, refresh.segments, served=served, patience=patience)
 
     def _sources(self) -> Mapping[str, tuple[pa.Schema, Batches]]:
         """The inputs at the start offset, which what is kept is computed from."""
+        for key, address in self._spec.tables.items():
+            snapshot = int(self._task.start["vector"][key]["snapshot"])
+            if snapshot and address.open().snapshots.find(snapshot) is None:
+                raise UnsuitableError(f"table {address.identifier}: snapshot {snapshot} is gone")
         inputs = ViewInputs(self._spec, self._task.start)
         return {
             each.name: inputs.open_table(self._address(each), each.scan.columns)
@@ -102,19 +115,29 @@ class IncrementalView:
     def recomputed(self, wrote: bool) -> None:
         """Note that the batch has recomputed the view, so that the next one can continue."""
         if self._spec.state and self._store.usable and not self._committed:
-            self._save(int(wrote), {})
+            before = self._before
+            patience, waited = (0, 0) if before is None else before.lost(self._failed)
+            self._save(wrote, {}, patience=patience, waited=waited)
 
-    def _save(self, wrote: int, segments: Mapping[str, Segments]) -> None:
+    def _save(self, wrote: bool, segments: Mapping[str, Segments], **counts: int) -> None:
         newest = self._newest
-        table = {"snapshot": 0, "time": 0, "wrote": wrote}
+        table = {"snapshot": 0, "time": 0, "wrote": int(wrote)}
         if newest is not None:
             table |= {"snapshot": newest.id, "time": newest.time_ms}
-        labels = {name: each.label for name, each in self._tree.arrangements.items()}
-        batch = self._task.batch
-        self._store.save(Manifest(batch, self._task.end, table, segments, labels))
+        labels = {name: self._tree.arrangements[name].label for name in segments}
+        offset, batch = self._task.end, self._task.batch
+        self._store.save(Manifest(batch, offset, table, segments, labels, **counts))
+
+    @cached_property
+    def _before(self) -> Manifest | None:
+        """The manifest of the batch before."""
+        start = dict(self._task.start)
+        found = (each for each in self._store.manifests() if dict(each.offset) == start)
+        return next(found, None)
 
     def drop(self) -> None:
         """Forget what is kept, because it is wrong."""
+        self._failed = True
         self._store.clear()
 
     @property
@@ -141,12 +164,15 @@ class IncrementalView:
         reason = obstacle(self._tree) or (self._slower() if spec.strategy == "auto" else "")
         if reason:
             raise UnsuitableError(reason)
-        for manifest in self._store.manifests():
-            if dict(manifest.offset) == dict(start):
-                self._check_table(manifest)
-                known = manifest.arrangements.keys() == self._tree.arrangements.keys()
-                return manifest.arrangements if known else None
-        raise UnsuitableError("nothing is known of the batch before it")
+        before = self._before
+        if before is None:
+            raise UnsuitableError("nothing is known of the batch before it")
+        self._check_table(before)
+        if before.arrangements.keys() == self._tree.arrangements.keys():
+            return before.arrangements
+        if spec.strategy == "auto" and before.waited < before.patience:
+            raise UnsuitableError("what was kept was of no use lately")
+        return None
 
     def _check_table(self, manifest: Manifest) -> None:
         """Raise `UnsuitableError` unless the view's table is as the batch of a manifest left it."""
@@ -168,6 +194,8 @@ class IncrementalView:
         """Why recomputing the view is faster; empty if it is not."""
         if any(each.recomputed for each in self._tree.operators):
             return "an operator has no delta form"
+        if any(each.reads_all for each in self._tree.arrangements.values()):
+            return "an operator reads all rows of an input"
         rows = changed = 0
         for key, address in self._spec.tables.items():
             table = address.follow()

@@ -19,7 +19,8 @@ from streamhouse.runtime.streaming.progress import ContinuousProgress
 from streamhouse.runtime.streaming.query import CountedBatch, JobQuery, acquired
 from streamhouse.runtime.views.holds import ViewHolds
 from streamhouse.runtime.views.planner import ViewPlanner
-from streamhouse.runtime.views.spec import PROGRESS, STATE, ViewSpec
+from streamhouse.runtime.views.spec import PROGRESS, ViewSpec
+from streamhouse.state.store import StateStore
 
 
 class ViewQuery(JobQuery):
@@ -39,7 +40,7 @@ class ViewQuery(JobQuery):
             self.spec = replace(
                 self.spec,
                 progress=str(self._run.folder / PROGRESS),
-                state=str(checkpoint.path / STATE),
+                state=str(StateStore.of(checkpoint.path).folder),
             )
 
     @property
@@ -77,7 +78,7 @@ class ViewQuery(JobQuery):
         self._holds = ViewHolds(self.spec, self._checkpoint)
         self._holds.tick()
         self.progress.held(self._holds)
-        self._committer = BatchCommitter(self.spec)
+        self._committer, self._recomputed = BatchCommitter(self.spec), True
         self._committer.remove_leftovers(next_batch(self.progress.last_offset))
         self._checkpoint.remember(
             {
@@ -95,6 +96,7 @@ class ViewQuery(JobQuery):
         if batch is None:
             return None
         end = batch.record.end
+        self._recomputed = any(each["strategy"] == "recompute" for each in batch.reports)
         self.progress.committed(end)
         self._holds.batch_done(end)
         changes = sum((Counter(report["changes"]) for report in batch.reports), Counter[str]())
@@ -102,7 +104,8 @@ class ViewQuery(JobQuery):
         return CountedBatch(changes.total(), changes, batch.commit, files)
 
     def pause_s(self, took_s: float) -> float:
-        return self._throttle.refresh_pause_s(took_s)
+        # A refresh from changes is as short as a batch of a stream.
+        return self._throttle.refresh_pause_s(took_s) if self._recomputed else 0.0
 
     def tick(self) -> None:
         if self._run.started:

@@ -12,7 +12,7 @@ from streamhouse.connectors.specs import SinkSpec
 from streamhouse.operators.planning.view_plan import ViewPlan
 from streamhouse.paimon.catalog.table_address import TableAddress
 
-PROGRESS, STATE = "rows_read", "state"
+PROGRESS = "rows_read"
 Strategy: TypeAlias = Literal["auto", "incremental", "recompute"]
 """How a view is refreshed: from the changes of its inputs, by recomputing it, or by the faster."""
 

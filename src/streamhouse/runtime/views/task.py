@@ -50,7 +50,12 @@ class RefreshTask:
         messages = [(spec.target.identifier, message) for message in self.write()]
         if not self._attempt.repeated:
             reached(TASK_STEP, task.batch, spec.target.identifier)
-        counts = {"rows": self._inputs.rows, "missed": 0, "changes": self.changes}
+        counts = {
+            "rows": self._inputs.rows,
+            "missed": 0,
+            "changes": self.changes,
+            "strategy": self.strategy,
+        }
         yield results(task, self._attempt, messages, counts)
 
     def write(self) -> list[Message]:
@@ -83,7 +88,10 @@ class RefreshTask:
         except UnsuitableError as reason:
             log.debug("%s: recomputed: %s", name, reason)
             return False
-        except StateError as error:
+        except (StateError, errors.QueryError) as error:
+            # Recomputing the view may succeed, for example if only old rows make a value overflow.
+            if self.changes:
+                raise
             log.warning("%s: what the view has kept is dropped: %s", name, error)
             view.drop()
             return False

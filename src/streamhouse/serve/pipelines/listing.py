@@ -14,9 +14,10 @@ A pipeline is a JSON object:
   (its duration), `last_error`, and `lag`: `seconds`, `rows`, `snapshots`, `bytes`, `waiting_rows`
   (committed, but invisible until a compaction). Each part of the lag is null if the source does
   not know it. `lag` itself is null if the source knows none, and while the pipeline does not run.
-  `strategy`: `incremental`, or `recomputed` if the whole result is computed at each change; then
-  `refresh` has the `seconds` of the last one, its age (`age_seconds`), and whether the view is
-  `current`: no input is newer (null if unknown); else null.
+  `strategy` of the last batch: `incremental`, or `recomputed` if it computed the whole result of
+  a view. Of a view, `refresh` has the `seconds` of the last one, its age (`age_seconds`), and
+  whether the view is `current`: no input is newer (null if unknown); `state_bytes` is what it
+  keeps between refreshes. Both are null for other queries.
   `metrics` of its source have Flink's and Debezium's names, see `serve.pipelines.query_metrics`
 - `maintenance`: `busy` (how many tables are being maintained), `failures`, `last_error`,
   `last_error_time`; null if nothing is maintained
@@ -95,7 +96,8 @@ def _query(query: QueryStatus, is_live: bool) -> dict[str, Any]:
         "last_batch": _time(query.last_batch_ms),
         "last_batch_ms": query.took_ms,
         "strategy": query.strategy,
-        "refresh": _refresh(query) if query.strategy == "recomputed" else None,
+        "refresh": _refresh(query) if query.is_view else None,
+        "state_bytes": query.state_bytes,
         "lag": _lag(query.lag) if query.lag is not None and is_live else None,
         "metrics": query_metrics(query, is_live, time.time_ns() // 1_000_000),
         "last_error": query.last_error,

@@ -42,7 +42,10 @@ class QueryModel(BaseModel):
     last_batch: str | None
     last_batch_ms: float | None = Field(description="How long the last batch took.")
     strategy: Literal["incremental", "recomputed"]
-    refresh: Refresh | None = Field(description="Null unless the strategy is `recomputed`.")
+    refresh: Refresh | None = Field(description="Null unless the query keeps a view.")
+    state_bytes: int | None = Field(
+        description="The size of the rows that a view keeps between refreshes; null for others."
+    )
     lag: Lag | None
     metrics: dict[str, float | str] = Field(
         description="Of its source, by the names of Flink, Flink CDC and Debezium."

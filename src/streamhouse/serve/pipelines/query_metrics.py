@@ -35,9 +35,11 @@ HELP: Mapping[str, str] = {
     "TotalNumberOfCreateEventsSeen": "Inserts that the query has read since it started",
     "TotalNumberOfUpdateEventsSeen": "Updates that the query has read since it started",
     "TotalNumberOfDeleteEventsSeen": "Deletes that the query has read since it started",
-    "lastRefreshDuration": "Milliseconds that the last refresh of a recomputed view took",
-    "refreshAge": "Milliseconds since the last refresh of a recomputed view ended",
-    "refreshLag": "Milliseconds that a recomputed view is behind its inputs; 0 if none is newer",
+    "lastRefreshDuration": "Milliseconds that the last refresh of a view took",
+    "refreshAge": "Milliseconds since the last refresh of a view ended",
+    "refreshLag": "Milliseconds that a view is behind its inputs; 0 if none is newer",
+    "refreshIncremental": "1 if the last refresh of a view was computed from changes, else 0",
+    "stateSize": "Bytes of the rows that a view keeps between refreshes",
     "lastCommitDuration": "Milliseconds that the last commit of rows took",
     "lastTableFilesAdded": "Data files that the last commit added",
     "lastTableFilesAppended": "The same: commits of rows compact nothing",
@@ -54,7 +56,7 @@ def query_metrics(query: QueryStatus, is_live: bool, now_ms: int) -> Values:
     if query.bad_records:
         values["numRecordsInErrors"] = query.bad_records
     values |= _changes(query.changes)
-    if is_live and query.strategy == "recomputed":
+    if is_live and query.is_view:
         values |= _refresh(query, now_ms)
     state = None if query.lag is None else query.lag.state
     if is_live and query.commit is not None:
@@ -83,7 +85,9 @@ def query_metrics(query: QueryStatus, is_live: bool, now_ms: int) -> Values:
 
 
 def _refresh(query: QueryStatus, now_ms: int) -> Values:
-    values: Values = {}
+    values: Values = {"refreshIncremental": int(query.strategy == "incremental")}
+    if query.state_bytes is not None:
+        values["stateSize"] = query.state_bytes
     if query.took_ms is not None and query.last_batch_ms is not None:
         values["lastRefreshDuration"] = query.took_ms
         values["refreshAge"] = max(0, now_ms - query.last_batch_ms)

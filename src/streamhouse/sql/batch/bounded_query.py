@@ -13,7 +13,7 @@ from sqlglot.schema import MappingSchema
 
 from streamhouse.close_matches import nearest
 from streamhouse.sql import node_errors
-from streamhouse.sql.batch import as_of_clause, literal_insert, plain_form
+from streamhouse.sql.batch import as_of_clause, literal_insert, plain_form, total_order
 from streamhouse.sql.expressions import aggregates, lowering, timestamp_digits
 from streamhouse.sql.expressions.binder import BindError, describe, generate, refusal
 from streamhouse.sql.literal_rows import LiteralRows
@@ -85,7 +85,9 @@ def analyze_bounded(
 
 def _analyze_query(query: Query, resolver: Resolver) -> Analyzed:
     parsed = names.parse_query(query)
-    return analyze_tree(parsed, query_tree(parsed), resolver)
+    analyzed = analyze_tree(parsed, query_tree(parsed), resolver)
+    total_order.complete(analyzed.tree)
+    return analyzed
 
 
 def query_tree(parsed: Parsed) -> exp.Query:

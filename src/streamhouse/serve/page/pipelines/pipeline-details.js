@@ -82,7 +82,7 @@ export class PipelineDetails {
   /** @param {QueryRecord} query */
   #row(query) {
     const { target, batches, last_batch: last, last_batch_ms: took, last_error: error } = query;
-    const note = query.strategy === "recomputed" ? howOld(query) : "";
+    const note = query.refresh ? howOld(query) : "";
     const to = this.#link(target);
     return h(
       "tr",
@@ -99,12 +99,12 @@ export class PipelineDetails {
 }
 
 /**
- * How a recomputed view is kept, and whether it has all rows of its inputs.
+ * How a view was refreshed last, and whether it has all rows of its inputs.
  * @param {QueryRecord} query
  */
-function howOld({ refresh }) {
+function howOld({ refresh, strategy }) {
   const current = refresh?.current;
-  return ` recomputed${current == null ? "" : current ? " · current" : " · inputs are newer"}`;
+  return ` ${strategy}${current == null ? "" : current ? " · current" : " · inputs are newer"}`;
 }
 
 /** @param {string} text */

@@ -1,0 +1,69 @@
+"""`streamhouse state`: lists the rows that views keep between refreshes."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from streamhouse.cli.arguments import (
+    DEFAULT_WAREHOUSE,
+    OptionsArgument,
+    WarehouseArgument,
+    open_warehouse,
+)
+
+
+def state(
+    view: Annotated[
+        str | None, typer.Argument(help="A view, as database.name; by default all views.")
+    ] = None,
+    warehouse: WarehouseArgument = DEFAULT_WAREHOUSE,
+    option: OptionsArgument = None,
+    checkpoints: Annotated[
+        Path | None,
+        typer.Option("--checkpoints", metavar="DIR", help="Where queries keep their checkpoints."),
+    ] = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print all details as one JSON object.")
+    ] = False,
+) -> None:
+    """List what views keep between refreshes: of which operator, how many rows, bytes and files.
+
+    What is kept is a cache on the machine that runs the view. Without it, a refresh recomputes the
+    view.
+    """
+    from streamhouse.runtime.views.kept_rows import kept_rows
+
+    path = open_warehouse(warehouse, option).path
+    listed = kept_rows(path, checkpoints, view)
+    if as_json:
+        print(json.dumps({"views": listed}, ensure_ascii=False))
+    elif listed:
+        from streamhouse.cli.output import print_wide
+
+        print_wide(_table(listed), sys.stdout)
+    else:
+        print("no view keeps rows here; views are recomputed while their tables are small")
+
+
+def _table(listed: list[dict[str, Any]]) -> Any:
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=box.ROUNDED)
+    for head in ("view", "as of", "operator", "rows", "bytes", "files"):
+        right = head in ("rows", "bytes", "files")
+        table.add_column(head, justify="right" if right else "left", overflow="fold")
+    for view in listed:
+        of = ", ".join(f"{name} {number}" for name, number in view["snapshots"].items())
+        names = (view["view"], of)
+        for kept in view["kept"] or [{"operator": "nothing", "rows": 0, "bytes": 0, "files": 0}]:
+            numbers = (f"{kept[name]:,}" for name in ("rows", "bytes", "files"))
+            table.add_row(*map(Text, (*names, kept["operator"], *numbers)))
+            names = ("", "")
+    return table

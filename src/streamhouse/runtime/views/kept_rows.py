@@ -1,0 +1,45 @@
+"""Reports what views keep between refreshes, from the manifests in their checkpoints."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from streamhouse.runtime.state.checkpoint import VIEWS, Checkpoint, checkpoints_of, pipeline_folder
+from streamhouse.state.manifest import Manifest
+from streamhouse.state.store import StateStore
+
+
+def kept_rows(warehouse: str, root: Path | None, view: str | None = None) -> list[dict[str, Any]]:
+    """What each view of a warehouse keeps, or one, `database.name`; by name.
+
+    `root` is the folder of checkpoints, by default that of the warehouse.
+    """
+    root = root or checkpoints_of(warehouse)
+    folder = pipeline_folder(root, VIEWS)
+    names = [view] if view is not None else sorted(path.name for path in folder.glob("*"))
+    manifests = ((name, StateStore.of(Checkpoint(root, VIEWS, name).path).newest) for name in names)
+    return [_record(name, manifest) for name, manifest in manifests if manifest is not None]
+
+
+def _record(view: str, manifest: Manifest) -> dict[str, Any]:
+    vector = manifest.offset.get("vector", {})
+    snapshots = {key.rpartition("#")[2]: position["snapshot"] for key, position in vector.items()}
+    kept = [
+        {
+            "operator": manifest.labels.get(name, name),
+            "rows": sum(file.rows for file in files),
+            "bytes": sum(file.size for file in files),
+            "files": len(files),
+        }
+        for name, files in manifest.arrangements.items()
+    ]
+    return {
+        "view": view,
+        "batch": manifest.batch,
+        "snapshots": snapshots,
+        "strategy": "incremental" if kept else "recomputed",
+        "bytes": manifest.size,
+        "files": len(manifest.files),
+        "kept": kept,
+    }

@@ -1,0 +1,125 @@
+"""Ends orders by all columns that a query uses, so that its result depends on its rows alone.
+
+Rows that are alike in ORDER BY have no order of their own: ROW_NUMBER and LIMIT would take them as
+they come. Rows that are alike in all used columns give the same result in any order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from sqlglot import exp
+
+_TOTAL = "total_order"
+_NUMBERS = (exp.RowNumber, exp.Ntile, exp.Lag, exp.Lead)
+"""Functions of OVER that tell rows apart that are alike in ORDER BY, whatever the frame."""
+
+
+def complete(tree: exp.Query, always: bool = False) -> None:
+    """End the orders of window functions and of LIMIT; `always`: also of LIMIT without ORDER BY."""
+    for query in list(tree.find_all(exp.Query)):
+        if isinstance(query, exp.Select):
+            _windows(query)
+        if query.args.get("limit") or query.args.get("offset"):
+            _limit(query, always)
+
+
+def is_total(node: exp.Expr) -> bool:
+    """Whether the order of a window function, or of a query with LIMIT, leaves no ties."""
+    return bool(node.meta.get(_TOTAL))
+
+
+def in_rows(window: exp.Window) -> bool:
+    """Whether the frame of a window function counts rows."""
+    spec = window.args.get("spec")
+    return spec is not None and str(spec.args.get("kind")).upper() == "ROWS"
+
+
+def _limit(query: exp.Query, always: bool) -> None:
+    names = [each.alias_or_name for each in query.selects]
+    order = query.args.get("order")
+    if (order is None and not always) or len({*map(str.lower, names)}) < len(names):
+        return
+    known = {each.this.name for each in order.expressions if _is_name(each)} if order else set()
+    ends = [exp.column(exp.to_identifier(name, quoted=True)) for name in names if name not in known]
+    query.set("order", _ended(order, ends))
+    query.meta[_TOTAL] = True
+
+
+def _is_name(ordered: exp.Expr) -> bool:
+    return isinstance(ordered.this, exp.Column) and not ordered.this.table
+
+
+def _windows(select: exp.Select) -> None:
+    windows = [
+        window
+        for window in select.find_all(exp.Window)
+        if window.find_ancestor(exp.Query) is select and _tells_rows_apart(window)
+    ]
+    used = _used(select) if windows else None
+    for window in windows if used is not None else ():
+        order = window.args.get("order")
+        known = [each.this for each in order.expressions] if order else []
+        window.set("order", _ended(order, [each for each in used or () if each not in known]))
+        window.meta[_TOTAL] = True
+
+
+def _tells_rows_apart(window: exp.Window) -> bool:
+    function = window.this
+    if isinstance(function, exp.IgnoreNulls):
+        function = function.this
+    return in_rows(window) or isinstance(function, _NUMBERS)
+
+
+def _ended(order: exp.Order | None, ends: Sequence[exp.Expr]) -> exp.Order:
+    terms = [*(order.expressions if order else ()), *(exp.Ordered(this=end.copy()) for end in ends)]
+    return exp.Order(expressions=terms)
+
+
+def _used(select: exp.Select) -> list[exp.Expr] | None:
+    """The columns of the rows before OVER that the result depends on; None if they are unknown."""
+    group = select.args.get("group")
+    if group is not None:
+        sets = any(group.args.get(kind) for kind in ("rollup", "cube", "grouping_sets", "all"))
+        return None if sets else list(group.expressions)
+    if any(_plain_aggregate(each, select) for each in select.find_all(exp.AggFunc)):
+        return []
+    own = _aliases(select)
+    from_ = select.args.get("from_")
+    sources = [*([from_.this] if from_ else ()), *(j.this for j in select.args.get("joins") or ())]
+    found: dict[str, exp.Expr] = {}
+    for column in select.find_all(exp.Column):
+        if column.table not in own or any(_within(column, each) for each in sources):
+            continue
+        inner = column.find_ancestor(exp.Select)
+        while inner is not None and inner is not select:
+            if own & _aliases(inner):
+                return None
+            inner = inner.find_ancestor(exp.Select)
+        found.setdefault(column.sql(), column)
+    return list(found.values())
+
+
+def _plain_aggregate(node: exp.Expr, select: exp.Select) -> bool:
+    return node.find_ancestor(exp.Query) is select and node.find_ancestor(exp.Window) is None
+
+
+def _within(node: exp.Expr, source: exp.Expr) -> bool:
+    """Whether a node is in a derived table."""
+    return not isinstance(source, exp.Unnest) and any(each is source for each in _above(node))
+
+
+def _above(node: exp.Expr | None) -> Iterator[exp.Expr]:
+    while node is not None:
+        yield node
+        node = node.parent
+
+
+def _aliases(select: exp.Select) -> set[str]:
+    """The names of the relations of FROM."""
+    from_ = select.args.get("from_")
+    joins = [*(select.args.get("joins") or ())]
+    if from_ is not None:
+        joins += from_.this.args.get("joins") or ()
+    sources = [*([from_.this] if from_ else ()), *(join.this for join in joins)]
+    return {each.alias_or_name for each in sources}
