@@ -188,7 +188,7 @@ class IncrementalRefresh:
             rows = [pa.Table.from_batches(batches) for batches in found if batches]
         else:
             asked = self._db.execute(f"SELECT 1 FROM ({keys}) LIMIT 1").fetchall()
-            rows = [each.table for each in segments] if asked else []
+            rows = [each.table for each in segments if each.file.rows] if asked else []
         if not rows:
             self._empty(name, kept.operator)
             return name
