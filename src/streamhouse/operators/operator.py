@@ -182,10 +182,10 @@ class Operator(ABC):
 
     @property
     def recomputed(self) -> str:
-        """Why there is no delta form; empty if there is one."""
+        """Why any change touches the whole result; empty if it does not."""
         if self.timed:
             return _TIME
-        return "" if self.partitions is not None else "it has no delta form yet"
+        return "" if self.partitions is not None else "any row of its input may concern all others"
 
     @abstractmethod
     def whole(self, inputs: Sequence[str]) -> str:

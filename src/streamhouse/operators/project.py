@@ -87,9 +87,10 @@ class Project(Linear):
     def _passed(self, delta: str) -> str:
         changed = f"SELECT {listed(self.items)}, {WEIGHT} FROM {delta} AS {INPUT}"
         read = {item.column for item in self.items}
-        if self.input.emits <= Emits.INSERTS or read.issuperset(self.input.columns):
+        reals = any("DOUBLE" in kind or "FLOAT" in kind for kind in self.types.values())
+        if self.input.emits <= Emits.INSERTS or read.issuperset(self.input.columns) or reals:
             return changed
-        # A change of columns that are left out is none.
+        # A change of columns that are left out is none; 0.0 and -0.0 are alike, but not the same.
         columns, total = ", ".join(map(quote, self.columns)), f"sum({WEIGHT})"
         return (
             f"SELECT {columns}, CAST({total} AS BIGINT) AS {WEIGHT} FROM ({changed}) "

@@ -14,7 +14,6 @@ from streamhouse.operators.aggregate import Aggregate
 from streamhouse.operators.filter import Filter
 from streamhouse.operators.join import Equality, Join, JoinKind
 from streamhouse.operators.operator import LEFT, RIGHT, Operator
-from streamhouse.operators.planning.accumulation import distinct
 from streamhouse.operators.planning.from_clause import (
     FromClause,
     Sources,
@@ -43,6 +42,7 @@ from streamhouse.operators.planning.select_list import (
     function_name,
 )  # fmt: skip
 from streamhouse.operators.project import Item, Project
+from streamhouse.operators.set_operation import SetKind, SetOperation
 
 _PLAIN = ("expressions", "from_", "joins", "where", "distinct")
 """What a correlated subquery may have."""
@@ -200,11 +200,16 @@ def _membership(
 
 def _outside(rows: Operator, inner: Operator, equal: Equality) -> Operator:
     """The rows with a value that is not in `inner`: it has no null; any value, if it is empty."""
-    null = Item("_null", f"({over_input(equal.right)}) IS NULL", "", frozenset())
-    nulls = distinct(checked(Project(inner, (null,))))
+    null = checked(Filter(inner, f"({over_input(equal.right)}) IS NULL"))
+    # Rows with a null leave if there is any row, the others if there is a null.
+    some, nulls = (
+        checked(Project(operator, (Item("_k0", value, "", frozenset()),)))
+        for operator, value in ((inner, "true"), (null, "false"))
+    )
+    mark = checked(SetOperation(some, nulls, SetKind.UNION, True))
+    same = Equality(f"(({equal.left}) IS NULL)", f'{RIGHT}."_k0"', "", "_k0", True)
     without = joined(rows, inner, JoinKind.ANTI, (equal,))
-    unknown = f'{RIGHT}."_null" OR ({equal.left}) IS NULL'
-    return joined(without, nulls, JoinKind.ANTI, (), (unknown,))
+    return joined(without, mark, JoinKind.ANTI, (same,))
 
 
 def _same(rows: Rows, inner: Rows, value: exp.Expr, found: exp.Expr) -> Equality:

@@ -9,14 +9,21 @@ from streamhouse.operators.aggregate import Aggregate
 from streamhouse.operators.filter import Filter
 from streamhouse.operators.join import Join
 from streamhouse.operators.limit import Limit
-from streamhouse.operators.operator import Operator, plain
+from streamhouse.operators.operator import (
+    RESULT,
+    Binary,
+    Kept,
+    Operator,
+    plain,
+    walk,
+)  # fmt: skip
 from streamhouse.operators.over import WindowFunction
 from streamhouse.operators.project import Project
 
 
 def drawn(root: Operator) -> list[str]:
-    """A line for each operator of a tree: what it is, its key, what it emits, and why it has no
-    delta form; inputs below the operators that read them."""
+    """A line for each operator of a tree: what it is, its key, what it emits, and what it keeps, or
+    why it is recomputed; inputs below the operators that read them."""
     return list(_lines(root, "", ""))
 
 
@@ -39,8 +46,39 @@ def described(operator: Operator) -> str:
 def _facts(operator: Operator) -> str:
     keys = sorted(operator.keys, key=lambda key: (len(key), sorted(key)))
     key = f"key {', '.join(sorted(keys[0])) or 'none: one row'}; " if keys else ""
-    reason = f"; no delta form: {operator.recomputed}" if operator.recomputed else ""
-    return f" [{key}emits {operator.emits}{reason}]"
+    if operator.recomputed:
+        return f" [{key}emits {operator.emits}; recomputed: {operator.recomputed}]"
+    kept_rows = sorted(operator.keeps, key=lambda each: each.input)
+    kept = " and ".join(_kept(operator, each) for each in kept_rows)
+    return f" [{key}emits {operator.emits}{f'; keeps {kept}' if kept else ''}]"
+
+
+def _kept(operator: Operator, kept: Kept) -> str:
+    """The rows that an operator keeps, in words."""
+    if kept.input == RESULT:
+        rows, source = "its result", operator
+    else:
+        several = isinstance(operator, Binary)
+        rows = f"its {('left', 'right')[kept.input]} input" if several else "its input"
+        source = operator.inputs[kept.input]
+    if kept.by:
+        return f"{rows} by {', '.join(map(plain, kept.by))}"
+    return rows if _has_one_row(source) else f"all rows of {rows}"
+
+
+def _has_one_row(operator: Operator) -> bool:
+    return frozenset[str]() in operator.keys
+
+
+def whole_reason(root: Operator) -> str:
+    """Why each refresh recomputes the whole result of a tree; empty if changes are enough."""
+    for each in walk(root):
+        if each.recomputed:
+            return f"{described(each)}: {each.recomputed}"
+        sources = {RESULT: each, **dict(enumerate(each.inputs))}
+        if any(not kept.by and not _has_one_row(sources[kept.input]) for kept in each.keeps):
+            return f"{described(each)}: a change of any row may concern all others"
+    return ""
 
 
 def _expressions(operator: Operator) -> Mapping[str, str]:

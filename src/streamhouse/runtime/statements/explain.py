@@ -6,7 +6,7 @@ from streamhouse.connectors import registry
 from streamhouse.errors import UnsupportedSqlError
 from streamhouse.lookup.strategies.selection import refresh_rule
 from streamhouse.operators.planning.view_plan import ViewPlan, plan_view
-from streamhouse.operators.trees.drawing import drawn
+from streamhouse.operators.trees.drawing import drawn, whole_reason
 from streamhouse.runtime.session.session import Session
 from streamhouse.runtime.statements.insert_plan import (
     lookup_strategies,
@@ -59,11 +59,16 @@ def _insert_lines(session: Session, statement: Insert) -> list[str]:
 
 def view_lines(name: Name, plan: ViewPlan) -> list[str]:
     """The lines of EXPLAIN for a view."""
-    by = "computed again at each change of an input, and at most once a second as time passes"
-    strategy = by if plan.timed else "computed again at each change of an input"
+    reason = whole_reason(plan.tree)
+    strategy = f"recompute: the whole tree at each change of an input; {reason}"
+    if not reason:
+        strategy = (
+            "incremental: each operator from the changes of its inputs and what it keeps; "
+            "the whole tree again for small tables and large changes"
+        )
     return [
         *drawn(plan.tree),
-        f"recompute: the whole tree, {strategy}; keeps no state; "
+        f"{strategy}{'; at most once a second as time passes' if plan.timed else ''}; "
         f"{'one thread' if plan.ordered else 'several threads'}; writes the rows that differ",
         *([f"no streaming query computes it: {plan.reason}"] if plan.reason else []),
         f"view: {'.'.join(name)}, exactly-once",
