@@ -16,7 +16,6 @@ from streamhouse.operators.operator import (
     Operator,
     walk,
 )  # fmt: skip
-from streamhouse.operators.planning.view_plan import ViewPlan
 from streamhouse.operators.scan import Scan
 from streamhouse.operators.sink import Sink
 from streamhouse.operators.trees.arrangement import Arrangement, is_real
@@ -63,12 +62,11 @@ class Source:
 
 
 class CompiledTree:
-    """A view's tree with numbers for its operators, and the arrangements that each looks up."""
+    """A tree with numbers for its operators, and the arrangements that each looks up."""
 
-    def __init__(self, plan: ViewPlan) -> None:
-        self.plan = plan
-        self.root = plan.tree
-        self.operators = tuple(walk(plan.tree))
+    def __init__(self, root: Operator) -> None:
+        self.root = root
+        self.operators = tuple(walk(root))
         self.numbers = {id(each): n for n, each in enumerate(self.operators)}
 
     @cached_property

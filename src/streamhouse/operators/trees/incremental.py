@@ -19,12 +19,12 @@ from streamhouse.operators.operator import (
     RESULT,
     WEIGHT,
     Change,
+    Linear,
     Operator,
     before,
     same_keys,
 )  # fmt: skip
 from streamhouse.operators.operator import keys as keys_of
-from streamhouse.operators.project import Project
 from streamhouse.operators.scan import Scan
 from streamhouse.operators.sink import Sink
 from streamhouse.operators.trees.arrangement import Arrangement, hash_of, net
@@ -78,7 +78,9 @@ class IncrementalRefresh:
             if isinstance(operator, Scan):
                 source = relations[operator.relation]
                 if source not in empty:
-                    self._view(f"_d{number}", operator.delta([Change(source, "", "")]))
+                    delta = operator.delta([Change(source, "", "")])
+                    # Columns that it does not read may be all that has changed.
+                    self._create(f"_d{number}", net(operator, f"({delta})"))
             else:
                 self._operator(number, operator)
         for name, arrangement in self._tree.arrangements.items():
@@ -136,8 +138,11 @@ class IncrementalRefresh:
             new = self._after(found[n], child, delta)
             changes[wanted.input] = Change(delta, found[n], new)
         delta = operator.delta(changes, result)
-        if isinstance(operator, Project | Sink) and not operator.keeps:
+        if isinstance(operator, Sink) and not operator.keeps:
             self._view(f"_d{number}", delta)
+            return
+        if isinstance(operator, Linear) and not operator.keeps:
+            self._create(f"_d{number}", delta)
             return
         if number in self._tree.results:
             delta = self._from_result(number, operator, delta)
@@ -183,7 +188,7 @@ class IncrementalRefresh:
             rows = [pa.Table.from_batches(batches) for batches in found if batches]
         else:
             asked = self._db.execute(f"SELECT 1 FROM ({keys}) LIMIT 1").fetchall()
-            rows = [each.table for each in segments] if asked else []
+            rows = [each.table for each in segments if each.file.rows] if asked else []
         if not rows:
             self._empty(name, kept.operator)
             return name

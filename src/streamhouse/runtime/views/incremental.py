@@ -235,7 +235,7 @@ def _compiled(spec: ViewSpec) -> CompiledTree:
     """The compiled tree of a view; a process compiles each once."""
     name = spec.plan.fingerprint
     if name not in _trees:
-        _trees[name] = CompiledTree(spec.plan)
+        _trees[name] = CompiledTree(spec.plan.tree)
     return _trees[name]
 
 

@@ -1,0 +1,132 @@
+"""Random trees executed from changes, with kept rows, over several changes of their tables."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from tests.unit.operators.random_trees import (
+    Rows,
+    TreeGenerator,
+    analyzed,
+    bag,
+    random_rows,
+    table_of,
+)
+
+from streamhouse.connectors.specs import arrow_schema
+from streamhouse.duckdb_engine import opened
+from streamhouse.operators.operator import WEIGHT
+from streamhouse.operators.trees import incremental
+from streamhouse.operators.trees.compiled_tree import CompiledTree, Source
+from streamhouse.operators.trees.incremental import IncrementalRefresh, SourceChange
+from streamhouse.sql.plan import BoundedQuery
+from streamhouse.state.manifest import Segments
+from streamhouse.state.store import StateStore
+
+_QUERIES, _CHANGES = 6, 4
+
+
+@pytest.mark.parametrize(
+    "seed", [2, *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(3, 200))]
+)
+def test_random_trees(seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The changes of the result add up to the rows of the query, and no count is negative."""
+    monkeypatch.setattr(incremental, "TIER", 2)
+    for number in range(_QUERIES):
+        rng = random.Random(seed * _QUERIES + number)
+        query = TreeGenerator(seed * _QUERIES + number).query()
+        plan, root = analyzed(query, growing=False)
+        tree, store = CompiledTree(root), StateStore(tmp_path / str(number))
+        if incremental.obstacle(tree):
+            continue
+        store.folder.mkdir()
+        rows = random_rows(rng)
+        kept, result = _built(plan, tree, store, rows), Counter(_result(plan, rows))
+        for _ in range(_CHANGES):
+            before, rows = rows, random_rows(rng, rows)
+            # A table without a key only grows.
+            rows["visits"] = before["visits"] + rows["visits"][:2]
+            kept, delta = _applied(plan, tree, store, kept, before, rows)
+            for row, weight in delta.items():
+                result[row] += weight
+            assert min(result.values(), default=0) >= 0, query
+            assert +result == _result(plan, rows), query
+
+
+def _scanner(plan: BoundedQuery, rows: Rows) -> Any:
+    def scanner(scan: Any) -> Any:
+        table = table_of(scan.table, rows).select(list(scan.columns))
+        return table.schema, lambda: iter(table.to_batches())
+
+    return scanner
+
+
+def _result(plan: BoundedQuery, rows: Rows) -> Counter[Any]:
+    with opened(plan, _scanner(plan, rows), threads=1) as connection:
+        return bag(connection.sql(plan.sql).to_arrow_table())
+
+
+def _built(
+    plan: BoundedQuery, tree: CompiledTree, store: StateStore, rows: Rows
+) -> dict[str, Segments]:
+    tables = {
+        each.name: table_of(each.scan.table, rows).select(list(each.scan.columns))
+        for each in tree.sources
+    }
+    with opened(plan, _scanner(plan, rows), threads=1) as connection:
+        for name, table in tables.items():
+            connection.register(name, table)
+        refresh = IncrementalRefresh(tree, connection, store, {})
+        connection.execute("SET VARIABLE old_now = getvariable('now')")
+        refresh.build()
+        return refresh.segments
+
+
+def _applied(
+    plan: BoundedQuery,
+    tree: CompiledTree,
+    store: StateStore,
+    kept: dict[str, Segments],
+    before: Rows,
+    after: Rows,
+) -> tuple[dict[str, Segments], Counter[Any]]:
+    changes = {each: _change(each, before, after) for each in tree.sources}
+    changed = {each: change for each, change in changes.items() if change is not None}
+    with opened(plan, _scanner(plan, after), threads=1) as connection:
+        connection.execute("SET VARIABLE old_now = getvariable('now')")
+        refresh = IncrementalRefresh(tree, connection, store, kept)
+        delta = connection.sql(f"FROM {refresh.apply(changed)}").to_arrow_table()
+    counts: Counter[Any] = Counter()
+    weights = delta.column(WEIGHT).to_pylist()
+    for number, weight in enumerate(weights):
+        (row,) = bag(delta.drop_columns([WEIGHT]).slice(number, 1))
+        counts[row] += weight
+    return refresh.segments, counts
+
+
+def _change(source: Source, before: Rows, after: Rows) -> SourceChange | None:
+    """The keys that changed and their new rows; of a table without a key what was added."""
+    name = source.scan.table.name[-1]
+    old, new = before[name], after[name]
+    if old == new:
+        return None
+    schema = arrow_schema(source.scan.table.columns)
+    columns = list(source.scan.columns)
+    if source.key:
+        changed = [row for row in [*old, *new] if old.count(row) != new.count(row)]
+        rows = [row for row in new if row in changed]
+        keys = pa.Table.from_pylist(changed, schema=schema).select(list(source.key))
+        return SourceChange(pa.Table.from_pylist(rows, schema=schema).select(columns), keys)
+    kept = Counter(map(repr, old))
+    added = []
+    for row in new:
+        kept[repr(row)] -= 1
+        if kept[repr(row)] < 0:
+            added.append(row)
+    assert not +kept, "a table without a key only grows"
+    return SourceChange(pa.Table.from_pylist(added, schema=schema).select(columns))
