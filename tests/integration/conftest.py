@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from tests.integration.differential.local_run import without_spark
 from tests.java_pool import java_pool, lent_java
 from tests.mysql_server import MySql, Server
 
@@ -90,6 +91,14 @@ def quick_spark(spark_conf: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # its zipped sources on a busy machine.
     for name in ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON"):
         monkeypatch.setenv(name, worker_python())
+
+
+@pytest.fixture
+def in_threads() -> Iterator[None]:
+    """Queries of scripts in this process run in threads instead of Spark: the same planner, tasks
+    and commits, without the start of a JVM and of Python processes."""
+    with without_spark():
+        yield
 
 
 @pytest.fixture(scope="session")

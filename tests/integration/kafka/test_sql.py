@@ -14,6 +14,8 @@ from streamhouse.errors import OptionError, UnsupportedSqlError
 from streamhouse.runtime.replay_requests import request_replay
 from streamhouse.runtime.streaming.query import QueryFailed
 
+pytestmark = pytest.mark.usefixtures("in_threads")
+
 __all__ = ["dying", "shop"]
 
 

@@ -20,6 +20,8 @@ from streamhouse.runtime.replay_requests import request_replay
 from streamhouse.source import Offset, Source
 from streamhouse.sql.plan import Column
 
+pytestmark = pytest.mark.usefixtures("in_threads")
+
 COLUMNS = (Column("n", "BIGINT"), Column("shard", "STRING", metadata="shard-id"))
 
 

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from tests.integration.runtime.conftest import Shop
 
 from streamhouse.demo.mariadb import PASSWORD, USER, MariaDB
+
+pytestmark = pytest.mark.usefixtures("in_threads")
 
 
 def test_append_only_with_row_kinds_in_a_script(shop: Shop, mariadb: MariaDB) -> None:

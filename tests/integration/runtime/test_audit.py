@@ -17,6 +17,8 @@ from streamhouse.runtime.audit.audit import audit
 from streamhouse.runtime.script import ScriptOptions, ScriptRunner
 from streamhouse.sql.statements.script import parse_script
 
+pytestmark = pytest.mark.usefixtures("in_threads")
+
 VIEW = "default.country_sales"
 
 

@@ -8,6 +8,8 @@ from collections.abc import Callable
 import pytest
 from tests.integration.runtime.conftest import Shop
 
+pytestmark = pytest.mark.usefixtures("in_threads")
+
 KEY = "PRIMARY KEY (k) NOT ENFORCED"
 FEW = "'dynamic-bucket.target-row-num' = '3'"
 LAYOUTS = {

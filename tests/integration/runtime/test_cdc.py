@@ -13,6 +13,8 @@ from streamhouse.demo.mariadb import PASSWORD, USER, MariaDB
 from streamhouse.errors import StreamhouseError, TableError
 from streamhouse.runtime.streaming.query import QueryFailed
 
+pytestmark = pytest.mark.usefixtures("in_threads")
+
 SCRIPT = """
 CREATE TEMPORARY TABLE source (
   id INT, name STRING, country STRING, PRIMARY KEY (id) NOT ENFORCED

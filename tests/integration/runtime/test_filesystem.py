@@ -6,9 +6,12 @@ import json
 from collections import Counter
 from pathlib import Path
 
+import pytest
 from tests.integration.runtime.conftest import Shop
 
 from streamhouse.runtime.replay_requests import request_replay
+
+pytestmark = pytest.mark.usefixtures("in_threads")
 
 MADE = """
 CREATE TEMPORARY TABLE made (id INT, at TIMESTAMP(3)) WITH ('connector' = 'datagen',

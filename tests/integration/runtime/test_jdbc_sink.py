@@ -25,6 +25,8 @@ from streamhouse.demo.mariadb import MariaDB
 from streamhouse.errors import StreamhouseError, TableError, UnsupportedSqlError
 from streamhouse.sql.plan import Column, TableInfo
 
+pytestmark = pytest.mark.usefixtures("in_threads")
+
 USER, PASSWORD = "sinker", "hidd3n"
 PEOPLE = """
 CREATE TABLE IF NOT EXISTS people (id INT, country STRING, PRIMARY KEY (id) NOT ENFORCED)

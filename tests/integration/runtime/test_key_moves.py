@@ -11,6 +11,8 @@ from tests.integration.runtime.conftest import Shop
 from streamhouse.demo.mariadb import PASSWORD, USER, MariaDB
 from streamhouse.runtime.audit.audit import audit
 
+pytestmark = pytest.mark.usefixtures("in_threads")
+
 TABLES = """
 CREATE TABLE customers (id INT, email STRING, v INT, PRIMARY KEY (id) NOT ENFORCED)
   WITH ('bucket' = '3', 'changelog-producer' = 'lookup');

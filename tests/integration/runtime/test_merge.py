@@ -18,6 +18,8 @@ from streamhouse.paimon.write.table_writer import query_tag
 from streamhouse.runtime.audit.audit import audit
 from streamhouse.runtime.streaming import batch_commit
 
+pytestmark = pytest.mark.usefixtures("in_threads")
+
 VIEW = "default.country_sales"
 MERGE = """
 MERGE INTO country_sales AS v USING (SELECT DISTINCT country FROM customers) AS c

@@ -9,6 +9,8 @@ from streamhouse.errors import StreamhouseError
 from streamhouse.paimon.java.sidecar import Sidecar
 from streamhouse.runtime.streaming.query import QueryFailed
 
+pytestmark = pytest.mark.usefixtures("in_threads")
+
 TABLES = """
 CREATE TABLE src (k INT, v INT);
 CREATE TABLE sums (k INT PRIMARY KEY NOT ENFORCED, v INT, d DECIMAL(5, 2)) WITH (

@@ -12,6 +12,8 @@ from streamhouse import execute
 from streamhouse.errors import StreamhouseError
 from streamhouse.runtime.streaming.query import QueryFailed
 
+pytestmark = pytest.mark.usefixtures("in_threads")
+
 TABLES = """
 CREATE TABLE orders (
   order_id INT, customer_id INT, item STRING, price INT, at AS PROCTIME()

@@ -16,6 +16,8 @@ from streamhouse.sql.batch.bounded_query import analyze_bounded
 from streamhouse.sql.statements.script import parse_script
 from streamhouse.sql.syntax import Select
 
+pytestmark = pytest.mark.usefixtures("in_threads")
+
 TABLES = """
 CREATE TABLE IF NOT EXISTS orders (id INT, customer_id INT, price DECIMAL(10, 2));
 CREATE TABLE IF NOT EXISTS customers (id INT PRIMARY KEY NOT ENFORCED, country STRING)

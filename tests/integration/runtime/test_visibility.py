@@ -9,6 +9,8 @@ from streamhouse.errors import DataLossError
 from streamhouse.paimon.changelog.consumers import Consumers, query_consumer
 from streamhouse.runtime.audit.audit import audit
 
+pytestmark = pytest.mark.usefixtures("in_threads")
+
 TABLES = {
     "dedup_lookup": "'changelog-producer' = 'lookup'",
     "dedup_full": "'changelog-producer' = 'full-compaction'",

@@ -49,8 +49,9 @@ def local_times() -> list[str]:
     found = []
     for day in ("2024-03-31", "2024-10-27", "2018-11-04", "2018-02-18", "2024-04-06", "2024-10-05"):
         start = datetime.datetime.fromisoformat(f"{day} 00:00:00")
-        steps = [*range(20), *range(56, 64)]
-        found += [str(start + datetime.timedelta(minutes=15 * step)) for step in steps]
+        # The shortest change of a zone's clock is half an hour.
+        steps = [*range(10), *range(28, 32)]
+        found += [str(start + datetime.timedelta(minutes=30 * step)) for step in steps]
     return [*found, "1001-01-01 00:00:00", "1970-01-01 00:00:01", "9999-12-30 00:00:00"]
 
 
