@@ -81,7 +81,8 @@ def test_a_running_view_follows_changes_of_all_its_tables(shop: Shop) -> None:
         until(lambda: len(rows(shop, "SELECT * FROM top")) == 1)
         shop.do("UPDATE customers SET country = 'FR'")
         until(lambda: [row[0] for row in rows(shop, "SELECT * FROM top")] == ["FR"])
-        assert audit(shop.warehouse.options, "default.revenue").equal
+        for table in ("revenue", "best"):
+            assert audit(shop.warehouse.options, f"default.{table}").equal
     check(shop)
     read = audit(shop.warehouse.options, "default.revenue").inputs
     assert read is not None
@@ -89,6 +90,8 @@ def test_a_running_view_follows_changes_of_all_its_tables(shop: Shop) -> None:
     found = audit(shop.warehouse.options, "default.revenue")
     assert found.equal and found.inputs == read, "it compares at the snapshots of the last refresh"
     assert [(view.table, view.snapshots) for view in found.unread] == [("default.orders", 1)]
+    found = audit(shop.warehouse.options, "default.best")
+    assert found.equal and not found.complete
 
 
 def test_a_view_reads_a_source_through_a_table(shop: Shop) -> None:

@@ -200,10 +200,10 @@ _CLAUSES = {
 
 def _check_clauses(parsed: Parsed, tree: exp.Expr) -> None:
     """Raise `UnsupportedSqlError` for a clause that Flink does not have or that differs here."""
-    for operation in tree.find_all(exp.SetOperation):
-        if operation.args.get("by_name"):
+    for union in tree.find_all(exp.SetOperation):
+        if union.args.get("by_name"):
             message = "BY NAME is not supported; name the columns in the order of the first query"
-            raise node_errors.unsupported(parsed.script, operation, message)
+            raise node_errors.unsupported(parsed.script, union, message)
     for node in tree.find_all(exp.Select, exp.Table, exp.Subquery):
         allowed = _SELECT_ARGS if isinstance(node, exp.Select) else _TABLE_ARGS + _SELECT_ARGS
         extra = names.first_set(node.args, allowed)
