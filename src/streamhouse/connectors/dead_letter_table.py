@@ -10,16 +10,17 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from streamhouse.connectors.bad_records import BadRecordCollector
 from streamhouse.connectors.specs import arrow_schema
 from streamhouse.errors import TableError
 from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.paimon.schema.table_name import split_identifier
+from streamhouse.source import Source
 from streamhouse.sql.plan import Column
 
 COLUMNS = (
@@ -153,12 +154,28 @@ class DeadLetterReplays:
         return sorted(rows, key=lambda row: (row["batch"], str(row["position"])))
 
 
-@runtime_checkable
-class SkipsBadRecords(Protocol):
-    """A source that can leave out records that it cannot decode, and read them again."""
+class SkippingSource(Source):
+    """A source that can leave out records that it cannot decode, and read them again.
+
+    Its offsets have the batch up to which bad records are `requested`; that request is a partition.
+    """
+
+    _bad_records: BadRecordCollector
+    _replays: DeadLetterReplays | None = None
 
     def bad_records(self) -> pa.Table:
         """The bad records that `read` has left out since the last call: rows of `BAD_RECORDS`."""
+        return self._bad_records.take()
 
     def replay_from(self, replays: DeadLetterReplays) -> None:
-        """Read bad records again when that is requested; the source's offsets have the requests."""
+        """Read bad records again when that is requested."""
+        self._replays = replays
+
+    def requested(self) -> int:
+        """The batch up to which bad records are to be read again; -1 if there is no request."""
+        return -1 if self._replays is None else self._replays.requested()
+
+    def replayed(self, replay: Replay) -> list[Mapping[str, object]]:
+        """The records of a partition that reads bad records again."""
+        assert self._replays is not None
+        return self._replays.rows(replay)

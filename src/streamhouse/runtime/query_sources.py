@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-from streamhouse.connectors.dead_letter_table import DeadLetterReplays, SkipsBadRecords
+from streamhouse.connectors.dead_letter_table import DeadLetterReplays, SkippingSource
 from streamhouse.connectors.specs import SourceSpec
 from streamhouse.errors import DataLossError
 from streamhouse.runtime.query_spec import QuerySpec
@@ -54,7 +54,7 @@ def _record(values: Sequence[Any]) -> Any:
 def open_source(spec: QuerySpec, source: SourceSpec, pruned: bool = True) -> Source:
     """Open a source of a query; raises as `SourceSpec.open`. `pruned`: only the columns needed."""
     opened = source.open(spec.query.scan.columns if pruned else None)
-    if spec.dead_letters is not None and isinstance(opened, SkipsBadRecords):
+    if spec.dead_letters is not None and isinstance(opened, SkippingSource):
         opened.replay_from(DeadLetterReplays(spec.dead_letters, spec.query_id))
     return opened
 

@@ -10,21 +10,21 @@ from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 
-from streamhouse.connectors.dead_letter_table import DeadLetterReplays, Replay
+from streamhouse.connectors.dead_letter_table import Replay, SkippingSource
 from streamhouse.connectors.filesystem.data_file import DataFile
 from streamhouse.connectors.filesystem.file_readers import FileReader
 from streamhouse.connectors.filesystem.folders import folder_of
 from streamhouse.connectors.filesystem.options import parse
 from streamhouse.connectors.specs import SourceSpec
 from streamhouse.errors import DataLossError
-from streamhouse.source import Lag, Offset, Source
+from streamhouse.source import Lag, Offset
 
 _BATCH_FILES = 1_000
 _BATCH_BYTES = 1 << 30
 _HASH_BYTES = 8
 
 
-class FilesystemSource(Source):
+class FilesystemSource(SkippingSource):
     """A `Source` that reads each file once, in the order of their modification times.
 
     An offset has the files of its batch, a hash of the name of each file that has been read, about
@@ -36,12 +36,12 @@ class FilesystemSource(Source):
         self._reader = FileReader(
             self._options, dict(spec.options), spec.columns, spec.partitioned_by
         )
+        self._bad_records = self._reader.bad_records
         self._folder = folder_of(self._options.path, self._options.store)
         self._known: tuple[str, frozenset[bytes]] = ("", frozenset())
         self._listed_s = 0.0
         self._files: list[DataFile] = []
         self._unread: tuple[tuple[str, float], list[DataFile]] = (("", 0.0), [])
-        self._replays: DeadLetterReplays | None = None
 
     @property
     def schema(self) -> pa.Schema:
@@ -59,17 +59,13 @@ class FilesystemSource(Source):
                 break
             batch.append(file)
             size += file.size
-        replayed = max(_replayed(start), self._requested())
+        replayed = max(_replayed(start), self.requested())
         if not batch and replayed == _replayed(start):
             return start
         seen = self._seen(start) | {_hash(file.name) for file in batch}
         files = [[file.name, file.size, file.modified_ms] for file in batch]
         offset: Offset = {"files": files, "seen": _packed(seen)}
         return offset if replayed < 0 else {**offset, "replayed": replayed}
-
-    def _requested(self) -> int:
-        """The batch up to which bad records are to be read again; -1 if there is no request."""
-        return -1 if self._replays is None else self._replays.requested()
 
     def partitions(
         self, start: Offset, end: Offset, parallelism: int = 1
@@ -93,19 +89,10 @@ class FilesystemSource(Source):
 
     def read(self, partition: tuple[DataFile, ...] | Replay) -> Iterator[pa.RecordBatch]:
         if isinstance(partition, Replay):
-            assert self._replays is not None
-            yield from self._reader.read_replayed(self._replays.rows(partition))
+            yield from self._reader.read_replayed(self.replayed(partition))
             return
         for file in partition:
             yield from self._reader.read(file)
-
-    def bad_records(self) -> pa.Table:
-        """The bad records that `read` has left out since the last call."""
-        return self._reader.bad_records.take()
-
-    def replay_from(self, replays: DeadLetterReplays) -> None:
-        """Read bad records again when that is requested."""
-        self._replays = replays
 
     def finished(self, offset: Offset) -> bool:
         return self._options.monitor_ms is None and not self._has_unread(offset)
@@ -117,7 +104,7 @@ class FilesystemSource(Source):
 
     def _has_unread(self, offset: Offset) -> bool:
         """Whether files are unread at `offset`, or bad records are to be read again."""
-        return bool(self._unread_files(offset)) or self._requested() > _replayed(offset)
+        return bool(self._unread_files(offset)) or self.requested() > _replayed(offset)
 
     def lag(self, offset: Offset) -> Lag | None:
         unread = self._unread_files(offset)

@@ -13,7 +13,7 @@ import pyarrow as pa
 from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
 
 from streamhouse.connectors.bad_records import CORRECT_TABLE, BadRecordCollector
-from streamhouse.connectors.dead_letter_table import DeadLetterReplays, Replay
+from streamhouse.connectors.dead_letter_table import Replay, SkippingSource
 from streamhouse.connectors.kafka.client import Client, Partition, consumer
 from streamhouse.connectors.kafka.options import KafkaOptions
 from streamhouse.connectors.kafka.positions import Bounds, KafkaPosition
@@ -21,7 +21,7 @@ from streamhouse.connectors.kafka.reader import ADVICE, PartitionReader, Range, 
 from streamhouse.connectors.kafka.records import Layout, Records
 from streamhouse.connectors.kafka.replayed_message import ReplayedMessage, place
 from streamhouse.errors import ConnectError, DataLossError
-from streamhouse.source import Lag, Offset, Source
+from streamhouse.source import Lag, Offset
 
 log = logging.getLogger("streamhouse.kafka")
 
@@ -33,7 +33,7 @@ _OUTAGE_S = 300.0
 _KEPT_ENDS = 100
 
 
-class KafkaSource(Source):
+class KafkaSource(SkippingSource):
     """Topics of Kafka; a `Source`.
 
     An offset has the next offset of each partition, see `connectors.kafka.positions`. The same two
@@ -51,7 +51,6 @@ class KafkaSource(Source):
         self.changelog = self._records.changelog
         self.bounded = options.is_bounded
         self._split = not self.changelog
-        self._replays: DeadLetterReplays | None = None
         self._forget()
 
     def _forget(self) -> None:
@@ -66,7 +65,7 @@ class KafkaSource(Source):
 
     def __getstate__(self) -> dict[str, Any]:
         fixed = ("_options", "_layout", "_upserts", "_records", "changelog", "bounded", "_split")
-        return {key: self.__dict__[key] for key in (*fixed, "_replays")}
+        return {key: getattr(self, key) for key in (*fixed, "_replays")}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
@@ -118,7 +117,7 @@ class KafkaSource(Source):
                 partition: min(end, until.get(partition, end)) for partition, end in ends.items()
             }
         after = _limited(following, ends, min(max_rows or self._most, self._most))
-        replayed = max(before.replayed, -1 if self._replays is None else self._replays.requested())
+        replayed = max(before.replayed, self.requested())
         if start and after == before.next and not began and replayed == before.replayed:
             return start
         ids = {**before.ids, **{name: topic[0] for name, topic in self._topics.items()}}
@@ -151,16 +150,11 @@ class KafkaSource(Source):
         self, partition: Range | Replay
     ) -> Iterator[Sequence[Message]] | Iterator[Sequence[ReplayedMessage]]:
         if isinstance(partition, Replay):
-            assert self._replays is not None
-            rows = self._replays.rows(partition)
+            rows = self.replayed(partition)
             return iter([[ReplayedMessage(row) for row in rows]] if rows else [])
         if self._reader is None:
             self._reader = PartitionReader(self._options)
         return self._reader.read(partition)
-
-    def replay_from(self, replays: DeadLetterReplays) -> None:
-        """Read bad records again when that is requested."""
-        self._replays = replays
 
     def _leave_out(self, message: Message | ReplayedMessage, reason: str) -> None:
         kind, timestamp = message.timestamp()
@@ -168,10 +162,6 @@ class KafkaSource(Source):
             place(message), reason, message.value(), message.key(), timestamp if kind else None,
             dict(message.headers() or []).items(),
         )  # fmt: skip
-
-    def bad_records(self) -> pa.Table:
-        """The bad records that `read` has left out since the last call."""
-        return self._bad_records.take()
 
     def committed(self, end: Offset) -> None:
         """Report the offsets to the consumer group, if there is one."""

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 from streamhouse.connectors.bad_records import CORRECT_TABLE, BadRecordCollector
-from streamhouse.connectors.dead_letter_table import DeadLetterReplays, Replay
+from streamhouse.connectors.dead_letter_table import Replay, SkippingSource
 from streamhouse.connectors.kinesis.aggregation import HashKeyRange
 from streamhouse.connectors.kinesis.offsets import ShardOffset, StreamOffset
 from streamhouse.connectors.kinesis.options import KinesisOptions
@@ -35,7 +35,7 @@ from streamhouse.connectors.kinesis.stream import (
     Stream,
 )
 from streamhouse.errors import DataLossError
-from streamhouse.source import Lag, Offset, Source
+from streamhouse.source import Lag, Offset
 
 _MAX_ROWS = 200_000
 _MAX_BYTES = 16 << 20
@@ -59,7 +59,7 @@ class ShardRange:
     keys: HashKeyRange | None = None
 
 
-class KinesisSource(Source):
+class KinesisSource(SkippingSource):
     """A `Source` over one stream; see the module."""
 
     def __init__(self, options: KinesisOptions, rows: RecordRows) -> None:
@@ -72,7 +72,6 @@ class KinesisSource(Source):
         self._listed_at: float | None = None
         self._read: dict[str, list[Record]] = {}
         self._bad_records = BadRecordCollector(options.bad_records, CORRECT_TABLE)
-        self._replays: DeadLetterReplays | None = None
 
     @property
     def schema(self) -> pa.Schema:
@@ -98,14 +97,10 @@ class KinesisSource(Source):
         after, at_ms = self._batch_end(before, readable, min(max_rows or _MAX_ROWS, _MAX_ROWS))
         if any(position.done for position in after.values()):
             self._listed_at = None
-        replayed = self._requested()
+        replayed = self.requested()
         if after or replayed > before.replayed or at_ms - before.at_ms >= _HEARTBEAT_MS:
             return before.advanced(after, at_ms, _now_ms(), listed, replayed).as_json()
         return start
-
-    def _requested(self) -> int:
-        """The batch up to which bad records are to be read again; -1 if there is no request."""
-        return -1 if self._replays is None else self._replays.requested()
 
     def _first(self) -> StreamOffset:
         """Where a new query begins."""
@@ -176,21 +171,12 @@ class KinesisSource(Source):
     def _user_records(self, partition: ShardRange | Replay) -> Iterator[Sequence[UserRecord]]:
         """The user records of a partition, in groups that are decoded together."""
         if isinstance(partition, Replay):
-            assert self._replays is not None
-            yield [from_bad_record(row) for row in self._replays.rows(partition)]
+            yield [from_bad_record(row) for row in self.replayed(partition)]
             return
         records = partition.records or tuple(self._fetched(partition))
         for first in range(0, len(records), _DECODED):
             group = records[first : first + _DECODED]
             yield list(user_records(partition.shard, group, partition.keys))
-
-    def bad_records(self) -> pa.Table:
-        """The bad records that `read` has left out since the last call."""
-        return self._bad_records.take()
-
-    def replay_from(self, replays: DeadLetterReplays) -> None:
-        """Read bad records again when that is requested."""
-        self._replays = replays
 
     def _fetched(self, partition: ShardRange) -> Iterator[Record]:
         """The records of a partition, from the stream; `DataLossError` if some are gone."""
@@ -261,7 +247,7 @@ class KinesisSource(Source):
         if not offset:
             return False
         at = StreamOffset.from_json(offset)
-        if self._requested() > at.replayed:
+        if self.requested() > at.replayed:
             return False
         self._listed_at = None
         listed = self._shards()

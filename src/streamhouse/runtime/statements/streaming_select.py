@@ -7,7 +7,7 @@ import time
 import pyarrow as pa
 
 from streamhouse.connectors.bad_records import warn_of_bad_records
-from streamhouse.connectors.dead_letter_table import SkipsBadRecords
+from streamhouse.connectors.dead_letter_table import SkippingSource
 from streamhouse.lookup.dimension import DimensionSpec
 from streamhouse.lookup.strategies.selection import choose_all
 from streamhouse.paimon.catalog.table_address import TableAddress
@@ -66,7 +66,7 @@ class StreamingSelect:
                 src = numbered(chunk, 0)
                 self._dimensions.bind(self._operator, src)
                 self._print(self._operator.rows(src))
-        if isinstance(self._source, SkipsBadRecords):
+        if isinstance(self._source, SkippingSource):
             warn_of_bad_records(self._source.bad_records().num_rows)
         self._offset = end
         self._source.committed(end)

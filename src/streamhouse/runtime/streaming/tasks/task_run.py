@@ -83,7 +83,7 @@ class TaskRun:
             source.close()
 
     def _chunks(self, source: Source, split: SourceSplit) -> Iterator[pa.Table]:
-        if isinstance(source, dead_letter_table.SkipsBadRecords):
+        if isinstance(source, dead_letter_table.SkippingSource):
             source.bad_records()  # of an attempt that failed
         source.changes_read()
         yield from chunks(source.read(split.partition))
@@ -93,7 +93,7 @@ class TaskRun:
 
     def _take_bad_records(self, source: Source) -> None:
         """Collect the records that the source has left out."""
-        if not isinstance(source, dead_letter_table.SkipsBadRecords):
+        if not isinstance(source, dead_letter_table.SkippingSource):
             return
         bad_records = source.bad_records()
         self._bad += bad_records.num_rows
