@@ -14,9 +14,14 @@ import pytest
 from tests.unit.runtime.batch_query import BatchQuery
 from tests.unit.sql.conftest import Catalog
 
-from streamhouse.connectors.dead_letter_table import DeadLetterReplays, create_tables
+from streamhouse.connectors.dead_letter_table import (
+    DeadLetterReplays,
+    SkippingSource,
+    create_tables,
+)
 from streamhouse.connectors.specs import SourceSpec
 from streamhouse.lookup.strategies.selection import IN_ORDER
+from streamhouse.paimon.changelog.stream_source import PaimonSource
 from streamhouse.runtime.audit.recompute import Recomputation
 from streamhouse.runtime.query_spec import QuerySpec, unshuffled
 from streamhouse.runtime.state import pending_rows
@@ -175,17 +180,15 @@ def test_no_batch_is_planned_for_rows_that_are_not_due(folder: Path) -> None:
     assert query.found() == query.recomputed() == {}
 
 
-class FaultySource:
+class FaultySource(PaimonSource, SkippingSource):
     """A source that leaves out one bad record of each partition."""
 
     def __init__(self, source: Any, replayed: list[DeadLetterReplays]) -> None:
-        self._source, self._replayed, self._bad = source, replayed, 0
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._source, name)
+        self.__dict__.update(source.__dict__)
+        self._replayed, self._bad = replayed, 0
 
     def read(self, partition: Any) -> Iterator[pa.RecordBatch]:
-        yield from self._source.read(partition)
+        yield from super().read(partition)
         self._bad += 1
 
     def bad_records(self) -> pa.Table:
