@@ -121,7 +121,7 @@ class TreeGenerator(Generator):
         kinds: tuple[Callable[[], str], ...] = (
             super().query, super().query, self._correlated, self._unnested, self._windowed,
             self._membership, self._bags, self._comma, self._sets, self._constants,
-            self._aggregates, self._aggregates,
+            self._aggregates, self._aggregates, self._tests,
         )  # fmt: skip
         return rng.choice(kinds)()
 
@@ -204,6 +204,26 @@ class TreeGenerator(Generator):
         n = rng.choice(columns["n"])
         return f"SELECT {n} AS c0, COUNT(*) AS n {source} WHERE {n} {test} ({inner}) GROUP BY {n}"
 
+    def _tests(self) -> str:
+        """IN and EXISTS within expressions."""
+        rng = self._random
+        word = rng.choice(("IN", "NOT IN"))
+        inner = rng.choice(("SELECT customer_id FROM visits", "SELECT id FROM customers",
+                            "SELECT customer_id FROM visits WHERE customer_id IS NOT NULL",
+                            "SELECT seconds FROM visits WHERE page = 'pen'"))  # fmt: skip
+        value = rng.choice(("o.amount", "o.customer_id", "o.id"))
+        test = rng.choice((
+            f"{value} {word} ({inner})",
+            "EXISTS (SELECT 1 FROM visits v WHERE v.customer_id = o.amount)",
+            "NOT EXISTS (SELECT 1 FROM visits v WHERE v.customer_id = o.amount AND v.seconds > 0)",
+        ))  # fmt: skip
+        return rng.choice((
+            f"SELECT o.id, CASE WHEN {test} THEN 1 ELSE 0 END AS c, {test} AS t FROM orders o",
+            f"SELECT o.id, o.product FROM orders o WHERE {test} OR o.price > 0",
+            f"SELECT o.product, COUNT(*) AS n FROM orders o WHERE NOT ({test} AND o.id > 3) "
+            "GROUP BY o.product",
+        ))  # fmt: skip
+
     def _bags(self) -> str:
         word = self._random.choice(("UNION ALL", "INTERSECT ALL", "EXCEPT ALL", "UNION", "EXCEPT"))
         both = f"{self._one_column()} {word} {self._one_column()}"
@@ -254,6 +274,8 @@ class TreeGenerator(Generator):
             only = rng.choice(("", "", "DISTINCT "))
             inner = rng.choice((f"{only}{value}", "rate" if rng.random() < 0.2 else value))
             found = "COUNT(*)" if rng.random() < 0.2 else f"{function}({inner})"
+            if rng.random() < 0.1:
+                found = rng.choice(("PERCENTILE(rate, 0.3)", f"APPROX_COUNT_DISTINCT({value})"))
             test = rng.choice(("amount > 1", "product = 'pen'", "price IS NULL", "id < amount"))
             return f"{found} FILTER (WHERE {test})" if rng.random() < 0.3 else found
 

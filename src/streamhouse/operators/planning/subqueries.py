@@ -14,15 +14,14 @@ from streamhouse.operators.aggregate import Aggregate
 from streamhouse.operators.filter import Filter
 from streamhouse.operators.join import Equality, Join, JoinKind
 from streamhouse.operators.operator import LEFT, RIGHT, Operator
+from streamhouse.operators.planning.accumulation import distinct
 from streamhouse.operators.planning.from_clause import (
     FromClause,
     Sources,
     combined,
-    condition,
     is_equality,
-    joined,
-    over_input,
 )  # fmt: skip
+from streamhouse.operators.planning.membership import marks, membership, never_null, same, type_of
 from streamhouse.operators.planning.rows import (
     NotExpressedError,
     Rows,
@@ -42,7 +41,6 @@ from streamhouse.operators.planning.select_list import (
     function_name,
 )  # fmt: skip
 from streamhouse.operators.project import Item, Project
-from streamhouse.operators.set_operation import SetKind, SetOperation
 
 _PLAIN = ("expressions", "from_", "joins", "where", "distinct")
 """What a correlated subquery may have."""
@@ -67,21 +65,23 @@ class Subqueries:
         return None
 
     def _matched(self, kind: JoinKind, rows: Rows, query: exp.Expr, value: exp.Expr | None) -> Rows:
-        inner: Rows | None = None
-        terms: list[exp.Expr] = []
-        if isinstance(query, exp.Select):
-            inner, terms = self._correlated(query, rows)
-            found = [each.unalias() for each in query.selects]
-        if inner is None:
-            inner = Rows(self._query(query))
-            found = list(map(reference, inner.operator.columns))
+        inner, terms, found = self._inner(query, rows)
         if value is None:
             return combined(kind, rows, inner, terms)
         row = value.unnest()
         values = list(row.expressions) if isinstance(row, exp.Tuple) else [value]
         if any(each.find(exp.Query) for each in values) or len(values) != len(found):
             raise NotExpressedError("IN of a subquery")
-        return _membership(kind, rows, inner, terms, values, found)
+        return membership(kind, rows, inner, terms, values, found)
+
+    def _inner(self, query: exp.Expr, rows: Rows) -> tuple[Rows, list[exp.Expr], list[exp.Expr]]:
+        """The rows of a subquery, its conditions that read columns of `rows`, and its columns."""
+        if isinstance(query, exp.Select):
+            inner, terms = self._correlated(query, rows)
+            if inner is not None:
+                return inner, terms, [each.unalias() for each in query.selects]
+        own = Rows(self._query(query))
+        return own, [], list(map(reference, own.operator.columns))
 
     def _correlated(
         self, query: exp.Select, outer: Rows, aggregates: bool = False
@@ -122,18 +122,54 @@ class Subqueries:
         replaced = []
         for node in nodes:
             root = exp.Paren(this=node.copy())
-            while (subquery := _first(root, aggregated)) is not None:
-                if isinstance(subquery.parent, exp.In | exp.Exists):
-                    raise NotExpressedError("IN or EXISTS within an expression")
+            while (test := _first(root, aggregated, _is_test)) is not None:
+                rows, value = self._tested(rows, test)
+                test.replace(value)
+            while (subquery := _first(root, aggregated, _is_subquery)) is not None:
                 rows, value = self._scalar(rows, _body(subquery))
                 subquery.replace(value)
             replaced.append(root.this)
         return rows, replaced
 
+    def _tested(self, rows: Rows, test: exp.Expr) -> tuple[Rows, exp.Expr]:
+        """The rows with the match of an EXISTS or IN within an expression, and its value."""
+        name, value = self._new_name(), None if isinstance(test, exp.Exists) else test.this
+        query = _body(test.this if value is None else test.args["query"])
+        inner, terms, found = self._inner(query, rows)
+        outside, inside = _equal_sides(rows, inner, terms)
+        known = value is None
+        if value is not None:
+            if len(found) != 1 or isinstance(value.unnest(), exp.Tuple) or value.find(exp.Query):
+                raise NotExpressedError("IN of several columns within an expression")
+            equal = same(rows, inner, value, found[0])
+            known = never_null([equal], rows, inner)
+            outside, inside = [*outside, value], [*inside, found[0]]
+        if not known and terms:
+            raise NotExpressedError("IN of a correlated subquery within an expression")
+        match = Item(f"{name}m", "true", "", frozenset())
+        found_keys = distinct(_keyed(inner, inside, name))
+        items = (*map(Item.of, found_keys.columns), match)
+        matched = _looked_up(rows, checked(Project(found_keys, items)), outside, name)
+        is_matched = exp.Not(this=exp.Is(this=reference(match.name), expression=exp.Null()))
+        if known:
+            return matched, exp.Paren(this=is_matched)
+        unknown = distinct(marks(inner.operator, equal, f"{name}n"))
+        null = Equality(f"(({equal.left}) IS NULL)", f'{RIGHT}."{name}n"', "", f"{name}n", True)
+        marked = checked(Join(matched.operator, unknown, JoinKind.LEFT, (null,)))
+        is_marked = exp.Not(this=exp.Is(this=reference(f"{name}n"), expression=exp.Null()))
+        ifs = [
+            exp.If(this=is_matched, true=exp.true()),
+            exp.If(this=is_marked, true=exp.cast(exp.Null(), "BOOLEAN")),
+        ]
+        return Rows(marked, rows.names), exp.Case(ifs=ifs, default=exp.false())
+
+    def _new_name(self) -> str:
+        self._scalars += 1
+        return f"_s{self._scalars - 1}"
+
     def _scalar(self, rows: Rows, query: exp.Expr) -> tuple[Rows, exp.Expr]:
         """The rows with the value of a scalar subquery, and the expression of the value."""
-        name = f"_s{self._scalars}"
-        self._scalars += 1
+        name = self._new_name()
         if not isinstance(query, exp.Select):
             return _beside(rows, self._query(query), name)
         inner, terms = self._correlated(query, rows, aggregates=True)
@@ -143,10 +179,23 @@ class Subqueries:
         return joined(rows, inner, terms, query.selects[0], name)
 
 
-def _first(root: exp.Expr, aggregated: bool) -> exp.Subquery | None:
-    """The first subquery of an expression, or of one of its aggregates."""
+def _first(
+    root: exp.Expr, aggregated: bool, is_wanted: Callable[[exp.Expr], bool]
+) -> exp.Expr | None:
+    """The first wanted node of an expression, or of one of its aggregates."""
     calls = aggregates_in(root) if aggregated else [root]
-    return next((each for call in calls for each in call.find_all(exp.Subquery)), None)
+    found = (each for call in calls for each in call.find_all(exp.Subquery, exp.Exists, exp.In))
+    return next((each for each in found if is_wanted(each)), None)
+
+
+def _is_test(node: exp.Expr) -> bool:
+    if isinstance(node, exp.In):
+        return node.args.get("query") is not None
+    return isinstance(node, exp.Exists)
+
+
+def _is_subquery(node: exp.Expr) -> bool:
+    return isinstance(node, exp.Subquery)
 
 
 def _body(node: exp.Expr) -> exp.Expr:
@@ -169,58 +218,6 @@ def _reads(query: exp.Expr, outer: Rows) -> bool:
     return any(
         column.table.lower() not in own and outer.find(column) is not None for column in columns
     )
-
-
-def _membership(
-    kind: JoinKind,
-    rows: Rows,
-    inner: Rows,
-    terms: list[exp.Expr],
-    values: list[exp.Expr],
-    found: list[exp.Expr],
-) -> Rows:
-    """The rows with, or without, `values` among those that `found` has in `inner`."""
-    equal = tuple(_same(rows, inner, *pair) for pair in zip(values, found, strict=True))
-    never = all(
-        each.left_column in rows.operator.not_null and each.right_column in inner.operator.not_null
-        for each in equal
-    )
-    equalities, rest = condition(rows, inner, terms)
-    if kind is JoinKind.SEMI or never:
-        operator = joined(rows.operator, inner.operator, kind, (*equalities, *equal), rest)
-    elif not terms and len(equal) == 1:
-        operator = _outside(rows.operator, inner.operator, equal[0])
-    else:
-        # NOT IN is not true for a row if a comparison with any value is unknown.
-        test = " AND ".join(f"{each.left} = {each.right}" for each in equal)
-        unknown = f"({test}) IS DISTINCT FROM false"
-        operator = joined(rows.operator, inner.operator, kind, equalities, (*rest, unknown))
-    return Rows(operator, rows.names)
-
-
-def _outside(rows: Operator, inner: Operator, equal: Equality) -> Operator:
-    """The rows with a value that is not in `inner`: it has no null; any value, if it is empty."""
-    null = checked(Filter(inner, f"({over_input(equal.right)}) IS NULL"))
-    # Rows with a null leave if there is any row, the others if there is a null.
-    some, nulls = (
-        checked(Project(operator, (Item("_k0", value, "", frozenset()),)))
-        for operator, value in ((inner, "true"), (null, "false"))
-    )
-    mark = checked(SetOperation(some, nulls, SetKind.UNION, True))
-    same = Equality(f"(({equal.left}) IS NULL)", f'{RIGHT}."_k0"', "", "_k0", True)
-    without = joined(rows, inner, JoinKind.ANTI, (equal,))
-    return joined(without, mark, JoinKind.ANTI, (same,))
-
-
-def _same(rows: Rows, inner: Rows, value: exp.Expr, found: exp.Expr) -> Equality:
-    if not comparable(_type(value, rows), _type(found, inner)):
-        raise NotExpressedError("IN of another type")
-    sides = fragment(value, ((rows, LEFT),)), fragment(found, ((inner, RIGHT),))
-    return Equality(*sides, plain_column(value, rows), plain_column(found, inner), True)
-
-
-def _type(node: exp.Expr, rows: Rows) -> str:
-    return checked(Project(rows.operator, (item("value", node, rows),))).types["value"]
 
 
 def _beside(rows: Rows, operator: Operator, name: str) -> tuple[Rows, exp.Expr]:
@@ -287,7 +284,7 @@ def _equal_sides(
         first, second = term.this, term.expression
         if sides_of(first, sides) == {RIGHT}:
             first, second = second, first
-        if not comparable(_type(first, rows), _type(second, inner)):
+        if not comparable(type_of(first, rows), type_of(second, inner)):
             raise NotExpressedError("a comparison of different types")
         outside.append(first)
         inside.append(second)
