@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from sqlglot import exp
 
 _TOTAL = "total_order"
-_NUMBERS = (exp.RowNumber, exp.Ntile, exp.Lag, exp.Lead, exp.FirstValue)
+_NUMBERS = (exp.RowNumber, exp.Ntile, exp.Lag, exp.Lead)
 """Functions of OVER that tell rows apart that are alike in ORDER BY, whatever the frame."""
 
 
@@ -66,7 +66,7 @@ def _windows(select: exp.Select) -> None:
 
 def _tells_rows_apart(window: exp.Window) -> bool:
     function = window.this
-    if isinstance(function, exp.IgnoreNulls) and not isinstance(function.this, exp.FirstValue):
+    if isinstance(function, exp.IgnoreNulls):
         function = function.this
     return in_rows(window) or isinstance(function, _NUMBERS)
 
