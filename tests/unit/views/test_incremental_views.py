@@ -126,6 +126,26 @@ def _harm(rng: random.Random, folder: Path) -> None:
         file.write_bytes(changed)
 
 
+def test_views_over_views(tmp_path: Path) -> None:
+    """The rows of a view with a hidden key are kept by that key."""
+    session = ViewSession(tmp_path / "warehouse", "incremental")
+    queries = {
+        "totals": "SELECT c.country, COUNT(*) AS n, MAX(o.price) AS most FROM orders AS o JOIN "
+        "customers AS c ON o.customer_id = c.id GROUP BY c.country",
+        "top": "SELECT country, most FROM totals ORDER BY most DESC, country LIMIT 2",
+        "pairs": "SELECT a.country, b.n FROM totals a JOIN totals b ON a.n = b.n",
+    }
+    for name, query in queries.items():
+        session.view(name, query)
+    rng = random.Random(3)
+    for number in range(5):
+        session.execute(change(rng, 0 if number < 4 else number))
+        for name, query in queries.items():
+            session.refresh(name)
+            session.check(name, query)
+    assert all(session.batches[name].strategies["incremental"] for name in queries)
+
+
 @pytest.mark.parametrize("kind", ["rollback", "delete"])
 def test_other_writers_of_the_views_table_are_noticed(kind: str, tmp_path: Path) -> None:
     session, query = ViewSession(tmp_path / "warehouse"), "SELECT id, product FROM orders"
