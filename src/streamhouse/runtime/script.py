@@ -313,8 +313,8 @@ class ScriptRunner:
 
     def _note_recomputed(self, result: Name) -> None:
         self._printer.notice(
-            f"{'.'.join(result[1:])}: at each change of a table that the SELECT reads, its whole "
-            "result is computed again and compared; EXPLAIN says why"
+            f"{'.'.join(result[1:])}: at each change of a table that the SELECT reads, the result "
+            "is updated from that change, or computed again and compared; EXPLAIN says which"
         )
 
     def _view(self, statement: CreateMaterializedView) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from streamhouse.operators.join import Join
@@ -20,7 +20,8 @@ from streamhouse.operators.scan import Scan
 from streamhouse.operators.sink import Sink
 from streamhouse.operators.trees.arrangement import Arrangement, is_real
 from streamhouse.sql.expressions.binder import describe, quote
-from streamhouse.sql.plan import Name
+from streamhouse.sql.plan import Column, Name, TableInfo
+from streamhouse.sql.views.stored_view import HIDDEN_KEY, is_view
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,10 +79,11 @@ class CompiledTree:
             tables.setdefault(scan.table.name, []).append(scan)
         found = []
         for same in tables.values():
+            table = _with_stored_key(same[0].table)
             read = [name for scan in same for name in scan.read]
-            columns = tuple(dict.fromkeys([*read, *same[0].table.primary_key]))
+            columns = tuple(dict.fromkeys([*read, *table.primary_key]))
             relations = tuple(dict.fromkeys(scan.relation for scan in same))
-            found.append(Source(Scan(same[0].table, relations[0], columns), relations))
+            found.append(Source(Scan(table, relations[0], columns), relations))
         return tuple(found)
 
     @cached_property
@@ -133,6 +135,14 @@ class CompiledTree:
             found.append(Arrangement(rows, kept.by, alias, tuple(kinds)))
             relations[found_name(number, n)] = rows.types
         return tuple(found)
+
+
+def _with_stored_key(table: TableInfo) -> TableInfo:
+    """A table with the key by which Paimon stores it, also if queries do not see that."""
+    if table.primary_key or not is_view(table):
+        return table
+    column = Column(HIDDEN_KEY, "STRING", nullable=False)
+    return replace(table, columns=(*table.columns, column), primary_key=(HIDDEN_KEY,))
 
 
 def _is_inexact(operator: Operator) -> bool:

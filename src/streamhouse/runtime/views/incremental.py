@@ -18,6 +18,7 @@ from typing import NoReturn
 import pyarrow as pa
 
 from streamhouse.duckdb_engine import THREADS, Batches, opened, time_sql
+from streamhouse.lookup.storage.changed_keys import MOST_SNAPSHOTS
 from streamhouse.operators.operator import OLD_NOW, WEIGHT
 from streamhouse.operators.trees.compiled_tree import CompiledTree, Source
 from streamhouse.operators.trees.incremental import IncrementalRefresh, SourceChange, obstacle
@@ -201,6 +202,8 @@ class IncrementalView:
             table = address.follow()
             first = int(self._task.start["vector"][key]["snapshot"])
             last = int(self._task.end["vector"][key]["snapshot"])
+            if first and last - first > MOST_SNAPSHOTS:
+                return "much has changed"
             snapshots = [table.snapshots.find(n) for n in range(first, last + 1) if n]
             if snapshots and snapshots[0] is not None:
                 rows += snapshots[0].total_record_count or 0

@@ -41,6 +41,8 @@ def net_change(
     _check(table, address, start, end)
     first, last = int(start["snapshot"]), int(end["snapshot"])
     columns, key = list(source.scan.columns), list(source.key)
+    if table.primary_key != source.key:
+        raise UnknownChangeError("its key is not the one that the view was planned with")
     if first == 0:
         if (table.snapshot(last).total_record_count or MOST_ROWS + 1) > MOST_ROWS:
             raise UnknownChangeError("its first rows are many")
