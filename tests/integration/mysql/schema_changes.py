@@ -279,7 +279,7 @@ def replayed(warehouse: Warehouse, table: str) -> list[dict[str, Any]]:
 
 
 def _ordered(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    return sorted(rows, key=lambda row: str([row["id"], sorted(map(str, row.items()))]))
+    return sorted(rows, key=lambda row: str([row.get("id"), sorted(map(str, row.items()))]))
 
 
 def check(warehouse: Warehouse, changes: SchemaChanges) -> None:

@@ -219,7 +219,7 @@ class Sync:
 
 
 @pytest.fixture
-def sync(mariadb: MariaDB, tmp_path: Path, spark_here: None) -> Sync:
+def sync(mariadb: MariaDB, tmp_path: Path, in_threads: None) -> Sync:
     return Sync(mariadb, tmp_path)
 
 

@@ -16,7 +16,7 @@ from streamhouse.runtime.sync.run import SyncRun, run_sync
 
 
 @pytest.fixture
-def sync(mariadb: MariaDB, tmp_path: Path, spark_here: None) -> Sync:
+def sync(mariadb: MariaDB, tmp_path: Path, in_threads: None) -> Sync:
     return Sync(mariadb, tmp_path)
 
 

@@ -20,7 +20,7 @@ MATCH = (
 
 
 @pytest.fixture
-def sync(mariadb: MariaDB, tmp_path: Any, spark_here: None) -> Sync:
+def sync(mariadb: MariaDB, tmp_path: Any, in_threads: None) -> Sync:
     return Sync(mariadb, tmp_path)
 
 

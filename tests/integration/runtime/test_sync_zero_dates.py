@@ -19,7 +19,7 @@ KINDS = {"d": "DATE", "dt": "DATETIME", "dt3": "DATETIME(3)", "ts": "TIMESTAMP"}
 
 
 @pytest.fixture
-def sync(mariadb: MariaDB, tmp_path: Any, spark_here: None) -> Sync:
+def sync(mariadb: MariaDB, tmp_path: Any, in_threads: None) -> Sync:
     return Sync(mariadb, tmp_path)
 
 
