@@ -54,9 +54,12 @@ def test_with_queries_have_column_lists(session: ViewSession) -> None:
         ("VALUES (2), (1), (3) ORDER BY 1 LIMIT 2", [[1], [2]]),
         ("(VALUES (2), (1))", [[2], [1]]),
         ("VALUES (1, 2) UNION ALL (VALUES (3, 4))", [[1, 2], [3, 4]]),
+        ("SELECT (SELECT MAX(a) FROM three), b FROM three ORDER BY 1, 2", [[1, 2]]),
+        ("SELECT (SELECT MAX(a) FROM three) AS m FROM three ORDER BY 1", [[1]]),
+        ("SELECT EXISTS (SELECT 1 FROM three), COUNT(*) FROM three GROUP BY 1", [[True, 1]]),
     ],
 )
-def test_values_as_a_query(session: ViewSession, query: str, rows: list[list[int]]) -> None:
+def test_queries_and_their_rows(session: ViewSession, query: str, rows: list[list[int]]) -> None:
     assert session.exact_rows(query) == rows
 
 

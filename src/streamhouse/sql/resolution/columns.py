@@ -279,7 +279,8 @@ def name_expressions(select: exp.Expr) -> None:
     for index, item in enumerate(select.expressions if isinstance(select, exp.Select) else ()):
         if not isinstance(item, exp.Alias | exp.Column | exp.Star | exp.Dot):
             name = exp.to_identifier(f"EXPR${index}", quoted=True)
-            item.replace(exp.alias_(item.copy(), name))
+            # `exp.alias_` gives a subquery the alias of a table.
+            item.replace(exp.Alias(this=item.copy(), alias=name))
 
 
 def unaliased(item: exp.Expr) -> exp.Expr:
