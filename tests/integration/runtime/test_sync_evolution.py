@@ -28,7 +28,7 @@ from streamhouse.sql.schema_changes import AddColumn
 
 
 @pytest.fixture
-def evolving(mariadb: MariaDB, tmp_path: Path, spark_here: None) -> Sync:
+def evolving(mariadb: MariaDB, tmp_path: Path, in_threads: None) -> Sync:
     return Sync(mariadb, tmp_path)
 
 
