@@ -1,0 +1,131 @@
+"""The queries of Flink's own test programs as views have the rows that Flink expects."""
+
+from __future__ import annotations
+
+import datetime
+import shutil
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.unit.views.flink_programs import Program, programs, remaining
+from tests.unit.views.view_session import ViewSession
+
+from streamhouse.errors import StreamhouseError
+
+_LEAST_EQUAL = 120
+_MOST_REFUSED = 4
+"""But for those with `_LATER` in their reason."""
+_LATER = (
+    "window function", "FOR SYSTEM_TIME AS OF", "MATCH_RECOGNIZE", "CURRENT_WATERMARK",
+    "LATERAL TABLE", "inlineFunction",
+)  # fmt: skip
+_TIME = (
+    "state-ttl", "proc-time", "proctime", "temporal-sort", "out-of-order", "upsert-filter",
+    "deduplicate",
+)  # fmt: skip
+"""Parts of the names of programs in which Flink drops or keeps rows by the time or their order."""
+_UNCHECKED = ("sink-primary-key", "constraint-enforcer-drop")
+"""Programs that declare a key or NOT NULL fields that their rows do not have."""
+
+
+@pytest.mark.soak
+@pytest.mark.skipif(not shutil.which("mvn") or not shutil.which("javac"), reason="needs mvn, javac")
+def test_flinks_test_programs(tmp_path: Path) -> None:
+    outcomes: dict[str, list[str]] = {}
+    for program in programs(tmp_path / "flink"):
+        outcome = program.unsupported or _outcome(program, tmp_path / "warehouse")
+        outcomes.setdefault(outcome, []).append(program.name)
+    for outcome, names in sorted(outcomes.items(), key=lambda item: -len(item[1])):
+        print(f"{len(names)} {outcome}: {', '.join(names)}")
+    wrong = {outcome: names for outcome, names in outcomes.items() if outcome.startswith("wrong")}
+    assert not wrong
+    assert len(outcomes["equal"]) >= _LEAST_EQUAL
+    refused = {outcome: names for outcome, names in outcomes.items() if "refused" in outcome}
+    others = [n for reason, names in refused.items() for n in names if not _is_later(reason)]
+    assert len(others) <= _MOST_REFUSED
+
+
+def test_what_remains_of_changes() -> None:
+    changes = [("+I", "a"), ("+I", "a"), ("-U", "a"), ("+U", "b"), ("-D", "a")]
+    assert remaining(changes, []) == ["b"]
+    assert remaining([("+I", [1, 2]), ("+U", [1, 3]), ("+I", [2, 2])], [0]) == [[1, 3], [2, 2]]
+
+
+def _is_later(reason: str) -> bool:
+    return any(part in reason for part in _LATER)
+
+
+def _outcome(program: Program, folder: Path) -> str:
+    """`equal`, or what is wrong with the views of a program."""
+    shutil.rmtree(folder, ignore_errors=True)
+    session = ViewSession(folder)
+    try:
+        for statement in [*(table.ddl for table in program.tables), *program.views]:
+            session.run(statement)
+        views = []
+        for number, (sink, query, changes) in enumerate(program.outputs):
+            converted = _converted(session, f"plain{number}", query, sink.stored)
+            if not converted:
+                return "a part of the sink's columns"
+            session.view(f"view{number}", converted)
+            views.append((f"view{number}", converted, sink, changes))
+        for stage in range(2):
+            for table in program.tables:
+                if statement := table.insert(stage):
+                    session.execute(statement)
+            for name, query, sink, changes in views:
+                session.refresh(name)
+                session.check(name, query)
+                rows = session.exact_rows(f"SELECT * FROM {name}")
+                found = Counter(", ".join(map(_java, row)) for row in rows)
+                expected = Counter(sink.expected(changes[stage]))
+                if found != expected and not _is_other(program.name):
+                    return f"wrong: {query}: {found - expected}, not {expected - found}"
+    except StreamhouseError as error:
+        return f"refused: {str(error).splitlines()[0].split(': ', 1)[-1]}"
+    return "other rows by time or key" if _is_other(program.name) else "equal"
+
+
+def _is_other(name: str) -> bool:
+    return any(part in name for part in (*_TIME, *_UNCHECKED))
+
+
+def _converted(session: ViewSession, name: str, query: str, columns: list[tuple[str, str]]) -> str:
+    """The query with the columns of its sink; empty if it gives it only some of them."""
+    session.view(name, query)
+    table = session.session.table((name,))
+    given = [column.name for column in table.columns if column.name != "_view_key"]
+    if len(given) != len(columns):
+        return ""
+    pairs = zip(given, columns, strict=True)
+    items = (f"CAST(`{one}` AS {kind}) AS `{other}`" for one, (other, kind) in pairs)
+    return f"SELECT {', '.join(items)} FROM ({query}) AS q_"
+
+
+def _java(value: Any) -> str:
+    """A value as Java writes it."""
+    match value:
+        case None:
+            return "null"
+        case bool():
+            return str(value).lower()
+        case datetime.datetime() | datetime.time():
+            return _java_time(value)
+        case dict():
+            return f"+I[{', '.join(map(_java, value.values()))}]"
+        case list() if value and isinstance(value[0], tuple):
+            return f"{{{', '.join(f'{_java(key)}={_java(one)}' for key, one in value)}}}"
+        case list():
+            return f"[{', '.join(map(_java, value))}]"
+        case bytes():
+            return f"[{', '.join(str(byte - 256 if byte > 127 else byte) for byte in value)}]"
+    return str(value)
+
+
+def _java_time(value: datetime.datetime | datetime.time) -> str:
+    digits = "microseconds" if value.microsecond % 1000 else "milliseconds"
+    whole = "seconds" if value.second or value.tzinfo is not None else "minutes"
+    digits = digits if value.microsecond else whole
+    return value.isoformat(timespec=digits).replace("+00:00", "Z")
