@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -122,6 +123,8 @@ class Join(Binary):
     def loses(self) -> str:
         if self.kind is JoinKind.ANTI:
             return "a row leaves when a subquery of NOT IN or NOT EXISTS gets its match"
+        if any(re.fullmatch(r"_s\d+m", name) for name in self.right.columns):
+            return "IN or EXISTS of a subquery changes when the subquery gets a row"
         return f"{self.kind} JOIN replaces a row without a match when there is one"
 
     @cached_property
