@@ -103,6 +103,10 @@ class Aggregate(Unary):
         return self.in_order
 
     @property
+    def reduced(self) -> bool:
+        return bool(self._shown) or super().reduced
+
+    @property
     def partitions(self) -> tuple[tuple[str, ...], ...] | None:
         if self.timed or self.in_order:
             return None
@@ -123,7 +127,7 @@ class Aggregate(Unary):
     def keeps(self) -> tuple[Kept, ...]:
         if self.partitions is None:
             return super().keeps
-        found = (Kept(RESULT, self._names), Kept(0, self.partitions[0]))
+        found = (Kept(RESULT, self._names), Kept(0, self.partitions[0], rare=bool(self.steps)))
         never_lost = self.input.emits <= Emits.INSERTS or not any(e.extreme for e in self.steps)
         return found[:1] if self.steps and never_lost else found
 

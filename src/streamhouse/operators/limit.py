@@ -6,7 +6,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from streamhouse.operators.operator import INPUT, Key, Unary, plain
+from streamhouse.operators.operator import (
+    INPUT,
+    RESULT,
+    WEIGHT,
+    Change,
+    Kept,
+    Key,
+    Unary,
+    plain,
+)  # fmt: skip
+from streamhouse.sql.expressions.binder import quote
 
 
 @dataclass(frozen=True)
@@ -44,8 +54,64 @@ class Limit(Unary):
         return super().recomputed or (reason if self.in_order else "")
 
     @property
+    def reduced(self) -> bool:
+        return self.most is not None or super().reduced
+
+    @property
     def partitions(self) -> tuple[tuple[str, ...], ...] | None:
         return ((),)
+
+    @property
+    def _keeps_result(self) -> bool:
+        """Whether a change of rows that are not in the result needs no other rows."""
+        return self.most is not None and not (self.skipped or self.in_order or self.timed)
+
+    @property
+    def keeps(self) -> tuple[Kept, ...]:
+        if not self._keeps_result:
+            return super().keeps
+        return (Kept(RESULT, ()), Kept(0, (), rare=True))
+
+    def lookups(self, number: int, changes: Sequence[Change], found: Sequence[str]) -> str:
+        if number and self._keeps_result:
+            return f"WITH _net AS ({self._net(changes[0].delta)}) {self._lost(found[0])}"
+        return super().lookups(number, changes, found)
+
+    def delta(self, changes: Sequence[Change], result: str = "") -> str:
+        if not self._keeps_result:
+            return super().delta(changes)
+        change, lost = changes[0], "EXISTS (SELECT 1 FROM _lost)"
+        return (
+            f"WITH _net AS ({self._net(change.delta)}), _lost AS ({self._lost(result)}), "
+            f"_first AS (SELECT {self._names} FROM {change.new} WHERE {lost} "
+            f"UNION ALL SELECT {self._names} FROM {result} WHERE NOT {lost} "
+            f"UNION ALL SELECT {self._names} FROM _net, range(CAST({WEIGHT} AS BIGINT)) "
+            f"WHERE {WEIGHT} > 0 AND NOT {lost}) "
+            f"SELECT {self._names}, 1 AS {WEIGHT} FROM ({self.whole(['_first'])}) "
+            f"UNION ALL SELECT {self._names}, -1 AS {WEIGHT} FROM {result}"
+        )
+
+    @property
+    def _names(self) -> str:
+        return ", ".join(map(quote, self.columns))
+
+    def _net(self, delta: str) -> str:
+        """The change without rows that enter and leave at once."""
+        total = f"sum({WEIGHT})"
+        return (
+            f"SELECT {self._names}, {total} AS {WEIGHT} FROM {delta} "
+            f"GROUP BY {self._names} HAVING {total} <> 0"
+        )
+
+    def _lost(self, result: str) -> str:
+        """A row, if the result loses one, so that other rows of the input may take its place."""
+        same = " AND ".join(
+            f"_n.{quote(name)} IS NOT DISTINCT FROM _r.{quote(name)}" for name in self.columns
+        )
+        return (
+            f"SELECT 1 AS _k FROM _net AS _n WHERE {WEIGHT} < 0 "
+            f"AND EXISTS (SELECT 1 FROM {result} AS _r WHERE {same})"
+        )
 
     def whole(self, inputs: Sequence[str]) -> str:
         order = f" ORDER BY {', '.join(self.order)}" if self.order else ""

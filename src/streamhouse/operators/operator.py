@@ -72,11 +72,19 @@ class Kept:
     """Rows that a delta form looks up: of an input, or of the operator's own `RESULT`.
 
     `by` are SQL expressions over these rows, with the input's alias (`INPUT` for the result). If it
-    is empty, all rows are looked up at once. An input occurs once in an operator's `keeps`.
+    is empty, all rows are looked up at once, of these only the ones for which `where` is true. An
+    input occurs once in an operator's `keeps`. `rare`: few changes look any rows up.
     """
 
     input: int
     by: tuple[str, ...]
+    where: str = ""
+    rare: bool = False
+
+    @property
+    def whole(self) -> bool:
+        """Whether changes look up all rows."""
+        return not (self.by or self.where or self.rare)
 
 
 @dataclass(frozen=True)
@@ -132,6 +140,11 @@ class Operator(ABC):
     def ordered(self) -> bool:
         """Whether its result depends on the order in which its input's rows arrive."""
         return False
+
+    @property
+    def reduced(self) -> bool:
+        """Whether its rows are expected to be far fewer than those of its tables."""
+        return bool(self.inputs) and all(each.reduced for each in self.inputs)
 
     @cached_property
     def emits(self) -> Emits:
@@ -265,14 +278,28 @@ class Linear(Unary):
 
     @property
     def keeps(self) -> tuple[Kept, ...]:
-        return super().keeps if self.timed else ()
+        return (Kept(0, (), self._aged),) if self.timed else ()
+
+    @property
+    def _aged(self) -> str:
+        """The condition that the time may have changed what is computed from a row."""
+        timed = (sql for sql in self.expressions if before(sql) != sql)
+        return " OR ".join(f"({sql}) IS DISTINCT FROM ({before(sql)})" for sql in timed)
 
     @property
     def recomputed(self) -> str:
-        return _TIME if self.timed else ""
+        return ""
 
     def delta(self, changes: Sequence[Change], result: str = "") -> str:
-        return super().delta(changes) if self.timed else self._passed(changes[0].delta)
+        passed = self._passed(changes[0].delta)
+        if not self.timed:
+            return passed
+        columns, whole = ", ".join(map(binder.quote, self.columns)), self.whole(["_aged"])
+        return (
+            f"WITH _aged AS (SELECT {INPUT}.* FROM {changes[0].old} AS {INPUT} WHERE {self._aged}) "
+            f"{passed} UNION ALL SELECT {columns}, 1 AS {WEIGHT} FROM ({whole}) "
+            f"UNION ALL SELECT {columns}, -1 AS {WEIGHT} FROM ({before(whole)})"
+        )
 
     @abstractmethod
     def _passed(self, delta: str) -> str:

@@ -25,6 +25,10 @@ class TopN(WindowFunction):
         number = frozenset[str]() if self.most <= 1 else frozenset([self.item.name])
         return self.input.keys | {partition | number}
 
+    @property
+    def reduced(self) -> bool:
+        return True
+
     def whole(self, inputs: Sequence[str]) -> str:
         rank = quote(self.item.name)
         return f"SELECT * FROM ({super().whole(inputs)}) WHERE {rank} <= {self.most}"

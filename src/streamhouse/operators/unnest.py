@@ -34,6 +34,10 @@ class Unnest(Linear):
     def keys(self) -> frozenset[Key]:
         return frozenset()
 
+    @property
+    def _aged(self) -> str:
+        return "true"
+
     def _joined(self, relation: str) -> str:
         names = ", ".join(map(quote, self.names))
         join, on = ("LEFT JOIN", " ON true") if self.left else ("CROSS JOIN", "")

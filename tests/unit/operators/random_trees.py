@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Callable
+from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
@@ -24,6 +25,8 @@ from streamhouse.sql.resolution.columns import parse_query
 from streamhouse.sql.statements.script import parse_script
 from streamhouse.sql.syntax import Select
 
+START = datetime(2026, 1, 1)
+"""The least time in rows; the greatest is seven seconds later."""
 Rows = dict[str, list[dict[str, Any]]]
 """The rows of each table."""
 TABLES = {
@@ -107,7 +110,8 @@ def _row(rng: random.Random, table: str) -> dict[str, Any]:
     return {
         "id": rng.randint(0, 15), "customer_id": number(), "product": text(), "amount": number(),
         "price": rng.choice((None, Decimal(rng.randint(-3, 3)))),
-        "rate": rng.choice((None, rng.randint(-8, 8) / 4)), "at_": None,
+        "rate": rng.choice((None, rng.randint(-8, 8) / 4)),
+        "at_": rng.choice((None, *(START + timedelta(seconds=n) for n in range(8)))),
         "tags": rng.choice((None, [], ["a"], ["a", "b", "a"])),
     }  # fmt: skip
 
@@ -124,6 +128,34 @@ class TreeGenerator(Generator):
             self._aggregates, self._aggregates, self._tests,
         )  # fmt: skip
         return rng.choice(kinds)()
+
+    def timed(self) -> str:
+        """A SELECT that depends on the time."""
+        now = self._random.choice(
+            (
+                "LOCALTIMESTAMP",
+                "LOCALTIMESTAMP - INTERVAL '2' SECOND",
+                "CAST(NOW() AS TIMESTAMP(3))",
+            )
+        )
+        orders = f"(SELECT * FROM orders WHERE at_ {self._random.choice('<>')} {now})"
+        return self._random.choice(
+            (
+                f"SELECT o.id, o.product FROM {orders} o",
+                "SELECT o.product, COUNT(*) AS n, SUM(o.amount) AS s, MAX(o.at_) AS m "
+                f"FROM {orders} o GROUP BY o.product",
+                f"SELECT o.id, CASE WHEN o.at_ <= {now} THEN o.product ELSE 'later' END AS p "
+                "FROM orders o",
+                f"SELECT c.id, c.name, o.id AS o FROM customers c LEFT JOIN {orders} o "
+                "ON o.customer_id = c.id",
+                f"SELECT c.id FROM customers c WHERE c.id NOT IN (SELECT o.id FROM {orders} o)",
+                f"SELECT o.id, o.at_ FROM {orders} o ORDER BY o.at_ DESC LIMIT 3",
+                f"SELECT COUNT(*) AS n, MIN(o.at_) AS m FROM {orders} o",
+                f"SELECT o.id, {now} AS n FROM orders o",
+                f"SELECT o.id, t.tag FROM {orders} o CROSS JOIN UNNEST(o.tags) AS t (tag)",
+                f"SELECT COUNT(*) FILTER (WHERE o.at_ < {now}) AS n FROM orders o",
+            )
+        )
 
     def _correlated(self) -> str:
         rng = self._random
@@ -309,12 +341,8 @@ def run(
     tree: Operator,
     before: Rows,
     after: Rows,
-    variables: dict[str, str] = {},  # noqa: B006
 ) -> tuple[pa.Table, Results]:
-    """The result of a plan after a change of its tables, and those of its tree's operators.
-
-    `variables`: DuckDB variables, with the SQL of their values.
-    """
+    """The result of a plan after a change of its tables, and those of its tree's operators."""
 
     def stream(table: pa.Table) -> tuple[pa.Schema, Batches]:
         return table.schema, lambda: iter(table.to_batches())
@@ -330,8 +358,6 @@ def run(
         more[changes[scan.relation]] = stream(change_of(scan.table, before, after))
     results: Results = {}
     with opened(plan, scanner, threads=1, more=more) as connection:
-        for name, value in variables.items():
-            connection.execute(f"SET VARIABLE {name} = {value}")
 
         def table(sql: str) -> pa.Table:
             return connection.sql(sql).to_arrow_table()

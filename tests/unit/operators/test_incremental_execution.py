@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
 from tests.unit.operators.random_trees import (
+    START,
     Rows,
     TreeGenerator,
     analyzed,
@@ -19,7 +21,7 @@ from tests.unit.operators.random_trees import (
 )
 
 from streamhouse.connectors.specs import arrow_schema
-from streamhouse.duckdb_engine import opened
+from streamhouse.duckdb_engine import opened, time_sql
 from streamhouse.operators.operator import WEIGHT
 from streamhouse.operators.trees import incremental
 from streamhouse.operators.trees.compiled_tree import CompiledTree, Source
@@ -58,6 +60,36 @@ def test_random_trees(seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
             assert +result == _result(plan, rows), query
 
 
+@pytest.mark.parametrize(
+    "seed", [0, *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(1, 100))]
+)
+def test_the_time_is_an_input(seed: int, tmp_path: Path) -> None:
+    """The result is that of the time of each change, also if only the time has changed."""
+    for number in range(_QUERIES):
+        rng = random.Random(seed * _QUERIES + number)
+        query = TreeGenerator(seed * _QUERIES + number).timed()
+        plan, root = analyzed(query)
+        tree, store = CompiledTree(root), StateStore(tmp_path / str(number))
+        store.folder.mkdir()
+        rows, now = random_rows(rng), _ms(START)
+        kept, result = _built(plan, tree, store, rows, now), _result(plan, rows, now)
+        for _ in range(_CHANGES):
+            before, old_now = rows, now
+            now += rng.choice((1, 500, 1000, 4000))
+            if rng.random() < 0.6:
+                rows = random_rows(rng, rows)
+                rows["visits"] = before["visits"]
+            kept, delta = _applied(plan, tree, store, kept, before, rows, old_now, now)
+            for row, weight in delta.items():
+                result[row] += weight
+            assert min(result.values(), default=0) >= 0, query
+            assert +result == _result(plan, rows, now), query
+
+
+def _ms(time: datetime) -> int:
+    return int(time.replace(tzinfo=UTC).timestamp() * 1000)
+
+
 def _scanner(plan: BoundedQuery, rows: Rows) -> Any:
     def scanner(scan: Any) -> Any:
         table = table_of(scan.table, rows).select(list(scan.columns))
@@ -66,19 +98,23 @@ def _scanner(plan: BoundedQuery, rows: Rows) -> Any:
     return scanner
 
 
-def _result(plan: BoundedQuery, rows: Rows) -> Counter[Any]:
-    with opened(plan, _scanner(plan, rows), threads=1) as connection:
+def _result(plan: BoundedQuery, rows: Rows, now: int | None = None) -> Counter[Any]:
+    with opened(plan, _scanner(plan, rows), threads=1, now_ms=now) as connection:
         return bag(connection.sql(plan.sql).to_arrow_table())
 
 
 def _built(
-    plan: BoundedQuery, tree: CompiledTree, store: StateStore, rows: Rows
+    plan: BoundedQuery,
+    tree: CompiledTree,
+    store: StateStore,
+    rows: Rows,
+    now: int | None = None,
 ) -> dict[str, Segments]:
     tables = {
         each.name: table_of(each.scan.table, rows).select(list(each.scan.columns))
         for each in tree.sources
     }
-    with opened(plan, _scanner(plan, rows), threads=1) as connection:
+    with opened(plan, _scanner(plan, rows), threads=1, now_ms=now) as connection:
         for name, table in tables.items():
             connection.register(name, table)
         refresh = IncrementalRefresh(tree, connection, store, {})
@@ -94,11 +130,13 @@ def _applied(
     kept: dict[str, Segments],
     before: Rows,
     after: Rows,
+    old_now: int | None = None,
+    now: int | None = None,
 ) -> tuple[dict[str, Segments], Counter[Any]]:
     changes = {each: _change(each, before, after) for each in tree.sources}
     changed = {each: change for each, change in changes.items() if change is not None}
-    with opened(plan, _scanner(plan, after), threads=1) as connection:
-        connection.execute("SET VARIABLE old_now = getvariable('now')")
+    with opened(plan, _scanner(plan, after), threads=1, now_ms=now) as connection:
+        connection.execute(f"SET VARIABLE old_now = {time_sql(old_now)}")
         refresh = IncrementalRefresh(tree, connection, store, kept)
         delta = connection.sql(f"FROM {refresh.apply(changed)}").to_arrow_table()
     counts: Counter[Any] = Counter()

@@ -270,7 +270,11 @@ def _limited(rows: Rows, tree: exp.Expr, order: list[exp.Ordered]) -> Operator:
     skipped = 0 if offset is None else _count(offset.expression)
     terms = tuple(fragment(term, over(rows)) for term in order)
     in_order = not total_order.is_total(tree)
-    return checked(Limit(rows.operator, most, skipped, terms, in_order))
+    first = rows.operator
+    if skipped and most is not None and not in_order:
+        # The change of the first rows needs no other rows, and there are few of them.
+        first = checked(Limit(first, most + skipped, 0, terms))
+    return checked(Limit(first, most, skipped, terms, in_order))
 
 
 def _count(node: exp.Expr | None) -> int:

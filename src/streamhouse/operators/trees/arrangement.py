@@ -25,13 +25,15 @@ from streamhouse.state.segment import COUNT, HASH
 class Arrangement:
     """Rows of `operator`, found by `by`: SQL expressions over them, whose alias is `alias`.
 
-    `kinds` are the types as which values of `by` are hashed.
+    `kinds` are the types as which values of `by` are hashed. Only rows for which `where` is true
+    are found.
     """
 
     operator: Operator
     by: tuple[str, ...]
     alias: str
     kinds: tuple[str, ...]
+    where: str = ""
 
     @cached_property
     def name(self) -> str:
@@ -43,11 +45,6 @@ class Arrangement:
         # Other versions of DuckDB may hash in another way.
         parts = [whole_sql(self.operator), tables, types, self.by, self.kinds, duckdb.__version__]
         return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:32]
-
-    @property
-    def reads_all(self) -> bool:
-        """Whether it is read as a whole, and may have more than one row."""
-        return not self.by and frozenset() not in self.operator.keys
 
     @property
     def label(self) -> str:
@@ -81,6 +78,8 @@ class Arrangement:
     def found(self, relation: str) -> str:
         """The SQL of the rows of parts of segments, with their columns and counts as `WEIGHT`."""
         rows = f"(SELECT {self._columns}, {COUNT} AS {WEIGHT} FROM {relation})"
+        if self.where:
+            rows = f"(SELECT * FROM {rows} AS {self.alias} WHERE {self.where})"
         return net(self.operator, rows)
 
     def unpacked(self, relation: str) -> str:

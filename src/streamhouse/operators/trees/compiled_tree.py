@@ -110,6 +110,16 @@ class CompiledTree:
         of_operators.sort(key=lambda each: self.numbers[id(each.operator)])
         return {each.name: each for each in (*found, *of_operators)}
 
+    @cached_property
+    def read_whole(self) -> tuple[str, ...]:
+        """The names of the arrangements of which changes look up all rows."""
+        return tuple(
+            arrangement.name
+            for number, several in self.kept.items()
+            for kept, arrangement in zip(self.operators[number].keeps, several, strict=True)
+            if kept.whole
+        )
+
     def delta(self, operator: Operator) -> str:
         """The name of the table of an operator's change."""
         return f"_d{self.numbers[id(operator)]}"
@@ -132,7 +142,7 @@ class CompiledTree:
             listed = ", ".join(f"{sql} AS _b{i}" for i, sql in enumerate(kept.by)) or "1"
             own = describe(f"SELECT {listed} FROM _rows AS {alias}", {"_rows": rows.types})
             kinds = [_common(str(kind), key) for (_, kind), key in zip(own, keys, strict=False)]
-            found.append(Arrangement(rows, kept.by, alias, tuple(kinds)))
+            found.append(Arrangement(rows, kept.by, alias, tuple(kinds), kept.where))
             relations[found_name(number, n)] = rows.types
         return tuple(found)
 

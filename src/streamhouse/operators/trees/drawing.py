@@ -63,6 +63,10 @@ def _kept(operator: Operator, kept: Kept) -> str:
         source = operator.inputs[kept.input]
     if kept.by:
         return f"{rows} by {', '.join(map(plain, kept.by))}"
+    if kept.where:
+        return f"{rows}, read for rows that the time changes"
+    if kept.rare:
+        return f"{rows}, read when a row of the result leaves"
     return rows if _has_one_row(source) else f"all rows of {rows}"
 
 
@@ -76,7 +80,8 @@ def whole_reason(root: Operator) -> str:
         if each.recomputed:
             return f"{described(each)}: {each.recomputed}"
         sources = {RESULT: each, **dict(enumerate(each.inputs))}
-        if any(not kept.by and not _has_one_row(sources[kept.input]) for kept in each.keeps):
+        read = (sources[kept.input] for kept in each.keeps if kept.whole)
+        if any(not _has_one_row(source) and not source.reduced for source in read):
             return f"{described(each)}: a change of any row may concern all others"
     return ""
 

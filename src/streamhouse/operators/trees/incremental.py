@@ -194,7 +194,7 @@ class IncrementalRefresh:
             return name
         raw = pa.concat_tables(rows)
         self._db.register(f"{name}_raw", raw)
-        if _are_apart(rows):
+        if not kept.where and _are_apart(rows):
             counts = pc.min_max(raw.column(COUNT)).as_py()
             sql = kept.unpacked(f"{name}_raw")
             self._repeated(name, kept.operator, sql, COUNT, counts["min"], counts["max"])

@@ -21,6 +21,7 @@ from streamhouse.duckdb_engine import THREADS, Batches, opened, time_sql
 from streamhouse.lookup.storage.changed_keys import MOST_SNAPSHOTS
 from streamhouse.operators.operator import OLD_NOW, WEIGHT
 from streamhouse.operators.trees.compiled_tree import CompiledTree, Source
+from streamhouse.operators.trees.drawing import whole_reason
 from streamhouse.operators.trees.incremental import IncrementalRefresh, SourceChange, obstacle
 from streamhouse.operators.trees.view_changes import view_changes
 from streamhouse.paimon.catalog.table_address import TableAddress
@@ -40,6 +41,9 @@ SMALL_ROWS = 50_000
 """Inputs with fewer rows in all are recomputed as fast."""
 LARGE_CHANGE = 0.05
 """A change of a larger share of the inputs' rows is recomputed."""
+
+LARGE_READ = 0.2
+"""If operators read more rows than this share of the inputs', the view is recomputed."""
 
 _FEW_ROWS = 10_000
 """One thread computes fewer changes as fast as several."""
@@ -162,10 +166,10 @@ class IncrementalView:
             raise UnsuitableError("it reads a system table, or a fixed snapshot")
         if not spec.state or not self._store.usable:
             raise UnsuitableError("this host does not have the checkpoint")
-        reason = obstacle(self._tree) or (self._slower() if spec.strategy == "auto" else "")
+        before = self._before
+        reason = obstacle(self._tree) or (self._slower(before) if spec.strategy == "auto" else "")
         if reason:
             raise UnsuitableError(reason)
-        before = self._before
         if before is None:
             raise UnsuitableError("nothing is known of the batch before it")
         self._check_table(before)
@@ -191,12 +195,11 @@ class IncrementalView:
         if replaced or found != expected:
             raise UnsuitableError("another writer may have changed the view's table")
 
-    def _slower(self) -> str:
+    def _slower(self, before: Manifest | None) -> str:
         """Why recomputing the view is faster; empty if it is not."""
-        if any(each.recomputed for each in self._tree.operators):
-            return "an operator has no delta form"
-        if any(each.reads_all for each in self._tree.arrangements.values()):
-            return "an operator reads all rows of an input"
+        reason = whole_reason(self._tree.root)
+        if reason:
+            return reason
         rows = changed = 0
         for key, address in self._spec.tables.items():
             table = address.follow()
@@ -211,6 +214,10 @@ class IncrementalView:
             changed += sum(abs(each.delta_record_count or 0) for each in later if each is not None)
         if rows < SMALL_ROWS:
             return f"its inputs have fewer than {SMALL_ROWS:,} rows"
+        kept = {} if before is None else before.arrangements
+        read = (file.rows for name in self._tree.read_whole for file in kept.get(name, ()))
+        if sum(read) > rows * LARGE_READ:
+            return "operators read nearly as many rows as recomputing the view does"
         return "much has changed" if changed > rows * LARGE_CHANGE else ""
 
     def _input_changes(self) -> dict[Source, SourceChange]:
