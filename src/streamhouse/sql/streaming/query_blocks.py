@@ -373,10 +373,10 @@ class QueryBlockReader:
             return
         extra = columns.first_set(group.args, ("expressions",))
         if extra:
-            self._not_streamed(group, f"GROUP BY {extra.upper()}")
+            self._not_streamed(group, f"GROUP BY {extra.upper().replace('_', ' ')}")
         for item in group.expressions:
             if isinstance(item, exp.Cube | exp.GroupingSets | exp.Rollup):
-                self._not_streamed(item, f"GROUP BY {type(item).__name__.upper()}")
+                self._not_streamed(item, f"GROUP BY {item.sql().partition('(')[0].strip()}")
         block.group = [
             columns.resolve(self.script, item.copy(), visible) for item in group.expressions
         ]
