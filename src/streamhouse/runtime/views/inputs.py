@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property
 
 import pyarrow as pa
 
@@ -42,9 +43,13 @@ class ViewInputs:
         self, spec: ViewSpec, end: Offset, read_rows: Callable[[int], None] = lambda rows: None
     ) -> None:
         self._spec, self._vector = spec, end["vector"]
-        self._pruning = Pruning(spec.plan.query)
         self._read_rows = read_rows
         self.rows = 0
+
+    @cached_property
+    def _pruning(self) -> Pruning:
+        # A refresh from changes does not need it.
+        return Pruning(self._spec.plan.query)
 
     def open(self, scan: BoundedScan) -> tuple[pa.Schema, Batches]:
         """The schema and batches of a scan, for the engine."""
