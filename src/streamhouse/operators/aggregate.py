@@ -19,6 +19,8 @@ from streamhouse.operators.operator import (
     keys,
     plain,
     same_keys,
+    summed,
+    touched,
 )  # fmt: skip
 from streamhouse.operators.project import Item, listed, mapped_keys, never_null
 from streamhouse.sql.expressions.binder import quote
@@ -150,22 +152,18 @@ class Aggregate(Unary):
         if self.steps:
             new = self._merged(changes, result)
         else:
-            new = self.whole([self._in_groups(changes[0].new)])
+            new = self.whole([self._again(changes[0].new)])
         columns = ", ".join(map(quote, self.columns))
         # The one row of all groups is there, unless nothing has changed.
         some = "" if self.by else f" WHERE EXISTS (SELECT 1 FROM {result})"
         return (
-            f"WITH _groups AS ({groups}) SELECT {columns}, 1 AS {WEIGHT} FROM ({new}){some} "
+            f"WITH _touched AS ({groups}) SELECT {columns}, 1 AS {WEIGHT} FROM ({new}){some} "
             f"UNION ALL SELECT {columns}, -1 AS {WEIGHT} FROM {result}"
         )
 
-    def _in_groups(self, relation: str) -> str:
-        """The rows of a relation whose keys are in `_groups`."""
-        same = same_keys([item.sql for item in self.by], "_t") or "true"
-        return (
-            f"(SELECT {INPUT}.* FROM {relation} AS {INPUT} "
-            f"WHERE EXISTS (SELECT 1 FROM _groups AS _t WHERE {same}))"
-        )
+    def _again(self, relation: str) -> str:
+        """The rows of the groups that are computed again."""
+        return touched(relation, INPUT, [item.sql for item in self.by])
 
     @property
     def _steps(self) -> list[tuple[Item, Step]]:
@@ -182,13 +180,7 @@ class Aggregate(Unary):
 
     def _net(self, delta: str) -> str:
         """The change without rows that enter and leave at once, if these matter."""
-        if not self._extremes:
-            return delta
-        names, total = ", ".join(map(quote, self.input.columns)), f"sum({WEIGHT})"
-        return (
-            f"(SELECT {names}, {total} AS {WEIGHT} FROM {delta} "
-            f"GROUP BY {names} HAVING {total} <> 0)"
-        )
+        return f"({summed(self.input.columns, delta)})" if self._extremes else delta
 
     def _lost(self, delta: str, result: str) -> str:
         """The keys of the groups of which an extreme leaves and none like it enters."""
@@ -213,7 +205,7 @@ class Aggregate(Unary):
             delta = change.delta if source else self._net(change.delta)
             parts.append(self._part(source, delta, self._changed))
         if len(self.keeps) > 1:
-            parts.append(self._part(0, self._in_groups(changes[0].new), _again))
+            parts.append(self._part(0, self._again(changes[0].new), _extreme))
         names = [f"_u.{quote(item.name)}" for item in self.by]
         items = ", ".join([*names, *(self._final(*each) for each in self._steps)])
         some = f"HAVING sum(_u.{quote(self.rows)}) > 0"
@@ -235,7 +227,7 @@ class Aggregate(Unary):
         if not step.extreme or len(self.keeps) == 1:
             return name
         same = same_keys(self._names, "_t") or "true"
-        return f"CASE WHEN NOT EXISTS (SELECT 1 FROM _groups AS _t WHERE {same}) THEN {name} END"
+        return f"CASE WHEN NOT EXISTS (SELECT 1 FROM _touched AS _t WHERE {same}) THEN {name} END"
 
     def _changed(self, item: Item, step: Step) -> str:
         if step.extreme:
@@ -264,5 +256,5 @@ class Aggregate(Unary):
         return plain(f"aggregate{f' by {by}' if by else ''}: {', '.join(self._shown)}")
 
 
-def _again(item: Item, step: Step) -> str:
+def _extreme(item: Item, step: Step) -> str:
     return f"{step.function}({step.argument})" if step.extreme else "NULL"

@@ -15,6 +15,7 @@ from streamhouse.operators.operator import (
     Key,
     Unary,
     plain,
+    summed,
 )  # fmt: skip
 from streamhouse.sql.expressions.binder import quote
 
@@ -74,7 +75,7 @@ class Limit(Unary):
 
     def lookups(self, number: int, changes: Sequence[Change], found: Sequence[str]) -> str:
         if number and self._keeps_result:
-            return f"WITH _net AS ({self._net(changes[0].delta)}) {self._lost(found[0])}"
+            return f"WITH _net AS ({summed(self.columns, changes[0].delta)}) {self._lost(found[0])}"
         return super().lookups(number, changes, found)
 
     def delta(self, changes: Sequence[Change], result: str = "") -> str:
@@ -82,10 +83,11 @@ class Limit(Unary):
             return super().delta(changes)
         change, lost = changes[0], "EXISTS (SELECT 1 FROM _lost)"
         return (
-            f"WITH _net AS ({self._net(change.delta)}), _lost AS ({self._lost(result)}), "
+            f"WITH _net AS ({summed(self.columns, change.delta)}), "
+            f"_lost AS ({self._lost(result)}), "
             f"_first AS (SELECT {self._names} FROM {change.new} WHERE {lost} "
             f"UNION ALL SELECT {self._names} FROM {result} WHERE NOT {lost} "
-            f"UNION ALL SELECT {self._names} FROM _net, range(CAST({WEIGHT} AS BIGINT)) "
+            f"UNION ALL SELECT {self._names} FROM _net, range({WEIGHT}) "
             f"WHERE {WEIGHT} > 0 AND NOT {lost}) "
             f"SELECT {self._names}, 1 AS {WEIGHT} FROM ({self.whole(['_first'])}) "
             f"UNION ALL SELECT {self._names}, -1 AS {WEIGHT} FROM {result}"
@@ -94,14 +96,6 @@ class Limit(Unary):
     @property
     def _names(self) -> str:
         return ", ".join(map(quote, self.columns))
-
-    def _net(self, delta: str) -> str:
-        """The change without rows that enter and leave at once."""
-        total = f"sum({WEIGHT})"
-        return (
-            f"SELECT {self._names}, {total} AS {WEIGHT} FROM {delta} "
-            f"GROUP BY {self._names} HAVING {total} <> 0"
-        )
 
     def _lost(self, result: str) -> str:
         """A row, if the result loses one, so that other rows of the input may take its place."""

@@ -346,6 +346,15 @@ def before(sql: str) -> str:
     return re.sub(r"getvariable\('now'\)", f"getvariable('{OLD_NOW}')", sql, flags=re.IGNORECASE)
 
 
+def summed(columns: Sequence[str], delta: str) -> str:
+    """The SQL of a change with the weights of equal rows summed, without rows whose sum is 0."""
+    names, total = ", ".join(map(binder.quote, columns)), f"sum({WEIGHT})"
+    return (
+        f"SELECT {names}, CAST({total} AS BIGINT) AS {WEIGHT} FROM {delta} "
+        f"GROUP BY {names} HAVING {total} <> 0"
+    )
+
+
 def touched(relation: str, alias: str, by: Sequence[str]) -> str:
     """The rows of a relation in the partitions whose keys are in `_touched`."""
     exists = f"SELECT 1 FROM _touched AS _t WHERE {same_keys(by, '_t') or 'true'}"

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from streamhouse.operators.operator import INPUT, WEIGHT, Emits, Key, Linear, plain
+from streamhouse.operators.operator import INPUT, WEIGHT, Emits, Key, Linear, plain, summed
 from streamhouse.sql.expressions.binder import quote
 
 
@@ -91,11 +91,7 @@ class Project(Linear):
         if self.input.emits <= Emits.INSERTS or read.issuperset(self.input.columns) or reals:
             return changed
         # A change of columns that are left out is none; 0.0 and -0.0 are alike, but not the same.
-        columns, total = ", ".join(map(quote, self.columns)), f"sum({WEIGHT})"
-        return (
-            f"SELECT {columns}, CAST({total} AS BIGINT) AS {WEIGHT} FROM ({changed}) "
-            f"GROUP BY {columns} HAVING {total} <> 0"
-        )
+        return summed(self.columns, f"({changed})")
 
     def describe(self) -> str:
         computed = (

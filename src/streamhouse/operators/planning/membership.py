@@ -47,6 +47,7 @@ def membership(
 
 
 def never_null(equal: Iterable[Equality], rows: Rows, inner: Rows) -> bool:
+    """Whether no side of an equality can be null."""
     left, right = rows.operator.not_null, inner.operator.not_null
     return all(each.left_column in left and each.right_column in right for each in equal)
 
@@ -70,6 +71,7 @@ def marks(inner: Operator, equal: Equality, name: str) -> Operator:
 
 
 def same(rows: Rows, inner: Rows, value: exp.Expr, found: exp.Expr) -> Equality:
+    """The equality of a value of `rows` and one of `inner`, whose types can be compared."""
     if not comparable(type_of(value, rows), type_of(found, inner)):
         raise NotExpressedError("IN of another type")
     sides = fragment(value, ((rows, LEFT),)), fragment(found, ((inner, RIGHT),))
@@ -77,4 +79,5 @@ def same(rows: Rows, inner: Rows, value: exp.Expr, found: exp.Expr) -> Equality:
 
 
 def type_of(node: exp.Expr, rows: Rows) -> str:
+    """The DuckDB type of an expression over rows."""
     return checked(Project(rows.operator, (item("value", node, rows),))).types["value"]

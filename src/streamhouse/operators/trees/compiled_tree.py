@@ -10,10 +10,9 @@ from streamhouse.operators.join import Join
 from streamhouse.operators.operator import (
     INPUT,
     RESULT,
-    WEIGHT,
-    Change,
     Linear,
     Operator,
+    keys,
     walk,
 )  # fmt: skip
 from streamhouse.operators.scan import Scan
@@ -89,7 +88,7 @@ class CompiledTree:
     @cached_property
     def kept(self) -> Mapping[int, tuple[Arrangement, ...]]:
         """The arrangements that each operator looks up, by its number."""
-        return {n: self._kept(n, each) for n, each in enumerate(self.operators) if each.keeps}
+        return {n: self._kept(each) for n, each in enumerate(self.operators) if each.keeps}
 
     @cached_property
     def results(self) -> Mapping[int, Arrangement]:
@@ -124,26 +123,16 @@ class CompiledTree:
         """The name of the table of an operator's change."""
         return f"_d{self.numbers[id(operator)]}"
 
-    def changes(self, operator: Operator) -> list[Change]:
-        """The changes of an operator's inputs, as far as its lookups read them."""
-        return [Change(self.delta(each), "", "") for each in operator.inputs]
-
-    def _kept(self, number: int, operator: Operator) -> tuple[Arrangement, ...]:
+    def _kept(self, operator: Operator) -> tuple[Arrangement, ...]:
         found: list[Arrangement] = []
-        relations = {self.delta(each): {**each.types, WEIGHT: "BIGINT"} for each in operator.inputs}
-        for n, kept in enumerate(operator.keeps):
+        for kept in operator.keeps:
             rows = operator if kept.input == RESULT else operator.inputs[kept.input]
             alias = INPUT if kept.input == RESULT else operator.aliases[kept.input]
-            names = [found_name(number, i) for i in range(n)]
-            keys: list[str] = []
+            kinds: tuple[str, ...] = ()
             if kept.by:
-                lookups = operator.lookups(n, self.changes(operator), names)
-                keys = [str(kind) for _, kind in describe(lookups, relations)]
-            listed = ", ".join(f"{sql} AS _b{i}" for i, sql in enumerate(kept.by)) or "1"
-            own = describe(f"SELECT {listed} FROM _rows AS {alias}", {"_rows": rows.types})
-            kinds = [_common(str(kind), key) for (_, kind), key in zip(own, keys, strict=False)]
-            found.append(Arrangement(rows, kept.by, alias, tuple(kinds), kept.where))
-            relations[found_name(number, n)] = rows.types
+                sql = f"SELECT {keys(kept.by)} FROM _rows AS {alias}"
+                kinds = tuple(str(kind) for _, kind in describe(sql, {"_rows": rows.types}))
+            found.append(Arrangement(rows, kept.by, alias, kinds, kept.where))
         return tuple(found)
 
 
@@ -168,18 +157,3 @@ def _result(operator: Operator) -> Arrangement:
     columns = sorted(keys[0]) if keys else []
     by = tuple(f"{INPUT}.{quote(name)}" for name in columns)
     return Arrangement(operator, by, INPUT, tuple(operator.types[name] for name in columns))
-
-
-def found_name(number: int, kept: int) -> str:
-    """The name of the table of the rows that an operator has found by its lookup `kept`."""
-    return f"_f{number}_{kept}"
-
-
-def _common(left: str, right: str) -> str:
-    """The type as which values of two types are compared."""
-    if left == right:
-        return left
-    if "VARCHAR" in (left, right):
-        return right if left == "VARCHAR" else left
-    both = f"SELECT CAST(NULL AS {left}) AS k UNION ALL SELECT CAST(NULL AS {right})"
-    return str(describe(both, {})[0][1])

@@ -28,7 +28,8 @@ from streamhouse.operators.operator import keys as keys_of
 from streamhouse.operators.scan import Scan
 from streamhouse.operators.sink import Sink
 from streamhouse.operators.trees.arrangement import Arrangement, hash_of, net
-from streamhouse.operators.trees.compiled_tree import CompiledTree, Source, found_name
+from streamhouse.operators.trees.compiled_tree import CompiledTree, Source
+from streamhouse.operators.trees.tree_sql import whole_sql
 from streamhouse.sql.expressions.binder import quote
 from streamhouse.state.manifest import Segments
 from streamhouse.state.segment import COUNT, HASH, StateError, written
@@ -78,7 +79,7 @@ class IncrementalRefresh:
             if isinstance(operator, Scan):
                 source = relations[operator.relation]
                 if source not in empty:
-                    delta = operator.delta([Change(source, "", "")])
+                    delta = operator.delta([Change(source)])
                     # Columns that it does not read may be all that has changed.
                     self._create(f"_d{number}", net(operator, f"({delta})"))
             else:
@@ -125,11 +126,9 @@ class IncrementalRefresh:
             return
         for each in operator.inputs:
             self._needed(each)
-        found: list[str] = []
+        changes, found, result = list(map(Change, deltas)), list[str](), ""
         for n, kept in enumerate(self._tree.kept.get(number, ())):
-            keys = operator.lookups(n, self._tree.changes(operator), found)
-            found.append(self._find(found_name(number, n), kept, keys))
-        changes, result = [Change(delta, "", "") for delta in deltas], ""
+            found.append(self._find(f"_f{number}_{n}", kept, operator.lookups(n, changes, found)))
         for n, wanted in enumerate(operator.keeps):
             if wanted.input == RESULT:
                 result = found[n]
@@ -153,10 +152,8 @@ class IncrementalRefresh:
         name, kept = f"_r{number}", self._tree.results[number]
         self._db.execute(f"CREATE TEMP TABLE {name} AS {delta}")
         keys = f"SELECT DISTINCT {keys_of(kept.by)} FROM {name} AS {kept.alias}"
-        old, columns = (
-            self._find(f"{name}_old", kept, keys),
-            ", ".join(map(quote, operator.columns)),
-        )
+        old = self._find(f"{name}_old", kept, keys)
+        columns = ", ".join(map(quote, operator.columns))
         same = same_keys(kept.by, "_t") or "true"
         return (
             f"SELECT {columns}, {WEIGHT} FROM {name} WHERE {WEIGHT} > 0 UNION ALL "
@@ -278,7 +275,7 @@ class IncrementalRefresh:
                     made[id(each)] = f"({each.whole([name])})"
         for arrangement in self._tree.arrangements.values():
             if arrangement.name not in self.segments:
-                self._keep(arrangement, f"({self._whole(arrangement.operator, made)})")
+                self._keep(arrangement, f"({before(whole_sql(arrangement.operator, made))})")
             number = self._tree.numbers.get(id(arrangement.operator), -1)
             if number >= 0 and id(arrangement.operator) not in made:
                 self._kept_view(f"_a{number}", arrangement)
@@ -293,22 +290,6 @@ class IncrementalRefresh:
         self._db.register(f"{name}_raw", self._store.segment(file).table)
         rows = arrangement.unpacked(f"{name}_raw")
         self._db.execute(f"CREATE TEMP VIEW {name} AS {rows}")
-
-    def _whole(self, root: Operator, made: Mapping[int, str]) -> str:
-        """The SQL of an operator's rows, from those of operators that are known."""
-        parts: list[str] = []
-        names = dict(made)
-
-        def visit(operator: Operator) -> str:
-            if id(operator) not in names:
-                sql = operator.whole([visit(each) for each in operator.inputs])
-                names[id(operator)] = f"_op{len(parts)}"
-                parts.append(f"_op{len(parts)} AS ({sql})")
-            return names[id(operator)]
-
-        name = visit(root)
-        with_ = f"WITH {', '.join(parts)} " if parts else ""
-        return before(f"{with_}SELECT * FROM {name}")
 
 
 def _are_apart(tables: list[pa.Table]) -> bool:

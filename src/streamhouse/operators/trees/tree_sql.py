@@ -5,18 +5,22 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from streamhouse.operators.operator import Operator, walk
-from streamhouse.operators.scan import Scan
-from streamhouse.sql.expressions.binder import quote
+from streamhouse.operators.operator import Operator
+
+_NONE: Mapping[int, str] = MappingProxyType({})
 
 
-def whole_sql(root: Operator, relations: Mapping[str, str] = MappingProxyType({})) -> str:
-    """The SQL of a tree's result over the relations of its scans; `relations` replace these."""
-    names = {id(each): f"_op_{n}" for n, each in enumerate(walk(root))}
-    parts = []
-    for each in walk(root):
-        inputs = [names[id(i)] for i in each.inputs]
-        if isinstance(each, Scan):
-            inputs = [quote(relations.get(each.relation, each.relation))]
-        parts.append(f"{names[id(each)]} AS ({each.whole(inputs)})")
-    return f"WITH {', '.join(parts)} SELECT * FROM {names[id(root)]}"
+def whole_sql(root: Operator, known: Mapping[int, str] = _NONE) -> str:
+    """The SQL of a tree's result; `known` are the relations of operators' results, by their id."""
+    names, parts = dict(known), list[str]()
+
+    def visit(operator: Operator) -> str:
+        if id(operator) not in names:
+            sql = operator.whole([visit(each) for each in operator.inputs])
+            names[id(operator)] = f"_op_{len(parts)}"
+            parts.append(f"{names[id(operator)]} AS ({sql})")
+        return names[id(operator)]
+
+    name = visit(root)
+    with_ = f"WITH {', '.join(parts)} " if parts else ""
+    return f"{with_}SELECT * FROM {name}"
