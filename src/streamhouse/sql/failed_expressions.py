@@ -7,7 +7,13 @@ from dataclasses import dataclass
 
 from sqlglot import exp
 
-from streamhouse.sql.select_parts import flattened, rows_read, with_expressions, without
+from streamhouse.sql.select_parts import (
+    flattened,
+    rows_read,
+    sources,
+    with_expressions,
+    without,
+)  # fmt: skip
 
 _SAFE = (
     exp.Column, exp.Identifier, exp.Literal, exp.Boolean, exp.Null, exp.Paren, exp.And, exp.Or,
@@ -176,9 +182,7 @@ def _alone(
 
 
 def _relations(select: exp.Select) -> dict[str, exp.Expr]:
-    source, joins = select.args.get("from_"), select.args.get("joins") or []
-    relations = [] if source is None else [source.this, *(join.this for join in joins)]
-    return {each.alias_or_name: each for each in relations}
+    return {each.alias_or_name: each for each in sources(select)}
 
 
 def _outermost(node: exp.Expr) -> bool:

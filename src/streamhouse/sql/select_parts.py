@@ -1,4 +1,4 @@
-"""Parts of a parsed SELECT: its rows, its columns in terms of what it reads, without clauses."""
+"""Parts of a parsed SELECT: its relations, its rows, and its columns in terms of what it reads."""
 
 from __future__ import annotations
 
@@ -8,6 +8,12 @@ from sqlglot import exp
 
 _PLAIN = {"kind", "expressions", "from_", "with_"}
 """The clauses of a SELECT that computes each row from one row of its FROM."""
+
+
+def sources(select: exp.Select) -> list[exp.Expr]:
+    """The relations of FROM and its joins."""
+    from_, joins = select.args.get("from_"), select.args.get("joins") or ()
+    return [*([] if from_ is None else [from_.this]), *(join.this for join in joins)]
 
 
 def rows_read(

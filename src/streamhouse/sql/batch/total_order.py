@@ -10,6 +10,8 @@ from collections.abc import Iterator, Sequence
 
 from sqlglot import exp
 
+from streamhouse.sql.select_parts import sources
+
 _TOTAL = "total_order"
 _NUMBERS = (exp.RowNumber, exp.Ntile, exp.Lag, exp.Lead)
 """Functions of OVER that tell rows apart that are alike in ORDER BY, whatever the frame."""
@@ -84,12 +86,10 @@ def _used(select: exp.Select) -> list[exp.Expr] | None:
         return None if sets else list(group.expressions)
     if any(_plain_aggregate(each, select) for each in select.find_all(exp.AggFunc)):
         return []
-    own = _aliases(select)
-    from_ = select.args.get("from_")
-    sources = [*([from_.this] if from_ else ()), *(j.this for j in select.args.get("joins") or ())]
+    own, relations = _aliases(select), sources(select)
     found: dict[str, exp.Expr] = {}
     for column in select.find_all(exp.Column):
-        if column.table not in own or any(_within(column, each) for each in sources):
+        if column.table not in own or any(_within(column, each) for each in relations):
             continue
         inner = column.find_ancestor(exp.Select)
         while inner is not None and inner is not select:
@@ -117,9 +117,7 @@ def _above(node: exp.Expr | None) -> Iterator[exp.Expr]:
 
 def _aliases(select: exp.Select) -> set[str]:
     """The names of the relations of FROM."""
-    from_ = select.args.get("from_")
-    joins = [*(select.args.get("joins") or ())]
-    if from_ is not None:
-        joins += from_.this.args.get("joins") or ()
-    sources = [*([from_.this] if from_ else ()), *(join.this for join in joins)]
-    return {each.alias_or_name for each in sources}
+    found = sources(select)
+    if select.args.get("from_") is not None:
+        found += [join.this for join in found[0].args.get("joins") or ()]
+    return {each.alias_or_name for each in found}
