@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from typing import IO, Any
 
 import pyarrow as pa
@@ -54,6 +54,17 @@ def grid(
         )
     for row in rows:
         table.add_row(*row)
+    return table
+
+
+def listing(heads: Sequence[str], numbers: Container[str]) -> Any:
+    """A `rich` table without rows; the columns `numbers` are right-aligned, long texts wrapped."""
+    from rich import box
+    from rich.table import Table
+
+    table = Table(box=box.ROUNDED)
+    for head in heads:
+        table.add_column(head, justify="right" if head in numbers else "left", overflow="fold")
     return table
 
 

@@ -58,14 +58,11 @@ def pipelines(
 
 
 def _table(listed: list[dict[str, Any]]) -> Any:
-    from rich import box
-    from rich.table import Table
     from rich.text import Text
 
-    table = Table(box=box.ROUNDED)
-    for head in _COLUMNS:
-        right = head in ("rows/s", "lag", "batches", "last batch")
-        table.add_column(head, justify="right" if right else "left", overflow="fold")
+    from streamhouse.cli.output import listing
+
+    table = listing(_COLUMNS, ("rows/s", "lag", "batches", "last batch"))
     for pipeline in listed:
         lines = pipeline["queries"] or [None]
         for number, query in enumerate(lines):

@@ -51,19 +51,17 @@ def state(
 
 
 def _table(listed: list[dict[str, Any]]) -> Any:
-    from rich import box
-    from rich.table import Table
     from rich.text import Text
 
-    table = Table(box=box.ROUNDED)
-    for head in ("view", "as of", "operator", "rows", "bytes", "files"):
-        right = head in ("rows", "bytes", "files")
-        table.add_column(head, justify="right" if right else "left", overflow="fold")
+    from streamhouse.cli.output import listing
+
+    counts = ("rows", "bytes", "files")
+    table = listing(("view", "as of", "operator", *counts), counts)
     for view in listed:
         of = ", ".join(f"{name} {number}" for name, number in view["snapshots"].items())
         names = (view["view"], of)
         for kept in view["kept"] or [{"operator": "nothing", "rows": 0, "bytes": 0, "files": 0}]:
-            numbers = (f"{kept[name]:,}" for name in ("rows", "bytes", "files"))
+            numbers = (f"{kept[name]:,}" for name in counts)
             table.add_row(*map(Text, (*names, kept["operator"], *numbers)))
             names = ("", "")
     return table
