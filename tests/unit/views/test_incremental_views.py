@@ -35,9 +35,7 @@ _SHOP = (
 def test_generated_views(seed: int, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     session, rng = ViewSession(tmp_path / "warehouse"), random.Random(seed)
     queries = {f"v{n}": Generator(seed * _VIEWS + n).query() for n in range(_VIEWS)}
-    for name, query in queries.items():
-        session.view(name, query)
-    views = {name: ViewBatches(session, name, tmp_path, "incremental") for name in queries}
+    views = _created(session, queries, tmp_path)
     for number in range(5):
         session.execute(change(rng, number))
         for name, query in queries.items():
@@ -58,9 +56,7 @@ def test_what_is_kept_may_be_lost_at_any_time(seed: int, tmp_path: Path) -> None
     """Kills, deleted and damaged files, and other writers of the view's table."""
     session, rng = ViewSession(tmp_path / "warehouse"), random.Random(seed)
     queries = {f"v{n}": query for n, query in enumerate(_SHOP)}
-    for name, query in queries.items():
-        session.view(name, query)
-    views = {name: ViewBatches(session, name, tmp_path, "incremental") for name in queries}
+    views = _created(session, queries, tmp_path)
     for number in range(7):
         session.execute(change(rng, number))
         for name, query in queries.items():
@@ -93,10 +89,8 @@ def test_results_that_depend_on_the_order_of_rows(
 ) -> None:
     """Rows that leave are those that were passed on, to the last bit: nothing is dropped."""
     session, rng = ViewSession(tmp_path / "warehouse"), random.Random(seed)
-    views = []
-    for number, query in enumerate(_REALS):
-        session.view(f"v{number}", query)
-        views.append(ViewBatches(session, f"v{number}", tmp_path, "incremental"))
+    queries = {f"v{n}": query for n, query in enumerate(_REALS)}
+    views = _created(session, queries, tmp_path)
     for _ in range(6):
         values = ", ".join(
             f"({rng.randint(0, 40)}, {rng.randint(0, 1)}, '{rng.choice('ab')}', "
@@ -104,11 +98,20 @@ def test_results_that_depend_on_the_order_of_rows(
             for _ in range(9)
         )
         session.execute(f"INSERT INTO orders (id, customer_id, product, rate) VALUES {values}")
-        for view in views:
+        for view in views.values():
             view.refresh()
     assert not caplog.records
-    for view in views:
+    for view in views.values():
         assert view.strategies == {"recompute": 1, "incremental": 5}
+
+
+def _created(
+    session: ViewSession, queries: dict[str, str], tmp_path: Path
+) -> dict[str, ViewBatches]:
+    """Creates views that are refreshed from changes."""
+    for name, query in queries.items():
+        session.view(name, query)
+    return {name: ViewBatches(session, name, tmp_path, "incremental") for name in queries}
 
 
 def _harm(rng: random.Random, folder: Path) -> None:
