@@ -1,1 +1,1 @@
-"""Continuous queries of views: any SELECT, recomputed when one of its tables has changed."""
+"""Continuous queries of views: any SELECT, refreshed when one of its tables has changed."""

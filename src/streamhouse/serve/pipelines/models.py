@@ -22,7 +22,7 @@ class Lag(BaseModel):
 
 
 class Refresh(BaseModel):
-    """The last refresh of a view that is recomputed at each change."""
+    """The last refresh of a view."""
 
     seconds: float = Field(description="How long it took.")
     age_seconds: float = Field(description="The seconds since it ended.")
