@@ -89,3 +89,10 @@ class AgeHistogram:
         below = np.cumsum(self._counts)
         p50, p99 = (float(np.searchsorted(below, total * share)) for share in (0.5, 0.99))
         return {"p50": p50, "p99": p99, "max": float(np.flatnonzero(self._counts)[-1])}
+
+
+def ages_text(ages: dict[str, float] | None) -> str:
+    """The percentiles of ages for people."""
+    if ages is None:
+        return "no result yet"
+    return f"p50 {ages['p50']:,.0f} ms, p99 {ages['p99']:,.0f} ms"

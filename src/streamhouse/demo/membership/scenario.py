@@ -8,7 +8,7 @@ from typing import Any
 from streamhouse.demo.driver import Check, Driver
 from streamhouse.demo.folder import Folder
 from streamhouse.demo.kills import Kills
-from streamhouse.demo.latency import SnapshotClock
+from streamhouse.demo.latency import SnapshotClock, ages_text
 from streamhouse.demo.mariadb import MariaDB
 from streamhouse.demo.membership.business import DATABASE, Business
 from streamhouse.demo.membership.expected_results import EXPECTED, ResultComparison
@@ -85,7 +85,8 @@ class Membership:
 
     def progress(self) -> str:
         """A part of a progress message: the changes, and the freshness of the last orders."""
-        return f"{self.business.changes:,} changes, {self.probes.recent()}"
+        ages = ages_text(self.probes.recent())
+        return f"{self.business.changes:,} changes, MySQL to board {ages}"
 
     def freshness_window(self) -> dict[str, float] | None:
         """Percentiles of the orders that the board got since the last call."""

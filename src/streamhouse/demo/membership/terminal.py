@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from rich.console import RenderableType
 
 from streamhouse.cli.table_view import TableView
+from streamhouse.demo.latency import ages_text
 from streamhouse.demo.live_screen import LiveScreen
 from streamhouse.demo.membership.scenario import MEMBER_BOARD, SPRINT_BOARD, Membership
 from streamhouse.demo.membership.steps import ScriptedChanges
@@ -65,7 +66,7 @@ class MembershipScreen(LiveScreen[Membership]):
         parts = [f"{n1:,} changes in MySQL", f"{(n1 - n0) / (t1 - t0):,.0f}/s"]
         ages = self._scenario.probes.recent()
         if ages:
-            parts.append(f"MySQL to board p50 {ages['p50']:,.0f} ms, p99 {ages['p99']:,.0f} ms")
+            parts.append(f"MySQL to board {ages_text(ages)}")
         parts.append(f"lag {self._scenario.probes.waiting:,} of the desk's orders")
         return "  ·  ".join(parts)
 

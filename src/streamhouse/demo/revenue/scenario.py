@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from streamhouse.demo.driver import Check, Driver
 from streamhouse.demo.folder import Folder
 from streamhouse.demo.kills import Kills
-from streamhouse.demo.latency import SnapshotClock
+from streamhouse.demo.latency import SnapshotClock, ages_text
 from streamhouse.demo.mariadb import PASSWORD, USER, MariaDB
 from streamhouse.demo.revenue.freshness import Freshness
 from streamhouse.errors import TableError
@@ -117,7 +117,7 @@ class Scenario:
     def progress(self) -> str:
         """A part of a progress message: the freshness of the last batches."""
         self.freshness.update()
-        return str(self.freshness.recent())
+        return f"order to view {ages_text(self.freshness.recent())}"
 
     def freshness_window(self) -> dict[str, float] | None:
         """Percentiles of the rows that the view got since the last call."""

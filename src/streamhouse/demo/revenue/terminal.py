@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from rich.console import RenderableType
 
 from streamhouse.cli.table_view import TableView
+from streamhouse.demo.latency import ages_text
 from streamhouse.demo.live_screen import LiveScreen
 from streamhouse.demo.revenue.scenario import ORDERS, UNMATCHED, VIEW, Scenario
 from streamhouse.demo.revenue.steps import ScriptedChanges
@@ -70,8 +71,7 @@ class RevenueScreen(LiveScreen[Scenario]):
         (t0, n0), (t1, n1) = self._orders[0], self._orders[-1]
         parts = [f"{n1:,} orders", f"{(n1 - n0) / (t1 - t0):,.0f}/s"]
         if self._freshness:
-            p50, p99 = self._freshness["p50"], self._freshness["p99"]
-            parts.append(f"order to view p50 {p50:,.0f} ms, p99 {p99:,.0f} ms")
+            parts.append(f"order to view {ages_text(self._freshness)}")
         parts.append(f"lag {max(0, n1 - self._orders_in_view()):,} orders")
         return "  ·  ".join(parts)
 
