@@ -85,11 +85,8 @@ def test_nothing_expires_too_early(
     assert table.snapshots.names_earliest(), "no look for it lists the snapshots any more"
 
 
-def test_a_consumer_a_tag_and_a_branch_keep_what_they_need(
-    shared: tuple[Lake, Sidecar], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_consumer_a_tag_and_a_branch_keep_what_they_need(shared: tuple[Lake, Sidecar]) -> None:
     lake, java = shared
-    monkeypatch.setattr("streamhouse.paimon.maintenance.expiry._BRANCHES_PAUSE", 0.0)
     table = made(lake, "needed", 8)
     lake.catalog.get_table(table.identifier).create_tag("third", 3)
     java.call(table.identifier, lambda jvm, java_table: java_table.createBranch("side", "third"))

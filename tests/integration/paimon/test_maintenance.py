@@ -26,6 +26,7 @@ QUICK = Pace(
     prompt_seconds=0.2,
     append_seconds=0.2,
     expire_seconds=0.2,
+    branches_pause=0.0,
 )
 
 

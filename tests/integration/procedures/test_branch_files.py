@@ -278,11 +278,6 @@ def referenced(history: History) -> set[str]:
     )  # fmt: skip
 
 
-@pytest.fixture(autouse=True)
-def _no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("streamhouse.paimon.maintenance.expiry._BRANCHES_PAUSE", 0.0)
-
-
 @pytest.mark.parametrize("seed", (4, 9, 6, 19))
 def test_what_a_branch_or_tag_needs_stays(lake: Lake, seed: int) -> None:
     History(lake, seed).run(25)

@@ -35,12 +35,8 @@ _MIN, _MAX = "snapshot.num-retained.min", "snapshot.num-retained.max"
 _TIME = "snapshot.time-retained"
 _MANY_SNAPSHOTS = 100
 _MANY_REMOTE_SNAPSHOTS = 10
-_BRANCHES_PAUSE = 50.0
-"""Expiry of a table with branches reads all of its manifests: it pauses so many times as long."""
 _checked: dict[str, float] = {}
 """When the partitions of a table, by its location, were last checked (monotonic seconds)."""
-_paused_until: dict[str, float] = {}
-"""Until when tables with branches, by their roots, are not expired again (monotonic seconds)."""
 
 
 def expire(sidecar: Sidecar, table: Table, seconds: float = 2.0) -> int:
@@ -52,17 +48,7 @@ def expire(sidecar: Sidecar, table: Table, seconds: float = 2.0) -> int:
     within the hour that tables retain them by default. Commits may run concurrently; only
     partition expiry, which is a commit, takes the table's lock.
     """
-    began = time.monotonic()
-    if began < _paused_until.get(table.root, began):
-        return 0
-    expired = _expire_for(sidecar, table, began + seconds)
-    if table.references.branches():
-        now = time.monotonic()
-        _paused_until[table.root] = now + _BRANCHES_PAUSE * (now - began)
-    return expired
-
-
-def _expire_for(sidecar: Sidecar, table: Table, deadline: float) -> int:
+    deadline = time.monotonic() + seconds
     Consumers(table).drop_expired()
     if _expires_more_than_snapshots(table):
         partitions = _partitions_due(table)

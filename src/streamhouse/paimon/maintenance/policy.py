@@ -34,7 +34,8 @@ class Pace:
     `prompt_least_seconds`. If level 0 would be full earlier, compaction begins just in time, judged
     by how long the last one took (before the first one: `first_compaction_seconds`). A job is long
     if the last one of its kind took `long_seconds`, or a first full compaction has at least
-    `long_rows` rows; a table is small below `small_rows`.
+    `long_rows` rows; a table is small below `small_rows`. After an expiry of a table with branches,
+    which reads all manifests, the next one waits `branches_pause` times as long as it took.
     """
 
     poll_seconds: float = 0.05
@@ -53,6 +54,7 @@ class Pace:
     expire_seconds: float = 10.0
     remote_expire_seconds: float = 30.0
     expire_work_seconds: float = 2.0
+    branches_pause: float = 50.0
     leftover_seconds: float = 3600.0
     leftover_age_seconds: float = 6 * 3600.0
     long_seconds: float = 1.5

@@ -368,8 +368,9 @@ class Maintenance:
 
     def _expire(self, schedule: TableSchedule) -> None:
         table = Warehouse(self._options).table(schedule.name)
+        began = time.monotonic()
         done = expire(self._sidecar, table, self._pace.expire_work_seconds)
-        schedule.expired_at = time.monotonic()
+        schedule.note_expiry(began, bool(table.references.branches()))
         self._count(expired=done)
 
     def _clean(self, schedule: TableSchedule) -> None:

@@ -43,6 +43,7 @@ class TableSchedule:
     full_at: float = field(default_factory=time.monotonic)
     polled_at: float = 0.0
     expired_at: float = 0.0
+    expiry_pause: float = 0.0
     cleaned_at: float = float("-inf")
     durations: dict[Kind, float] = field(default_factory=dict)
     idle_at: int = 0
@@ -124,7 +125,7 @@ class TableSchedule:
             return None
         # It takes some twenty requests to an object store.
         pause = pace.expire_seconds if local else pace.remote_expire_seconds
-        if now - self.expired_at >= pause and may_expire():
+        if now - self.expired_at >= max(pause, self.expiry_pause) and may_expire():
             return "expire"
         return "leftovers" if now - self.cleaned_at >= pace.leftover_seconds else None
 
@@ -155,6 +156,12 @@ class TableSchedule:
         self.compacted_at = time.monotonic()
         if committed:
             self.merged = position
+
+    def note_expiry(self, began_at: float, branches: bool) -> None:
+        """Note that an expiry has ended; with `branches` it has read all manifests of the table."""
+        self.expired_at = time.monotonic()
+        took = self.expired_at - began_at
+        self.expiry_pause = self.pace.branches_pause * took if branches else 0.0
 
     def note_failure(self, first_pause_s: float) -> float:
         """Note that a job has failed; returns the seconds until the next attempt."""
