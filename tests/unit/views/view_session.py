@@ -56,6 +56,10 @@ class ViewSession:
         self.warehouse = {"warehouse": str(folder)}
         folder.mkdir(exist_ok=True)
         self.execute(TABLES)
+        self.restart()
+
+    def restart(self) -> None:
+        """Start a new session, as a script that is run again does."""
         self.session = Session(self.warehouse)
         self.session.notice = lambda text: None
         self.run("USE shop")

@@ -21,7 +21,7 @@ from streamhouse.sql.batch.bounded_query import (
     query_tree,
 )  # fmt: skip
 from streamhouse.sql.nesting_depth import limited_depth
-from streamhouse.sql.plan import BoundedQuery, Column, Resolver, TableInfo
+from streamhouse.sql.plan import BoundedQuery, BoundedScan, Column, Resolver, TableInfo
 from streamhouse.sql.resolution import columns as names
 from streamhouse.sql.resolution.columns import Parsed
 from streamhouse.sql.resolution.view_expansion import inlined
@@ -184,11 +184,13 @@ def _plan(
     analyzed: Analyzed, query: BoundedQuery, columns: tuple[Column, ...], sink: Sink
 ) -> ViewPlan:
     operators = list(walk(sink))
+    # The SQL has what the text does not: the queries of views, computed columns, the time zone.
     parts = [
         analyzed.parsed.canonical,
+        query.sql,
         [(column.name, column.type) for column in columns],
         list(sink.key),
-        [(scan.table.name, scan.columns) for scan in query.scans],
+        *((scan.table.name, _read_columns(scan), dict(scan.options)) for scan in query.scans),
         *(function.record() for function in query.functions),
     ]
     fingerprint = hashlib.sha256(json.dumps(parts).encode()).hexdigest()
@@ -197,3 +199,7 @@ def _plan(
         any(each.timed for each in operators), any(each.ordered for each in operators),
         fingerprint,
     )  # fmt: skip
+
+
+def _read_columns(scan: BoundedScan) -> list[tuple[str, str]]:
+    return [(each.name, each.type) for each in scan.table.columns if each.name in scan.columns]

@@ -79,15 +79,16 @@ class MaterializedViews:
             self._catalogs.warehouse(full[0]).drop_table(full[1], full[2])
             self._create(statement, full, stored, plan)
         elif statement.if_not_exists:
+            view = self._planned(full, before)
             self._notice(
                 f"view {name} exists with another query, which goes on; write CREATE OR REPLACE "
                 "MATERIALIZED VIEW to change it"
             )
-            return self._planned(full, before)
+            return view
         else:
             raise TableError(
-                f"view {name} exists with another query; write CREATE OR REPLACE MATERIALIZED "
-                "VIEW, or give the view another name"
+                f"view {name} exists with another query, or its query had other columns; write "
+                "CREATE OR REPLACE MATERIALIZED VIEW, or give the view another name"
             )
         return DefinedView(full, stored, plan, feeds)
 
@@ -187,11 +188,15 @@ class MaterializedViews:
             warehouse.alter_table(f"{full[1]}.{full[2]}", *changed)
 
     def _same_columns(self, full: Name, plan: ViewPlan) -> bool:
+        """Whether the table of a view can have the rows of a plan."""
         table = self._table(full)
-        columns = [(column.name, column.type) for column in table.columns]
-        return tuple(table.primary_key) == plan.key and columns == [
-            (column.name, column.type) for column in plan.columns
-        ]
+        if table.primary_key != plan.key or len(table.columns) != len(plan.columns):
+            return False
+        return all(
+            (stored.name, stored.type) == (column.name, column.type)
+            and stored.nullable >= column.nullable
+            for stored, column in zip(table.columns, plan.columns, strict=True)
+        )
 
     def _planned(self, full: Name, stored: StoredView) -> DefinedView:
         """A view by its stored definition."""
@@ -203,7 +208,13 @@ class MaterializedViews:
         table = self._table(full)
         names = [column.name for column in table.columns if column.name != HIDDEN_KEY]
         key = () if HIDDEN_KEY in table.primary_key else table.primary_key
-        return DefinedView(full, stored, plan_view(statement.query, self._names, names, key))
+        plan = plan_view(statement.query, self._names, names, key)
+        if not self._same_columns(full, plan):
+            raise TableError(
+                f"view {'.'.join(full[1:])}: a table that it reads was altered, so that its query "
+                "has other columns now; run its CREATE OR REPLACE MATERIALIZED VIEW statement"
+            )
+        return DefinedView(full, stored, plan)
 
     def _table(self, full: Name) -> TableInfo:
         table = self._catalogs.warehouse(full[0]).readable(f"{full[1]}.{full[2]}")

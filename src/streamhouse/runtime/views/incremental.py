@@ -243,7 +243,7 @@ class IncrementalView:
 
 def _compiled(spec: ViewSpec) -> CompiledTree:
     """The compiled tree of a view; a process compiles each once."""
-    name = spec.plan.fingerprint
+    name = spec.fingerprint
     if name not in _trees:
         _trees[name] = CompiledTree(spec.plan.tree)
     return _trees[name]

@@ -53,7 +53,7 @@ class ViewPlanner:
         # Called up to 100 times a second: an identity costs reading a schema file.
         if self._target is None or not self._target.is_unchanged(0, 0, certain=False):
             self._target = Identity(self._spec.target.follow())
-        view = f"{self._spec.plan.fingerprint} {self._target.digest}"
+        view = f"{self._spec.fingerprint} {self._target.digest}"
         return {"view": view, "vector": self._vector(start)}
 
     def _is_current(self, start: Offset, newest: Offset) -> bool:

@@ -84,7 +84,7 @@ class ViewQuery(JobQuery):
             {
                 "id": self.spec.query_id,
                 "pipeline": self.description.pipeline,
-                "fingerprint": self.spec.plan.fingerprint,
+                "fingerprint": self.spec.fingerprint,
                 "target": self.description.target,
                 "definition": self.spec.definition,
             }

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal, TypeAlias
 
 from streamhouse.connectors.base import Sink
 from streamhouse.connectors.specs import SinkSpec
 from streamhouse.operators.planning.view_plan import ViewPlan
 from streamhouse.paimon.catalog.table_address import TableAddress
+from streamhouse.sql.plan import BoundedScan
 
 PROGRESS = "rows_read"
 Strategy: TypeAlias = Literal["auto", "incremental", "recompute"]
@@ -44,6 +47,15 @@ class ViewSpec:
     def tables(self) -> dict[str, TableAddress]:
         """The input tables, each once, by warehouse and name."""
         return {table_key(at): at for at in self.inputs if at is not None}
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """What is computed, from which columns: a new column has another id than a former one."""
+        ids = [
+            None if address is None else _column_ids(address, scan)
+            for address, scan in zip(self.inputs, self.plan.query.scans, strict=True)
+        ]
+        return hashlib.sha256(f"{self.plan.fingerprint} {ids}".encode()).hexdigest()
 
     def open_sink(self) -> Sink:
         """The view's table as a sink."""
@@ -86,3 +98,8 @@ def table_key(address: TableAddress) -> str:
     """The name of an input in the offsets of batches; the same for all schema versions."""
     path = address.warehouse.get("warehouse", "")
     return f"{path}#{address.identifier}"
+
+
+def _column_ids(address: TableAddress, scan: BoundedScan) -> list[int]:
+    ids = {field["name"]: field["id"] for field in address.planned().schema["fields"]}
+    return [ids[name] for name in scan.columns]

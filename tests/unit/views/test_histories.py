@@ -1,0 +1,158 @@
+"""Views have the rows of their queries whatever changes between two runs of their script."""
+
+from __future__ import annotations
+
+import random
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from pypaimon import CatalogFactory
+from tests.unit.views.generated_queries import Generator
+from tests.unit.views.view_session import TABLES, ViewBatches, ViewSession, change
+
+from streamhouse.errors import TableError
+from streamhouse.paimon.catalog.warehouse import Warehouse
+from streamhouse.runtime.views import incremental
+from streamhouse.runtime.views.spec import Strategy
+
+_QUERIES = {
+    "filtered": "SELECT id, customer_id, amount FROM recent",
+    "joined": "SELECT c.country, r.customer_id, COUNT(*) AS n, SUM(r.price) AS s FROM recent r "
+    "LEFT JOIN customers c ON c.id = r.customer_id GROUP BY c.country, r.customer_id",
+    "names": "SELECT name, country FROM customers WHERE id NOT IN (SELECT customer_id FROM visits)",
+}
+_RECENT = "CREATE OR REPLACE VIEW recent AS SELECT * FROM orders WHERE amount {test}"
+_TESTS = ("> 0", "< 2", "IS NOT NULL", "IS DISTINCT FROM 1")
+_STRATEGIES: tuple[Strategy, ...] = ("incremental", "incremental", "auto", "recompute")
+
+
+class History:
+    """A warehouse whose tables, views and files change between the runs of a script."""
+
+    def __init__(self, seed: int, folder: Path) -> None:
+        self._rng, self._folder = random.Random(seed), folder
+        self.session = ViewSession(folder / "warehouse")
+        generated = Generator(seed * 1_000)
+        self.queries = _QUERIES | {f"generated{n}": generated.query() for n in range(2)}
+        self._recent = _RECENT.format(test=_TESTS[0])
+        self._round = 0
+        self.session.run(self._recent)
+        for name, query in self.queries.items():
+            self.session.view(name, query)
+        self.views = {
+            name: ViewBatches(self.session, name, folder, "incremental") for name in self.queries
+        }
+
+    def run(self, killed: bool) -> None:
+        """Refresh all views once or twice, with changes of rows in between."""
+        for _ in range(self._rng.randint(1, 2)):
+            self.session.execute(change(self._rng, self._round))
+            self._round += 1
+            for name, query in self.queries.items():
+                end = self._rng.choice(("", "before", "after")) if killed else ""
+                self.views[name].refresh(end)
+                self.session.check(name, query)
+
+    def restart(self) -> None:
+        """Start the script again, with another strategy."""
+        self.session.restart()
+        self.session.run(self._recent)
+        for name, query in self.queries.items():
+            self.session.run(f"CREATE OR REPLACE MATERIALIZED VIEW {name} AS {query}")
+            strategy = self._rng.choice(_STRATEGIES)
+            view, spec = self.views[name], self.session.spec(name)
+            view.spec = replace(
+                spec, query_id=view.spec.query_id, state=view.spec.state, strategy=strategy
+            )
+
+    def happen(self) -> None:
+        """Change something while the script is stopped."""
+        events: list[Callable[[], None]] = [
+            self._swap_columns, self._new_column, self._new_table, self._other_view,
+            self._roll_back, self._overwrite, self._add_and_drop, self._old_state,
+        ]  # fmt: skip
+        for event in self._rng.sample(events, self._rng.randint(0, 2)):
+            event()
+
+    def _swap_columns(self) -> None:
+        table, one, other = self._rng.choice(
+            (("orders", "customer_id", "amount"), ("customers", "name", "country"))
+        )
+        for before, after in ((one, "x"), (other, one), ("x", other)):
+            self.session.execute(f"ALTER TABLE {table} RENAME {before} TO {after}")
+
+    def _new_column(self) -> None:
+        """A column makes way for another one of its name and type."""
+        for sql in ("RENAME amount TO x", "ADD amount INT AFTER product", "DROP x"):
+            self.session.execute(f"ALTER TABLE orders {sql}")
+
+    def _add_and_drop(self) -> None:
+        for sql in ("ADD x INT", "DROP x"):
+            self.session.execute(f"ALTER TABLE customers {sql}")
+
+    def _new_table(self) -> None:
+        table = self._rng.choice(("orders", "customers", "visits"))
+        self.session.execute(f"DROP TABLE {table}")
+        self.session.execute(TABLES)
+
+    def _other_view(self) -> None:
+        self._recent = _RECENT.format(test=self._rng.choice(_TESTS))
+
+    def _roll_back(self) -> None:
+        name = f"shop.{self._rng.choice(('orders', 'customers', 'visits'))}"
+        latest = Warehouse(self.session.warehouse).table(name).latest_snapshot_id()
+        if latest is not None:
+            table = CatalogFactory.create(dict(self.session.warehouse)).get_table(name)
+            table.rollback_to(self._rng.randint(1, latest))
+
+    def _overwrite(self) -> None:
+        where = f"id > {self._rng.randint(0, 5)}"
+        self.session.execute(f"INSERT OVERWRITE customers SELECT * FROM customers WHERE {where}")
+
+    def _old_state(self) -> None:
+        """The kept rows of a view are those of an older copy of its checkpoint."""
+        view = self._rng.choice(list(self.views.values()))
+        copy = self._folder / "copies" / view.state.parent.name
+        if copy.exists() and self._rng.random() < 0.7:
+            shutil.rmtree(view.state)
+            shutil.copytree(copy, view.state)
+        else:
+            shutil.rmtree(copy, ignore_errors=True)
+            shutil.copytree(view.state, copy)
+
+
+@pytest.mark.parametrize(
+    "seed", [0, 1, *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(2, 200))]
+)
+def test_a_script_that_is_started_again(
+    seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(incremental, "SMALL_ROWS", 0)
+    history = History(seed, tmp_path)
+    for number in range(4):
+        history.run(killed=number > 0)
+        history.happen()
+        history.restart()
+    history.run(killed=False)
+    used = [view.strategies["incremental"] for view in history.views.values()]
+    assert any(used), "no view was refreshed from changes"
+
+
+def test_a_view_whose_columns_another_type_changes(tmp_path: Path) -> None:
+    session = ViewSession(tmp_path / "warehouse")
+    query = "SELECT id, amount / 2 AS half FROM orders"
+    session.view("v", query)
+    session.execute("ALTER TABLE orders MODIFY amount DOUBLE")
+    session.restart()
+    for prefix in ("CREATE MATERIALIZED VIEW", "CREATE MATERIALIZED VIEW IF NOT EXISTS"):
+        with pytest.raises(TableError, match="CREATE OR REPLACE MATERIALIZED VIEW"):
+            session.run(f"{prefix} v AS {query}")
+    with pytest.raises(TableError, match="a table that it reads was altered"):
+        session.spec("v")
+    session.run(f"CREATE OR REPLACE MATERIALIZED VIEW v AS {query}")
+    session.execute("INSERT INTO orders (id, amount) VALUES (1, 5)")
+    session.refresh("v")
+    session.check("v", query)
