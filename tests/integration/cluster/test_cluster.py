@@ -16,7 +16,6 @@ import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 from tests.integration.cluster.hosts import Cluster, cluster, why_not
@@ -32,7 +31,6 @@ from streamhouse.paimon.java.jvm import spark_jars
 EXECUTOR = "CoarseGrainedExecutorBackend"
 WORKER = "deploy.worker.Worker"
 RATE = 400
-DEADLINE_S = 600.0
 SKIPPED = """
 ################################################################################
 ##  THE CLUSTER TESTS DID NOT RUN: {why}.
@@ -47,11 +45,7 @@ class ClusterRun(Run):
     A cluster is six JVMs more than a run, so on a busy machine its starts take several minutes.
     """
 
-    def wait(self, seconds: float = DEADLINE_S) -> Ended:
-        return super().wait(seconds)
-
-    def until(self, what: Callable[[], Any], seconds: float = DEADLINE_S) -> Any:
-        return super().until(what, seconds)
+    deadline_s = 600
 
     def closed(self) -> None:
         pass
