@@ -27,6 +27,7 @@ from tests.mysql_server import Server
 from streamhouse.demo.mariadb import PASSWORD, USER, MariaDB
 from streamhouse.paimon.java.installed_java import java_command
 from streamhouse.paimon.java.jvm import spark_jars
+from streamhouse.runtime.audit.audit import audit
 
 EXECUTOR = "CoarseGrainedExecutorBackend"
 WORKER = "deploy.worker.Worker"
@@ -143,12 +144,8 @@ def check(shop: Shop, server: MariaDB, rows: int) -> None:
     expected = server.execute("SELECT id, seen FROM shop.people")
     assert sorted((row["id"], row["seen"]) for row in shop.rows("people")) == sorted(expected)
     for table in ("orders", "country_sales"):
-        audited = subprocess.run(
-            [str(Path(sys.executable).with_name("streamhouse")), "audit", f"default.{table}",
-             "--warehouse", str(shop.path)],
-            capture_output=True, text=True,
-        )  # fmt: skip
-        assert audited.returncode == 0, audited.stdout + audited.stderr
+        found = audit(shop.warehouse.options, f"default.{table}")
+        assert found.equal, found.differences
 
 
 def lose_worker(hosts: Cluster, number: int) -> None:

@@ -6,10 +6,10 @@ import random
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
 import pyarrow as pa
 import pytest
+from tests.integration.object_store.conftest import Clock
 from tests.integration.object_store.faulty_proxy import Fault, FaultyProxy, Request
 from tests.waiting import DEADLINE_S, until
 
@@ -25,32 +25,8 @@ from streamhouse.paimon.write.table_writer import TableWriter
 from streamhouse.sql.plan import Column
 from streamhouse.sql.schema_changes import AddColumn
 
+pytestmark = pytest.mark.usefixtures("clock")
 USER, OTHER = "0f8fad5b-d9cb-469f-a165-70867728950e", "7c9e6679-7425-40de-944b-e07fc1f90ae7"
-
-
-class Clock:
-    """Time that passes only when a test says so, in the place of the module `time`."""
-
-    def __init__(self) -> None:
-        self._now = time.monotonic()
-
-    def monotonic(self) -> float:
-        return self._now
-
-    def advance(self, seconds: float) -> None:
-        self._now += seconds
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(time, name)
-
-
-@pytest.fixture(autouse=True)
-def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    """What is known of a table does not expire, however slow the machine is."""
-    made = Clock()
-    for module in (followed_snapshots, opened_tables):
-        monkeypatch.setattr(module, "time", made)
-    return made
 
 
 @pytest.fixture

@@ -39,9 +39,9 @@ def warehouse(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return shop.path
 
 
-@pytest.fixture
-def server(warehouse: Path, tmp_path: Path) -> Iterator[Server]:
-    with Server(warehouse, tmp_path) as started:
+@pytest.fixture(scope="module")
+def server(warehouse: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    with Server(warehouse, tmp_path_factory.mktemp("server")) as started:
         yield started
 
 
@@ -137,6 +137,7 @@ def test_full_queue_error(server: Server) -> None:
     finally:
         for connection in connections:
             connection.close()
+    until(lambda: idle(server), server.log.read_text)
 
 
 def sql(server: Server, token: str, text: str) -> tuple[int, float]:
