@@ -17,14 +17,17 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from tests.documents import ROOT
+from tests.integration.differential.local_run import without_spark
 from tests.processes import PRELOADED
+from tests.waiting import DEADLINE_S
 
+from streamhouse.demo import driver
 from streamhouse.demo.membership import steps as membership_steps
 from streamhouse.demo.revenue import steps as revenue_steps
 
@@ -43,6 +46,11 @@ _MODULES = (
     "streamhouse.runtime.spark.session",
     "streamhouse.sql.streaming.query_planner",
 )
+_WITHOUT_SPARK = f"""\
+import runpy, sys
+sys.path.insert(0, {str(ROOT)!r})
+runpy.run_module("tests.local_command", run_name="__main__")
+"""
 _LONGEST = 1 << 20
 _CLIENT = """\
 import array, json, os, signal, socket, sys
@@ -74,8 +82,11 @@ sys.exit(code)
 
 
 @contextmanager
-def forked_commands(folder: Path) -> Iterator[Path]:
-    """Run the server in the `with`; gives a folder for PATH that has `streamhouse`."""
+def forked_commands(folder: Path, spark: bool = True) -> Iterator[Path]:
+    """Run the server in the `with`; gives a folder for PATH that has `streamhouse`.
+
+    Without `spark`, the queries of scripts run in threads of their command, not in a JVM.
+    """
     address, client, command = (folder / name for name in ("server", "client.py", "streamhouse"))
     client.write_text(_CLIENT)
     words = f'"{sys.executable}" -IS "{client}" "{address}" "$@"'
@@ -83,7 +94,7 @@ def forked_commands(folder: Path) -> Iterator[Path]:
     command.chmod(0o755)
     ready, theirs = os.pipe()
     process = subprocess.Popen(
-        [sys.executable, "-m", "tests.forked_commands", str(address), str(theirs)],
+        [sys.executable, "-m", "tests.forked_commands", str(address), str(theirs), str(spark)],
         cwd=ROOT,
         stdin=subprocess.PIPE,
         pass_fds=[theirs],
@@ -96,7 +107,7 @@ def forked_commands(folder: Path) -> Iterator[Path]:
     finally:
         assert process.stdin is not None
         process.stdin.close()
-        process.wait(30)
+        process.wait(DEADLINE_S)
 
 
 class _Server:
@@ -176,7 +187,7 @@ class _Server:
             client.close()
 
 
-def _run(requested: dict[str, Any]) -> None:
+def _run(requested: dict[str, Any], spark: bool) -> None:
     """Run the command in this process as Python would have been started for it."""
     from streamhouse.cli.main import main
 
@@ -196,11 +207,16 @@ def _run(requested: dict[str, Any]) -> None:
     sys.stdin = open(0, closefd=False)
     sys.stdout = open(1, "w", 1 if os.isatty(1) else -1, "utf-8", closefd=False)
     sys.stderr = open(2, "w", 1, "utf-8", "backslashreplace", closefd=False)
-    main()
+    with_spark = spark or requested["arguments"][:1] == ["thrift"]
+    with nullcontext() if with_spark else without_spark():
+        main()
 
 
-def _short_steps(command: Path) -> None:
-    """Let demos start the commands of their scripted steps as forks, too."""
+def _short_demos(command: Path, spark: bool) -> None:
+    """Let demos start the commands of their scripted steps as forks, too; without `spark`, their
+    pipelines as this module starts commands."""
+    if not spark:
+        driver._MAIN = _WITHOUT_SPARK
 
     def start(arguments: list[str], log: Path) -> subprocess.Popen[bytes]:
         with log.open("ab") as out:
@@ -212,10 +228,10 @@ def _short_steps(command: Path) -> None:
         steps.start_command = start  # type: ignore[attr-defined]
 
 
-def _serve(address: str, ready: int) -> None:
+def _serve(address: str, ready: int, spark: bool) -> None:
     for name in _MODULES:
         import_module(name)
-    _short_steps(Path(address).with_name("streamhouse"))
+    _short_demos(Path(address).with_name("streamhouse"), spark)
     gc.collect()
     gc.freeze()
     server = _Server(address)
@@ -223,8 +239,8 @@ def _serve(address: str, ready: int) -> None:
     os.close(ready)
     requested = server.run()
     if requested is not None:
-        _run(requested)
+        _run(requested, spark)
 
 
 if __name__ == "__main__":
-    _serve(sys.argv[1], int(sys.argv[2]))
+    _serve(sys.argv[1], int(sys.argv[2]), sys.argv[3] == "True")

@@ -6,6 +6,8 @@ import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Self
 
+from tests.waiting import DEADLINE_S
+
 
 class LocalHttpServer:
     """Serves requests by a handler while the `with` lasts."""
@@ -32,4 +34,4 @@ class LocalHttpServer:
     def __exit__(self, *_: object) -> None:
         self._server.shutdown()
         self._server.server_close()
-        self._thread.join(10)
+        self._thread.join(DEADLINE_S)

@@ -8,7 +8,6 @@ import os
 import signal
 import socket
 import sys
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+from tests.waiting import until
 
 PRELOADED = [
     "duckdb",
@@ -208,13 +208,10 @@ def _is_loopback(host: str) -> bool:
     return (getattr(address, "ipv4_mapped", None) or address).is_loopback
 
 
-def suspend(pid: int, within_s: float = 60.0) -> None:
+def suspend(pid: int) -> None:
     """Send SIGSTOP, and wait until each thread has stopped: until then they can still answer."""
     os.kill(pid, signal.SIGSTOP)
-    deadline = time.monotonic() + within_s
-    while not all(map(_is_suspended, Path(f"/proc/{pid}/task").glob("*/stat"))):
-        assert time.monotonic() < deadline, f"process {pid} does not stop"
-        time.sleep(0.005)
+    until(lambda: all(map(_is_suspended, Path(f"/proc/{pid}/task").glob("*/stat"))))
 
 
 def _is_suspended(thread: Path) -> bool:
@@ -224,14 +221,13 @@ def _is_suspended(thread: Path) -> bool:
         return True  # it has ended
 
 
-def gone(pid: int, within_s: float = 60.0) -> bool:
-    """Whether a process ends in time; a zombie has, as in a container nobody may reap it."""
-    deadline = time.monotonic() + within_s
-    while time.monotonic() < deadline:
+def await_end(pid: int) -> None:
+    """Wait until a process has ended; a zombie has, as in a container nobody may reap it."""
+
+    def ended() -> bool:
         try:
-            if psutil.Process(pid).status() == psutil.STATUS_ZOMBIE:
-                return True
+            return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
         except psutil.NoSuchProcess:
             return True
-        time.sleep(0.02)
-    return False
+
+    until(ended)

@@ -12,13 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+from tests.waiting import DEADLINE_S
 from websockets.sync.client import ClientConnection, connect
 
 from streamhouse.serve.http.app import create_app
 from streamhouse.serve.http.server import bind, serve, url_of
 from streamhouse.serve.settings import ServerSettings
-
-DEADLINE_S = 60.0
 
 
 @contextlib.contextmanager

@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from itertools import groupby
@@ -18,6 +17,7 @@ from pathlib import Path
 import pytest
 from tests.documents import GUIDES, README, ROOT, Block, blocks
 from tests.forked_commands import forked_commands
+from tests.waiting import DEADLINE_S, looks
 
 from streamhouse.demo.mariadb import free_port
 
@@ -28,7 +28,6 @@ ENDLESS = "runs until stopped"
 BESIDE = "runs beside what follows"
 PROGRAM = ("python", "")
 PORT = "8080"
-SECONDS = 240.0
 INSTALLED = Path(sys.executable).parent
 LANGUAGES = {"bash": ["bash", "-euo", "pipefail", "-c"], "python": [sys.executable, "-c"]}
 
@@ -67,12 +66,12 @@ def started(block: Block, folder: Path, commands: Path) -> Iterator[subprocess.P
     finally:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
-        process.communicate(timeout=SECONDS)
+        process.communicate(timeout=DEADLINE_S)
 
 
 def run(block: Block, folder: Path, commands: Path) -> None:
     with started(block, folder, commands) as process:
-        output, _ = process.communicate(timeout=SECONDS)
+        output, _ = process.communicate(timeout=DEADLINE_S)
     assert process.returncode == 0, f"{block} ended with {process.returncode}:\n{output}"
 
 
@@ -81,7 +80,7 @@ def watch(block: Block, folder: Path, commands: Path) -> None:
     with started(block, folder, commands) as process:
         output = first_output(process)
         os.killpg(process.pid, signal.SIGINT)
-        rest, _ = process.communicate(timeout=SECONDS)
+        rest, _ = process.communicate(timeout=DEADLINE_S)
     assert process.returncode in (0, 130, -signal.SIGINT), f"{block}:\n{output}{rest}"
     assert output.strip() and "Traceback" not in output + rest, f"{block}:\n{output}{rest}"
 
@@ -94,7 +93,7 @@ def running_block(block: Block, folder: Path, commands: Path) -> Iterator[None]:
         assert process.poll() is None, f"{block}:\n{output}"
         yield
         os.killpg(process.pid, signal.SIGINT)
-        rest, _ = process.communicate(timeout=SECONDS)
+        rest, _ = process.communicate(timeout=DEADLINE_S)
     assert process.returncode in (0, 130, -signal.SIGINT), f"{block}:\n{output}{rest}"
     assert "Traceback" not in output + rest, f"{block}:\n{output}{rest}"
 
@@ -103,9 +102,10 @@ def first_output(process: subprocess.Popen[str]) -> str:
     assert process.stdout is not None
     with selectors.DefaultSelector() as selector:
         selector.register(process.stdout, selectors.EVENT_READ)
-        deadline = time.monotonic() + SECONDS
-        while not selector.select(0.5):
-            assert process.poll() is None and time.monotonic() < deadline
+        for _ in looks():
+            if selector.select(0.5):
+                break
+            assert process.poll() is None
     return process.stdout.readline()
 
 
@@ -124,8 +124,11 @@ def together(found: Iterable[Block]) -> Iterator[Block]:
 
 @pytest.fixture(scope="module")
 def forks() -> Iterator[Path]:
-    """A folder whose `streamhouse` starts in little time; README.md runs the installed one."""
-    with tempfile.TemporaryDirectory() as folder, forked_commands(Path(folder)) as commands:
+    """A folder whose `streamhouse` starts in little time, and runs queries without Spark.
+
+    README.md runs the installed one.
+    """
+    with tempfile.TemporaryDirectory() as folder, forked_commands(Path(folder), False) as commands:
         yield commands
 
 

@@ -37,7 +37,7 @@ def session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         .config("spark.sql.session.timeZone", "UTC")
         .config("spark.sql.shuffle.partitions", "2")
         .config("spark.sql.python.filterPushdown.enabled", "true")
-        .config("spark.sql.streaming.stopTimeout", "30s")
+        .config("spark.sql.streaming.stopTimeout", "240s")
         .config("spark.sql.warehouse.dir", str(folder / "warehouse"))
         .config("spark.driver.memory", "1g")
         .config("spark.driver.extraJavaOptions", f"-Duser.timezone=UTC {java}")

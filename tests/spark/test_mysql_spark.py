@@ -10,10 +10,9 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from tests.mysql_server import Server
+from tests.waiting import DEADLINE_S
 
 from streamhouse.demo.mariadb import PASSWORD, USER, MariaDB
-
-DEADLINE_S = 60
 
 
 @pytest.fixture(scope="module")

@@ -9,6 +9,7 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
+from tests.waiting import DEADLINE_S
 
 from streamhouse import execute
 from streamhouse.paimon.catalog.warehouse import Warehouse
@@ -22,7 +23,6 @@ from streamhouse.sql.schema_changes import (
 )
 
 PAIR = [Column("id", "BIGINT"), Column("v", "INT")]
-DEADLINE_S = 60
 
 
 @pytest.fixture

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from tests.waiting import DEADLINE_S
 
 from streamhouse.duckdb_engine import Limits, bounded_reader, run_bounded
 from streamhouse.errors import DataLossError, LimitError, StreamhouseError, TableError
@@ -129,7 +130,7 @@ asked = BoundedQuery((), "SELECT current_setting('enable_progress_bar') AS shown
 print(run_bounded(asked, lambda scan: None).to_pylist())
 """
     done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=DEADLINE_S, check=True
     )
     assert done.stdout == "[{'shown': False}]\n"
 
@@ -166,13 +167,11 @@ def endless(asked: BoundedScan) -> Any:
     "sql", ["SELECT SUM(n) AS n FROM r0", "SELECT SUM(a.n) AS n FROM r0 a, range(1000000) b"]
 )
 def test_a_query_is_ended_when_its_time_is_over(sql: str) -> None:
-    started = time.monotonic()
     with pytest.raises(LimitError, match="took longer than 0.3 s; ask for fewer rows"):
         with bounded_reader(
             BoundedQuery((scan("a.b", "n"),), sql, ("n",)), endless, Limits(0.3)
         ) as reader:
             reader.read_all()
-    assert time.monotonic() - started < 30
 
 
 def test_the_time_of_whoever_takes_the_rows_counts() -> None:

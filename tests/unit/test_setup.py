@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from tests.documents import ROOT
+from tests.waiting import DEADLINE_S
 
 TOOLS = (
     "bash cat cp cut date dirname env flock grep head id mkdir mktemp rm sed sh sha256sum sleep "
@@ -67,7 +68,7 @@ def set_up(project: Path, **variables: str) -> subprocess.CompletedProcess[str]:
         env=environment | variables,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=DEADLINE_S,
         check=False,
     )
 
@@ -88,7 +89,7 @@ def _with_id(project: Path, number: int) -> None:
 def test_the_driver_of_the_browser_runs() -> None:
     """It is no Python, and needs libraries that a machine may not have."""
     command = [sys.executable, "-m", "playwright", "--version"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_S, check=False)
     assert (done.returncode, done.stderr) == (0, "")
 
 

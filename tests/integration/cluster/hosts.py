@@ -15,15 +15,15 @@ import signal
 import socket
 import subprocess
 import tempfile
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
+
+from tests.waiting import DEADLINE_S, until
 
 from streamhouse.runtime.spark import class_archive, jvm
 
 SPARK_HOME = jvm.spark_home()
-START_S = 300.0
 _MASTER_PORT = 7077
 _JAVA_OPTIONS = (
     "-XX:TieredStopAtLevel=1",
@@ -129,7 +129,7 @@ class Host:
         self._init.kill()
         self._init.communicate()
         for process in self._started:
-            process.wait(START_S)
+            process.wait(DEADLINE_S)
         subprocess.run(["ip", "link", "del", self._link], capture_output=True)
         subprocess.run(["ip", "netns", "del", self.name], capture_output=True)
 
@@ -197,7 +197,7 @@ class Cluster:
         words = ["org.apache.spark.deploy.master.Master", "--host", host.address]
         words += ["--port", str(_MASTER_PORT), "--webui-port", "8080"]
         host.start(_java(words), self.logs / "master", self._environment(host))
-        self._until(lambda: _answers(host.address, _MASTER_PORT))
+        until(lambda: _answers(host.address, _MASTER_PORT), self._logs)
 
     def start_worker(self, number: int) -> None:
         host = self.worker_hosts[number]
@@ -208,7 +208,7 @@ class Cluster:
 
     def wait_for_workers(self, count: int) -> None:
         text = "Registering worker"
-        self._until(lambda: (self.logs / "master").read_text().count(text) >= count)
+        until(lambda: self.log("master").count(text) >= count, self._logs)
 
     def log(self, name: str) -> str:
         return (self.logs / name).read_text(errors="replace")
@@ -228,12 +228,6 @@ class Cluster:
             "SPARK_LOCAL_IP": host.address,
             "SPARK_SCALA_VERSION": "2.13",
         }
-
-    def _until(self, what: Callable[[], bool]) -> None:
-        deadline = time.monotonic() + START_S
-        while not what():
-            assert time.monotonic() < deadline, self._logs()
-            time.sleep(0.1)
 
     def _logs(self) -> str:
         return "\n".join(f"{log.name}: {log.read_text()[-2000:]}" for log in self.logs.iterdir())
@@ -261,7 +255,7 @@ def _java(words: Sequence[str]) -> list[str]:
 
 def _answers(address: str, port: int) -> bool:
     try:
-        socket.create_connection((address, port), 1).close()
+        socket.create_connection((address, port), DEADLINE_S).close()
     except OSError:
         return False
     return True

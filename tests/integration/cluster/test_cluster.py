@@ -16,7 +16,6 @@ import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 from tests.integration.cluster.hosts import Cluster, cluster, why_not
@@ -28,11 +27,11 @@ from tests.mysql_server import Server
 from streamhouse.demo.mariadb import PASSWORD, USER, MariaDB
 from streamhouse.paimon.java.installed_java import java_command
 from streamhouse.paimon.java.jvm import spark_jars
+from streamhouse.runtime.audit.audit import audit
 
 EXECUTOR = "CoarseGrainedExecutorBackend"
 WORKER = "deploy.worker.Worker"
 RATE = 400
-DEADLINE_S = 600.0
 SKIPPED = """
 ################################################################################
 ##  THE CLUSTER TESTS DID NOT RUN: {why}.
@@ -47,11 +46,7 @@ class ClusterRun(Run):
     A cluster is six JVMs more than a run, so on a busy machine its starts take several minutes.
     """
 
-    def wait(self, seconds: float = DEADLINE_S) -> Ended:
-        return super().wait(seconds)
-
-    def until(self, what: Callable[[], Any], seconds: float = DEADLINE_S) -> Any:
-        return super().until(what, seconds)
+    deadline_s = 600
 
     def closed(self) -> None:
         pass
@@ -149,12 +144,8 @@ def check(shop: Shop, server: MariaDB, rows: int) -> None:
     expected = server.execute("SELECT id, seen FROM shop.people")
     assert sorted((row["id"], row["seen"]) for row in shop.rows("people")) == sorted(expected)
     for table in ("orders", "country_sales"):
-        audited = subprocess.run(
-            [str(Path(sys.executable).with_name("streamhouse")), "audit", f"default.{table}",
-             "--warehouse", str(shop.path)],
-            capture_output=True, text=True,
-        )  # fmt: skip
-        assert audited.returncode == 0, audited.stdout + audited.stderr
+        found = audit(shop.warehouse.options, f"default.{table}")
+        assert found.equal, found.differences
 
 
 def lose_worker(hosts: Cluster, number: int) -> None:

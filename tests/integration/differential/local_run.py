@@ -155,6 +155,7 @@ def without_spark() -> Iterator[None]:
         for name, stand_in in {
             f"{base}.streaming.query.StreamRun": LocalRun,
             f"{base}.streaming.continuous_query.shuffled": shuffled,
+            f"{base}.spark.session.begin_session": lambda *given: None,
             f"{base}.spark.session.start_session": lambda *given: None,
             f"{base}.spark.session.check_cluster": lambda *given: None,
             f"{base}.spark.session.executor_watch": lambda *given: None,

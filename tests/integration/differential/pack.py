@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from random import Random
 
@@ -13,7 +13,8 @@ from tests.integration.differential.case import Case
 from tests.integration.differential.core import JavaCore
 from tests.integration.differential.history import Round
 from tests.integration.differential.play import FILLING, SCRIPT, Play
-from tests.integration.runtime.conftest import CollectedOutput, Shop, rest
+from tests.integration.runtime.conftest import CollectedOutput, Shop
+from tests.waiting import DEADLINE_S, NotSeenError, looks
 
 from streamhouse.cli.errors import explain
 from streamhouse.procedures.context import Context
@@ -21,7 +22,6 @@ from streamhouse.runtime.failpoint import DISTINCT_STEP, STEPS
 from streamhouse.runtime.script import ScriptOptions, ScriptRunner
 from streamhouse.sql.statements.script import parse_script
 
-DEADLINE_S = 90.0
 A_QUERY_S = 4.0
 _STEPS = (STEPS[0], STEPS[1], STEPS[-1], DISTINCT_STEP)
 Queries = Sequence[tuple[Play, list[str]]]
@@ -113,12 +113,12 @@ class Pack:
 
     def _wait(self, plays: Sequence[Play], done: Callable[[Play], bool], seconds: float) -> None:
         """Wait until it is so for all these cases; `check` says what is not."""
-        waiting, deadline = list(plays), time.monotonic() + seconds
-        while waiting and time.monotonic() < deadline:
-            looked = time.monotonic()
-            waiting = [play for play in waiting if not done(play)]
-            if waiting:
-                rest(looked)
+        waiting = list(plays)
+        with suppress(NotSeenError):
+            for _ in looks(seconds=seconds):
+                waiting = [play for play in waiting if not done(play)]
+                if not waiting:
+                    break
 
     @contextmanager
     def _concurrently(self, name: str, scripts: Queries) -> Iterator[CollectedOutput]:

@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from confluent_kafka import Producer
+from tests.waiting import looks
 
 from streamhouse.connectors.registry import check_declaration
 from streamhouse.connectors.specs import SourceSpec
@@ -86,13 +87,11 @@ class Stream:
 
     def until(self, count: int) -> list[dict[str, Any]]:
         """The rows of as many batches as it takes to read `count` rows."""
-        import time
-
         rows: list[dict[str, Any]] = []
-        deadline = time.monotonic() + 30
-        while len(rows) < count and time.monotonic() < deadline:
+        for _ in looks():
             rows += self.batch()
-            time.sleep(0.04)
+            if len(rows) >= count:
+                break
         return rows
 
     def _schema(self) -> pa.Schema:

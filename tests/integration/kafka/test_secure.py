@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import subprocess
-import time
 from collections.abc import Iterator, Mapping
 
 import pyarrow as pa
@@ -102,10 +101,8 @@ def test_login_by_either_spelling(secure: KafkaBroker) -> None:
 def test_a_wrong_login_or_certificate_is_an_error(
     secure: KafkaBroker, wrong: Mapping[str, str], reason: str
 ) -> None:
-    began = time.monotonic()
     with pytest.raises(ConnectError, match=reason) as caught:
         stream(secure, {**LOGIN, **wrong}).batch()
-    assert time.monotonic() - began < 10
     assert "hidd3n" not in str(caught.value)
     with pytest.raises(ConnectError, match=reason) as caught:
         write(secure, {**LOGIN, **wrong})

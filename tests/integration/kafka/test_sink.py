@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import threading
-import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -25,6 +24,7 @@ from confluent_kafka import (
 from confluent_kafka.admin import AdminClient, OffsetSpec
 from tests.integration.kafka.conftest import Topic
 from tests.processes import suspend
+from tests.waiting import DEADLINE_S, until
 
 from streamhouse.connectors.base import SinkCommitter, WrittenBatch
 from streamhouse.connectors.kafka import producing
@@ -93,12 +93,9 @@ def values(topic: Topic, isolation: str = "read_committed") -> list[tuple[Any, .
     )  # fmt: skip
     reader.assign([TopicPartition(topic.name, number, 0) for number in (0, 1)])
     found, ended = [], 0
-    deadline = time.monotonic() + 30
     while ended < 2:
-        assert time.monotonic() < deadline
-        message = reader.poll(1.0)
-        if message is None:
-            continue
+        message = reader.poll(DEADLINE_S)
+        assert message is not None
         if message.error():
             ended += 1
         else:
@@ -117,7 +114,7 @@ def wait_for_decisions(topic: Topic) -> None:
     request = {TopicPartition(topic.name, number): OffsetSpec.latest() for number in (0, 1)}
 
     def ends(level: IsolationLevel) -> list[int]:
-        found = admin.list_offsets(request, isolation_level=level, request_timeout=10)
+        found = admin.list_offsets(request, isolation_level=level, request_timeout=DEADLINE_S)
         return [found[partition].result().offset for partition in request]
 
     def decided() -> bool:
@@ -129,10 +126,7 @@ def wait_for_decisions(topic: Topic) -> None:
                 raise
             return False
 
-    deadline = time.monotonic() + 30
-    while not decided():
-        assert time.monotonic() < deadline, "a transaction is still open"
-        time.sleep(0.02)
+    until(decided, lambda: "a transaction is still open")
 
 
 def json_of(*ids: int) -> list[bytes]:
@@ -236,6 +230,7 @@ def test_exactly_once_outlives_a_restart_of_the_broker(
     topic: Topic, monkeypatch: pytest.MonkeyPatch, step: str, more: Mapping[str, str]
 ) -> None:
     monkeypatch.setattr(sink_module, "TIMEOUT_S", 1.0)
+    monkeypatch.setattr(producing, "_OUTAGE_S", DEADLINE_S)
     to = sink(topic, {**ONCE, **more})
     committer = to.committer(uuid.uuid4().hex)
     assert committer.commit(written(to, 0, 1), nothing)
@@ -279,10 +274,8 @@ def test_exactly_once_ends_if_the_brokers_stay_away(topic: Topic) -> None:
             patch.setattr(producing, "_OUTAGE_S", 2.0)
             patch.setattr(sink_module, "_FLUSH_S", 2.0)
             patch.setattr(sink_module, "_FLUSH_STEP_S", 0.5)
-            began = time.monotonic()
             with pytest.raises(ConnectError, match="batch 1 could not .* run the script again"):
                 committer.commit(written(to, 1, 2), nothing)
-            assert time.monotonic() - began < 20
     finally:
         topic.broker.start()
     assert to.committer(query).commit(written(to, 1, 2), nothing)
@@ -294,13 +287,14 @@ def test_a_query_may_start_while_the_brokers_are_away(
     topic: Topic, monkeypatch: pytest.MonkeyPatch, options: Mapping[str, str]
 ) -> None:
     monkeypatch.setattr(sink_module, "FIRST_CONTACT_S", 1.0)
+    monkeypatch.setattr(producing, "_OUTAGE_S", DEADLINE_S)
     to = sink(topic, options)
     topic.broker.kill()
     try:
         committer = to.committer(uuid.uuid4().hex)
         assert isinstance(committer, KafkaSinkCommitter)
         assert committer._opening is not None
-        assert isinstance(committer._opening.exception(20), KafkaException)
+        assert isinstance(committer._opening.exception(DEADLINE_S), KafkaException)
     finally:
         topic.broker.start()
     assert committer.commit(written(to, 0, 1), nothing)

@@ -13,6 +13,7 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import NewPartitions
 from tests.integration.kafka.conftest import Open, Topic
+from tests.waiting import DEADLINE_S, until
 
 from streamhouse.connectors.kafka import reader
 from streamhouse.connectors.kafka.client import consumer
@@ -74,15 +75,13 @@ def test_read_limits_and_parallel_pieces(topic: Topic, opened: Open) -> None:
 def test_a_batch_at_the_end_of_a_topic_does_not_wait_for_more_records(
     topic: Topic, opened: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reader, "_POLL_S", 90.0)
+    monkeypatch.setattr(reader, "_POLL_S", 3600.0)
     topic.send(row(0))
     stream = opened(topic.name)
     stream.batch()
-    began = time.monotonic()
     for number in range(1, 6):
         topic.send(row(number))
         assert ids(stream.until(1)) == [number]
-    assert time.monotonic() - began < 80
 
 
 def test_startup_modes(topic: Topic, opened: Open) -> None:
@@ -108,10 +107,8 @@ def test_group_offsets_are_reported_and_can_be_the_start(topic: Topic, opened: O
     stream.batch()
     stream.source.committed(stream.offset)
     watcher = Consumer({"bootstrap.servers": topic.broker.servers, "group.id": group})
-    deadline = time.monotonic() + 30
-    while watcher.committed([TopicPartition(topic.name, 0)], 10)[0].offset != 2:
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
+    partition = TopicPartition(topic.name, 0)
+    until(lambda: watcher.committed([partition], DEADLINE_S)[0].offset == 2)
     watcher.close()
     topic.send(row(3))
     again = {"properties.group.id": group, "scan.startup.mode": "group-offsets"}
@@ -154,7 +151,7 @@ def test_new_partitions_and_topics_are_found(broker: KafkaBroker, opened: Open) 
     assert stream.batch() == []
     admin = broker.admin()
     for future in admin.create_partitions([NewPartitions(f"{name}-a", 2)]).values():
-        future.result(30)
+        future.result(DEADLINE_S)
     broker.create_topic(f"{name}-b", 1)
     Topic(broker, f"{name}-a").send(row(1), partition=1)
     Topic(broker, f"{name}-b").send(row(2))
@@ -183,7 +180,7 @@ def test_what_retention_has_deleted_unread_is_data_loss(topic: Topic, opened: Op
     topic.send(row(4))
     admin = topic.broker.admin()
     for future in admin.delete_records([TopicPartition(topic.name, 0, 3)]).values():
-        future.result(30)
+        future.result(DEADLINE_S)
     time.sleep(0.04)
     with pytest.raises(DataLossError, match="retention has deleted them .the oldest left is 3.; "):
         stream.batch()
@@ -194,7 +191,7 @@ def test_what_retention_has_deleted_unread_is_data_loss(topic: Topic, opened: Op
     planned.offset = planned.source.latest_offset({})
     partition = planned.source.partitions({}, planned.offset)[0]
     for future in admin.delete_records([TopicPartition(topic.name, 0, 4)]).values():
-        future.result(30)
+        future.result(DEADLINE_S)
     with pytest.raises(DataLossError, match="from offset 3 have not been read"):
         list(planned.source.read(partition))
 
@@ -343,7 +340,7 @@ def test_the_last_row_of_a_value_is_that_of_its_key(topic: Topic, opened: Open) 
 def test_patterns_match_no_topic_of_the_brokers_themselves(topic: Topic, opened: Open) -> None:
     topic.send(row(1))
     topic.send_in_transaction(row(2), commit=True)
-    assert "__transaction_state" in topic.broker.admin().list_topics(timeout=10).topics
+    assert "__transaction_state" in topic.broker.admin().list_topics(timeout=DEADLINE_S).topics
     pattern = f"{topic.name}|__.*"
     assert ids(opened(None, {"topic-pattern": pattern}).until(2)) == [1, 2]
     with pytest.raises(TableError, match="has no topic that matches '__"):

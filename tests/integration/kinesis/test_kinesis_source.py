@@ -12,6 +12,7 @@ import pytest
 from tests.integration.kinesis.conftest import StreamUnderTest
 from tests.integration.runtime.conftest import Shop
 from tests.kinesis_records import AggregatedRecord
+from tests.waiting import looks
 
 from streamhouse.connectors.kinesis.connector import CONNECTOR
 from streamhouse.connectors.specs import SourceSpec
@@ -48,14 +49,12 @@ def rows(source: Source, start: Offset, end: Offset) -> list[tuple[int, str]]:
 def batches(source: Any, start: Offset, count: int) -> tuple[list[tuple[int, str]], Offset]:
     """Read batches until there are `count` rows and nothing more; the rows and the offset."""
     found: list[tuple[int, str]] = []
-    deadline = time.monotonic() + 30
-    while time.monotonic() < deadline:
+    for _ in looks():
         end = source.latest_offset(start)
         found += rows(source, start, end)
         start = end
         if len(found) >= count and source.caught_up(start):
             break
-        time.sleep(0.05)
     return found, start
 
 

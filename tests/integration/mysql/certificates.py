@@ -5,6 +5,8 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
+from tests.waiting import DEADLINE_S
+
 _NEW_KEY = "-newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes".split()
 
 
@@ -33,4 +35,4 @@ class Authority:
 def openssl(*arguments: str | Path) -> None:
     """Run openssl; raises `CalledProcessError` if it fails."""
     command = ["openssl", *map(str, arguments)]
-    subprocess.run(command, check=True, capture_output=True, timeout=60)
+    subprocess.run(command, check=True, capture_output=True, timeout=DEADLINE_S)

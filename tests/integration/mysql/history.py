@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import itertools
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from tests.mysql_server import IS_MYSQL
+from tests.waiting import looks, until
 
 from streamhouse.connectors.jdbc.options import parse as parse_jdbc
 from streamhouse.connectors.jdbc.reader import JdbcReader
@@ -16,6 +16,7 @@ from streamhouse.connectors.mysql_cdc.database.sharding.declared_table import De
 from streamhouse.connectors.mysql_cdc.relay.log import RelayTable
 from streamhouse.connectors.mysql_cdc.relay.relay import Relay
 from streamhouse.connectors.mysql_cdc.server.options import parse
+from streamhouse.connectors.mysql_cdc.server.position import BinlogPosition, TableProgress
 from streamhouse.connectors.mysql_cdc.source import MySqlSource
 from streamhouse.demo.mariadb import PASSWORD, USER, MariaDB
 from streamhouse.source import ROW_KIND, Offset
@@ -75,6 +76,19 @@ class Database:
         assert relay.error is None, relay.error
         return relay
 
+    def end(self) -> BinlogPosition:
+        file, pos = self.server.execute("SHOW MASTER STATUS")[0][:2]
+        return BinlogPosition(file, int(pos))
+
+    def purge(self) -> None:
+        """Remove all binlog files but the newest; the server keeps a file while it sends it."""
+
+        def purged() -> bool:
+            self.run(f"PURGE BINARY LOGS TO '{self.end().file}'")
+            return len(self.run("SHOW BINARY LOGS")) == 1
+
+        until(purged)
+
     def close(self) -> None:
         for relay in self._relays:
             relay.close()
@@ -86,6 +100,21 @@ def snapshot_start(source: DeclaredSource) -> Offset:
     """Where the first rows begin: on MySQL, a batch later than on MariaDB (decision 001)."""
     start = source.initial_offset()
     return source.latest_offset(start) if IS_MYSQL else start
+
+
+def position(offset: Offset) -> BinlogPosition:
+    found = TableProgress.from_offset(offset).position
+    assert found is not None
+    return found
+
+
+def reached(source: MySqlSource, database: Database, start: Offset) -> Offset:
+    """The offset after `start` with all changes of now."""
+    wanted = database.end()
+    for _ in looks():
+        if position(end := source.latest_offset(start)) >= wanted:
+            break
+    return end
 
 
 def rows_of(
@@ -103,17 +132,13 @@ def rows_of(
 def catch_up(source: DeclaredSource, start: Offset) -> tuple[Offset, list[dict[str, Any]]]:
     """The rows from `start` on until the source has none, and the offset there."""
     rows: list[dict[str, Any]] = []
-    deadline = time.monotonic() + 60
-    while time.monotonic() < deadline:
-        end = source.latest_offset(start)
-        if end == start:
-            if source.caught_up(start):
-                return end, rows
-            time.sleep(0.002)
-            continue
-        rows += rows_of(source, start, end)
-        start = end
-    raise AssertionError("the source never came to rest")
+    for _ in looks():
+        while (end := source.latest_offset(start)) != start:
+            rows += rows_of(source, start, end)
+            start = end
+        if source.caught_up(start):
+            break
+    return start, rows
 
 
 def apply(

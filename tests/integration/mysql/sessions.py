@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import random
-import time
 from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
 import pymysql
 from tests.integration.mysql.history import Database
+from tests.waiting import looks
 
 TABLES = (
     "CREATE TABLE t (id INT PRIMARY KEY, v INT)",
@@ -166,8 +166,7 @@ class Sessions:
     def decide(self, name: str) -> None:
         xid = self.prepared.pop(name)
         verb = self._chance.choice(["COMMIT", "COMMIT", "ROLLBACK"])
-        deadline = time.monotonic() + 30
-        while True:
+        for _ in looks():
             try:
                 self.database.run(f"XA {verb} {xid}")
                 break
@@ -175,8 +174,6 @@ class Sessions:
                 # The session that prepared it is not quite gone, or it had nothing to prepare.
                 if name not in self._listed():
                     break
-                assert time.monotonic() < deadline
-                time.sleep(0.01)
         self.used.discard(name)
 
     def restart(self, crash: bool) -> None:

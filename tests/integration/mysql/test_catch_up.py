@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import random
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.integration.mysql.history import Database, apply, catch_up, rows_of
+from tests.integration.mysql.history import (
+    Database,
+    apply,
+    catch_up,
+    position,
+    reached,
+    rows_of,
+)
+from tests.waiting import looks
 
 from streamhouse.connectors.mysql_cdc import key_group
 from streamhouse.connectors.mysql_cdc.change_reader import relay_view
 from streamhouse.connectors.mysql_cdc.relay import relay as relay_module
 from streamhouse.connectors.mysql_cdc.relay.files import held_bytes
-from streamhouse.connectors.mysql_cdc.server.position import BinlogPosition, TableProgress
-from streamhouse.connectors.mysql_cdc.source import MySqlSource
 from streamhouse.demo.mariadb import MariaDB
-from streamhouse.source import Offset
 
 CREATE = "CREATE TABLE t (id INT, part VARCHAR(5), n INT, note TEXT, PRIMARY KEY (id, part))"
 MOST_BYTES = 1_000_000
@@ -53,12 +57,6 @@ def change(database: Database, seed: int, statements: int) -> None:
     database.run(*texts)
 
 
-def place(offset: Offset) -> BinlogPosition:
-    found = TableProgress.from_offset(offset).position
-    assert found is not None
-    return found
-
-
 def table(database: Database) -> list[tuple[Any, ...]]:
     return sorted(database.run("SELECT * FROM t"))
 
@@ -72,7 +70,7 @@ def test_each_key_is_in_one_key_group_and_in_order(
     source = database.source("t", relay=tmp_path if relayed else None)
     offset, _ = catch_up(source, source.initial_offset())
     change(database, 5, 400)
-    end = _reached(source, database, offset)
+    end = reached(source, database, offset)
     monkeypatch.setattr(key_group, "DIVIDED_BYTES", 1)
     parts = source.partitions(offset, end, 3)
     assert len(parts) == 3
@@ -102,7 +100,7 @@ def test_the_relay_log_waits_for_queries_that_are_all_behind(
     monkeypatch.setattr(relay_module, "_FULL_S", 0.001)
     before = database.source("t")
     offset, _ = catch_up(before, before.initial_offset())
-    start = place(offset)
+    start = position(offset)
     for number in range(20):
         database.run(
             f"INSERT INTO t SELECT seq, 'a', {number}, REPEAT('x', 2000) FROM seq_1_to_200 "
@@ -117,31 +115,21 @@ def test_the_relay_log_waits_for_queries_that_are_all_behind(
     assert view is not None and view.begin() == start
     state: dict[tuple[Any, ...], dict[str, Any]] = {}
     batches, most = 0, 0
-    deadline = time.monotonic() + 60
-    while not source.caught_up(offset):
-        assert time.monotonic() < deadline and relay.error is None
+    for _ in looks():
+        if source.caught_up(offset):
+            break
+        assert relay.error is None
         end = source.latest_offset(offset)
         if end == offset:
-            time.sleep(0.01)
             continue
         # All that is read is in the log.
         begin = view.begin()
-        assert begin is not None and begin <= place(offset)
+        assert begin is not None and begin <= position(offset)
         apply(state, rows_of(source, offset, end), ["id", "part"])
         offset = end
         batches += 1
         most = max(most, held_bytes(tmp_path))
-        relay.needed_from(place(offset))
+        relay.needed_from(position(offset))
     assert sorted(tuple(row.values()) for row in state.values()) == table(database)
     # It waited, but for a network block and a transaction; the binlog has ten times as much.
     assert batches > 3 and most < 3 * MOST_BYTES
-
-
-def _reached(source: MySqlSource, database: Database, start: Offset) -> Offset:
-    """The offset after `start` with all changes of now."""
-    file, pos = database.server.execute("SHOW MASTER STATUS")[0][:2]
-    deadline = time.monotonic() + 60
-    while place(end := source.latest_offset(start)) < BinlogPosition(file, int(pos)):
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-    return end

@@ -14,6 +14,7 @@ from typing import Any
 import pymysql
 import pytest
 from tests.integration.mysql.history import Database, catch_up, rows_of, snapshot_start
+from tests.waiting import DEADLINE_S, until
 
 from streamhouse.connectors.mysql_cdc.database.sharding.declared_table import open_source
 from streamhouse.connectors.mysql_cdc.server.connection import run
@@ -59,7 +60,7 @@ class _Writers:
     def __exit__(self, *_: object) -> None:
         self._stop.set()
         for thread in self._threads:
-            thread.join(60)
+            thread.join(DEADLINE_S)
         assert not self.errors
 
     def _run(self, dice: random.Random, number: int) -> None:
@@ -96,20 +97,19 @@ class _Writers:
                 return
             if dice.random() < 0.5 and _all_run(connection, [f"XA COMMIT {xid}"]):
                 return
+            session = _ids(connection, "SELECT CONNECTION_ID()").pop()
         # A session that has ended holds no lock of metadata for its prepared transaction.
         time.sleep(dice.random() / 50)
         with self._database.server.connect(self._database.name) as connection:
             decision = dice.choice(("COMMIT", "COMMIT", "ROLLBACK"))
-            began = last = time.monotonic()
-            # Until the other session has ended, its transaction is not known here, and perhaps not
-            # listed. One without changes ends with the session.
-            while time.monotonic() - last < 2 and not _all_run(
-                connection, [f"XA {decision} {xid}"]
-            ):
-                if xid.strip("'") in _prepared(connection):
-                    last = time.monotonic()
-                    assert last - began < 30
-                time.sleep(0.01)
+            until(lambda: session not in _ids(connection, "SHOW PROCESSLIST"))
+            # One without changes has ended with the session.
+            until(
+                lambda: (
+                    _all_run(connection, [f"XA {decision} {xid}"])
+                    or xid.strip("'") not in _prepared(connection)
+                )
+            )
 
 
 def _all_run(connection: pymysql.Connection[Any], statements: Sequence[str]) -> bool:
@@ -129,6 +129,12 @@ def _prepared(connection: pymysql.Connection[Any]) -> set[str]:
     with connection.cursor() as cursor:
         cursor.execute("XA RECOVER")
         return {row[3] for row in cursor.fetchall()}
+
+
+def _ids(connection: pymysql.Connection[Any], statement: str) -> set[int]:
+    with connection.cursor() as cursor:
+        cursor.execute(statement)
+        return {row[0] for row in cursor.fetchall()}
 
 
 def _multiset(rows: Sequence[dict[str, Any]]) -> Counter[tuple[str, ...]]:

@@ -6,6 +6,7 @@ scripts/mysql_server.sh.
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -17,6 +18,7 @@ import pytest
 from tests.integration.conftest import Installed
 from tests.integration.mysql.history import Database, apply, catch_up, rows_of
 from tests.mysql_server import MySql
+from tests.waiting import DEADLINE_S, looks, until
 
 from streamhouse.connectors.mysql_cdc.database.tables.discovery import Discovery
 from streamhouse.connectors.mysql_cdc.database.tables.table_filter import TableFilter
@@ -85,14 +87,10 @@ class Followed:
 
 def end_xa(database: Database, statement: str) -> None:
     """Commit or roll back a prepared transaction, once the session that prepared it is gone."""
-    deadline = time.monotonic() + 30
-    while True:
-        try:
+    for _ in looks():
+        with contextlib.suppress(pymysql.err.OperationalError):
             database.run(statement)
             return
-        except pymysql.err.OperationalError:
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
 
 
 def test_transactions(database: Database) -> None:
@@ -397,10 +395,7 @@ def test_commits_that_selects_do_not_see_yet(
         position = server.execute("SHOW BINARY LOG STATUS")[0][:2]
         update = threading.Thread(target=database.run, args=("UPDATE t SET v = 2",))
         update.start()
-        deadline = time.monotonic() + 30
-        while server.execute("SHOW BINARY LOG STATUS")[0][:2] == position:
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
+        until(lambda: server.execute("SHOW BINARY LOG STATUS")[0][:2] != position)
         first = source.latest_offset(start)
         end = source.latest_offset(first)
         assert database.run("SELECT v FROM t") == [(1,)]
@@ -411,7 +406,7 @@ def test_commits_that_selects_do_not_see_yet(
         else:
             with pytest.raises(ConnectError, match="could miss them; set gtid_mode = ON"):
                 rows_of(source, first, end)
-        update.join(60)
+        update.join(DEADLINE_S)
         checked = check(parse(database.options("t")), [], [])
         (mode,) = [
             requirement.status

@@ -15,6 +15,7 @@ import pymysql
 import pytest
 from tests.integration.mysql.history import Database, apply, catch_up, rows_of, snapshot_start
 from tests.mysql_server import with_sequences
+from tests.waiting import DEADLINE_S
 
 from streamhouse.connectors.mysql_cdc.server.connection import connect, run, run_raw
 from streamhouse.connectors.mysql_cdc.server.options import parse
@@ -124,7 +125,7 @@ def test_a_chunk_of_large_rows_takes_little_memory(database: Database) -> None:
         "INSERT INTO t SELECT seq, REPEAT(CHAR(seq % 256), 1000000) FROM seq_1_to_200",
     )
     command = [sys.executable, "-c", _READ, json.dumps(database.options("t"))]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_S, check=True)
     parts, rows, kilobytes = map(int, done.stdout.split())
     assert (parts, rows) == (1, 200)
     assert kilobytes < 60_000 < resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
@@ -309,7 +310,7 @@ def test_a_table_that_is_not_transactional_is_read_as_it_was(database: Database)
             offset = end
     finally:
         stop.set()
-        writer.join(timeout=60)
+        writer.join(DEADLINE_S)
     _, rows = catch_up(source, offset)
     apply(state, rows, ["id"])
     table = dict(database.run("SELECT id, v FROM t"))

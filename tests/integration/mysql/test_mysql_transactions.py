@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import time
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,6 +12,7 @@ import pymysql
 import pytest
 from tests.integration.mysql.history import Database, catch_up, rows_of, snapshot_start
 from tests.mysql_server import IS_MYSQL
+from tests.waiting import DEADLINE_S, looks
 
 from streamhouse.connectors.mysql_cdc.binlog import binlog_inspector, transaction_buffer
 from streamhouse.connectors.mysql_cdc.binlog.format.events import xid_text
@@ -38,24 +38,13 @@ XAER_NOTA = 1397
 
 def finish(database: Database, statement: str) -> None:
     """Commit or roll back a prepared XA transaction, once the server has ended its session."""
-    deadline = time.monotonic() + 30
-    while True:
+    for _ in looks():
         try:
             database.run(statement)
             return
         except pymysql.err.OperationalError as error:
-            if error.args[0] != XAER_NOTA or time.monotonic() > deadline:
+            if error.args[0] != XAER_NOTA:
                 raise
-            time.sleep(0.05)
-
-
-def purge(database: Database, file: str) -> None:
-    """Remove the binlog files before one; the server does not do that while it uses them."""
-    deadline = time.monotonic() + 60
-    while database.run("SHOW BINARY LOGS")[0][0] != file:
-        assert time.monotonic() < deadline
-        database.run(f"PURGE BINARY LOGS TO '{file}'")
-        time.sleep(0.01)
 
 
 @pytest.fixture
@@ -158,7 +147,7 @@ def test_a_stream_does_not_begin_if_a_prepared_binlog_is_gone(
     name = xid()
     prepare(own, name, "INSERT INTO t VALUES (1, 1)")
     own.run("FLUSH BINARY LOGS")
-    purge(own, "binlog.000002")
+    own.purge()
     source = own.source("t", options={"scan.startup.mode": mode})
     with pytest.raises(DataLossError, match=r"XA transaction X'78\d+',X'62',7 is prepared.*end it"):
         source.latest_offset(source.initial_offset())
@@ -208,7 +197,7 @@ def test_a_snapshot_waits_for_no_later_commits(
 
     commit()
     monkeypatch.setattr(binlog_inspector, "prepared_xids", lambda *_: commit())
-    monkeypatch.setattr(binlog_inspector, "_VISIBLE_SECONDS", 1)
+    monkeypatch.setattr(binlog_inspector, "_VISIBLE_SECONDS", DEADLINE_S)
     source = own.source("t")
     start = source.initial_offset()
     end = source.latest_offset(start)
@@ -225,7 +214,7 @@ def test_a_commit_whose_changes_were_purged_is_data_loss(own: Database) -> None:
     own.run("FLUSH BINARY LOGS", "INSERT INTO t VALUES (2, 1)")
     offset, _ = ids(source, offset)
     source.close()
-    purge(own, "binlog.000002")
+    own.purge()
     own.run(f"XA COMMIT {name}")
     with pytest.raises(DataLossError, match="no longer has the binlog.*new checkpoint"):
         ids(own.source("t"), offset)

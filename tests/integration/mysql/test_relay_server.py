@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from tests.integration.conftest import Installed
-from tests.integration.mysql.history import Database, catch_up, rows_of
+from tests.integration.mysql.history import Database, catch_up, position, reached, rows_of
 from tests.mysql_server import Server
+from tests.waiting import until
 
 from streamhouse.connectors.mysql_cdc.change_reader import TablePosition, read_row_events
 from streamhouse.connectors.mysql_cdc.relay import relay as relay_module
 from streamhouse.connectors.mysql_cdc.relay.files import drop_old, segments
 from streamhouse.connectors.mysql_cdc.relay.relay import Relay
 from streamhouse.connectors.mysql_cdc.server import connection
-from streamhouse.connectors.mysql_cdc.server.position import BinlogPosition, TableProgress
 from streamhouse.connectors.mysql_cdc.source import MySqlSource
 from streamhouse.demo.mariadb import MariaDB
 from streamhouse.errors import ConnectError, DataLossError, StreamhouseError
@@ -41,34 +40,11 @@ def database(server: MariaDB) -> Iterator[Database]:
     made.close()
 
 
-def position(offset: Offset) -> BinlogPosition:
-    found = TableProgress.from_offset(offset).position
-    assert found is not None
-    return found
-
-
-def server_end(server: MariaDB) -> BinlogPosition:
-    file, pos = server.execute("SHOW MASTER STATUS")[0][:2]
-    return BinlogPosition(file, int(pos))
-
-
-def reached(source: MySqlSource, server: MariaDB, start: Offset) -> Offset:
-    """The offset after `start` up to which the log has all that the server has now."""
-    wanted, deadline = server_end(server), time.monotonic() + SECONDS
-    while position(end := source.latest_offset(start)) < wanted:
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-    return end
-
-
 def failed(relay: Relay) -> StreamhouseError:
     """What ended the reader."""
-    deadline = time.monotonic() + SECONDS
-    while relay.error is None:
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-    assert len(str(relay.error).splitlines()) == 1
-    return relay.error
+    error = until(lambda: relay.error)
+    assert error is not None and len(str(error).splitlines()) == 1
+    return error
 
 
 def ids(source: MySqlSource, start: Offset, end: Offset) -> list[int]:
@@ -86,7 +62,7 @@ def test_what_is_dropped_while_it_is_read_comes_from_the_server(
             # Each of the server's files begins a segment, however much comes at once.
             database.run("FLUSH BINARY LOGS")
         database.run(f"INSERT INTO t VALUES ({number}, REPEAT('x', 2000))")
-    end = reached(source, server, offset)
+    end = reached(source, database, offset)
     # The table's columns, as MySQL logs no names of them.
     start = TablePosition(position(offset), table=source._captured.table)
     events = read_row_events(source._captured, start, position(end))
@@ -101,7 +77,7 @@ def test_what_is_dropped_while_it_is_read_comes_from_the_server(
     # A batch that runs again, and the one that follows.
     assert ids(source, offset, end) == list(range(100))
     database.run("INSERT INTO t VALUES (100, NULL)")
-    assert ids(source, end, reached(source, server, end)) == [100]
+    assert ids(source, end, reached(source, database, end)) == [100]
 
 
 @pytest.mark.parametrize("crash", [False, True], ids=["restart", "crash"])
@@ -156,13 +132,8 @@ def test_what_the_server_purges_is_read_from_the_log(
     offset, _ = catch_up(source, source.initial_offset())
     for number in range(3):
         database.run(f"INSERT INTO t VALUES ({number}, NULL)", "FLUSH BINARY LOGS")
-    end = reached(source, server, offset)
-    deadline = time.monotonic() + SECONDS
-    while len(server.execute("SHOW BINARY LOGS")) > 1:
-        # A file that is being sent is not purged.
-        assert time.monotonic() < deadline
-        server.execute(f"PURGE BINARY LOGS TO '{server_end(server).file}'")
-        time.sleep(0.01)
+    end = reached(source, database, offset)
+    database.purge()
     assert ids(source, offset, end) == [0, 1, 2]
     relay.close()
     # The next run, whose log begins later.
@@ -191,7 +162,7 @@ def test_a_binlog_reset_is_an_error(
     server.execute("RESET MASTER")
     if grown:
         database.run("INSERT INTO t VALUES (3, REPEAT('x', 60000))")
-        assert server_end(server).file == position(offset).file
+        assert database.end().file == position(offset).file
     error = failed(relay)
     assert isinstance(error, DataLossError)
     assert ("no longer has the binlog" if grown else "it was reset") in str(error)

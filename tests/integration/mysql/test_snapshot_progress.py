@@ -10,6 +10,7 @@ from pathlib import Path
 
 from tests.integration.mysql.history import Database, snapshot_start
 from tests.integration.runtime.terminal import Terminal
+from tests.waiting import DEADLINE_S
 
 from streamhouse.demo.mariadb import PASSWORD, USER
 from streamhouse.source import Lag
@@ -42,7 +43,7 @@ def test_a_terminal_shows_rows_rate_and_time_left(database: Database, tmp_path: 
         streamhouse = str(Path(sys.executable).with_name("streamhouse"))
         listed = subprocess.run(
             [streamhouse, "pipelines", "--json", "--warehouse", warehouse],
-            capture_output=True, text=True, check=True, timeout=60,
+            capture_output=True, text=True, check=True, timeout=DEADLINE_S,
         )  # fmt: skip
         (query,) = json.loads(listed.stdout)["pipelines"][0]["queries"]
         terminal.end()

@@ -2,14 +2,43 @@
 
 from __future__ import annotations
 
+import time
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.integration.object_store.faulty_proxy import FaultyProxy
 
 from streamhouse.demo.s3_server import BUCKET, S3Server
+from streamhouse.paimon.catalog import opened_tables
+from streamhouse.paimon.storage import followed_snapshots
+
+
+class Clock:
+    """Time that passes only when a test says so, in the place of the module `time`."""
+
+    def __init__(self) -> None:
+        self._now = time.monotonic()
+
+    def monotonic(self) -> float:
+        return self._now
+
+    def advance(self, seconds: float) -> None:
+        self._now += seconds
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(time, name)
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    """For tests that count requests: what is known of a table does not expire meanwhile."""
+    made = Clock()
+    for module in (followed_snapshots, opened_tables):
+        monkeypatch.setattr(module, "time", made)
+    return made
 
 
 @pytest.fixture(scope="session")

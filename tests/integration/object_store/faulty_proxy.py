@@ -15,6 +15,7 @@ from functools import partial
 from typing import Any
 
 from tests.local_http_server import LocalHttpServer
+from tests.waiting import DEADLINE_S, until
 
 
 class Fault(Enum):
@@ -95,10 +96,7 @@ class FaultyProxy(LocalHttpServer):
                 ]
             return sum(lock.method == method for lock in locks)
 
-        deadline = time.monotonic() + 30
-        while count("PUT") > count("DELETE"):
-            assert time.monotonic() < deadline, "a commit lock is not released"
-            time.sleep(0.01)
+        until(lambda: count("PUT") <= count("DELETE"))
 
 
 class _Handler(http.server.BaseHTTPRequestHandler):
@@ -133,7 +131,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
                 self._answer(status, headers, answer, truncated=fault is Fault.TORN)
 
     def _forwarded(self, body: bytes) -> tuple[int, list[tuple[str, str]], bytes]:
-        connection = http.client.HTTPConnection("127.0.0.1", self.target, timeout=30)
+        connection = http.client.HTTPConnection("127.0.0.1", self.target, timeout=DEADLINE_S)
         try:
             connection.request(self.command, self.path, body, dict(self.headers))
             answer = connection.getresponse()

@@ -9,10 +9,13 @@ from contextlib import contextmanager
 
 import pyarrow as pa
 import pytest
+from tests.integration.object_store.conftest import Clock
 from tests.integration.object_store.faulty_proxy import Fault, FaultyProxy, Request
+from tests.waiting import DEADLINE_S, until
 
 from streamhouse.demo.s3_server import S3Server
 from streamhouse.errors import DataLossError, StreamhouseError
+from streamhouse.paimon.catalog import opened_tables
 from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.paimon.changelog.stream_source import PaimonSource
 from streamhouse.paimon.read.table import Table
@@ -22,6 +25,7 @@ from streamhouse.paimon.write.table_writer import TableWriter
 from streamhouse.sql.plan import Column
 from streamhouse.sql.schema_changes import AddColumn
 
+pytestmark = pytest.mark.usefixtures("clock")
 USER, OTHER = "0f8fad5b-d9cb-469f-a165-70867728950e", "7c9e6679-7425-40de-944b-e07fc1f90ae7"
 
 
@@ -97,7 +101,7 @@ def test_a_look_at_a_followed_table_is_one_request(
     assert [table.snapshot(number).id for number in (2, 3)] == [2, 3]
     assert seen == [("GET", "snapshot-4")]
     seen.clear()
-    assert table.latest_snapshot_id(within_s=60) == 3
+    assert table.latest_snapshot_id(within_s=DEADLINE_S) == 3
     assert table.snapshot(2).id == 2
     assert seen == []
 
@@ -114,7 +118,7 @@ def test_commits_of_this_machine_are_seen_at_once(warehouse: Warehouse) -> None:
     table, other = warehouse.followed("shop.t"), Writer(warehouse, OTHER, followed=False)
     for number in range(1, 4):
         other.write(number)
-        assert table.latest_snapshot_id(within_s=60) == number
+        assert table.latest_snapshot_id(within_s=DEADLINE_S) == number
 
 
 def test_commits_of_other_machines_are_found_by_a_new_request(warehouse: Warehouse) -> None:
@@ -125,11 +129,13 @@ def test_commits_of_other_machines_are_found_by_a_new_request(warehouse: Warehou
     text = table.files.read_text(f"{path}-1")
     assert text is not None
     table.files.write_text(f"{path}-2", text.replace('"id":1', '"id":2'))
-    assert table.latest_snapshot_id(within_s=60) == 1
+    assert table.latest_snapshot_id(within_s=DEADLINE_S) == 1
     assert table.latest_snapshot_id() == 2
 
 
-def test_other_machines_are_heard_too_after_a_commit_of_this_one(warehouse: Warehouse) -> None:
+def test_other_machines_are_heard_too_after_a_commit_of_this_one(
+    warehouse: Warehouse, clock: Clock
+) -> None:
     writer = Writer(warehouse)
     for number in range(3):
         writer.write(number)
@@ -138,7 +144,7 @@ def test_other_machines_are_heard_too_after_a_commit_of_this_one(warehouse: Ware
     text = table.files.read_text(f"{path}-3")
     assert text is not None and table.latest_snapshot_id(within_s=0.1) == 3
     table.files.write_text(f"{path}-4", text.replace('"id":3', '"id":4'))
-    time.sleep(followed_snapshots.NOTIFIED_S + 0.1)
+    clock.advance(followed_snapshots.NOTIFIED_S + 0.1)
     assert table.latest_snapshot_id(within_s=0.1) == 4
 
 
@@ -155,7 +161,7 @@ def test_a_branch_does_not_have_the_commits_of_the_table(warehouse: Warehouse) -
     branch = warehouse.followed("shop.t$branch_b")
     assert branch.latest_snapshot_id() == 3
     writer.write(3)
-    assert branch.latest_snapshot_id(within_s=60) == 3
+    assert branch.latest_snapshot_id(within_s=DEADLINE_S) == 3
     assert table.latest_snapshot_id() == 4
 
 
@@ -191,13 +197,13 @@ def test_a_batch_that_was_rolled_back_is_written_again(warehouse: Warehouse) -> 
 
 
 def test_a_schema_that_commits_were_made_with_is_not_read_again(
-    warehouse: Warehouse, proxy: FaultyProxy
+    warehouse: Warehouse, proxy: FaultyProxy, clock: Clock
 ) -> None:
     writer = Writer(warehouse)
     for number in range(3):
         writer.write(number)
     reader = warehouse.followed("shop.t")
-    time.sleep(1.1)
+    clock.advance(1.1)
     writer.write(3)
     seen = requests(proxy)
     assert warehouse.followed("shop.t") is reader
@@ -237,7 +243,7 @@ def test_one_notice_brings_all_snapshots_since_the_last(
     two.write(3)
     seen = requests(proxy)
     with another_process():
-        assert table.latest_snapshot_id(within_s=60) == 6
+        assert table.latest_snapshot_id(within_s=DEADLINE_S) == 6
         found = table.snapshots
         assert isinstance(found, followed_snapshots.FollowedSnapshots)
         for number in range(3, 7):
@@ -248,24 +254,20 @@ def test_one_notice_brings_all_snapshots_since_the_last(
 
 
 def test_a_reader_of_files_hears_from_commits_that_the_schema_is_the_same(
-    warehouse: Warehouse, proxy: FaultyProxy
+    warehouse: Warehouse, proxy: FaultyProxy, clock: Clock
 ) -> None:
     writer = Writer(warehouse)
     writer.write(0)
     with another_process():
         reader = warehouse.followed("shop.t")
-        time.sleep(1.1)
+        clock.advance(1.1)
         # It looks for the newest snapshot once, in the background.
         looked = requests(proxy)
         warehouse.followed("shop.t")
-        deadline = time.monotonic() + 60
-        while not looked:
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
-        time.sleep(0.5)
+        until(lambda: looked and not opened_tables._checking)
     for number in range(1, 3):
         writer.write(number)
-        time.sleep(1.1)
+        clock.advance(1.1)
     writer.write(3)
     seen = requests(proxy)
     with another_process():

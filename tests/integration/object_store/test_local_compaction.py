@@ -24,6 +24,7 @@ from streamhouse.paimon.write.commit import TableCommitter
 from streamhouse.paimon.write.table_writer import TableWriter
 from streamhouse.sql.plan import Column
 
+pytestmark = pytest.mark.usefixtures("clock")
 USER = "0f8fad5b-d9cb-469f-a165-70867728950e"
 SUMS = {"merge-engine": "aggregation", "fields.n.aggregate-function": "sum"}
 FULL = {"changelog-producer": "full-compaction"}

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from tests.integration.object_store.faulty_proxy import Fault, FaultyProxy, Request
+from tests.waiting import DEADLINE_S, looks
 
 from streamhouse.demo.s3_server import S3Server
 from streamhouse.errors import CommitConflictError, StreamhouseError
@@ -70,7 +71,7 @@ def test_two_machines_lose_no_commit(lake: str, tmp_path: Path, followed: bool) 
     for writer in writers:
         assert writer.stdout is not None and writer.stdout.readline() == "ready\n"
     for writer in writers:
-        writer.communicate("go\n", timeout=120)
+        writer.communicate("go\n", timeout=DEADLINE_S)
     assert [writer.returncode for writer in writers] == [0, 0]
     table = Warehouse(lake).table("shop.t")
     found = sorted(value for batch in table.read() for value in batch["id"].to_pylist())
@@ -85,7 +86,7 @@ def test_one_holder_at_a_time(lake: str, files: ObjectFiles) -> None:
 
     def work() -> None:
         nonlocal inside, most
-        with object_lock(ConditionalObjects(files.requests), path, 60.0, "testing"):
+        with object_lock(ConditionalObjects(files.requests), path, DEADLINE_S, "testing"):
             with guard:
                 inside += 1
                 most = max(most, inside)
@@ -97,13 +98,13 @@ def test_one_holder_at_a_time(lake: str, files: ObjectFiles) -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(60)
+        thread.join(DEADLINE_S)
     assert (most, files.names(lake)) == (1, [])
 
 
 def test_a_waiter_gives_up(lake: str, files: ObjectFiles) -> None:
     path = f"{lake}/.commit-lock"
-    with object_lock(ConditionalObjects(files.requests), path, 60.0, "testing"):
+    with object_lock(ConditionalObjects(files.requests), path, DEADLINE_S, "testing"):
         with pytest.raises(CommitConflictError, match=f"process {os.getpid()} on"):
             with object_lock(ConditionalObjects(files.requests), path, 0.1, "testing"):
                 pass
@@ -119,7 +120,7 @@ def test_the_lock_of_a_dead_holder_is_taken_over(
         is not None
     )
     started = time.monotonic()
-    with object_lock(ConditionalObjects(files.requests), path, 30.0, "testing"):
+    with object_lock(ConditionalObjects(files.requests), path, DEADLINE_S, "testing"):
         assert time.monotonic() - started >= 0.5
     assert files.names(lake) == []
 
@@ -127,13 +128,14 @@ def test_the_lock_of_a_dead_holder_is_taken_over(
 def test_a_holder_renews_its_lock(
     lake: str, files: ObjectFiles, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(locks, "LEASE_S", 1.5)
-    monkeypatch.setattr(locks, "_RENEW_S", 0.2)
-    path = f"{lake}/.commit-lock"
-    with object_lock(ConditionalObjects(files.requests), path, 60.0, "testing"):
-        with pytest.raises(CommitConflictError):
-            with object_lock(ConditionalObjects(files.requests), path, 4.0, "testing"):
-                pass
+    """Each renewal is another text, for which a waiter waits `LEASE_S` anew."""
+    monkeypatch.setattr(locks, "_RENEW_S", 0.05)
+    path, texts = f"{lake}/.commit-lock", set[str]()
+    with object_lock(ConditionalObjects(files.requests), path, DEADLINE_S, "testing"):
+        for _ in looks():
+            texts.add(files.read_text(path) or "")
+            if len(texts) == 4:
+                break
 
 
 def test_a_holder_that_lost_its_lock_fails(
@@ -142,7 +144,7 @@ def test_a_holder_that_lost_its_lock_fails(
     monkeypatch.setattr(locks, "LEASE_S", 0.0)
     path = f"{lake}/.commit-lock"
     with pytest.raises(StreamhouseError, match="another took the lock"):
-        with object_lock(ConditionalObjects(files.requests), path, 60.0, "testing"):
+        with object_lock(ConditionalObjects(files.requests), path, DEADLINE_S, "testing"):
             files.write_text(path, '{"id": "other", "host": "h", "process": 1}')
     assert files.read_text(path) is not None, "the lock of the other stays"
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import threading
-import time
 
 import pyarrow as pa
 import pytest
 from pypaimon_rust.datafusion import CommitMessage
 from tests.integration.object_store.faulty_proxy import Fault, FaultyProxy, Request
+from tests.waiting import DEADLINE_S, until
 
 from streamhouse.demo.s3_server import S3Server
 from streamhouse.paimon.catalog.warehouse import Warehouse
@@ -20,6 +20,7 @@ from streamhouse.paimon.write.commit import TableCommitter
 from streamhouse.paimon.write.table_writer import TableWriter
 from streamhouse.sql.plan import Column
 
+pytestmark = pytest.mark.usefixtures("clock")
 USER, OTHER = "0f8fad5b-d9cb-469f-a165-70867728950e", "7c9e6679-7425-40de-944b-e07fc1f90ae7"
 
 
@@ -79,15 +80,15 @@ def test_the_next_commit_waits_for_the_release_of_the_lock(
         assert committer.commit(3, messages[1])
         next_commit.set()
 
-    proxy.choose, proxy.pause = delay, lambda: release.wait(60)
+    proxy.choose, proxy.pause = delay, lambda: release.wait(DEADLINE_S)
     assert committer.commit(2, messages[0])
     assert not release.is_set()
     waiting = threading.Thread(target=commit)
     waiting.start()
     assert not next_commit.wait(0.5)
     release.set()
-    assert next_commit.wait(60)
-    waiting.join(60)
+    assert next_commit.wait(DEADLINE_S)
+    waiting.join(DEADLINE_S)
     # It has not tried to take the lock before.
     assert seen.count("PUT .commit-lock") == 2
     assert rows_of(warehouse) == {number: number for number in range(4)}
@@ -222,21 +223,25 @@ def test_manifests_are_uploaded_while_the_lock_is_taken(
         committer.commit(number, prepared(warehouse, USER, number, {number: number}))
     messages = prepared(warehouse, USER, 2, {2: 2})
     proxy.await_released()
-    seen: list[tuple[float, str]] = []
+    seen, locked = list[str](), list[int]()
 
     def delay(request: Request) -> Fault | None:
-        name = f"{request.method} {request.path.rpartition('/')[2]}"
-        seen.append((time.monotonic(), name))
-        return Fault.SLOW if name == "PUT .commit-lock" else None
+        seen.append(f"{request.method} {request.path.rpartition('/')[2]}")
+        return Fault.SLOW if seen[-1] == "PUT .commit-lock" else None
 
-    proxy.choose = delay
+    def uploads() -> int:
+        return sum(name.startswith("PUT manifest") for name in seen)
+
+    def lock() -> None:
+        until(lambda: uploads() == 3)
+        locked.append(len(seen))
+
+    proxy.choose, proxy.pause = delay, lock
     assert committer.commit(2, messages)
     proxy.await_released()
-    locked = next(at for at, name in seen if name == "PUT .commit-lock") + 0.9
-    uploads = [at for at, name in seen if name.startswith("PUT manifest")]
-    assert len(uploads) == 3 and max(uploads) < locked
+    assert uploads() == 3
     # What it relies on is verified, and the snapshot written, under the lock.
-    assert all(at > locked for at, name in seen if name in ("HEAD snapshot-2", "PUT snapshot-3"))
+    assert not {"HEAD snapshot-2", "PUT snapshot-3"} & set(seen[: locked[0]])
     assert rows_of(warehouse) == {0: 0, 1: 1, 2: 2}
 
 

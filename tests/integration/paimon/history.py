@@ -22,6 +22,7 @@ from tests.integration.paimon.model import (
     displayed,
     ordered,
 )
+from tests.waiting import DEADLINE_S
 
 from streamhouse.errors import DataLossError, SchemaChangeError, StreamhouseError
 from streamhouse.paimon.catalog.warehouse import Warehouse
@@ -45,7 +46,6 @@ from streamhouse.sql.schema_changes import (
 )
 
 KEYS = 24
-CHILD_S = 300.0
 KEPT = {"snapshot.num-retained.min": "3", "snapshot.num-retained.max": "12",
         "snapshot.time-retained": "1 ms", "write-only": "true"}  # fmt: skip
 _BASE = (("id", "INT"), ("v", "INT"), ("w", "INT"), ("s", "STRING"))
@@ -355,7 +355,7 @@ class History:
             args=(dict(self.warehouse.options), self.identifier, user, batch, rows, step, after),
         )
         child.start()
-        child.join(CHILD_S)
+        child.join(DEADLINE_S)
         assert child.exitcode == -9
         committer = TableCommitter(self.warehouse.options, self.identifier, user)
         committer.remove_leftovers(query_tag(user), batch)

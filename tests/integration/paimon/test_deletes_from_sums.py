@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from tests.waiting import DEADLINE_S
 
 import streamhouse
 from streamhouse.lookup.storage.changed_keys import keys_changed_between, version_of
@@ -234,7 +235,7 @@ def test_a_delete_that_was_cut_off_is_finished_by_the_next_statement(
         ),
     )
     child.start()
-    child.join(120)
+    child.join(DEADLINE_S)
     assert child.exitcode == -signal.SIGKILL
     if removes == "false":
         assert ("France", 0, 0.0) in sums.rows(name)

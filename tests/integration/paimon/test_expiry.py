@@ -14,6 +14,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from tests.integration.paimon.conftest import Lake, sale
+from tests.waiting import DEADLINE_S
 
 from streamhouse.errors import DataLossError
 from streamhouse.paimon.catalog.warehouse import Warehouse
@@ -234,7 +235,7 @@ def test_files_of_a_killed_compaction_are_removed(shared: tuple[Lake, Sidecar]) 
     lake, java = shared
     table = made(lake, "killed", 3)
     written = {path.name for path in Path(table.location).rglob("bucket-*/*")}
-    ended = subprocess.run([sys.executable, "-c", _KILLED, str(lake.folder)], timeout=180)
+    ended = subprocess.run([sys.executable, "-c", _KILLED, str(lake.folder)], timeout=DEADLINE_S)
     assert ended.returncode == -9
     left = {path.name for path in Path(table.location).rglob("bucket-*/*")} - written
     assert len(left) == 1 and left.pop().startswith("compact-")

@@ -15,6 +15,7 @@ import psutil
 import pyarrow as pa
 import pytest
 from tests.integration.paimon.conftest import Lake
+from tests.waiting import DEADLINE_S
 
 from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.paimon.java.sidecar import Sidecar
@@ -128,7 +129,7 @@ def test_a_writer_is_used_again_until_it_is_stale(shared: tuple[Lake, Sidecar]) 
     pid = java.pid
     assert pid is not None
     os.kill(pid, signal.SIGKILL)
-    psutil.wait_procs([psutil.Process(pid)] if psutil.pid_exists(pid) else [], timeout=30)
+    psutil.wait_procs([psutil.Process(pid)] if psutil.pid_exists(pid) else [], timeout=DEADLINE_S)
     assert compacted(14) != third
 
 
@@ -183,7 +184,7 @@ def test_only_the_last_compaction_of_a_killed_writer_is_removed(
     name = created(lake, "died")
     table = Warehouse(lake.options).table(name)
     command = [sys.executable, "-c", _KILLED, str(lake.folder)]
-    assert subprocess.run(command, timeout=90, check=False).returncode == -9
+    assert subprocess.run(command, timeout=DEADLINE_S, check=False).returncode == -9
     assert len(notes(name, lake)) == 1
     there = {path for path in Path(table.location).rglob("compact-*") if path.is_file()}
     before = rows_of(java, name)

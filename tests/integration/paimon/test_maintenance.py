@@ -5,16 +5,17 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable
 from typing import Any
 
 import psutil
 import pyarrow as pa
 import pytest
 from tests.integration.paimon.history_writer import write
+from tests.waiting import DEADLINE_S, until
 
 from streamhouse.errors import StreamhouseError
 from streamhouse.paimon.java.sidecar import Sidecar
+from streamhouse.paimon.maintenance import backpressure
 from streamhouse.paimon.maintenance.policy import Pace
 from streamhouse.paimon.maintenance.service import Maintenance
 
@@ -30,13 +31,6 @@ QUICK = Pace(
 )
 
 
-def until(condition: Callable[[], bool], seconds: float = 60.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "waited too long"
-        time.sleep(0.02)
-
-
 def test_a_stream_of_commits_stays_small_and_exact(
     lake: Any, java: Sidecar, make_sale: Any
 ) -> None:
@@ -45,9 +39,7 @@ def test_a_stream_of_commits_stays_small_and_exact(
     maintenance.start()
     try:
         commits = 0
-        deadline = time.monotonic() + 60
         while commits < 80 or maintenance.counts.compactions < 3:
-            assert time.monotonic() < deadline, "three compactions take too long"
             batch = make_sale(("China", 1, 0.5), ("Chad", 1, 1.0))
             assert lake.commit(name, commits, batch) == 1
             commits += 1
@@ -102,8 +94,10 @@ def test_lookup_tables_show_their_changelog_at_once(lake: Any, make_sale: Any) -
 
 
 def test_writers_that_wait_never_see_a_full_level_0(
-    lake: Any, java: Sidecar, make_sale: Any
+    lake: Any, java: Sidecar, make_sale: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    for most_s in ("MAX_WAIT_S", "MAX_TOTAL_WAIT_S"):
+        monkeypatch.setattr(backpressure, most_s, DEADLINE_S)
     name = lake.sales(**{"num-sorted-run.compaction-trigger": "3"})
     for identifier in range(4):
         # What an earlier run has left is counted, too.
@@ -152,7 +146,7 @@ class _Stuck(Sidecar):
     def compact(self, table: str, full: bool = False, *rest: Any, **more: Any) -> bool:
         if table == self.table:
             self.begun.set()
-            assert self.end.wait(60)
+            assert self.end.wait(DEADLINE_S)
         return super().compact(table, full, *rest, **more)
 
 
@@ -164,7 +158,7 @@ def test_a_long_job_holds_up_no_table_whose_readers_wait(lake: Any, make_sale: A
     maintenance = Maintenance(lake.options, lambda: [big, *prompt], QUICK, sidecar)
     maintenance.start()
     try:
-        assert sidecar.begun.wait(60)
+        assert sidecar.begun.wait(DEADLINE_S)
         for identifier in range(2):
             for name in prompt:
                 lake.commit(name, identifier, make_sale(("China", 1, 1.0)))

@@ -19,7 +19,8 @@ from typing import Any
 import psutil
 import pyarrow as pa
 import pytest
-from tests.processes import gone
+from tests.processes import await_end
+from tests.waiting import DEADLINE_S, until
 
 from streamhouse.errors import CommitConflictError, StreamhouseError, TableError
 from streamhouse.paimon.catalog.warehouse import Warehouse
@@ -227,14 +228,11 @@ def test_compaction_during_commits_keeps_totals(lake: Any, java: Sidecar, make_s
     writer = threading.Thread(target=write)
     writer.start()
     compactions = 0
-    deadline = time.monotonic() + 60
-    while not done.is_set() and time.monotonic() < deadline:
+    while not done.wait(0.05):
         compactions += java.compact(name, full=compactions % 2 == 0)
         if compactions >= 3:
             enough.set()
-        time.sleep(0.05)
-    enough.set()
-    writer.join(60)
+    writer.join(DEADLINE_S)
 
     assert not failures
     assert compactions >= 3
@@ -257,10 +255,10 @@ def test_java_commits_wait_for_the_commit_of_a_query(
     worker = threading.Thread(target=getattr(java, job), args=[name])
     with commit_lock(lake.table(name).location()):
         worker.start()
-        worker.join(2.0)
+        worker.join(0.5)
         assert worker.is_alive()
         assert lake.latest(name) == 8
-    worker.join(60)
+    worker.join(DEADLINE_S)
     assert lake.latest(name) == 9
 
 
@@ -408,16 +406,16 @@ def test_calls_of_two_threads_run_at_once(lake: Any, java: Sidecar, make_sale: A
 
     def long(jvm: Any, table: Any) -> str:
         inside.set()
-        assert answered.wait(60)
+        assert answered.wait(DEADLINE_S)
         return str(table.name())
 
     with ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(java.call, name, long)
-        assert inside.wait(60)
+        assert inside.wait(DEADLINE_S)
         first = java.pid
         assert java.read(name).num_rows == 1
         answered.set()
-        assert waiting.result(30) == "sales"
+        assert waiting.result(DEADLINE_S) == "sales"
     assert java.pid == first
 
 
@@ -511,9 +509,7 @@ def test_a_dead_jvm_is_replaced(lake: Any, own: Sidecar, make_sale: Any) -> None
     assert first is not None
     os.kill(first, signal.SIGKILL)
 
-    deadline = time.monotonic() + 60
-    while own.pid is not None and time.monotonic() < deadline:
-        time.sleep(0.01)
+    until(lambda: own.pid is None)
     assert own.read(name).num_rows == 1
     assert own.pid not in (None, first)
 
@@ -526,8 +522,7 @@ def test_a_jvm_that_dies_during_a_call_is_an_error_and_replaced(
     own.read(name)
     threading.Timer(0.4, own.kill).start()
     with pytest.raises(StreamhouseError, match="ended; the next call starts another"):
-        deadline = time.monotonic() + 60
-        while time.monotonic() < deadline:
+        while True:
             own.read(name)
             if own.pid is None:
                 # The kill fell between two calls: as good.
@@ -544,15 +539,15 @@ def test_the_jvm_dies_with_its_killed_parent(lake: Any, make_sale: Any) -> None:
         f"sidecar = Sidecar({lake.options!r})\n"
         f"sidecar.read({name!r})\n"
         "print(sidecar.pid, flush=True)\n"
-        "time.sleep(60)\n"
+        "time.sleep(3600)\n"
     )
     with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as parent:
         assert parent.stdout is not None
         jvm = psutil.Process(int(parent.stdout.readline()))
         assert jvm.is_running()
         parent.send_signal(signal.SIGKILL)
-        parent.wait(60)
-    assert gone(jvm.pid)
+        parent.wait(DEADLINE_S)
+    await_end(jvm.pid)
 
 
 def test_a_call_prints_nothing_on_the_terminal(

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import datetime
-import time
 
 import pytest
 from tests.integration.procedures.conftest import Lake
+from tests.waiting import looks
 
 from streamhouse import procedures
 from streamhouse.errors import OptionError, TableError
@@ -75,8 +75,7 @@ def test_partitions_that_rest(lake: Lake) -> None:
     name = sales(lake, 2)
     (busy,) = procedures.compact(lake.context, name, partition_idle_time="1 h").to_pylist()
     assert (busy["groups"], busy["snapshot_id"]) == (0, None)
-    deadline = time.monotonic() + 60
-    while time.monotonic() < deadline:
+    for _ in looks():
         (done,) = procedures.compact(lake.context, name, partition_idle_time="1 ms").to_pylist()
         if done["groups"]:
             break

@@ -6,6 +6,8 @@ import threading
 from abc import ABC, abstractmethod
 from typing import Self
 
+from tests.waiting import DEADLINE_S
+
 
 class ConcurrentSteps(ABC):
     """Takes one step after the other until the `with` ends; what failed is raised then."""
@@ -25,7 +27,7 @@ class ConcurrentSteps(ABC):
 
     def __exit__(self, *error: object) -> None:
         self._stop.set()
-        self._thread.join(timeout=60)
+        self._thread.join(DEADLINE_S)
         assert not self._thread.is_alive()
         if self._failed is not None:
             raise self._failed

@@ -19,8 +19,10 @@ from unittest.mock import MagicMock, patch
 
 import pyarrow as pa
 import pytest
+from tests.documents import ROOT
 from tests.integration.differential.local_run import without_spark
 from tests.processes import reachable
+from tests.waiting import DEADLINE_S, looks, until
 
 import streamhouse
 from streamhouse.paimon.catalog.warehouse import Warehouse
@@ -30,8 +32,7 @@ from streamhouse.runtime.streaming.query import QueryFailed
 from streamhouse.sql.statements.script import parse_script
 
 MARK = "STREAMHOUSE_TEST_RUN"
-DEADLINE_S = 240.0
-GONE_S = 60.0
+INSTALLED = (str(Path(sys.executable).with_name("streamhouse")),)
 _CUT_OFF = "cut off at a failpoint"
 Until = Callable[[Callable[[], Any]], None]
 """Waits until something is so."""
@@ -64,33 +65,37 @@ class Ended:
         return cls(code, out, others, reports)
 
 
-def rest(looked: float) -> None:
-    """Wait for the next look; the longer, the longer the last one took, which began at `looked`.
-
-    What is waited for needs the processors, too.
-    """
-    time.sleep(min(max(0.05, 4 * (time.monotonic() - looked)), 1.0))
-
-
 class Run:
-    """One running `streamhouse` command, with its output in files, so that no pipe fills up."""
+    """One running `streamhouse` command, with its output in files, so that no pipe fills up.
+
+    Without `spark` its queries run in threads (`tests.local_command`).
+    """
+
+    deadline_s = DEADLINE_S
 
     def __init__(
-        self, folder: Path, arguments: list[str], env: Mapping[str, str], mark: str | None = None
+        self,
+        folder: Path,
+        arguments: list[str],
+        env: Mapping[str, str],
+        mark: str | None = None,
+        spark: bool = True,
     ) -> None:
         self.mark = mark or uuid.uuid4().hex
         output = uuid.uuid4().hex
         self._out = folder / f"{output}.out"
         self._err = folder / f"{output}.err"
-        command = [str(Path(sys.executable).with_name("streamhouse")), *arguments]
+        path = os.pathsep.join([str(ROOT), env.get("PYTHONPATH", "")])
+        given = env if spark else {**env, "PYTHONPATH": path}
+        command = INSTALLED if spark else (sys.executable, "-m", "tests.local_command")
         with self._out.open("wb") as out, self._err.open("wb") as err:
             self.process = subprocess.Popen(
-                command,
+                [*command, *arguments],
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=err,
                 start_new_session=True,
-                env={**os.environ, "COLUMNS": "200", **env, MARK: self.mark},
+                env={**os.environ, "COLUMNS": "200", **given, MARK: self.mark},
             )
 
     @property
@@ -101,37 +106,30 @@ class Run:
     def err(self) -> str:
         return self._err.read_text()
 
-    def wait(self, seconds: float = DEADLINE_S) -> Ended:
+    def wait(self) -> Ended:
         """Wait for the command's end, and for the end of all that it had started."""
         try:
-            code = self.process.wait(seconds)
+            code = self.process.wait(self.deadline_s)
         except subprocess.TimeoutExpired:
-            self._print_stacks()
-            self.kill()
-            raise AssertionError(f"still running after {seconds} s: {self.err}") from None
+            raise AssertionError(f"still running: {self._stacks()}") from None
         self.gone()
         return Ended.of(code, self.out, self.err)
 
-    def until(self, what: Callable[[], Any], seconds: float = DEADLINE_S) -> Any:
+    def until(self, what: Callable[[], Any]) -> Any:
         """Wait until `what` gives something, while the command runs."""
-        deadline = time.monotonic() + seconds
-        while time.monotonic() < deadline:
-            looked = time.monotonic()
-            found = what()
-            if found:
-                self.closed()
-                return found
+        for _ in looks(self._stacks, self.deadline_s):
+            if found := what():
+                break
             if self.process.poll() is not None:
                 raise AssertionError(f"ended with {self.process.returncode}: {self.err}")
-            rest(looked)
-        self._print_stacks()
-        self.kill()
-        raise AssertionError(f"not seen within {seconds} s: {self.err}")
+        self.closed()
+        return found
 
-    def _print_stacks(self) -> None:
-        """Let the command print the stacks of its threads to its standard error."""
+    def _stacks(self) -> str:
+        """Its errors, with the stacks of all its threads."""
         self.signal(signal.SIGUSR1)
         time.sleep(1.0)
+        return self.err
 
     def signal(self, number: int) -> None:
         self.process.send_signal(number)
@@ -146,13 +144,13 @@ class Run:
         for pid in (self.process.pid, *self.tree()):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-        self.process.wait(GONE_S)
+        self.process.wait(DEADLINE_S)
         self.gone()
 
     def kill_driver(self) -> None:
         """SIGKILL for the process that was started, and for nothing else."""
         self.process.kill()
-        self.process.wait(GONE_S)
+        self.process.wait(DEADLINE_S)
 
     def tree(self) -> list[int]:
         """All processes that descend from the command, orphans too."""
@@ -160,17 +158,10 @@ class Run:
 
     def gone(self) -> None:
         """Fail if a process is left; driver and JVM end one after the other."""
-        deadline = time.monotonic() + GONE_S
-        looked = time.monotonic()
-        while self.tree():
-            if looked > deadline:
-                left = {pid: _command(pid) for pid in self.tree()}
-                for pid in left:
-                    with contextlib.suppress(ProcessLookupError):
-                        os.kill(pid, signal.SIGKILL)
-                raise AssertionError(f"processes left: {left}")
-            rest(looked)
-            looked = time.monotonic()
+        until(
+            lambda: not self.tree(),
+            lambda: f"processes left: { {pid: _command(pid) for pid in self.tree()} }",
+        )
 
 
 def marked(mark: str) -> Iterator[int]:
@@ -226,14 +217,11 @@ def in_thread(run: Callable[[Callable[[], bool]], None]) -> Iterator[Until]:
             failed.append(error)
 
     def until(what: Callable[[], Any]) -> None:
-        deadline = time.monotonic() + DEADLINE_S
-        while not failed:
-            looked = time.monotonic()
+        for _ in looks():
+            if failed:
+                raise failed.pop()
             if what():
-                return
-            assert looked < deadline, f"not seen within {DEADLINE_S} s"
-            rest(looked)
-        raise failed.pop()
+                break
 
     thread = threading.Thread(target=caught)
     thread.start()
@@ -285,12 +273,13 @@ class Shop:
         *arguments: str,
         name: str = "shop.sql",
         mark: str | None = None,
+        spark: bool = True,
         **env: str,
     ) -> Run:
         """Start a script; `env` goes over this process's environment."""
         script = str(self.script(text, name))
         options = ["--warehouse", str(self.path), *arguments]
-        run = Run(self.folder, ["run", script, *options], env, mark)
+        run = Run(self.folder, ["run", script, *options], env, mark, spark)
         self.runs.append(run)
         return run
 

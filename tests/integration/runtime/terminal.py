@@ -8,9 +8,10 @@ import pty
 import select
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
+
+from tests.waiting import DEADLINE_S, looks
 
 
 class Terminal:
@@ -31,21 +32,19 @@ class Terminal:
             os.close(slave)
         self.displayed = ""
 
-    def until(self, text: str, seconds: float = 240.0) -> None:
+    def until(self, text: str) -> None:
         """Wait until the terminal has shown a text."""
-        deadline = time.monotonic() + seconds
-        while text not in self.displayed:
-            assert time.monotonic() < deadline, f"not seen within {seconds} s: {self.displayed!r}"
+        for _ in looks(lambda: repr(self.displayed)):
+            if text in self.displayed:
+                break
             assert self._take(), f"ended without it: {self.displayed!r}"
 
-    def end(self, seconds: float = 240.0) -> str:
+    def end(self) -> str:
         """Wait for the command's end, which must be a good one; what it printed."""
-        deadline = time.monotonic() + seconds
-        while self._take():
-            assert time.monotonic() < deadline, (
-                f"still running after {seconds} s: {self.displayed!r}"
-            )
-        out, _ = self._process.communicate(timeout=seconds)
+        for _ in looks(lambda: repr(self.displayed)):
+            if not self._take():
+                break
+        out, _ = self._process.communicate(timeout=DEADLINE_S)
         assert self._process.returncode == 0, self.displayed
         return out
 
@@ -53,7 +52,7 @@ class Terminal:
         """End the command if it still runs."""
         if self._process.poll() is None:
             self._process.kill()
-            self._process.communicate(timeout=30)
+            self._process.communicate()
         os.close(self._master)
 
     def _take(self) -> bool:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import pytest
 from tests.integration.runtime.conftest import Shop
+from tests.waiting import DEADLINE_S
 
 pytestmark = pytest.mark.usefixtures("in_threads")
 
@@ -69,7 +70,7 @@ def test_queries_and_statements_share_a_table_with_dynamic_buckets(shop: Shop) -
         for thread in threads:
             thread.start()
         for thread in threads:
-            thread.join(240)
+            thread.join(DEADLINE_S)
         assert not failed
         until(lambda: all(len(_rows(shop, name)) >= 120 for name in ("dynamic", "moving")))
     shop.settle_here(script)

@@ -31,7 +31,7 @@ def test_a_crash_after_each_step_changes_nothing(shop: Shop, killed: Sequence[st
         batch = revenue.checkpoint(shop, "country_sales").logs.last_committed() + 2
         point = f"{step}:{batch}:default.country_sales"
         if step in killed:
-            ended = shop.run(slow, "--until-caught-up", STREAMHOUSE_FAILPOINT=point)
+            ended = shop.run(slow, "--until-caught-up", spark=False, STREAMHOUSE_FAILPOINT=point)
             assert (step, ended.code) == (step, KILLED), ended.err
         else:
             with shop.failing_here(slow, point):

@@ -18,12 +18,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tests.integration.conftest import Installed
-from tests.integration.runtime.conftest import GONE_S, MARK, Run, marked
+from tests.integration.runtime.conftest import MARK, Run, marked
 from tests.processes import reachable
+from tests.waiting import DEADLINE_S, looks, until
 
 LIVE = "Ctrl-C ends"
 PAGE = "Open http://127.0.0.1:"
-DEADLINE_S = 240.0
 _CODES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
 
@@ -52,9 +52,9 @@ class Terminal:
 
     def until(self, what: Callable[[], bool]) -> None:
         """Take in what is printed until something is so."""
-        deadline = time.monotonic() + DEADLINE_S
-        while not what():
-            assert time.monotonic() < deadline, self.text
+        for _ in looks(lambda: self.text):
+            if what():
+                break
             self._take(0.1)
         while self._take(0.0):
             pass
@@ -73,18 +73,15 @@ class Terminal:
     def press(self, key: bytes) -> None:
         os.write(self._master, key)
 
-    def left(self) -> list[int]:
-        """Processes that the command has left, after a while for those that are about to end."""
-        deadline = time.monotonic() + GONE_S
-        while (found := list(marked(self.mark))) and time.monotonic() < deadline:
-            time.sleep(0.05)
-        return found
+    def gone(self) -> None:
+        """Wait for the end of all processes that the command has started."""
+        until(lambda: not list(marked(self.mark)))
 
     def close(self) -> None:
         for pid in {self.process.pid, *marked(self.mark)}:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-        self.process.wait(GONE_S)
+        self.process.wait(DEADLINE_S)
         os.close(self._master)
 
 
@@ -106,7 +103,7 @@ def test_ctrl_c_ends_the_live_view_and_proves_it(installed_demo: Installed, tmp_
         assert terminal.process.returncode == 130, terminal.text
         assert "audit: the view is equal" in terminal.text
         assert "error" not in terminal.text
-        assert terminal.left() == []
+        terminal.gone()
     finally:
         terminal.close()
 

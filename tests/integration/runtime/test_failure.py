@@ -6,6 +6,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests.documents import ROOT
+from tests.waiting import DEADLINE_S
+
 from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.runtime.monitoring.status import Statuses
 
@@ -18,6 +21,7 @@ INSERT INTO numbers SELECT n FROM numbers_source;
 """
 FAILING = """
 import os
+from tests.integration.differential.local_run import without_spark
 from streamhouse.cli.main import main
 from streamhouse.runtime.streaming.continuous_query import ContinuousQuery
 
@@ -40,7 +44,8 @@ def panicking(self):
     prepare(self)
 
 ContinuousQuery.commit, ContinuousQuery.prepare = failing, panicking
-main()
+with without_spark():
+    main()
 """
 
 
@@ -49,13 +54,16 @@ def test_a_failed_query_continues_and_explains_why(tmp_path: Path) -> None:
     script.write_text(SCRIPT)
     ended = subprocess.run(
         [sys.executable, "-c", FAILING, "run", str(script), "--warehouse", str(warehouse)]
-        + ["--until-caught-up"],
+        + ["--until-caught-up", "--from-scratch"],
         capture_output=True,
         text=True,
-        timeout=240,
+        timeout=DEADLINE_S,
+        cwd=ROOT,
         check=False,
     )
     assert ended.returncode == 0, ended.stderr
+    # It applies to this run only, and the processes that continue it are not other runs.
+    assert ended.stderr.count("default.numbers: starts from scratch") == 1
     assert ended.stderr.count("a query has failed") == 1
     assert "RuntimeError: no fault of the user's" in ended.stderr
     assert ended.stderr.count("Paimon's Rust core has panicked") == 1

@@ -42,7 +42,7 @@ def test_a_kill_at_any_step_leaves_nothing_twice_and_nothing_out(
     shop.do(revenue.TABLES + revenue.CUSTOMERS)
     shop.settle_here(script)
     for number, step in enumerate(steps):
-        ended = shop.run(script, "--from-scratch", STREAMHOUSE_FAILPOINT=step)
+        ended = shop.run(script, "--from-scratch", spark=False, STREAMHOUSE_FAILPOINT=step)
         assert ended.code == -signal.SIGKILL, ended.err
         output = shop.settle_here(script, from_scratch=number % 2 == 1)
         cut_off = "starts from scratch, as an interrupted run had begun to; "
@@ -52,6 +52,7 @@ def test_a_kill_at_any_step_leaves_nothing_twice_and_nothing_out(
         assert proved.equal and proved.from_snapshot == proved.foreign_snapshots == 0
 
 
+@pytest.mark.soak
 def test_a_fresh_process_of_the_same_command_continues(shop: Shop) -> None:
     shop.do(revenue.TABLES + revenue.CUSTOMERS)
     # Orders come for longer than the first batch may take.

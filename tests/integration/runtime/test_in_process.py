@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.waiting import DEADLINE_S
 
 PROGRAM = """
 import json, sys, tempfile, threading
@@ -51,7 +52,7 @@ def test_a_session_serves_two_scripts_and_leaves_nothing(tmp_path: Path) -> None
         [sys.executable, "-W", "error", "-c", PROGRAM, str(tmp_path / "warehouse")],
         capture_output=True,
         text=True,
-        timeout=240,
+        timeout=DEADLINE_S,
         check=False,
         env={**os.environ, "TMPDIR": str(temporary)},
     )
@@ -84,7 +85,7 @@ def test_a_session_of_somebody_else_stays(tmp_path: Path) -> None:
         [sys.executable, "-c", GUEST, str(tmp_path)],
         capture_output=True,
         text=True,
-        timeout=240,
+        timeout=DEADLINE_S,
         check=False,
     )
     assert ended.stdout.split() == ["0", "3"], ended.stderr

@@ -16,6 +16,7 @@ import pytest
 from tests.integration.conftest import Installed
 from tests.integration.runtime.conftest import Shop
 from tests.mysql_server import Server
+from tests.waiting import DEADLINE_S
 
 from streamhouse.connectors.base import Message, WrittenBatch
 from streamhouse.connectors.jdbc.sink import JdbcCommitter
@@ -256,7 +257,7 @@ def test_lost_connections_locks_and_deadlocks_are_overcome(server: MariaDB) -> N
         server.execute(f"KILL {number}")
     holder.rollback()
     holder.close()
-    thread.join(30)
+    thread.join(DEADLINE_S)
     server.execute("SET GLOBAL innodb_lock_wait_timeout = 50")
     assert (done, rows(server, "people")) == ([True], [(1, "a"), (2, "b")])
     assert not sink.write(1, batch((1, "again")))

@@ -13,6 +13,7 @@ import pytest
 from tests.integration.conftest import Installed
 from tests.integration.runtime.conftest import Dying, Shop
 from tests.mysql_server import Server
+from tests.waiting import DEADLINE_S
 
 from streamhouse.demo.mariadb import PASSWORD, USER, MariaDB
 
@@ -85,7 +86,7 @@ def _writing(server: MariaDB) -> Iterator[None]:
     finally:
         stop.set()
         for thread in threads:
-            thread.join(30)
+            thread.join(DEADLINE_S)
     assert not errors
 
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import random
 import signal
-import time
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.integration.runtime.conftest import DEADLINE_S, Shop
+from tests.integration.runtime.conftest import Shop
+from tests.waiting import looks
 
 from streamhouse.connectors.mysql_cdc.relay.relays import FOLDER as RELAYS
 from streamhouse.demo.mariadb import PASSWORD, USER, MariaDB
@@ -140,10 +140,9 @@ def test_tables_and_shards_by_one_connection(shop: Shop, mariadb: MariaDB, kille
 def dies_among_changes(shop: Shop, server: MariaDB, chance: random.Random) -> None:
     """Run the script until it is killed between two commits, once it has the tables as they are."""
     run = shop.start(script(server), STREAMHOUSE_FAILPOINT="target-committed:2:default.agent")
-    deadline = time.monotonic() + DEADLINE_S
-    while run.process.poll() is None:
-        assert time.monotonic() < deadline, run.err
+    for _ in looks(lambda: run.err):
+        if run.process.poll() is not None:
+            break
         if equal(shop, server):
             change(server, chance, 5)
-        time.sleep(0.05)
     assert run.wait().code == -signal.SIGKILL

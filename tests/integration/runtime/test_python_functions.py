@@ -83,14 +83,16 @@ def test_a_query_continues_after_kills_and_with_a_changed_module(functions: Shop
     change(options, TABLES)
     change(options, "INSERT INTO people VALUES (1, 'CH'), (2, 'DE')")
     change(options, "INSERT INTO orders VALUES (1, 'p1', 2.5), (2, 'p2', 20), (3, 'p9', 1)")
-    killed = shop.run(PIPELINE, "--until-caught-up", STREAMHOUSE_FAILPOINT="target-committed:0")
+    killed = shop.run(
+        PIPELINE, "--until-caught-up", spark=False, STREAMHOUSE_FAILPOINT="target-committed:0"
+    )
     assert killed.code == -signal.SIGKILL, killed.err
     assert sales(shop) == {("CH", "low"): (250, 1), ("DE", "high"): (2000, 1)}
     # One moves to another group, one is taken back, and a null goes nowhere.
     change(options, "UPDATE orders SET amount = 12 WHERE id = 1")
     change(options, "DELETE FROM orders WHERE id = 2")
     change(options, "INSERT INTO orders VALUES (4, 'p1', 13), (5, CAST(NULL AS STRING), 1)")
-    shop.settle(PIPELINE)
+    shop.settle(PIPELINE, spark=False)
     assert sales(shop) == {("CH", "high"): (2500, 1)}
     assert audited(shop).code == 0
     (shop.folder / "shop_names.py").write_text(HELPER.replace("high", "large"))

@@ -51,7 +51,7 @@ def test_restart_kill_and_reset_under_a_pipeline(shop: Shop, server: MariaDB) ->
                 f"CREATE TABLE one_reader.{table} (id INT PRIMARY KEY, name VARCHAR(30), v INT)"
             )
         change(server, random.Random(1), 30)
-        run = shop.start(script(server))
+        run = shop.start(script(server), spark=False)
         run.until(lambda: equal(shop, server))
         (log,) = logs(shop)
         server.stop()
@@ -64,7 +64,7 @@ def test_restart_kill_and_reset_under_a_pipeline(shop: Shop, server: MariaDB) ->
             run.until(lambda: written(log) > size + 10_000)
             run.kill()
         assert logs(shop) == [log]
-        run = shop.start(script(server))
+        run = shop.start(script(server), spark=False)
         run.until(lambda: equal(shop, server))
         assert len(logs(shop)) == 1 and logs(shop) != [log]
         # Its position is then in a file that a new binlog does not have.

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
-from tests.integration.runtime.conftest import DEADLINE_S, Shop, rest
+from tests.integration.runtime.conftest import Shop
 
 import streamhouse
 from streamhouse.errors import TableError
@@ -274,16 +273,6 @@ INSERT INTO dws SELECT v_date, score FROM ods;
 MANY = 200
 
 
-def waited(done: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + DEADLINE_S
-    while True:
-        looked = time.monotonic()
-        if done():
-            return
-        assert looked < deadline
-        rest(looked)
-
-
 def test_a_repair_upstream_corrects_the_sums_of_a_running_stream(shop: Shop) -> None:
     """Also when the stream is killed right after the repair, and started again."""
     options = shop.warehouse.options
@@ -301,12 +290,12 @@ def test_a_repair_upstream_corrects_the_sums_of_a_running_stream(shop: Shop) -> 
 
     right = {f"2026-06-0{day + 1}": sum(range(day, MANY, 2)) for day in (0, 1)}
     wrong = {day: score + 5 * MANY // 2 for day, score in right.items()}
-    run = shop.start(LAYERS)
-    waited(lambda: sums() == wrong)
+    run = shop.start(LAYERS, spark=False)
+    run.until(lambda: sums() == wrong)
     repair_day = "INSERT INTO ods SELECT * FROM raw WHERE v_date BETWEEN '2026-06-01' AND '{}'"
     done = streamhouse.execute(options, repair_day.format("2026-06-01"))
     assert (done.inserted, done.updated) == (0, MANY // 2)
-    waited(lambda: sums() == {**wrong, "2026-06-01": right["2026-06-01"]})
+    run.until(lambda: sums() == {**wrong, "2026-06-01": right["2026-06-01"]})
     streamhouse.execute(options, repair_day.format("2026-06-02"))
     run.kill()
     shop.settle_here(LAYERS)

@@ -15,7 +15,8 @@ import pytest
 from pypaimon import CatalogFactory
 from pypaimon.schema.schema_change import SchemaChange
 from tests.integration.runtime import revenue
-from tests.integration.runtime.conftest import DEADLINE_S, Dying, Shop
+from tests.integration.runtime.conftest import Dying, Shop
+from tests.waiting import DEADLINE_S, until
 
 from streamhouse.errors import StreamhouseError
 from streamhouse.paimon.changelog.consumers import Consumers
@@ -71,7 +72,7 @@ def expired(shop: Shop, java: Sidecar) -> Iterator[list[int]]:
         yield rounds
     finally:
         stopped.set()
-        thread.join(60)
+        thread.join(DEADLINE_S)
         if failures:
             raise failures[0]
 
@@ -89,7 +90,7 @@ def test_kills_during_constant_expiry_change_nothing(
             # What the dead query needs stays, however long it is expired.
             _change_customers(shop, 0)
             _until_more(rounds, 2)
-            run = shop.start(slow)
+            run = shop.start(slow, spark=False)
             run.until(partial(_expired, shop))
             time.sleep(random.Random(4).uniform(0.0, 1.0))
             run.kill()
@@ -140,10 +141,8 @@ def _age_lineage(shop: Shop) -> None:
 
 
 def _until_more(counts: list[int], more: int) -> None:
-    goal, deadline = len(counts) + more, time.monotonic() + DEADLINE_S
-    while len(counts) < goal:
-        assert time.monotonic() < deadline, "expiry does not come round"
-        time.sleep(0.05)
+    goal = len(counts) + more
+    until(lambda: len(counts) >= goal)
 
 
 def _expired(shop: Shop) -> bool:

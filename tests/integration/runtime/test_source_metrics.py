@@ -37,7 +37,7 @@ def test_lags_by_event_time(shop: Shop, mariadb: MariaDB) -> None:
         "INSERT INTO measured.t VALUES (1, 1), (2, 2)",
     )
     script = SCRIPT.format(port=mariadb.port, user=USER, password=PASSWORD)
-    run = shop.start(script)
+    run = shop.start(script, spark=False)
     run.until(lambda: _metrics(shop).get("isStreamReading") == 1)
     found = _metrics(shop)
     assert found["isSnapshotting"] == 0 and found["numRecordsIn"] == 2

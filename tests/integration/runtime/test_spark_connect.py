@@ -7,19 +7,19 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pyspark
 import pytest
+from tests.waiting import DEADLINE_S, looks
 
 import streamhouse
 from streamhouse.demo.mariadb import free_port
 from streamhouse.runtime.spark.worker_python import worker_python
 
 HOME = Path(pyspark.__file__).parent
-START_S = 120.0
 TABLES = """
 CREATE DATABASE shop;
 CREATE TABLE shop.t (k INT PRIMARY KEY NOT ENFORCED, v STRING) WITH (
@@ -86,18 +86,15 @@ def server(tmp_path: Path, spark_conf: Path) -> Iterator[int]:
     with log.open("wb") as out:
         process = subprocess.Popen(start, env=given, stdout=out, stderr=out, start_new_session=True)
     try:
-        deadline = time.monotonic() + START_S
-        while True:
-            assert process.poll() is None and time.monotonic() < deadline, log.read_text()[-3000:]
-            try:
-                socket.create_connection(("127.0.0.1", port), 1).close()
+        for _ in looks(log.read_text):
+            assert process.poll() is None, log.read_text()[-3000:]
+            with suppress(OSError):
+                socket.create_connection(("127.0.0.1", port), DEADLINE_S).close()
                 break
-            except OSError:
-                time.sleep(0.2)
         yield port
     finally:
         os.killpg(process.pid, signal.SIGKILL)
-        process.wait(60)
+        process.wait()
 
 
 @pytest.mark.soak

@@ -18,7 +18,6 @@ import pyarrow as pa
 import pytest
 from tests.integration.runtime.conftest import Shop
 
-pytestmark = pytest.mark.timeout(240)
 SCRIPT = """
 SET 'pipeline.name' = '会员数仓';
 SET 'execution.checkpointing.interval' = '10 s';

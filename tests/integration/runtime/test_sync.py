@@ -396,7 +396,9 @@ def test_a_table_that_a_killed_run_created_gets_the_columns_that_mysql_has_now(
     command += ["--database", "ods"]
     for key, value in mysql_conf(mariadb, "sync_created").items():
         command += [f"--mysql-conf={key}={value}"]
-    killed = Run(tmp_path, command, {"STREAMHOUSE_FAILPOINT": "table-created:0:ods.t"}).wait()
+    killed = Run(
+        tmp_path, command, {"STREAMHOUSE_FAILPOINT": "table-created:0:ods.t"}, spark=False
+    ).wait()
     assert killed.code == -9, killed.err
     assert sync.warehouse.table("ods.t").arrow_schema.names == ["id", "a", "b"]
     mariadb.execute(
@@ -503,23 +505,23 @@ def test_kills_lose_and_repeat_nothing(
     for point in FAILPOINTS:
         with writing(source):
             if point in killed:
-                ended = Run(tmp_path, command, {"STREAMHOUSE_FAILPOINT": point}).wait()
+                ended = Run(tmp_path, command, {"STREAMHOUSE_FAILPOINT": point}, spark=False).wait()
                 assert ended.code == -signal.SIGKILL, ended.err
                 continue
             table_conf = {"changelog-producer": "input"}
             with failing_at(point), sync.running("sync_kills", table_conf=table_conf) as until:
                 until(lambda: False)
-    run = Run(tmp_path, command, {"STREAMHOUSE_FAILPOINT": "task-written:3"})
+    run = Run(tmp_path, command, {"STREAMHOUSE_FAILPOINT": "task-written:3"}, spark=False)
     with writing(source):
         run.until(partial(_changes, run))
         run.kill()  # at any time
-    run = Run(tmp_path, command, {})
+    run = Run(tmp_path, command, {}, spark=False)
     source.create("sync_kills", "late")
     source.write(40)
     run.until(lambda: equal(source, warehouse))
     run.kill()
     source.write(20)
-    ended = Run(tmp_path, [*command, "--until-caught-up"], {}).wait()
+    ended = Run(tmp_path, [*command, "--until-caught-up"], {}, spark=False).wait()
     assert ended.code == 0, ended.err
     assert equal(source, warehouse)
     last = json.loads(ended.out.splitlines()[-1])

@@ -505,7 +505,7 @@ def test_columns_of_a_reload_that_was_killed(
     for key, value in KEPT.items():
         command += [f"--table-conf={key}={value}"]
     # The planner's process ends by itself, and the driver before it has started another.
-    killed = Run(tmp_path, command, {"STREAMHOUSE_FAILPOINT": "target-altered:0"})
+    killed = Run(tmp_path, command, {"STREAMHOUSE_FAILPOINT": "target-altered:0"}, spark=False)
     killed.until(lambda: "a" in sync.warehouse.table("ods.t").arrow_schema.names)
     killed.kill()
     assert "compared" not in killed.err

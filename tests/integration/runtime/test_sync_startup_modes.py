@@ -91,7 +91,8 @@ def test_each_mode_starts_where_it_says(sync: Sync, mariadb: MariaDB, tmp_path: 
     for key, value in _TABLE_CONF.items():
         command += [f"--table-conf={key}={value}"]
     for point in ("table-created:0:at_position.t", "table-committed:1"):
-        assert Run(tmp_path, command, {"STREAMHOUSE_FAILPOINT": point}).wait().code == -9
+        killed = Run(tmp_path, command, {"STREAMHOUSE_FAILPOINT": point}, spark=False)
+        assert killed.wait().code == -9
     for target, startup in modes.items():
         _followed(sync, "sync_past", target, startup)
         assert there(sync.warehouse, f"{target}.late") == [(1, 1, 7), (2, 2, 7)], target

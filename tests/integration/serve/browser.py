@@ -11,8 +11,9 @@ from urllib.parse import urlsplit
 
 import pytest
 from playwright.sync_api import Browser, Page, expect, sync_playwright
+from tests.waiting import DEADLINE_S
 
-WAIT_MS = 120_000
+WAIT_MS = 1_000 * DEADLINE_S
 WIDE = (1200, 750)
 PHONE = (390, 780)
 _WATCH = """

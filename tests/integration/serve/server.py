@@ -5,15 +5,13 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 
-from streamhouse.demo.mariadb import free_port
+from tests.waiting import DEADLINE_S, looks
 
-START_S = 120.0
-STOP_S = 60.0
+from streamhouse.demo.mariadb import free_port
 
 
 class Server:
@@ -58,11 +56,10 @@ class Server:
                 stderr=log,
                 env=self._environment,
             )
-        deadline = time.monotonic() + START_S
-        while not (self._port_file.exists() and self._port_file.read_text().strip()):
+        for _ in looks(self.log.read_text):
             assert self._process.poll() is None, self.log.read_text()
-            assert time.monotonic() < deadline, self.log.read_text()
-            time.sleep(0.02)
+            if self._port_file.exists() and self._port_file.read_text().strip():
+                break
         self._port = self._port_file.read_text().strip()
         return self
 
@@ -70,17 +67,17 @@ class Server:
         """End it as the system does, without a word."""
         assert self._process is not None
         self._process.kill()
-        self._process.wait(STOP_S)
+        self._process.wait(DEADLINE_S)
         self._process = None
 
     def stop(self) -> None:
         if self._process is not None:
             self._process.terminate()
             try:
-                self._process.wait(STOP_S)
+                self._process.wait(DEADLINE_S)
             except subprocess.TimeoutExpired:
                 self._process.kill()
-                self._process.wait(STOP_S)
+                self._process.wait(DEADLINE_S)
                 raise AssertionError(f"SIGTERM did not end it: {self.log.read_text()}") from None
             finally:
                 self._process = None

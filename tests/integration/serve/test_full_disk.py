@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 import subprocess
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,10 +11,10 @@ import httpx
 import pytest
 from tests.integration.serve.server import Server
 from tests.unit.conftest import Shop
+from tests.waiting import DEADLINE_S, until
 
 from streamhouse.sql.plan import Column
 
-DEADLINE_S = 60.0
 WIDE = (Column("id", "BIGINT"), Column("name", "STRING"), Column("v", "DOUBLE"))
 BYTES = 2 << 20
 JOIN = "SELECT a.name, b.v FROM shop.big a JOIN shop.big b ON a.id = b.id"
@@ -85,10 +84,7 @@ def test_leftovers_of_a_killed_server_are_deleted(warehouse: Path, tmp_path: Pat
         killed.kill()
         assert dead.exists()
         with Server(warehouse, tmp_path / "second", environment=given):
-            deadline = time.monotonic() + DEADLINE_S
-            while dead.exists():
-                assert time.monotonic() < deadline
-                time.sleep(0.1)
+            until(lambda: not dead.exists())
             # That of one that runs beside stays.
             assert lives.exists() and len(list(place.glob("streamhouse-serve-*"))) == 2
     assert list(place.glob("streamhouse-serve-*")) == []

@@ -10,10 +10,10 @@ import httpx
 import pytest
 from tests.integration.serve.server import Server
 from tests.unit.conftest import Shop
+from tests.waiting import DEADLINE_S
 
 from streamhouse.sql.plan import Column
 
-DEADLINE_S = 60.0
 HIDDEN = ("ssn", "salary", "staff", "bonus", "Zed", "918273645")
 """Names and values that no reader of the views is to see."""
 VIEWS = """

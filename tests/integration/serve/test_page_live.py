@@ -14,6 +14,7 @@ from playwright.sync_api import Page, expect
 from tests.integration.conftest import Installed
 from tests.integration.serve.browser import WAIT_MS, chromium, visit
 from tests.integration.serve.server import Server
+from tests.waiting import until
 
 from streamhouse.demo.revenue.scenario import NO_END, VIEW, Scenario
 
@@ -21,7 +22,6 @@ MOVES = (
     (7, "China"), (1, "Chile"), (2, "Ghana"), (3, "Kenya"), (4, "Laos"), (5, "Malta"), (6, "Nepal"),
     *((customer, f"Land {customer}") for customer in range(8, 40)),
 )  # fmt: skip
-START_MS = 240_000
 TRIES_S = 120.0
 
 
@@ -43,7 +43,7 @@ def test_mysql_update_reaches_the_page(
         scenario._write_script(NO_END)
         start(page, (scenario.folder / "revenue.sql").read_text())
         page.goto(f"{server.url}/#/views/{VIEW}")
-        page.get_by_role("cell", name="France", exact=True).wait_for(timeout=START_MS)
+        page.get_by_role("cell", name="France", exact=True).wait_for(timeout=WAIT_MS)
         took: list[float] = []
         deadline = time.monotonic() + TRIES_S
         for customer, country in MOVES:
@@ -64,10 +64,7 @@ def test_mysql_update_reaches_the_page(
         page.get_by_role("button", name="Delete and start").click()
         expect(page.locator(".state-line .pill")).to_have_text("running")
         log = Path(scenario.warehouse) / ".pipelines/revenue/log"
-        deadline = time.monotonic() + TRIES_S
-        while "shop.country_sales: starts from scratch" not in log.read_text():
-            assert time.monotonic() < deadline, log.read_text()
-            time.sleep(0.2)
+        until(lambda: "shop.country_sales: starts from scratch" in log.read_text(), log.read_text)
 
 
 def start(page: Page, script: str) -> None:

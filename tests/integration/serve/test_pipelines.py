@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import os
 import signal
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
-from tests.integration.runtime.conftest import Run, rest
+from tests.integration.runtime.conftest import Run
+from tests.waiting import DEADLINE_S, until
 
 from streamhouse.paimon.catalog.warehouse import Warehouse
 
-DEADLINE_S = 240.0
 SCRIPT = """
 CREATE TABLE IF NOT EXISTS a (id BIGINT, twice BIGINT) WITH ('bucket' = '-1');
 CREATE TABLE IF NOT EXISTS b (id BIGINT, PRIMARY KEY (id) NOT ENFORCED) WITH ('bucket' = '1');
@@ -44,12 +43,12 @@ class Server:
         run = Run(self.folder, ["serve", *place, "--allow-run"], {})
         self.runs.append(run)
         found = run.until(lambda: port.exists() and port.read_text().strip())
-        self.client = httpx.Client(base_url=f"http://127.0.0.1:{found}", timeout=60)
+        self.client = httpx.Client(base_url=f"http://127.0.0.1:{found}", timeout=DEADLINE_S)
 
     def stop(self) -> None:
         self.client.close()
         self.runs[-1].signal(signal.SIGTERM)
-        assert self.runs[-1].process.wait(60) == 0
+        assert self.runs[-1].process.wait(DEADLINE_S) == 0
 
     def kill(self) -> None:
         """End all that was started, by whomever."""
@@ -64,15 +63,12 @@ class Server:
 
     def until(self, what: Callable[[dict[str, Any]], Any]) -> dict[str, Any]:
         """The pipeline `numbers` once `what` is true of it."""
-        deadline = time.monotonic() + DEADLINE_S
-        while True:
-            looked = time.monotonic()
-            found: dict[str, Any] = self.ask("GET", "/pipelines/numbers")
-            if what(found):
-                return found
-            log = self.client.get("/pipelines/numbers/log").text
-            assert time.monotonic() < deadline, (found, log)
-            rest(looked)
+
+        def found() -> dict[str, Any]:
+            pipeline: dict[str, Any] = self.ask("GET", "/pipelines/numbers")
+            return pipeline if what(pipeline) else {}
+
+        return until(found, lambda: self.client.get("/pipelines/numbers/log").text)
 
     def rows(self, table: str) -> list[int]:
         opened = Warehouse(str(self.warehouse)).table(f"default.{table}")

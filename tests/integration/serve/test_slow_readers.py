@@ -6,20 +6,22 @@ import contextlib
 import itertools
 import re
 import socket
-import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import httpx
 import pytest
-from tests.integration.serve.server import Server
+from tests.serving import Serving, servers
 from tests.unit.conftest import Shop
+from tests.waiting import DEADLINE_S, until
 
+from streamhouse.serve.http import server as server_module
+from streamhouse.serve.settings import ConnectionLimits
 from streamhouse.sql.plan import Column
 
 WIDE = (Column("id", "BIGINT"), Column("name", "STRING"), Column("v", "DOUBLE"))
 MIB = 1 << 20
-DEADLINE_S = 90.0
+Serve = Callable[..., Serving]
 SEND_S = 2.0
 
 
@@ -32,15 +34,21 @@ def warehouse(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return shop.path
 
 
-def figure(server: Server, name: str) -> float:
-    text = httpx.get(f"{server.url}/metrics", trust_env=False, timeout=DEADLINE_S).text
+@pytest.fixture
+def serve(warehouse: Path) -> Iterator[Serve]:
+    with servers(warehouse) as start:
+        yield start
+
+
+def figure(server: Serving, name: str) -> float:
+    text = server.get("/metrics").text
     found = re.search(rf"^streamhouse_{name} (.*)$", text, re.MULTILINE)
     assert found is not None, text
     return float(found[1])
 
 
 @contextlib.contextmanager
-def half_read(server: Server, path: str, count: int, head: str = "") -> Iterator[list[bytes]]:
+def half_read(server: Serving, path: str, count: int, head: str = "") -> Iterator[list[bytes]]:
     """The heads of answers that nobody reads on."""
     address = httpx.URL(server.url)
     with contextlib.ExitStack() as opened:
@@ -55,57 +63,42 @@ def half_read(server: Server, path: str, count: int, head: str = "") -> Iterator
         yield [connection.recv(600) for connection in connections]
 
 
-def until(what: str, server: Server, name: str, value: float, seconds: float = DEADLINE_S) -> None:
-    deadline = time.monotonic() + seconds
-    while (found := figure(server, name)) != value:
-        assert time.monotonic() < deadline, f"{what}: {name} is {found}"
-        time.sleep(0.1)
+def test_unread_responses_are_bounded(serve: Serve) -> None:
+    server = serve(unsent_bytes=32 * MIB, connections=ConnectionLimits(send_s=DEADLINE_S))
+    with half_read(server, "/views/shop.big", 12) as heads:
+        answers = [head.split(b"\r\n", 1)[0] for head in heads]
+        refused = [head for head in heads if head.startswith(b"HTTP/1.1 503")]
+        assert b"HTTP/1.1 200 OK" in answers and refused, answers
+        assert all(b"retry-after: " in head.lower() for head in refused)
+        assert MIB < figure(server, "answer_bytes") <= 32 * MIB
+        assert server.get("/views/shop.sales").status_code == 200
+    until(lambda: figure(server, "answer_bytes") == 0)
 
 
-def test_unread_responses_are_bounded(warehouse: Path, tmp_path: Path) -> None:
-    with Server(warehouse, tmp_path, "--answers", "32MB", "--send-timeout", "60s") as server:
-        with half_read(server, "/views/shop.big", 12) as heads:
-            answers = [head.split(b"\r\n", 1)[0] for head in heads]
-            refused = [head for head in heads if head.startswith(b"HTTP/1.1 503")]
-            assert b"HTTP/1.1 200 OK" in answers and refused, answers
-            assert all(b"retry-after: " in head.lower() for head in refused)
-            assert MIB < figure(server, "answer_bytes") <= 32 * MIB
-            small = httpx.get(f"{server.url}/views/shop.sales", trust_env=False, timeout=DEADLINE_S)
-            assert small.status_code == 200
-        until("those that have gone", server, "answer_bytes", 0)
-
-
-def test_clients_that_read_nothing_are_disconnected(warehouse: Path, tmp_path: Path) -> None:
-    """At the same time, since the server closes a connection that is kept after 30 s."""
+def test_clients_that_read_nothing_are_disconnected(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server_module, "_KEEP_ALIVE_S", 2)
     paths = ("/views/shop.big", "/views/shop.some")
     cases = list(itertools.product(paths, ("", "Connection: close\r\n")))
-    with (
-        Server(warehouse, tmp_path, "--send-timeout", f"{SEND_S:g}s") as server,
-        contextlib.ExitStack() as opened,
-    ):
+    server = serve(connections=ConnectionLimits(send_s=SEND_S))
+    with contextlib.ExitStack() as opened:
         for path, head in cases:
             heads = opened.enter_context(half_read(server, path, 3, head))
             assert all(one.startswith(b"HTTP/1.1 200") for one in heads), (path, head)
-        until("answers", server, "answers", 0, 20)
-        deadline = time.monotonic() + 50
-        while established(server) > 0:
-            assert time.monotonic() < deadline
-            time.sleep(0.2)
+        until(lambda: figure(server, "answers") == 0)
+        until(lambda: established(server) == 0)
 
 
-def test_slow_client_is_disconnected_for_others(warehouse: Path, tmp_path: Path) -> None:
-    with Server(warehouse, tmp_path, "--answers", "12MB", "--send-timeout", "60s") as server:
-        large = f"{server.url}/views/shop.big"
-        with half_read(server, "/views/shop.big", 1) as heads:
-            assert heads[0].startswith(b"HTTP/1.1 200")
-            deadline = time.monotonic() + DEADLINE_S
-            while httpx.get(large, trust_env=False, timeout=DEADLINE_S).status_code != 200:
-                assert time.monotonic() < deadline
-                time.sleep(0.5)
-            assert figure(server, "answers_cut") == 1
+def test_slow_client_is_disconnected_for_others(serve: Serve) -> None:
+    server = serve(unsent_bytes=12 * MIB, connections=ConnectionLimits(send_s=DEADLINE_S))
+    with half_read(server, "/views/shop.big", 1) as heads:
+        assert heads[0].startswith(b"HTTP/1.1 200")
+        until(lambda: server.get("/views/shop.big").status_code == 200)
+        assert figure(server, "answers_cut") == 1
 
 
-def established(server: Server) -> int:
+def established(server: Serving) -> int:
     """How many connections with something left to send the server still has."""
     port = f":{httpx.URL(server.url).port:04X}"
     found = 0

@@ -7,7 +7,6 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from decimal import Decimal
@@ -20,6 +19,7 @@ from py4j.protocol import Py4JJavaError
 from tests.processes import listening, reachable
 from tests.unit.conftest import Shop
 from tests.unit.serve.test_view_feed import keep
+from tests.waiting import DEADLINE_S, looks, until
 
 from streamhouse.paimon.java.installed_java import java_command
 from streamhouse.paimon.java.jvm import JavaProcess, spark_jars
@@ -28,7 +28,6 @@ from streamhouse.sql.schema_changes import AddColumn
 
 STREAMHOUSE = [sys.executable, "-c", "from streamhouse.cli.main import main; main()"]
 JAVA = ["-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
-DEADLINE_S = 240.0
 TYPES = (
     Column("id", "INT"), Column("flag", "BOOLEAN"), Column("price", "DECIMAL(20, 2)"),
     Column("ratio", "DOUBLE"), Column("raw", "BYTES"), Column("day", "DATE"),
@@ -68,10 +67,7 @@ class Served:
         return str(raised.value.java_exception.getMessage())
 
     def until(self, look: Callable[[], object], answer: object) -> None:
-        deadline = time.monotonic() + DEADLINE_S
-        while (found := look()) != answer:
-            assert time.monotonic() < deadline, f"{found}\n{self.errors.read_text()}"
-            time.sleep(0.2)
+        until(lambda: look() == answer, lambda: f"{look()}\n{self.errors.read_text()}")
 
 
 def of_result(result: Any) -> list[tuple[Any, ...]]:
@@ -96,10 +92,10 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     with errors.open("w") as out:
         process = subprocess.Popen([*STREAMHOUSE, *words], stderr=out)
     try:
-        deadline = time.monotonic() + DEADLINE_S
-        while not (port.exists() and port.read_text().endswith("\n")):
-            assert process.poll() is None and time.monotonic() < deadline, errors.read_text()
-            time.sleep(0.1)
+        for _ in looks(errors.read_text):
+            assert process.poll() is None, errors.read_text()
+            if port.exists() and port.read_text().endswith("\n"):
+                break
         url = f"jdbc:hive2://127.0.0.1:{port.read_text().strip()}"
         with JavaProcess(spark_jars(), JAVA) as java:
             (password,) = re.findall(r"^The password, .*: (\S+)$", errors.read_text(), re.MULTILINE)
@@ -109,10 +105,10 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     finally:
         process.terminate()
         try:
-            process.wait(30)
+            process.wait(DEADLINE_S)
         except subprocess.TimeoutExpired:
             process.kill()
-            process.wait(30)
+            process.wait()
 
 
 def test_each_query_sees_the_newest_snapshot(served: Served) -> None:

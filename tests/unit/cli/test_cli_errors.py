@@ -12,6 +12,7 @@ from typing import Annotated, Any
 
 import pytest
 import typer
+from tests.waiting import DEADLINE_S
 from typer.testing import CliRunner
 
 from streamhouse import errors
@@ -124,7 +125,7 @@ def test_help_and_version_import_nothing_heavy() -> None:
     )
     for option, expected in (("--help", "watch"), ("--version", "streamhouse ")):
         done = subprocess.run(
-            [sys.executable, "-c", code, option], capture_output=True, text=True, timeout=60
+            [sys.executable, "-c", code, option], capture_output=True, text=True, timeout=DEADLINE_S
         )
         assert done.returncode == 0, done.stderr
         assert expected in done.stdout

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from tests.unit.conftest import Shop
+from tests.waiting import DEADLINE_S
 from typer.testing import CliRunner
 
 import streamhouse
@@ -71,7 +72,7 @@ def test_spark_is_not_loaded(shop: Shop) -> None:
         [sys.executable, "-c", code, "execute", sql, "--warehouse", str(shop.path)],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=DEADLINE_S,
     )
     assert (done.returncode, done.stdout, done.stderr) == (
         0,

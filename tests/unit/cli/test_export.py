@@ -6,19 +6,18 @@ import json
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.processes import Command
+from tests.waiting import DEADLINE_S, looks
 from typer.testing import CliRunner
 
 from streamhouse.cli.main import build
 
 STREAMHOUSE = [sys.executable, "-c", "from streamhouse.cli.main import main; main()"]
-DEADLINE_S = 60.0
 
 
 def run(shop: Any, folder: Path, *arguments: str) -> Any:
@@ -39,11 +38,10 @@ class Exporting:
             self.process = Command(["export", *arguments], said, said)
 
     def until(self, what: Callable[[], bool]) -> None:
-        deadline = time.monotonic() + DEADLINE_S
-        while not what():
+        for _ in looks(self.errors.read_text):
+            if what():
+                break
             assert self.process.poll() is None, self.errors.read_text()
-            assert time.monotonic() < deadline, self.errors.read_text()
-            time.sleep(0.02)
 
     def lines(self) -> list[str]:
         return self.errors.read_text().splitlines()

@@ -12,6 +12,7 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
+from tests.waiting import DEADLINE_S
 from typer.testing import CliRunner
 
 from streamhouse.cli.main import build
@@ -135,7 +136,7 @@ def test_no_jvm_and_a_quick_start(shop: Any, sales: str) -> None:
         env={**os.environ, "STREAMHOUSE_WAREHOUSE": str(shop.path)},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=DEADLINE_S,
     )
     assert (done.returncode, done.stderr) == (0, "")
     assert json.loads(done.stdout) == [{"n": 3}]

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from tests.unit.conftest import Shop
+from tests.waiting import DEADLINE_S, until
 from typer.testing import CliRunner
 
 from streamhouse.cli.main import build
@@ -96,9 +97,8 @@ def test_times_between_commits(shop: Any) -> None:
     table = shop.sales()
     for orders in (1, 2):
         shop.write(table, ("Chad", orders, 1.0))
-        deadline = time.monotonic() + 30
-        while time.time() * 1000 < committed(shop, orders) + 2:
-            assert time.monotonic() < deadline
+        at = committed(shop, orders)
+        until(lambda at=at: time.time() * 1000 >= at + 2)  # type: ignore[misc]
     second = committed(shop, 2)
     for instant, orders in ((second - 1, 1), (second, 2), (second + 1, 2)):
         for words in (
@@ -220,6 +220,6 @@ def test_system_tables_need_no_jvm_and_no_pypaimon(sales: Any) -> None:
         env={**os.environ, "STREAMHOUSE_WAREHOUSE": str(sales.path)},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=DEADLINE_S,
     )
     assert (done.returncode, done.stderr, done.stdout.split()) == (0, "", ["EXPR$0", "3"])

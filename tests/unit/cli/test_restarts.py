@@ -9,6 +9,7 @@ import sys
 import time
 
 import pytest
+from tests.waiting import DEADLINE_S
 
 from streamhouse.cli import restart_state
 from streamhouse.cli.self_restart import _restart
@@ -100,6 +101,9 @@ def test_a_child_process_does_not_inherit_the_reset() -> None:
     assert restart_state.has_reset(environment)
     request = "import sys; from streamhouse.cli import restart_state as s; sys.exit(s.has_reset())"
     child = subprocess.run(
-        [sys.executable, "-c", request], env={**os.environ, **environment}, check=False, timeout=60
+        [sys.executable, "-c", request],
+        env={**os.environ, **environment},
+        check=False,
+        timeout=DEADLINE_S,
     )
     assert child.returncode == 0

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -61,11 +60,11 @@ def test_an_error_in_a_script_comes_before_spark_and_leaves_nothing(tmp_path: Pa
         "CREATE TEMPORARY TABLE s (k INT) WITH ('connector' = 'datagen', 'number-of-rows' = '3');"
         "CREATE TABLE t (k INT);\nINSERT INTO t SELECT kk FROM s;"
     )
-    began, before = time.monotonic(), SparkContext._active_spark_context
+    before = SparkContext._active_spark_context
     words = ["run", str(script), "--warehouse", str(warehouse)]
     done = CliRunner().invoke(build(words), words)
     assert done.exit_code == 1 and "starting Spark" not in done.stderr
     assert done.stderr.startswith("error: line 2, column 22: there is no column 'kk'")
-    assert not warehouse.exists() and time.monotonic() - began < 60.0
+    assert not warehouse.exists()
     # Another test of this process may have started one.
     assert SparkContext._active_spark_context is before

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 import duckdb
 import pytest
+from tests.waiting import DEADLINE_S
 
 from streamhouse.cli.stop_signals import SIGNALS, StopSignal
 
@@ -67,7 +68,11 @@ def test_a_signal_does_not_interrupt_a_query() -> None:
 
 def test_a_second_signal_ends_at_once() -> None:
     ended = subprocess.run(
-        [sys.executable, "-c", TWICE], capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "-c", TWICE],
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_S,
+        check=False,
     )
     assert (ended.returncode, ended.stderr) == (130, "")
     assert ended.stdout.splitlines() == ["True", "at once"]

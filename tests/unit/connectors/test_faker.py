@@ -12,6 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from tests.waiting import DEADLINE_S
 
 from streamhouse.connectors.faker import pools
 from streamhouse.connectors.faker.directives import Directive, parse_expression
@@ -133,7 +134,7 @@ def test_other_processes_and_seeds() -> None:
         f"print(generated('STRING', {expression!r}))"
     )
     done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=120
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=DEADLINE_S
     )
     assert done.stdout == f"{own!r}\n"
     assert generated("STRING", expression, seed="1") != own

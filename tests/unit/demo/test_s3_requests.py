@@ -44,7 +44,7 @@ def test_requests_are_recorded_with_their_response(tmp_path: Path) -> None:
     (one,) = read_requests(path)
     found = (one.method, one.path, one.query, one.status, one.agent, one.port)
     assert found == ("HEAD", "/bucket/key", "a=b", 404, RUST, 5000)
-    assert one.began <= one.ended < one.began + 5
+    assert one.began <= one.ended
 
 
 def test_a_line_that_is_being_written_is_left_out(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from typing import Any
 import fastavro
 import pyarrow as pa
 import pytest
+from tests.waiting import DEADLINE_S
 
 from streamhouse.errors import ConnectError, OptionError, RecordError
 from streamhouse.formats.registry import format_of
@@ -111,7 +112,7 @@ def url() -> Iterator[str]:
     thread.start()
     yield f"http://127.0.0.1:{server.server_port}"
     server.shutdown()
-    thread.join(10)
+    thread.join(DEADLINE_S)
     server.server_close()
 
 
@@ -202,7 +203,7 @@ def test_what_is_no_registry_makes_no_record_bad(code: int, answer: bytes) -> No
         decoder = format_of("avro-confluent").decoder(ROWS.schema, options, "")
         with pytest.raises(ConnectError):
             decoder.decode([b"\x00\x00\x00\x00\x01x"])
-        thread.join(10)
+        thread.join(DEADLINE_S)
 
 
 @pytest.mark.parametrize(

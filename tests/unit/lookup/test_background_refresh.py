@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from tests.unit.lookup.conftest import Join, Lab, plan, source, specs_of
+from tests.waiting import DEADLINE_S
 
 from streamhouse.errors import DataLossError
 from streamhouse.lookup.dimension import Dimension
@@ -33,7 +34,6 @@ TEXT = (
 )
 KEYS = range(20)
 BUCKETS = 3
-WAIT_S = 60
 WHOLE = ["full", "bucket"]
 
 
@@ -84,7 +84,7 @@ class Gate:
 
     def read(self, table: Table, *given: Any, **named: Any) -> Iterator[pa.RecordBatch]:
         if threading.current_thread().name == "streamhouse-lookup":
-            self.in_vain |= not self._open.wait(WAIT_S)
+            self.in_vain |= not self._open.wait(DEADLINE_S)
         found: Iterator[pa.RecordBatch] = self._read(table, *given, **named)
         return found
 
@@ -130,7 +130,7 @@ def loaded(join: Join) -> None:
     """Wait for the end of the load."""
     heir = held(join)._successor
     assert heir is not None
-    heir._thread.join(WAIT_S)
+    heir._thread.join(DEADLINE_S)
     assert heir.done
 
 
@@ -167,7 +167,7 @@ def test_batches_go_on_until_it_is_loaded(prices: Prices, strategy: str, gate: G
     opener = threading.Timer(0.05, gate.open)
     opener.start()
     assert joined(join, offset(two)) == [two] * 20
-    opener.join(WAIT_S)
+    opener.join(DEADLINE_S)
     join.dimensions.close()
 
 

@@ -8,6 +8,7 @@ from types import MappingProxyType
 from typing import Any, cast
 
 import pytest
+from tests.waiting import DEADLINE_S
 
 from streamhouse.connectors.mysql_cdc.server.connection import Session
 from streamhouse.connectors.mysql_cdc.server.options import parse
@@ -63,7 +64,7 @@ class _Server:
             raise ConnectError("SELECT is denied")
         return [(answer,)] if isinstance(answer, str) else list(answer)
 
-    def wait(self, seconds: float = 30) -> float:
+    def wait(self, seconds: float = DEADLINE_S) -> float:
         began = time.monotonic()
         await_commits(cast(Session, self), OPTIONS, POSITION, began + seconds)
         return time.monotonic() - began
@@ -76,7 +77,7 @@ def test_commits_of_the_first_answer_are_waited_for() -> None:
         [SELF, lock(2, event=4), lock(3)],
         [SELF],
     ])  # fmt: skip
-    assert server.wait() < 20
+    server.wait()
     assert server.asked == 3
 
 
@@ -96,7 +97,7 @@ def test_a_commit_that_hangs(mode: str) -> None:
 
 def test_gtids_need_no_locks() -> None:
     server = _Server([f"{SERVER}:7#3", f"{SERVER}:7#3:8#4", f"{SERVER}:8#4"], "ON")
-    assert server.wait() < 20
+    server.wait()
     assert server.asked == 3
 
 

@@ -6,6 +6,7 @@ import threading
 import time
 
 import pytest
+from tests.waiting import DEADLINE_S
 
 from streamhouse.errors import OptionError
 from streamhouse.paimon.maintenance import backpressure as module
@@ -18,7 +19,7 @@ def never() -> bool:
 
 
 def test_a_writer_waits_until_the_next_commit_fits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "MAX_WAIT_S", 60.0)
+    monkeypatch.setattr(module, "MAX_WAIT_S", 3600.0)
     pressure = Backpressure()
     pressure.limit("t", 4)
     pressure.added("t", 2)
@@ -37,16 +38,16 @@ def test_a_writer_waits_until_the_next_commit_fits(monkeypatch: pytest.MonkeyPat
     assert not done.wait(0.2)
     pressure.added("t", 1)
     pressure.compacted("t", began)
-    assert done.wait(30)
+    assert done.wait(DEADLINE_S)
     assert pressure.files("t") == 1
-    thread.join(30)
+    thread.join(DEADLINE_S)
 
 
 @pytest.mark.parametrize("way", ["unlimited", "ended", "stopped"])
 def test_no_query_waits_for_a_compaction_that_will_not_run(
     way: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "MAX_WAIT_S", 60.0)
+    monkeypatch.setattr(module, "MAX_WAIT_S", 3600.0)
     pressure = Backpressure()
     for _ in range(20):
         pressure.added("t", 1)
@@ -54,9 +55,7 @@ def test_no_query_waits_for_a_compaction_that_will_not_run(
         pressure.limit("t", None)
     elif way == "ended":
         pressure.end()
-    began = time.monotonic()
     pressure.wait("t", lambda: way == "stopped")
-    assert time.monotonic() - began < 30
 
 
 def test_a_wait_ends_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -69,16 +68,14 @@ def test_a_wait_ends_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_patience_ends_until_the_next_compaction(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "MAX_WAIT_S", 60.0)
+    monkeypatch.setattr(module, "MAX_WAIT_S", 3600.0)
     monkeypatch.setattr(module, "MAX_TOTAL_WAIT_S", 0.1)
     pressure = Backpressure()
     for _ in range(20):
         pressure.added("t", 1)
     pressure.wait("t", never)
-    monkeypatch.setattr(module, "_STEP_S", 60.0)
-    began = time.monotonic()
+    monkeypatch.setattr(module, "_STEP_S", 3600.0)
     pressure.wait("t", never)
-    assert time.monotonic() - began < 30
 
 
 def test_it_is_known_ahead_when_level_0_will_be_full() -> None:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pytest
+from tests.waiting import DEADLINE_S
 
 from streamhouse.errors import CommitConflictError, StreamhouseError, TableError
 from streamhouse.paimon.read.time_travel import table_as_of
@@ -188,7 +189,7 @@ def test_commits_at_one_time_are_all_kept(lab: Lab) -> None:
 
     with ThreadPoolExecutor(len(users)) as pool:
         for done in [pool.submit(commit_some, user) for user in users]:
-            done.result(timeout=60)
+            done.result(timeout=DEADLINE_S)
     kept = {(one.commit_user, one.commit_identifier) for one in table.snapshots.newest_first()}
     assert kept == {(user, batch) for user in users for batch in range(15)}
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from collections import Counter
 from collections.abc import Iterator
 from multiprocessing.synchronize import Barrier
@@ -12,6 +11,7 @@ from typing import Any
 
 import pytest
 from tests.processes import FORKS
+from tests.waiting import DEADLINE_S
 
 from streamhouse.errors import CommitConflictError, TableError
 from streamhouse.paimon.catalog.table_address import TableAddress
@@ -22,7 +22,6 @@ from streamhouse.runtime.state import lookup_journal, pending_rows
 from streamhouse.sql.plan import Column
 
 PROCESSES, ROUNDS = 3, 10
-DEADLINE_S = 120
 
 
 def _columns(number: int) -> list[Column]:
@@ -105,10 +104,8 @@ def test_creations_wait_for_each_other(tmp_path: Path) -> None:
             ):
                 with creation_lock(wanted, 0.05):
                     pass
-    before = time.monotonic()
     execute(lake, "CREATE TABLE IF NOT EXISTS d.t (k INT); CREATE VIEW d.v AS SELECT k FROM d.t")
     execute(lake, "ALTER TABLE d.t RENAME TO d.u; DROP VIEW d.v; DROP TABLE d.u; DROP DATABASE d")
-    assert time.monotonic() - before < 30
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")

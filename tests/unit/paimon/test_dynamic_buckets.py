@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from tests.processes import FORKS
+from tests.waiting import DEADLINE_S
 
 from streamhouse.errors import CommitConflictError
 from streamhouse.paimon.catalog.warehouse import Warehouse
@@ -19,7 +20,6 @@ from streamhouse.runtime.batch import bounded_statements
 from streamhouse.runtime.execute import execute
 
 PROCESSES, ROUNDS, KEYS = 2, 8, 30
-DEADLINE_S = 120
 TABLE = (
     "CREATE TABLE d.t (k INT, p INT, v INT, PRIMARY KEY ({}) NOT ENFORCED) {} "
     "WITH ('bucket' = '-1', 'dynamic-bucket.target-row-num' = '3')"

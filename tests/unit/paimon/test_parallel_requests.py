@@ -5,12 +5,13 @@ from __future__ import annotations
 import threading
 
 import pytest
+from tests.waiting import DEADLINE_S
 
 from streamhouse.paimon.storage.object_store.parallel import run_parallel, submit
 
 
 def test_calls_run_at_the_same_time_and_results_keep_their_order() -> None:
-    met = threading.Barrier(3, timeout=10)
+    met = threading.Barrier(3, timeout=DEADLINE_S)
 
     def call(number: int) -> int:
         met.wait()
@@ -35,4 +36,4 @@ def test_calls_within_a_call_do_not_wait_for_free_threads() -> None:
         return run_parallel([lambda: 1, lambda: 2])
 
     begun = [submit(nested) for _ in range(50)]
-    assert [one.result(timeout=10) for one in begun] == [[1, 2]] * 50
+    assert [one.result(timeout=DEADLINE_S) for one in begun] == [[1, 2]] * 50

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -62,12 +61,10 @@ def test_offsets_must_stay_the_same() -> None:
 
 
 def test_the_end_is_confirmed_without_delay(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pipeline, "_TICK_S", 60.0)
+    monkeypatch.setattr(pipeline, "_TICK_S", 3600.0)
     reader = Reader(0)
-    began = time.monotonic()
     _run(reader)
     assert reader.checks == 3
-    assert time.monotonic() - began < 50
 
 
 def test_rows_that_become_visible_after_two_checks_are_read() -> None:

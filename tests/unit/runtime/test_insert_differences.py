@@ -11,6 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from tests.waiting import DEADLINE_S
 
 import streamhouse
 from streamhouse.paimon.catalog.warehouse import Warehouse
@@ -295,7 +296,10 @@ def test_killed_in_between_nothing_shows_and_the_next_run_cleans_up(
     lab.fill("raw", row(1, 2), row(2, 2))
     before, files = lab.snapshot, data_files(tmp_path)
     done = subprocess.run(
-        [sys.executable, "-c", KILLED, str(tmp_path)], env=os.environ, timeout=120, check=False
+        [sys.executable, "-c", KILLED, str(tmp_path)],
+        env=os.environ,
+        timeout=DEADLINE_S,
+        check=False,
     )
     assert done.returncode == -signal.SIGKILL
     assert lab.snapshot == before and len(data_files(tmp_path)) > len(files)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import io
 import sys
 import threading
-import time
 
 import pytest
+from tests.waiting import until
 
 from streamhouse.runtime.batch import progress_line as module
 from streamhouse.runtime.batch.progress_line import progress
@@ -20,10 +20,7 @@ class Terminal(io.StringIO):
         return True
 
     def until(self, text: str) -> None:
-        deadline = time.monotonic() + 30
-        while text not in self.getvalue():
-            assert time.monotonic() < deadline, repr(self.getvalue())
-            time.sleep(0.01)
+        until(lambda: text in self.getvalue(), lambda: repr(self.getvalue()))
 
 
 @pytest.fixture

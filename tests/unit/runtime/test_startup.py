@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.waiting import DEADLINE_S
 
 from streamhouse.errors import StreamhouseError
 from streamhouse.runtime import class_archive_maker
@@ -31,7 +32,7 @@ def _messages(program: str) -> tuple[str, str | None]:
         env={**os.environ, "PYTHONPATH": "/spark/pyspark.zip:/spark/core.jar"},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=DEADLINE_S,
         check=True,
     )
     executable, path = json.loads(done.stdout)
@@ -67,7 +68,7 @@ def _loaded(*arguments: str) -> set[str]:
         [sys.executable, "-c", f"{load} print(*sys.modules)", *arguments],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=DEADLINE_S,
         check=True,
     )
     return set(done.stdout.split())

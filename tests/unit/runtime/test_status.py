@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from tests.waiting import DEADLINE_S, until
 
 from streamhouse.errors import PipelineError, TableError
 from streamhouse.runtime.monitoring.process import Process, own, started
@@ -85,7 +86,7 @@ def test_a_killed_process_has_failed(statuses: Statuses, other: subprocess.Popen
     found = statuses.read("p")
     assert found is not None and found.state == "running"
     other.kill()
-    other.wait(30)
+    other.wait(DEADLINE_S)
     found = statuses.read("p")
     assert found is not None and found.state == "failed"
     assert found.error == f"it was killed: process {other.pid} ended without a final status"
@@ -94,9 +95,7 @@ def test_a_killed_process_has_failed(statuses: Statuses, other: subprocess.Popen
 def test_a_zombie_is_dead(statuses: Statuses, other: subprocess.Popen[bytes]) -> None:
     statuses.write(status(process_of(other)))
     other.kill()
-    deadline = time.monotonic() + 30
-    while started(other.pid) is not None:
-        assert time.monotonic() < deadline
+    until(lambda: started(other.pid) is None)
     found = statuses.read("p")
     assert found is not None and found.state == "failed"
 
@@ -110,7 +109,7 @@ def test_a_process_that_was_asked_to_end_has_stopped(
     found = statuses.read("p")
     assert found is not None and found.state == "running"
     other.kill()
-    other.wait(30)
+    other.wait(DEADLINE_S)
     found = statuses.read("p")
     assert found is not None and found.state == "stopped" and found.error is None
 

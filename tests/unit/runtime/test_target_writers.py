@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import threading
-import time
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from tests.waiting import DEADLINE_S, until
 
 from streamhouse.errors import SchemaChangeError
 from streamhouse.runtime.sync.micro_batch import target_writers
@@ -38,7 +38,7 @@ class Target:
 
     def write(self, rows: pa.RecordBatch) -> None:
         assert self.open and threading.get_ident() == self.thread
-        assert self.may_write.wait(10)
+        assert self.may_write.wait(DEADLINE_S)
         if self.fails_at in rows.column(0).to_pylist():
             raise SchemaChangeError("altered")
         self.rows += rows.column(0).to_pylist()
@@ -135,7 +135,7 @@ def test_close_drops_what_waits_and_closes_the_writers() -> None:
     closing = threading.Thread(target=writers.close)
     closing.start()
     target.may_write.set()
-    closing.join(10)
+    closing.join(DEADLINE_S)
     assert not closing.is_alive()
     assert not target.open
     assert target.rows[:1] == [1]
@@ -156,15 +156,12 @@ def test_few_bytes_of_rows_wait(monkeypatch: pytest.MonkeyPatch) -> None:
 
     sending = threading.Thread(target=send)
     sending.start()
-    deadline = time.monotonic() + 60
-    while len(sent) < 2:
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    until(lambda: len(sent) >= 2)
     sending.join(0.2)
     assert sending.is_alive()
     assert sent == [0, 1]
     target.may_write.set()
-    sending.join(10)
+    sending.join(DEADLINE_S)
     writers.flush()
     assert target.rows == [0, 1, 2, 3, 4]
     writers.close()

@@ -13,7 +13,8 @@ from typing import Any
 
 import psutil
 import pytest
-from tests.processes import gone
+from tests.processes import await_end
+from tests.waiting import DEADLINE_S
 
 from streamhouse.runtime.spark.worker_python import (
     WorkerParent,
@@ -22,7 +23,6 @@ from streamhouse.runtime.spark.worker_python import (
 )
 from streamhouse.runtime.spark.worker_request import PARENT
 
-DEADLINE_S = 60.0
 TOLD = """
 import json, os, sys
 print(json.dumps({
@@ -119,7 +119,7 @@ def test_forks_run_concurrently(place: Path, parent: WorkerParent) -> None:
         finally:
             # Spark ends a process by a signal to the one that it has started.
             waiting.terminate()
-        assert gone(pid)
+        await_end(pid)
     assert psutil.pid_exists(parent.pid)
 
 
@@ -168,4 +168,4 @@ def test_it_ends_with_the_process_that_started_it(place: Path) -> None:
         [sys.executable, "-c", ORPHAN], capture_output=True, text=True, timeout=DEADLINE_S
     )
     assert ended.returncode == -signal.SIGKILL, ended.stderr
-    assert gone(int(ended.stdout))
+    await_end(int(ended.stdout))

@@ -11,6 +11,7 @@ from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
 import pytest
+from tests.waiting import DEADLINE_S
 
 from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.serve.feeds.factory import open_sql_view
@@ -22,7 +23,6 @@ from streamhouse.serve.streams.stream_settings import StreamSettings
 from streamhouse.serve.streams.subscriber import Subscription
 from streamhouse.serve.views.served_view import ServedView
 
-WAIT_S = 60.0
 SALES = ServedView("shop.sales", "shop.sales")
 ORDERS = ServedView("shop.orders", "shop.orders")
 BOTH = pytest.mark.parametrize("view", [SALES, ORDERS], ids=["keyed", "append"])
@@ -33,7 +33,7 @@ def run(work: Coroutine[Any, Any, T]) -> T:
     """The coroutine's result; it may not take longer than a test should."""
 
     async def limited() -> T:
-        async with asyncio.timeout(4 * WAIT_S):
+        async with asyncio.timeout(2 * DEADLINE_S):
             return await work
 
     return asyncio.run(limited())
@@ -61,14 +61,14 @@ async def a_hub(
 
 async def until(what: Callable[[], bool]) -> None:
     """Wait for something that another thread or task does."""
-    async with asyncio.timeout(WAIT_S):
+    async with asyncio.timeout(DEADLINE_S):
         while not what():
             await asyncio.sleep(0.002)
 
 
 async def following(reader: Subscription) -> Event:
     """The next event, heartbeats included."""
-    async with asyncio.timeout(WAIT_S):
+    async with asyncio.timeout(DEADLINE_S):
         return await anext(reader)
 
 
@@ -180,7 +180,7 @@ async def take_until(
 ) -> list[Event]:
     """Replay events until the predicate holds; returns those events."""
     taken = []
-    async with asyncio.timeout(WAIT_S):
+    async with asyncio.timeout(DEADLINE_S):
         while not what(client):
             event = await anext(reader)
             client.take(event)
@@ -202,7 +202,7 @@ class Gate:
         """Block polls; returns when none is in progress."""
         self._waiting.clear()
         self._open.clear()
-        assert self._waiting.wait(WAIT_S)
+        assert self._waiting.wait(DEADLINE_S)
 
     def open(self) -> None:
         self._open.set()
@@ -210,7 +210,7 @@ class Gate:
     def look(self) -> None:
         if not self._open.is_set():
             self._waiting.set()
-            assert self._open.wait(WAIT_S)
+            assert self._open.wait(DEADLINE_S)
         if self.errors:
             raise self.errors.pop(0)
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from tests.processes import FORKS
+from tests.waiting import DEADLINE_S
 
 from streamhouse.serve.export.atomic_file import replacing, sweep
 
@@ -24,7 +25,6 @@ with replacing(Path(sys.argv[1])) as out:
     out.flush()
     os.kill(os.getpid(), signal.SIGKILL)
 """
-DEADLINE_S = 30.0
 
 
 def parts(folder: Path) -> list[str]:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from tests.unit.serve.conftest import start_worker
+from tests.waiting import DEADLINE_S
 
 from streamhouse.errors import BusyError
 from streamhouse.serve.pipelines import checker as module
@@ -25,7 +26,7 @@ def warehouse(tmp_path: Path) -> dict[str, str]:
 
 @pytest.fixture
 def checker(warehouse: dict[str, str]) -> Iterator[Checker]:
-    made = Checker(warehouse, plan_s=60)
+    made = Checker(warehouse, plan_s=DEADLINE_S)
     yield made
     made.close()
 
@@ -89,12 +90,12 @@ def test_concurrent_threads(checker: Checker) -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(120)
+        thread.join(DEADLINE_S)
     assert answers == [True] * 4
 
 
 def test_close_ends_the_worker(warehouse: dict[str, str]) -> None:
-    checker = Checker(warehouse, plan_s=60)
+    checker = Checker(warehouse, plan_s=DEADLINE_S)
     assert checker.check(GOOD)["ok"]
     worker = checker._worker
     assert worker is not None

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.waiting import DEADLINE_S
 from typer.testing import CliRunner
 
 from streamhouse.cli.main import build
@@ -100,7 +101,7 @@ def test_responses_and_streams(serve: Any, shop: Any, extremes: str) -> None:
     with server.stream(f"/views/{extremes}/changes") as events:
         check(next(events)["rows"])
     with server.socket(f"/views/{extremes}/changes") as reader:
-        check(parsed(reader.recv(timeout=60))["rows"])
+        check(parsed(reader.recv(timeout=DEADLINE_S))["rows"])
 
 
 @pytest.mark.parametrize("form", [Format.JSON, Format.CSV])

@@ -6,16 +6,15 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 import pytest
+from tests.waiting import DEADLINE_S
 
 from streamhouse.serve.admission.fair_queue import FairQueue, Slot
 from streamhouse.serve.errors import Problem
 
-LONG_S = 30.0
-
 
 def run(work: Callable[[], Awaitable[None]]) -> None:
     async def bounded() -> None:
-        async with asyncio.timeout(LONG_S):
+        async with asyncio.timeout(DEADLINE_S):
             await work()
 
     asyncio.run(bounded())
@@ -29,7 +28,7 @@ class Requests:
         self.order: list[str] = []
         self.slots: list[Slot] = []
 
-    async def request_slot(self, client: str, seconds: float = LONG_S) -> asyncio.Task[None]:
+    async def request_slot(self, client: str, seconds: float = DEADLINE_S) -> asyncio.Task[None]:
         async def take() -> None:
             self.slots.append(await self.queue.acquire(client, seconds))
             self.order.append(client)
@@ -103,7 +102,7 @@ def test_full_queue_rejects_the_greediest_client() -> None:
         requests = Requests(FairQueue("queries", 1, 3))
         running, *waiting = [await requests.request_slot("greedy") for _ in range(4)]
         with pytest.raises(Problem, match="3 requests already wait; try again in") as raised:
-            await requests.queue.acquire("greedy", LONG_S)
+            await requests.queue.acquire("greedy", DEADLINE_S)
         assert raised.value.status == 503
         assert int((raised.value.headers or {})["Retry-After"]) >= 1
         modest = await requests.request_slot("modest")
@@ -118,7 +117,7 @@ def test_full_queue_rejects_the_greediest_client() -> None:
 def test_wait_timeout() -> None:
     async def work() -> None:
         queue = FairQueue("queries", 1, 3)
-        slot = await queue.acquire("a", LONG_S)
+        slot = await queue.acquire("a", DEADLINE_S)
         with pytest.raises(Problem, match="no slot was free within 0.01 s"):
             await queue.acquire("b", 0.01)
         assert queue.waiting == 0

@@ -10,7 +10,8 @@ from urllib.parse import urljoin
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
-from tests.serving import DEADLINE_S, Serving, problem
+from tests.serving import Serving, problem
+from tests.waiting import DEADLINE_S
 
 from streamhouse.serve.auth.scope import Scope
 from streamhouse.serve.auth.tokens import Token, digest

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from tests.serving import Serving, problem
+from tests.waiting import DEADLINE_S
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import ClientConnection
 
@@ -51,13 +52,13 @@ def test_server_sent_events(serve: Any, shop: Any, sales: str) -> None:
 def test_websocket_messages(serve: Any, shop: Any, sales: str) -> None:
     server = serve(streams=FAST)
     with server.socket(f"/views/{sales}/changes?columns=country,orders") as reader:
-        first = json.loads(reader.recv(timeout=30))
+        first = json.loads(reader.recv(timeout=DEADLINE_S))
         assert first["type"] == "snapshot" and first["id"].startswith("1-")
         assert first["rows"][0] == {"rowkind": "+I", "country": "Chad", "orders": 1}
-        while json.loads(reader.recv(timeout=30))["type"] != "heartbeat":
+        while json.loads(reader.recv(timeout=DEADLINE_S))["type"] != "heartbeat":
             pass
         shop.write(sales, ("Oman", 7, 1.0))
-        while (found := json.loads(reader.recv(timeout=30)))["type"] == "heartbeat":
+        while (found := json.loads(reader.recv(timeout=DEADLINE_S)))["type"] == "heartbeat":
             pass
         assert found["rows"] == [{"rowkind": "+I", "country": "Oman", "orders": 7}]
 
@@ -68,9 +69,9 @@ def test_the_log_counts_the_bytes_of_websocket_messages(
     shop.write(sales, ("Côte d’Ivoire", 1, 1.0))
     server = serve(streams=FAST, log="json")
     with server.socket(f"/views/{sales}/changes?columns=country") as reader:
-        texts = [str(reader.recv(timeout=30))]
+        texts = [str(reader.recv(timeout=DEADLINE_S))]
         while json.loads(texts[-1])["type"] != "heartbeat":
-            texts.append(str(reader.recv(timeout=30)))
+            texts.append(str(reader.recv(timeout=DEADLINE_S)))
     server.close()
     lines = [json.loads(line) for line in capfd.readouterr().err.splitlines()]
     asked = next(line for line in lines if line.get("path") == f"/views/{sales}/changes")
@@ -114,7 +115,7 @@ def test_client_that_sends_messages_is_disconnected(serve: Any, sales: str) -> N
             for _ in range(200):
                 reader.send("hello")
             while True:
-                reader.recv(timeout=30)
+                reader.recv(timeout=DEADLINE_S)
         assert closed.value.rcvd is not None and closed.value.rcvd.code == 1008
 
 
@@ -143,14 +144,14 @@ def test_streams_end_at_shutdown(shop: Any, sales: str) -> None:
     server = Serving(shop.path, streams=FAST)
     closed = []
     with server.socket(f"/views/{sales}/changes") as reader:
-        reader.recv(timeout=30)
+        reader.recv(timeout=DEADLINE_S)
         with server.stream(f"/views/{sales}/changes") as events:
             next(events)
             server.end()
             assert list(events) == []
             with pytest.raises(ConnectionClosed) as error:
                 while True:
-                    closed.append(reader.recv(timeout=30))
+                    closed.append(reader.recv(timeout=DEADLINE_S))
             assert error.value.rcvd is not None and error.value.rcvd.code == 1001
     server.close()
 
@@ -168,7 +169,7 @@ def test_reconnecting_browser_resumes(serve: Any, shop: Any, sales: str) -> None
         assert [changed(row) for row in next(events)["rows"]] == [("+I", "Mali", 8)]
     late = f"/views/{sales}/changes?last_id={begun}"
     with server.socket(late, additional_headers={"Last-Event-ID": had}) as reader:
-        found = json.loads(reader.recv(timeout=30))
+        found = json.loads(reader.recv(timeout=DEADLINE_S))
         assert [changed(row) for row in found["rows"]] == [("+I", "Mali", 8)]
 
 
@@ -186,7 +187,7 @@ def test_restart_path_keeps_the_columns(serve: Any, sales: str) -> None:
 def messages(reader: ClientConnection) -> Iterator[dict[str, Any]]:
     """The messages of a WebSocket in the form of events, without heartbeats."""
     while True:
-        found = json.loads(reader.recv(timeout=30))
+        found = json.loads(reader.recv(timeout=DEADLINE_S))
         if found["type"] != "heartbeat":
             yield {"event": found.pop("type"), **found}
 
@@ -210,7 +211,7 @@ def test_streams_of_a_dropped_table_end(serve: Any, shop: Any, sales: str) -> No
     path = f"/views/{sales}/changes"
     with server.stream(path) as events, server.socket(path) as reader:
         next(events)
-        reader.recv(timeout=30)
+        reader.recv(timeout=DEADLINE_S)
         shop.warehouse.drop_table("shop", "sales")
         (reported,) = events
         assert reported["event"] == "error" and reported["error"]["code"] == "not_found"

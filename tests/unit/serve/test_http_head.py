@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import time
 from typing import Any
 
 import httpx
 import pytest
-from tests.serving import DEADLINE_S, Serving, problem
+from tests.serving import Serving, problem
+from tests.waiting import until
 
 from streamhouse.serve.auth.scope import Scope
 from streamhouse.serve.auth.tokens import Token, digest
@@ -73,10 +73,7 @@ def test_head_of_a_stream_ends_after_the_headers(serve: Any, sales: str) -> None
     head = server.http.head(path)
     assert (head.status_code, head.content) == (200, b"")
     assert head.headers["content-type"].startswith("text/event-stream")
-    deadline = time.monotonic() + DEADLINE_S
-    while reading(server):
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    until(lambda: not reading(server))
     assert server.http.head(f"{path}?last_id=99").status_code == 410
     assert server.http.head("/views/shop.none/changes").status_code == 404
     with server.stream(path) as events:

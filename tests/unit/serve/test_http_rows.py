@@ -8,7 +8,6 @@ import json
 import random
 import socket
 import threading
-import time
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 from tests.serving import problem
 from tests.unit.serve.test_view_feed import keep
+from tests.waiting import DEADLINE_S, until
 
 from streamhouse.paimon.catalog.views import Views
 from streamhouse.serve.queries import executor, read_execution
@@ -419,7 +419,7 @@ def test_disconnect_leaves_no_file(serve: Any, sales: str, monkeypatch: pytest.M
 
     def slow(warehouse: Any, asked: Any) -> Any:
         begun.set()
-        assert go.wait(60)
+        assert go.wait(DEADLINE_S)
         try:
             return small(warehouse, asked)
         finally:
@@ -436,21 +436,18 @@ def test_disconnect_leaves_no_file(serve: Any, sales: str, monkeypatch: pytest.M
         cancelled.set()
 
     monkeypatch.setattr(executor, "delete_output", delete)
-    with socket.create_connection(("127.0.0.1", server.port), timeout=60) as client:
+    with socket.create_connection(("127.0.0.1", server.port), timeout=DEADLINE_S) as client:
         client.sendall(f"GET /views/{sales} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
-        assert begun.wait(60)
+        assert begun.wait(DEADLINE_S)
     # The server has noticed the disconnect before the thread goes on.
-    assert cancelled.wait(60)
+    assert cancelled.wait(DEADLINE_S)
     go.set()
-    assert ended.wait(60)
+    assert ended.wait(DEADLINE_S)
 
     def left() -> list[str]:
         return [path.name for path in folder.iterdir() if path.name != ".lock"]
 
-    deadline = time.monotonic() + 30
-    while left() and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert left() == []
+    until(lambda: not left(), left)
 
 
 @pytest.mark.parametrize("seed", range(2))

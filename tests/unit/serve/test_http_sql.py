@@ -6,7 +6,6 @@ import io
 import os
 import signal
 import threading
-import time
 from collections.abc import Iterator
 from decimal import Decimal
 from pathlib import Path
@@ -18,6 +17,7 @@ import pytest
 from tests.serving import Serving, problem, servers
 from tests.unit.conftest import Shop
 from tests.unit.serve.conftest import start_fork_server
+from tests.waiting import DEADLINE_S, looks, until
 
 from streamhouse.paimon.catalog.views import Views
 from streamhouse.serve.auth.scope import Scope
@@ -256,15 +256,15 @@ def test_query_time_limit(serve: Any, shop: Any) -> None:
     server = serve(query_s=1.0)
     text = "SELECT COUNT(*) AS n FROM big a, big b, big c, big d"
     assert "took longer than 1 s" in problem(server.sql(text), 413, "too_large")
-    deadline = time.monotonic() + 60
-    # On a busy machine this may take longer than a second, too.
-    while (answer := server.sql("SELECT COUNT(*) AS n FROM big")).status_code != 200:
-        assert time.monotonic() < deadline, answer.text
+    for _ in looks(lambda: answer.text):
+        # On a busy machine this may take longer than a second, too.
+        if (answer := server.sql("SELECT COUNT(*) AS n FROM big")).status_code == 200:
+            break
     assert answer.json()["rows"] == [{"n": 2_000}]
 
 
 def test_query_memory_limit(serve: Any, sales: str) -> None:
-    server = serve(query_memory=64 << 20, query_s=60.0)
+    server = serve(query_memory=64 << 20, query_s=DEADLINE_S)
     bomb = "SELECT CHAR_LENGTH(REPEAT('x', 2000000000)) AS n"
     assert "memory" in problem(server.sql(bomb), 413, "too_large")
     filtered = server.get(f"/views/{sales}", filter="CHAR_LENGTH(REPEAT(country, 500000000)) > 1")
@@ -273,7 +273,7 @@ def test_query_memory_limit(serve: Any, sales: str) -> None:
 
 
 def test_queries_wait_for_a_slot(serve: Any, sales: str) -> None:
-    server = serve(queries=1, query_s=60.0)
+    server = serve(queries=1, query_s=DEADLINE_S)
     answers = []
 
     def send_query() -> None:
@@ -283,15 +283,15 @@ def test_queries_wait_for_a_slot(serve: Any, sales: str) -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(60)
+        thread.join(DEADLINE_S)
     assert answers == [200] * 4
 
 
 def idle(server: Serving) -> list[Any]:
     """The process that has answered a query; on a busy machine the first is too long for it."""
-    deadline = time.monotonic() + 60
-    while not server.app.state.queries._idle:
-        assert time.monotonic() < deadline
+    for _ in looks():
+        if server.app.state.queries._idle:
+            break
         server.sql("SELECT 1 AS n")
     return list(server.app.state.queries._idle)
 
@@ -310,18 +310,12 @@ def test_killed_query_leaves_no_file_or_process(
     os.kill(worker.pid, signal.SIGSTOP)
     assert "took longer than 1 s" in problem(server.sql("SELECT 2 AS n"), 413, "too_large")
     assert not written.exists()
-    deadline = time.monotonic() + 30
-    while spilled.exists():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    until(lambda: not spilled.exists())
 
 
 def test_worker_that_died_while_idle_is_replaced(serve: Any, sales: str) -> None:
-    server = serve(query_s=30.0)
+    server = serve(query_s=DEADLINE_S)
     (worker,) = idle(server)
     os.kill(worker.pid, signal.SIGKILL)
-    deadline = time.monotonic() + 30
-    while worker.alive:
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    until(lambda: not worker.alive)
     assert server.sql("SELECT 2 AS n").json()["rows"] == [{"n": 2}]

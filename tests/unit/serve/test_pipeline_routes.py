@@ -14,6 +14,7 @@ from xml.etree import ElementTree
 import httpx
 import pytest
 import uvicorn
+from tests.waiting import DEADLINE_S, looks, until
 
 from streamhouse.runtime.execute import execute
 from streamhouse.runtime.monitoring.commit_times import Commit
@@ -27,7 +28,6 @@ from streamhouse.serve.settings import ServerSettings
 from streamhouse.serve.views.served_view import ServedView
 from streamhouse.source import Lag, SourceState
 
-DEADLINE_S = 90.0
 SCRIPT = "CREATE TABLE `<a>` (i INT); CREATE TABLE b (i INT); INSERT INTO b SELECT i FROM `<a>`;"
 JSON = {"Content-Type": "application/json"}
 
@@ -41,16 +41,16 @@ def served(folder: Path, **settings: Any) -> Iterator[httpx.Client]:
     thread = threading.Thread(target=server.run)
     thread.start()
     try:
-        deadline = time.monotonic() + DEADLINE_S
-        while not server.started:
-            assert thread.is_alive() and time.monotonic() < deadline
-            time.sleep(0.01)
+        for _ in looks():
+            if server.started:
+                break
+            assert thread.is_alive()
         port = server.servers[0].sockets[0].getsockname()[1]
         with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=DEADLINE_S) as client:
             yield client
     finally:
         server.should_exit = True
-        thread.join(30)
+        thread.join(DEADLINE_S)
         assert not thread.is_alive()
 
 
@@ -202,10 +202,9 @@ def test_start_and_stop(warehouse: Path) -> None:
     with served(warehouse, allow_run=True) as client:
 
         def until(what: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
-            deadline = time.monotonic() + DEADLINE_S
-            while not what(found := client.get("/pipelines/live").json()):
-                assert time.monotonic() < deadline, found
-                time.sleep(0.05)
+            for _ in looks(lambda: found):
+                if what(found := client.get("/pipelines/live").json()):
+                    break
             return dict(found)
 
         bad = client.post("/pipelines", json={**body, "sql": "SELECT name\nFROM peopel;"})
@@ -246,13 +245,11 @@ def test_masked_script_can_be_restarted(warehouse: Path, monkeypatch: pytest.Mon
     with served(warehouse, allow_run=True) as client:
 
         def start(sql: str) -> httpx.Response:
-            deadline = time.monotonic() + DEADLINE_S
-            # The one before ends at once, which may not have been seen yet.
-            while (
-                made := client.post("/pipelines", json={"name": "p", "sql": sql})
-            ).status_code == 409:
-                assert time.monotonic() < deadline, made.text
-                time.sleep(0.05)
+            for _ in looks():
+                made = client.post("/pipelines", json={"name": "p", "sql": sql})
+                # The one before ends at once, which may not have been seen yet.
+                if made.status_code != 409:
+                    break
             assert "hidden" not in made.text
             return made
 
@@ -344,9 +341,6 @@ def test_python_functions_require_permission_to_run(warehouse: Path, imported: P
         assert client.get("/pipelines/revenue/graph").status_code == 200
         assert imported.exists()
         assert client.post("/pipelines", json=body).status_code == 201
-        deadline = time.monotonic() + DEADLINE_S
-        while client.get("/pipelines/p").json()["state"] in ("starting", "running"):
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
+        until(lambda: client.get("/pipelines/p").json()["state"] not in ("starting", "running"))
         log = client.get("/pipelines/p/log").text
         assert "made of 1" in log, log

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.waiting import DEADLINE_S, looks
 
 from streamhouse.errors import OptionError, PipelineError, SqlError, TableError
 from streamhouse.runtime.execute import execute
@@ -25,7 +26,6 @@ from streamhouse.serve.pipelines import runner as module
 from streamhouse.serve.pipelines.listing import Pipeline, Pipelines
 from streamhouse.serve.pipelines.runner import MAX_SQL_BYTES, Runner
 
-DEADLINE_S = 90.0
 LIVE = "SELECT name FROM people;  -- 'password' = 'hidden'"
 READER = (
     "CREATE TEMPORARY TABLE s (id INT PRIMARY KEY NOT ENFORCED) WITH ('connector' = 'mysql-cdc', "
@@ -48,10 +48,9 @@ class Server:
         return Pipelines(self.options).find(name)
 
     def until(self, name: str, what: Callable[[Pipeline], Any]) -> Pipeline:
-        deadline = time.monotonic() + DEADLINE_S
-        while not what(found := self.look(name)):
-            assert time.monotonic() < deadline, (found, self.runner.log(name, 50))
-            time.sleep(0.05)
+        for _ in looks(lambda: (found, self.runner.log(name, 50))):
+            if what(found := self.look(name)):
+                break
         return found
 
     def forge(self, name: str, process: Process) -> None:
@@ -67,7 +66,7 @@ def server(tmp_path: Path) -> Iterator[Server]:
     yield made
     for child in made.runner._children.values():
         child.kill()
-        child.wait(30)
+        child.wait(DEADLINE_S)
 
 
 @pytest.fixture

@@ -10,7 +10,6 @@ from tests.unit.serve.streams import (
     BOTH,
     ORDERS,
     SALES,
-    WAIT_S,
     Gate,
     a_hub,
     at,
@@ -23,6 +22,7 @@ from tests.unit.serve.streams import (
     until,
 )
 from tests.unit.serve.test_view_feed import big_sales, keep
+from tests.waiting import DEADLINE_S
 
 from streamhouse.errors import ExpiredError, TableError
 from streamhouse.serve.streams import view_poller
@@ -57,7 +57,7 @@ def test_table_dropped_and_recreated(shop: Any, view: ServedView) -> None:
     shop.write(table, row(view, 1), row(view, 2))
 
     async def work() -> None:
-        async with a_hub(shop, missing_s=WAIT_S) as hub:
+        async with a_hub(shop, missing_s=DEADLINE_S) as hub:
             client, reader = await joined(hub, view)
             shop.warehouse.drop_table(*table.split("."))
             await until(lambda: "no table" in str(stats(hub, table).error))
@@ -304,7 +304,7 @@ def test_view_of_a_recreated_table(shop: Any) -> None:
     view = big_sales(shop)
 
     async def work() -> None:
-        async with a_hub(shop, missing_s=WAIT_S) as hub:
+        async with a_hub(shop, missing_s=DEADLINE_S) as hub:
             client, reader = await joined(hub, view)
             shop.warehouse.drop_table("shop", "sales")
             await until(lambda: stats(hub, "shop.big").error is not None)

@@ -11,8 +11,9 @@ from collections.abc import Callable
 from typing import Any, TypeAlias
 
 import pytest
-from tests.unit.serve.streams import WAIT_S, Client, a_hub, run, take_until
+from tests.unit.serve.streams import Client, a_hub, run, take_until
 from tests.unit.serve.test_view_feed import keep
+from tests.waiting import DEADLINE_S
 
 from streamhouse.errors import ExpiredError, SlowReaderError
 from streamhouse.serve.streams.hub import Hub
@@ -138,7 +139,7 @@ async def subscribed(hub: Hub, client: Client, history: History) -> Subscription
 async def guest(hub: Hub, history: History, draw: random.Random, done: asyncio.Event) -> Client:
     """A client that reads a few events at a time until it has all that there will be."""
     client = Client(history.key)
-    async with asyncio.timeout(2 * WAIT_S):
+    async with asyncio.timeout(2 * DEADLINE_S):
         while not (done.is_set() and client.rows == history.rows):
             reader = await subscribed(hub, client, history)
             seconds = draw.choice([0.02, 0.1, 0.5])
@@ -172,7 +173,7 @@ def test_events_rebuild_the_table(
                     reader = await subscribed(hub, steady, history)
             done.set()
             while steady.rows != history.rows:
-                if not await read_some(steady, reader, 1, WAIT_S):
+                if not await read_some(steady, reader, 1, DEADLINE_S):
                     reader = await subscribed(hub, steady, history)
             for client in await asyncio.gather(*guests):
                 assert client.rows == history.rows

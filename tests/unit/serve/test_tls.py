@@ -8,13 +8,13 @@ import select
 import socket
 import ssl
 import subprocess
-import time
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
-from tests.serving import DEADLINE_S, Serving, certificate
+from tests.serving import Serving, certificate
+from tests.waiting import DEADLINE_S, until
 
 from streamhouse.errors import OptionError
 from streamhouse.serve.http.server import url_of
@@ -123,16 +123,14 @@ def test_silent_connections_lock_nobody_out(
         connected = []
         for number in range(120):
             source = (f"127.0.0.{2 + number % 5}", 0)
-            silent = socket.create_connection(("127.0.0.1", server.port), 30, source)
+            silent = socket.create_connection(("127.0.0.1", server.port), DEADLINE_S, source)
             connected.append(stack.enter_context(silent))
             with contextlib.suppress(ConnectionError):
                 silent.sendall(HELLO[: number % len(HELLO)] if encrypted else b"GET"[: number % 3])
             if number % 20 == 19:
                 with server.new_client() as client:
                     assert client.get("/health").status_code == 200
-        deadline = time.monotonic() + 30
-        while len(select.select(connected, [], [], 0.01)[0]) < len(connected) - 20:
-            assert time.monotonic() < deadline
+        until(lambda: len(select.select(connected, [], [], 0.01)[0]) >= len(connected) - 20)
         # The stream, which has sent a request, is none of them.
         last = shop.write(table, ("Chad", 2, 1.5))
         assert next(events)["snapshot"] == last
@@ -144,9 +142,10 @@ def test_a_handshake_ends(
     monkeypatch.setattr("streamhouse.serve.http.tls_handshakes.HANDSHAKE_S", 0.2)
     server: Serving = serve(tls=tls_context(*files), trust=trust)
     for sent in (b"", HELLO):
-        with socket.create_connection(("127.0.0.1", server.port), timeout=30) as silent:
+        with socket.create_connection(("127.0.0.1", server.port), timeout=DEADLINE_S) as silent:
             silent.sendall(sent)
             with contextlib.suppress(ConnectionError):
                 assert silent.recv(65_536) == b""
+    monkeypatch.setattr("streamhouse.serve.http.tls_handshakes.HANDSHAKE_S", DEADLINE_S)
     with server.new_client() as client:
         assert client.get("/health").status_code == 200

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from tests.unit.serve.test_view_feed import TOP, keep
+from tests.waiting import DEADLINE_S
 
 from streamhouse.cli.commands.servers import thrift
 from streamhouse.errors import OptionError, TableError
@@ -88,7 +89,7 @@ def test_spark_discovers_the_source(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(CATALOG_VARIABLE, "")
     make_discoverable({"warehouse": "somewhere", "s3.secret-key": "hidden"})
     found = subprocess.run(
-        [sys.executable, "-c", FIND], capture_output=True, text=True, timeout=60, check=True
+        [sys.executable, "-c", FIND], capture_output=True, text=True, timeout=DEADLINE_S, check=True
     )
     assert found.stdout.split() == ["['streamhouse']", "streamhouse"]
 

@@ -31,6 +31,7 @@ _BACKLOG = 2_048
 _SEND_BYTES = 512 << 10
 _OTHER_FILES = 512
 _MAX_MESSAGE = 4_096
+_KEEP_ALIVE_S = 30
 
 
 def bind(host: str, port: int) -> socket.socket:
@@ -159,7 +160,7 @@ def serve(
         proxy_headers=False,
         server_header=False,
         backlog=_BACKLOG,
-        timeout_keep_alive=30,
+        timeout_keep_alive=_KEEP_ALIVE_S,
     )
     # uvicorn declares an int, but accepts a float.
     config.timeout_graceful_shutdown = _GRACE_S  # type: ignore[assignment]
