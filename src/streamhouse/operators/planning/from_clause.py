@@ -11,6 +11,7 @@ from sqlglot import exp
 from streamhouse.operators.join import Equality, Join, JoinKind
 from streamhouse.operators.operator import INPUT, LEFT, RIGHT, Operator
 from streamhouse.operators.planning.accumulation import distinct
+from streamhouse.operators.planning.filters import passing
 from streamhouse.operators.planning.rows import (
     RESERVED,
     NotExpressedError,
@@ -59,8 +60,8 @@ class Sources:
 class FromClause:
     """Builds the rows of one SELECT's FROM.
 
-    `where` are the conditions of WHERE; those that a join takes over are removed. `query` builds
-    the tree of a subquery.
+    `where` are the conditions of WHERE; those that joins take over are removed. `query` builds the
+    tree of a subquery.
     """
 
     def __init__(
@@ -78,12 +79,34 @@ class FromClause:
             return Rows(ONE_ROW)
         joins = [*(from_.this.args.get("joins") or ()), *(select.args.get("joins") or ())]
         self._several = bool(joins)
+        return self._joined(from_.this, joins, self._where)
+
+    def _joined(
+        self, first: exp.Expr, joins: list[exp.Join], where: list[exp.Expr] | None = None
+    ) -> Rows:
+        """Joined elements: inner joins in an order in which equalities relate them."""
         outer = any((join.side or "").upper() in ("RIGHT", "FULL") for join in joins)
-        rows = self._element(from_.this)
+        # After outer joins the conditions of WHERE are true, not before.
+        movable = where is not None and not outer
+        where = where if where is not None and movable else []
+        elements, terms = [self._element(first)], list[exp.Expr]()
         for join in joins:
-            # Conditions of WHERE move below later joins, if these keep the rows of their left side.
-            rows = self._joined(rows, join, [] if outer else self._where)
-        return rows
+            side, kind = _kind(join)
+            if isinstance(join.this, exp.Unnest):
+                elements, terms = [_unnested(_inner(elements, terms, where), join, side)], []
+                continue
+            right, on = self._element(join.this), list(conjuncts(join.args.get("on")))
+            if kind is JoinKind.INNER:
+                elements.append(right)
+                # A subquery of an inner join's condition may as well be in WHERE.
+                for term in on:
+                    (where if movable and term.find(exp.Query) else terms).append(term)
+                continue
+            left = _inner(elements, terms, where)
+            if side == "RIGHT":
+                left, right = right, left
+            elements, terms = [combined(kind, left, right, on)], []
+        return _inner(elements, terms, where)
 
     def _element(self, node: exp.Expr) -> Rows:
         extra = [key for key, value in node.args.items() if value and key not in _ELEMENT_ARGS]
@@ -100,6 +123,8 @@ class FromClause:
                     raise NotExpressedError(f"the relation {node.name}")
             case exp.Subquery() if isinstance(node.this, exp.Query) and not node.args.get("joins"):
                 operator = self._query(node.this)
+            case exp.Subquery() if isinstance(node.this, exp.Table) and not alias:
+                return self._joined(node.this, node.this.args.get("joins") or [])
             case exp.Values():
                 operator = _values(node, names)
             case _:
@@ -119,36 +144,62 @@ class FromClause:
         keys = ((alias.lower(), name.lower()) for name in called)
         return Rows(operator, dict(zip(keys, operator.columns, strict=True)))
 
-    def _joined(self, left: Rows, join: exp.Join, where: list[exp.Expr]) -> Rows:
-        extra = [key for key, value in join.args.items() if value and key not in _JOIN_ARGS]
-        if extra or join.args.get("using"):
-            raise NotExpressedError(f"{(extra or ['using'])[0].upper()} of a join")
-        side, kind = (join.side or "").upper(), (join.kind or "").upper()
-        if isinstance(join.this, exp.Unnest):
-            return _unnested(left, join, side)
-        if kind not in ("", "INNER", "CROSS", "OUTER") or side not in _KINDS:
-            raise NotExpressedError(f"{side} {kind} JOIN".strip())
-        right = self._element(join.this)
-        terms = list(conjuncts(join.args.get("on")))
-        if not side:
-            terms += taken(where, left, right)
-        if side == "RIGHT":
-            left, right = right, left
-        return combined(_KINDS[side], left, right, terms)
+
+def _kind(join: exp.Join) -> tuple[str, JoinKind]:
+    """The side and the kind of a join."""
+    extra = [key for key, value in join.args.items() if value and key not in _JOIN_ARGS]
+    if extra or join.args.get("using"):
+        raise NotExpressedError(f"{(extra or ['using'])[0].upper()} of a join")
+    side, kind = (join.side or "").upper(), (join.kind or "").upper()
+    if kind in ("SEMI", "ANTI") and side in ("", "LEFT"):
+        return "", JoinKind(kind)
+    if kind not in ("", "INNER", "CROSS", "OUTER") or side not in _KINDS:
+        raise NotExpressedError(f"{side} {kind} JOIN".strip())
+    return side, _KINDS[side]
 
 
-def taken(where: list[exp.Expr], left: Rows, right: Rows) -> list[exp.Expr]:
-    """The conditions that compare both sides for equality; they are removed from `where`."""
-    sides = ((left, LEFT), (right, RIGHT))
-    found = [term for term in where if is_equality(term, sides)]
-    where[:] = [term for term in where if not any(term is each for each in found)]
+def _inner(elements: list[Rows], terms: list[exp.Expr], where: list[exp.Expr]) -> Rows:
+    """The inner join of elements by terms and by those of `where` that only read these elements.
+
+    Each term is used as early as possible. Terms are removed from `where`.
+    """
+    first, *rest = (passing(each, _taken(over(each), terms, where)) for each in elements)
+    while rest:
+        sides = [((first, LEFT), (each, RIGHT)) for each in rest]
+        equal = (any(is_equality(term, pair) for term in (*terms, *where)) for pair in sides)
+        number = next((n for n, found in enumerate(equal) if found), 0)
+        on = _taken(sides[number], terms, where)
+        first = combined(JoinKind.INNER, first, rest.pop(number), on)
+    return passing(first, terms)
+
+
+def _taken(sides: Sides, *lists: list[exp.Expr]) -> list[exp.Expr]:
+    """The terms that read columns of these sides only; they are removed from the lists."""
+    found = []
+    for terms in lists:
+        for term in list(terms):
+            read = set() if term.find(exp.Query) else sides_of(term, sides)
+            if read and "" not in read:
+                found.append(term)
+                terms[:] = [each for each in terms if each is not term]
     return found
 
 
 def combined(kind: JoinKind, left: Rows, right: Rows, terms: list[exp.Expr]) -> Rows:
     """The join of two sides by the terms of its condition."""
+    if kind is not JoinKind.FULL:
+        # Rows of the right side for which a term is not true have no match.
+        right = passing(right, _taken(over(right), terms))
+    # The time passes for the rows of a filter, not for all pairs of rows.
+    timed = [term for term in terms if _is_timed(term)] if kind is JoinKind.INNER else []
+    terms = [term for term in terms if not any(term is each for each in timed)]
     operator = joined(left.operator, right.operator, kind, *condition(left, right, terms))
-    return Rows(operator, left.names if kind.one_sided else {**left.names, **right.names})
+    names = left.names if kind.one_sided else {**left.names, **right.names}
+    return passing(Rows(operator, names), timed)
+
+
+def _is_timed(term: exp.Expr) -> bool:
+    return any(each.name.lower() == "getvariable" for each in term.find_all(exp.Anonymous))
 
 
 def condition(
