@@ -45,7 +45,7 @@ class Equality:
     """`left` = `right`: SQL expressions over `LEFT` and `RIGHT`.
 
     `left_column` and `right_column` name the columns that they are; empty for other expressions.
-    `exact`: a value of one side equals one value of the other at most.
+    `exact`: a value of one side equals one value of the other at most. `nulls`: nulls are equal.
     """
 
     left: str
@@ -53,6 +53,12 @@ class Equality:
     left_column: str = ""
     right_column: str = ""
     exact: bool = False
+    nulls: bool = False
+
+    @property
+    def sql(self) -> str:
+        """The condition."""
+        return f"{self.left} {'IS NOT DISTINCT FROM' if self.nulls else '='} {self.right}"
 
 
 @dataclass(frozen=True)
@@ -90,7 +96,7 @@ class Join(Binary):
     @cached_property
     def not_null(self) -> frozenset[str]:
         left, right, kind = self.left.not_null, self.right.not_null, self.kind
-        equal = self.equalities
+        equal = [each for each in self.equalities if not each.nulls]
         if kind in (JoinKind.INNER, JoinKind.SEMI):
             left |= {each.left_column for each in equal} - {""}
             right |= {each.right_column for each in equal} - {""}
@@ -158,7 +164,7 @@ class Join(Binary):
     @property
     def condition(self) -> str:
         """The whole condition over `LEFT` and `RIGHT`; empty for a cross join."""
-        terms = [f"{each.left} = {each.right}" for each in self.equalities]
+        terms = [each.sql for each in self.equalities]
         return " AND ".join([*terms, *([f"({self.residual})"] if self.residual else [])])
 
     def whole(self, inputs: Sequence[str]) -> str:
