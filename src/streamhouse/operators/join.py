@@ -20,7 +20,6 @@ from streamhouse.operators.operator import (
     Operator,
     keys,
     plain,
-    touched,
 )  # fmt: skip
 from streamhouse.sql.expressions import binder
 from streamhouse.sql.expressions.binder import BindError, quote
@@ -41,15 +40,12 @@ class JoinKind(enum.StrEnum):
         return self in (JoinKind.SEMI, JoinKind.ANTI)
 
 
-_ONE_AT_A_TIME = (JoinKind.INNER, JoinKind.LEFT, JoinKind.SEMI, JoinKind.ANTI)
-
-
 @dataclass(frozen=True)
 class Equality:
     """`left` = `right`: SQL expressions over `LEFT` and `RIGHT`.
 
     `left_column` and `right_column` name the columns that they are; empty for other expressions.
-    `exact`: a value of one side equals one value of the other at most.
+    `exact`: a value of one side equals one value of the other at most. `nulls`: nulls are equal.
     """
 
     left: str
@@ -57,6 +53,12 @@ class Equality:
     left_column: str = ""
     right_column: str = ""
     exact: bool = False
+    nulls: bool = False
+
+    @property
+    def sql(self) -> str:
+        """The condition."""
+        return f"{self.left} {'IS NOT DISTINCT FROM' if self.nulls else '='} {self.right}"
 
 
 @dataclass(frozen=True)
@@ -94,7 +96,7 @@ class Join(Binary):
     @cached_property
     def not_null(self) -> frozenset[str]:
         left, right, kind = self.left.not_null, self.right.not_null, self.kind
-        equal = self.equalities
+        equal = [each for each in self.equalities if not each.nulls]
         if kind in (JoinKind.INNER, JoinKind.SEMI):
             left |= {each.left_column for each in equal} - {""}
             right |= {each.right_column for each in equal} - {""}
@@ -151,71 +153,77 @@ class Join(Binary):
         return (tuple(a for a, _ in pairs), tuple(b for _, b in pairs)) if pairs else None
 
     @property
-    def _one_at_a_time(self) -> bool:
-        """Whether its change is that of the left side, then that of the right side."""
-        return self.kind in _ONE_AT_A_TIME and not self.timed
-
-    @property
     def keeps(self) -> tuple[Kept, ...]:
         left, right = super().keeps
         return (right, left)
 
     @property
     def recomputed(self) -> str:
-        if self.timed:
-            return super().recomputed
-        if self._one_at_a_time or self.partitions is not None:
-            return ""
-        return f"the condition of the {self.kind} join has no equality of both sides"
+        return super().recomputed if self.timed else ""
 
     @property
     def condition(self) -> str:
         """The whole condition over `LEFT` and `RIGHT`; empty for a cross join."""
-        terms = [f"{each.left} = {each.right}" for each in self.equalities]
+        terms = [each.sql for each in self.equalities]
         return " AND ".join([*terms, *([f"({self.residual})"] if self.residual else [])])
 
     def whole(self, inputs: Sequence[str]) -> str:
         return self._joined(self.kind, *inputs)
 
     def _joined(self, kind: JoinKind, left: str, right: str) -> str:
-        left, right = f"{left} AS {LEFT}", f"{right} AS {RIGHT}"
-        condition = self.condition or "true"
         if kind.one_sided:
-            word = "NOT EXISTS" if kind is JoinKind.ANTI else "EXISTS"
-            return f"SELECT * FROM {left} WHERE {word} (SELECT 1 FROM {right} WHERE {condition})"
-        return f"SELECT * FROM {left} {kind} JOIN {right} ON {condition}"
+            return self._matched(0, left, right, kind is JoinKind.SEMI)
+        on = self.condition or "true"
+        return f"SELECT * FROM {left} AS {LEFT} {kind} JOIN {right} AS {RIGHT} ON {on}"
+
+    def _matched(self, side: int, rows: str, others: str, matched: bool = True) -> str:
+        """The SQL of the rows of a side that have, or do not have, a match among others."""
+        own, other = self.aliases[side], self.aliases[1 - side]
+        exists = f"SELECT 1 FROM {others} AS {other} WHERE {self.condition or 'true'}"
+        word = "EXISTS" if matched else "NOT EXISTS"
+        return f"SELECT {own}.* FROM {rows} AS {own} WHERE {word} ({exists})"
 
     def lookups(self, number: int, changes: Sequence[Change], found: Sequence[str]) -> str:
         """Right rows that left changes meet, or whose changes tell matched left rows; then left
-        rows that right changes meet."""
-        if not self._one_at_a_time or (number == 0 and self.kind is not JoinKind.INNER):
+        rows that right changes meet, or whose changes tell matched right rows."""
+        alone = self.kind is JoinKind.FULL or (number == 0 and self.kind is not JoinKind.INNER)
+        if self.timed or alone:
             return super().lookups(number, changes, found)
-        return self._keys_of(number, changes[number])
-
-    def _keys_of(self, side: int, change: Change) -> str:
-        keys_ = keys(self._partitions[side])
-        return f"SELECT DISTINCT {keys_} FROM {change.delta} AS {self.aliases[side]}"
+        by, alias = self._partitions[number], self.aliases[number]
+        return f"SELECT DISTINCT {keys(by)} FROM {changes[number].delta} AS {alias}"
 
     def delta(self, changes: Sequence[Change], result: str = "") -> str:
-        if not self._one_at_a_time:
+        """The change of the left side against the new right one, then the old left side against the
+        change of the right one; rows without a match are those that a change meets."""
+        if self.timed:
             return super().delta(changes)
-        left, right = changes
-        columns = ", ".join(map(quote, self.columns))
-        parts = [f"SELECT {columns}, {WEIGHT} FROM ({self.whole([left.delta, right.new])})"]
-        if not self.kind.one_sided:
+        (left, right), kind, names = changes, self.kind, ", ".join(map(quote, self.columns))
+        full = kind is JoinKind.FULL
+        first = self._joined(JoinKind.LEFT if full else kind, left.delta, right.new)
+        parts = [f"SELECT {names}, {WEIGHT} FROM ({first})"]
+        if not kind.one_sided:
             met = self._joined(JoinKind.INNER, left.old, right.delta)
-            parts.append(f"SELECT {columns}, {WEIGHT} FROM ({met})")
-        if self.kind is JoinKind.INNER:
-            return " UNION ALL ".join(parts)
-        old = touched(left.old, LEFT, self._partitions[0])
-        alone = self.kind if self.kind.one_sided else JoinKind.ANTI
-        items = list(map(quote, self.left.columns))
-        if not self.kind.one_sided:
-            items += [f"CAST(NULL AS {self.types[name]})" for name in self.right.columns]
-        for rows, weight in ((right.new, 1), (right.old, -1)):
-            kept = self._joined(alone, old, rows)
-            parts.append(f"SELECT {', '.join(items)}, {weight} FROM ({kept})")
-        return f"WITH _touched AS ({self._keys_of(1, right)}) {' UNION ALL '.join(parts)}"
+            parts.append(f"SELECT {names}, {WEIGHT} FROM ({met})")
+        if kind is not JoinKind.INNER:
+            met = f"({self._matched(0, left.old, right.delta)})"
+            for rows, weight in ((right.new, "1"), (right.old, "-1")):
+                found = self._matched(0, met, rows, kind is JoinKind.SEMI)
+                parts.append(self._alone(0, found, weight))
+        if full:
+            parts.append(self._alone(1, self._matched(1, right.delta, left.old, False), WEIGHT))
+            met = f"({self._matched(1, right.new, left.delta)})"
+            for rows, weight in ((left.new, "1"), (left.old, "-1")):
+                parts.append(self._alone(1, self._matched(1, met, rows, False), weight))
+        return " UNION ALL ".join(parts)
+
+    def _alone(self, side: int, rows: str, weight: str) -> str:
+        """The SQL of the change of the result by rows of one side."""
+        own = self.inputs[side].columns
+        items = (
+            quote(name) if name in own else f"CAST(NULL AS {self.types[name]})"
+            for name in self.columns
+        )
+        return f"SELECT {', '.join(items)}, {weight} AS {WEIGHT} FROM ({rows})"
 
     def describe(self) -> str:
         if not self.condition:

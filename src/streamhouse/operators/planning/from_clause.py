@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
 import re
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
 
 from sqlglot import exp
 
 from streamhouse.operators.join import Equality, Join, JoinKind
 from streamhouse.operators.operator import INPUT, LEFT, RIGHT, Operator
 from streamhouse.operators.planning.accumulation import distinct
+from streamhouse.operators.planning.correlation import Within, for_all
+from streamhouse.operators.planning.filters import passing
 from streamhouse.operators.planning.rows import (
     RESERVED,
     NotExpressedError,
@@ -20,6 +23,7 @@ from streamhouse.operators.planning.rows import (
     comparable,
     conjuncts,
     fragment,
+    free_columns,
     over,
     plain_column,
     sides_of,
@@ -30,7 +34,7 @@ from streamhouse.operators.unnest import Unnest
 from streamhouse.operators.values import Values
 from streamhouse.sql.plan import BoundedScan
 
-_ELEMENT_ARGS = ("this", "alias", "joins", "expressions", "offset")
+_ELEMENT_ARGS = ("this", "alias", "joins", "expressions", "offset", "outer")
 _JOIN_ARGS = ("this", "on", "side", "kind", "using")
 _KINDS = {"": JoinKind.INNER, "LEFT": JoinKind.LEFT, "RIGHT": JoinKind.LEFT, "FULL": JoinKind.FULL}
 _RIGHT = re.compile(rf'"?\b{RIGHT}"?\.(?=")')
@@ -44,6 +48,8 @@ class Sources:
 
     scans: dict[str, BoundedScan]
     queries: dict[str, Operator]
+    numbers: Iterator[int] = field(default_factory=itertools.count)
+    """Numbers for the columns of subqueries."""
 
     def find(self, name: str, prefix: str) -> Operator | None:
         """The operator of a relation; the columns of a scan begin with `prefix`."""
@@ -59,14 +65,21 @@ class Sources:
 class FromClause:
     """Builds the rows of one SELECT's FROM.
 
-    `where` are the conditions of WHERE; those that a join takes over are removed. `query` builds
-    the tree of a subquery.
+    `where` are the conditions of WHERE; those that joins take over are removed. `query` builds the
+    tree of a subquery, `within` that of one that reads columns of relations before it. `domain` is
+    the first relation of a subquery that reads its columns.
     """
 
     def __init__(
-        self, sources: Sources, query: Callable[[exp.Expr], Operator], where: list[exp.Expr]
+        self,
+        sources: Sources,
+        query: Callable[[exp.Expr], Operator],
+        where: list[exp.Expr],
+        within: Within,
+        domain: Rows | None = None,
     ) -> None:
         self._sources, self._query, self._where = sources, query, where
+        self._within, self._domain = within, domain
         self._several = False
 
     def rows(self, select: exp.Select) -> Rows:
@@ -75,15 +88,72 @@ class FromClause:
         if select.args.get("laterals"):
             raise NotExpressedError("LATERAL")
         if from_ is None:
-            return Rows(ONE_ROW)
+            return self._domain or Rows(ONE_ROW)
         joins = [*(from_.this.args.get("joins") or ()), *(select.args.get("joins") or ())]
         self._several = bool(joins)
-        outer = any((join.side or "").upper() in ("RIGHT", "FULL") for join in joins)
-        rows = self._element(from_.this)
-        for join in joins:
-            # Conditions of WHERE move below later joins, if these keep the rows of their left side.
-            rows = self._joined(rows, join, [] if outer else self._where)
-        return rows
+        if self._domain is None or not any(map(_is_outer, joins)):
+            return self._joined(from_.this, joins, self._where, self._domain)
+        return _inner([self._domain, self._joined(from_.this, joins)], [], self._where)
+
+    def _joined(
+        self,
+        first: exp.Expr,
+        joins: list[exp.Join],
+        where: list[exp.Expr] | None = None,
+        domain: Rows | None = None,
+    ) -> Rows:
+        """Joined elements: inner joins in an order in which equalities relate them."""
+        # After outer joins the conditions of WHERE are true, not before.
+        movable = where is not None and not any(map(_is_outer, joins))
+        where = where if where is not None and movable else []
+        elements, terms = [] if domain is None else [domain], list[exp.Expr]()
+        rest = ((each.this, *_kind(each), [*conjuncts(each.args.get("on"))]) for each in joins)
+        for node, side, kind, on in ((first, "", JoinKind.INNER, []), *rest):
+            dependent = self._dependent(node, elements, side)
+            if dependent is None and kind is JoinKind.INNER:
+                elements.append(self._element(node))
+                # A subquery of an inner join's condition may as well be in WHERE.
+                for term in on:
+                    (where if movable and term.find(exp.Query) else terms).append(term)
+                continue
+            left = _inner(elements, terms, where) if elements else Rows(ONE_ROW)
+            if dependent is None:
+                right = self._element(node)
+                sides = (right, left) if side == "RIGHT" else (left, right)
+                elements, terms = [combined(kind, *sides, on)], []
+            else:
+                elements, terms = [dependent(left, node, kind, on)], []
+        return _inner(elements, terms, where)
+
+    def _dependent(
+        self, node: exp.Expr, elements: list[Rows], side: str
+    ) -> Callable[[Rows, exp.Expr, JoinKind, list[exp.Expr]], Rows] | None:
+        """How to join an element that reads columns of those before it; None if it reads none."""
+        if isinstance(node, exp.Unnest):
+            found = _unnested
+        elif not isinstance(node.this, exp.Query | exp.Subquery) or not any(
+            free_columns(node.this, each) for each in elements
+        ):
+            return None
+        else:
+            found = self._lateral
+        if side in ("RIGHT", "FULL"):
+            raise NotExpressedError(f"{side} JOIN LATERAL")
+        return found
+
+    def _lateral(self, left: Rows, node: exp.Expr, kind: JoinKind, on: list[exp.Expr]) -> Rows:
+        number = next(self._sources.numbers)
+        inner, terms, found = for_all(node.this, left, number, self._within)
+        columns, alias = inner.operator.columns, node.alias_or_name
+        values = columns[: len(found)]
+        called = [each.name for each in node.args["alias"].columns] or list(values)
+        if len(called) != len(values):
+            raise NotExpressedError("an alias with some of the columns only")
+        named = dict(zip(values, (f"{alias}.{name}" for name in called), strict=True))
+        items = tuple(Item.of(column, named.get(column, column)) for column in columns)
+        names = {(alias.lower(), name.lower()): f"{alias}.{name}" for name in called}
+        right = Rows(checked(Project(inner.operator, items)), names)
+        return combined(kind, left, right, [*on, *terms])
 
     def _element(self, node: exp.Expr) -> Rows:
         extra = [key for key, value in node.args.items() if value and key not in _ELEMENT_ARGS]
@@ -98,8 +168,10 @@ class FromClause:
                 operator = self._sources.find(node.name, f"{alias}." if self._several else "")
                 if operator is None:
                     raise NotExpressedError(f"the relation {node.name}")
-            case exp.Subquery() if isinstance(node.this, exp.Query) and not node.args.get("joins"):
-                operator = self._query(node.this)
+            case exp.Lateral() | exp.Subquery() if isinstance(node.this, exp.Query):
+                operator = self._query(node.this.unnest())
+            case exp.Subquery() if isinstance(node.this, exp.Table) and not alias:
+                return self._joined(node.this, node.this.args.get("joins") or [])
             case exp.Values():
                 operator = _values(node, names)
             case _:
@@ -119,36 +191,66 @@ class FromClause:
         keys = ((alias.lower(), name.lower()) for name in called)
         return Rows(operator, dict(zip(keys, operator.columns, strict=True)))
 
-    def _joined(self, left: Rows, join: exp.Join, where: list[exp.Expr]) -> Rows:
-        extra = [key for key, value in join.args.items() if value and key not in _JOIN_ARGS]
-        if extra or join.args.get("using"):
-            raise NotExpressedError(f"{(extra or ['using'])[0].upper()} of a join")
-        side, kind = (join.side or "").upper(), (join.kind or "").upper()
-        if isinstance(join.this, exp.Unnest):
-            return _unnested(left, join, side)
-        if kind not in ("", "INNER", "CROSS", "OUTER") or side not in _KINDS:
-            raise NotExpressedError(f"{side} {kind} JOIN".strip())
-        right = self._element(join.this)
-        terms = list(conjuncts(join.args.get("on")))
-        if not side:
-            terms += taken(where, left, right)
-        if side == "RIGHT":
-            left, right = right, left
-        return combined(_KINDS[side], left, right, terms)
+
+def _is_outer(join: exp.Join) -> bool:
+    return (join.side or "").upper() in ("RIGHT", "FULL")
 
 
-def taken(where: list[exp.Expr], left: Rows, right: Rows) -> list[exp.Expr]:
-    """The conditions that compare both sides for equality; they are removed from `where`."""
-    sides = ((left, LEFT), (right, RIGHT))
-    found = [term for term in where if is_equality(term, sides)]
-    where[:] = [term for term in where if not any(term is each for each in found)]
+def _kind(join: exp.Join) -> tuple[str, JoinKind]:
+    """The side and the kind of a join."""
+    extra = [key for key, value in join.args.items() if value and key not in _JOIN_ARGS]
+    if extra or join.args.get("using"):
+        raise NotExpressedError(f"{(extra or ['using'])[0].upper()} of a join")
+    side, kind = (join.side or "").upper(), (join.kind or "").upper()
+    if kind in ("SEMI", "ANTI") and side in ("", "LEFT"):
+        return "", JoinKind(kind)
+    if kind not in ("", "INNER", "CROSS", "OUTER") or side not in _KINDS:
+        raise NotExpressedError(f"{side} {kind} JOIN".strip())
+    return side, _KINDS[side]
+
+
+def _inner(elements: list[Rows], terms: list[exp.Expr], where: list[exp.Expr]) -> Rows:
+    """The inner join of elements by terms and by those of `where` that only read these elements.
+
+    Each term is used as early as possible. Terms are removed from `where`.
+    """
+    first, *rest = (passing(each, _taken(over(each), terms, where)) for each in elements)
+    while rest:
+        sides = [((first, LEFT), (each, RIGHT)) for each in rest]
+        equal = (any(is_equality(term, pair) for term in (*terms, *where)) for pair in sides)
+        number = next((n for n, found in enumerate(equal) if found), 0)
+        on = _taken(sides[number], terms, where)
+        first = combined(JoinKind.INNER, first, rest.pop(number), on)
+    return passing(first, terms)
+
+
+def _taken(sides: Sides, *lists: list[exp.Expr]) -> list[exp.Expr]:
+    """The terms that read columns of these sides only; they are removed from the lists."""
+    found = []
+    for terms in lists:
+        for term in list(terms):
+            read = set() if term.find(exp.Query) else sides_of(term, sides)
+            if read and "" not in read:
+                found.append(term)
+                terms[:] = [each for each in terms if each is not term]
     return found
 
 
 def combined(kind: JoinKind, left: Rows, right: Rows, terms: list[exp.Expr]) -> Rows:
     """The join of two sides by the terms of its condition."""
+    if kind is not JoinKind.FULL:
+        # Rows of the right side for which a term is not true have no match.
+        right = passing(right, _taken(over(right), terms))
+    # The time passes for the rows of a filter, not for all pairs of rows.
+    timed = [term for term in terms if _is_timed(term)] if kind is JoinKind.INNER else []
+    terms = [term for term in terms if not any(term is each for each in timed)]
     operator = joined(left.operator, right.operator, kind, *condition(left, right, terms))
-    return Rows(operator, left.names if kind.one_sided else {**left.names, **right.names})
+    names = left.names if kind.one_sided else {**left.names, **right.names}
+    return passing(Rows(operator, names), timed)
+
+
+def _is_timed(term: exp.Expr) -> bool:
+    return any(each.name.lower() == "getvariable" for each in term.find_all(exp.Anonymous))
 
 
 def condition(
@@ -194,7 +296,7 @@ def _is_true(term: exp.Expr) -> bool:
 
 def is_equality(term: exp.Expr, sides: Sides) -> bool:
     """Whether a condition compares an expression of one side with one of the other."""
-    if not isinstance(term, exp.EQ) or term.find(exp.Query):
+    if not isinstance(term, exp.EQ | exp.NullSafeEQ) or term.find(exp.Query):
         return False
     found = [sides_of(each, sides) for each in (term.this, term.expression)]
     return found in ([{LEFT}, {RIGHT}], [{RIGHT}, {LEFT}])
@@ -207,18 +309,21 @@ def _equality(term: exp.Expr, sides: Sides) -> Equality:
     left, right = sides[0][0], sides[1][0]
     names = plain_column(first, left), plain_column(second, right)
     exact = all(names) and comparable(left.operator.types[names[0]], right.operator.types[names[1]])
-    return Equality(fragment(first, sides[:1]), fragment(second, sides[1:]), *names, exact)
+    fragments = fragment(first, sides[:1]), fragment(second, sides[1:])
+    return Equality(*fragments, *names, exact, isinstance(term, exp.NullSafeEQ))
 
 
-def _unnested(left: Rows, join: exp.Join, side: str) -> Rows:
-    node = join.this
-    on = join.args.get("on")
-    if node.args.get("offset") or side not in ("", "LEFT") or (on is not None and not _is_true(on)):
-        raise NotExpressedError("UNNEST with an offset or a condition")
+def _unnested(left: Rows, node: exp.Expr, kind: JoinKind, on: list[exp.Expr]) -> Rows:
+    if kind not in (JoinKind.INNER, JoinKind.LEFT) or not all(map(_is_true, on)):
+        raise NotExpressedError("UNNEST with a condition")
     collections = ", ".join(fragment(each, over(left)) for each in node.expressions)
     alias, names = node.alias_or_name, [each.name for each in node.args["alias"].columns]
+    if isinstance(node.args.get("offset"), exp.Identifier):
+        names.append(node.args["offset"].name)
     columns = tuple(f"{alias}.{name}" for name in names)
-    unnest = checked(Unnest(left.operator, f"UNNEST({collections})", columns, side == "LEFT"))
+    numbered = " WITH ORDINALITY" if node.args.get("offset") else ""
+    table = f"UNNEST({collections}){numbered}"
+    unnest = checked(Unnest(left.operator, table, columns, kind is JoinKind.LEFT))
     called = {(alias.lower(), n.lower()): c for n, c in zip(names, columns, strict=True)}
     return Rows(unnest, {**left.names, **called})
 

@@ -7,12 +7,14 @@ from the operators below. So each tree gives the rows of its query.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 from sqlglot import exp
 
 from streamhouse.operators.distinct import Distinct
 from streamhouse.operators.limit import Limit
 from streamhouse.operators.operator import Key, Operator
+from streamhouse.operators.planning.correlation import with_all
 from streamhouse.operators.planning.filters import passing
 from streamhouse.operators.planning.from_clause import FromClause, Sources
 from streamhouse.operators.planning.rows import (
@@ -25,7 +27,12 @@ from streamhouse.operators.planning.rows import (
     over,
     reference,
 )  # fmt: skip
-from streamhouse.operators.planning.select_list import Grouping, aggregates_in, with_windows
+from streamhouse.operators.planning.select_list import (
+    Grouping,
+    aggregates_in,
+    numbered,
+    with_windows,
+)  # fmt: skip
 from streamhouse.operators.planning.subqueries import Subqueries
 from streamhouse.operators.project import Item, Project
 from streamhouse.operators.query_block import QueryBlock
@@ -55,17 +62,36 @@ def tree_of(tree: exp.Query, scans: Iterable[BoundedScan]) -> Operator:
 
 
 class _Query:
-    """Builds the tree of one query with the WITH queries in scope."""
+    """Builds the tree of one query with the WITH queries in scope.
 
-    def __init__(self, sources: Sources) -> None:
-        self._sources = sources
+    `domain` has the values of columns around a subquery; see `correlation`.
+    """
+
+    def __init__(self, sources: Sources, domain: Rows | None = None) -> None:
+        self._sources, self._domain = sources, domain
+
+    @property
+    def _given(self) -> list[exp.Expr]:
+        """The columns of the domain, which come last in the result."""
+        names = () if self._domain is None else self._domain.operator.columns
+        return list(map(reference, names))
 
     def operator(self, tree: exp.Expr) -> Operator:
         """The tree of a query; a `QueryBlock` for one that other operators do not express."""
         try:
             return self._operator(tree)
         except NotExpressedError as failure:
+            if self._domain is not None:
+                raise
             return self._block(tree, str(failure))
+
+    def _alone(self, tree: exp.Expr) -> Operator:
+        """The tree of a query that reads no columns around it."""
+        return _Query(self._sources).operator(tree)
+
+    def _within(self, tree: exp.Expr, domain: Rows) -> Operator:
+        """The tree of a subquery over the values of the columns that it reads around it."""
+        return _Query(self._sources, domain).operator(tree)
 
     def _operator(self, tree: exp.Expr) -> Operator:
         if isinstance(tree, exp.Subquery):
@@ -77,12 +103,12 @@ class _Query:
             return self._body(tree)
         body = tree.copy()
         body.set("with_", None)
-        return _Query(self._with(with_)).operator(body)
+        return _Query(self._with(with_), self._domain).operator(body)
 
     def _with(self, with_: exp.With) -> Sources:
         if with_.args.get("recursive"):
             raise NotExpressedError("WITH RECURSIVE")
-        sources = Sources(self._sources.scans, dict(self._sources.queries))
+        sources = replace(self._sources, queries=dict(self._sources.queries))
         for cte in with_.expressions:
             operator = _Query(sources).operator(cte.this)
             names = [each.name for each in cte.args["alias"].columns]
@@ -107,13 +133,13 @@ class _Query:
         kind = SetKind(type(tree).__name__.upper())
         operator = checked(SetOperation(left, right, kind, not tree.args.get("distinct")))
         rows = Rows(operator, {("", name.lower()): name for name in operator.columns})
-        return _limited(rows, tree, _order(tree))
+        return _limited(rows, tree, _order(tree), self._given)
 
     def _select(self, select: exp.Select) -> Operator:
         _check_args(select, _SELECT_ARGS)
-        subqueries = Subqueries(self._sources, self.operator)
+        subqueries = Subqueries(self._sources, self._alone, self._within)
         rows = self._filtered(select, subqueries)
-        items = [each.unalias() for each in select.selects]
+        items = [*(each.unalias() for each in select.selects), *self._given]
         order = [each.this for each in _order(select)]
         having, group = select.args.get("having"), select.args.get("group")
         qualify = select.args.get("qualify")
@@ -121,22 +147,26 @@ class _Query:
         nodes = [*items, *order, *tests]
         if group is not None or having is not None or any(aggregates_in(node) for node in nodes):
             rows, nodes = subqueries.with_scalars(rows, nodes, aggregated=True)
-            grouping = Grouping(rows, group)
+            if self._domain is not None and group is None:
+                rows, nodes = with_all(self._domain, rows, nodes)
+            grouping = Grouping(rows, group, self._given)
             nodes = [grouping.replaced(node) for node in nodes]
             rows = grouping.rows()
         rows, nodes = subqueries.with_scalars(rows, nodes)
         if having is not None:
             rows = passing(rows, list(conjuncts(nodes.pop())))
-        rows, nodes = with_windows(rows, nodes)
+        first = len(select.selects)
+        rows, nodes = with_windows(rows, nodes, nodes[first : first + len(self._given)])
         if qualify is not None:
             rows = passing(rows, list(conjuncts(nodes.pop())))
-        return _projected(select, rows, nodes)
+        return _projected(select, rows, nodes, self._given)
 
     def _filtered(self, select: exp.Select, subqueries: Subqueries) -> Rows:
         """The rows that pass WHERE."""
         where = select.args.get("where")
         terms = list(conjuncts(where.this if where is not None else None))
-        rows = FromClause(self._sources, self.operator, terms).rows(select)
+        from_ = FromClause(self._sources, self._alone, terms, self._within, self._domain)
+        rows = from_.rows(select)
         rows = passing(rows, [term for term in terms if not term.find(exp.Query)])
         for term in (term for term in terms if term.find(exp.Query)):
             matched = subqueries.filtered(rows, term)
@@ -227,9 +257,11 @@ def _order(tree: exp.Expr) -> list[exp.Ordered]:
     return list(order.expressions)
 
 
-def _projected(select: exp.Select, rows: Rows, nodes: list[exp.Expr]) -> Operator:
+def _projected(
+    select: exp.Select, rows: Rows, nodes: list[exp.Expr], given: list[exp.Expr]
+) -> Operator:
     """DISTINCT, ORDER BY and LIMIT of the projection of `nodes`: items, then terms of ORDER BY."""
-    names = _unique([each.alias_or_name for each in select.selects])
+    names = _unique([each.alias_or_name for each in (*select.selects, *given)])
     items = [item(name, node, rows) for name, node in zip(names, nodes, strict=False)]
     order = _order(select)
     called = []
@@ -251,11 +283,14 @@ def _projected(select: exp.Select, rows: Rows, nodes: list[exp.Expr]) -> Operato
         exp.Ordered(**{**term.args, "this": reference(name)})
         for term, name in zip(order, called, strict=True)
     ]
-    limited = _limited(Rows(operator), select, terms)
+    limited = _limited(Rows(operator), select, terms, given)
     return checked(Project(limited, tuple(map(Item.of, names)))) if added else limited
 
 
-def _limited(rows: Rows, tree: exp.Expr, order: list[exp.Ordered]) -> Operator:
+def _limited(
+    rows: Rows, tree: exp.Expr, order: list[exp.Ordered], given: list[exp.Expr]
+) -> Operator:
+    """The first rows of a query, or of each value of the columns `given`."""
     limit, offset = tree.args.get("limit"), tree.args.get("offset")
     if limit is None and offset is None:
         return rows.operator
@@ -271,6 +306,8 @@ def _limited(rows: Rows, tree: exp.Expr, order: list[exp.Ordered]) -> Operator:
     terms = tuple(fragment(term, over(rows)) for term in order)
     in_order = not total_order.is_total(tree)
     first = rows.operator
+    if given:
+        return numbered(rows, (skipped, most), order, given, in_order)
     if skipped and most is not None and not in_order:
         # The change of the first rows needs no other rows, and there are few of them.
         first = checked(Limit(first, most + skipped, 0, terms))

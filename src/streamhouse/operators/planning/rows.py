@@ -13,6 +13,7 @@ from sqlglot import exp
 from streamhouse.operators.operator import INPUT, LEFT, RIGHT, Key, Operator
 from streamhouse.operators.project import Item
 from streamhouse.sql.expressions.binder import BindError, generate
+from streamhouse.sql.select_parts import sources
 
 _INTEGERS = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT")
 _TIMES = ("DATE", "TIMESTAMP_S", "TIMESTAMP_MS", "TIMESTAMP")
@@ -82,6 +83,32 @@ def fragment(node: exp.Expr, sides: Sides) -> str:
             raise NotExpressedError(f"column {column.sql()} comes from outside")
         column.replace(reference(*found))
     return generate(root.this)
+
+
+def free_columns(query: exp.Expr, outer: Rows) -> list[tuple[exp.Column, str]]:
+    """The columns of `outer` that a subquery reads: their nodes and names."""
+    named = ((each, outer.find(each)) for each in query.find_all(exp.Column) if each.table)
+    return [(each, name) for each, name in named if name is not None and not _is_own(each, query)]
+
+
+def _is_own(column: exp.Column, query: exp.Expr) -> bool:
+    """Whether a column is of a relation within a subquery."""
+    node: exp.Expr | None = column
+    while node is not None:
+        if isinstance(node, exp.Select) and column.table.lower() in _aliases(node):
+            return True
+        node = None if node is query else node.parent
+    return False
+
+
+def _aliases(select: exp.Select) -> set[str]:
+    found = set()
+    for each in sources(select):
+        inner = each.this if isinstance(each, exp.Subquery) and not each.alias else each
+        joined = inner.args.get("joins") if isinstance(inner, exp.Table) else None
+        found |= {source.alias_or_name.lower() for source in (each, inner)}
+        found |= {join.this.alias_or_name.lower() for join in joined or ()}
+    return found
 
 
 def over(rows: Rows) -> Sides:

@@ -11,18 +11,20 @@ from sqlglot import exp
 from streamhouse.operators.operator import Operator
 from streamhouse.operators.over import Over
 from streamhouse.operators.planning.accumulation import Call, aggregated
+from streamhouse.operators.planning.filters import passing
 from streamhouse.operators.planning.grouping_sets import grouping_sets, union
 from streamhouse.operators.planning.rows import (
     NotExpressedError,
     Rows,
     checked,
     fragment,
+    free_columns,
     item,
     over,
     plain_column,
     reference,
 )  # fmt: skip
-from streamhouse.operators.project import Item
+from streamhouse.operators.project import Item, Project
 from streamhouse.sql.batch import total_order
 from streamhouse.sql.expressions.sandboxed_connection import sandboxed
 
@@ -84,14 +86,18 @@ def depends_on_order(node: exp.Expr) -> bool:
 
 
 class Grouping:
-    """The aggregate of a SELECT: takes the aggregates of expressions, and replaces them."""
+    """The aggregate of a SELECT: takes the aggregates of expressions, and replaces them.
 
-    def __init__(self, rows: Rows, group: exp.Group | None) -> None:
+    The columns `given` are part of each grouping set.
+    """
+
+    def __init__(self, rows: Rows, group: exp.Group | None, given: Sequence[exp.Expr] = ()) -> None:
         self._rows, self._group = rows, group
         self._by: list[tuple[exp.Expr, Item]] = []
         self._called: dict[str, Call] = {}
         self._in_order = False
-        for node in _expressions(group):
+        self._given = list(given)
+        for node in (*given, *_expressions(group)):
             name = plain_column(node, rows) or f"_g{len(self._by)}"
             if not any(node == known for known, _ in self._by):
                 self._by.append((node, item(name, node, rows)))
@@ -110,9 +116,17 @@ class Grouping:
                 return
         if is_aggregate(node):
             node.replace(reference(self._aggregate(node)))
-        elif not isinstance(node, exp.Column | exp.Query):
+        elif isinstance(node, exp.Query):
+            for column, name in self._read_in(node):
+                column.replace(reference(name))
+        elif not isinstance(node, exp.Column):
             for child in list(node.iter_expressions()):
                 self._replace(child)
+
+    def _read_in(self, query: exp.Query) -> list[tuple[exp.Column, str]]:
+        """The columns of GROUP BY that a subquery reads, and their names in the result."""
+        names = {by.column: by.name for _, by in self._by if by.column}
+        return [(each, names[c]) for each, c in free_columns(query, self._rows) if c in names]
 
     def _aggregate(self, node: exp.Expr) -> str:
         if node.find(exp.Window):
@@ -140,7 +154,8 @@ class Grouping:
 
         if not groupings and not (self._group and _has_sets(self._group)):
             return Rows(aggregate(by))
-        sets = [self._items(nodes) for nodes in grouping_sets(self._group or exp.Group())]
+        parts = grouping_sets(self._group or exp.Group())
+        sets = [self._items([*self._given, *nodes]) for nodes in parts]
         return Rows(union(sets, by, [item for item, _ in calls], aggregate, grouping))
 
     def _items(self, nodes: Iterable[exp.Expr]) -> list[Item]:
@@ -192,8 +207,13 @@ def _expressions(group: exp.Group | None) -> list[exp.Expr]:
     return found
 
 
-def with_windows(rows: Rows, nodes: list[exp.Expr]) -> tuple[Rows, list[exp.Expr]]:
-    """The rows with a column for each OVER of the expressions, which are replaced by these."""
+def with_windows(
+    rows: Rows, nodes: list[exp.Expr], given: Sequence[exp.Expr] = ()
+) -> tuple[Rows, list[exp.Expr]]:
+    """The rows with a column for each OVER of the expressions, which are replaced by these.
+
+    Rows that differ in the columns `given` are in different partitions.
+    """
     base, operator = rows, rows.operator
     known: dict[str, str] = {}
     replaced = []
@@ -204,6 +224,8 @@ def with_windows(rows: Rows, nodes: list[exp.Expr]) -> tuple[Rows, list[exp.Expr
                 raise NotExpressedError("OVER within OVER or within a subquery")
             if window.args.get("alias") or window.find(exp.Query):
                 raise NotExpressedError("a named WINDOW")
+            parts = [*(each.copy() for each in given), *(window.args.get("partition_by") or ())]
+            window.set("partition_by", parts)
             sql = fragment(window, over(base))
             if sql not in known:
                 known[sql] = f"_w{len(known)}"
@@ -213,7 +235,7 @@ def with_windows(rows: Rows, nodes: list[exp.Expr]) -> tuple[Rows, list[exp.Expr
     return Rows(operator, base.names), replaced
 
 
-def _over(operator: Operator, name: str, window: exp.Window, base: Rows) -> Operator:
+def _over(operator: Operator, name: str, window: exp.Window, base: Rows) -> Over:
     partition = window.args.get("partition_by") or ()
     by = tuple(item(f"_p{n}", node, base) for n, node in enumerate(partition))
     rank = function_name(window.this).upper()
@@ -228,3 +250,29 @@ def _of_peers(window: exp.Window, kind: str) -> bool:
     called = function_name(_core(window.this))
     exact = called in _ANY_ORDER and kind not in ("DOUBLE", "FLOAT")
     return not total_order.in_rows(window) and (exact or called in _PEERS)
+
+
+def numbered(
+    rows: Rows,
+    limits: tuple[int, int | None],
+    order: list[exp.Ordered],
+    by: Sequence[exp.Expr],
+    in_order: bool,
+) -> Operator:
+    """The rows after the first `limits[0]`, at most `limits[1]`, of each value of columns."""
+    skipped, most = limits
+    name = "_number"
+    number = exp.Window(
+        this=exp.RowNumber(),
+        partition_by=[each.copy() for each in by],
+        order=exp.Order(expressions=[each.copy() for each in order]) if order else None,
+    )
+    ranked = replace(_over(rows.operator, name, number, rows), in_order=in_order)
+    bounds = [(exp.LTE, None if most is None else skipped + most), (exp.GT, skipped or None)]
+    tests: list[exp.Expr] = [
+        kind(this=reference(name), expression=exp.Literal.number(bound))
+        for kind, bound in bounds
+        if bound is not None
+    ]
+    found = passing(Rows(checked(ranked)), tests)
+    return checked(Project(found.operator, tuple(map(Item.of, rows.operator.columns))))

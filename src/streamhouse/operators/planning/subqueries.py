@@ -15,6 +15,12 @@ from streamhouse.operators.filter import Filter
 from streamhouse.operators.join import Equality, Join, JoinKind
 from streamhouse.operators.operator import LEFT, RIGHT, Operator
 from streamhouse.operators.planning.accumulation import distinct
+from streamhouse.operators.planning.correlation import (
+    Within,
+    for_all,
+    plainer,
+    single,
+)
 from streamhouse.operators.planning.from_clause import (
     FromClause,
     Sources,
@@ -29,6 +35,7 @@ from streamhouse.operators.planning.rows import (
     comparable,
     conjuncts,
     fragment,
+    free_columns,
     item,
     over,
     plain_column,
@@ -47,21 +54,28 @@ _PLAIN = ("expressions", "from_", "joins", "where", "distinct")
 
 
 class Subqueries:
-    """Turns the subqueries of one SELECT into joins; `query` builds the tree of a subquery."""
+    """Turns the subqueries of one SELECT into joins.
 
-    def __init__(self, sources: Sources, query: Callable[[exp.Expr], Operator]) -> None:
-        self._sources, self._query = sources, query
-        self._scalars = 0
+    `query` builds the tree of a subquery, `within` that of one that reads columns around it.
+    """
+
+    def __init__(
+        self, sources: Sources, query: Callable[[exp.Expr], Operator], within: Within
+    ) -> None:
+        self._sources, self._query, self._within = sources, query, within
 
     def filtered(self, rows: Rows, term: exp.Expr) -> Rows | None:
         """The rows for which a condition with a subquery is true; None for another condition."""
         negated = isinstance(term, exp.Not)
         test = term.this.unnest() if negated else term
         kind = JoinKind.ANTI if negated else JoinKind.SEMI
-        if isinstance(test, exp.Exists):
-            return self._matched(kind, rows, _body(test.this), None)
-        if isinstance(test, exp.In) and test.args.get("query") is not None:
-            return self._matched(kind, rows, _body(test.args["query"]), test.this)
+        try:
+            if isinstance(test, exp.Exists):
+                return self._matched(kind, rows, _body(test.this), None)
+            if isinstance(test, exp.In) and test.args.get("query") is not None:
+                return self._matched(kind, rows, _body(test.args["query"]), test.this)
+        except NotExpressedError:
+            pass
         return None
 
     def _matched(self, kind: JoinKind, rows: Rows, query: exp.Expr, value: exp.Expr | None) -> Rows:
@@ -74,33 +88,42 @@ class Subqueries:
             raise NotExpressedError("IN of a subquery")
         return membership(kind, rows, inner, terms, values, found)
 
-    def _inner(self, query: exp.Expr, rows: Rows) -> tuple[Rows, list[exp.Expr], list[exp.Expr]]:
-        """The rows of a subquery, its conditions that read columns of `rows`, and its columns."""
-        if isinstance(query, exp.Select):
+    def _inner(
+        self, query: exp.Expr, rows: Rows, equal: bool = False
+    ) -> tuple[Rows, list[exp.Expr], list[exp.Expr]]:
+        """The rows of a subquery, its conditions that read columns of `rows`, and its columns.
+
+        `equal`: the conditions are equalities.
+        """
+        if not free_columns(query, rows):
+            own = Rows(self._query(query))
+            return own, [], list(map(reference, own.operator.columns))
+        try:
+            query = _select(query)
             inner, terms = self._correlated(query, rows)
-            if inner is not None:
-                return inner, terms, [each.unalias() for each in query.selects]
-        own = Rows(self._query(query))
-        return own, [], list(map(reference, own.operator.columns))
+            if equal:
+                _equal_sides(rows, inner, terms)
+            return inner, terms, [each.unalias() for each in query.selects]
+        except NotExpressedError:
+            return for_all(query, rows, next(self._sources.numbers), self._within)
 
     def _correlated(
         self, query: exp.Select, outer: Rows, aggregates: bool = False
-    ) -> tuple[Rows | None, list[exp.Expr]]:
-        """The rows of a subquery that reads columns of `outer`, and the conditions that do.
+    ) -> tuple[Rows, list[exp.Expr]]:
+        """The rows of a plain subquery, and its conditions that read columns of `outer`.
 
-        None if it reads none. `aggregates`: it may have some.
+        `aggregates`: it may have some.
         """
-        if not _reads(query, outer):
-            return None, []
         extra = [key for key, value in query.args.items() if value and key not in _PLAIN]
-        if extra or query.find(exp.Window) or (aggregates_in(query) and not aggregates):
+        plain = not extra and query.find(exp.Window) is None
+        if not plain or (aggregates_in(query) and not aggregates):
             raise NotExpressedError("a correlated subquery with more than WHERE")
         where = query.args.get("where")
         terms = list(conjuncts(where.this if where is not None else None))
         own = [term for term in terms if not term.find(exp.Query)]
         if len(own) < len(terms):
             raise NotExpressedError("a subquery within a correlated subquery")
-        inner = FromClause(self._sources, self._query, own).rows(query)
+        inner = FromClause(self._sources, self._query, own, self._within).rows(query)
         if {alias for alias, _ in inner.names} & {alias for alias, _ in outer.names}:
             raise NotExpressedError("a correlated subquery with an alias of the query around it")
         correlated = []
@@ -123,7 +146,13 @@ class Subqueries:
         for node in nodes:
             root = exp.Paren(this=node.copy())
             while (test := _first(root, aggregated, _is_test)) is not None:
-                rows, value = self._tested(rows, test)
+                try:
+                    rows, value = self._tested(rows, test)
+                except NotExpressedError:
+                    found = plainer(test, next(self._sources.numbers))
+                    if found is None:
+                        raise
+                    value = found
                 test.replace(value)
             while (subquery := _first(root, aggregated, _is_subquery)) is not None:
                 rows, value = self._scalar(rows, _body(subquery))
@@ -133,9 +162,11 @@ class Subqueries:
 
     def _tested(self, rows: Rows, test: exp.Expr) -> tuple[Rows, exp.Expr]:
         """The rows with the match of an EXISTS or IN within an expression, and its value."""
+        if not isinstance(test, exp.Exists | exp.In):
+            raise NotExpressedError("a comparison with ANY or ALL of a subquery")
         name, value = self._new_name(), None if isinstance(test, exp.Exists) else test.this
         query = _body(test.this if value is None else test.args["query"])
-        inner, terms, found = self._inner(query, rows)
+        inner, terms, found = self._inner(query, rows, equal=True)
         outside, inside = _equal_sides(rows, inner, terms)
         known = value is None
         if value is not None:
@@ -164,19 +195,28 @@ class Subqueries:
         return Rows(marked, rows.names), exp.Case(ifs=ifs, default=exp.false())
 
     def _new_name(self) -> str:
-        self._scalars += 1
-        return f"_s{self._scalars - 1}"
+        return f"_s{next(self._sources.numbers)}"
 
     def _scalar(self, rows: Rows, query: exp.Expr) -> tuple[Rows, exp.Expr]:
         """The rows with the value of a scalar subquery, and the expression of the value."""
         name = self._new_name()
-        if not isinstance(query, exp.Select):
-            return _beside(rows, self._query(query), name)
-        inner, terms = self._correlated(query, rows, aggregates=True)
-        if inner is None:
+        if not free_columns(query, rows):
             return _beside(rows, self._query(query), name)
         joined = _per_group if aggregates_in(query) else _single
-        return joined(rows, inner, terms, query.selects[0], name)
+        try:
+            query = _select(query)
+            inner, terms = self._correlated(query, rows, aggregates=True)
+            return joined(rows, inner, terms, query.selects[0], name)
+        except NotExpressedError:
+            inner, terms, found = for_all(query, rows, next(self._sources.numbers), self._within)
+            by = [each.expression.name for each in terms]
+            return _single(rows, Rows(single(inner.operator, by)), terms, found[0], name)
+
+
+def _select(query: exp.Expr) -> exp.Select:
+    if not isinstance(query, exp.Select):
+        raise NotExpressedError("a correlated set operation")
+    return query
 
 
 def _first(
@@ -184,13 +224,18 @@ def _first(
 ) -> exp.Expr | None:
     """The first wanted node of an expression, or of one of its aggregates."""
     calls = aggregates_in(root) if aggregated else [root]
-    found = (each for call in calls for each in call.find_all(exp.Subquery, exp.Exists, exp.In))
-    return next((each for each in found if is_wanted(each)), None)
+    kinds = (exp.Subquery, exp.Exists, exp.In, exp.Any, exp.All)
+    found = (each for call in calls for each in call.find_all(*kinds))
+    nodes = (each.parent if isinstance(each, exp.Any | exp.All) else each for each in found)
+    return next((each for each in nodes if each is not None and is_wanted(each)), None)
 
 
 def _is_test(node: exp.Expr) -> bool:
     if isinstance(node, exp.In):
         return node.args.get("query") is not None
+    quantified = node.args.get("expression")
+    if isinstance(quantified, exp.Any | exp.All):
+        return quantified.find(exp.Query) is not None
     return isinstance(node, exp.Exists)
 
 
@@ -205,25 +250,10 @@ def _body(node: exp.Expr) -> exp.Expr:
     return node
 
 
-def _reads(query: exp.Expr, outer: Rows) -> bool:
-    """Whether a subquery has columns of the query around it.
-
-    A name that both have counts: the tree is then built with care, or not at all.
-    """
-    own = {
-        each.alias_or_name.lower()
-        for each in query.find_all(exp.Table, exp.Subquery, exp.Values, exp.Unnest)
-    }
-    columns = [column for column in query.find_all(exp.Column) if column.table]
-    return any(
-        column.table.lower() not in own and outer.find(column) is not None for column in columns
-    )
-
-
 def _beside(rows: Rows, operator: Operator, name: str) -> tuple[Rows, exp.Expr]:
     """The rows with the value of a scalar subquery that reads none of their columns."""
     if frozenset[str]() not in operator.keys:
-        raise NotExpressedError("a scalar subquery that may have several rows")
+        operator = single(operator, [])
     scalar = checked(Project(operator, (Item.of(operator.columns[0], name),)))
     while isinstance(operator, Project):
         operator = operator.input
@@ -275,7 +305,10 @@ def _is_null_of_no_rows(node: exp.Expr) -> bool:
 def _equal_sides(
     rows: Rows, inner: Rows, terms: list[exp.Expr]
 ) -> tuple[list[exp.Expr], list[exp.Expr]]:
-    """The expressions over `rows` and those over `inner` that the terms compare for equality."""
+    """The expressions over `rows` and those over `inner` that the terms compare for equality.
+
+    Those that are equal as nulls, too, are in parentheses.
+    """
     sides = ((rows, LEFT), (inner, RIGHT))
     outside, inside = [], []
     for term in terms:
@@ -286,7 +319,8 @@ def _equal_sides(
             first, second = second, first
         if not comparable(type_of(first, rows), type_of(second, inner)):
             raise NotExpressedError("a comparison of different types")
-        outside.append(first)
+        safe = isinstance(term, exp.NullSafeEQ)
+        outside.append(exp.Paren(this=first.copy()) if safe else first)
         inside.append(second)
     return outside, inside
 
@@ -302,7 +336,7 @@ def _looked_up(rows: Rows, right: Operator, outside: list[exp.Expr], name: str) 
     equalities = tuple(
         Equality(
             fragment(node, ((rows, LEFT),)), f'{RIGHT}."{name}k{n}"', plain_column(node, rows),
-            f"{name}k{n}", True,
+            f"{name}k{n}", True, isinstance(node, exp.Paren),
         )
         for n, node in enumerate(outside)
     )  # fmt: skip

@@ -80,7 +80,9 @@ def whole_reason(root: Operator) -> str:
         if each.recomputed:
             return f"{described(each)}: {each.recomputed}"
         sources = {RESULT: each, **dict(enumerate(each.inputs))}
-        read = (sources[kept.input] for kept in each.keeps if kept.whole)
+        # A join without an equality reads one side, if the other one changes.
+        kept_rows = () if isinstance(each, Join) else each.keeps
+        read = (sources[kept.input] for kept in kept_rows if kept.whole)
         if any(not _has_one_row(source) and not source.reduced for source in read):
             return f"{described(each)}: a change of any row may concern all others"
     return ""

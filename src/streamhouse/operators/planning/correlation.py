@@ -1,0 +1,129 @@
+"""Subqueries that read columns of the query around them, for all its rows at once.
+
+The different values of these columns are the first relation of the subquery. Its operators keep
+them: they are columns of its groups, its partitions and its result. A join by them, nulls being
+equal, gives the rows of the subquery for each row of the query around it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from sqlglot import exp
+
+from streamhouse.operators.aggregate import Aggregate
+from streamhouse.operators.join import Equality, Join, JoinKind
+from streamhouse.operators.operator import LEFT, RIGHT, Operator
+from streamhouse.operators.planning.accumulation import distinct
+from streamhouse.operators.planning.rows import Rows, checked, free_columns, reference
+from streamhouse.operators.planning.select_list import aggregates_in
+from streamhouse.operators.project import Item, Project
+from streamhouse.sql.expressions.binder import quote
+
+Within = Callable[[exp.Expr, Rows], Operator]
+"""Builds the tree of a subquery over rows of values of the columns around it; these come last."""
+
+
+def for_all(
+    query: exp.Expr, outer: Rows, number: int, within: Within
+) -> tuple[Rows, list[exp.Expr], list[exp.Expr]]:
+    """The rows of a subquery for all rows of `outer`, the conditions that relate them, and its
+    columns."""
+    query = query.copy()
+    read = free_columns(query, outer)
+    named = {column: f"_s{number}.{column}" for _, column in read}
+    items = tuple(Item.of(column, name) for column, name in named.items())
+    domain = distinct(checked(Project(outer.operator, items)))
+    terms: dict[str, exp.Expr] = {}
+    for node, column in read:
+        given = reference(named[column])
+        terms[column] = exp.NullSafeEQ(this=node.copy(), expression=given.copy())
+        node.replace(given)
+    inner = within(query, Rows(domain))
+    return Rows(inner), list(terms.values()), list(map(reference, inner.columns[: -len(named)]))
+
+
+def single(operator: Operator, by: list[str]) -> Operator:
+    """The one row for each value of the columns `by`; an error if there are several."""
+    if any(key <= {*by} for key in operator.keys):
+        return operator
+    items, values = tuple(map(Item.of, by)), [c for c in operator.columns if c not in by]
+    count = Item("_rows", "COUNT(*)", "", frozenset())
+    any_ = (Item(name, f"ANY_VALUE({Item.of(name).sql})") for name in values)
+    groups = checked(Aggregate(operator, items, (count, *any_)))
+    message = "a scalar subquery returns more than one row"
+    found = (
+        Item(name, f"CASE WHEN _rows > 1 THEN error('{message}') ELSE {Item.of(name).sql} END")
+        for name in values
+    )
+    return checked(Project(groups, (*items, *found)))
+
+
+def with_all(domain: Rows, rows: Rows, nodes: list[exp.Expr]) -> tuple[Rows, list[exp.Expr]]:
+    """The rows with one more for each value of the domain that has none, which no aggregate of the
+    expressions counts: there is a group for each value."""
+    given, mark = domain.operator.columns, "_is"
+    items = (*map(Item.of, rows.operator.columns), Item(mark, "true"))
+    kept = tuple(Item.of(name, f"_d.{name}") for name in given)
+    equal = tuple(
+        Equality(f"{LEFT}.{quote(f'_d.{name}')}", f"{RIGHT}.{quote(name)}", nulls=True)
+        for name in given
+    )
+    left, right = Project(domain.operator, kept), Project(rows.operator, items)
+    joined = checked(Join(left, right, JoinKind.LEFT, equal))
+    back = {f"_d.{name}": name for name in given}
+    columns = [name for name in joined.columns if name not in given]
+    all_ = checked(Project(joined, tuple(Item.of(name, back.get(name, name)) for name in columns)))
+    found = []
+    for node in nodes:
+        root = exp.Paren(this=node.copy())
+        for call in aggregates_in(root):
+            test: exp.Expr = reference(mark)
+            inner = call
+            if isinstance(call, exp.Filter):
+                test, inner = exp.and_(test, call.expression.this.copy()), call.this
+            where = exp.Where(this=test)
+            call.replace(exp.Filter(this=inner.copy(), expression=where))
+        found.append(root.this)
+    return Rows(all_, rows.names), found
+
+
+def plainer(test: exp.Expr, number: int) -> exp.Expr | None:
+    """IN, ANY or ALL of a subquery by EXISTS: true if a row passes a comparison, else NULL if one
+    is unknown, else false; None for anything else."""
+    compared = test.args.get("expression")
+    kind, query = type(test), test.args.get("query")
+    if isinstance(test, exp.In):
+        kind = exp.EQ
+    elif isinstance(compared, exp.Any | exp.All) and kind in _NEGATED:
+        query = compared.this
+        kind = _NEGATED[kind] if isinstance(compared, exp.All) else kind
+    if query is None:
+        return None
+    value = test.this.unnest()
+    values = list(value.expressions) if isinstance(value, exp.Tuple) else [test.this]
+    names = [exp.to_identifier(f"_c{n}", quoted=True) for n in range(len(values))]
+    table = exp.to_identifier(f"_s{number}", quoted=True)
+    alias = exp.TableAlias(this=table, columns=names)
+    pairs = zip(values, names, strict=True)
+    passed = exp.and_(
+        *(kind(this=a.copy(), expression=exp.column(b.copy(), table.copy())) for a, b in pairs)
+    )
+
+    def exists(condition: exp.Expr) -> exp.Expr:
+        source = exp.Subquery(this=query.unnest().copy(), alias=alias.copy())
+        return exp.Exists(this=exp.select("1").from_(source).where(condition))
+
+    unknown = exp.Is(this=exp.Paren(this=passed.copy()), expression=exp.Null())
+    ifs = [
+        exp.If(this=exists(passed), true=exp.true()),
+        exp.If(this=exists(unknown), true=exp.cast(exp.Null(), "BOOLEAN")),
+    ]
+    case: exp.Expr = exp.Case(ifs=ifs, default=exp.false())
+    return exp.Paren(this=exp.Not(this=case)) if isinstance(compared, exp.All) else case
+
+
+_NEGATED: dict[type[exp.Expr], type[exp.Expr]] = {
+    exp.EQ: exp.NEQ, exp.NEQ: exp.EQ, exp.LT: exp.GTE, exp.GTE: exp.LT, exp.GT: exp.LTE,
+    exp.LTE: exp.GT,
+}  # fmt: skip
