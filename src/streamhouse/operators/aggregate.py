@@ -19,7 +19,6 @@ from streamhouse.operators.operator import (
     keys,
     plain,
     same_keys,
-    summed,
     touched,
 )  # fmt: skip
 from streamhouse.operators.project import Item, listed, mapped_keys, never_null
@@ -178,10 +177,6 @@ class Aggregate(Unary):
         by = ", ".join(str(n + 1) for n in range(len(self.by)))
         return f" GROUP BY {by}" if by else ""
 
-    def _net(self, delta: str) -> str:
-        """The change without rows that enter and leave at once, if these matter."""
-        return f"({summed(self.input.columns, delta)})" if self._extremes else delta
-
     def _lost(self, delta: str, result: str) -> str:
         """The keys of the groups of which an extreme leaves and none like it enters."""
         items, tests = [keys([item.sql for item in self.by])], []
@@ -193,7 +188,7 @@ class Aggregate(Unary):
             tests.append(f"_c._d{n} = {old} AND (_c._u{n} IS NULL OR {worse})")
         found = ", ".join(f"_c._k{n}" for n in range(len(self.by))) or "1 AS _k"
         return (
-            f"SELECT {found} FROM (SELECT {', '.join(items)} FROM {self._net(delta)} AS {INPUT}"
+            f"SELECT {found} FROM (SELECT {', '.join(items)} FROM {delta} AS {INPUT}"
             f"{self._grouped}) AS _c JOIN {result} AS {INPUT} "
             f"ON {same_keys(self._names, '_c') or 'true'} WHERE {' OR '.join(tests)}"
         )
@@ -202,8 +197,7 @@ class Aggregate(Unary):
         """The new rows of the groups: from the old ones, the changes, and lost groups again."""
         parts = [self._part(-1, result, self._old)]
         for source, change in enumerate(changes):
-            delta = change.delta if source else self._net(change.delta)
-            parts.append(self._part(source, delta, self._changed))
+            parts.append(self._part(source, change.delta, self._changed))
         if len(self.keeps) > 1:
             parts.append(self._part(0, self._again(changes[0].new), _extreme))
         names = [f"_u.{quote(item.name)}" for item in self.by]

@@ -30,5 +30,9 @@ class Filter(Linear):
     def _passed(self, delta: str) -> str:
         return self.whole([delta])
 
+    @property
+    def is_net(self) -> bool:
+        return not self.timed
+
     def describe(self) -> str:
         return plain(f"filter {self.condition}")

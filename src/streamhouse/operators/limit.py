@@ -15,7 +15,6 @@ from streamhouse.operators.operator import (
     Key,
     Unary,
     plain,
-    summed,
 )  # fmt: skip
 from streamhouse.sql.expressions.binder import quote
 
@@ -75,7 +74,7 @@ class Limit(Unary):
 
     def lookups(self, number: int, changes: Sequence[Change], found: Sequence[str]) -> str:
         if number and self._keeps_result:
-            return f"WITH _net AS ({summed(self.columns, changes[0].delta)}) {self._lost(found[0])}"
+            return self._lost(changes[0].delta, found[0])
         return super().lookups(number, changes, found)
 
     def delta(self, changes: Sequence[Change], result: str = "") -> str:
@@ -83,11 +82,10 @@ class Limit(Unary):
             return super().delta(changes)
         change, lost = changes[0], "EXISTS (SELECT 1 FROM _lost)"
         return (
-            f"WITH _net AS ({summed(self.columns, change.delta)}), "
-            f"_lost AS ({self._lost(result)}), "
+            f"WITH _lost AS ({self._lost(change.delta, result)}), "
             f"_first AS (SELECT {self._names} FROM {change.new} WHERE {lost} "
             f"UNION ALL SELECT {self._names} FROM {result} WHERE NOT {lost} "
-            f"UNION ALL SELECT {self._names} FROM _net, range({WEIGHT}) "
+            f"UNION ALL SELECT {self._names} FROM {change.delta}, range({WEIGHT}) "
             f"WHERE {WEIGHT} > 0 AND NOT {lost}) "
             f"SELECT {self._names}, 1 AS {WEIGHT} FROM ({self.whole(['_first'])}) "
             f"UNION ALL SELECT {self._names}, -1 AS {WEIGHT} FROM {result}"
@@ -97,13 +95,13 @@ class Limit(Unary):
     def _names(self) -> str:
         return ", ".join(map(quote, self.columns))
 
-    def _lost(self, result: str) -> str:
+    def _lost(self, delta: str, result: str) -> str:
         """A row, if the result loses one, so that other rows of the input may take its place."""
         same = " AND ".join(
             f"_n.{quote(name)} IS NOT DISTINCT FROM _r.{quote(name)}" for name in self.columns
         )
         return (
-            f"SELECT 1 AS _k FROM _net AS _n WHERE {WEIGHT} < 0 "
+            f"SELECT 1 AS _k FROM {delta} AS _n WHERE {WEIGHT} < 0 "
             f"AND EXISTS (SELECT 1 FROM {result} AS _r WHERE {same})"
         )
 

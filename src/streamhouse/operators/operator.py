@@ -59,7 +59,8 @@ class Emits(enum.IntEnum):
 class Change:
     """The names of relations for one input: its change, and its rows before and after it.
 
-    `old` has at least the rows whose keys were looked up, and `new` those and the change.
+    `old` has at least the rows whose keys were looked up, and `new` those and the change. No row
+    of `delta` enters and leaves at once.
     """
 
     delta: str
@@ -219,6 +220,11 @@ class Operator(ABC):
         )
 
     @property
+    def is_net(self) -> bool:
+        """Whether no row of `delta` enters and leaves at once, given that of its inputs."""
+        return False
+
+    @property
     def loses(self) -> str:
         """Why rows can leave its result, in words; see `retraction`."""
         if self.timed:
@@ -344,15 +350,6 @@ def same_keys(by: Sequence[str], relation: str) -> str:
 def before(sql: str) -> str:
     """An operator's SQL as of the time of the old rows."""
     return re.sub(r"getvariable\('now'\)", f"getvariable('{OLD_NOW}')", sql, flags=re.IGNORECASE)
-
-
-def summed(columns: Sequence[str], delta: str) -> str:
-    """The SQL of a change with the weights of equal rows summed, without rows whose sum is 0."""
-    names, total = ", ".join(map(binder.quote, columns)), f"sum({WEIGHT})"
-    return (
-        f"SELECT {names}, CAST({total} AS BIGINT) AS {WEIGHT} FROM {delta} "
-        f"GROUP BY {names} HAVING {total} <> 0"
-    )
 
 
 def touched(relation: str, alias: str, by: Sequence[str]) -> str:

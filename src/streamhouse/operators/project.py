@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from streamhouse.operators.operator import INPUT, WEIGHT, Emits, Key, Linear, plain, summed
+from streamhouse.operators.operator import INPUT, WEIGHT, Emits, Key, Linear, plain
 from streamhouse.sql.expressions.binder import quote
 
 
@@ -85,13 +85,14 @@ class Project(Linear):
         return f"SELECT {listed(self.items)} FROM {inputs[0]} AS {INPUT}"
 
     def _passed(self, delta: str) -> str:
-        changed = f"SELECT {listed(self.items)}, {WEIGHT} FROM {delta} AS {INPUT}"
+        return f"SELECT {listed(self.items)}, {WEIGHT} FROM {delta} AS {INPUT}"
+
+    @property
+    def is_net(self) -> bool:
+        # A change of columns that are left out is none.
         read = {item.column for item in self.items}
-        reals = any("DOUBLE" in kind or "FLOAT" in kind for kind in self.types.values())
-        if self.input.emits <= Emits.INSERTS or read.issuperset(self.input.columns) or reals:
-            return changed
-        # A change of columns that are left out is none; 0.0 and -0.0 are alike, but not the same.
-        return summed(self.columns, f"({changed})")
+        all_enter = self.input.emits <= Emits.INSERTS
+        return not self.timed and (all_enter or read.issuperset(self.input.columns))
 
     def describe(self) -> str:
         computed = (

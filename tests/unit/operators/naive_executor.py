@@ -19,6 +19,7 @@ from streamhouse.operators.operator import (
     walk,
 )  # fmt: skip
 from streamhouse.operators.scan import Scan
+from streamhouse.operators.trees.arrangement import net
 from streamhouse.sql.expressions.binder import quote
 
 if TYPE_CHECKING:
@@ -60,7 +61,8 @@ class NaiveExecutor:
             inputs = [self.name(each, "old") for each in operator.inputs]
             delta = ""
         old = self._create(self.name(operator, "old"), before(operator.whole(inputs)))
-        delta = self._create(self.name(operator, "delta"), delta or self._delta(operator))
+        delta = net(operator, f"({delta or self._delta(operator)})")
+        delta = self._create(self.name(operator, "delta"), delta)
         self._create(self.name(operator, "new"), added(operator, old, delta))
 
     def _delta(self, operator: Operator) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -15,6 +16,7 @@ from streamhouse.operators.operator import (
     keys,
     walk,
 )  # fmt: skip
+from streamhouse.operators.project import Project
 from streamhouse.operators.scan import Scan
 from streamhouse.operators.sink import Sink
 from streamhouse.operators.trees.arrangement import Arrangement, is_real
@@ -108,6 +110,28 @@ class CompiledTree:
         of_operators += self.results.values()
         of_operators.sort(key=lambda each: self.numbers[id(each.operator)])
         return {each.name: each for each in (*found, *of_operators)}
+
+    @cached_property
+    def passed(self) -> frozenset[int]:
+        """The numbers of operators whose change has a row for each row of the one they read.
+
+        Only one operator reads it, and it is not kept, so it need not be stored.
+        """
+        readers = Counter(id(each) for operator in self.operators for each in operator.inputs)
+        stored = {id(each.operator) for each in self.arrangements.values()}
+        return frozenset(
+            n
+            for n, each in enumerate(self.operators)
+            if readers[id(each)] <= 1 and id(each) not in stored and self._passes(each)
+        )
+
+    def _passes(self, operator: Operator) -> bool:
+        if isinstance(operator, Scan):
+            (source,) = (each for each in self.sources if operator.relation in each.relations)
+            return len(operator.columns) == len(source.scan.columns)
+        if isinstance(operator, Sink):
+            return not operator.keeps
+        return isinstance(operator, Project) and operator.is_net
 
     @cached_property
     def read_whole(self) -> tuple[str, ...]:

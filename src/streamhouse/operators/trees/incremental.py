@@ -15,18 +15,17 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from streamhouse.lookup.storage.key_hashes import distinct
 from streamhouse.operators.operator import (
     RESULT,
     WEIGHT,
     Change,
-    Linear,
     Operator,
     before,
     same_keys,
 )  # fmt: skip
 from streamhouse.operators.operator import keys as keys_of
 from streamhouse.operators.scan import Scan
-from streamhouse.operators.sink import Sink
 from streamhouse.operators.trees.arrangement import Arrangement, hash_of, net
 from streamhouse.operators.trees.compiled_tree import CompiledTree, Source
 from streamhouse.operators.trees.tree_sql import whole_sql
@@ -41,6 +40,7 @@ if TYPE_CHECKING:
 TIER = 8
 """So many segments of a tier are merged into one; each tier is so many times the one below."""
 _BATCH_ROWS = 65_536
+_NEGATIVE = "kept rows have negative counts"
 
 
 @dataclass(frozen=True)
@@ -79,9 +79,7 @@ class IncrementalRefresh:
             if isinstance(operator, Scan):
                 source = relations[operator.relation]
                 if source not in empty:
-                    delta = operator.delta([Change(source)])
-                    # Columns that it does not read may be all that has changed.
-                    self._create(f"_d{number}", net(operator, f"({delta})"))
+                    self._made(number, operator, operator.delta([Change(source)]))
             else:
                 self._operator(number, operator)
         for name, arrangement in self._tree.arrangements.items():
@@ -133,19 +131,26 @@ class IncrementalRefresh:
             if wanted.input == RESULT:
                 result = found[n]
                 continue
-            delta, child = deltas[wanted.input], operator.inputs[wanted.input]
-            new = self._after(found[n], child, delta)
+            delta = deltas[wanted.input]
+            new = f"{found[n]}_new" if delta in self._created else found[n]
             changes[wanted.input] = Change(delta, found[n], new)
-        delta = operator.delta(changes, result)
-        if isinstance(operator, Sink) and not operator.keeps:
-            self._view(f"_d{number}", delta)
-            return
-        if isinstance(operator, Linear) and not operator.keeps:
-            self._create(f"_d{number}", delta)
-            return
+        sql = operator.delta(changes, result)
+        for child, change in zip(operator.inputs, changes, strict=True):
+            if change.new != change.old and change.new in sql:
+                self._after(child, change)
         if number in self._tree.results:
-            delta = self._from_result(number, operator, delta)
-        self._create(f"_d{number}", net(operator, f"({delta})"))
+            sql = self._from_result(number, operator, sql)
+        self._made(number, operator, sql)
+
+    def _made(self, number: int, operator: Operator, delta: str) -> None:
+        """Create the relation of an operator's change."""
+        if number in self._tree.passed:
+            # It is not empty, because that of its input is not.
+            self._db.execute(f"CREATE TEMP VIEW _d{number} AS {delta}")
+            self._created.add(f"_d{number}")
+        else:
+            sql = delta if operator.is_net else net(operator, f"({delta})")
+            self._create(f"_d{number}", sql)
 
     def _from_result(self, number: int, operator: Operator, delta: str) -> str:
         """The SQL of a change whose rows that leave are those of the kept result."""
@@ -161,26 +166,23 @@ class IncrementalRefresh:
             f"WHERE EXISTS (SELECT 1 FROM ({keys}) AS _t WHERE {same})"
         )
 
-    def _after(self, old: str, operator: Operator, delta: str) -> str:
+    def _after(self, operator: Operator, change: Change) -> None:
         """Create the relation of found rows after a change."""
-        if delta not in self._created:
-            return old
         columns = ", ".join(map(quote, operator.columns))
         both = (
-            f"(SELECT {columns}, 1 AS {WEIGHT} FROM {old} "
-            f"UNION ALL SELECT {columns}, {WEIGHT} FROM {delta})"
+            f"(SELECT {columns}, 1 AS {WEIGHT} FROM {change.old} "
+            f"UNION ALL SELECT {columns}, {WEIGHT} FROM {change.delta})"
         )
         # A removed row may have another key than those looked up.
-        self._bag(f"{old}_new", operator, f"{net(operator, both)} AND sum({WEIGHT}) > 0")
-        return f"{old}_new"
+        self._bag(change.new, operator, f"{net(operator, both)} AND sum({WEIGHT}) > 0")
 
     def _find(self, name: str, kept: Arrangement, keys: str) -> str:
         """Create the relation of the kept rows with some keys."""
         segments = [self._store.segment(file) for file in self.segments[kept.name]]
         if kept.by:
             names = [f"_k{n}" for n in range(len(kept.by))]
-            sql = f"SELECT DISTINCT {hash_of(names, kept.kinds)} AS h FROM ({keys})"
-            hashes: Any = np.sort(self._db.sql(sql).fetchnumpy()["h"])
+            sql = f"SELECT {hash_of(names, kept.kinds)} AS h FROM ({keys})"
+            hashes = distinct(self._db.sql(sql).fetchnumpy()["h"])
             found = (list(each.found(hashes)) for each in segments)
             rows = [pa.Table.from_batches(batches) for batches in found if batches]
         else:
@@ -193,29 +195,21 @@ class IncrementalRefresh:
         self._db.register(f"{name}_raw", raw)
         if not kept.where and _are_apart(rows):
             counts = pc.min_max(raw.column(COUNT)).as_py()
-            sql = kept.unpacked(f"{name}_raw")
-            self._repeated(name, kept.operator, sql, COUNT, counts["min"], counts["max"])
+            if counts["min"] < 0:
+                raise StateError(_NEGATIVE)
+            copies = f", range({COUNT})" if counts["max"] > 1 else ""
+            rows_of = kept.unpacked(f"{name}_raw")
+            self._db.execute(f"CREATE TEMP VIEW {name} AS {rows_of}{copies}")
         else:
             self._bag(name, kept.operator, kept.found(f"{name}_raw"))
         return name
 
     def _bag(self, name: str, operator: Operator, sql: str) -> None:
         """Create a relation of rows, each as often as its `WEIGHT` says."""
-        self._db.execute(f"CREATE TEMP TABLE {name}_net AS {sql}")
-        weights = f"SELECT coalesce(min({WEIGHT}), 0), coalesce(max({WEIGHT}), 0) FROM {name}_net"
-        ((least, most),) = self._db.execute(weights).fetchall()
         columns = ", ".join(map(quote, operator.columns))
-        rows = f"SELECT {columns} FROM {name}_net"
-        self._repeated(name, operator, rows, WEIGHT, least, most)
-
-    def _repeated(
-        self, name: str, operator: Operator, sql: str, count: str, least: int, most: int
-    ) -> None:
-        """Create a relation of rows, each as often as a column of counts says."""
-        if least < 0:
-            raise StateError(f"kept rows of {operator.describe()} have negative counts")
-        copies = f", range({count})" if most > 1 else ""
-        self._db.execute(f"CREATE TEMP VIEW {name} AS {sql}{copies}")
+        least = f"if({WEIGHT} < 0, error('{_NEGATIVE}'), {WEIGHT})"
+        rows = f"SELECT {columns} FROM ({sql}), range({least})"
+        self._db.execute(f"CREATE TEMP TABLE {name} AS {rows}")
 
     def _create(self, name: str, sql: str) -> bool:
         """Create the table of a change; False if it is empty."""
@@ -225,11 +219,6 @@ class IncrementalRefresh:
             return True
         self._db.execute(f"DROP TABLE {name}")
         return False
-
-    def _view(self, name: str, sql: str) -> None:
-        """Create the view of a change that is computed row by row from one that is not empty."""
-        self._db.execute(f"CREATE TEMP VIEW {name} AS {sql}")
-        self._created.add(name)
 
     def _needed(self, operator: Operator) -> str:
         """The table of an operator's change, which is made if it is empty."""
