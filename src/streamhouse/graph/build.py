@@ -170,8 +170,7 @@ def _duration(ms: int) -> str:
 
 
 def _query_details(query: StreamQuery) -> tuple[str, ...]:
-    words = ["GROUP BY"] if query.merging.grouped else []
-    return (*words, "COUNT(DISTINCT)") if query.distinct is not None else tuple(words)
+    return ("GROUP BY",) if query.merging.grouped else ()
 
 
 def _details(table: TableInfo) -> tuple[str, ...]:
