@@ -16,6 +16,7 @@ from streamhouse.graph.model import (
     TableNode,
     layer_of,
 )
+from streamhouse.operators.trees.drawing import drawn
 from streamhouse.runtime.session.dry_run import DraftSession
 from streamhouse.runtime.statements.script_plan import PlannedStatement, plan_script
 from streamhouse.sql import syntax
@@ -109,7 +110,9 @@ class _Builder:
         details = _query_details(planned.continuous[0]) if planned.continuous else ()
         file = None if planned.file is None else PurePath(planned.file).name
         name = _query_name(planned)
-        node = QueryNode(f"query {number}", kind, name, statement.position.line, details, file)
+        plan = () if planned.view is None else tuple(drawn(planned.view.tree))
+        line = statement.position.line
+        node = QueryNode(f"query {number}", kind, name, line, details, file, plan)
         self._queries.append(node)
         return node
 
@@ -170,8 +173,7 @@ def _duration(ms: int) -> str:
 
 
 def _query_details(query: StreamQuery) -> tuple[str, ...]:
-    words = ["GROUP BY"] if query.merging.grouped else []
-    return (*words, "COUNT(DISTINCT)") if query.distinct is not None else tuple(words)
+    return ("GROUP BY",) if query.merging.grouped else ()
 
 
 def _details(table: TableInfo) -> tuple[str, ...]:

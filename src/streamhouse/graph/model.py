@@ -38,7 +38,8 @@ class TableNode:
 class QueryNode:
     """A statement that moves rows: a continuous INSERT, a bounded one, or a SELECT of a stream.
 
-    `file`: the statement's file, if the script has several.
+    `file`: the statement's file, if the script has several. `plan`: the lines of a view's tree of
+    operators.
     """
 
     id: str
@@ -47,6 +48,7 @@ class QueryNode:
     line: int
     details: tuple[str, ...] = ()
     file: str | None = None
+    plan: tuple[str, ...] = ()
 
     @property
     def place(self) -> str:
@@ -62,6 +64,7 @@ class QueryNode:
             "file": self.file,
             "line": self.line,
             "details": list(self.details),
+            "plan": list(self.plan),
         }
 
 

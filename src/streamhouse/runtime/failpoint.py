@@ -20,9 +20,6 @@ STEPS = (
 )
 """The steps of a batch, in order; a crash after any of them must not change the results."""
 
-DISTINCT_STEP = "distinct-committed"
-"""The step after `pending-committed`, in a query that counts distinct values."""
-
 LOOKUP_JOURNAL_STEP = "looked_up-committed"
 """The step between `batch-written` and `target-committed`, in a query with lookups on servers."""
 

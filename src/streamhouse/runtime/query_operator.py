@@ -135,11 +135,6 @@ class QueryOperator:
             self._copied_schema = src.schema
         return self._types_kept
 
-    def values(self, src: pa.Table) -> pa.Table:
-        """The distinct values that `src` adds or retracts: the result of `DistinctCounts.sql`."""
-        assert self._query.distinct is not None
-        return self._run(self._query.distinct.sql, src)
-
     def combine(self, parts: Sequence[pa.Table]) -> pa.Table:
         """The output of several chunks as one table, pre-aggregated where the target allows it."""
         rows = pa.concat_tables(parts) if parts else self._schema.empty_table()

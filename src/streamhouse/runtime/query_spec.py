@@ -87,19 +87,12 @@ class QuerySpec:
         return None if self.query.misses_sql is None else self.target.auxiliary_table("unmatched")
 
     @property
-    def distinct(self) -> TableAddress | None:
-        """The table of distinct values; None if the query counts none."""
-        return None if self.query.distinct is None else self.target.auxiliary_table("distinct")
-
-    @property
     def auxiliary_tables(self) -> tuple[TableAddress, ...]:
         """The query's own tables, to which every batch commits after the target, in this order.
 
         The exception is `lookup_journal`, which is committed before the target.
         """
-        tables = (
-            self.unmatched, self.pending, self.distinct, self.lookup_journal, self.dead_letters,
-        )  # fmt: skip
+        tables = (self.unmatched, self.pending, self.lookup_journal, self.dead_letters)
         return tuple(address for address in tables if address is not None)
 
     @property
@@ -174,9 +167,7 @@ class QuerySpec:
 
     def one_task(self, sources: Sequence[Source]) -> bool:
         """Whether a batch must be one task, to keep the order of the changes of each key."""
-        if self.query.distinct is not None or self.lookup_journal is not None:
-            return True
-        if any(source.ordered for source in sources):
+        if self.lookup_journal is not None or any(source.ordered for source in sources):
             return True
         if self.sink is not None:
             return any(source.changelog for source in sources)
@@ -204,8 +195,6 @@ def unshuffled(query: StreamQuery, target: TableInfo) -> str | None:
     combine = PartialAggregation.of(target.columns, target.primary_key, target.options)
     if query.source.options.get("bad-records", "fail") != "fail":
         return "the task that reads the records also writes the bad ones"
-    if query.distinct is not None:
-        return "a single task counts the distinct values"
     if query.row_kinds and unpaired_retractions.are_removals(target):
         return "a single task checks which updates leave the result"
     if query.row_kinds and any(lookup.retry is not None for lookup in query.lookups):

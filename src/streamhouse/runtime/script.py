@@ -59,6 +59,7 @@ from streamhouse.runtime.statements.insert_plan import (
 )
 from streamhouse.runtime.statements.result_view import KeptResult, ResultView, kept_spec
 from streamhouse.runtime.statements.resumption import check_start
+from streamhouse.runtime.statements.staged_join import StagedJoin, staged_join
 from streamhouse.runtime.statements.streaming_select import StreamingSelect
 from streamhouse.runtime.streaming.continuous_query import ContinuousQuery
 from streamhouse.runtime.sync.procedures import is_sync, options_of_call
@@ -219,6 +220,8 @@ class ScriptRunner:
         with located(statement):
             note_outdated_options(self._session, statement)
             try:
+                if self._joins_first(statement):
+                    return
                 defined = change_session(self._session, statement)
                 if defined is None:
                     self._execute(statement)
@@ -278,8 +281,29 @@ class ScriptRunner:
         planned = plan_select(self._session, statement)
         if isinstance(planned, ResultView):
             self._through_view(planned)
+        elif isinstance(planned, StagedJoin):
+            self._joined(planned)
         else:
             self._selects.extend(planned)
+
+    def _joins_first(self, statement: syntax.Statement) -> bool:
+        """Run a view of lookup joins as two statements; False for any other."""
+        if not isinstance(statement, CreateMaterializedView):
+            return False
+        staged = staged_join(self._session, statement, self._session.full(statement.name))
+        if staged is not None:
+            self._joined(staged)
+        return staged is not None
+
+    def _joined(self, planned: StagedJoin) -> None:
+        """Add the query of the joined rows, and that of the statement that reads them."""
+        planned.create(self._session)
+        self._printer.notice(
+            f"{'.'.join(planned.table.name[1:])}: keeps the rows of the lookup joins, from which "
+            "the rest of the SELECT is computed"
+        )
+        self._insert(planned.feed)
+        self._statement(planned.rest)
 
     def _through_view(self, planned: ResultView) -> None:
         """Create the view of a result, and add its query and the one that reads it."""
@@ -297,6 +321,9 @@ class ScriptRunner:
         planned = plan_insert(self._session, statement, target)
         if isinstance(planned, ResultView):
             self._through_view(planned)
+            return
+        if isinstance(planned, StagedJoin):
+            self._joined(planned)
             return
         if isinstance(planned, KeptResult):
             for feed in planned.inputs.create():

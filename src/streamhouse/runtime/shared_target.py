@@ -58,7 +58,7 @@ def check_apart(
 ) -> None:
     """Raise `UnsupportedSqlError` if a query would share state with a query before it.
 
-    State is the checkpoint, the table of pending rows, or the table of distinct values.
+    State is the checkpoint or the table of pending rows.
     """
     target = spec.target.identifier
     if any(other.description.checkpoint_path == checkpoint.path for other in others):
@@ -67,16 +67,12 @@ def check_apart(
             f"two INSERTs into {target} that read the same table would share a checkpoint; write "
             "one INSERT with UNION ALL, or SET 'pipeline.name' = '…' before the second",
         )
-    state = {table.identifier for table in (spec.pending, spec.distinct) if table is not None}
-    for other in others:
-        shared = sorted(state & set(other.tables))
-        if shared:
-            raise _error(
-                statement,
-                f"two INSERTs into {target} would share the state in {shared[0]} (rows that wait "
-                "for a lookup, or distinct values); INSERT each into a separate table, and read "
-                "those tables",
-            )
+    if spec.pending is not None and any(spec.pending.identifier in o.tables for o in others):
+        raise _error(
+            statement,
+            f"two INSERTs into {target} would share the rows that wait for a lookup, in "
+            f"{spec.pending.identifier}; INSERT each into a separate table, and read those tables",
+        )
 
 
 def _error(statement: Insert, message: str) -> UnsupportedSqlError:

@@ -201,20 +201,6 @@ class LookupJoin:
 
 
 @dataclass(frozen=True)
-class DistinctCounts:
-    """The COUNT(DISTINCT …) of a grouped `StreamQuery`; its `rows` have 0 in their `columns`.
-
-    `keys` are the target's primary key, by which the query groups. `sql` gives a row for each
-    group, counted column and value: the `keys`, `_column` (its name), `_value` (as text) and
-    `_count`, the number of rows added with that value minus those retracted.
-    """
-
-    keys: tuple[Column, ...]
-    columns: tuple[str, ...]
-    sql: str
-
-
-@dataclass(frozen=True)
 class StreamScan:
     """Reads the stream of a table, as the relation `src` of a `StreamQuery`.
 
@@ -276,7 +262,6 @@ class StreamQuery:
     - `misses_sql` gives `_row` of the source rows that pass the filters over the source's own
       columns and find no match in a lookup with a retry policy: these wait. None when no lookup has
       one.
-    - `distinct` is the plan of the COUNT(DISTINCT …), if there are any.
     - `reorder_key` is the source's primary key if a batch must write the rows that are current at
       its end after all others: see `streamhouse.sql.streaming.key_moves`.
     - `fingerprint` is a hash that is the same for two texts that differ only in layout.
@@ -288,7 +273,6 @@ class StreamQuery:
     fingerprint: str
     merging: Merging = Merging()
     misses_sql: str | None = None
-    distinct: DistinctCounts | None = None
     reorder_key: tuple[str, ...] = ()
 
     @property
@@ -304,8 +288,7 @@ class StreamQuery:
     @property
     def timed(self) -> bool:
         """Whether the output rows depend on the time of the batch."""
-        counted = None if self.distinct is None else self.distinct.sql
-        texts = [text for text in (self.rows.sql, self.misses_sql, counted) if text is not None]
+        texts = (self.rows.sql, self.misses_sql or "")
         return any("getvariable(" in text.lower() for text in texts)
 
     @property

@@ -18,12 +18,12 @@ from tests.waiting import DEADLINE_S, NotSeenError, looks
 
 from streamhouse.cli.errors import explain
 from streamhouse.procedures.context import Context
-from streamhouse.runtime.failpoint import DISTINCT_STEP, STEPS
+from streamhouse.runtime.failpoint import STEPS
 from streamhouse.runtime.script import ScriptOptions, ScriptRunner
 from streamhouse.sql.statements.script import parse_script
 
 A_QUERY_S = 4.0
-_STEPS = (STEPS[0], STEPS[1], STEPS[-1], DISTINCT_STEP)
+_STEPS = (STEPS[0], STEPS[1], STEPS[-1])
 Queries = Sequence[tuple[Play, list[str]]]
 
 

@@ -82,6 +82,13 @@ def test_rows_go_from_sources_through_the_layers() -> None:
     }
 
 
+def test_a_view_has_its_tree_of_operators() -> None:
+    sales = WAREHOUSE + "CREATE MATERIALIZED VIEW sales AS SELECT COUNT(*) AS n FROM dwd_order;"
+    (view,) = (node for node in graph(sales).nodes if node.name == "VIEW")
+    assert isinstance(view, QueryNode)
+    assert [line.strip("└─ ").split()[0] for line in view.plan] == ["sink", "aggregate:", "scan"]
+
+
 def test_nodes_say_what_they_are() -> None:
     record = graph(WAREHOUSE).record()
     nodes = {node["id"]: node for node in record["nodes"]}
@@ -90,7 +97,7 @@ def test_nodes_say_what_they_are() -> None:
     assert nodes["m.dwd_order"]["layer"] == "dwd"
     assert nodes["query 2"] == {
         "id": "query 2", "kind": "continuous", "name": "INSERT", "file": None, "line": 12,
-        "details": [],
+        "details": [], "plan": [],
     }  # fmt: skip
     assert {node["kind"] for node in record["nodes"] if node["id"].startswith("query")} == {
         "continuous", "bounded", "console",

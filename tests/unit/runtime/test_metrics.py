@@ -38,7 +38,7 @@ def test_a_rate_is_over_the_last_seconds(clock: Clock) -> None:
 
 def test_a_query_that_has_just_started_is_not_reported_as_slow(clock: Clock) -> None:
     metrics = QueryMetrics(clock)
-    assert metrics.read() == (0, 0, 0, None, None, None, 0, None, None)
+    assert metrics.read() == (0, 0, 0, None, None, None, 0, None, None, None)
     clock.now += 60
     metrics.begin()
     clock.now += 2
@@ -48,8 +48,10 @@ def test_a_query_that_has_just_started_is_not_reported_as_slow(clock: Clock) -> 
 
 def test_changes_and_the_last_commit_of_rows_are_kept(clock: Clock) -> None:
     metrics, commit = QueryMetrics(clock), Commit(3.5, 2, 40, 1, 2)
+    metrics.count_view(10)
     metrics.count_batch(3, 0.1, changes={"+I": 2, "-U": 1, "+U": 1}, commit=commit)
     metrics.count_batch(1, 0.1, changes={"-D": 1})
     counted = metrics.read()
     assert counted.changes == {"+I": 2, "-U": 1, "+U": 1, "-D": 1}
     assert counted.commit == commit
+    assert counted.view_rows == 11

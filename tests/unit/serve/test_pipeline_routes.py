@@ -136,6 +136,7 @@ def test_views_report_their_last_refresh(warehouse: Path) -> None:
     query = QueryStatus(
         "d.v", "d.v", ("d.a", "d.b"), (), batches=2, last_batch_ms=now - 3_000, took_ms=500.0,
         lag=Lag(seconds=0.0), strategy="incremental", state_bytes=4096,
+        view_rows=7,
     )  # fmt: skip
     statuses.write(Status("revenue", "running", own(), now, now, queries=(query,)))
     with served(warehouse) as client:
@@ -148,6 +149,7 @@ def test_views_report_their_last_refresh(warehouse: Path) -> None:
     assert f"streamhouse_lastRefreshDuration{labels} 500.0" in text
     assert f"streamhouse_refreshLag{labels} 0.0" in text
     assert f"streamhouse_refreshIncremental{labels} 1" in text
+    assert found["view_rows"] == 7 and f"streamhouse_viewRows{labels} 7" in text
     assert found["state_bytes"] == 4096 and f"streamhouse_stateSize{labels} 4096" in text
 
 

@@ -59,8 +59,6 @@ REFUSED = [
     "INSERT INTO sums (g, n) SELECT g, SUM(TIMESTAMPDIFF(DAY, at_, NOW())) FROM src GROUP BY g",
     "INSERT INTO sums (g, n) SELECT g, COUNT(CASE WHEN old THEN 1 END) FROM src GROUP BY g",
     "INSERT INTO sums (g, n) SELECT g, COUNT(*) FILTER (WHERE old) FROM src GROUP BY g",
-    "INSERT INTO sums (g, n) SELECT g, COUNT(DISTINCT NOW()) FROM src GROUP BY g",
-    "INSERT INTO sums (g, n) SELECT g, COUNT(DISTINCT v) FILTER (WHERE old) FROM src GROUP BY g",
     "INSERT INTO total SELECT id, TIMESTAMPDIFF(DAY, at_, NOW()) FROM src",
     "INSERT INTO lists SELECT g, ARRAY[NOW()] FROM src",
     "INSERT INTO newest SELECT id, v, TIMESTAMPADD(DAY, v, NOW()) FROM src",

@@ -71,12 +71,10 @@ def test_a_partition_of_a_stream_is_a_constant(days: Catalog, day: str) -> None:
 
 def test_a_partition_clause_with_groups_and_with_numbered_rows(days: Catalog) -> None:
     text = (
-        "INSERT INTO sums PARTITION (day_ = '2026-05-01') SELECT agent, COUNT(DISTINCT id), SUM(n) "
+        "INSERT INTO sums PARTITION (day_ = '2026-05-01') SELECT agent, COUNT(id), SUM(n) "
         "FROM log_ GROUP BY agent"
     )
     assert rows(days, text, {"agent": "a", "n": 1}, {"agent": "a", "n": 2}) == [("a", DAY, 0, 3)]
-    counts = planned(days, text).distinct
-    assert counts is not None and [key.name for key in counts.keys] == ["agent", "day_"]
     newest = (
         "INSERT INTO days PARTITION (day_ = '2026-05-01', hour_ = '7') SELECT id, agent, n FROM ("
         "SELECT *, ROW_NUMBER() OVER (PARTITION BY id ORDER BY n DESC) AS rn FROM log_) "

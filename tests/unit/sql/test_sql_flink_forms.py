@@ -98,16 +98,6 @@ def test_a_sum_over_everything(deals: Catalog) -> None:
     assert deals.rows(text + "deals", changes[1:]) == [("all", -1, -1)]
 
 
-def test_counts_of_distinct_values_may_be_cast(deals: Catalog) -> None:
-    text = (
-        "INSERT INTO board (name, agent, deals) SELECT 'x', agent, "
-        "CAST(COUNT(DISTINCT n) FILTER (WHERE n > 0) AS INT) FROM deals GROUP BY agent"
-    )
-    counts = deals.stream(text).distinct
-    assert counts is not None and counts.columns == ("deals",)
-    assert [column.name for column in counts.keys] == ["name", "agent"]
-
-
 @pytest.mark.parametrize("value", ["price * rate", "CAST(real_ AS DOUBLE)", "real_"])
 @pytest.mark.parametrize("around", ["{}", "CAST({} AS DECIMAL(20, 2))"])
 def test_a_sum_that_would_be_rounded_in_parts_is_refused(

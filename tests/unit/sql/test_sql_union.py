@@ -143,14 +143,8 @@ def test_lookups_of_the_parts(tables: Catalog) -> None:
             "this part of UNION ALL returns 2 column(s)",
         ),
         (
-            "INSERT INTO members SELECT country, COUNT(DISTINCT id) FROM shops GROUP BY country "
-            "UNION ALL SELECT country, COUNT(DISTINCT id) FROM customers GROUP BY country",
-            "COUNT(DISTINCT …) over UNION ALL",
-        ),
-        (
-            "INSERT INTO members SELECT country, COUNT(DISTINCT id) FROM (SELECT * FROM shops "
-            "UNION ALL SELECT * FROM shops) AS u GROUP BY country",
-            "COUNT(DISTINCT …) over UNION ALL",
+            "INSERT INTO members SELECT country, COUNT(DISTINCT id) FROM shops GROUP BY country",
+            "an aggregate of DISTINCT values",
         ),
         (
             "SELECT id FROM shops UNION ALL SELECT country FROM shops",

@@ -77,9 +77,11 @@ def _table(listed: list[dict[str, Any]]) -> Any:
 
 def _cells(query: dict[str, Any]) -> list[str]:
     duration = query["last_batch_ms"]
-    recomputed = query["strategy"] == "recomputed"
+    notes = ["recomputed"] if query["strategy"] == "recomputed" else []
+    if query["view_rows"] is not None:
+        notes.append(f"{query['view_rows']:,} {'row' if query['view_rows'] == 1 else 'rows'}")
     return [
-        f"{query['name']} (recomputed)" if recomputed else query["name"],
+        f"{query['name']} ({', '.join(notes)})" if notes else query["name"],
         f"{query['rows_per_second']:,.0f}",
         lag_text(query["lag"]),
         f"{query['batches']:,}",

@@ -14,29 +14,18 @@ CREATE TABLE IF NOT EXISTS dws_agent_score (
   'fields.update_time.aggregate-function' = 'last_non_null_value'
 );
 
-CREATE TABLE IF NOT EXISTS dws_member_month (
-  v_month STRING,
-  new_members BIGINT,
-  renewed_members BIGINT,
-  amount DECIMAL(20, 2),
-  PRIMARY KEY (v_month) NOT ENFORCED
-) WITH (
-  'bucket' = '1',
-  'merge-engine' = 'aggregation',
-  'fields.default-aggregate-function' = 'sum'
-);
-
 INSERT INTO dws_agent_score
 SELECT v_date, agent_id, COUNT(*), SUM(score), LAST_VALUE(event_time)
 FROM dwd_member_order
 GROUP BY v_date, agent_id;
 
 -- A member counts once a month, however many orders there are.
-INSERT INTO dws_member_month
+CREATE MATERIALIZED VIEW dws_member_month
+  (v_month, new_members, renewed_members, amount, PRIMARY KEY (v_month) NOT ENFORCED) AS
 SELECT
   v_month,
   COUNT(DISTINCT CASE WHEN kind = 'new' THEN member_id END),
   COUNT(DISTINCT CASE WHEN kind = 'renew' THEN member_id END),
-  SUM(amount)
+  CAST(SUM(amount) AS DECIMAL(20, 2))
 FROM dwd_member_order
 GROUP BY v_month;

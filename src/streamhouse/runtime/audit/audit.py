@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import tempfile
 import uuid
 from bisect import bisect_left, bisect_right
@@ -14,7 +13,6 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streamhouse.errors import TableError
 from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.paimon.changelog.invisible_rows import rows_invisible_to_select
@@ -206,8 +204,6 @@ def _expected(
     empty = any(s.id == base and s.total_record_count == 0 for s in snapshots)
     counts.base = 0 if empty else base
     commits = _Commits(snapshots)
-    writers = {s.commit_user for s in snapshots if s.id > base}
-    _check_counts(address, [b for b in batches if b.query_id in writers], definitions)
     foreign = [
         s
         for s in snapshots
@@ -249,23 +245,6 @@ def _expected(
     # The rows of the base snapshot come first; the sort is stable within a snapshot.
     for _, rows, removed in sorted(parts, key=lambda part: part[0]):
         yield rows, removed
-
-
-def _check_counts(
-    address: TableAddress, batches: Sequence[Batch], definitions: Mapping[str, str]
-) -> None:
-    """Raise `TableError` if several queries count distinct values into the table."""
-    counting = {
-        query
-        for query, fingerprint in {(batch.query_id, batch.fingerprint) for batch in batches}
-        if json.loads(definitions.get(fingerprint, "{}")).get("query", {}).get("distinct")
-    }
-    if len(counting) > 1:
-        raise TableError(
-            f"table {address.identifier} cannot be audited: {len(counting)} queries write "
-            "COUNT(DISTINCT …) into it, and count a value that they share more than once; let "
-            "each write a table of its own"
-        )
 
 
 def _foreign(table: Table, snapshot: Snapshot) -> tuple[pa.Table, pa.Table | None]:

@@ -17,25 +17,24 @@ _CLOSE = 1e-9
 
 
 class PastResults:
-    """The output rows of a query, and the distinct values that it counts, up to an offset.
+    """The output rows of a query up to an offset.
 
     Reads the source as it was at that offset, and the lookup tables as the batch joined them, with
     the types of the query's plan. Raises `StreamhouseError` if they are gone, or a column is.
     """
 
     def __init__(self, spec: QuerySpec, end: Offset) -> None:
-        rows, *values = Recomputation(spec.target, {}).at_once(spec, end)
+        rows = Recomputation(spec.target, {}).at_once(spec, end)
         if spec.sink is None:
             target = spec.target.open()
             planned = spec.target.planned().read_schema(row_kind=ROW_KIND in rows.column_names)
             rows = rows.rename_columns(planned.names).cast(planned)
             rows = evolution.with_current_columns(rows, target, spec.target.schema_id)
-        self._tables = [rows, *values]
+        self._rows = rows
 
     def same(self, other: PastResults) -> bool:
         """Whether both have the same rows, in any order."""
-        pairs = zip(self._tables, other._tables, strict=False)
-        return len(self._tables) == len(other._tables) and all(_same(a, b) for a, b in pairs)
+        return _same(self._rows, other._rows)
 
 
 def _same(a: pa.Table, b: pa.Table) -> bool:

@@ -176,8 +176,6 @@ def _needs(
         for lookup, table in spec.pinned
         if batch.end["dims"][lookup.relation]
     ]
-    if spec.distinct is not None and batch.end.get("distinct"):
-        needs.append((spec.distinct, int(batch.end["distinct"])))
     starts, ends = source_offsets(batch.start), source_offsets(batch.end)
     for number, source in enumerate(sources):
         address = spec.sources[number].address

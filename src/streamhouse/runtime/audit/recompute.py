@@ -22,7 +22,6 @@ from streamhouse.errors import StreamhouseError
 from streamhouse.lookup import partitions
 from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.paimon.schema import evolution
-from streamhouse.runtime.audit.distinct_recount import DistinctRecount
 from streamhouse.runtime.audit.rows_in_order import KeyedRows, RetryState, in_order
 from streamhouse.runtime.query_operator import ROW, numbered, only, without
 from streamhouse.runtime.query_sources import source_offsets
@@ -96,7 +95,6 @@ class Recomputation:
         self._target = target
         self._definitions = definitions
         self._waiting = waiting
-        self._distinct: DistinctRecount | None = None
         self._journal: tuple[str, LookupJournal] | None = None
 
     def steps(self, batches: Sequence[Batch], grouped: bool = True) -> Iterator[Step]:
@@ -117,7 +115,6 @@ class Recomputation:
                     f"{first.fingerprint[:12]}: rows of the lineage were deleted"
                 )
             spec = spec_of(definition, self._target, first.query_id)
-            self._start_counts(spec, first)
             if any(source.connector == "mysql-cdc" for source in spec.sources):
                 raise StreamhouseError(
                     f"table {self._target.identifier} follows a MySQL table, whose history MySQL "
@@ -128,18 +125,9 @@ class Recomputation:
                 rows = evolution.with_current_columns(step.rows, target, spec.target.schema_id)
                 yield replace(step, rows=rows)
 
-    def at_once(self, spec: QuerySpec, end: Offset) -> list[pa.Table]:
-        """The output of all rows up to an offset, as one batch, and the distinct values counted."""
+    def at_once(self, spec: QuerySpec, end: Offset) -> pa.Table:
+        """The output of all rows up to an offset, as one batch."""
         return _Run(spec, self, pruned=True).at_once(end)
-
-    def _start_counts(self, spec: QuerySpec, first: Batch) -> None:
-        """Initialise the distinct counts with the values before the first batch."""
-        counts, address = spec.query.distinct, spec.distinct
-        if counts is None or address is None:
-            self._distinct = None
-        elif self._distinct is None:
-            snapshot = int(first.end["distinct"]) if first.number else 0
-            self._distinct = DistinctRecount(counts, address, first.query_id, snapshot)
 
     def journaled_lookups(self, spec: QuerySpec, batch: Batch) -> dict[str, pa.Table]:
         """The rows that a batch found in tables on servers, from the lookup journal."""
@@ -184,7 +172,6 @@ class _Run:
         self._source = source.open(
             spec.query.scan.columns if pruned or spec.retry is None else None
         )
-        self._values: list[pa.Table] = []
         self._functions: set[str] = set()
         self._db = duckdb.connect(":memory:", config={"threads": 2})
         self._db.execute("SET TimeZone = 'UTC'")
@@ -208,13 +195,13 @@ class _Run:
         finally:
             self._close()
 
-    def at_once(self, end: Offset) -> list[pa.Table]:
+    def at_once(self, end: Offset) -> pa.Table:
         try:
             self._join(end)
             self._set_time(int(end["now"]))
             src = self._read({}, end)
             _, rows = self._join_rows(src, self._misses(src))
-            return [rows, *self._values]
+            return rows
         finally:
             self._close()
 
@@ -251,7 +238,7 @@ class _Run:
             return None
         self._set_time(batches[-1].now_ms)
         hits, rows = self._join_rows(src, pa.array([], pa.int64()))
-        return Step(batches[-1], hits, self._counted(rows))
+        return Step(batches[-1], hits, rows)
 
     def _run_single(self, batch: Batch) -> Step:
         self._set_time(batch.now_ms)
@@ -278,7 +265,7 @@ class _Run:
         return Step(
             batch,
             pa.concat_tables([hits for hits, _ in parts], promote_options="default"),
-            self._counted(pa.concat_tables([rows for _, rows in parts])),
+            pa.concat_tables([rows for _, rows in parts]),
         )
 
     def _run_in_order(self, batch: Batch, src: pa.Table) -> Step:
@@ -316,7 +303,7 @@ class _Run:
         return Step(
             batch,
             pa.concat_tables([hits for hits, _ in joined], promote_options="default"),
-            self._counted(pa.concat_tables([rows for _, rows in joined])),
+            pa.concat_tables([rows for _, rows in joined]),
         )
 
     def _reordered(self, src: pa.Table) -> pa.Table:
@@ -331,12 +318,6 @@ class _Run:
             src,
         )
         return numbered(ordered.drop_columns([ROW]).cast(src.drop_columns([ROW]).schema), 0)
-
-    def _counted(self, rows: pa.Table) -> pa.Table:
-        """The output of a step with its distinct counts."""
-        values, self._values = self._values, []
-        distinct = self._recomputation._distinct
-        return rows if distinct is None else distinct.rows(rows, values)
 
     def _retry(self, due: pa.Table, now_ms: int) -> tuple[tuple[pa.Table, pa.Table], pa.Table]:
         src = numbered(due.drop_columns([DUE_COLUMN, ATTEMPTS_COLUMN]), 0)
@@ -371,8 +352,6 @@ class _Run:
 
     def _join_rows(self, src: pa.Table, misses: pa.Array) -> tuple[pa.Table, pa.Table]:
         matched = without(src, misses)
-        if self._spec.query.distinct is not None:
-            self._values.append(self._sql(self._spec.query.distinct.sql, matched))
         return matched.drop_columns([ROW]), self._sql(self._spec.query.rows.sql, matched)
 
     def _misses(self, src: pa.Table) -> pa.Array:

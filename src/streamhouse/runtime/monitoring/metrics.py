@@ -19,7 +19,8 @@ class MetricsSnapshot(NamedTuple):
 
     `last_batch_ms` is when the last batch ended (epoch ms), `took_ms` how long it took,
     `last_rows_ms` when the last batch with rows ended. `changes` are counted by row kind; None
-    if the source does not count them. `commit`: the last one with rows.
+    if the source does not count them. `commit`: the last one with rows. `view_rows`: those of the
+    view that the query keeps, if they are known.
     """
 
     batches: int = 0
@@ -31,6 +32,7 @@ class MetricsSnapshot(NamedTuple):
     bad_records: int = 0
     changes: Mapping[str, int] | None = None
     commit: Commit | None = None
+    view_rows: int | None = None
 
 
 class QueryMetrics:
@@ -49,7 +51,12 @@ class QueryMetrics:
         self._took_ms: float | None = None
         self._changes: Counter[str] | None = Counter()
         self._commit: Commit | None = None
+        self._view_rows: int | None = None
         self._began = clock()
+
+    def count_view(self, rows: int) -> None:
+        """Note how many rows the query's view has before its first batch."""
+        self._view_rows = rows
 
     def begin(self) -> None:
         """Note the start of the query, for the first rates."""
@@ -79,6 +86,8 @@ class QueryMetrics:
             else:
                 self._changes.update(changes)
             self._commit = commit or self._commit
+            if self._view_rows is not None and changes is not None:
+                self._view_rows += changes.get("+I", 0) - changes.get("-D", 0)
             self._last_ms, self._took_ms = time.time_ns() // 1_000_000, took_s * 1000
             if rows:
                 self._last_rows_ms = self._last_ms
@@ -99,6 +108,7 @@ class QueryMetrics:
             return MetricsSnapshot(
                 self._batches, self._rows, rate, self._last_ms, self._took_ms,
                 self._last_rows_ms, self._bad, dict(self._changes or {}) or None, self._commit,
+                self._view_rows,
             )  # fmt: skip
 
     def _forget(self, now: float) -> None:

@@ -278,6 +278,7 @@ class Reporter:
             commit=metrics.commit,
             strategy=strategy,
             state_bytes=state_bytes,
+            view_rows=metrics.view_rows,
         )
 
     def _read_lags(self) -> None:

@@ -45,7 +45,8 @@ class QueryStatus:
     Times are epoch ms; `took_ms` is the duration of the last batch, `last_rows_ms` is when a batch
     with rows ended. `bad_records` were left out, see the option `bad-records` of a source. For
     `changes` and `commit` see `metrics.MetricsSnapshot`. `strategy`: how the last batch has kept
-    the target up to date; `state_bytes`: what a view keeps, None for other queries.
+    the target up to date; `state_bytes`: what a view keeps, and `view_rows`: what it has, None for
+    other queries (and if it is not known).
     """
 
     name: str
@@ -65,6 +66,7 @@ class QueryStatus:
     commit: Commit | None = None
     strategy: str = "incremental"
     state_bytes: int | None = None
+    view_rows: int | None = None
 
     @property
     def is_view(self) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable, Mapping
 
@@ -11,7 +12,7 @@ from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.schema.evolution import renamed_to
 from streamhouse.paimon.schema.options.computed_columns import stored_table
 from streamhouse.paimon.schema.table_name import TableName
-from streamhouse.runtime.session.catalogs import Catalogs
+from streamhouse.runtime.session.catalogs import DEFAULT_DATABASE, Catalogs
 from streamhouse.runtime.session.endpoints import Endpoints
 from streamhouse.runtime.session.functions import SessionFunctions
 from streamhouse.runtime.session.materialized_views import MaterializedViews
@@ -76,6 +77,17 @@ class Session:
     def is_temporary(self, name: Name) -> bool:
         """Whether a full name is that of a temporary table."""
         return name in self.tables.temporary
+
+    def result_table(self, name: Name) -> Name:
+        """A name for a table that keeps a result for one statement of the script.
+
+        It has that of the pipeline, so that no other pipeline changes it.
+        """
+        suffix = re.sub("[^A-Za-z0-9_]", "_", self.settings.get("pipeline.name", self.pipeline))
+        catalog = self.catalogs.of_results(name[0])
+        database = DEFAULT_DATABASE if catalog != name[0] else name[1]
+        table = f"{name[2]}_{suffix}" if suffix else name[2]
+        return self.materialized.unused((catalog, database, table))
 
     def has_table(self, name: Name) -> bool:
         """Whether a full name is that of a stored table."""

@@ -1,4 +1,4 @@
 """The state of a continuous query: on disk and in the auxiliary tables of its target.
 
-Checkpoint, lineage, pending rows, looked-up rows, distinct counts and retention holds.
+Checkpoint, lineage, pending rows, looked-up rows and retention holds.
 """

@@ -22,7 +22,6 @@ from streamhouse.runtime.query_spec import LOOKUP_JOURNAL
 
 BY_QUERY = {
     "pending": "_query",
-    "distinct": "_query",
     LOOKUP_JOURNAL: "_query",
     "lineage": "query_id",
 }
@@ -64,8 +63,7 @@ def _auxiliary_table(address: TableAddress, columns: set[str]) -> Table | None:
 def _remove(address: TableAddress, column: str, queries: Collection[str]) -> None:
     """Rewrite the table without the rows of some queries; the caller holds its commit lock.
 
-    Auxiliary tables are overwritten instead of writing `-D` rows, since a `-D` on an aggregation
-    table leaves a row of zeros.
+    An overwrite takes one commit, and leaves no changes to merge.
     """
     table = address.open()
     ids = pa.array(sorted(queries), pa.string())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, replace
+from dataclasses import asdict, fields, replace
 from typing import Any
 
 from streamhouse.connectors.registry import declared
@@ -15,7 +15,6 @@ from streamhouse.runtime.query_spec import QuerySpec
 from streamhouse.sql.plan import (
     Column,
     ComputedColumn,
-    DistinctCounts,
     LookupJoin,
     LookupRetry,
     Merging,
@@ -83,7 +82,7 @@ def spec_of(definition: str, target: TableAddress, query_id: str) -> QuerySpec:
     earlier version has written the definition.
     """
     record = json.loads(definition)
-    if "scan" not in record["query"]:
+    if record["query"].keys() != {field.name for field in fields(StreamQuery)}:
         raise TableError(
             f"table {target.identifier}: an earlier version of Streamhouse recorded its query in a "
             "form that this one does not read; run the script once with --from-scratch"
@@ -134,16 +133,9 @@ def _query(record: dict[str, Any]) -> StreamQuery:
                 **{**rows, "columns": _columns(rows["columns"]), "functions": functions}
             ),
             "merging": Merging(**record["merging"]),
-            "distinct": _distinct(record["distinct"]),
             "reorder_key": tuple(record["reorder_key"]),
         }
     )
-
-
-def _distinct(record: dict[str, Any] | None) -> DistinctCounts | None:
-    if record is None:
-        return None
-    return DistinctCounts(_columns(record["keys"]), tuple(record["columns"]), record["sql"])
 
 
 def _lookup(record: dict[str, Any]) -> LookupJoin:

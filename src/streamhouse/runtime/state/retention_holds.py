@@ -133,9 +133,8 @@ class RetentionHolds:
             self._move_consumers({})
             return True
         self._replayed = True
-        pinned = (self._spec.pending, self._spec.distinct)
-        read = {_key(address) for address in pinned if address is not None}
-        written = {_key(address) for address in self._written_tables()} - read
+        read = self._spec.pending
+        written = {_key(at) for at in self._written_tables() if at != read}
         positions = {key: position for key, position in newest.items() if key in written}
         candidate, now = self._candidate, time.monotonic()
         if candidate is None or candidate.batch != batch:
@@ -182,8 +181,6 @@ class RetentionHolds:
             _lower(positions, address, latest if pinned is None else max(1, int(pinned)))
         if spec.pending is not None and offset and offset["pending"]:
             _lower(positions, spec.pending, int(offset["pending"]))
-        if spec.distinct is not None and offset and offset.get("distinct"):
-            _lower(positions, spec.distinct, int(offset["distinct"]))
 
     def _move_consumers(self, positions: dict[_Key, int]) -> None:
         """Move consumers to `positions`; those without a position stay, and are refreshed."""

@@ -14,6 +14,7 @@ from streamhouse.runtime.statements.insert_plan import (
     plan_select,
 )
 from streamhouse.runtime.statements.result_view import KeptResult, ResultView
+from streamhouse.runtime.statements.staged_join import StagedJoin, staged_join
 from streamhouse.sql import syntax
 from streamhouse.sql.plan import Name, StreamQuery, TableInfo
 from streamhouse.sql.syntax import Insert
@@ -32,11 +33,16 @@ def explain(session: Session, statement: syntax.Explain) -> list[str]:
         return _insert_lines(session, inner)
     if isinstance(inner, syntax.Select):
         queries = plan_select(session, inner)
+        if isinstance(queries, StagedJoin):
+            return _staged_lines(session, queries)
         if isinstance(queries, ResultView):
             return view_lines(queries.create.name, queries.plan)
         return [line for query in queries for line in _query_lines(session, query, None)]
     if isinstance(inner, CreateMaterializedView):
         full = session.full(inner.name)
+        staged = staged_join(session, inner, full)
+        if staged is not None:
+            return _staged_lines(session, staged)
         tables = session.materialized.inputs(full)
         return view_lines(full, plan_view(inner.query, tables, inner.columns, inner.primary_key))
     raise UnsupportedSqlError("EXPLAIN takes an INSERT, a SELECT, or CREATE MATERIALIZED VIEW")
@@ -45,6 +51,8 @@ def explain(session: Session, statement: syntax.Explain) -> list[str]:
 def _insert_lines(session: Session, statement: Insert) -> list[str]:
     target = session.table(statement.target)
     queries = plan_insert(session, statement, target)
+    if isinstance(queries, StagedJoin):
+        return _staged_lines(session, queries)
     if isinstance(queries, KeptResult):
         return view_lines(target.name, queries.plan)
     if isinstance(queries, ResultView):
@@ -55,6 +63,16 @@ def _insert_lines(session: Session, statement: Insert) -> list[str]:
     delivery = registry.connector(target.connector).delivery(target, options)
     sink = f"sink: {'.'.join(target.name)} (connector '{target.connector}'), {delivery}"
     return [*lines, sink.replace("`", "'")]
+
+
+def _staged_lines(session: Session, staged: StagedJoin) -> list[str]:
+    """The plan of the joined rows, and of what reads them once their table exists."""
+    queries = plan_insert(session, staged.feed, staged.table)
+    assert isinstance(queries, list)
+    lines = [line for query in queries for line in _query_lines(session, query, staged.table)]
+    name = ".".join(staged.table.name)
+    rest = " ".join(staged.rest.query.text.split())
+    return [*lines, f"sink: {name} (connector 'paimon'), exactly-once", f"read by: {rest}"]
 
 
 def view_lines(name: Name, plan: ViewPlan) -> list[str]:
@@ -93,10 +111,5 @@ def _query_lines(session: Session, query: StreamQuery, target: TableInfo | None)
         lines.append(
             "order: one task writes the rows that are current at the end of a batch after all "
             f"others, since the target's key does not keep {', '.join(query.reorder_key)}"
-        )
-    if query.distinct is not None:
-        lines.append(
-            f"count of distinct values: {', '.join(query.distinct.columns)}, from a table of "
-            f"values; computed by: {query.distinct.sql}"
         )
     return [*lines, f"DuckDB: {query.rows.sql}"]

@@ -13,13 +13,15 @@ from streamhouse.runtime.batch.insert_columns import given_columns
 from streamhouse.runtime.query_spec import unshuffled
 from streamhouse.runtime.session.session import Session
 from streamhouse.runtime.statements.result_view import (
+    SELECT,
     KeptResult,
     ResultView,
     kept_result,
     select_view,
 )
+from streamhouse.runtime.statements.staged_join import StagedJoin, staged_join
 from streamhouse.sql.options.known_options import check_lookup, is_lookup_option
-from streamhouse.sql.plan import StreamQuery, TableInfo
+from streamhouse.sql.plan import Name, StreamQuery, TableInfo
 from streamhouse.sql.streaming.query_planner import is_bounded, plan_stream_queries
 from streamhouse.sql.syntax import Insert, Query, Select
 
@@ -31,7 +33,7 @@ def is_bounded_query(session: Session, query: Query) -> bool:
 
 def plan_insert(
     session: Session, statement: Insert, target: TableInfo
-) -> list[StreamQuery] | KeptResult | ResultView:
+) -> list[StreamQuery] | KeptResult | ResultView | StagedJoin:
     """The continuous queries of an INSERT; for a SELECT that has none, what keeps its result.
 
     Raises all errors that need no server and no Spark.
@@ -51,7 +53,9 @@ def plan_insert(
     try:
         queries = plan_stream_queries(statement.query, session, target, given, statement.partition)
     except SqlError as error:
-        return kept_result(session, statement, target, error)
+        return _staged(session, statement, target.name, error) or kept_result(
+            session, statement, target, error
+        )
     refused = registry.connector(target.connector).refused_changes(target)
     if refused is not None and any(query.row_kinds for query in queries):
         raise _error(
@@ -75,13 +79,22 @@ def plan_insert(
     return queries
 
 
-def plan_select(session: Session, statement: Select) -> list[StreamQuery] | ResultView:
-    """The continuous queries of a SELECT; the view of its result if it has none."""
+def _staged(
+    session: Session, statement: Insert | Select, target: Name, refused: SqlError
+) -> StagedJoin | None:
+    """What joins the rows of a SELECT first, if it is refused for what it does besides."""
+    if not isinstance(refused, UnsupportedSqlError):
+        return None
+    return staged_join(session, statement, target)
+
+
+def plan_select(session: Session, statement: Select) -> list[StreamQuery] | ResultView | StagedJoin:
+    """The continuous queries of a SELECT; if it has none, what keeps its result."""
     query = statement.query
     try:
         queries = plan_stream_queries(query, session)
     except SqlError as error:
-        return select_view(session, statement, error)
+        return _staged(session, statement, SELECT, error) or select_view(session, statement, error)
     if any(lookup.retry for stream in queries for lookup in stream.lookups):
         raise UnsupportedSqlError.at(
             query.position,

@@ -32,6 +32,8 @@ _RAW = "/*+ OPTIONS('scan.remove-normalize' = 'true') */"
 """The changelog of a view is exact as it is written, so it need not be computed again."""
 
 _EXACT = {"changelog-producer": "input"}
+SELECT: Name = ("", DEFAULT_DATABASE, "select")
+"""Stands for the target of a SELECT without INSERT."""
 
 
 @dataclass(frozen=True)
@@ -73,9 +75,8 @@ def kept_result(
     # Of rows with one key most targets have only one, so it must be known which.
     merges = target.options.get("merge-engine") in MERGING_ENGINES
     key = () if merges else target.primary_key
-    name = f"{re.sub('[^A-Za-z0-9_]', '_', target.name[-1])}__view"
     with _refusing(refused):
-        view = _view(session, statement, (*target.name[:2], name), filled, key)
+        view = _view(session, statement, result_name(target.name, "view"), filled, key)
     only_inserts = _only_inserts(target)
     if only_inserts is not None and view.plan.changes_by is not None:
         raise UnsupportedSqlError.at(
@@ -97,6 +98,11 @@ def kept_spec(session: Session, statement: Insert, target: TableInfo, kept: Kept
     return replace(view_spec(session, target, kept.plan), select=(text, kept.columns))
 
 
+def result_name(target: Name, suffix: str) -> Name:
+    """The name of a table that a statement keeps beside its target."""
+    return (*target[:2], f"{re.sub('[^A-Za-z0-9_]', '_', target[-1])}__{suffix}")
+
+
 def _reason(refused: SqlError) -> str:
     return refused.message.split(";")[0]
 
@@ -107,7 +113,7 @@ _CHANGING = "Write to a table with a PRIMARY KEY, or CREATE MATERIALIZED VIEW â€
 def select_view(session: Session, statement: Select, refused: SqlError) -> ResultView:
     """As `kept_result`, for a SELECT that prints its changes."""
     with _refusing(refused):
-        view = _view(session, statement, ("", DEFAULT_DATABASE, "select__view"), (), ())
+        view = _view(session, statement, result_name(SELECT, "view"), (), ())
     reader = replace(statement, query=_reading(view.create, statement.query))
     return replace(view, reader=reader, plan=replace(view.plan, reason=_reason(refused)))
 
@@ -132,14 +138,8 @@ def _view(
     columns: tuple[str, ...],
     key: tuple[str, ...],
 ) -> ResultView:
-    """The view of a result; its name has that of the pipeline, so no other pipeline changes it."""
-    pipeline = session.settings.get("pipeline.name", session.pipeline)
-    suffix = re.sub("[^A-Za-z0-9_]", "_", pipeline)
-    catalog = session.catalogs.of_results(name[0])
-    database = DEFAULT_DATABASE if catalog != name[0] else name[1]
-    full = session.materialized.unused(
-        (catalog, database, f"{name[2]}_{suffix}" if suffix else name[2])
-    )
+    """The view of a result, `session.result_table(name)`."""
+    full = session.result_table(name)
     plan = plan_view(statement.query, session.materialized.inputs(full), columns, key)
     return ResultView(
         CreateMaterializedView(

@@ -9,20 +9,26 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any
 
-from streamhouse.errors import DataLossError, SchemaChangeError, StreamhouseError
+from streamhouse.errors import DataLossError, SchemaChangeError, StreamhouseError, TableError
 from streamhouse.lookup.dimension import is_server
+from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.paimon.changelog.consumers import Consumers, is_orphaned, query_consumer
+from streamhouse.paimon.schema.table_name import split_identifier
 from streamhouse.runtime.audit.past_results import PastResults
 from streamhouse.runtime.query_spec import QuerySpec
 from streamhouse.runtime.state.bound_tables import BoundTables
 from streamhouse.runtime.state.checkpoint import Checkpoint, checkpoints_for
 from streamhouse.runtime.state.recorded_query import definition_json, spec_of
 from streamhouse.runtime.state.table_writers import StreamingWriter, has_rows, other_writers
+from streamhouse.runtime.statements.result_view import result_name
 from streamhouse.source import Offset
+from streamhouse.sql.views.stored_view import StoredView
 
 Notice = Callable[[str], None]
+_RESULT = "result"
 _ANEW = "run the script once with --from-scratch to compute its targets anew"
 
 
@@ -93,7 +99,7 @@ def _check_emptied(spec: QuerySpec, notice: Notice) -> None:
             break
     else:
         return
-    if spec.query.merging.signed or spec.query.distinct is not None:
+    if spec.query.merging.signed:
         raise DataLossError(
             f"all rows of {name} were removed since its query has written it, and later updates "
             f"would retract values that are gone; {_ANEW}"
@@ -137,19 +143,13 @@ def _check_new(spec: QuerySpec, checkpoint: Checkpoint, notice: Notice) -> None:
             if _is_orphaned(spec, writer):
                 raise _doubled(name, writer)
             continue
-        if spec.query.distinct is not None and definition["query"]["distinct"] is not None:
-            raise StreamhouseError(
-                f"table {name} has distinct counts of {writer}; a value that both queries count "
-                "would count twice. Let each query write a table of its own, or TRUNCATE TABLE "
-                f"{name} first, if that one does not run any more"
-            )
-        if _source(definition) != _source(json.loads(definition_json(spec))):
+        source = _source(definition, spec.target)
+        if source != _source(json.loads(definition_json(spec)), spec.target):
             continue
         if _continues_from_consumer(spec):
             continue
-        if definition["query"]["fingerprint"] == spec.query.fingerprint or _is_orphaned(
-            spec, writer
-        ):
+        same = definition["query"]["fingerprint"] == spec.query.fingerprint
+        if same or source[0] == _RESULT or _is_orphaned(spec, writer):
             raise _doubled(name, writer)
         notice(
             f"table {name} also has rows of {writer}, which reads the same table, and gets those "
@@ -195,8 +195,17 @@ def _is_orphaned(spec: QuerySpec, writer: StreamingWriter) -> bool:
     return consumer is not None and is_orphaned(consumer)
 
 
-def _source(definition: Mapping[str, Any]) -> tuple[Any, ...]:
-    """The table that a query reads."""
+def _source(definition: Mapping[str, Any], target: TableAddress) -> tuple[Any, ...]:
+    """The table that a query reads; if it has the result of a SELECT for `target`, the SELECT.
+
+    Each pipeline has such a table, and a table of joined rows, with a name of its own.
+    """
     source = definition["source"]
     name = source["table"] or ".".join(definition["query"]["scan"]["table"]["name"][-2:])
+    prefix = ".".join(result_name(("", *split_identifier(target.identifier)), "view")[1:])
+    if name.startswith(prefix):
+        with suppress(TableError):
+            view = StoredView.of(TableAddress(target.warehouse, name).open().options)
+            if view is not None:
+                return _RESULT, view.query.replace(f"__joined{name.removeprefix(prefix)}", "")
     return source["connector"], name, definition["warehouses"]["source"]

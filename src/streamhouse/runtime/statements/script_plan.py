@@ -16,6 +16,7 @@ from streamhouse.runtime.session.show_statements import describe
 from streamhouse.runtime.statements.explain import explain
 from streamhouse.runtime.statements.insert_plan import is_bounded_query, plan_insert, plan_select
 from streamhouse.runtime.statements.result_view import KeptResult, ResultView
+from streamhouse.runtime.statements.staged_join import StagedJoin, staged_join
 from streamhouse.runtime.views.planned import check_view
 from streamhouse.sql import syntax
 from streamhouse.sql.batch.bounded_query import analyze_bounded
@@ -91,6 +92,11 @@ def plan_script(
 def _planned(
     session: DraftSession, statement: syntax.Statement, file: str | None
 ) -> Iterator[PlannedStatement]:
+    if isinstance(statement, CreateMaterializedView):
+        staged = staged_join(session, statement, session.full(statement.name))
+        if staged is not None:
+            yield from _joined(session, staged, file)
+            return
     if change_session(session, statement) is not None:
         if isinstance(statement, CreateMaterializedView):
             yield from _view(session, statement, file)
@@ -108,6 +114,8 @@ def _planned(
             planned = plan_select(session, statement)
             if isinstance(planned, ResultView):
                 yield from _through_view(session, planned, file)
+            elif isinstance(planned, StagedJoin):
+                yield from _joined(session, planned, file)
             else:
                 yield _continuous(session, statement, None, planned, file)
         case syntax.DmlStatement():
@@ -145,6 +153,14 @@ def _through_view(
     yield from _planned(session, planned.reader, file)
 
 
+def _joined(
+    session: DraftSession, planned: StagedJoin, file: str | None
+) -> Iterator[PlannedStatement]:
+    planned.create(session)
+    yield from _insert(session, planned.feed, file)
+    yield from _planned(session, planned.rest, file)
+
+
 def _insert(
     session: DraftSession, statement: syntax.Insert, file: str | None
 ) -> Iterator[PlannedStatement]:
@@ -158,6 +174,8 @@ def _insert(
     planned = plan_insert(session, statement, target)
     if isinstance(planned, ResultView):
         yield from _through_view(session, planned, file)
+    elif isinstance(planned, StagedJoin):
+        yield from _joined(session, planned, file)
     elif isinstance(planned, KeptResult):
         for feed in planned.inputs.create():
             yield from _insert(session, feed, file)

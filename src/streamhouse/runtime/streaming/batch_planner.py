@@ -9,8 +9,7 @@ The offset at which a batch ends determines all that the batch reads. It is a JS
 - `dims`: the snapshot of each lookup's table (0: before the first), with the keys that
   `streaming.dimensions.versions` adds;
 - `pending`: the snapshot of the pending table. 0 if the batch does not read that table: no row
-  of it is due, and none must be written before later rows;
-- `distinct`, if distinct values are counted: the snapshot of their table (0: before the first).
+  of it is due, and none must be written before later rows.
 
 Spark writes the offset to its log before the batch runs, so a batch that runs again reads exactly
 the same rows.
@@ -77,7 +76,6 @@ class BatchPlanner:
             **self._inputs.recorded(after),
             **self._versions.offset_keys(start, now, preload_reports.read(self._folder, start)),
             "pending": self._pending_snapshot(waiting, due),
-            **self._distinct(),
         }
         if self._small is not None:
             self._small.plan(start, end)
@@ -88,11 +86,6 @@ class BatchPlanner:
         if waiting is None or not (due or (waiting.rows and self._spec.waits_in_order)):
             return 0
         return waiting.snapshot or 0
-
-    def _distinct(self) -> Offset:
-        """The snapshot of the table of distinct values before the batch; 0 before the first."""
-        address = self._spec.distinct
-        return {} if address is None else {"distinct": address.follow().latest_snapshot_id() or 0}
 
     def tasks(self, start: Offset, end: Offset) -> list[SplitsInput]:
         """The tasks of the batch from `start` to `end`: at least one, none if the two are equal."""

@@ -15,7 +15,7 @@ from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.paimon.storage.object_store.store_retries import retried
 from streamhouse.runtime.query_description import QueryDescription
 from streamhouse.runtime.query_spec import QuerySpec
-from streamhouse.runtime.state import distinct_counts, lookup_journal, pending_rows
+from streamhouse.runtime.state import lookup_journal, pending_rows
 from streamhouse.runtime.state.batch_logs import next_batch
 from streamhouse.runtime.state.bound_tables import BoundTables
 from streamhouse.runtime.state.checkpoint import Checkpoint
@@ -80,8 +80,6 @@ class ContinuousQuery(JobQuery):
             pending_rows.create_tables(
                 spec.pending, spec.unmatched, source.columns, changelog, source.address
             )
-        if spec.distinct is not None and spec.query.distinct is not None:
-            distinct_counts.create_table(spec.distinct, spec.query.distinct, spec.target)
         if spec.dead_letters is not None:
             dead_letter_table.create_tables(spec.dead_letters)
         if spec.lookup_journal is not None:

@@ -22,6 +22,9 @@ from streamhouse.runtime.views.planner import ViewPlanner
 from streamhouse.runtime.views.spec import PROGRESS, ViewSpec
 from streamhouse.state.store import StateStore
 
+_MOST_COUNTED = 5_000_000
+"""So many records of a view are counted at the start of its query, which takes about a second."""
+
 
 class ViewQuery(JobQuery):
     """Runs a `ViewSpec` with a checkpoint; on the driver.
@@ -80,6 +83,7 @@ class ViewQuery(JobQuery):
         self.progress.held(self._holds)
         self._committer, self._recomputed = BatchCommitter(self.spec), True
         self._committer.remove_leftovers(next_batch(self.progress.last_offset))
+        self._count_rows()
         self._checkpoint.remember(
             {
                 "id": self.spec.query_id,
@@ -89,6 +93,15 @@ class ViewQuery(JobQuery):
                 "definition": self.spec.definition,
             }
         )
+
+    def _count_rows(self) -> None:
+        """Count the rows of the view for its metrics, unless that takes long."""
+        table = self.spec.target.open()
+        latest = table.latest_snapshot_id()
+        records = table.snapshot(latest).total_record_count or 0 if latest else 0
+        if records <= _MOST_COUNTED:
+            batches = table.read([table.primary_key[0]]) if records else iter(())
+            self.metrics.count_view(sum(batch.num_rows for batch in batches))
 
     def commit(self, frame: DataFrame) -> CountedBatch | None:
         with self.progress.batch():

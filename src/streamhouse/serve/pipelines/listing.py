@@ -17,7 +17,8 @@ A pipeline is a JSON object:
   `strategy` of the last batch: `incremental`, or `recomputed` if it computed the whole result of
   a view. Of a view, `refresh` has the `seconds` of the last one, its age (`age_seconds`), and
   whether the view is `current`: no input is newer (null if unknown); `state_bytes` is what it
-  keeps between refreshes. Both are null for other queries.
+  keeps between refreshes, `view_rows` how many rows it has (null if that is unknown). All are null
+  for other queries.
   `metrics` of its source have Flink's and Debezium's names, see `serve.pipelines.query_metrics`
 - `maintenance`: `busy` (how many tables are being maintained), `failures`, `last_error`,
   `last_error_time`; null if nothing is maintained
@@ -98,6 +99,7 @@ def _query(query: QueryStatus, is_live: bool) -> dict[str, Any]:
         "strategy": query.strategy,
         "refresh": _refresh(query) if query.is_view else None,
         "state_bytes": query.state_bytes,
+        "view_rows": query.view_rows,
         "lag": _lag(query.lag) if query.lag is not None and is_live else None,
         "metrics": query_metrics(query, is_live, time.time_ns() // 1_000_000),
         "last_error": query.last_error,

@@ -46,6 +46,7 @@ class QueryModel(BaseModel):
     state_bytes: int | None = Field(
         description="The size of the rows that a view keeps between refreshes; null for others."
     )
+    view_rows: int | None = Field(description="The rows of a view; null if unknown, or for others.")
     lag: Lag | None
     metrics: dict[str, float | str] = Field(
         description="Of its source, by the names of Flink, Flink CDC and Debezium."

@@ -40,6 +40,7 @@ HELP: Mapping[str, str] = {
     "refreshLag": "Milliseconds that a view is behind its inputs; 0 if none is newer",
     "refreshIncremental": "1 if the last refresh of a view was computed from changes, else 0",
     "stateSize": "Bytes of the rows that a view keeps between refreshes",
+    "viewRows": "Rows of a view",
     "lastCommitDuration": "Milliseconds that the last commit of rows took",
     "lastTableFilesAdded": "Data files that the last commit added",
     "lastTableFilesAppended": "The same: commits of rows compact nothing",
@@ -88,6 +89,8 @@ def _refresh(query: QueryStatus, now_ms: int) -> Values:
     values: Values = {"refreshIncremental": int(query.strategy == "incremental")}
     if query.state_bytes is not None:
         values["stateSize"] = query.state_bytes
+    if query.view_rows is not None:
+        values["viewRows"] = query.view_rows
     if query.took_ms is not None and query.last_batch_ms is not None:
         values["lastRefreshDuration"] = query.took_ms
         values["refreshAge"] = max(0, now_ms - query.last_batch_ms)

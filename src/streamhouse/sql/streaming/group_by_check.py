@@ -119,7 +119,7 @@ def _check_merge(
     configured = merge_function(target.options, name)
     allowed = _MERGES.get(type(inner), ())
     if isinstance(inner, exp.AggFunc) and inner.find(exp.Distinct):
-        allowed = ()
+        raise node_errors.not_streamed(script, item, "an aggregate of DISTINCT values")
     if not allowed and _groups_used(item, groups, current_times=True) is not None:
         allowed = _KEEP_ONE_VALUE
     if configured not in allowed:

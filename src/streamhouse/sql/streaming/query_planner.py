@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from types import MappingProxyType
 
 from sqlglot import exp
 
-from streamhouse.errors import SqlError
 from streamhouse.sql import node_errors
 from streamhouse.sql.expressions.binder import generate
 from streamhouse.sql.nesting_depth import limited_depth
@@ -32,7 +31,6 @@ from streamhouse.sql.resolution.used_columns import used_columns
 from streamhouse.sql.resolution.view_expansion import inlined
 from streamhouse.sql.streaming import (
     changing_rows,
-    count_distinct,
     group_by_check,
     key_moves,
     retraction,
@@ -107,14 +105,7 @@ def _analyzed(
     for part in parts:
         analysis = _Analysis(parsed, part, resolver, fixed=fixed)
         groups.setdefault(analysis.reads, []).append(analysis)
-    queries = [_merged(group, resolver, target, columns) for group in groups.values()]
-    if len(queries) > 1 and any(planned.distinct is not None for planned in queries):
-        raise _separate_counts(parsed)
-    return queries
-
-
-def _separate_counts(parsed: names.Parsed) -> SqlError:
-    return node_errors.not_streamed(parsed.script, parsed.tree, "COUNT(DISTINCT …) over UNION ALL")
+    return [_merged(group, resolver, target, columns) for group in groups.values()]
 
 
 def _merged(
@@ -142,8 +133,6 @@ def _merged(
                 analysis.parsed, analysis.tree, resolver, dimensions, analysis.fixed
             )
         queries.append(analysis.run(target, insert_columns, keep_row=ordered))
-    if any(part.distinct is not None for part in queries):
-        raise _separate_counts(group[0].parsed)
     first, top = queries[0], group[-1].top
     for other in queries[1:]:
         kinds = [column.type for column in other.rows.columns]
@@ -199,7 +188,6 @@ class _Analysis:
         mappings = self._mappings(table, insert_columns)
         upsert_source.check(script, top, stream.source, table, mappings, self.aggregates)
         changing_rows.check_times(stream, table, mappings)
-        counted = count_distinct.replace_counts(script, top, mappings)
         grouped = group_by_check.check(script, top, table, mappings)
         if grouped:
             sum_scale_check.check(stream, mappings)
@@ -229,10 +217,6 @@ class _Analysis:
             items, output_names, carry_row=ordered, ordered=sort, signed=signed, keep_row=keep_row
         )
         misses = stream.misses()
-        if table is not None and counted:
-            counts, trees = count_distinct.plan(stream, table, mappings, counted)
-            query = self._query(rows, misses, output, Merging(grouped, signed), trees)
-            return replace(query, distinct=counts)
         query = self._query(rows, misses, output, Merging(grouped, signed, upsert))
         passed = passthrough_columns(rows, output, stream.source)
         query = replace(query, rows=replace(query.rows, passed=passed))
@@ -333,11 +317,9 @@ class _Analysis:
         misses: exp.Expr | None,
         output: tuple[Column, ...],
         merging: Merging,
-        more: Sequence[exp.Expr] = (),
     ) -> StreamQuery:
-        """Build the `StreamQuery`; `more` are other trees that will run over the same rows."""
         stream = self.stream
-        trees = [rows, *more] if misses is None else [rows, misses, *more]
+        trees = [rows] if misses is None else [rows, misses]
         source_columns = used_columns(trees, "src", stream.source)
         # A source must be read even when none of its columns is needed (SELECT 1 FROM t).
         source_columns = source_columns or (stream.source.columns[0].name,)

@@ -42,17 +42,15 @@ class Output:
     """Computes the rows of the target from source rows whose lookups are bound, and writes them.
 
     It writes them at once, so that a task needs memory for a part of its batch only, unless they
-    are combined, counted or gathered before.
+    are combined or gathered before.
     """
 
     def __init__(self, run: TaskRun) -> None:
         self._run = run
         self._writer: SinkWriter | None = None
-        self._values: list[pa.Table] = []
         self.rows: list[pa.Table] = []
         """Collected rows; if they are gathered, another task writes them."""
-        distinct = run.open.distinct is not None
-        self._collects = run.operator.combines or distinct or run.spec.gathered
+        self._collects = run.operator.combines or run.spec.gathered
 
     def begin(self) -> None:
         return
@@ -66,8 +64,6 @@ class Output:
                 self._writer = self._run.writer()
             for part in out.combine_chunks().to_batches():
                 self._writer.write(part)
-        if self._run.open.distinct is not None:
-            self._values.append(self._run.operator.values(src))
         return int(out.num_rows)
 
     def finish(self) -> list[tuple[str, Message]]:
@@ -77,12 +73,7 @@ class Output:
         if self._writer is not None:
             target = run.spec.target.identifier
             return [(target, message) for message in self._writer.prepare()]
-        rows = run.operator.combine(self.rows)
-        if run.open.distinct is None or run.spec.distinct is None:
-            return run.write(rows)
-        values = run.open.distinct.changes(self._values)
-        rows = run.open.distinct.counted(rows, values, int(run.task.end["distinct"]))
-        return [*run.write(rows), *run.write_table(run.spec.distinct, [values])]
+        return run.write(run.operator.combine(self.rows))
 
     def close(self) -> None:
         writer, self._writer = self._writer, None

@@ -10,7 +10,6 @@ from streamhouse.lookup.strategies.selection import choose_all
 from streamhouse.runtime.query_operator import QueryOperator
 from streamhouse.runtime.query_sources import open_source
 from streamhouse.runtime.query_spec import QuerySpec
-from streamhouse.runtime.state.distinct_counts import DistinctValues
 from streamhouse.runtime.state.lookup_journal import LookupJournal
 from streamhouse.runtime.streaming.dimensions.open_dimensions import Dimensions
 from streamhouse.source import Source
@@ -39,11 +38,6 @@ class WorkerResources:
         """The lookups' tables."""
         specs = self._spec.dimensions()
         return Dimensions(specs, self._spec.choices or choose_all(specs))
-
-    @cached_property
-    def distinct(self) -> DistinctValues | None:
-        """None if the query counts no distinct values."""
-        return None if self._spec.query.distinct is None else DistinctValues(self._spec)
 
     @cached_property
     def journal(self) -> LookupJournal | None:

@@ -31,6 +31,8 @@ export class PipelineDetails {
     "aria-label": "Graph of the script",
   });
 
+  #plans = h("div");
+
   /**
    * Builds the elements in `body`; `show` fills in the figures.
    * @param {HTMLElement} body
@@ -58,6 +60,7 @@ export class PipelineDetails {
         { className: "plain-scroll", role: "region", tabIndex: 0, "aria-label": "Queries" },
         table,
       ),
+      this.#plans,
       script ? folded("Script", h("code", {}, script)) : null,
       startable ? log(name) : null,
     );
@@ -75,8 +78,10 @@ export class PipelineDetails {
       this.#queries,
       pipeline.queries.map((query) => this.#row(query)),
     );
-    if (graph?.nodes.length)
-      renew(this.#graph, drawGraph(graph, this.#link, notesOf(pipeline, graph)));
+    if (!graph?.nodes.length) return;
+    renew(this.#graph, drawGraph(graph, this.#link, notesOf(pipeline, graph)));
+    // A tree that is unfolded stays so: the script does not change while it runs.
+    if (!this.#plans.hasChildNodes()) put(this.#plans, ...plansOf(graph));
   }
 
   /** @param {QueryRecord} query */
@@ -102,9 +107,22 @@ export class PipelineDetails {
  * How a view was refreshed last, and whether it has all rows of its inputs.
  * @param {QueryRecord} query
  */
-function howOld({ refresh, strategy }) {
+function howOld({ refresh, strategy, view_rows: rows }) {
   const current = refresh?.current;
-  return ` ${strategy}${current == null ? "" : current ? " · current" : " · inputs are newer"}`;
+  const state = current == null ? null : current ? "current" : "inputs are newer";
+  return ` ${[strategy, rows == null ? null : count(rows, "row"), state].filter(Boolean).join(" · ")}`;
+}
+
+/**
+ * The trees of operators of a script's views, folded, as EXPLAIN draws them.
+ * @param {Graph} graph
+ */
+function plansOf({ nodes, edges }) {
+  return nodes.flatMap((node) => {
+    if (!("plan" in node) || !node.plan.length) return [];
+    const view = edges.find(({ kind, from }) => kind === "writes" && from === node.id)?.to;
+    return [folded(`Operators of ${view ?? node.name}`, h("code", {}, node.plan.join("\n")))];
+  });
 }
 
 /** @param {string} text */

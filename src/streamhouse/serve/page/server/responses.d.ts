@@ -149,6 +149,8 @@ export interface QueryRecord {
   strategy: "incremental" | "recomputed";
   /** The last refresh of a recomputed view; `current`: no input is newer. */
   refresh: { seconds: number; age_seconds: number; current: boolean | null } | null;
+  /** The rows of a view; null if unknown, and for other queries. */
+  view_rows: number | null;
   lag: Lag | null;
   /** Of its source, by the names of Flink, Flink CDC and Debezium. */
   metrics: Record<string, number | string>;
@@ -201,6 +203,8 @@ export interface QueryNode {
   file: string | null;
   line: number;
   details: string[];
+  /** The tree of operators of a view, in lines. */
+  plan: string[];
 }
 
 export type GraphNode = TableNode | QueryNode;

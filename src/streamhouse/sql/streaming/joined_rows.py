@@ -1,0 +1,253 @@
+"""Splits off the lookup joins of a SELECT that no streaming query computes as a whole.
+
+A lookup join sees each row once, as of its time, so only a streaming query can compute it. A query
+of the joined rows fills a table, and the rest of the SELECT reads that table, as a view does
+(decision 299). Both are texts of the script's own, with the names of the columns replaced.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from sqlglot import exp
+from sqlglot.tokenizer_core import Token, TokenType
+
+from streamhouse.errors import StreamhouseError
+from streamhouse.sql.parser import query_parser
+from streamhouse.sql.plan import Name, Resolver
+from streamhouse.sql.resolution import columns as names
+from streamhouse.sql.resolution.view_expansion import inlined
+from streamhouse.sql.statements.create_view import ticked
+from streamhouse.sql.streaming.query_blocks import QueryBlockReader
+from streamhouse.sql.syntax import Query
+from streamhouse.sql.text import span
+
+_ALIAS = "joined_rows"
+_JOINS = (
+    TokenType.JOIN, TokenType.LEFT, TokenType.RIGHT, TokenType.FULL, TokenType.INNER,
+    TokenType.OUTER, TokenType.CROSS, TokenType.NATURAL, TokenType.COMMA, TokenType.SEMI,
+    TokenType.ANTI,
+)  # fmt: skip
+_CLAUSES = (
+    TokenType.GROUP_BY, TokenType.HAVING, TokenType.QUALIFY, TokenType.WINDOW, TokenType.ORDER_BY,
+    TokenType.LIMIT, TokenType.OFFSET, TokenType.FETCH, TokenType.UNION, TokenType.EXCEPT,
+    TokenType.INTERSECT,
+)  # fmt: skip
+_Span = tuple[int, int]
+
+
+@dataclass(frozen=True)
+class JoinedRows:
+    """The lookup joins of a SELECT as a `query` of their own.
+
+    `key` are its columns that have the key of the rows, if these change.
+    """
+
+    query: Query
+    key: tuple[str, ...]
+    _whole: Query
+    _edits: Mapping[_Span, str]
+    _from: _Span
+
+    def rest(self, table: Name) -> Query:
+        """The whole query, reading the joined rows from a table."""
+        read = f"FROM {'.'.join(map(ticked, table))} AS {ticked(_ALIAS)} "
+        text = self._whole.text
+        for (first, last), new in sorted({**self._edits, self._from: read}.items(), reverse=True):
+            text = text[:first] + new + text[last:]
+        return replace(self._whole, text=text)
+
+
+def joined_rows(query: Query, resolver: Resolver) -> JoinedRows | None:
+    """The lookup joins of the first SELECT that has some; None if they cannot be split off."""
+    for select in names.parse_query(query).tree.find_all(exp.Select):
+        joins = select.args.get("joins") or []
+        count = next((n for n, join in enumerate(joins) if not _is_lookup(join)), len(joins))
+        if count:
+            try:
+                return _Split(query, select, count, resolver).split()
+            except StreamhouseError:
+                # The error of the whole query says more.
+                return None
+    return None
+
+
+def _is_lookup(join: exp.Join) -> bool:
+    return isinstance(join.this, exp.Table) and join.this.args.get("version") is not None
+
+
+class _Split:
+    """Splits one SELECT after its first `count` joins, which are lookups.
+
+    All offsets are those of `text`, the query's with the text before it.
+    """
+
+    def __init__(self, query: Query, select: exp.Select, count: int, resolver: Resolver) -> None:
+        self._query, self._select, self._resolver = query, select, resolver
+        self._joins: list[exp.Join] = select.args["joins"]
+        self._lookups = self._joins[:count]
+        self._script = names.parse_query(query).script
+        self._base = len(self._script.text) - len(query.text)
+        self._tokens = query_parser.lex(self._script, self._base)
+        self._range, self._filtered = self._places()
+        self._key: list[str] = []
+        self._visible = dict(self._columns())
+        self._used: set[tuple[str, str]] = {(next(iter(self._visible)), key) for key in self._key}
+
+    def split(self) -> JoinedRows | None:
+        if self._shadowed():
+            return None
+        edits = dict(self._edits())
+        start, end = self._range
+        hint, hinted = self._select.args.get("hint"), ""
+        if hint is not None:
+            edits[place := (hint.meta["start"], hint.meta["end"] + 1)] = ""
+            hinted = self._script.text[slice(*place)]
+        listed = [
+            f"{ticked(alias)}.{ticked(name)} AS {ticked(new)}"
+            for alias, columns in self._visible.items()
+            for name, new in columns.items()
+            if (alias, name) in self._used
+        ]
+        alias, columns = next(iter(self._visible.items()))
+        listed = listed or [f"{ticked(alias)}.{ticked(next(iter(columns)))}"]
+        text = f"SELECT {hinted} {', '.join(listed)} {self._script.text[start:end]}"
+        return JoinedRows(
+            replace(self._query, text=self._with + text, prefix=""),
+            tuple(columns[name] for name in self._key),
+            self._query,
+            {(a - self._base, b - self._base): new for (a, b), new in edits.items()},
+            (start - self._base, end - self._base),
+        )
+
+    @property
+    def _with(self) -> str:
+        """The WITH clause, whose queries the joins may read."""
+        if not self._select.args.get("with_"):
+            return ""
+        depths = _depths(self._tokens)
+        first = next(
+            token
+            for token, depth in zip(self._tokens, depths, strict=True)
+            if token.token_type == TokenType.SELECT and depth == 0
+        )
+        return self._script.text[self._base : first.start]
+
+    def _places(self) -> tuple[_Span, int]:
+        """Where FROM … begins and ends, with WHERE if that can be applied; where the joins end."""
+        tokens, depths = self._tokens, list(_depths(self._tokens))
+        start = self._lookups[0].this.this.meta["start"]
+        at = next(n for n, token in enumerate(tokens) if token.start >= start)
+        depth = depths[at]
+
+        def of(kinds: Sequence[TokenType], numbers: range) -> int:
+            found = (n for n in numbers if depths[n] < depth or tokens[n].token_type in kinds)
+            return next((n for n in found if depths[n] <= depth), len(tokens))
+
+        first = of((TokenType.FROM,), range(at, -1, -1))
+        start = self._lookups[-1].this.this.meta["start"]
+        at = next(n for n, token in enumerate(tokens) if token.start >= start)
+        end = of((TokenType.WHERE, *_CLAUSES), range(at, len(tokens)))
+        whole = end
+        where = self._select.args.get("where")
+        if len(self._joins) > len(self._lookups):
+            start = min(
+                part.meta["start"]
+                for part in self._joins[len(self._lookups)].this.walk()
+                if "start" in part.meta
+            )
+            end = next(n for n, token in enumerate(tokens) if token.start >= start)
+            while depths[end] > depth or tokens[end - 1].token_type in _JOINS:
+                end -= 1
+            whole = end
+        elif where is not None and where.find(exp.Query) is None:
+            whole = of(_CLAUSES, range(end, len(tokens)))
+        starts = [*(token.start for token in tokens), len(self._script.text)]
+        return (starts[first], starts[whole]), starts[end]
+
+    def _columns(self) -> Iterator[tuple[str, dict[str, str]]]:
+        """The columns of each alias of the joins, with their names in the joined rows."""
+        aliases = [self._select.args["from_"].this.alias_or_name]
+        aliases += [join.this.alias_or_name for join in self._lookups]
+        found = {alias: self._columns_of(alias, number) for number, alias in enumerate(aliases)}
+        counts = Counter(name for columns in found.values() for name in columns)
+        taken = set(counts)
+        for alias, columns in found.items():
+            renamed = {}
+            for name in columns:
+                new = name if counts[name] == 1 else f"{alias}_{name}"
+                while new != name and new in taken:
+                    new += "_"
+                taken.add(new)
+                renamed[name] = new
+            yield alias, renamed
+
+    def _columns_of(self, alias: str, number: int) -> list[str]:
+        text = f"SELECT {ticked(alias)}.* {self._script.text[self._range[0] : self._filtered]}"
+        query = replace(self._query, text=self._with + text, prefix="")
+        parsed = inlined(names.parse_query(query), self._resolver)
+        reader = QueryBlockReader(parsed.script, self._resolver)
+        (part,) = reader.parts(parsed.tree)
+        block = reader.read(part)
+        if number == 0 and reader.source is not None and reader.source.changelog:
+            copies = {
+                block.source_column(item): name
+                for name, item in zip(block.names, block.items, strict=True)
+            }
+            self._key = [copies.get(key, "") for key in reader.source.primary_key]
+            if not self._key or not all(self._key):
+                raise StreamhouseError("the rows that change have no key among the columns")
+        return block.names
+
+    def _shadowed(self) -> bool:
+        """Whether a subquery gives one of the aliases to another table."""
+        start, end = self._range
+        return any(
+            table.alias_or_name in self._visible
+            for table in self._select.find_all(exp.Table, exp.Subquery)
+            if not start <= (span(table) or (start, end))[0] < end
+        )
+
+    def _edits(self) -> Iterator[tuple[_Span, str]]:
+        """The texts of columns and stars that change; notes which columns are used."""
+        start, end = self._range
+        for column in self._select.find_all(exp.Column, exp.Star):
+            parts = [part.meta for part in column.walk() if "start" in part.meta]
+            star = isinstance(column if isinstance(column, exp.Star) else column.this, exp.Star)
+            if not parts or start <= parts[0]["start"] < end:
+                continue
+            alias = column.table if isinstance(column, exp.Column) else ""
+            place = min(p["start"] for p in parts), max(p["end"] for p in parts) + 1
+            if star and isinstance(column.parent, exp.Column):
+                continue
+            if star and column.parent is self._select and (not alias or alias in self._visible):
+                yield place, self._star([alias] if alias else list(self._visible))
+            elif not star and not alias:
+                owners = [each for each, found in self._visible.items() if column.name in found]
+                self._used |= {(each, column.name) for each in owners}
+            elif not star and column.name in self._visible.get(alias, {}):
+                self._used.add((alias, column.name))
+                yield place, self._text(alias, column.name, column.parent is self._select)
+
+    def _star(self, aliases: Sequence[str]) -> str:
+        columns = [(alias, name) for alias in aliases for name in self._visible[alias]]
+        self._used.update(columns)
+        return ", ".join(self._text(*column, True) for column in columns)
+
+    def _text(self, alias: str, name: str, projected: bool) -> str:
+        new = self._visible[alias][name]
+        renamed = f" AS {ticked(name)}" if projected and new != name else ""
+        return f"{ticked(_ALIAS)}.{ticked(new)}{renamed}"
+
+
+def _depths(tokens: Sequence[Token]) -> Iterator[int]:
+    """How many parentheses are open around each token; a parenthesis counts as outside."""
+    depth = 0
+    for token in tokens:
+        if token.token_type == TokenType.R_PAREN:
+            depth -= 1
+        yield depth
+        if token.token_type == TokenType.L_PAREN:
+            depth += 1
