@@ -136,6 +136,7 @@ class History:
         self.pipeline = LocalPipeline(folder)
         self.figure, self.random = figure, random.Random(seed)
         self.name, self.query = NAME, figure.query
+        self.passes: Callable[[Row], bool] = lambda row: True
         self.pipeline.do(f"{TABLES}; {figure.ddl}; {DIM}")
         self.change()
 
@@ -161,7 +162,7 @@ class History:
 
     def expected(self) -> Result:
         dim = {row["r"]: row for row in self.pipeline.rows("dim")}
-        return self.figure.expected(self.pipeline.rows("src"), dim)
+        return self.figure.expected([*filter(self.passes, self.pipeline.rows("src"))], dim)
 
     def equal(self) -> bool:
         """What an audit says."""
@@ -252,6 +253,17 @@ def adapted(before: str, after: str, event: Callable[[History], None]) -> Callab
     return act
 
 
+def filtered(condition: str, passes: Callable[[Row], bool]) -> Callable[[History], None]:
+    """The script's SELECT leaves rows out."""
+
+    def act(history: History) -> None:
+        rows = f"(SELECT * FROM src WHERE {condition}) AS src"
+        history.query = history.query.replace(" FROM src", f" FROM {rows}")
+        history.passes = passes
+
+    return act
+
+
 EVENTS: dict[str, Callable[[History], None]] = {
     "nothing": lambda history: None,
     "column added": altered("src ADD z INT"),
@@ -285,8 +297,10 @@ EVENTS: dict[str, Callable[[History], None]] = {
     "metadata lost": deleted_file("metadata"),
     "checkpoint deleted": deleted,
     "script renamed": renamed_script,
+    "filter added": filtered("v <> 3", lambda row: row["v"] != 3),
+    "filter of nothing added": filtered("1 = 1", lambda row: True),
 }
-TOLD = ("were removed since", "TRUNCATE TABLE")
+TOLD = ("were removed since", "TRUNCATE TABLE", "rows written so far stay")
 """What a notice says of rows that the model expects, and that the second run does not have."""
 
 

@@ -71,15 +71,16 @@ def _check_resumed(
         )
     for table in recreated:
         notice(f"{name}: the lookup table {table} was created again, and is used as it is now")
-    changes = now.rebound(then)
-    if changes:
+    changes, other_select = now.rebound(then), before["fingerprint"] != spec.query.fingerprint
+    if changes or (other_select and spec.query.merging.signed):
+        reasons = changes or ["its SELECT has changed"]
         ends = [checkpoint.logs.last_offset(), *unfinished]
-        _check_results(spec, before["definition"], [end for end in ends if end], changes)
+        _check_results(spec, before["definition"], [end for end in ends if end], reasons)
         notice(
-            f"{name}: {'; '.join(changes)}. The query goes on: the rows that it has read give the "
+            f"{name}: {'; '.join(reasons)}. The query goes on: the rows that it has read give the "
             "same results as before"
         )
-    elif before["fingerprint"] != spec.query.fingerprint:
+    elif other_select:
         notice(
             f"the SELECT of {name} in pipeline '{checkpoint.pipeline}' has changed; it goes on "
             "where the old one stopped, and rows written so far stay. To compute all of them "
@@ -124,7 +125,7 @@ def _check_results(
             reason = f"the rows that it has read cannot be compared ({error})"
     raise SchemaChangeError(
         f"the query that writes {spec.target.identifier} cannot resume: {'; '.join(changes)}; and "
-        f"{reason}. Use the columns that it has used so far, or {_ANEW}"
+        f"{reason}. Use what it has used so far, or {_ANEW}"
     )
 
 
