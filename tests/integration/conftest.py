@@ -73,7 +73,6 @@ def spark_conf(tmp_path_factory: pytest.TempPathFactory) -> Path:
     archive = class_archive.java_options(class_archive.archive_path())
     settings = {
         "spark.ui.enabled": "false",
-        "spark.sql.shuffle.partitions": "2",
         "spark.driver.extraJavaOptions": f"-XX:+UseSerialGC -XX:TieredStopAtLevel=1 {archive}",
         # The class archive is one of this class path, which others may follow.
         "spark.driver.extraClassPath": jvm.classpath(),

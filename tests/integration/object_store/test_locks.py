@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import subprocess
 import sys
 import threading
 import time
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 from tests.integration.object_store.faulty_proxy import Fault, FaultyProxy, Request
@@ -128,7 +131,6 @@ def test_the_lock_of_a_dead_holder_is_taken_over(
 def test_a_holder_renews_its_lock(
     lake: str, files: ObjectFiles, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each renewal is another text, for which a waiter waits `LEASE_S` anew."""
     monkeypatch.setattr(locks, "_RENEW_S", 0.05)
     path, texts = f"{lake}/.commit-lock", set[str]()
     with object_lock(ConditionalObjects(files.requests), path, DEADLINE_S, "testing"):
@@ -136,6 +138,30 @@ def test_a_holder_renews_its_lock(
             texts.add(files.read_text(path) or "")
             if len(texts) == 4:
                 break
+
+
+class _Renewed:
+    """A lock object that its holder renews between all requests of a waiter."""
+
+    def __init__(self) -> None:
+        self._etags = itertools.count()
+
+    def create(self, path: str, text: str) -> None:
+        return None
+
+    def read(self, path: str) -> tuple[str, str]:
+        return '{"id": "x", "host": "h", "process": 1}', str(next(self._etags))
+
+
+def test_a_renewed_lock_is_not_taken_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    now, renewed = [0.0], cast(ConditionalObjects, _Renewed())
+    clock = SimpleNamespace(
+        monotonic=lambda: now[0], sleep=lambda seconds: now.append(now.pop() + seconds)
+    )
+    monkeypatch.setattr(locks, "time", clock)
+    with pytest.raises(CommitConflictError), object_lock(renewed, "a/b/c", 60.0, "testing"):
+        pass
+    assert now[0] > 60.0 > locks.LEASE_S
 
 
 def test_a_holder_that_lost_its_lock_fails(

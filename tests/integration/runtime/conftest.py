@@ -22,7 +22,7 @@ import pytest
 from tests.documents import ROOT
 from tests.integration.differential.local_run import without_spark
 from tests.processes import reachable
-from tests.waiting import DEADLINE_S, looks, until
+from tests.waiting import DEADLINE_S, NotSeenError, looks, until
 
 import streamhouse
 from streamhouse.paimon.catalog.warehouse import Warehouse
@@ -85,7 +85,7 @@ class Run:
         output = uuid.uuid4().hex
         self._out = folder / f"{output}.out"
         self._err = folder / f"{output}.err"
-        path = os.pathsep.join([str(ROOT), env.get("PYTHONPATH", "")])
+        path = os.pathsep.join(filter(None, [str(ROOT), env.get("PYTHONPATH")]))
         given = env if spark else {**env, "PYTHONPATH": path}
         command = INSTALLED if spark else (sys.executable, "-m", "tests.local_command")
         with self._out.open("wb") as out, self._err.open("wb") as err:
@@ -111,17 +111,23 @@ class Run:
         try:
             code = self.process.wait(self.deadline_s)
         except subprocess.TimeoutExpired:
-            raise AssertionError(f"still running: {self._stacks()}") from None
+            stacks = self._stacks()
+            self.kill()
+            raise AssertionError(f"still running: {stacks}") from None
         self.gone()
         return Ended.of(code, self.out, self.err)
 
     def until(self, what: Callable[[], Any]) -> Any:
         """Wait until `what` gives something, while the command runs."""
-        for _ in looks(self._stacks, self.deadline_s):
-            if found := what():
-                break
-            if self.process.poll() is not None:
-                raise AssertionError(f"ended with {self.process.returncode}: {self.err}")
+        try:
+            for _ in looks(self._stacks, self.deadline_s):
+                if found := what():
+                    break
+                if self.process.poll() is not None:
+                    raise AssertionError(f"ended with {self.process.returncode}: {self.err}")
+        except NotSeenError:
+            self.kill()
+            raise
         self.closed()
         return found
 
@@ -158,10 +164,15 @@ class Run:
 
     def gone(self) -> None:
         """Fail if a process is left; driver and JVM end one after the other."""
-        until(
-            lambda: not self.tree(),
-            lambda: f"processes left: { {pid: _command(pid) for pid in self.tree()} }",
-        )
+        until(lambda: not self.tree(), self._kill_left)
+
+    def _kill_left(self) -> str:
+        """Kill the processes that are left; returns what they were."""
+        left = {pid: _command(pid) for pid in self.tree()}
+        for pid in left:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        return f"processes left: {left}"
 
 
 def marked(mark: str) -> Iterator[int]:

@@ -105,7 +105,7 @@ def test_a_select_over_a_stream_prints_changes(shop: Shop) -> None:
     WITH ('bucket' = '1');
     """
     shop.do(table + "INSERT INTO people VALUES (1, 'Ann'), (2, 'Ben');")
-    run = shop.start(table + "SELECT name, id FROM people WHERE id < 3;")
+    run = shop.start(table + "SELECT name, id FROM people WHERE id < 3;", spark=False)
     run.until(lambda: "name=Ben" in run.out)
     shop.do("INSERT INTO people VALUES (3, 'Cid'), (2, 'Bea');")
     run.until(lambda: "name=Bea" in run.out)
