@@ -27,6 +27,7 @@ from streamhouse.sql.syntax import Select
 
 START = datetime(2026, 1, 1)
 """The least time in rows; the greatest is seven seconds later."""
+_RARE = (-0.0, float("nan"), float("inf"))
 Rows = dict[str, list[dict[str, Any]]]
 """The rows of each table."""
 TABLES = {
@@ -110,7 +111,7 @@ def _row(rng: random.Random, table: str) -> dict[str, Any]:
     return {
         "id": rng.randint(0, 15), "customer_id": number(), "product": text(), "amount": number(),
         "price": rng.choice((None, Decimal(rng.randint(-3, 3)))),
-        "rate": rng.choice((None, rng.randint(-8, 8) / 4)),
+        "rate": rng.choice((None, *(rng.randint(-8, 8) / 4,) * 6, *_RARE)),
         "at_": rng.choice((None, *(START + timedelta(seconds=n) for n in range(8)))),
         "tags": rng.choice((None, [], ["a"], ["a", "b", "a"])),
     }  # fmt: skip
@@ -125,7 +126,8 @@ class TreeGenerator(Generator):
         kinds: tuple[Callable[[], str], ...] = (
             super().query, super().query, self._correlated, self._unnested, self._windowed,
             self._membership, self._bags, self._comma, self._sets, self._constants,
-            self._aggregates, self._aggregates, self._tests,
+            self._aggregates, self._aggregates, self._tests, self._related, self._related,
+            self._compared, self._unequal, self._placed,
         )  # fmt: skip
         return rng.choice(kinds)()
 
@@ -182,11 +184,123 @@ class TreeGenerator(Generator):
             )
         )  # fmt: skip
 
+    def _condition(self, table: str) -> str:
+        """A condition that relates the rows `i` of a table to customers `c`."""
+        columns = {"orders": ("customer_id", "product", "amount"),
+                   "visits": ("customer_id", "page", "seconds")}[table]  # fmt: skip
+        key, text, number = columns
+        return self._random.choice(
+            (
+                f"i.{key} = c.id", f"i.{key} < c.id", f"i.{text} = c.name AND i.{number} <= c.id",
+                f"(i.{text} = c.country OR i.{key} = c.id)", f"i.{key} + c.id > 3",
+                f"i.{text} IS NOT DISTINCT FROM c.name",
+            )
+        )  # fmt: skip
+
+    def _related(self) -> str:
+        """Subqueries that read columns around them, in more than equalities of WHERE."""
+        rng = self._random
+        table = rng.choice(("orders", "visits"))
+        on, number = self._condition(table), "amount" if table == "orders" else "seconds"
+        rows = f"FROM {table} i WHERE {on}"
+        first = f"SELECT i.customer_id AS v, i.{number} AS w {rows}"
+        query = rng.choice(
+            (
+                first, f"{first} ORDER BY i.{number} DESC LIMIT {rng.randint(1, 2)}",
+                f"{first} ORDER BY 1, 2 LIMIT 1 OFFSET 1",
+                f"SELECT COUNT(*) AS v, MAX(i.{number}) AS w {rows}",
+                f"SELECT i.customer_id AS v, COUNT(i.{number}) AS w {rows} GROUP BY i.customer_id",
+                f"SELECT DISTINCT i.{number} AS v, c.id AS w {rows}",
+                f"SELECT i.{number} AS v, ROW_NUMBER() OVER (ORDER BY i.{number}) AS w {rows}",
+                f"SELECT i.{number} AS v, 1 AS w {rows} UNION SELECT x.seconds, 2 FROM visits x",
+                f"SELECT t.v, COUNT(*) AS w FROM ({first}) t GROUP BY t.v",
+                f"{first} AND EXISTS (SELECT 1 FROM orders x WHERE x.product = c.name AND "
+                f"x.amount = i.{number})",
+                f"SELECT COUNT(*) AS v, MIN(o.id) AS w FROM orders o LEFT JOIN {table} i ON {on}",
+            )
+        )  # fmt: skip
+        one = f"(SELECT {rng.choice(('MAX(q.v)', 'COUNT(q.w)', 'SUM(q.w) + 1'))} FROM ({query}) q)"
+        return rng.choice(
+            (
+                f"SELECT c.id, t.v, t.w FROM customers c CROSS JOIN LATERAL ({query}) t",
+                f"SELECT c.name, t.v FROM customers c LEFT JOIN LATERAL ({query}) t ON t.w > 0",
+                f"SELECT c.id, {one} AS v FROM customers c",
+                f"SELECT c.id FROM customers c WHERE {rng.choice(('', 'NOT '))}EXISTS ({query})",
+                f"SELECT c.id FROM customers c WHERE c.id {rng.choice(('IN', 'NOT IN'))} "
+                f"(SELECT q.v FROM ({query}) q)",
+                f"SELECT c.id, EXISTS ({query}) AS e, c.id IN (SELECT q.v FROM ({query}) q) AS t "
+                "FROM customers c",
+                f"SELECT c.name, COUNT(*) AS n FROM customers c WHERE {one} > 0 GROUP BY c.name",
+            )
+        )
+
+    def _compared(self) -> str:
+        """Comparisons with all rows of a subquery, and of several columns."""
+        rng = self._random
+        inner = rng.choice(("SELECT customer_id FROM visits", "SELECT MAX(id) FROM customers",
+                            "SELECT v.seconds FROM visits v WHERE v.page = o.product"))  # fmt: skip
+        test = rng.choice(
+            (
+                f"o.amount {rng.choice(('=', '<>', '<', '>='))} {rng.choice(('ANY', 'ALL'))} "
+                f"({inner})",
+                f"(o.customer_id, o.product) {rng.choice(('IN', 'NOT IN'))} (SELECT v.customer_id, "
+                f"v.page FROM visits v{rng.choice(('', ' WHERE v.seconds < o.amount'))})",
+            )
+        )
+        return rng.choice(
+            (
+                f"SELECT o.id FROM orders o WHERE {test}",
+                f"SELECT o.id, {test} AS t FROM orders o",
+                "SELECT o.product, COUNT(*) AS n FROM orders o GROUP BY o.product HAVING COUNT(*) "
+                ">= (SELECT COUNT(*) FROM visits v WHERE v.page = o.product)",
+            )
+        )
+
+    def _unequal(self) -> str:
+        """Joins by more or less than equalities."""
+        rng = self._random
+        join = rng.choice(("JOIN", "LEFT JOIN", "RIGHT JOIN", "FULL JOIN"))
+        on = rng.choice(("o.amount < c.id", "o.customer_id = c.id AND o.amount >= 1",
+                         "o.amount BETWEEN c.id - 1 AND c.id", "o.product = c.name",
+                         "o.id <> c.id AND c.country = 'a'"))  # fmt: skip
+        return rng.choice(
+            (
+                f"SELECT o.id, c.id AS c, c.name FROM orders o {join} customers c ON {on}",
+                f"SELECT c.country, COUNT(o.id) AS n FROM orders o {join} customers c ON {on} "
+                "GROUP BY c.country",
+                "SELECT v.page, o.id, c.name FROM visits v, orders o, customers c WHERE "
+                f"v.customer_id = c.id AND {on}",
+                f"SELECT o.id, v.page FROM (orders o {join} customers c ON {on}) {join} visits v "
+                "ON v.customer_id = c.id AND v.seconds > 0",
+                f"SELECT c.id FROM customers c WHERE {rng.choice(('', 'NOT '))}EXISTS (SELECT 1 "
+                f"FROM orders o WHERE {on})",
+            )
+        )
+
+    def _placed(self) -> str:
+        """Aggregates and window functions with an order of their own."""
+        rng = self._random
+        by = rng.choice(("product", "customer_id", "amount"))
+        return rng.choice(
+            (
+                f"SELECT {by}, STDDEV_POP(rate) AS d, VAR_SAMP(amount) AS v, AVG(rate) AS a, "
+                f"COVAR_POP(rate, amount) AS c FROM orders GROUP BY {by}",
+                f"SELECT {by}, LISTAGG(product, '-') WITHIN GROUP (ORDER BY price DESC) AS l "
+                f"FROM orders GROUP BY {by}",
+                f"SELECT id, FIRST_VALUE(product) OVER (PARTITION BY {by} ORDER BY price) AS f, "
+                f"LAST_VALUE(tags) OVER (PARTITION BY {by} ORDER BY price) AS l, SUM(rate) OVER "
+                f"(PARTITION BY {by} ORDER BY price) AS s FROM orders",
+                f"SELECT DISTINCT STDDEV_SAMP(rate) OVER (PARTITION BY {by}) AS d FROM orders",
+            )
+        )
+
     def _unnested(self) -> str:
         join = self._random.choice(("CROSS JOIN UNNEST(o.tags) AS t (tag)",
                                     "LEFT JOIN UNNEST(o.tags) AS t (tag) ON TRUE"))  # fmt: skip
         return self._random.choice(
             (
+                "SELECT o.id, t.tag, t.place FROM orders o CROSS JOIN UNNEST(o.tags) WITH "
+                "ORDINALITY AS t (tag, place)",
                 f"SELECT o.id, t.tag FROM orders o {join}",
                 f"SELECT t.tag, COUNT(*) AS n, SUM(o.amount) AS s FROM orders o {join} GROUP BY "
                 "t.tag",

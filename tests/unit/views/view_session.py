@@ -182,7 +182,9 @@ def _frozen(value: Any) -> Any:
         return tuple((key, _frozen(part)) for key, part in value.items())
     if isinstance(value, list | tuple):
         return tuple(map(_frozen, value))
-    return float(f"{value:.12g}") if isinstance(value, float) else value
+    if not isinstance(value, float):
+        return value
+    return "NaN" if value != value else float(f"{value:.12g}")
 
 
 def change(rng: random.Random, round_number: int) -> str:

@@ -11,14 +11,13 @@ from collections.abc import Callable
 
 from sqlglot import exp
 
-from streamhouse.operators.aggregate import Aggregate
 from streamhouse.operators.join import Equality, Join, JoinKind
 from streamhouse.operators.operator import LEFT, RIGHT, Operator
-from streamhouse.operators.planning.accumulation import distinct
+from streamhouse.operators.planning.accumulation import Call, aggregated, distinct
 from streamhouse.operators.planning.rows import Rows, checked, free_columns, reference
 from streamhouse.operators.planning.select_list import aggregates_in
 from streamhouse.operators.project import Item, Project
-from streamhouse.sql.expressions.binder import quote
+from streamhouse.sql.expressions.binder import generate, quote
 
 Within = Callable[[exp.Expr, Rows], Operator]
 """Builds the tree of a subquery over rows of values of the columns around it; these come last."""
@@ -48,9 +47,12 @@ def single(operator: Operator, by: list[str]) -> Operator:
     if any(key <= {*by} for key in operator.keys):
         return operator
     items, values = tuple(map(Item.of, by)), [c for c in operator.columns if c not in by]
-    count = Item("_rows", "COUNT(*)", "", frozenset())
-    any_ = (Item(name, f"ANY_VALUE({Item.of(name).sql})") for name in values)
-    groups = checked(Aggregate(operator, items, (count, *any_)))
+    count = exp.Count(this=exp.Star())
+    calls: list[Call] = [(Item("_rows", "COUNT(*)", "", frozenset()), count)]
+    for name in values:
+        value = exp.Min(this=reference(name))
+        calls.append((Item(name, generate(value)), value))
+    groups = aggregated(Rows(operator), items, calls, False)
     message = "a scalar subquery returns more than one row"
     found = (
         Item(name, f"CASE WHEN _rows > 1 THEN error('{message}') ELSE {Item.of(name).sql} END")

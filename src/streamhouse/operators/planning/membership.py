@@ -9,7 +9,7 @@ from sqlglot import exp
 from streamhouse.operators.filter import Filter
 from streamhouse.operators.join import Equality, JoinKind
 from streamhouse.operators.operator import LEFT, RIGHT, Operator
-from streamhouse.operators.planning.from_clause import condition, joined, over_input
+from streamhouse.operators.planning.joins import condition, joined, over_input
 from streamhouse.operators.planning.rows import (
     NotExpressedError,
     Rows,

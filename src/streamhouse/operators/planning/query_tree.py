@@ -12,32 +12,28 @@ from dataclasses import replace
 from sqlglot import exp
 
 from streamhouse.operators.distinct import Distinct
-from streamhouse.operators.limit import Limit
 from streamhouse.operators.operator import Key, Operator
 from streamhouse.operators.planning.correlation import with_all
 from streamhouse.operators.planning.filters import passing
 from streamhouse.operators.planning.from_clause import FromClause, Sources
+from streamhouse.operators.planning.limits import limited
 from streamhouse.operators.planning.rows import (
     NotExpressedError,
     Rows,
     checked,
     conjuncts,
-    fragment,
     item,
-    over,
     reference,
 )  # fmt: skip
 from streamhouse.operators.planning.select_list import (
     Grouping,
     aggregates_in,
-    numbered,
     with_windows,
 )  # fmt: skip
 from streamhouse.operators.planning.subqueries import Subqueries
 from streamhouse.operators.project import Item, Project
 from streamhouse.operators.query_block import QueryBlock
 from streamhouse.operators.set_operation import SetKind, SetOperation
-from streamhouse.sql.batch import total_order
 from streamhouse.sql.expressions.binder import generate
 from streamhouse.sql.plan import BoundedScan
 
@@ -133,7 +129,7 @@ class _Query:
         kind = SetKind(type(tree).__name__.upper())
         operator = checked(SetOperation(left, right, kind, not tree.args.get("distinct")))
         rows = Rows(operator, {("", name.lower()): name for name in operator.columns})
-        return _limited(rows, tree, _order(tree), self._given)
+        return limited(rows, tree, _order(tree), self._given)
 
     def _select(self, select: exp.Select) -> Operator:
         _check_args(select, _SELECT_ARGS)
@@ -283,38 +279,5 @@ def _projected(
         exp.Ordered(**{**term.args, "this": reference(name)})
         for term, name in zip(order, called, strict=True)
     ]
-    limited = _limited(Rows(operator), select, terms, given)
-    return checked(Project(limited, tuple(map(Item.of, names)))) if added else limited
-
-
-def _limited(
-    rows: Rows, tree: exp.Expr, order: list[exp.Ordered], given: list[exp.Expr]
-) -> Operator:
-    """The first rows of a query, or of each value of the columns `given`."""
-    limit, offset = tree.args.get("limit"), tree.args.get("offset")
-    if limit is None and offset is None:
-        return rows.operator
-    most = None
-    if isinstance(limit, exp.Fetch):
-        options = limit.args.get("limit_options")
-        if options is not None and (options.args.get("percent") or options.args.get("with_ties")):
-            raise NotExpressedError("FETCH WITH TIES or PERCENT")
-        most = _count(limit.args.get("count"))
-    elif limit is not None:
-        most = _count(limit.expression)
-    skipped = 0 if offset is None else _count(offset.expression)
-    terms = tuple(fragment(term, over(rows)) for term in order)
-    in_order = not total_order.is_total(tree)
-    first = rows.operator
-    if given:
-        return numbered(rows, (skipped, most), order, given, in_order)
-    if skipped and most is not None and not in_order:
-        # The change of the first rows needs no other rows, and there are few of them.
-        first = checked(Limit(first, most + skipped, 0, terms))
-    return checked(Limit(first, most, skipped, terms, in_order))
-
-
-def _count(node: exp.Expr | None) -> int:
-    if not isinstance(node, exp.Literal) or not node.is_int:
-        raise NotExpressedError("LIMIT of an expression")
-    return int(node.name)
+    first = limited(Rows(operator), select, terms, given)
+    return checked(Project(first, tuple(map(Item.of, names)))) if added else first

@@ -11,12 +11,10 @@ from sqlglot import exp
 from streamhouse.operators.operator import Operator
 from streamhouse.operators.over import Over
 from streamhouse.operators.planning.accumulation import Call, aggregated
-from streamhouse.operators.planning.filters import passing
 from streamhouse.operators.planning.grouping_sets import grouping_sets, union
 from streamhouse.operators.planning.rows import (
     NotExpressedError,
     Rows,
-    checked,
     fragment,
     free_columns,
     item,
@@ -24,7 +22,7 @@ from streamhouse.operators.planning.rows import (
     plain_column,
     reference,
 )  # fmt: skip
-from streamhouse.operators.project import Item, Project
+from streamhouse.operators.project import Item
 from streamhouse.sql.batch import total_order
 from streamhouse.sql.expressions.sandboxed_connection import sandboxed
 
@@ -36,7 +34,7 @@ _ANY_ORDER = {
     "quantile_disc", "median", "bit_and", "bit_or", "bit_xor",
 }  # fmt: skip
 """Aggregates whose result does not depend on the order of rows."""
-_PEERS = {"rank", "dense_rank", "percent_rank", "cume_dist", "min", "max"}
+_PEERS = {"rank", "dense_rank", "percent_rank", "cume_dist"}
 
 
 @cache
@@ -82,7 +80,8 @@ def aggregates_in(node: exp.Expr) -> list[exp.Expr]:
 
 def depends_on_order(node: exp.Expr) -> bool:
     """Whether an aggregate depends on the order of rows, as FIRST_VALUE does."""
-    return function_name(_core(node)) not in _ANY_ORDER
+    core = _core(node)
+    return function_name(core) not in _ANY_ORDER and not total_order.is_total(core)
 
 
 class Grouping:
@@ -229,50 +228,23 @@ def with_windows(
             sql = fragment(window, over(base))
             if sql not in known:
                 known[sql] = f"_w{len(known)}"
-                operator = _over(operator, known[sql], window, base)
+                operator = over_rows(operator, known[sql], window, base)
             window.replace(reference(known[sql]))
         replaced.append(root.this)
     return Rows(operator, base.names), replaced
 
 
-def _over(operator: Operator, name: str, window: exp.Window, base: Rows) -> Over:
+def over_rows(operator: Operator, name: str, window: exp.Window, base: Rows) -> Over:
     partition = window.args.get("partition_by") or ()
     by = tuple(item(f"_p{n}", node, base) for n, node in enumerate(partition))
     rank = function_name(window.this).upper()
     column = item(name, window, base)
     plan = Over(operator, column, by, rank if rank in _RANKS else "")
-    known = total_order.is_total(window) or _of_peers(window, checked(plan).types[name])
+    known = total_order.is_total(window) or _of_peers(window)
     return plan if known else replace(plan, in_order=True)
 
 
-def _of_peers(window: exp.Window, kind: str) -> bool:
+def _of_peers(window: exp.Window) -> bool:
     """Whether rows that are alike in ORDER BY have the same value, whatever their order."""
-    called = function_name(_core(window.this))
-    exact = called in _ANY_ORDER and kind not in ("DOUBLE", "FLOAT")
-    return not total_order.in_rows(window) and (exact or called in _PEERS)
-
-
-def numbered(
-    rows: Rows,
-    limits: tuple[int, int | None],
-    order: list[exp.Ordered],
-    by: Sequence[exp.Expr],
-    in_order: bool,
-) -> Operator:
-    """The rows after the first `limits[0]`, at most `limits[1]`, of each value of columns."""
-    skipped, most = limits
-    name = "_number"
-    number = exp.Window(
-        this=exp.RowNumber(),
-        partition_by=[each.copy() for each in by],
-        order=exp.Order(expressions=[each.copy() for each in order]) if order else None,
-    )
-    ranked = replace(_over(rows.operator, name, number, rows), in_order=in_order)
-    bounds = [(exp.LTE, None if most is None else skipped + most), (exp.GT, skipped or None)]
-    tests: list[exp.Expr] = [
-        kind(this=reference(name), expression=exp.Literal.number(bound))
-        for kind, bound in bounds
-        if bound is not None
-    ]
-    found = passing(Rows(checked(ranked)), tests)
-    return checked(Project(found.operator, tuple(map(Item.of, rows.operator.columns))))
+    known = function_name(_core(window.this)) in _PEERS or not depends_on_order(window.this)
+    return not total_order.in_rows(window) and known

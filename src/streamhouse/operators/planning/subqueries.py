@@ -10,10 +10,9 @@ from collections.abc import Callable
 
 from sqlglot import exp
 
-from streamhouse.operators.aggregate import Aggregate
 from streamhouse.operators.filter import Filter
 from streamhouse.operators.join import Equality, Join, JoinKind
-from streamhouse.operators.operator import LEFT, RIGHT, Operator
+from streamhouse.operators.operator import RIGHT, Operator
 from streamhouse.operators.planning.accumulation import distinct
 from streamhouse.operators.planning.correlation import (
     Within,
@@ -21,31 +20,30 @@ from streamhouse.operators.planning.correlation import (
     plainer,
     single,
 )
-from streamhouse.operators.planning.from_clause import (
-    FromClause,
-    Sources,
-    combined,
-    is_equality,
-)  # fmt: skip
-from streamhouse.operators.planning.membership import marks, membership, never_null, same, type_of
+from streamhouse.operators.planning.from_clause import FromClause, Sources
+from streamhouse.operators.planning.joins import combined
+from streamhouse.operators.planning.membership import marks, membership, never_null, same
 from streamhouse.operators.planning.rows import (
     NotExpressedError,
     Rows,
     checked,
-    comparable,
     conjuncts,
     fragment,
     free_columns,
-    item,
     over,
-    plain_column,
     reference,
     sides_of,
 )  # fmt: skip
+from streamhouse.operators.planning.scalars import (
+    beside,
+    equal_sides,
+    keyed,
+    looked_up,
+    per_group,
+    single_row,
+)  # fmt: skip
 from streamhouse.operators.planning.select_list import (
-    Grouping,
     aggregates_in,
-    function_name,
 )  # fmt: skip
 from streamhouse.operators.project import Item, Project
 
@@ -102,7 +100,7 @@ class Subqueries:
             query = _select(query)
             inner, terms = self._correlated(query, rows)
             if equal:
-                _equal_sides(rows, inner, terms)
+                equal_sides(rows, inner, terms)
             return inner, terms, [each.unalias() for each in query.selects]
         except NotExpressedError:
             return for_all(query, rows, next(self._sources.numbers), self._within)
@@ -167,7 +165,7 @@ class Subqueries:
         name, value = self._new_name(), None if isinstance(test, exp.Exists) else test.this
         query = _body(test.this if value is None else test.args["query"])
         inner, terms, found = self._inner(query, rows, equal=True)
-        outside, inside = _equal_sides(rows, inner, terms)
+        outside, inside = equal_sides(rows, inner, terms)
         known = value is None
         if value is not None:
             if len(found) != 1 or isinstance(value.unnest(), exp.Tuple) or value.find(exp.Query):
@@ -178,9 +176,9 @@ class Subqueries:
         if not known and terms:
             raise NotExpressedError("IN of a correlated subquery within an expression")
         match = Item(f"{name}m", "true", "", frozenset())
-        found_keys = distinct(_keyed(inner, inside, name))
+        found_keys = distinct(keyed(inner, inside, name))
         items = (*map(Item.of, found_keys.columns), match)
-        matched = _looked_up(rows, checked(Project(found_keys, items)), outside, name)
+        matched = looked_up(rows, checked(Project(found_keys, items)), outside, name)
         is_matched = exp.Not(this=exp.Is(this=reference(match.name), expression=exp.Null()))
         if known:
             return matched, exp.Paren(this=is_matched)
@@ -201,8 +199,8 @@ class Subqueries:
         """The rows with the value of a scalar subquery, and the expression of the value."""
         name = self._new_name()
         if not free_columns(query, rows):
-            return _beside(rows, self._query(query), name)
-        joined = _per_group if aggregates_in(query) else _single
+            return beside(rows, self._query(query), name)
+        joined = per_group if aggregates_in(query) else single_row
         try:
             query = _select(query)
             inner, terms = self._correlated(query, rows, aggregates=True)
@@ -210,7 +208,7 @@ class Subqueries:
         except NotExpressedError:
             inner, terms, found = for_all(query, rows, next(self._sources.numbers), self._within)
             by = [each.expression.name for each in terms]
-            return _single(rows, Rows(single(inner.operator, by)), terms, found[0], name)
+            return single_row(rows, Rows(single(inner.operator, by)), terms, found[0], name)
 
 
 def _select(query: exp.Expr) -> exp.Select:
@@ -226,7 +224,8 @@ def _first(
     calls = aggregates_in(root) if aggregated else [root]
     kinds = (exp.Subquery, exp.Exists, exp.In, exp.Any, exp.All)
     found = (each for call in calls for each in call.find_all(*kinds))
-    nodes = (each.parent if isinstance(each, exp.Any | exp.All) else each for each in found)
+    own = (each for each in found if each.find_ancestor(exp.Query) is None)
+    nodes = (each.parent if isinstance(each, exp.Any | exp.All) else each for each in own)
     return next((each for each in nodes if each is not None and is_wanted(each)), None)
 
 
@@ -248,98 +247,3 @@ def _body(node: exp.Expr) -> exp.Expr:
     while isinstance(node, exp.Subquery) and not node.args.get("with_"):
         node = node.this
     return node
-
-
-def _beside(rows: Rows, operator: Operator, name: str) -> tuple[Rows, exp.Expr]:
-    """The rows with the value of a scalar subquery that reads none of their columns."""
-    if frozenset[str]() not in operator.keys:
-        operator = single(operator, [])
-    scalar = checked(Project(operator, (Item.of(operator.columns[0], name),)))
-    while isinstance(operator, Project):
-        operator = operator.input
-    one = isinstance(operator, Aggregate) and not operator.by
-    kind = JoinKind.INNER if one else JoinKind.LEFT
-    return Rows(checked(Join(rows.operator, scalar, kind)), rows.names), reference(name)
-
-
-def _single(
-    rows: Rows, inner: Rows, terms: list[exp.Expr], selected: exp.Expr, name: str
-) -> tuple[Rows, exp.Expr]:
-    """The rows with the value of the one row of `inner` that each matches; NULL without one."""
-    outside, inside = _equal_sides(rows, inner, terms)
-    value = item(name, selected.unalias(), inner)
-    return _looked_up(rows, _keyed(inner, inside, name, value), outside, name), reference(name)
-
-
-def _per_group(
-    rows: Rows, inner: Rows, terms: list[exp.Expr], selected: exp.Expr, name: str
-) -> tuple[Rows, exp.Expr]:
-    """The rows with the aggregates of the rows of `inner` that each matches."""
-    outside, inside = _equal_sides(rows, inner, terms)
-    node = selected.unalias()
-    grouping = Grouping(inner, exp.Group(expressions=[each.copy() for each in inside]))
-    value, by = grouping.replaced(node), [grouping.replaced(each) for each in inside]
-    groups = grouping.rows()
-    matched = Item(f"{name}m", "true")
-    right = _keyed(groups, by, name, item(name, value, groups), matched)
-    joined = _looked_up(rows, right, outside, name)
-    if _is_null_of_no_rows(node):
-        return joined, reference(name)
-    empty = Rows(checked(Filter(inner.operator, "false")), inner.names)
-    alone = Grouping(empty, None)
-    value = alone.replaced(node)
-    nothing = alone.rows()
-    default = checked(Project(nothing.operator, (item(f"{name}d", value, nothing),)))
-    both = Rows(checked(Join(joined.operator, default, JoinKind.INNER)), rows.names)
-    found = exp.If(this=reference(matched.name), true=reference(name))
-    return both, exp.Case(ifs=[found], default=reference(f"{name}d"))
-
-
-def _is_null_of_no_rows(node: exp.Expr) -> bool:
-    """Whether an expression is an aggregate that is NULL if there are no rows."""
-    while type(node) is exp.Cast or isinstance(node, exp.Paren):
-        node = node.this
-    return function_name(node) in ("min", "max", "sum", "avg", "fsum", "favg")
-
-
-def _equal_sides(
-    rows: Rows, inner: Rows, terms: list[exp.Expr]
-) -> tuple[list[exp.Expr], list[exp.Expr]]:
-    """The expressions over `rows` and those over `inner` that the terms compare for equality.
-
-    Those that are equal as nulls, too, are in parentheses.
-    """
-    sides = ((rows, LEFT), (inner, RIGHT))
-    outside, inside = [], []
-    for term in terms:
-        if not is_equality(term, sides):
-            raise NotExpressedError("a correlated scalar subquery with more than equalities")
-        first, second = term.this, term.expression
-        if sides_of(first, sides) == {RIGHT}:
-            first, second = second, first
-        if not comparable(type_of(first, rows), type_of(second, inner)):
-            raise NotExpressedError("a comparison of different types")
-        safe = isinstance(term, exp.NullSafeEQ)
-        outside.append(exp.Paren(this=first.copy()) if safe else first)
-        inside.append(second)
-    return outside, inside
-
-
-def _keyed(inner: Rows, by: list[exp.Expr], name: str, *values: Item) -> Operator:
-    """The rows of a subquery: the columns that are compared, and its value."""
-    keys = (item(f"{name}k{n}", node, inner) for n, node in enumerate(by))
-    return checked(Project(inner.operator, (*keys, *values)))
-
-
-def _looked_up(rows: Rows, right: Operator, outside: list[exp.Expr], name: str) -> Rows:
-    """The rows with what `_keyed` has for the values of the expressions `outside`."""
-    equalities = tuple(
-        Equality(
-            fragment(node, ((rows, LEFT),)), f'{RIGHT}."{name}k{n}"', plain_column(node, rows),
-            f"{name}k{n}", True, isinstance(node, exp.Paren),
-        )
-        for n, node in enumerate(outside)
-    )  # fmt: skip
-    if not any(key <= {each.right_column for each in equalities} for key in right.keys):
-        raise NotExpressedError("a scalar subquery that may have several rows")
-    return Rows(checked(Join(rows.operator, right, JoinKind.LEFT, equalities)), rows.names)

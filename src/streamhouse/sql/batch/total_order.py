@@ -13,12 +13,22 @@ from sqlglot import exp
 from streamhouse.sql.select_parts import sources
 
 _TOTAL = "total_order"
+_ROUNDED = (
+    exp.Stddev, exp.StddevPop, exp.StddevSamp, exp.Variance, exp.VariancePop, exp.CovarPop,
+    exp.CovarSamp, exp.Corr, exp.RegrSlope, exp.RegrIntercept, exp.RegrR2, exp.RegrSxx,
+    exp.RegrSyy, exp.RegrSxy, exp.RegrAvgx, exp.RegrAvgy, exp.Skewness, exp.Kurtosis,
+)  # fmt: skip
+"""Aggregates whose last digits depend on the order in which they take their values."""
 _NUMBERS = (exp.RowNumber, exp.Ntile, exp.Lag, exp.Lead)
+_PLACES = (exp.FirstValue, exp.LastValue, exp.NthValue)
+"""Functions of OVER that take one row of the frame; they have an order of their own."""
 """Functions of OVER that tell rows apart that are alike in ORDER BY, whatever the frame."""
 
 
 def complete(tree: exp.Query, always: bool = False) -> None:
     """End the orders of window functions and of LIMIT; `always`: also of LIMIT without ORDER BY."""
+    for node in list(tree.find_all(exp.AggFunc)):
+        _values(node)
     for query in list(tree.find_all(exp.Query)):
         if isinstance(query, exp.Select):
             _windows(query)
@@ -29,6 +39,26 @@ def complete(tree: exp.Query, always: bool = False) -> None:
 def is_total(node: exp.Expr) -> bool:
     """Whether the order of a window function, or of a query with LIMIT, leaves no ties."""
     return bool(node.meta.get(_TOTAL))
+
+
+def _values(node: exp.AggFunc) -> None:
+    """End the order in which an aggregate takes its values by these values."""
+    arguments, group = list(node.iter_expressions()), node.parent
+    orders = (each for each in arguments if isinstance(each, exp.Order))
+    order: exp.Order | None = next(orders, None)
+    if isinstance(group, exp.WithinGroup):
+        order = group.expression
+    elif order is None and isinstance(node, _ROUNDED):
+        order = exp.Order(this=arguments[-1].copy())
+        arguments[-1].replace(order)
+    if order is None:
+        return
+    known = [each.this for each in order.expressions]
+    values = [each.this if isinstance(each, exp.Order) else each for each in arguments]
+    values = [each.expressions[0] if isinstance(each, exp.Distinct) else each for each in values]
+    ends = [each for each in values if each not in known and not isinstance(each, exp.Literal)]
+    order.set("expressions", _ended(order, ends).expressions)
+    node.meta[_TOTAL] = True
 
 
 def in_rows(window: exp.Window) -> bool:
@@ -56,21 +86,31 @@ def _windows(select: exp.Select) -> None:
     windows = [
         window
         for window in select.find_all(exp.Window)
-        if window.find_ancestor(exp.Query) is select and _tells_rows_apart(window)
+        if window.find_ancestor(exp.Query) is select
+        and (_tells_rows_apart(window) or isinstance(_function(window), _PLACES))
     ]
     used = _used(select) if windows else None
     for window in windows if used is not None else ():
         order = window.args.get("order")
         known = [each.this for each in order.expressions] if order else []
-        window.set("order", _ended(order, [each for each in used or () if each not in known]))
+        ended = _ended(order, [each for each in used or () if each not in known])
+        function = _function(window)
+        if _tells_rows_apart(window):
+            window.set("order", ended)
+        else:
+            function.set("this", exp.Order(this=function.this, expressions=ended.expressions))
+            function.meta[_TOTAL] = True
         window.meta[_TOTAL] = True
 
 
 def _tells_rows_apart(window: exp.Window) -> bool:
-    function = window.this
-    if isinstance(function, exp.IgnoreNulls):
-        function = function.this
-    return in_rows(window) or isinstance(function, _NUMBERS)
+    return in_rows(window) or isinstance(_function(window), _NUMBERS)
+
+
+def _function(window: exp.Window) -> exp.Expr:
+    wrapped = isinstance(window.this, exp.IgnoreNulls | exp.RespectNulls)
+    function: exp.Expr = window.this.this if wrapped else window.this
+    return function
 
 
 def _ended(order: exp.Order | None, ends: Sequence[exp.Expr]) -> exp.Order:
