@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import zlib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, TypeAlias
 
 from streamhouse.state.segment import SegmentFile, StateError
 
-FORMAT = 1
+FORMAT = 2
 PAYS_AFTER = 4
 """After so many batches it has paid to compute what is kept."""
 MOST_PATIENCE = 63
@@ -60,13 +61,17 @@ class Manifest:
         return min(MOST_PATIENCE, 2 * self.patience + 1) if soon else 0, 0
 
     def to_json(self) -> str:
-        """The text of the manifest's file."""
-        return json.dumps({"format": FORMAT, **asdict(self)})
+        """The text of the manifest's file: a checksum, and the manifest as JSON."""
+        text = json.dumps({"format": FORMAT, **asdict(self)})
+        return f"{zlib.crc32(text.encode())} {text}"
 
     @classmethod
     def from_json(cls, text: str) -> Manifest:
         """Parse the text of a manifest's file; `StateError` for a damaged or a later one."""
         try:
+            checksum, _, text = text.partition(" ")
+            if int(checksum) != zlib.crc32(text.encode()):
+                raise StateError("the manifest does not have its checksum")
             record = json.loads(text)
             if record.pop("format") != FORMAT:
                 raise StateError("the manifest has another format")

@@ -23,7 +23,7 @@ def run(*arguments: str) -> str:
 def test_state_lists_what_views_keep(tmp_path: Path) -> None:
     warehouse = str(tmp_path)
     assert "no view keeps rows" in run("--warehouse", warehouse)
-    for name, files in (("d.v", (SegmentFile("a.arrow", 9_000, 4096),)), ("d.w", ())):
+    for name, files in (("d.v", (SegmentFile("a.arrow", 9_000, 4096, 0),)), ("d.w", ())):
         store = StateStore.of(Checkpoint(checkpoints_of(warehouse), VIEWS, name).path)
         store.folder.parent.mkdir(parents=True)
         assert store.usable

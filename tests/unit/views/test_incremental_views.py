@@ -121,12 +121,16 @@ def _harm(rng: random.Random, folder: Path) -> None:
         shutil.rmtree(folder, ignore_errors=True)
         return
     file = rng.choice(files)
-    what = rng.choice(("delete", "truncate", "overwrite"))
-    content = file.read_bytes()
+    what = rng.choice(("delete", "truncate", "overwrite", "flip"))
+    content = bytearray(file.read_bytes())
     file.unlink()
-    if what != "delete":
-        changed = content[: len(content) // 2] if what == "truncate" else bytes(len(content))
-        file.write_bytes(changed)
+    if what == "truncate":
+        file.write_bytes(content[: len(content) // 2])
+    elif what == "overwrite":
+        file.write_bytes(bytes(len(content)))
+    elif what == "flip":
+        content[rng.randrange(len(content))] ^= 1 << rng.randrange(8)
+        file.write_bytes(content)
 
 
 def test_views_over_views(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -37,13 +38,17 @@ class Arrangement:
 
     @cached_property
     def name(self) -> str:
-        """A fingerprint of what is kept, and how."""
+        """A fingerprint of what is kept, and how; that of a table does not depend on aliases."""
         tables = [
             [each.table.name, each.read] for each in walk(self.operator) if isinstance(each, Scan)
         ]
-        types = list(self.operator.types.items())
+        sql, by, types = whole_sql(self.operator), list(self.by), list(self.operator.types.items())
+        if isinstance(self.operator, Scan):
+            column = rf'"?\b{self.alias}"?\."{re.escape(self.operator.prefix)}'
+            by, sql = [re.sub(column, '"', each) for each in by], ""
+            types = [("", kind) for _, kind in types]
         # Other versions of DuckDB may hash in another way.
-        parts = [whole_sql(self.operator), tables, types, self.by, self.kinds, duckdb.__version__]
+        parts = [sql, tables, types, by, self.kinds, duckdb.__version__]
         return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:32]
 
     @property

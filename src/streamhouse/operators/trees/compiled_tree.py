@@ -109,7 +109,11 @@ class CompiledTree:
         of_operators = [each for several in self.kept.values() for each in several]
         of_operators += self.results.values()
         of_operators.sort(key=lambda each: self.numbers[id(each.operator)])
-        return {each.name: each for each in (*found, *of_operators)}
+        named: dict[str, Arrangement] = {}
+        for each in (*found, *of_operators):
+            # A join by the primary key of a table finds its rows in those kept by that key.
+            named.setdefault(each.name, each)
+        return named
 
     @cached_property
     def passed(self) -> frozenset[int]:

@@ -17,7 +17,7 @@ from typing import NoReturn
 
 import pyarrow as pa
 
-from streamhouse.duckdb_engine import THREADS, Batches, opened, time_sql
+from streamhouse.duckdb_engine import THREADS, Batches, Limits, opened, time_sql
 from streamhouse.lookup.storage.changed_keys import MOST_SNAPSHOTS
 from streamhouse.operators.operator import OLD_NOW, WEIGHT
 from streamhouse.operators.trees.compiled_tree import CompiledTree, Source
@@ -37,6 +37,8 @@ from streamhouse.state.store import StateStore
 
 log = logging.getLogger("streamhouse.views")
 
+MEMORY = ("160MB", "1GB")
+"""What DuckDB uses before it spills to files, and what it uses if that is too little."""
 SMALL_ROWS = 50_000
 """Inputs with fewer rows in all are recomputed as fast."""
 LARGE_CHANGE = 0.05
@@ -71,17 +73,21 @@ class IncrementalView:
         return _compiled(self._spec)
 
     @contextmanager
-    def changes(self) -> Iterator[Changes]:
+    def changes(self, memory: str) -> Iterator[Changes]:
         """The changes of the view's table, as row kinds with rows, all computed.
 
-        What is kept after the batch is saved at the end. Raises `UnsuitableError`.
+        What is kept after the batch is saved at the end. Raises `UnsuitableError`, and `LimitError`
+        if DuckDB needs more memory.
         """
         kept, changes = self._start(), self._input_changes()
         query = replace(self._spec.plan.query, scans=())
         more = {} if kept is not None else self._sources()
         few = kept is not None and sum(c.rows.num_rows for c in changes.values()) < _FEW_ROWS
         threads, now_ms = 1 if few else THREADS, self._task.now_ms
-        with opened(query, _no_scan, threads=threads, now_ms=now_ms, more=more) as connection:
+        limits = Limits(memory=memory)
+        with opened(
+            query, _no_scan, limits, threads=threads, now_ms=now_ms, more=more
+        ) as connection:
             refresh = IncrementalRefresh(self._tree, connection, self._store, kept or {})
             old_now = time_sql(int(self._task.start["now"]))
             connection.execute(f"SET VARIABLE {OLD_NOW} = {old_now}")

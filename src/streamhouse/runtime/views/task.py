@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
 import logging
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 
@@ -17,13 +19,15 @@ from streamhouse.runtime.failpoint import TASK_STEP, reached
 from streamhouse.runtime.query_operator import conformed
 from streamhouse.runtime.streaming.tasks.task_input import TaskInput
 from streamhouse.runtime.streaming.tasks.task_results import TaskAttempt, results
-from streamhouse.runtime.views.incremental import IncrementalView, UnsuitableError
+from streamhouse.runtime.views.incremental import MEMORY, IncrementalView, UnsuitableError
 from streamhouse.runtime.views.inputs import ViewInputs
 from streamhouse.runtime.views.spec import Strategy, ViewSpec
 from streamhouse.source import ROW_KIND
 from streamhouse.state.segment import StateError
 
 log = logging.getLogger("streamhouse.views")
+_LONG_S = 1.0
+"""A refresh that takes longer may leave much memory behind."""
 
 
 class RefreshTask:
@@ -61,7 +65,7 @@ class RefreshTask:
     def write(self) -> list[Message]:
         """Write the changes; returns the commit messages."""
         self.changes.clear()
-        spec = self._spec
+        spec, began = self._spec, time.monotonic()
         writer = spec.open_sink().writer(spec.query_id, self._task.batch, self._attempt.id)
         try:
             self._write(writer, self._inputs)
@@ -71,6 +75,8 @@ class RefreshTask:
             raise
         finally:
             writer.close()
+            if time.monotonic() - began > _LONG_S:
+                _free_memory()
 
     def _write(self, writer: SinkWriter, inputs: ViewInputs) -> None:
         table = self._spec.target.planned()
@@ -79,19 +85,23 @@ class RefreshTask:
             self._recompute(writer, inputs, table)
             view.recomputed(self.changes.total() > 0)
 
-    def _incremental(self, view: IncrementalView, writer: SinkWriter, table: Table) -> bool:
+    def _incremental(
+        self, view: IncrementalView, writer: SinkWriter, table: Table, memory: int = 0
+    ) -> bool:
         """Write the changes as what is kept gives them; False if the view must be recomputed."""
         name = self._spec.target.identifier
         try:
-            with view.changes() as changes:
+            with view.changes(MEMORY[memory]) as changes:
                 self._put_all(writer, table, changes)
         except UnsuitableError as reason:
             log.debug("%s: recomputed: %s", name, reason)
             return False
-        except (StateError, errors.QueryError) as error:
+        except (StateError, errors.QueryError, errors.LimitError) as error:
             # Recomputing the view may succeed, for example if only old rows make a value overflow.
             if self.changes:
                 raise
+            if isinstance(error, errors.LimitError) and memory + 1 < len(MEMORY):
+                return self._incremental(view, writer, table, memory + 1)
             log.warning("%s: what the view has kept is dropped: %s", name, error)
             view.drop()
             return False
@@ -133,3 +143,11 @@ class RefreshTask:
         self.changes[kind] += rows.num_rows
         for part in rows.combine_chunks().to_batches():
             writer.write(part)
+
+
+def _free_memory() -> None:
+    """Return memory that allocators keep to the operating system."""
+    pa.default_memory_pool().release_unused()
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(0)
