@@ -9,7 +9,7 @@ import pytest
 from tests.integration.runtime.conftest import failing_at
 from tests.unit.runtime.local_pipeline import LocalPipeline
 
-from streamhouse.errors import TableError
+from streamhouse.errors import TableError, UnsupportedSqlError
 from streamhouse.runtime.audit.audit import audit
 
 TABLES = """
@@ -88,6 +88,14 @@ def test_any_select_of_joined_rows_is_kept(seed: int, tmp_path: Path) -> None:
             expected = sorted(shop.selected(select(*case, AS_NOW)), key=repr)
             assert sorted(shop.selected(f"SELECT * FROM {target}"), key=repr) == expected, case
     assert audit(shop.options, "default.view0").equal
+
+
+def test_the_key_of_rows_that_change_must_be_visible(tmp_path: Path) -> None:
+    shop, case = LocalPipeline(tmp_path), ("groups", "(SELECT who, price FROM orders)", "")
+    view = f"{TABLES} CREATE MATERIALIZED VIEW view0 AS "
+    with pytest.raises(UnsupportedSqlError, match=r"let 'o' have its column\(s\) id, too"):
+        shop.run(view + select(*case, JOINED))
+    shop.run(view + select(*case, JOINED).replace("SELECT who", "SELECT id, who"))
 
 
 def test_a_changed_select_does_not_take_the_rows_of_the_former_one(tmp_path: Path) -> None:
