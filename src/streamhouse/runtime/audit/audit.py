@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from itertools import groupby
@@ -20,6 +20,7 @@ from streamhouse.paimon.write.commit_retries import CHANGE_USER
 from streamhouse.paimon.write.temporary_table import TemporaryTable
 from streamhouse.runtime.audit.provable_range import pending_rows_at, provable_range
 from streamhouse.runtime.audit.recompute import Batch, Recomputation
+from streamhouse.runtime.audit.row_differences import Difference, Row, differences
 from streamhouse.runtime.audit.tolerance import equal
 from streamhouse.runtime.audit.unread_source_rows import Unread, unread
 from streamhouse.runtime.audit.view_audit import compare_view, is_view
@@ -31,15 +32,6 @@ from streamhouse.sql.options.merge_functions import MERGING_ENGINES, merge_funct
 _KIND_COLUMN = "rowkind.field"
 _UNORDERED = ("collect", "merge_map", "nested_update")
 """Merge functions whose result is a set of elements: their order depends on the merges."""
-
-
-@dataclass(frozen=True)
-class Difference:
-    """One key whose actual row differs from the expected one; None where there is no row."""
-
-    key: tuple[Any, ...]
-    actual: dict[str, Any] | None
-    expected: dict[str, Any] | None
 
 
 @dataclass(frozen=True)
@@ -118,20 +110,19 @@ def audit(warehouse: Mapping[str, str], identifier: str) -> Audit:
                 expected = tables.enter_context(ExpectedRows(table))
                 expected.write(remaining)
         actual = _rows(table, newest)
-        differences = tuple(_compare(table, actual, expected.merged()))
+        found = tuple(_compare(table, actual, expected.merged()))
     return Audit(
         identifier, newest, counts.batches, counts.joined, counts.waiting, counts.foreign,
-        actual.num_rows, counts.base, differences,
+        actual.num_rows, counts.base, found,
         (*unread(address, batches, definitions), *_invisible(table)),
     )  # fmt: skip
 
 
 def _view_audit(address: TableAddress) -> Audit:
     found = compare_view(address)
-    differences = tuple(Difference(*difference) for difference in found.differences)
     return Audit(
-        address.identifier, found.snapshot, 1, 0, 0, 0, found.rows, 0, differences, found.unread,
-        dict(found.inputs),
+        address.identifier, found.snapshot, 1, 0, 0, 0, found.rows, 0, found.differences,
+        found.unread, dict(found.inputs),
     )  # fmt: skip
 
 
@@ -340,53 +331,29 @@ def _rows(table: Table, snapshot: int | None) -> pa.Table:
 
 
 def _compare(table: Table, actual: pa.Table, expected: pa.Table) -> Iterator[Difference]:
-    key = list(table.primary_key)
-    if not key:
-        yield from _compare_bags(actual, expected)
-        return
-    actual_rows = {tuple(row[k] for k in key): row for row in actual.to_pylist()}
-    expected_rows = {tuple(row[k] for k in key): row for row in expected.to_pylist()}
+    import duckdb
+
     unordered = {
         name
         for name in actual.column_names
-        if name not in key
+        if name not in table.primary_key
         and table.options.get("merge-engine") in MERGING_ENGINES
         and merge_function(table.options, name) in _UNORDERED
     }
-    for row_key in sorted(actual_rows.keys() | expected_rows.keys(), key=repr):
-        if not _same(actual_rows.get(row_key), expected_rows.get(row_key), unordered):
-            yield Difference(row_key, actual_rows.get(row_key), expected_rows.get(row_key))
 
+    def same(a: Row, b: Row) -> bool:
+        return all(
+            _elements(a[name]) == _elements(b[name])
+            if name in unordered
+            else equal(a[name], b[name])
+            for name in a
+        )
 
-def _compare_bags(actual: pa.Table, expected: pa.Table) -> Iterator[Difference]:
-    """Compare tables without a primary key as multisets of rows."""
-    import duckdb
-
-    db = duckdb.connect(":memory:")
-    try:
-        db.register("a", actual)
-        db.register("e", expected.cast(actual.schema))
-        extra = db.sql("SELECT * FROM a EXCEPT ALL SELECT * FROM e").to_arrow_table()
-        missing = db.sql("SELECT * FROM e EXCEPT ALL SELECT * FROM a").to_arrow_table()
-    finally:
-        db.close()
-    for row in extra.to_pylist():
-        yield Difference(tuple(row.values()), row, None)
-    for row in missing.to_pylist():
-        yield Difference(tuple(row.values()), None, row)
-
-
-def _same(
-    actual: dict[str, Any] | None, expected: dict[str, Any] | None, unordered: Collection[str]
-) -> bool:
-    if actual is None or expected is None:
-        return actual is expected
-    return all(
-        _elements(actual[name]) == _elements(expected[name])
-        if name in unordered
-        else equal(actual[name], expected[name])
-        for name in actual
-    )
+    with duckdb.connect(":memory:", config={"threads": 2}) as connection:
+        connection.execute("SET TimeZone = 'UTC'")
+        connection.register("actual", actual)
+        connection.register("expected", expected.cast(actual.schema))
+        yield from differences(connection, table.primary_key, (), same)
 
 
 def _elements(values: list[Any] | None) -> list[str] | None:
