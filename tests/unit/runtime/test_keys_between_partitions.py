@@ -5,11 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from streamhouse.errors import SqlError, TableError
 from streamhouse.paimon.catalog.warehouse import Warehouse
-from streamhouse.runtime.audit.audit import _TemporaryTable
+from streamhouse.runtime.audit.audit import ExpectedRows
 from streamhouse.runtime.execute import execute
 
 Rows = list[tuple[int, ...]]
@@ -111,14 +112,12 @@ def test_an_overwrite_may_replace_the_whole_table(lake: str) -> None:
     assert rows(lake) == [(1, 1, 6), (2, 1, 5), (7, 1, 5)]
 
 
-def test_an_audit_merges_them_with_their_partitions(lake: str, tmp_path: Path) -> None:
+def test_an_audit_merges_them_with_their_partitions(lake: str) -> None:
     make(lake, "deduplicate")
-    temporary_table = _TemporaryTable(Warehouse(lake).table("d.t"), str(tmp_path / "scratch"))
-    import pyarrow as pa
-
     table = Warehouse(lake).table("d.t")
-    for given in ([(1, 1, 3), (2, 2, 2)], [(1, 2, 4)]):
-        made = [dict(zip(("k", "p", "v"), one, strict=True)) for one in given]
-        temporary_table.write(pa.Table.from_pylist(made, schema=table.arrow_schema))
-    found = temporary_table.finish().to_pylist()
+    with ExpectedRows(table) as expected:
+        for given in ([(1, 1, 3), (2, 2, 2)], [(1, 2, 4)]):
+            made = [dict(zip(("k", "p", "v"), one, strict=True)) for one in given]
+            expected.write(pa.Table.from_pylist(made, schema=table.arrow_schema))
+        found = expected.merged().to_pylist()
     assert sorted(tuple(row.values()) for row in found) == [(1, 2, 4), (2, 2, 2)]

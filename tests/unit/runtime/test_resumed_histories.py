@@ -350,6 +350,12 @@ def test_a_query_that_starts_again_is_right_or_refused(
             raise AssertionError(f"{figure}, {event}, seed {seed + number}: {error}") from error
 
 
+@pytest.mark.parametrize("figure", ["distinct", "distinct joined"])
+def test_a_renamed_script_does_not_add_its_results_again(tmp_path: Path, figure: str) -> None:
+    """Each pipeline has a view of its own for them."""
+    assert outcome(tmp_path, figure, "script renamed", 5).startswith("refused: ")
+
+
 def test_a_folder_of_files_knows_its_last_batch(tmp_path: Path) -> None:
     history = History(tmp_path, FIGURES["copied"], 1)
     folder = tmp_path / "files"

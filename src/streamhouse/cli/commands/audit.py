@@ -17,7 +17,8 @@ from streamhouse.cli.arguments import (
 )
 
 if TYPE_CHECKING:
-    from streamhouse.runtime.audit.audit import Audit, Difference
+    from streamhouse.runtime.audit.audit import Audit
+    from streamhouse.runtime.audit.row_differences import Difference
 
 _MAX_PRINTED = 20
 

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import tempfile
 import uuid
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Self
 
 import pyarrow as pa
 
@@ -25,17 +28,18 @@ class TemporaryTable:
     """A table defined like `like` in a temporary local folder, deleted when the `with` block ends.
 
     It has the same partitions and buckets, so the rows of a bucket can be compared with those of
-    the same bucket of `like`.
+    the same bucket of `like`. `options` replace those of `like`.
     """
 
-    def __init__(self, like: Table) -> None:
-        self._like = like
+    def __init__(self, like: Table, options: Mapping[str, str] = MappingProxyType({})) -> None:
+        self._like, self._options = like, options
         self._folder: tempfile.TemporaryDirectory[str] | None = None
 
-    def __enter__(self) -> TemporaryTable:
+    def __enter__(self) -> Self:
         self._folder = tempfile.TemporaryDirectory(prefix="streamhouse-scratch-")
         like, self._warehouse = self._like, Warehouse({"warehouse": self._folder.name})
         options = {k: v for k, v in like.options.items() if k.startswith(_KEPT)} | _OPTIONS
+        options |= self._options
         self._warehouse.create_database(_DATABASE)
         self._warehouse.create_table(
             _DATABASE,

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import tempfile
-import uuid
 from bisect import bisect_left, bisect_right
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any
@@ -14,15 +13,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streamhouse.paimon.catalog.table_address import TableAddress
-from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.paimon.changelog.invisible_rows import rows_invisible_to_select
 from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.storage.snapshots import Snapshot
-from streamhouse.paimon.write.commit import TableCommitter
 from streamhouse.paimon.write.commit_retries import CHANGE_USER
-from streamhouse.paimon.write.table_writer import TableWriter
+from streamhouse.paimon.write.temporary_table import TemporaryTable
 from streamhouse.runtime.audit.provable_range import pending_rows_at, provable_range
 from streamhouse.runtime.audit.recompute import Batch, Recomputation
+from streamhouse.runtime.audit.row_differences import Difference, Row, differences
 from streamhouse.runtime.audit.tolerance import equal
 from streamhouse.runtime.audit.unread_source_rows import Unread, unread
 from streamhouse.runtime.audit.view_audit import compare_view, is_view
@@ -31,21 +29,9 @@ from streamhouse.runtime.state.lineage import recorded_lineage
 from streamhouse.source import ROW_KIND
 from streamhouse.sql.options.merge_functions import MERGING_ENGINES, merge_function, remove_option
 
-_KEPT = (
-    "merge-engine", "fields.", "aggregation.", "partial-update.", "sequence.field", "ignore-",
-    "rowkind.field",
-)  # fmt: skip
+_KIND_COLUMN = "rowkind.field"
 _UNORDERED = ("collect", "merge_map", "nested_update")
 """Merge functions whose result is a set of elements: their order depends on the merges."""
-
-
-@dataclass(frozen=True)
-class Difference:
-    """One key whose actual row differs from the expected one; None where there is no row."""
-
-    key: tuple[Any, ...]
-    actual: dict[str, Any] | None
-    expected: dict[str, Any] | None
 
 
 @dataclass(frozen=True)
@@ -114,28 +100,29 @@ def audit(warehouse: Mapping[str, str], identifier: str) -> Audit:
     covered = {batch.query_id: batch.number for batch in batches}
     newest = _newest_visible(table, newest_recorded(table, covered))
     counts = _Counts()
-    with tempfile.TemporaryDirectory(prefix="streamhouse-audit-") as folder:
-        temporary = _TemporaryTable(table, folder)
+    with ExitStack() as tables:
+        expected = tables.enter_context(ExpectedRows(table))
         for rows, removed in _expected(address, table, batches, definitions, newest, counts):
-            temporary.write(rows)
+            expected.write(rows)
             if removed is not None:
-                temporary.remove(removed)
-        expected = temporary.finish()
+                # The Rust and the Java core differ in how they merge a removal with later rows.
+                remaining = _without(expected.merged(), removed)
+                expected = tables.enter_context(ExpectedRows(table))
+                expected.write(remaining)
         actual = _rows(table, newest)
-        differences = tuple(_compare(table, actual, expected))
+        found = tuple(_compare(table, actual, expected.merged()))
     return Audit(
         identifier, newest, counts.batches, counts.joined, counts.waiting, counts.foreign,
-        actual.num_rows, counts.base, differences,
+        actual.num_rows, counts.base, found,
         (*unread(address, batches, definitions), *_invisible(table)),
     )  # fmt: skip
 
 
 def _view_audit(address: TableAddress) -> Audit:
     found = compare_view(address)
-    differences = tuple(Difference(*difference) for difference in found.differences)
     return Audit(
-        address.identifier, found.snapshot, 1, 0, 0, 0, found.rows, 0, differences, found.unread,
-        dict(found.inputs),
+        address.identifier, found.snapshot, 1, 0, 0, 0, found.rows, 0, found.differences,
+        found.unread, dict(found.inputs),
     )  # fmt: skip
 
 
@@ -296,20 +283,12 @@ def _runs_between(
         yield [batch for _, batch in run]
 
 
-class _TemporaryTable:
+class ExpectedRows(TemporaryTable):
     """A temporary table with the audited one's merge options; Paimon's Rust core merges rows."""
 
-    def __init__(self, like: Table, folder: str) -> None:
-        self._warehouse = Warehouse({"warehouse": folder})
-        self._like = like
-        self._warehouse.create_database("audit")
-        self._number = 0
-        self._begin()
-
-    def _begin(self) -> None:
-        like = self._like
-        options = {k: v for k, v in like.options.items() if k.startswith(_KEPT)}
-        if options.get("merge-engine") == "first-row":
+    def __init__(self, like: Table) -> None:
+        options = {k: v for k, v in like.options.items() if k == _KIND_COLUMN}
+        if like.options.get("merge-engine") == "first-row":
             # A first-row table shows no rows before a compaction.
             options |= {
                 "merge-engine": "aggregation",
@@ -318,55 +297,32 @@ class _TemporaryTable:
             }
         if like.primary_key:
             options["bucket"] = "-1" if like.crosses_partitions else "1"
-        self._number += 1
-        self._name = f"expected_{self._number}"
-        self._warehouse.create_table(
-            "audit",
-            self._name,
-            like.columns,
-            like.primary_key,
-            like.partition_keys,
-            options,
-            copied=True,
-        )
-        self._user = str(uuid.uuid4())
-        self._writer = TableWriter(self._warehouse.options, f"audit.{self._name}", self._user)
+        super().__init__(like, options)
 
     def write(self, rows: pa.Table) -> None:
         """Write rows in their order."""
-        if "rowkind.field" in self._like.options:
+        if _KIND_COLUMN in self._like.options:
             if ROW_KIND in rows.column_names:
                 rows = rows.drop_columns([ROW_KIND])
         elif self._like.primary_key and ROW_KIND not in rows.column_names:
             # Later rows may have a row kind, and all rows of a writer need the same schema.
             rows = rows.append_column(ROW_KIND, pa.repeat("+I", rows.num_rows))
-        schema = self._like.read_schema(row_kind=ROW_KIND in rows.column_names)
-        for batch in rows.rename_columns(schema.names).cast(schema).combine_chunks().to_batches():
-            self._writer.write(batch)
+        super().write(rows)
 
-    def remove(self, keys: pa.Table) -> None:
-        """Remove the records of these keys, without a trace in later merges.
-
-        The Rust and the Java core differ in how they merge a removal with later rows. So the
-        remaining rows are written into a new table.
-        """
-        rows = self.finish()
-        remaining = rows.append_column("_place", pa.array(range(rows.num_rows), pa.int64())).join(
-            keys.cast(pa.schema([rows.field(name) for name in keys.column_names])),
-            keys.column_names,
-            join_type="left anti",
-        )
-        self._begin()
-        self.write(rows.take(remaining.column("_place").combine_chunks()))
-
-    def finish(self) -> pa.Table:
-        """The merged rows."""
-        messages = self._writer.prepare(0)
-        self._writer.close()
-        options, name = self._warehouse.options, f"audit.{self._name}"
-        TableCommitter(options, name, self._user).commit(0, messages)
-        table = self._warehouse.table(name)
+    def merged(self) -> pa.Table:
+        """The merged rows; none can be written afterwards."""
+        table = self.finish()
         return _rows(table, table.latest_snapshot_id())
+
+
+def _without(rows: pa.Table, keys: pa.Table) -> pa.Table:
+    """The rows with other keys, in their order."""
+    remaining = rows.append_column("_place", pa.array(range(rows.num_rows), pa.int64())).join(
+        keys.cast(pa.schema([rows.field(name) for name in keys.column_names])),
+        keys.column_names,
+        join_type="left anti",
+    )
+    return rows.take(remaining.column("_place").combine_chunks())
 
 
 def _rows(table: Table, snapshot: int | None) -> pa.Table:
@@ -375,53 +331,29 @@ def _rows(table: Table, snapshot: int | None) -> pa.Table:
 
 
 def _compare(table: Table, actual: pa.Table, expected: pa.Table) -> Iterator[Difference]:
-    key = list(table.primary_key)
-    if not key:
-        yield from _compare_bags(actual, expected)
-        return
-    actual_rows = {tuple(row[k] for k in key): row for row in actual.to_pylist()}
-    expected_rows = {tuple(row[k] for k in key): row for row in expected.to_pylist()}
+    import duckdb
+
     unordered = {
         name
         for name in actual.column_names
-        if name not in key
+        if name not in table.primary_key
         and table.options.get("merge-engine") in MERGING_ENGINES
         and merge_function(table.options, name) in _UNORDERED
     }
-    for row_key in sorted(actual_rows.keys() | expected_rows.keys(), key=repr):
-        if not _same(actual_rows.get(row_key), expected_rows.get(row_key), unordered):
-            yield Difference(row_key, actual_rows.get(row_key), expected_rows.get(row_key))
 
+    def same(a: Row, b: Row) -> bool:
+        return all(
+            _elements(a[name]) == _elements(b[name])
+            if name in unordered
+            else equal(a[name], b[name])
+            for name in a
+        )
 
-def _compare_bags(actual: pa.Table, expected: pa.Table) -> Iterator[Difference]:
-    """Compare tables without a primary key as multisets of rows."""
-    import duckdb
-
-    db = duckdb.connect(":memory:")
-    try:
-        db.register("a", actual)
-        db.register("e", expected.cast(actual.schema))
-        extra = db.sql("SELECT * FROM a EXCEPT ALL SELECT * FROM e").to_arrow_table()
-        missing = db.sql("SELECT * FROM e EXCEPT ALL SELECT * FROM a").to_arrow_table()
-    finally:
-        db.close()
-    for row in extra.to_pylist():
-        yield Difference(tuple(row.values()), row, None)
-    for row in missing.to_pylist():
-        yield Difference(tuple(row.values()), None, row)
-
-
-def _same(
-    actual: dict[str, Any] | None, expected: dict[str, Any] | None, unordered: Collection[str]
-) -> bool:
-    if actual is None or expected is None:
-        return actual is expected
-    return all(
-        _elements(actual[name]) == _elements(expected[name])
-        if name in unordered
-        else equal(actual[name], expected[name])
-        for name in actual
-    )
+    with duckdb.connect(":memory:", config={"threads": 2}) as connection:
+        connection.execute("SET TimeZone = 'UTC'")
+        connection.register("actual", actual)
+        connection.register("expected", expected.cast(actual.schema))
+        yield from differences(connection, table.primary_key, (), same)
 
 
 def _elements(values: list[Any] | None) -> list[str] | None:

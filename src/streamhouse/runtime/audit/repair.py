@@ -113,7 +113,9 @@ def _refreshed(address: TableAddress, where: str | None, dry_run: bool) -> Repai
     session, spec, text = view_audit.opened_view(address)
     if dry_run:
         found = view_audit.compare_newest(session, spec, text).differences
-        kinds = Counter("-D" if b is None else "+I" if a is None else "+U" for _, a, b in found)
+        kinds = Counter(
+            "-D" if one.expected is None else "+I" if one.actual is None else "+U" for one in found
+        )
     else:
         kinds = changes_of_refresh(spec)
     snapshot = address.open().latest_snapshot_id() if kinds and not dry_run else None

@@ -9,11 +9,8 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from itertools import zip_longest
-from typing import Any
 
 import pyarrow as pa
 
@@ -24,6 +21,7 @@ from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.schema.table_name import split_identifier
+from streamhouse.runtime.audit.row_differences import Difference, Row, differences
 from streamhouse.runtime.audit.unread_source_rows import Unread
 from streamhouse.runtime.session.session import Session
 from streamhouse.runtime.state.checkpoint import VIEWS, Checkpoint, checkpoints_of
@@ -42,10 +40,6 @@ from streamhouse.sql.views.stored_view import HIDDEN_KEY, StoredView
 _RELATIVE = 1e-14
 _VIEW = "view_rows"
 
-Row = dict[str, Any]
-Pair = tuple[Row | None, Row | None]
-"""An actual row and the expected one; None where there is no row."""
-
 
 @dataclass(frozen=True)
 class ViewComparison:
@@ -57,7 +51,7 @@ class ViewComparison:
     snapshot: int | None
     inputs: Mapping[str, int]
     rows: int
-    differences: tuple[tuple[tuple[Any, ...], Row | None, Row | None], ...]
+    differences: tuple[Difference, ...]
     unread: tuple[Unread, ...]
 
 
@@ -171,10 +165,10 @@ class _Comparison:
             if unknown or latest > read:
                 missing = None if unknown else latest - read
                 unread.append(Unread(address.identifier, missing, 0))
-        rows, differences = self._compared(snapshot)
-        if unknown and not differences:
+        rows, found = self._compared(snapshot)
+        if unknown and not found:
             unread = []
-        return ViewComparison(snapshot, inputs, rows, differences, tuple(unread))
+        return ViewComparison(snapshot, inputs, rows, found, tuple(unread))
 
     def _snapshot(self, writer: str | None, batch: int) -> int | None:
         for snapshot in self._table.snapshots.newest_first():
@@ -196,7 +190,7 @@ class _Comparison:
             )
         return table.read_schema(columns), lambda: _rows(table, snapshot, columns)
 
-    def _compared(self, snapshot: int | None) -> tuple[int, tuple[Any, ...]]:
+    def _compared(self, snapshot: int | None) -> tuple[int, tuple[Difference, ...]]:
         """The number of the view's rows, and the differences."""
         names = [column.name for column in self._columns]
         kept = (
@@ -210,13 +204,11 @@ class _Comparison:
         ) as connection:
             connection.execute(f"CREATE TEMP TABLE actual AS SELECT {listed} FROM {_VIEW}")
             connection.execute(f"CREATE TEMP TABLE expected AS SELECT {listed} FROM {self._sql}")
-            extra, missing = (
-                connection.sql(f"FROM {a} EXCEPT ALL FROM {b}").to_arrow_table().to_pylist()
-                for a, b in (("actual", "expected"), ("expected", "actual"))
-            )
+            real = [c.name for c in self._columns if c.type in ("DOUBLE", "FLOAT")]
+            key = () if self._spec.plan.hidden else self._spec.plan.key
+            found = tuple(differences(connection, key, real, _equal))
             count = connection.sql("SELECT count(*) FROM actual").fetchall()[0][0]
-        pairs = self._pairs(extra, missing)
-        return count, tuple((self._key(a or b or {}), a, b) for a, b in pairs if not _equal(a, b))
+        return count, found
 
     @property
     def _sql(self) -> str:
@@ -228,39 +220,13 @@ class _Comparison:
         key = ", ".join(map(quote, plan.key))
         return f"{sql} QUALIFY row_number() OVER (PARTITION BY {key} ORDER BY {order}) = 1"
 
-    def _key(self, row: Row) -> tuple[Any, ...]:
-        return tuple(row.values() if self._spec.plan.hidden else map(row.get, self._spec.plan.key))
-
-    def _pairs(self, extra: list[Row], missing: list[Row]) -> Iterator[Pair]:
-        """Actual and expected rows with the same key, or the same values but for floats."""
-        real = [c.name for c in self._columns if c.type in ("DOUBLE", "FLOAT")]
-        key = [c.name for c in self._columns if c.name not in real]
-        if not self._spec.plan.hidden:
-            key = list(self._spec.plan.key)
-        grouped: dict[str, tuple[list[Row], list[Row]]] = defaultdict(lambda: ([], []))
-        for side, rows in enumerate((extra, missing)):
-            for row in sorted(rows, key=lambda row: repr([row[name] for name in real])):
-                grouped[repr([row[name] for name in key])][side].append(row)
-        for actual, expected in grouped.values():
-            pairs: Iterator[Pair] = zip_longest(actual, expected)
-            for a, b in pairs:
-                if self._spec.plan.hidden and not _equal(a, b):
-                    if a is not None:
-                        yield a, None
-                    if b is not None:
-                        yield None, b
-                else:
-                    yield a, b
-
 
 def _rows(table: Table, snapshot: int, columns: list[str]) -> Iterator[pa.RecordBatch]:
     return table.read(columns=columns, snapshot=snapshot) if snapshot else iter(())
 
 
-def _equal(a: Row | None, b: Row | None) -> bool:
+def _equal(a: Row, b: Row) -> bool:
     """Whether two rows are equal, but for the last bits of floats, which depend on the plan."""
-    if a is None or b is None:
-        return False
     return all(
         math.isclose(value, b[name], rel_tol=_RELATIVE)
         if isinstance(value, float) and isinstance(b[name], float)

@@ -12,8 +12,6 @@ from streamhouse.errors import TableError
 from streamhouse.runtime.session.session import Session
 from streamhouse.runtime.statements.result_view import result_name
 from streamhouse.sql.plan import Column, Name, TableInfo
-from streamhouse.sql.statements.create_view import ticked
-from streamhouse.sql.statements.script import parse_script
 from streamhouse.sql.streaming.joined_rows import joined_rows
 from streamhouse.sql.streaming.query_planner import plan_stream_queries
 from streamhouse.sql.syntax import Insert, Select
@@ -61,9 +59,7 @@ def staged_join(session: Session, statement: Reader, target: Name) -> StagedJoin
     full = session.result_table(result_name(target, "joined"))
     options = {"bucket": "1"} if joined.key else {}
     table = TableInfo(full, columns, (), joined.key, (), options)
-    (feed,) = parse_script(f"INSERT INTO {'.'.join(map(ticked, full))} {joined.query.text}")
-    assert isinstance(feed, Insert)
-    feed = replace(feed, query=joined.query, position=statement.position)
+    feed = Insert(statement.position, statement.text, full, (), joined.query)
     return StagedJoin(table, feed, replace(statement, query=joined.rest(full)))
 
 

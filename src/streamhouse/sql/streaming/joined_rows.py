@@ -15,6 +15,7 @@ from sqlglot import exp
 from sqlglot.tokenizer_core import Token, TokenType
 
 from streamhouse.errors import StreamhouseError
+from streamhouse.sql import node_errors
 from streamhouse.sql.parser import query_parser
 from streamhouse.sql.plan import Name, Resolver
 from streamhouse.sql.resolution import columns as names
@@ -61,16 +62,20 @@ class JoinedRows:
 
 
 def joined_rows(query: Query, resolver: Resolver) -> JoinedRows | None:
-    """The lookup joins of the first SELECT that has some; None if they cannot be split off."""
+    """The lookup joins of the first SELECT that has some; None if they cannot be split off.
+
+    Raises `UnsupportedSqlError` if they could, but the SELECT hides the key of rows that change.
+    """
     for select in names.parse_query(query).tree.find_all(exp.Select):
         joins = select.args.get("joins") or []
         count = next((n for n, join in enumerate(joins) if not _is_lookup(join)), len(joins))
         if count:
             try:
-                return _Split(query, select, count, resolver).split()
+                split = _Split(query, select, count, resolver)
             except StreamhouseError:
                 # The error of the whole query says more.
                 return None
+            return split.split()
     return None
 
 
@@ -93,12 +98,21 @@ class _Split:
         self._tokens = query_parser.lex(self._script, self._base)
         self._range, self._filtered = self._places()
         self._key: list[str] = []
+        self._hidden: list[str] = []
         self._visible = dict(self._columns())
         self._used: set[tuple[str, str]] = {(next(iter(self._visible)), key) for key in self._key}
 
     def split(self) -> JoinedRows | None:
         if self._shadowed():
             return None
+        if self._hidden:
+            source = self._select.args["from_"].this
+            raise node_errors.unsupported(
+                self._script,
+                source,
+                "the rows of the lookup join are kept by the key of the stream, since they change; "
+                f"let '{source.alias_or_name}' have its column(s) {', '.join(self._hidden)}, too",
+            )
         edits = dict(self._edits())
         start, end = self._range
         hint, hinted = self._select.args.get("hint"), ""
@@ -192,13 +206,13 @@ class _Split:
         (part,) = reader.parts(parsed.tree)
         block = reader.read(part)
         if number == 0 and reader.source is not None and reader.source.changelog:
-            copies = {
-                block.source_column(item): name
-                for name, item in zip(block.names, block.items, strict=True)
-            }
-            self._key = [copies.get(key, "") for key in reader.source.primary_key]
-            if not self._key or not all(self._key):
-                raise StreamhouseError("the rows that change have no key among the columns")
+            pairs = zip(block.names, block.items, strict=True)
+            copies = {block.source_column(item): name for name, item in pairs}
+            key = reader.source.primary_key
+            if not key:
+                raise StreamhouseError("the rows that change have no key")
+            self._key = [copies[name] for name in key if name in copies]
+            self._hidden = [name for name in key if name not in copies]
         return block.names
 
     def _shadowed(self) -> bool:
