@@ -11,7 +11,7 @@ import time
 import pytest
 
 from streamhouse.cli import restart_state
-from streamhouse.cli.self_restart import _restart
+from streamhouse.cli.restart_state import _restart
 from streamhouse.errors import StreamhouseError
 
 

@@ -21,9 +21,9 @@ from streamhouse.cli.arguments import (
     script_variables,
 )
 from streamhouse.cli.errors import INTERRUPTED, explain, on_failure
+from streamhouse.cli.restart_state import restart_after
 from streamhouse.cli.run_output import JsonOutput, RunOutput, TextOutput
 from streamhouse.cli.script_text import join_scripts, parse_scripts, read_scripts
-from streamhouse.cli.self_restart import restart_after
 from streamhouse.cli.spark_arguments import (
     DEFAULT_MASTER,
     ConfArgument,

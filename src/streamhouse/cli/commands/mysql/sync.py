@@ -124,7 +124,7 @@ def _run(make: Callable[..., SyncOptions], flags: Mapping[str, Any]) -> None:
     begin_session("streamhouse", spark)
     try:
         from streamhouse.cli.errors import explain
-        from streamhouse.cli.self_restart import restart_after
+        from streamhouse.cli.restart_state import restart_after
         from streamhouse.runtime.monitoring.reporter import Reporter
         from streamhouse.runtime.sync.run import SyncRun, run_sync
 

@@ -227,7 +227,7 @@ def _tls(cert: str | None, key: str | None) -> ssl.SSLContext | None:
         raise OptionError(
             f"option '{missing}' is missing: --tls-cert and --tls-key need each other"
         )
-    from streamhouse.serve.http.tls import tls_context
+    from streamhouse.serve.http.tls_handshakes import tls_context
 
     return tls_context(cert, key)
 
