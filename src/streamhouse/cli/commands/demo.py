@@ -138,7 +138,7 @@ def demo(
     else `streamhouse setup` prepares, if that has not run.
     """
     from streamhouse.cli.preparation import check_packages, prepare
-    from streamhouse.demo.progress import print_progress
+    from streamhouse.demo.measured_run import print_progress
 
     check_packages(with_demo=True)
     from streamhouse.demo.kills import Kills
@@ -213,7 +213,7 @@ class _Run:
 
     def report(self, page: Page | None, measure: Callable[[], Mapping[str, object]]) -> None:
         """Measure, and print the result as JSON."""
-        from streamhouse.demo.progress import print_progress
+        from streamhouse.demo.measured_run import print_progress
 
         page_result: dict[str, object] = {}
         if page is not None:
