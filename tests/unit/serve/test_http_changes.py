@@ -11,7 +11,7 @@ from tests.serving import Serving, problem
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import ClientConnection
 
-from streamhouse.serve.streams.stream_settings import StreamSettings
+from streamhouse.serve.settings import StreamSettings
 from streamhouse.serve.views.served_view import ServedView
 
 FAST = StreamSettings(every_ms=5, heartbeat_s=0.2)

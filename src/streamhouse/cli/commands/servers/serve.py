@@ -49,8 +49,7 @@ if TYPE_CHECKING:
     import ssl
 
     from streamhouse.serve.auth import tokens
-    from streamhouse.serve.settings import ConnectionLimits, ServerSettings
-    from streamhouse.serve.streams.stream_settings import StreamSettings
+    from streamhouse.serve.settings import ConnectionLimits, ServerSettings, StreamSettings
     from streamhouse.serve.views.served_view import ServedView
 
 LOCAL_POLL = "50ms"
@@ -199,7 +198,7 @@ def _log_format(text: str) -> str:
 
 
 def _stream_settings(every: str | None, heartbeat: str, queue: int, local: bool) -> StreamSettings:
-    from streamhouse.serve.streams.stream_settings import StreamSettings
+    from streamhouse.serve.settings import StreamSettings
 
     poll = every or (LOCAL_POLL if local else REMOTE_POLL)
     return StreamSettings(
