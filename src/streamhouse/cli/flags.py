@@ -14,11 +14,15 @@ _Function = TypeVar("_Function", bound=Callable[..., None])
 
 @dataclass(frozen=True)
 class Flag:
-    """How `--help` shows a flag; `min`: the least value of a number."""
+    """How `--help` shows a flag; `min`: the least value of a number.
+
+    `name`: such as `--page/--no-page`; None: that of the parameter.
+    """
 
     metavar: str | None
     help: str
     min: int | None = None
+    name: str | None = None
 
 
 def with_flags(flags: Mapping[str, Flag]) -> Callable[[_Function], _Function]:
@@ -42,7 +46,7 @@ def with_flags(flags: Mapping[str, Flag]) -> Callable[[_Function], _Function]:
 
 def _option(parameter: inspect.Parameter, flag: Flag) -> object:
     option = typer.Option(
-        f"--{parameter.name.replace('_', '-')}",
+        flag.name or f"--{parameter.name.replace('_', '-')}",
         metavar=flag.metavar,
         help=flag.help,
         min=flag.min,
