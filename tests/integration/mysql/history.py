@@ -12,7 +12,6 @@ from tests.mysql_server import IS_MYSQL
 
 from streamhouse.connectors.jdbc.options import parse as parse_jdbc
 from streamhouse.connectors.jdbc.reader import JdbcReader
-from streamhouse.connectors.mysql_cdc.database.sharding.declared_table import DeclaredSource
 from streamhouse.connectors.mysql_cdc.relay.log import RelayTable
 from streamhouse.connectors.mysql_cdc.relay.relay import Relay
 from streamhouse.connectors.mysql_cdc.server.options import parse
@@ -82,14 +81,14 @@ class Database:
             source.close()
 
 
-def snapshot_start(source: DeclaredSource) -> Offset:
+def snapshot_start(source: MySqlSource) -> Offset:
     """Where the first rows begin: on MySQL, a batch later than on MariaDB (decision 001)."""
     start = source.initial_offset()
     return source.latest_offset(start) if IS_MYSQL else start
 
 
 def rows_of(
-    source: DeclaredSource, start: Offset, end: Offset, parts: int = 1
+    source: MySqlSource, start: Offset, end: Offset, parts: int = 1
 ) -> list[dict[str, Any]]:
     """All rows of a range, in order."""
     return [
@@ -100,7 +99,7 @@ def rows_of(
     ]
 
 
-def catch_up(source: DeclaredSource, start: Offset) -> tuple[Offset, list[dict[str, Any]]]:
+def catch_up(source: MySqlSource, start: Offset) -> tuple[Offset, list[dict[str, Any]]]:
     """The rows from `start` on until the source has none, and the offset there."""
     rows: list[dict[str, Any]] = []
     deadline = time.monotonic() + 60

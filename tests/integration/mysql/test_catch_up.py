@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 from tests.integration.mysql.history import Database, apply, catch_up, rows_of
 
-from streamhouse.connectors.mysql_cdc import key_group
-from streamhouse.connectors.mysql_cdc.change_reader import relay_view
+from streamhouse.connectors.mysql_cdc.change_reader import log_view
+from streamhouse.connectors.mysql_cdc.database import table_part
 from streamhouse.connectors.mysql_cdc.relay import relay as relay_module
 from streamhouse.connectors.mysql_cdc.relay.files import held_bytes
-from streamhouse.connectors.mysql_cdc.server.position import BinlogPosition, TableProgress
+from streamhouse.connectors.mysql_cdc.server.position import BinlogPosition, position_of
 from streamhouse.connectors.mysql_cdc.source import MySqlSource
 from streamhouse.demo.mariadb import MariaDB
 from streamhouse.source import Offset
@@ -54,7 +54,7 @@ def change(database: Database, seed: int, statements: int) -> None:
 
 
 def place(offset: Offset) -> BinlogPosition:
-    found = TableProgress.from_offset(offset).position
+    found = position_of(offset)
     assert found is not None
     return found
 
@@ -73,7 +73,7 @@ def test_each_key_is_in_one_key_group_and_in_order(
     offset, _ = catch_up(source, source.initial_offset())
     change(database, 5, 400)
     end = _reached(source, database, offset)
-    monkeypatch.setattr(key_group, "DIVIDED_BYTES", 1)
+    monkeypatch.setattr(table_part, "DIVIDED_BYTES", 1)
     parts = source.partitions(offset, end, 3)
     assert len(parts) == 3
     groups = [[row for batch in source.read(part) for row in batch.to_pylist()] for part in parts]
@@ -113,7 +113,7 @@ def test_the_relay_log_waits_for_queries_that_are_all_behind(
         tmp_path, "t", resume_positions=[start], most_bytes=MOST_BYTES, all_known=True
     )
     source = database.source("t", relay=tmp_path)
-    view = relay_view(source._captured)
+    view = log_view(tmp_path)
     assert view is not None and view.begin() == start
     state: dict[tuple[Any, ...], dict[str, Any]] = {}
     batches, most = 0, 0
