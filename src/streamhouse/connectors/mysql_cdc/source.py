@@ -303,6 +303,11 @@ class MySqlSource(Source):
     def _check_kind(self, offset: Offset) -> None:
         if _is_initial(offset):
             return
+        if SHARDS not in offset:
+            raise DataLossError(
+                f"{self._options.name} was read by an earlier release, whose offsets have another "
+                f"form; {START_AGAIN}"
+            )
         was_one = list(offset[SHARDS]) == [ONE]
         if was_one and not self._tables.is_one:
             raise DataLossError(
