@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -9,9 +10,15 @@ from typing import Protocol
 
 from streamhouse.demo.driver import Check
 from streamhouse.demo.kills import Killable, Kills
-from streamhouse.demo.progress import print_progress
 from streamhouse.demo.scripted_changes import ScriptedSteps
 from streamhouse.errors import StreamhouseError
+
+
+def print_progress(text: str | None) -> None:
+    """Write a line to standard error, unless the text is empty or None."""
+    if text:
+        print(f"demo: {text}", file=sys.stderr, flush=True)
+
 
 _PROGRESS_EVERY_S = 5.0
 _PAUSE_S = 0.05

@@ -22,7 +22,7 @@ from streamhouse.errors import OptionError, TableError
 from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.paimon.spark.datasource import PaimonReader
 from streamhouse.paimon.spark.options import SparkOptions
-from streamhouse.serve.views.names import is_name
+from streamhouse.serve.views.served_view import is_name
 from streamhouse.serve.views.shown_table import ShownTable
 from streamhouse.spark import SourcePartition, for_spark, spark_schema
 

@@ -12,11 +12,10 @@ from tests.waiting import looks, until
 
 from streamhouse.connectors.jdbc.options import parse as parse_jdbc
 from streamhouse.connectors.jdbc.reader import JdbcReader
-from streamhouse.connectors.mysql_cdc.database.sharding.declared_table import DeclaredSource
 from streamhouse.connectors.mysql_cdc.relay.log import RelayTable
 from streamhouse.connectors.mysql_cdc.relay.relay import Relay
 from streamhouse.connectors.mysql_cdc.server.options import parse
-from streamhouse.connectors.mysql_cdc.server.position import BinlogPosition, TableProgress
+from streamhouse.connectors.mysql_cdc.server.position import BinlogPosition, position_of
 from streamhouse.connectors.mysql_cdc.source import MySqlSource
 from streamhouse.demo.mariadb import PASSWORD, USER, MariaDB
 from streamhouse.source import ROW_KIND, Offset
@@ -96,14 +95,14 @@ class Database:
             source.close()
 
 
-def snapshot_start(source: DeclaredSource) -> Offset:
+def snapshot_start(source: MySqlSource) -> Offset:
     """Where the first rows begin: on MySQL, a batch later than on MariaDB (decision 001)."""
     start = source.initial_offset()
     return source.latest_offset(start) if IS_MYSQL else start
 
 
 def position(offset: Offset) -> BinlogPosition:
-    found = TableProgress.from_offset(offset).position
+    found = position_of(offset)
     assert found is not None
     return found
 
@@ -118,7 +117,7 @@ def reached(source: MySqlSource, database: Database, start: Offset) -> Offset:
 
 
 def rows_of(
-    source: DeclaredSource, start: Offset, end: Offset, parts: int = 1
+    source: MySqlSource, start: Offset, end: Offset, parts: int = 1
 ) -> list[dict[str, Any]]:
     """All rows of a range, in order."""
     return [
@@ -129,7 +128,7 @@ def rows_of(
     ]
 
 
-def catch_up(source: DeclaredSource, start: Offset) -> tuple[Offset, list[dict[str, Any]]]:
+def catch_up(source: MySqlSource, start: Offset) -> tuple[Offset, list[dict[str, Any]]]:
     """The rows from `start` on until the source has none, and the offset there."""
     rows: list[dict[str, Any]] = []
     for _ in looks():

@@ -16,12 +16,12 @@ import pytest
 from tests.integration.mysql.history import Database, catch_up, rows_of, snapshot_start
 from tests.waiting import DEADLINE_S, until
 
-from streamhouse.connectors.mysql_cdc.database.sharding.declared_table import open_source
 from streamhouse.connectors.mysql_cdc.server.connection import run
 from streamhouse.connectors.mysql_cdc.server.position import BinlogPosition
 from streamhouse.connectors.mysql_cdc.server.table import Server
 from streamhouse.connectors.mysql_cdc.server.table_lock import TableLock
 from streamhouse.connectors.mysql_cdc.snapshot import keyless_reader
+from streamhouse.connectors.mysql_cdc.source import MySqlSource
 from streamhouse.demo.mariadb import PASSWORD
 from streamhouse.errors import ConnectError, DataLossError, SchemaChangeError, TableError
 from streamhouse.source import ROW_KIND
@@ -234,7 +234,7 @@ def test_shards_without_a_key(database: Database) -> None:
         "CREATE TABLE s1 (a INT, b INT)", "CREATE TABLE s2 (a INT, b INT)",
         "INSERT INTO s1 VALUES (1, 1), (1, 1)", "INSERT INTO s2 VALUES (1, 1), (2, NULL)",
     )  # fmt: skip
-    source = open_source(database.options("s[12]"), None)
+    source = MySqlSource(database.options("s[12]"), None)
     try:
         start = snapshot_start(source)
         end = source.latest_offset(start)

@@ -82,8 +82,8 @@ def test_missing_grants_say_what_to_grant(table: Database) -> None:
     table.server.execute("GRANT REPLICATION SLAVE ON *.* TO poor@'%'")
     source = MySqlSource(options)
     assert SECRET not in repr(source) and SECRET not in repr(source._options)
-    assert SECRET not in repr(source._captured)
     catch_up(source, source.initial_offset())
+    assert SECRET not in repr(source._planner.captured_tables())
     source.close()
 
 

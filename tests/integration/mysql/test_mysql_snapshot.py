@@ -22,7 +22,6 @@ from streamhouse.connectors.mysql_cdc.server.options import parse
 from streamhouse.connectors.mysql_cdc.server.values import result_rows
 from streamhouse.connectors.mysql_cdc.server.values.result_rows import stream_columns
 from streamhouse.connectors.mysql_cdc.snapshot.chunk_reader import ChunkReader
-from streamhouse.connectors.mysql_cdc.table_reader import SnapshotPart
 from streamhouse.errors import DataLossError, SchemaChangeError, TableError
 from streamhouse.source import ROW_KIND
 from streamhouse.sql.plan import Column
@@ -145,7 +144,6 @@ def test_a_snapshot_continues_where_its_connection_was_lost(
     start = snapshot_start(source)
     end = source.latest_offset(start)
     (part,) = source.partitions(start, end, 1)
-    assert isinstance(part, SnapshotPart)
     rows: list[dict[str, Any]] = []
     lost = 0
     for batch in source.read(part):
@@ -215,7 +213,7 @@ def test_names_with_percent_signs(database: Database) -> None:
         source = database.source(table, options=options)
         start = snapshot_start(source)
         middle = source.latest_offset(start, 21)
-        assert middle["key"][0] == 21
+        assert middle["snapshot"][""][0] == 21
         database.run(f"DELETE FROM `{table}` WHERE `{key}` IN (3, 30)")
         rows = rows_of(source, start, middle)
         _, more = catch_up(source, middle)
@@ -232,9 +230,9 @@ def test_what_a_unique_key_must_stay(database: Database) -> None:
     )
     options = {"scan.incremental.snapshot.chunk.size": "7"}
     source = database.source("t", options=options)
-    assert source.primary_key == ("b",)
+    assert source.keyed_by == ("b",)
     offset = source.latest_offset(snapshot_start(source), 7)
-    assert offset["index"] == "one" and offset["key"] == [56]
+    assert offset["shards"][""][3] == "one" and offset["snapshot"] == {"": [56]}
     database.run("CREATE UNIQUE INDEX a ON t (a)", "ALTER TABLE t DROP INDEX both_of")
     again = database.source("t", options=options)
     with pytest.raises(DataLossError, match=r"by|order of its key 'one', but its key is now 'a'"):
@@ -304,7 +302,7 @@ def test_a_table_that_is_not_transactional_is_read_as_it_was(database: Database)
     state: dict[tuple[Any, ...], dict[str, Any]] = {}
     offset = source.initial_offset()
     try:
-        while "phase" in offset:
+        while "snapshot" in offset:
             end = source.latest_offset(offset, 100)
             apply(state, rows_of(source, offset, end, 2), ["id"])
             offset = end

@@ -217,7 +217,7 @@ def test_the_changes_rebuild_a_table_that_changes_all_the_while(
             end = source.latest_offset(offset, chance.choice([5, 20, 40]))
             if end == offset:
                 continue
-            snapshot_steps += "phase" in end
+            snapshot_steps += "snapshot" in end
             rows = rows_of(source, offset, end, chance.choice([1, 3]))
             if chance.random() < 0.3:
                 again = pickle.loads(pickle.dumps(source))
@@ -316,7 +316,7 @@ def test_a_purged_binlog_is_data_loss(own_server: MariaDB) -> None:
     with pytest.raises(DataLossError, match="has removed the binlog file"):
         rows_of(source, offset, end)
     own_server.execute("RESET MASTER")
-    later = {"file": "binlog.000009", "pos": 4}
+    later = offset | {"file": "binlog.000009", "pos": 4}
     with pytest.raises(DataLossError, match="it was reset"):
         source.latest_offset(later)
     database.close()

@@ -11,7 +11,7 @@ from tests.integration.mysql.history import Database, catch_up, position, reache
 from tests.mysql_server import Server
 from tests.waiting import until
 
-from streamhouse.connectors.mysql_cdc.change_reader import TablePosition, read_row_events
+from streamhouse.connectors.mysql_cdc.change_reader import TablePosition, TableRange, read_tables
 from streamhouse.connectors.mysql_cdc.relay import relay as relay_module
 from streamhouse.connectors.mysql_cdc.relay.files import drop_old, segments
 from streamhouse.connectors.mysql_cdc.relay.relay import Relay
@@ -64,9 +64,10 @@ def test_what_is_dropped_while_it_is_read_comes_from_the_server(
         database.run(f"INSERT INTO t VALUES ({number}, REPEAT('x', 2000))")
     end = reached(source, database, offset)
     # The table's columns, as MySQL logs no names of them.
-    start = TablePosition(position(offset), table=source._captured.table)
-    events = read_row_events(source._captured, start, position(end))
-    changes = (change for event in events for change in event.changes())
+    captured = source._planner.captured_tables()[-1]
+    start = TablePosition(position(offset), table=captured.table)
+    events = read_tables([TableRange(captured, start)], position(end))
+    changes = (change for _, event in events for change in event.changes())
     some = [next(changes) for _ in range(3)]
     assert len(segments(tmp_path)) > 3
     # As the log's writer does when a query is slow and the files take too much.

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.integration.conftest import Installed
 from tests.integration.mysql.history import Database, catch_up
 from tests.mysql_server import Server
 
-from streamhouse.connectors.mysql_cdc.schema_history import SchemaHistory
+from streamhouse.connectors.mysql_cdc.database.sharding.shard_histories import ShardHistories
 from streamhouse.connectors.mysql_cdc.server.position import BinlogPosition
 from streamhouse.demo.mariadb import MariaDB
 from streamhouse.errors import SchemaChangeError
@@ -129,16 +130,16 @@ def test_a_column_of_a_type_in_another_form(bare: Database, kind: str) -> None:
 def test_a_stream_begins_while_the_table_is_altered(
     bare: Database, monkeypatch: pytest.MonkeyPatch, mode: str
 ) -> None:
-    now = SchemaHistory.now
+    now = ShardHistories.now
     alters = [f"ALTER TABLE t ADD x{number} INT FIRST" for number in range(3)]
 
-    def altered(history: SchemaHistory, position: BinlogPosition) -> Offset:
+    def altered(history: ShardHistories, position: BinlogPosition, tables: Any) -> Offset:
         if alters:
             bare.run(alters.pop(), "INSERT INTO t (id, a) VALUES (5, 'a5')", "DELETE FROM t")
-        return now(history, position)
+        return now(history, position, tables)
 
     source = bare.source("t", COLUMNS, {"scan.startup.mode": mode})
-    monkeypatch.setattr(SchemaHistory, "now", altered)
+    monkeypatch.setattr(ShardHistories, "now", altered)
     start = source.latest_offset(source.initial_offset())
     bare.run("ALTER TABLE t ADD y INT FIRST", "INSERT INTO t (id, a) VALUES (6, 'a6')")
     source.close()
@@ -162,8 +163,8 @@ def test_a_temporary_table_of_the_same_name(bare: Database) -> None:
 
 
 def _old(offset: Offset) -> Offset:
-    """The offset as it was before offsets had columns."""
-    return {key: value for key, value in offset.items() if key in ("file", "pos")}
+    """The offset as that of a stream that began before a statement about the table."""
+    return {**offset, "schemas": [{}]}
 
 
 def test_an_offset_without_columns_resumes_if_the_table_was_not_altered(bare: Database) -> None:

@@ -14,14 +14,8 @@ import pytest
 from tests.integration.mysql.history import Database, apply, catch_up, rows_of
 from tests.waiting import looks
 
-from streamhouse.connectors.mysql_cdc.database.sharding.declared_table import (
-    DeclaredSource,
-    followed_tables,
-    open_source,
-)
-from streamhouse.connectors.mysql_cdc.database.sharding.sharded_source import ShardedSource
 from streamhouse.connectors.mysql_cdc.server.options import parse
-from streamhouse.connectors.mysql_cdc.source import MySqlSource
+from streamhouse.connectors.mysql_cdc.source import MySqlSource, followed_tables
 from streamhouse.errors import DataLossError, TableError
 from streamhouse.source import ROW_KIND
 from streamhouse.sql.plan import Column
@@ -38,7 +32,7 @@ class Opened:
 
     def __init__(self, database: Database, folder: Path) -> None:
         self.database, self.folder = database, folder
-        self._all: list[DeclaredSource] = []
+        self._all: list[MySqlSource] = []
 
     def __call__(
         self,
@@ -46,17 +40,10 @@ class Opened:
         columns: Sequence[Column] | None = COLUMNS,
         relay: Path | None = None,
         options: dict[str, str] | None = None,
-    ) -> DeclaredSource:
+    ) -> MySqlSource:
         given = self.database.options(table) | (options or {})
-        source = open_source(given, columns, relay)
+        source = MySqlSource(given, columns, relay)
         self._all.append(source)
-        return source
-
-    def shards(
-        self, table: str, relay: Path | None = None, options: dict[str, str] | None = None
-    ) -> ShardedSource:
-        source = self(table, COLUMNS, relay, options)
-        assert isinstance(source, ShardedSource)
         return source
 
     def close(self) -> None:
@@ -84,7 +71,7 @@ def test_a_pickled_source_reads_partitions(database: Database, opened: Opened) -
     """Spark sends a stream's source to executors while the driver uses its connections."""
     create(database, "t_1", "t_2")
     database.run("INSERT INTO t_1 VALUES (1, 'a')", "INSERT INTO t_2 VALUES (2, 'b')")
-    source = opened.shards(r"t_\d")
+    source = opened(r"t_\d")
     start, _ = catch_up(source, source.initial_offset())
     database.run("UPDATE t_1 SET v = 'A'", "DELETE FROM t_2")
     end = source.latest_offset(start)
@@ -150,7 +137,6 @@ def test_names_that_a_table_has_are_that_table(
     create(database, name, "aXb", "a", "b", "xx", "p1", "w")
     database.run(f"INSERT INTO `{name}` VALUES (1, 'a')", "INSERT INTO aXb VALUES (2, 'b')")
     source = opened(name)
-    assert isinstance(source, MySqlSource)
     offset, rows = catch_up(source, source.initial_offset())
     assert brief(rows) == [("+I", 1, "a", name)]
     database.run(f"UPDATE `{name}` SET v = 'c'", "DELETE FROM aXb")
@@ -164,7 +150,6 @@ def test_a_table_without_a_column_that_is_not_null_is_named(
     create(database, "s_1", "s_2")
     database.run("CREATE TABLE s_3 (id INT PRIMARY KEY, w VARCHAR(20))")
     source = opened("s_.*", (Column("id", "INT"), Column("v", "STRING", nullable=False)))
-    assert isinstance(source, ShardedSource)
     with pytest.raises(TableError, match=rf"{database.name}\.s_3 has no column 'v'.*'v'|w"):
         source.check_start()
     with pytest.raises(TableError, match=r"s_3 has no column 'v'"):
@@ -213,6 +198,19 @@ def test_startup_modes(own_database: Database, tmp_path: Path, mode: str) -> Non
     opened.close()
 
 
+@pytest.mark.parametrize("table", ["s_1", "s_."])
+@pytest.mark.parametrize("mode", ["initial", "latest-offset"])
+def test_the_whole_table_has_all_rows_in_any_startup_mode(
+    database: Database, opened: Opened, mode: str, table: str
+) -> None:
+    create(database, "s_1")
+    database.run("INSERT INTO s_1 VALUES (1, 'a'), (2, 'b')")
+    source = opened(table, options={"scan.startup.mode": mode})
+    parts = source.whole_table(2)
+    rows = [row for part in parts for batch in source.read(part) for row in batch.to_pylist()]
+    assert brief(rows) == [("+I", 1, "a", "s_1"), ("+I", 2, "b", "s_1")]
+
+
 def test_new_tables_are_read_if_requested(
     database: Database, opened: Opened, tmp_path: Path
 ) -> None:
@@ -224,7 +222,7 @@ def test_new_tables_are_read_if_requested(
     offset, _ = catch_up(source, source.initial_offset())
     create(database, "n_2")
     database.run("INSERT INTO n_2 VALUES (2, 'b')", "UPDATE n_1 SET v = 'c'")
-    closed = opened.shards("n_.", tmp_path)
+    closed = opened("n_.", relay=tmp_path)
     closed.check(offset)
     _, rows = catch_up(closed, offset)
     assert brief(rows) == [("-U", 1, "a", "n_1"), ("+U", 1, "c", "n_1")]
@@ -256,14 +254,14 @@ def test_tables_that_are_missing_later(database: Database, opened: Opened) -> No
     create(database, "m_1", "m_2", "m_3")
     source = opened("m_.")
     offset, _ = catch_up(source, source.initial_offset())
-    narrow = opened.shards("m_[12]")
+    narrow = opened("m_[12]")
     narrow.check(offset)
     database.run("INSERT INTO m_1 VALUES (1, 'a')", "INSERT INTO m_3 VALUES (3, 'a')")
     end, rows = catch_up(narrow, offset)
     assert brief(rows) == [("+I", 1, "a", "m_1")]
     database.run("DROP TABLE m_2")
     with pytest.raises(TableError, match=r"m_2, which .*m_\[12\] has read so far, is missing"):
-        opened.shards("m_[12]").check(end)
+        opened("m_[12]").check(end)
 
 
 def test_offsets_of_one_table_are_not_those_of_several(database: Database, opened: Opened) -> None:
@@ -275,6 +273,8 @@ def test_offsets_of_one_table_are_not_those_of_several(database: Database, opene
     offset, _ = catch_up(several, several.initial_offset())
     with pytest.raises(DataLossError, match="several tables"):
         one.latest_offset(offset)
+    with pytest.raises(DataLossError, match="earlier release.*new checkpoint"):
+        one.check({"phase": "snapshot", "key": [1], "file": offset["file"], "pos": offset["pos"]})
 
 
 @pytest.mark.parametrize("relayed", [False, True])
@@ -339,7 +339,7 @@ def test_columns_that_a_table_lacks_are_null(database: Database) -> None:
         Column("id", "DECIMAL(20, 0)"), Column("name", "STRING"), Column("email", "STRING"),
         Column("age", "INT"), Column("of", "STRING", metadata="table_name"),
     ]  # fmt: skip
-    source = open_source(database.options("user_.*"), columns)
+    source = MySqlSource(database.options("user_.*"), columns)
     assert source.schema.names == names
     offset, rows = catch_up(source, source.initial_offset())
     first = sorted(tuple(row[name] for name in names) for row in rows)
@@ -357,7 +357,7 @@ def test_columns_that_a_table_lacks_are_null(database: Database) -> None:
     ]  # fmt: skip
     source.close()
     with pytest.raises(TableError, match="has no column 'agee'; did you mean 'age'|has no column"):
-        open_source(database.options("user_.*"), [Column("id", "INT"), Column("agee", "INT")])
+        MySqlSource(database.options("user_.*"), [Column("id", "INT"), Column("agee", "INT")])
 
 
 def test_shards_with_zero_dates_as_keys(database: Database, tmp_path: Path) -> None:

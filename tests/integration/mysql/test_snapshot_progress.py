@@ -69,7 +69,7 @@ def test_the_rows_left_are_known_from_the_offset(database: Database) -> None:
     offset = database.source("t", options=options).latest_offset(offset, 200)
     assert source.lag(offset) == Lag(rows=500)
     assert database.source("t", options=options).rows_left(offset) == 500
-    while "phase" in offset:
+    while "snapshot" in offset:
         offset = source.latest_offset(offset)
     assert source.rows_left(offset) is None
     assert not source.lag(offset).known

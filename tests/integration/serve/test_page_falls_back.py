@@ -14,7 +14,7 @@ from tests.integration.serve.proxy import without_sockets
 from tests.serving import Serving, servers
 from tests.unit.conftest import Shop
 
-from streamhouse.serve.streams.stream_settings import StreamSettings
+from streamhouse.serve.settings import StreamSettings
 
 Serve: TypeAlias = Callable[..., Serving]
 

@@ -14,7 +14,7 @@ from tests.integration.serve.browser import visit
 from tests.serving import Serving
 from tests.unit.conftest import Shop
 
-from streamhouse.serve.streams.stream_settings import StreamSettings
+from streamhouse.serve.settings import StreamSettings
 from streamhouse.sql.plan import Column
 
 SIZES = (((1440, 900), False), ((1024, 768), True), ((390, 780), False))

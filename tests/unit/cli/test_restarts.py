@@ -12,7 +12,7 @@ import pytest
 from tests.waiting import DEADLINE_S
 
 from streamhouse.cli import restart_state
-from streamhouse.cli.self_restart import _restart
+from streamhouse.cli.restart_state import _restart
 from streamhouse.errors import StreamhouseError
 
 

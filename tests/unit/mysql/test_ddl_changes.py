@@ -17,7 +17,7 @@ from streamhouse.connectors.mysql_cdc.binlog.ddl_change import (
 from streamhouse.connectors.mysql_cdc.binlog.query import Statement
 from streamhouse.connectors.mysql_cdc.binlog.sql.tokens import LexerOptions
 from streamhouse.connectors.mysql_cdc.binlog.statements import StatementCheck
-from streamhouse.connectors.mysql_cdc.schema_history import offset_part, table_at
+from streamhouse.connectors.mysql_cdc.database.tables.followed_table import offset_part, table_at
 from streamhouse.connectors.mysql_cdc.server.options import parse
 from streamhouse.connectors.mysql_cdc.server.position import BinlogPosition
 from streamhouse.connectors.mysql_cdc.server.table import TableDefinition

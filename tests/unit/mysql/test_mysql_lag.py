@@ -4,33 +4,53 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Collection
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from tests.unit.mysql.test_relay_files import FILE, SHOP, connected
 
+from streamhouse.connectors.mysql_cdc.database.sharding.shard_tables import ONE
+from streamhouse.connectors.mysql_cdc.database.sharding.shards_planner import ShardsPlanner
+from streamhouse.connectors.mysql_cdc.database.tables.discovery import TableNames
 from streamhouse.connectors.mysql_cdc.lag import UnreadChanges
-from streamhouse.connectors.mysql_cdc.server.position import BinlogPosition, TableProgress
-from streamhouse.connectors.mysql_cdc.server.table import Size
-from streamhouse.connectors.mysql_cdc.source import MySqlSource
+from streamhouse.connectors.mysql_cdc.source import MySqlSource, _OffsetTableSets
 from streamhouse.source import Lag, SourceState
+
+NAMES = ("shop", "orders")
+
+
+class Tables:
+    """The one table, with 500 rows by the server's estimate."""
+
+    found: ClassVar = {NAMES: None}
+    is_one = True
+
+    def rows(self, names: Collection[TableNames]) -> int:
+        return 500 * len(names)
+
+    def selected(self, names: Collection[TableNames]) -> list[Any]:
+        return [SimpleNamespace(id=ONE, names=NAMES, full_name=SHOP.full_name)]
 
 
 @pytest.fixture
 def source(tmp_path: Path) -> MySqlSource:
     """A source that has a relay log; it would connect to a server if it were made as usual."""
     made: Any = MySqlSource.__new__(MySqlSource)
-    made._captured = SimpleNamespace(relay=tmp_path, table=SimpleNamespace(size=Size(500, 90)))
-    made._options = SimpleNamespace(name=SHOP.full_name, chunk_size=100)
-    made._unread = UnreadChanges()
+    made._options = SimpleNamespace(name=SHOP.full_name, chunk_size=100, has_snapshot=True)
+    made._unread, made._tables, made._table_sets = UnreadChanges(), Tables(), _OffsetTableSets()
+    planner: Any = ShardsPlanner.__new__(ShardsPlanner)
+    planner._relay, planner._stop_at, planner._table_sets = tmp_path, None, made._table_sets
+    made._planner = planner
     found: MySqlSource = made
     return found
 
 
-def at(position: int, file: str = FILE) -> dict[str, Any]:
-    return TableProgress(BinlogPosition(file, position), snapshot_complete=True).to_offset()
+def at(position: int, file: str = FILE, **more: Any) -> dict[str, Any]:
+    shards = {"shards": {ONE: [*NAMES, 0]}, "schemas": [{}]}
+    return {"tables": 1, "file": file, "pos": position, **shards, **more}
 
 
 def test_the_lag_is_the_bytes_up_to_the_last_change_of_the_table(
@@ -63,12 +83,12 @@ def test_bytes_across_binlog_files_are_unknown(source: MySqlSource, tmp_path: Pa
 
 
 def test_the_lag_is_the_rows_that_are_left_of_the_snapshot(source: MySqlSource) -> None:
-    assert source.lag({"phase": "snapshot"}) == Lag(rows=500)
-    assert source.lag({"phase": "snapshot"}).state == SourceState(
+    assert source.lag(source.initial_offset()) == Lag(rows=500)
+    assert source.lag(source.initial_offset()).state == SourceState(
         snapshotting=True, tables=1, tables_left=1, splits_left=5
     )
-    assert source.lag({"phase": "snapshot", "key": [7], "rows": 200}) == Lag(rows=300)
-    assert source.lag({"phase": "snapshot", "key": [9], "rows": 600}) == Lag(rows=0)
+    assert source.lag(at(4, snapshot={ONE: [7]}, rows={ONE: 200})) == Lag(rows=300)
+    assert source.lag(at(4, snapshot={ONE: [9]}, rows={ONE: 600})) == Lag(rows=0)
 
 
 def test_the_lag_is_unknown_without_a_log(source: MySqlSource, tmp_path: Path) -> None:

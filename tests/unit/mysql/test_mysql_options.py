@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from streamhouse.connectors.mysql_cdc.database.progress import DatabaseProgress
 from streamhouse.connectors.mysql_cdc.server.options import KNOWN, parse
 from streamhouse.connectors.mysql_cdc.server.position import (
     NO_BINLOG_STATE,
@@ -15,7 +16,6 @@ from streamhouse.connectors.mysql_cdc.server.position import (
     BinlogPosition,
     BinlogState,
     Skip,
-    TableProgress,
 )
 from streamhouse.errors import OptionError
 
@@ -82,13 +82,13 @@ def test_positions_are_ordered_by_number() -> None:
 
 
 @given(
-    st.none() | st.integers(4, 2**32),
+    st.integers(4, 2**32),
     st.none() | st.lists(st.integers() | st.text(), min_size=1, max_size=3),
     st.booleans(),
 )
-def test_an_offset_survives_json(pos: int | None, key: list[int | str] | None, whole: bool) -> None:
-    whole = whole and pos is not None
-    position = None if pos is None else BinlogPosition("binlog.000007", pos)
+def test_an_offset_survives_json(pos: int, key: list[int | str] | None, whole: bool) -> None:
+    position = BinlogPosition("binlog.000007", pos)
+    snapshot = {} if whole else {"1": None if key is None else tuple(key)}
     known = BinlogState(
         BinlogIdentity(1_700_000_000, 7),
         {"1:7831:": BinlogPosition("binlog.000006", 4)},
@@ -97,6 +97,6 @@ def test_an_offset_survives_json(pos: int | None, key: list[int | str] | None, w
         ),
     )
     for one in (NO_BINLOG_STATE, known):
-        progress = TableProgress(position, None if whole or key is None else tuple(key), whole, one)
+        progress = DatabaseProgress(1, position, one, snapshot, rows=dict.fromkeys(snapshot, 7))
         again = json.loads(json.dumps(progress.to_offset()))
-        assert TableProgress.from_offset(again) == progress
+        assert DatabaseProgress.from_offset(again) == progress

@@ -6,8 +6,7 @@ import pytest
 
 from streamhouse.connectors.mysql_cdc.binlog.format.events import HEADER
 from streamhouse.connectors.mysql_cdc.binlog.query import Statement, statement_of
-from streamhouse.connectors.mysql_cdc.binlog.sql.token_cursor import TableName
-from streamhouse.connectors.mysql_cdc.binlog.sql.tokens import Kind, LexerOptions, tokens
+from streamhouse.connectors.mysql_cdc.binlog.sql.tokens import Kind, LexerOptions, TableName, tokens
 from streamhouse.connectors.mysql_cdc.binlog.statements import ParsedStatement
 
 ANSI = LexerOptions(ansi_quotes=True)

@@ -18,15 +18,14 @@ from streamhouse.connectors.mysql_cdc.binlog.format.table_map import (
     LoggedColumn,
 )
 from streamhouse.connectors.mysql_cdc.binlog.rows.arrays import to_array
-from streamhouse.connectors.mysql_cdc.binlog.rows.block import Block
-from streamhouse.connectors.mysql_cdc.binlog.rows.images import Values
+from streamhouse.connectors.mysql_cdc.binlog.rows.images import Block, Values
 from streamhouse.connectors.mysql_cdc.server.charsets import Charsets
-from streamhouse.connectors.mysql_cdc.server.values.date_targets import convert_dates
 from streamhouse.connectors.mysql_cdc.server.values.dates import (
     ZERO_DATES,
     DateReading,
     ZeroDates,
 )
+from streamhouse.connectors.mysql_cdc.server.values.rows import convert_dates
 from streamhouse.connectors.mysql_cdc.server.values.types import (
     MySqlColumn,
     from_texts,

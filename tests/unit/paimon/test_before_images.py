@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pytest
 
-from streamhouse.paimon.write.merge_rules.before_images import BeforeImageFilter
+from streamhouse.paimon.write.merge_rules.unaccepted_retractions import BeforeImageFilter
 
 if TYPE_CHECKING:
     from tests.unit.paimon.conftest import Lab

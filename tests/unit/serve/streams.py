@@ -17,9 +17,9 @@ from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.serve.feeds.factory import open_sql_view
 from streamhouse.serve.feeds.feed import Change, Feed
 from streamhouse.serve.feeds.table_feed import TableFeed
+from streamhouse.serve.settings import StreamSettings
 from streamhouse.serve.streams.event import Event
 from streamhouse.serve.streams.hub import ChannelStats, Hub
-from streamhouse.serve.streams.stream_settings import StreamSettings
 from streamhouse.serve.streams.subscriber import Subscription
 from streamhouse.serve.views.served_view import ServedView
 

@@ -16,7 +16,7 @@ from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.serve.export.extract import Extractor
 from streamhouse.serve.feeds.static_feed import StaticFeed
 from streamhouse.serve.queries.view_details import schema, summary
-from streamhouse.serve.streams.stream_settings import StreamSettings
+from streamhouse.serve.settings import StreamSettings
 from streamhouse.serve.views.served_view import ServedView
 from streamhouse.thrift.source import CATALOG_VARIABLE, SERVED, ServedSource
 

@@ -26,7 +26,7 @@ from streamhouse.serve.feeds import view_feed
 from streamhouse.serve.feeds.factory import open_served_view
 from streamhouse.serve.feeds.feed import Feed
 from streamhouse.serve.feeds.view_feed import ViewFeed
-from streamhouse.serve.streams.stream_settings import StreamSettings
+from streamhouse.serve.settings import StreamSettings
 from streamhouse.serve.views.served_view import ServedView
 from streamhouse.sql.plan import Column, ViewInfo
 

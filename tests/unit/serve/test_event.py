@@ -9,9 +9,9 @@ import pyarrow as pa
 import pytest
 
 from streamhouse.errors import TooLargeError
+from streamhouse.serve.settings import StreamSettings
 from streamhouse.serve.streams.encoding import Stopped, StreamEncoder
 from streamhouse.serve.streams.event import Commit, Event, heartbeat, iso, overflow
-from streamhouse.serve.streams.stream_settings import StreamSettings
 
 COMMIT = Commit.of("table", 17, 1_790_000_000_005)
 SETTINGS = StreamSettings()

@@ -15,7 +15,7 @@ from tests.waiting import DEADLINE_S
 
 from streamhouse.serve.auth.scope import Scope
 from streamhouse.serve.auth.tokens import Token, digest
-from streamhouse.serve.streams.stream_settings import StreamSettings
+from streamhouse.serve.settings import StreamSettings
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from tests.waiting import DEADLINE_S
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import ClientConnection
 
-from streamhouse.serve.streams.stream_settings import StreamSettings
+from streamhouse.serve.settings import StreamSettings
 from streamhouse.serve.views.served_view import ServedView
 
 FAST = StreamSettings(every_ms=5, heartbeat_s=0.2)

@@ -12,7 +12,7 @@ from tests.waiting import until
 
 from streamhouse.serve.auth.scope import Scope
 from streamhouse.serve.auth.tokens import Token, digest
-from streamhouse.serve.streams.stream_settings import StreamSettings
+from streamhouse.serve.settings import StreamSettings
 
 PATHS = [
     "/", "/page/app.js", "/docs", "/docs/api.js", "/openapi.json", "/views", "/views/shop.sales",

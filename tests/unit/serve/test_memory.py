@@ -12,7 +12,7 @@ from tests.unit.serve.test_view_feed import keep
 
 from streamhouse.errors import BusyError, TooLargeError
 from streamhouse.serve.feeds.feed_memory import FeedMemory
-from streamhouse.serve.streams.stream_settings import StreamSettings
+from streamhouse.serve.settings import StreamSettings
 from streamhouse.sql.plan import Column
 
 WIDE = (Column("id", "INT"), Column("text", "STRING"))

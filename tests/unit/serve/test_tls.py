@@ -18,7 +18,7 @@ from tests.waiting import DEADLINE_S, until
 
 from streamhouse.errors import OptionError
 from streamhouse.serve.http.server import url_of
-from streamhouse.serve.http.tls import tls_context
+from streamhouse.serve.http.tls_handshakes import tls_context
 from streamhouse.serve.settings import ConnectionLimits
 
 

@@ -17,7 +17,7 @@ from streamhouse.paimon.changelog.stream_source import PaimonSource
 from streamhouse.paimon.spark.datasource import PaimonDataSource
 from streamhouse.runtime.session.show_statements import describe
 from streamhouse.serve.feeds.table_feed import TableFeed
-from streamhouse.serve.streams.stream_settings import StreamSettings
+from streamhouse.serve.settings import StreamSettings
 from streamhouse.sql.syntax import Describe, Show, TextPosition
 from streamhouse.sql.views.stored_view import HIDDEN_KEY
 from streamhouse.thrift.source import served_schema

@@ -19,6 +19,7 @@ from streamhouse.cli.arguments import (
     open_warehouse,
 )
 from streamhouse.cli.errors import INTERRUPTED
+from streamhouse.cli.flags import Flag, with_flags
 from streamhouse.cli.stop_signals import StopSignal
 from streamhouse.errors import OptionError
 from streamhouse.options import duration_ms
@@ -35,35 +36,29 @@ _ViewArgument = Annotated[
     str,
     typer.Argument(metavar="DATABASE.VIEW", help="The table or view, or a branch (db.t$branch_b)."),
 ]
-_ToOption = Annotated[
-    Path,
-    typer.Option("--to", metavar="DIR", help="The folder of the file; created if missing."),
-]
-_FormatOption = Annotated[Format, typer.Option("--format", help="The file's format.")]
-_EveryOption = Annotated[
-    str | None,
-    typer.Option(
-        metavar="DURATION",
-        help="Keep running and check for changes this often, such as 5s. Default: write once.",
+_FLAGS = {
+    "to": Flag("DIR", "The folder of the file; created if missing."),
+    "format": Flag(None, "The file's format."),
+    "every": Flag(
+        "DURATION",
+        "Keep running and check for changes this often, such as 5s. Default: write once.",
     ),
-]
-_ColumnsOption = Annotated[
-    str | None,
-    typer.Option(metavar="NAMES", help="Only these columns, separated by commas."),
-]
-_QuietOption = Annotated[bool, typer.Option("--quiet", help="Do not print a line for each file.")]
+    "columns": Flag("NAMES", "Only these columns, separated by commas."),
+    "quiet": Flag(None, "Do not print a line for each file."),
+}
 
 
+@with_flags(_FLAGS)
 def export(
     view: _ViewArgument,
-    to: _ToOption,
+    to: Path,
     warehouse: WarehouseArgument = DEFAULT_WAREHOUSE,
     option: OptionsArgument = None,
-    format: _FormatOption = Format.JSON,
-    every: _EveryOption = None,
-    columns: _ColumnsOption = None,
+    format: Format = Format.JSON,
+    every: str | None = None,
+    columns: str | None = None,
     as_of: AsOfArgument = None,
-    quiet: _QuietOption = False,
+    quiet: bool = False,
 ) -> None:
     """Write a table or view to the file DIR/database.view.format, once or each time it changes.
 

@@ -21,9 +21,10 @@ from streamhouse.cli.arguments import (
     script_variables,
 )
 from streamhouse.cli.errors import INTERRUPTED, explain, on_failure
+from streamhouse.cli.flags import Flag, with_flags
+from streamhouse.cli.restart_state import restart_after
 from streamhouse.cli.run_output import JsonOutput, RunOutput, TextOutput
 from streamhouse.cli.script_text import join_scripts, parse_scripts, read_scripts
-from streamhouse.cli.self_restart import restart_after
 from streamhouse.cli.spark_arguments import (
     DEFAULT_MASTER,
     ConfArgument,
@@ -46,62 +47,44 @@ _FileArgument = Annotated[
         help="The SQL script; - reads stdin. Several files run as one script, in this order.",
     ),
 ]
-_UntilCaughtUpOption = Annotated[
-    bool,
-    typer.Option(
-        "--until-caught-up", help="Stop when all queries have caught up with their sources."
-    ),
-]
-_CheckpointsOption = Annotated[
-    Path | None,
-    typer.Option("--checkpoints", metavar="DIR", help="Where queries keep their checkpoints."),
-]
-_NameOption = Annotated[
-    str | None,
-    typer.Option(
-        "--name",
-        metavar="NAME",
-        help="The name of the pipeline, also for `streamhouse pipelines`. Default: the "
+_FLAGS = {
+    "until_caught_up": Flag(None, "Stop when all queries have caught up with their sources."),
+    "checkpoints": Flag("DIR", "Where queries keep their checkpoints."),
+    "name": Flag(
+        "NAME",
+        "The name of the pipeline, also for `streamhouse pipelines`. Default: the "
         "script's 'pipeline.name', or the name of the file.",
     ),
-]
-_FromScratchOption = Annotated[
-    bool,
-    typer.Option(
-        "--from-scratch",
-        help="Restart all continuous queries from scratch: drop their checkpoints and empty "
+    "from_scratch": Flag(
+        None,
+        "Restart all continuous queries from scratch: drop their checkpoints and empty "
         "their targets. Applies to this run only.",
     ),
-]
-_KeepTargetsOption = Annotated[
-    bool,
-    typer.Option("--keep-targets", help="With --from-scratch: keep the rows of the targets."),
-]
-_JsonOption = Annotated[
-    bool,
-    typer.Option(
-        "--json", help="Print results, notices and reports as one JSON object a line on stdout."
+    "keep_targets": Flag(None, "With --from-scratch: keep the rows of the targets."),
+    "as_json": Flag(
+        None,
+        "Print results, notices and reports as one JSON object a line on stdout.",
+        name="--json",
     ),
-]
-_VerboseOption = Annotated[
-    bool, typer.Option("--verbose", help="Print Spark's log and stack traces.")
-]
+    "verbose": Flag(None, "Print Spark's log and stack traces."),
+}
 
 
+@with_flags(_FLAGS)
 def run(
     file: _FileArgument,
     warehouse: ScriptWarehouseArgument = None,
-    until_caught_up: _UntilCaughtUpOption = False,
-    checkpoints: _CheckpointsOption = None,
-    name: _NameOption = None,
+    until_caught_up: bool = False,
+    checkpoints: Path | None = None,
+    name: str | None = None,
     master: MasterArgument = DEFAULT_MASTER,
     conf: ConfArgument = None,
-    from_scratch: _FromScratchOption = False,
-    keep_targets: _KeepTargetsOption = False,
+    from_scratch: bool = False,
+    keep_targets: bool = False,
     option: OptionsArgument = None,
     variables: VariablesArgument = None,
-    as_json: _JsonOption = False,
-    verbose: _VerboseOption = False,
+    as_json: bool = False,
+    verbose: bool = False,
 ) -> None:
     """Run a SQL script: DDL at once, and each INSERT from a stream as a continuous query.
 

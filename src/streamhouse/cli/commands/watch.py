@@ -19,6 +19,7 @@ from streamhouse.cli.arguments import (
     is_local,
     open_warehouse,
 )
+from streamhouse.cli.flags import Flag, with_flags
 from streamhouse.errors import OptionError, TableError
 from streamhouse.options import duration_ms
 
@@ -38,47 +39,34 @@ _TableArgument = Annotated[
         metavar="DATABASE.TABLE", help="The table or view, or a branch (db.t$branch_b)."
     ),
 ]
-_FormatOption = Annotated[
-    WatchFormat, typer.Option("--format", help="A table, or one JSON object per changed row.")
-]
-_EveryOption = Annotated[
-    str | None,
-    typer.Option(
-        metavar="DURATION",
-        help="Check for changes this often, such as 1s. Default: 15ms, object stores 500ms.",
+_FLAGS = {
+    "format": Flag(None, "A table, or one JSON object per changed row."),
+    "every": Flag(
+        "DURATION", "Check for changes this often, such as 1s. Default: 15ms, object stores 500ms."
     ),
-]
-_WaitOption = Annotated[
-    bool, typer.Option("--wait", help="If the table does not exist yet, wait for it.")
-]
-_ConsumerIdOption = Annotated[
-    str | None,
-    typer.Option(
-        "--consumer-id",
-        metavar="NAME",
-        help="Resume where the last watch with this name stopped; the table retains its data.",
+    "wait": Flag(None, "If the table does not exist yet, wait for it."),
+    "consumer_id": Flag(
+        "NAME", "Resume where the last watch with this name stopped; the table retains its data."
     ),
-]
-_FailOnDataLossOption = Annotated[
-    bool,
-    typer.Option(
-        "--fail-on-data-loss",
-        help="Fail, instead of a notice, if rows of a table without a key expire before they "
+    "fail_on_data_loss": Flag(
+        None,
+        "Fail, instead of a notice, if rows of a table without a key expire before they "
         "are printed.",
     ),
-]
+}
 
 
+@with_flags(_FLAGS)
 def watch(
     table: _TableArgument,
     warehouse: WarehouseArgument = DEFAULT_WAREHOUSE,
     option: OptionsArgument = None,
-    format: _FormatOption = WatchFormat.TABLE,
-    every: _EveryOption = None,
-    wait: _WaitOption = False,
+    format: WatchFormat = WatchFormat.TABLE,
+    every: str | None = None,
+    wait: bool = False,
     as_of: AsOfArgument = None,
-    consumer_id: _ConsumerIdOption = None,
-    fail_on_data_loss: _FailOnDataLossOption = False,
+    consumer_id: str | None = None,
+    fail_on_data_loss: bool = False,
 ) -> None:
     """Print a table each time it changes, until Ctrl-C.
 

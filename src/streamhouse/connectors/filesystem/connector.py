@@ -8,9 +8,8 @@ import pyarrow as pa
 
 from streamhouse.connectors.bad_records import warn_of_bad_records
 from streamhouse.connectors.base import Connector, Scan
-from streamhouse.connectors.filesystem.data_file import METADATA
 from streamhouse.connectors.filesystem.file_readers import FileReader
-from streamhouse.connectors.filesystem.folders import folder_of
+from streamhouse.connectors.filesystem.folders import METADATA, folder_of
 from streamhouse.connectors.filesystem.options import (
     DECLARED,
     OPTIONS,

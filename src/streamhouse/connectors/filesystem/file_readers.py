@@ -18,8 +18,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from streamhouse.connectors.bad_records import CORRECT_TABLE, BadRecordCollector
-from streamhouse.connectors.filesystem.data_file import DataFile, metadata_values
-from streamhouse.connectors.filesystem.folders import folder_of
+from streamhouse.connectors.filesystem.folders import DataFile, folder_of, metadata_values
 from streamhouse.connectors.filesystem.options import FilesystemOptions
 from streamhouse.connectors.filesystem.partitions import partition_values
 from streamhouse.connectors.specs import arrow_schema

@@ -11,9 +11,8 @@ from collections.abc import Iterator, Sequence
 import pyarrow as pa
 
 from streamhouse.connectors.dead_letter_table import Replay, SkippingSource
-from streamhouse.connectors.filesystem.data_file import DataFile
 from streamhouse.connectors.filesystem.file_readers import FileReader
-from streamhouse.connectors.filesystem.folders import folder_of
+from streamhouse.connectors.filesystem.folders import DataFile, folder_of
 from streamhouse.connectors.filesystem.options import parse
 from streamhouse.connectors.specs import SourceSpec
 from streamhouse.errors import DataLossError

@@ -1,33 +1,23 @@
-"""Reads the changes of one table between two positions of the binlog."""
+"""Reads the changes of tables between two positions of the binlog, in its order."""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Generic, TypeAlias
+from typing import TypeAlias
 
 import pymysql
 
 from streamhouse.connectors.mysql_cdc.binlog.captured_table import CapturedTable
-from streamhouse.connectors.mysql_cdc.binlog.change_decoder import (
-    ChangeDecoder,
-    Decoded_co,
-    Decoder,
-)
+from streamhouse.connectors.mysql_cdc.binlog.change_decoder import TableEvent, TablesDecoder
 from streamhouse.connectors.mysql_cdc.binlog.dump import BinlogDump
 from streamhouse.connectors.mysql_cdc.binlog.format.events import ROWS, PositionTracker
 from streamhouse.connectors.mysql_cdc.binlog.limits import reset_error
-from streamhouse.connectors.mysql_cdc.binlog.rows.batch_decoder import (
-    MOST_BYTES,
-    BatchDecoder,
-    ChangedRows,
-    RowSelection,
-)
-from streamhouse.connectors.mysql_cdc.binlog.rows.event import Change, RowEvent
+from streamhouse.connectors.mysql_cdc.binlog.rows.event import Change
 from streamhouse.connectors.mysql_cdc.binlog.transactions import Committed, Transactions
 from streamhouse.connectors.mysql_cdc.binlog.xa import read_prepared
 from streamhouse.connectors.mysql_cdc.relay.reader import RelayReader
@@ -60,7 +50,15 @@ class TablePosition:
     table: TableDefinition | None = None
 
 
-class BinlogReader(Generic[Decoded_co]):
+@dataclass(frozen=True)
+class TableRange:
+    """A table whose changes are read, from `start` on."""
+
+    captured: CapturedTable
+    start: TablePosition
+
+
+class BinlogReader:
     """Reads row events over one binlog connection, from `start` on.
 
     It never reconnects: a stream that resumes inside a transaction would silently lose rows.
@@ -70,17 +68,17 @@ class BinlogReader(Generic[Decoded_co]):
     def __init__(
         self,
         options: MySqlOptions,
-        decoder: Decoder[Decoded_co],
+        decoder: TablesDecoder,
         start: BinlogPosition,
         binlog_state: BinlogState,
     ) -> None:
-        self._options, self._decoder = options, decoder
+        self._options, self.decoder = options, decoder
         self._skip = binlog_state.skip or Skip()
         self._dump = BinlogDump(options, start)
         self._track = PositionTracker(start, self._dump.checksums)
         self._transactions = Transactions(
             self._track,
-            self._decoder.selects,
+            self.decoder.selects,
             f"MySQL at {options.address}",
             binlog_state.identity,
             binlog_state.prepared,
@@ -93,7 +91,7 @@ class BinlogReader(Generic[Decoded_co]):
     def position(self) -> BinlogPosition:
         return self._track.position
 
-    def row_events(self, end: BinlogPosition) -> Iterator[Decoded_co]:
+    def row_events(self, end: BinlogPosition) -> Iterator[TableEvent]:
         """The row events from `position` to `end`, which must be between transactions."""
         track, advance = self._track, self._transactions.advance
         advanced, last = time.monotonic(), self.position
@@ -123,14 +121,12 @@ class BinlogReader(Generic[Decoded_co]):
     def close(self) -> None:
         self._dump.close()
 
-    def _row_events(self, committed: Committed) -> Iterator[Decoded_co]:
+    def _row_events(self, committed: Committed) -> Iterator[TableEvent]:
         """The row events of a transaction."""
         group, file = committed.group, self._track.file
         if group is None:
-            group = read_prepared(
-                self._options, self._decoder.selects, committed, self._track.group
-            )
-        decoder, skip = self._decoder, self._skip
+            group = read_prepared(self._options, self.decoder.selects, committed, self._track.group)
+        decoder, skip = self.decoder, self._skip
         try:
             for kind, data, at, end, pos in group.events():
                 if kind not in ROWS:
@@ -149,21 +145,9 @@ class BinlogReader(Generic[Decoded_co]):
             group.close()
 
 
-class ServerReader(BinlogReader[RowEvent]):
-    """Reads the row events of one table from the server's binlog."""
-
-    def __init__(self, captured: CapturedTable, start: TablePosition) -> None:
-        self._table = ChangeDecoder(captured, start.table)
-        super().__init__(captured.options, self._table, start.position, start.binlog_state)
-
-    def set_table(self, table: TableDefinition | None) -> None:
-        """Set the table's columns at `position`."""
-        self._table.set_table(table)
-
-
-Reader: TypeAlias = ServerReader | RelayReader
-
-_READERS: dict[tuple[int, CapturedTable], Reader] = {}
+Reader: TypeAlias = BinlogReader | RelayReader
+_ReaderKey: TypeAlias = tuple[int, tuple[CapturedTable, ...]]
+_READERS: dict[_ReaderKey, Reader] = {}
 _VIEWS: dict[tuple[int, Path], RelayView] = {}
 
 
@@ -182,15 +166,14 @@ def log_view(folder: Path | None) -> RelayView | None:
     return _VIEWS[key]
 
 
-def open_reader(
-    captured: CapturedTable,
-    start: TablePosition,
-    relayed: bool = True,
-) -> Reader:
-    """A reader from `start` on: of the relay log if that has `start`, else of the server's binlog.
+def open_reader(tables: Sequence[TableRange], relayed: bool = True) -> Reader:
+    """A reader of tables that begin at the same position: of the relay log if that has it.
 
-    `relayed` False: of the server's binlog in any case.
+    Else, or if not `relayed`, it reads the server's binlog.
     """
+    captured, start = tables[0].captured, tables[0].start
+    decoder = TablesDecoder([table.captured for table in tables])
+    decoder.set_tables([table.start.table for table in tables])
     view, binlog_state = relay_view(captured) if relayed else None, start.binlog_state
     if (
         view is not None
@@ -198,78 +181,62 @@ def open_reader(
         and view.continues(binlog_state.identity, start.position)
     ):
         with contextlib.suppress(OSError):
-            return RelayReader(captured, view, start.position, start.table)
-    return ServerReader(captured, start)
+            return RelayReader(view, decoder, start.position)
+    return BinlogReader(captured.options, decoder, start.position, binlog_state)
 
 
 def changes_of(reader: Reader, end: BinlogPosition) -> Iterator[Change]:
-    """The table's changes from the reader's position to `end`, one by one."""
-    for event in reader.row_events(end):
+    """The changes from the reader's position to `end`, one by one."""
+    for _, event in reader.row_events(end):
         yield from event.changes()
 
 
-def read_row_events(
-    captured: CapturedTable, start: TablePosition, end: BinlogPosition
-) -> Iterator[RowEvent]:
-    """The table's row events from `start` to `end`, which must be between transactions, too.
+def read_tables(tables: Sequence[TableRange], end: BinlogPosition) -> Iterator[TableEvent]:
+    """The row events of the tables up to `end`, which must be between transactions, too.
 
-    Keeps the reader for the next range in the same process. If the relay log lacks the range, this
-    reads it from the server. After a lost connection, it reads the range again, and skips the
-    events that it has yielded.
+    All begin at the same position, and are read in one pass. Keeps the reader for the next range in
+    the same process. If the relay log lacks the range, this reads it from the server. After a lost
+    connection, it reads the range again, and skips the events that it has yielded.
     """
-    yielded, relayed, backoff = 0, True, Backoff(captured.options)
+    start, options = tables[0].start, tables[0].captured.options
+    # The process id: a forked worker must not share its parent's connection.
+    key = os.getpid(), tuple(table.captured for table in tables)
+    yielded, relayed, backoff = 0, True, Backoff(options)
     while start.position < end:
         reader: Reader | None = None
         try:
-            reader = _take_cached(captured, start, relayed) or open_reader(captured, start, relayed)
-            reader.set_table(start.table)
+            reader = _take_kept(key, start, relayed)
+            if reader is None:
+                close_readers(key[1])
+                reader = open_reader(tables, relayed)
+            reader.decoder.set_tables([table.start.table for table in tables])
             for number, event in enumerate(reader.row_events(end)):
                 if number >= yielded:
                     yielded += 1
                     yield event
-            _cache(captured, reader, end)
+            if reader.position == end and key not in _READERS:
+                _READERS[key] = reader
             return
         except (pymysql.err.MySQLError, OSError) as error:
             if isinstance(reader, RelayReader):
                 relayed = False
                 continue
             if not is_lost(error) or not backoff.wait(error):
-                raise readable(error, captured.options) from None
+                raise readable(error, options) from None
         finally:
-            if reader is not None and reader not in _READERS.values():
+            if reader is not None and _READERS.get(key) is not reader:
                 reader.close()
 
 
-def read_rows(
-    captured: CapturedTable,
-    start: TablePosition,
-    end: BinlogPosition,
-    selection: RowSelection | None = None,
-) -> Iterator[ChangedRows]:
-    """The changed rows from `start` to `end`, in order, decoded many at a time.
-
-    `selection`: which rows to decode; None: all.
-    """
-    gathered = BatchDecoder(selection)
-    for event in read_row_events(captured, start, end):
-        gathered.add(event)
-        if gathered.bytes >= MOST_BYTES:
-            yield from gathered.drain()
-    yield from gathered.drain()
-
-
-def _take_cached(captured: CapturedTable, start: TablePosition, relayed: bool) -> Reader | None:
-    """Take the cached reader, if it is at `start` and reads the right log."""
-    # The process id: a forked worker must not share its parent's connection.
-    reader = _READERS.pop((os.getpid(), captured), None)
+def _take_kept(key: _ReaderKey, start: TablePosition, relayed: bool) -> Reader | None:
+    """Take the kept reader, if it is at `start` and reads the right log."""
+    reader = _READERS.pop(key, None)
     if reader is None:
         return None
-    view, binlog_state, position = relay_view(captured), start.binlog_state, start.position
-    begin = (
-        view.begin()
-        if view is not None and view.continues(binlog_state.identity, position)
-        else None
-    )
+    view, binlog_state, position = relay_view(key[1][0]), start.binlog_state, start.position
+    begin = None
+    if view is not None and view.continues(binlog_state.identity, position):
+        begin = view.begin()
     in_relay = relayed and begin is not None and begin <= position and binlog_state.skip is None
     if (
         reader.position == position
@@ -281,14 +248,9 @@ def _take_cached(captured: CapturedTable, start: TablePosition, relayed: bool) -
     return None
 
 
-def _cache(captured: CapturedTable, reader: Reader, end: BinlogPosition) -> None:
-    key = (os.getpid(), captured)
-    if reader.position == end and key not in _READERS:
-        _READERS[key] = reader
-
-
-def close_readers(captured: CapturedTable) -> None:
-    """Close the reader that this process keeps for the table, if any."""
-    reader = _READERS.pop((os.getpid(), captured), None)
-    if reader is not None:
-        reader.close()
+def close_readers(captured: Iterable[CapturedTable]) -> None:
+    """Close the readers that this process keeps for any of the tables."""
+    wanted = set(captured)
+    own = [key for key in _READERS if key[0] == os.getpid()]
+    for key in [key for key in own if wanted.intersection(key[1])]:
+        _READERS.pop(key).close()

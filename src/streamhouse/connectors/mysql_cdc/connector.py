@@ -8,15 +8,11 @@ from dataclasses import replace
 import pyarrow as pa
 
 from streamhouse.connectors.base import Connector, Scan
-from streamhouse.connectors.mysql_cdc.database.sharding.declared_table import (
-    DeclaredSource,
-    followed_tables,
-    open_source,
-)
 from streamhouse.connectors.mysql_cdc.metadata import METADATA
 from streamhouse.connectors.mysql_cdc.relay.relays import Relays
 from streamhouse.connectors.mysql_cdc.server.options import OPTIONS, is_append_only, parse
 from streamhouse.connectors.mysql_cdc.server.passthrough import WITHOUT_EFFECT, without_effect
+from streamhouse.connectors.mysql_cdc.source import MySqlSource, followed_tables
 from streamhouse.connectors.specs import SourceSpec
 from streamhouse.sql.plan import Capabilities, TableInfo
 
@@ -46,11 +42,11 @@ class _MysqlCdc(Connector):
         table = (spec.options.get(key, "") for key in ("database-name", "table-name"))
         return f"{self.name} {'.'.join(table)}"
 
-    def source(self, spec: SourceSpec, names: Sequence[str] | None) -> DeclaredSource:
-        return open_source(spec.options, spec.columns, spec.shared)
+    def source(self, spec: SourceSpec, names: Sequence[str] | None) -> MySqlSource:
+        return MySqlSource(spec.options, spec.columns, spec.shared)
 
     def scan(self, table: TableInfo, options: Mapping[str, str], columns: Sequence[str]) -> Scan:
-        source = open_source(options, table.columns)
+        source = MySqlSource(options, table.columns)
 
         def read() -> Iterator[pa.RecordBatch]:
             for partition in source.whole_table(1):

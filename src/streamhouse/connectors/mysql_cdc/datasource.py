@@ -13,16 +13,13 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StringType, StructType
 
-from streamhouse.connectors.mysql_cdc.database.sharding.declared_table import (
-    DeclaredSource,
-    open_source,
-)
 from streamhouse.connectors.mysql_cdc.server.options import KNOWN, WHERE
 from streamhouse.connectors.mysql_cdc.server.passthrough import (
     WITHOUT_EFFECT,
     refusal,
     without_effect,
 )
+from streamhouse.connectors.mysql_cdc.source import MySqlSource
 from streamhouse.errors import OptionError
 from streamhouse.options import boolean, check_known
 from streamhouse.secret_references import resolve_secrets
@@ -75,7 +72,7 @@ class MysqlCdcDataSource(DataSource):
         return WHERE
 
     def schema(self) -> StructType:
-        source = open_source(self._source_options)
+        source = MySqlSource(self._source_options)
         try:
             schema = spark_schema(source.schema)
         finally:
@@ -91,17 +88,17 @@ class MysqlCdcDataSource(DataSource):
             raise OptionError(
                 "option 'maxRowsPerTrigger' applies only to streams; leave it out of spark.read"
             )
-        return MySqlReader(open_source(self._source_options), schema, self._parallelism)
+        return MySqlReader(MySqlSource(self._source_options), schema, self._parallelism)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        source = open_source(self._source_options)
+        source = MySqlSource(self._source_options)
         return SourceStreamReader(source, schema, self._max_rows, self._parallelism)
 
 
 class MySqlReader(DataSourceReader):
     """The whole table as of one point in time."""
 
-    def __init__(self, source: DeclaredSource, schema: StructType, parallelism: int) -> None:
+    def __init__(self, source: MySqlSource, schema: StructType, parallelism: int) -> None:
         self._source = source
         self._schema = schema
         self._parallelism = parallelism

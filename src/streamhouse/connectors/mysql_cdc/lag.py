@@ -1,15 +1,42 @@
-"""The lag of a reader behind the changes in a relay log."""
+"""How many changes a reader has read, and its lag behind the changes in a relay log."""
 
 from __future__ import annotations
 
 import time
-from collections import deque
-from collections.abc import Collection
+from collections import Counter, deque
+from collections.abc import Collection, Iterable, Iterator
 from typing import NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from streamhouse.connectors.mysql_cdc.relay.state import RelayState
 from streamhouse.connectors.mysql_cdc.server.position import BinlogPosition
-from streamhouse.source import SourceState
+from streamhouse.source import ROW_KIND, SourceState
+
+
+class ChangeCounts:
+    """Counts rows by their kinds."""
+
+    def __init__(self) -> None:
+        self._counts: Counter[str] = Counter()
+
+    def add(self, rows: pa.RecordBatch) -> None:
+        """Count rows, which have a row kind."""
+        for counted in pc.value_counts(rows.column(ROW_KIND)).to_pylist():
+            self._counts[counted["values"]] += counted["counts"]
+
+    def counted(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield the batches, and count their rows."""
+        for batch in batches:
+            self.add(batch)
+            yield batch
+
+    def taken(self) -> dict[str, int]:
+        """How many rows there were of each kind since the last call."""
+        counts, self._counts = self._counts, Counter()
+        return dict(counts)
+
 
 _MAX_UNREAD = 1_000
 

@@ -1,58 +1,97 @@
-"""A MySQL table as one stream: a snapshot without locks, then the binlog."""
+"""A declared table as a stream of MySQL's rows: a snapshot without locks, then the binlog."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import logging
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
-from streamhouse.connectors.mysql_cdc.binlog.captured_table import CapturedTable
-from streamhouse.connectors.mysql_cdc.binlog.startup import check_startup
-from streamhouse.connectors.mysql_cdc.change_counts import ChangeCounts
-from streamhouse.connectors.mysql_cdc.change_reader import close_readers, relay_view
-from streamhouse.connectors.mysql_cdc.lag import Snapshots, UnreadChanges, source_state
+from streamhouse.connectors.mysql_cdc.binlog.startup import check_startup, startup_position
+from streamhouse.connectors.mysql_cdc.change_reader import close_readers
+from streamhouse.connectors.mysql_cdc.database.progress import DatabaseProgress
+from streamhouse.connectors.mysql_cdc.database.sharding.shard_tables import (
+    ONE,
+    ShardTables,
+    check_indexes,
+    decoded,
+    encoded,
+    shards_of,
+)
+from streamhouse.connectors.mysql_cdc.database.sharding.shards import Shards, expressions
+from streamhouse.connectors.mysql_cdc.database.sharding.shards_planner import ShardsPlanner
+from streamhouse.connectors.mysql_cdc.database.sharding.shards_reader import (
+    ShardsPart,
+    ShardsReader,
+)
+from streamhouse.connectors.mysql_cdc.database.table_part import TablePart, key_group_count
+from streamhouse.connectors.mysql_cdc.database.tables.discovery import Discovery, TableNames
+from streamhouse.connectors.mysql_cdc.database.tables.followed_table import FollowedTable
+from streamhouse.connectors.mysql_cdc.database.tables.table_sets import TableSet
+from streamhouse.connectors.mysql_cdc.lag import (
+    ChangeCounts,
+    Snapshots,
+    UnreadChanges,
+    source_state,
+)
 from streamhouse.connectors.mysql_cdc.metadata import MetadataColumns
-from streamhouse.connectors.mysql_cdc.server.columns import (
-    check_columns,
-    is_exact,
-    selected_columns,
-    server_zone,
-)
+from streamhouse.connectors.mysql_cdc.relay.log import RelayTable
+from streamhouse.connectors.mysql_cdc.server.columns import is_exact
 from streamhouse.connectors.mysql_cdc.server.connection import FIRST_START_SECONDS, Session
-from streamhouse.connectors.mysql_cdc.server.keys import KeySpace
-from streamhouse.connectors.mysql_cdc.server.options import parse
-from streamhouse.connectors.mysql_cdc.server.position import TableProgress
-from streamhouse.connectors.mysql_cdc.server.table import (
-    check_binlog_filter,
-    check_server,
-    load_table,
-)
-from streamhouse.connectors.mysql_cdc.server.values.rows import RowWriter
-from streamhouse.connectors.mysql_cdc.server.values.table_errors import naming
-from streamhouse.connectors.mysql_cdc.table_planner import TablePlanner
-from streamhouse.connectors.mysql_cdc.table_reader import BinlogPart, SnapshotPart, TableReader
+from streamhouse.connectors.mysql_cdc.server.options import MySqlOptions, parse
+from streamhouse.connectors.mysql_cdc.server.position import SHARDS, START_AGAIN, BinlogPosition
+from streamhouse.connectors.mysql_cdc.snapshot.chunks import grouped, joined
+from streamhouse.errors import DataLossError
 from streamhouse.source import Lag, Offset, Source
 from streamhouse.sql.plan import Column
 
+log = logging.getLogger("streamhouse.mysql")
+
+_SNAPSHOT: Offset = {"snapshot": {}}
+
+
+class _OffsetTableSets:
+    """The table sets of the current offsets, by their numbers; a `TableSetStore`."""
+
+    def __init__(self) -> None:
+        self._table_sets: dict[int, TableSet] = {0: TableSet(0, 0, "UTC", {})}
+        self._latest = 0
+
+    def latest(self) -> TableSet:
+        return self._table_sets[self._latest]
+
+    def get(self, number: int) -> TableSet:
+        return self._table_sets[number]
+
+    def set(self, number: int, tables: Iterable[FollowedTable], latest: bool = True) -> None:
+        """Define the tables of a number; `latest`: it is the newest one."""
+        named = {table.id: table for table in tables}
+        self._table_sets[number] = TableSet(number, 0, "UTC", named)
+        if latest:
+            self._latest = number
+
 
 class MySqlSource(Source):
-    """A MySQL or MariaDB table and its changes; a `Source`.
+    """A table of a MySQL or MariaDB server, or several as one, and their changes; a `Source`.
 
     `options` have Flink CDC's names, see `connectors.mysql_cdc.server.options`. `columns`: those
     of a declared table, matched by name and cast to the declared types; None: all columns of the
     table. `relay`: the folder of a shared relay log, if any. Connects on creation, and may raise
     `OptionError`, `ConnectError` or `TableError`.
 
-    An offset is a key and a binlog position (`{"phase": "snapshot", "key": […], "file": …,
-    "pos": …}`, with the `index` of the key if that is not the primary key): rows up to that key
-    have been read, as of that position. After the snapshot it is just the position. The same two
-    offsets give the same rows, whenever they are read, as long as the server keeps
-    the binlog from the first one on; otherwise `DataLossError` is raised.
+    If the options name several tables by regular expressions, all have one position in the binlog,
+    so the order of their changes is kept, also that of a row that moves from one table to another.
+    A declared column that a table lacks is null in its rows; one that no table has is a
+    `TableError`.
 
-    `initial_offset`, `latest_offset` and `partitions` run on the driver, `read` anywhere; the
-    object can be pickled.
+    An offset is that of `DatabaseProgress`, with the names and the columns of the tables
+    (`shard_offsets`): a position of the binlog, and for each table whose snapshot is not complete
+    the key up to which its rows have been read, as of that position. The same two offsets give the
+    same rows, whenever they are read, as long as the server keeps the binlog from the first one on;
+    otherwise `DataLossError` is raised. A pickled copy only reads partitions.
     """
 
     changelog = True
@@ -63,149 +102,301 @@ class MySqlSource(Source):
         columns: Sequence[Column] | None = None,
         relay: Path | None = None,
     ) -> None:
-        self._options = parse(options)
-        self.changelog = not self._options.append_only
-        # A pipeline waits longer for its server before it opens its sources (`Relays`).
-        self._session = Session(self._options, FIRST_START_SECONDS)
-        try:
-            self._server = check_server(self._session, self._options)
-            check_binlog_filter(self._session, self._server, self._options)
-            check_startup(self._session, self._options, self._server)
-            table = load_table(self._session, self._options)
-            KeySpace(table)
-            self._metadata = MetadataColumns.of(
-                columns, self._options.database, self._options.table
-            )
-            stored = None if columns is None else self._metadata.stored
-            selected = selected_columns(self._options, table.columns, stored, table.key)
-            read = dict.fromkeys([*(column for column, _ in selected), *table.key])
-            check_columns(self._session, self._options, list(read))
-            zone = self._options.server_time_zone or server_zone(
-                self._session, selected, "the option 'server-time-zone'"
-            )
-        except Exception:
-            self._session.close()
-            raise
-        names = {column.name for column, _ in selected}
-        extra = [column for column in table.key if column.name not in names]
-        key = frozenset(column.name for column in table.key)
-        self._writer = RowWriter(tuple(selected), zone, key, self._options.zero_dates)
-        self._captured = CapturedTable(
-            self._options,
-            table,
-            (*(column for column, _ in selected), *extra),
-            self._server.mariadb,
-            relay,
-            self._server.ignores_case,
-            not self._server.logs_names,
-            self._writer.text_keys,
-        )
-        self._reader = TableReader(self._captured, self._server, self._writer, self._metadata)
-        self._planner = TablePlanner(self._captured, self._server, self._session)
+        parsed = self._options = parse(options)
+        self.changelog = not parsed.append_only
+        self._table_sets = _OffsetTableSets()
         self._unread = UnreadChanges()
         self._counts = ChangeCounts()
+        # A pipeline waits longer for its server before it opens its sources (`Relays`).
+        session = Session(parsed, FIRST_START_SECONDS)
+        self._planner = ShardsPlanner(parsed, self._table_sets, relay, session)
+        try:
+            server = self._planner.server
+            check_startup(session, parsed, server)
+            metadata = MetadataColumns.of(columns, parsed.database, parsed.table)
+            stored = None if columns is None else metadata.stored
+            shards = Shards(session, server, parsed, expressions(session, parsed), stored)
+            self._tables = ShardTables(shards)
+            fields = shards.fields(list(self._tables.found.values()))
+            self._zone = shards.zone([self._tables.like])
+            self._reader = ShardsReader(parsed, columns, fields)
+            self._keyed_by = self._key_columns()
+            self._schema = metadata.schema(fields or self._tables.like.writer(self._zone).schema)
+        except Exception:
+            self._planner.close()
+            raise
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_planner": None, "_tables": None}
 
     def __repr__(self) -> str:
         return f"MySqlSource({self._options.name} at {self._options.address})"
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_session": None, "_planner": None}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        self._session = Session(self._options)
-        self._planner = TablePlanner(self._captured, self._server, self._session)
-
     @property
     def schema(self) -> pa.Schema:
-        return self._metadata.schema(self._writer.schema)
-
-    @property
-    def primary_key(self) -> tuple[str, ...]:
-        """The names of the table's primary key, in order."""
-        return tuple(column.name for column in self._captured.table.key)
+        return self._schema
 
     @property
     def keyed_by(self) -> tuple[str, ...]:
         """The key, if the columns that are read keep its values apart; else nothing."""
-        types = {column.name: target for column, target in self._writer.columns}
-        if not all(is_exact(column, types.get(column.name)) for column in self._captured.table.key):
-            return ()
-        return self.primary_key
+        return self._keyed_by
+
+    def _key_columns(self) -> tuple[str, ...]:
+        if not self._tables.is_one:
+            return ()  # Tables may have rows of the same key.
+        table = self._tables.like
+        types = {column.name: target for column, target in table.arrow_columns}
+        key = table.definition.key
+        exact = all(is_exact(column, types.get(column.name)) for column in key)
+        return tuple(column.name for column in key) if exact else ()
 
     def initial_offset(self) -> Offset:
-        options = self._options
-        if options.startup_mode == "specific-offset" and not options.startup_searched:
-            return TableProgress(options.startup_position, snapshot_complete=True).to_offset()
-        if not options.has_snapshot:
-            return {"start": options.startup_mode}
-        return TableProgress().to_offset()
+        return (
+            dict(_SNAPSHOT) if self._options.has_snapshot else {"start": self._options.startup_mode}
+        )
+
+    def check_start(self) -> None:
+        """Raise `TableError` for a table that cannot be read."""
+        self._tables.all()
+
+    def check(self, offset: Offset) -> None:
+        """Raise an error if the tables of an offset cannot be read; log what is not read."""
+        self._check_kind(offset)
+        if _is_initial(offset):
+            return
+        tables = self._selected(offset)
+        new = [names for names in self._tables.found if names not in shards_of(offset).values()]
+        if new and not self._options.new_tables:
+            log.warning(
+                "mysql-cdc: %s: not reading %s, which has been created since; set "
+                "'scan.newly-added-table.enabled' = 'true' to read such tables, too",
+                self._options.name,
+                _listed(new),
+            )
+        kept = {table.names for table in tables}
+        left = [names for names in shards_of(offset).values() if names not in kept]
+        if left:
+            log.warning(
+                "mysql-cdc: %s: no longer reading %s; the rows read so far stay",
+                self._options.name,
+                _listed(left),
+            )
 
     def latest_offset(self, start: Offset, max_rows: int | None = None) -> Offset:
-        return self._planner.latest_offset(start, max_rows)
+        self._check_kind(start)
+        if _is_initial(start):
+            return self._first(start, max_rows)
+        number, tables = int(start["tables"]), self._selected(start)
+        check_indexes(start, tables)
+        self._table_sets.set(number, tables, latest=False)
+        new = self._tables.new(tables)
+        if new or len(tables) < len(shards_of(start)):
+            number += 1
+        self._table_sets.set(number, [*tables, *new])
+        plain = decoded(start)
+        end = self._planner.latest_offset(plain, max_rows)
+        return start if end == plain else encoded(end, self._table_sets.latest().tables)
 
     def partitions(self, start: Offset, end: Offset, parallelism: int = 1) -> Sequence[Any]:
-        return self._planner.partitions(start, end, parallelism)
+        if "start" in start or _is_initial(end):
+            return []
+        before: Offset = {}
+        if not _is_initial(start):
+            before, tables = decoded(start), self._selected(start)
+            check_indexes(start, tables)
+            self._table_sets.set(int(start["tables"]), tables, latest=False)
+        tables = self._selected(end)
+        check_indexes(end, tables)
+        self._table_sets.set(int(end["tables"]), tables)
+        parts = self._planner.parts(before, decoded(end))
+        position = BinlogPosition(end["file"], int(end["pos"]))
+        groups = [tuple(map(self._joined, parts))]
+        if self._tables.is_one or all(part.changes is None for part in parts):
+            changes = [one for part in parts for one in self._changes(part, position, parallelism)]
+            groups = [*((part,) for part in changes), *self._groups(parts, parallelism)]
+        # Else one task reads all changes, to keep the order of rows that move between tables.
+        server, relay = self._planner.server, self._planner.relay_folder()
+        return [ShardsPart(group, position, server, self._zone, relay) for group in groups if group]
 
-    def read(self, partition: BinlogPart | SnapshotPart) -> Iterator[pa.RecordBatch]:
-        if isinstance(partition, SnapshotPart):
-            batches = self._reader.snapshot(partition)
-        else:
-            batches = self._counts.counted(self._reader.changes(partition))
-        named = naming(self._options.name, batches)
-        return named if self.changelog else (inserted(batch) for batch in named)
+    def read(self, partition: ShardsPart) -> Iterator[pa.RecordBatch]:
+        batches = self._reader.read(partition, self._counts.add)
+        return batches if self.changelog else (inserted(batch) for batch in batches)
 
     def whole_table(self, parallelism: int = 1) -> Sequence[Any]:
-        """Partitions that together contain the table's current rows; driver only."""
-        return self._planner.whole_table(parallelism)
+        """Partitions that together contain the tables' current rows; driver only."""
+        tables = self._tables.all()
+        self._table_sets.set(1, tables)
+        position, binlog_state, columns = self._planner.startup_position(self._table_sets.latest())
+        progress = DatabaseProgress(1, position, binlog_state, {}, columns)
+        end = encoded(progress.to_offset(), self._table_sets.latest().tables)
+        return self.partitions(dict(_SNAPSHOT), end, parallelism)
 
     def hold(self) -> None:
         """Stop at the current end of the binlog (Spark's `AvailableNow`)."""
         self._planner.hold()
 
     def finished(self, offset: Offset) -> bool:
-        snapshot_only = self._options.startup_mode == "snapshot"
-        return snapshot_only and TableProgress.from_offset(offset).snapshot_complete
+        if self._options.startup_mode != "snapshot" or _is_initial(offset):
+            return False
+        return not decoded(offset).get("snapshot")
 
     def caught_up(self, offset: Offset) -> bool:
-        """Whether the server has no change of the table after `offset`; driver only."""
-        return self._planner.caught_up(offset)
+        """Whether the server has no change of the tables after `offset`; driver only."""
+        if _is_initial(offset):
+            return False
+        progress = DatabaseProgress.from_offset(decoded(offset))
+        assert progress is not None
+        tables = self._selected(offset)
+        self._table_sets.set(int(offset["tables"]), tables)
+        if progress.snapshot or self._tables.new(tables):
+            return False
+        if self._planner.relay_state(progress) is None:
+            return self.latest_offset(offset) == offset
+        state = self._planner.current_state(progress)
+        if state is None:
+            return False
+        ends = [state.changed[table.full_name] for table in tables]
+        return not any(progress.position < changed for changed in ends)
 
     def lag(self, offset: Offset) -> Lag:
-        """The bytes of binlog from `offset` to the table's last change in the relay log.
+        """The bytes of binlog from `offset` to the tables' last change in the relay log.
 
         `seconds`: since the oldest unread change was first seen here. During the snapshot, about
         how many `rows` of it are left. Without a relay log, only `state` is known. Driver only.
         """
-        progress = TableProgress.from_offset(offset)
-        view = relay_view(self._captured)
-        log = None if view is None else view.state()
-        snapshotting, left = not progress.snapshot_complete, self.rows_left(offset)
-        snapshots = Snapshots(int(snapshotting), left, self._options.chunk_size)
-        state = source_state(snapshots, progress.position, log, [self._options.name])
-        if snapshotting or progress.position is None or view is None or log is None:
-            return Lag(rows=left, state=state)
-        changed = log.changed.get(self._options.name, log.end)
-        seconds, unread = self._unread.behind(progress.position, changed, view.silent_s())
-        return Lag(seconds=seconds, bytes=unread, state=state)
+        size, left = self._options.chunk_size, self.rows_left(offset)
+        if _is_initial(offset):
+            names = [".".join(shard_names) for shard_names in self._tables.found]
+            unread = len(names) if self._options.has_snapshot else 0
+            return Lag(
+                rows=left, state=source_state(Snapshots(unread, left, size), None, None, names)
+            )
+        progress = DatabaseProgress.from_offset(decoded(offset))
+        assert progress is not None
+        position, snapshots = progress.position, Snapshots(len(progress.snapshot), left, size)
+        names = [".".join(names) for names in shards_of(offset).values()]
+        self._table_sets.set(int(offset["tables"]), self._selected(offset))
+        view, log_state = self._planner.relay_log(progress)
+        reader_state = source_state(snapshots, position, log_state, names)
+        if progress.snapshot or view is None or log_state is None:
+            return Lag(rows=left, state=reader_state)
+        changed = max(log_state.changed[name] for name in names)
+        waited, unread_bytes = self._unread.behind(position, changed, view.silent_s())
+        return Lag(seconds=waited, bytes=unread_bytes, state=reader_state)
 
     def changes_read(self) -> Mapping[str, int]:
         """How many changes were read since the last call, by row kind."""
         return self._counts.taken()
 
     def rows_left(self, offset: Offset) -> int | None:
-        """About how many rows of the snapshot are left, by the server's estimate at the start."""
-        if offset.get("phase") != "snapshot":
-            return None
-        read: int = offset.get("rows", 0)
-        return max(0, self._captured.table.size.rows - read)
+        """About how many rows of the snapshots are left, by the server's estimate at the start."""
+        if _is_initial(offset):
+            return self._tables.rows(self._tables.found) if self._options.has_snapshot else None
+        names, plain = shards_of(offset), decoded(offset)
+        unread, read = [names[id] for id in plain.get("snapshot", {})], plain.get("rows", {})
+        return max(0, self._tables.rows(unread) - sum(read.values())) if unread else None
 
     def close(self) -> None:
+        close_readers(self._planner.captured_tables())
         self._planner.close()
-        self._session.close()
-        close_readers(self._captured)
+
+    def _check_kind(self, offset: Offset) -> None:
+        if _is_initial(offset):
+            return
+        if SHARDS not in offset:
+            raise DataLossError(
+                f"{self._options.name} was read by an earlier release, whose offsets have another "
+                f"form; {START_AGAIN}"
+            )
+        was_one = list(offset[SHARDS]) == [ONE]
+        if was_one and not self._tables.is_one:
+            raise DataLossError(
+                f"{self._options.name} was read as one table of that name so far; it is gone, and "
+                "as a regular expression the name selects "
+                f"{_listed(list(self._tables.found))}; {START_AGAIN}"
+            )
+        if self._tables.is_one and not was_one:
+            raise DataLossError(
+                f"{self._options.name} has named several tables so far, as a regular expression, "
+                f"and there is a table of that name now; rename it, or {START_AGAIN}"
+            )
+
+    def _selected(self, offset: Offset) -> list[FollowedTable]:
+        """The tables of an offset, without those that the expressions no longer select."""
+        return self._tables.selected(shards_of(offset).values())
+
+    # -- batches
+
+    def _first(self, start: Offset, max_rows: int | None) -> Offset:
+        """The end of the first batch."""
+        tables = self._tables.all()
+        self._table_sets.set(0, [], latest=False)
+        self._table_sets.set(1, tables)
+        newest = self._table_sets.latest()
+        options, mode = self._options, start.get("start")
+        if mode in (None, "latest-offset"):
+            end = self._planner.latest_offset({}, max_rows)
+        else:
+            source = self._planner
+            position, binlog_state = startup_position(
+                source.session, options, source.server, source.binlog
+            )
+            end = DatabaseProgress(1, position, binlog_state).to_offset()
+        return encoded(end, newest.tables)
+
+    def _changes(self, part: TablePart, end: BinlogPosition, parallelism: int) -> list[TablePart]:
+        """The changes of a part; those of a long range are divided by key groups."""
+        if part.changes is None:
+            return []
+        count = 1
+        if not self._options.append_only:
+            count = key_group_count(part.changes.position, end, parallelism)
+        return replace(part, chunks=(), as_of=None, lookback=None).divided(count)
+
+    def _joined(self, part: TablePart) -> TablePart:
+        return replace(part, chunks=tuple(joined(part.chunks, self._options.chunk_size)))
+
+    def _groups(self, parts: Sequence[TablePart], most: int) -> list[tuple[TablePart, ...]]:
+        """The chunks of the parts in up to `most` groups."""
+        chunks = [
+            replace(part, changes=None, chunks=(chunk,)) for part in parts for chunk in part.chunks
+        ]
+        if not chunks:
+            return []
+        result = []
+        for group in grouped(chunks, most):
+            tables: dict[str, TablePart] = {}
+            for part in group:
+                before = tables.get(part.table.id, replace(part, chunks=()))
+                tables[part.table.id] = replace(before, chunks=(*before.chunks, *part.chunks))
+            result.append(tuple(map(self._joined, tables.values())))
+        return result
+
+
+def _is_initial(offset: Mapping[str, Any]) -> bool:
+    return "file" not in offset
+
+
+def _listed(names: Sequence[TableNames]) -> str:
+    displayed = ", ".join(".".join(name) for name in sorted(names)[:3])
+    return f"{displayed} and {len(names) - 3} more" if len(names) > 3 else displayed
 
 
 def inserted(batch: pa.RecordBatch) -> pa.RecordBatch:
     """The rows as inserted rows, without the row kind that their batch ends with."""
     return batch.select(range(batch.num_columns - 1))
+
+
+def followed_tables(options: MySqlOptions, offset: Offset) -> list[RelayTable]:
+    """The tables whose changes the source with these options reads after an offset."""
+    session = Session(options, FIRST_START_SECONDS)
+    try:
+        tables = expressions(session, options)
+        if tables is None:
+            return [RelayTable(options.database, options.table)]
+        known = set(shards_of(offset).values()) if SHARDS in offset else set()
+        if not known or options.new_tables:
+            known |= Discovery(session, options, tables, views=False).names()
+        return [RelayTable(*names) for names in sorted(known)]
+    finally:
+        session.close()

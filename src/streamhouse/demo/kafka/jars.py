@@ -11,9 +11,8 @@ import tempfile
 from pathlib import Path
 
 from streamhouse.errors import StreamhouseError
-from streamhouse.paimon.java.jars import cache_folder
+from streamhouse.paimon.java.jars import DownloadError, cache_folder, download, download_lock
 from streamhouse.paimon.java.jvm import spark_jars
-from streamhouse.paimon.java.maven import DownloadError, download, download_lock
 
 COORDINATES = "org.apache.kafka:kafka_2.13:4.1.2"
 VARIABLE = "STREAMHOUSE_KAFKA_JARS"

@@ -7,11 +7,10 @@ from typing import Any
 
 from streamhouse.demo.driver import Check
 from streamhouse.demo.kills import Kills
-from streamhouse.demo.measured_run import run_steps, wait_for_first_result
+from streamhouse.demo.measured_run import print_progress, run_steps, wait_for_first_result
 from streamhouse.demo.membership.scenario import Membership, report
 from streamhouse.demo.membership.steps import ScriptedChanges
 from streamhouse.demo.peak_memory import PeakMemory
-from streamhouse.demo.progress import print_progress
 
 _SHOWN_S = 30.0
 

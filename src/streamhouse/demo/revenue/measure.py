@@ -6,9 +6,8 @@ import time
 
 from streamhouse.demo.driver import Check
 from streamhouse.demo.kills import Kills
-from streamhouse.demo.measured_run import run_steps, wait_for_first_result
+from streamhouse.demo.measured_run import print_progress, run_steps, wait_for_first_result
 from streamhouse.demo.peak_memory import PeakMemory
-from streamhouse.demo.progress import print_progress
 from streamhouse.demo.revenue.scenario import Scenario, report
 from streamhouse.demo.revenue.steps import ScriptedChanges
 

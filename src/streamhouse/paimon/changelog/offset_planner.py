@@ -8,9 +8,12 @@ from streamhouse.errors import DataLossError
 from streamhouse.paimon.changelog.commit_order import follows_commits
 from streamhouse.paimon.changelog.consumer_progress import Progress
 from streamhouse.paimon.changelog.invisible_rows import invisible_rows
-from streamhouse.paimon.changelog.read_units import bounded_offset
 from streamhouse.paimon.changelog.scan_options import ScanOptions
-from streamhouse.paimon.changelog.snapshot_units import SnapshotUnits, snapshots_between
+from streamhouse.paimon.changelog.snapshot_units import (
+    SnapshotUnits,
+    bounded_offset,
+    snapshots_between,
+)
 from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.read.visibility import hides_new_rows, rows_visible_at
 from streamhouse.paimon.storage.snapshots import ANEW

@@ -6,9 +6,15 @@ from collections.abc import Sequence
 from itertools import groupby
 
 from streamhouse.paimon.changelog.offset_planner import OffsetPlanner
-from streamhouse.paimon.changelog.read_units import ReadUnit, as_inserts, in_order, partitions_of
 from streamhouse.paimon.changelog.scan_options import ScanOptions
-from streamhouse.paimon.changelog.snapshot_units import SnapshotUnits, snapshots_between
+from streamhouse.paimon.changelog.snapshot_units import (
+    ReadUnit,
+    SnapshotUnits,
+    as_inserts,
+    in_order,
+    partitions_of,
+    snapshots_between,
+)
 from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.storage.split_groups import ScanPartition, scan_partitions
 from streamhouse.source import Offset

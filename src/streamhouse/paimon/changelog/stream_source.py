@@ -15,7 +15,7 @@ from streamhouse.paimon.changelog.offset_planner import OffsetPlanner
 from streamhouse.paimon.changelog.partition_planner import PartitionPlanner
 from streamhouse.paimon.changelog.scan_options import ScanOptions
 from streamhouse.paimon.changelog.snapshot_units import SnapshotUnits, snapshots_between
-from streamhouse.paimon.changelog.stream_lag import StreamLag
+from streamhouse.paimon.changelog.unread_commits import StreamLag
 from streamhouse.paimon.read.rust_core.postpone_bucket import check_followed
 from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.read.visibility import PRODUCED, hides_new_rows, producer

@@ -13,8 +13,7 @@ from streamhouse.errors import TableError
 from streamhouse.paimon.read.conditions import Filter
 from streamhouse.paimon.read.reader import ReadTraits, TableReader
 from streamhouse.paimon.read.references import References
-from streamhouse.paimon.read.schema_versions import SchemaVersions
-from streamhouse.paimon.read.table_schema import TableSchema
+from streamhouse.paimon.read.schema_versions import SchemaVersions, TableSchema
 from streamhouse.paimon.schema import evolution, types
 from streamhouse.paimon.schema.table_name import branch_root
 from streamhouse.paimon.storage.files import Files, files_of, numbered_files

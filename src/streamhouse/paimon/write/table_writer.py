@@ -18,23 +18,21 @@ from streamhouse.paimon.schema.file_formats.nanosecond_timestamps import check_t
 from streamhouse.paimon.schema.file_formats.orc_values import OrcValues, may_hold_orc
 from streamhouse.paimon.storage import rust_core
 from streamhouse.paimon.storage.metadata_mirror.write import MirroredWrite
-from streamhouse.paimon.write.merge_rules.before_images import (
-    BeforeImageFilter,
-    must_drop_before_images,
-)
 from streamhouse.paimon.write.merge_rules.merged_elements import MergedElements
-from streamhouse.paimon.write.merge_rules.product_columns import ProductColumns
 from streamhouse.paimon.write.merge_rules.remove_record_on_delete import removals_without_values
 from streamhouse.paimon.write.merge_rules.retraction_file_split import (
     SeparateFiles,
     needs_separate_files,
 )
+from streamhouse.paimon.write.merge_rules.sum_columns import ProductColumns
 from streamhouse.paimon.write.merge_rules.sum_limits import AddedRows
 from streamhouse.paimon.write.merge_rules.unaccepted_retractions import (
+    BeforeImageFilter,
     RetractionFilter,
     check_moves,
     check_overwrite,
     filters_retractions,
+    must_drop_before_images,
     takes_upserts,
 )
 from streamhouse.paimon.write.rows import to_table

@@ -25,9 +25,11 @@ from streamhouse.connectors.mysql_cdc.database.tables.followed_table import Foll
 from streamhouse.errors import StreamhouseError, TableError
 from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.runtime.failpoint import ALTERED_STEP, reached
-from streamhouse.runtime.sync.added_columns import AddedColumns
-from streamhouse.runtime.sync.existing_rows.bound_target import bound_target
-from streamhouse.runtime.sync.existing_rows.present_rows import PresentRows, names_by_target
+from streamhouse.runtime.sync.existing_rows.present_rows import (
+    PresentRows,
+    bound_target,
+    names_by_target,
+)
 from streamhouse.runtime.sync.existing_rows.reload import check_reloadable
 from streamhouse.runtime.sync.mapping.reconciliation import (
     Reconciliation,
@@ -37,6 +39,7 @@ from streamhouse.runtime.sync.mapping.reconciliation import (
 )
 from streamhouse.runtime.sync.mapping.targets import Targets
 from streamhouse.runtime.sync.options import SyncOptions
+from streamhouse.runtime.sync.schema_changes import AddedColumns
 from streamhouse.sql.schema_changes import DropColumn, MoveColumn, RenameColumn, SchemaChange
 
 _PRESENT = "rows of before the sync"

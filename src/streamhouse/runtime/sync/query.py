@@ -19,13 +19,11 @@ from streamhouse.connectors.mysql_cdc.database.sync_startup import (
 from streamhouse.connectors.mysql_cdc.database.table_part import TablesAt
 from streamhouse.connectors.mysql_cdc.database.tables.discovery import Discovery
 from streamhouse.connectors.mysql_cdc.database.tables.followed_table import FollowedTable
-from streamhouse.connectors.mysql_cdc.database.tables.table_sets import TableSets
-from streamhouse.connectors.mysql_cdc.database.tables.versions import TableVersions
+from streamhouse.connectors.mysql_cdc.database.tables.table_sets import TableSets, TableVersions
 from streamhouse.connectors.mysql_cdc.server.connection import FIRST_START_SECONDS, Session
 from streamhouse.connectors.mysql_cdc.server.position import (
     BinlogPosition,
     BinlogState,
-    TableProgress,
 )
 from streamhouse.connectors.mysql_cdc.server.table import Server, check_server
 from streamhouse.errors import DataLossError
@@ -36,9 +34,12 @@ from streamhouse.runtime.state.batch_logs import next_batch
 from streamhouse.runtime.state.checkpoint import Checkpoint
 from streamhouse.runtime.streaming.query import CountedBatch, JobQuery, acquired
 from streamhouse.runtime.sync.created_tables import CreatedTables
-from streamhouse.runtime.sync.existing_rows.bound_target import why_other_rows
-from streamhouse.runtime.sync.existing_rows.from_scratch import FromScratch
-from streamhouse.runtime.sync.existing_rows.present_rows import PresentRows, note_server
+from streamhouse.runtime.sync.existing_rows.present_rows import (
+    FromScratch,
+    PresentRows,
+    note_server,
+    why_other_rows,
+)
 from streamhouse.runtime.sync.mapping.comments import copy_comments
 from streamhouse.runtime.sync.micro_batch.commit import SyncCommitter
 from streamhouse.runtime.sync.micro_batch.spec import SyncSpec
@@ -158,7 +159,7 @@ class SyncQuery(JobQuery):
         progress = self.progress.database
         if progress is None:
             return
-        at = TablesAt(self._table_sets, TableVersions(self._checkpoint.path))
+        at = TablesAt(TableVersions(self._checkpoint.path))
         found: dict[str, str] = {}
         for table in tables:
             why = why_other_rows(self._options, at.one(progress, table), self._query_id)
@@ -264,7 +265,7 @@ class SyncQuery(JobQuery):
         if moved is not None:
             self._moved_from = self.progress.last_offset
             return moved[0], state.gtids
-        binlog.check(TableProgress(position, snapshot_complete=True, binlog_state=state))
+        binlog.check(position, state.identity)
         return position, state.gtids
 
     def _start_in_the_past(self, tables: Sequence[FollowedTable], table_set: int) -> None:

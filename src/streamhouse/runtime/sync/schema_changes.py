@@ -2,13 +2,46 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import json
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal, get_args
 
 from streamhouse.close_matches import nearest
+from streamhouse.durable_files import replace_text
 from streamhouse.errors import OptionError
 from streamhouse.options import choice
+
+_FILE = "added-columns.json"
+
+
+class AddedColumns:
+    """The names by target, in a file of the sync's checkpoint; its planner writes them."""
+
+    def __init__(self, checkpoint: Path) -> None:
+        self._path = checkpoint / _FILE
+
+    def of(self, target: str) -> frozenset[str]:
+        """The columns that reloads have added to a target."""
+        return frozenset(self._all().get(target, ()))
+
+    def replace(self, target: str, names: Collection[str]) -> None:
+        """Record these columns instead, before they are added."""
+        found = self._all()
+        if set(found.get(target, ())) == set(names):
+            return
+        found[target] = sorted(names)
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        replace_text(self._path, json.dumps(found, sort_keys=True))
+
+    def _all(self) -> dict[str, list[str]]:
+        try:
+            found: dict[str, list[str]] = json.loads(self._path.read_text())
+        except FileNotFoundError:
+            return {}
+        return found
+
 
 Behavior = Literal["evolve", "try_evolve", "lenient", "ignore", "exception"]
 BEHAVIORS: tuple[str, ...] = get_args(Behavior)

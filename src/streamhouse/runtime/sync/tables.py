@@ -33,9 +33,12 @@ from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.paimon.schema import types
 from streamhouse.paimon.schema.table_name import name_fault
 from streamhouse.runtime.sync.created_tables import CreatedTables
-from streamhouse.runtime.sync.existing_rows.bound_target import bound_target
-from streamhouse.runtime.sync.existing_rows.from_scratch import FromScratch
-from streamhouse.runtime.sync.existing_rows.present_rows import PresentRows, names_by_target
+from streamhouse.runtime.sync.existing_rows.present_rows import (
+    FromScratch,
+    PresentRows,
+    bound_target,
+    names_by_target,
+)
 from streamhouse.runtime.sync.existing_rows.reload import why_not_reloadable
 from streamhouse.runtime.sync.mapping.targets import Target, Targets
 from streamhouse.runtime.sync.options import SyncOptions

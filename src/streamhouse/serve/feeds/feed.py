@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from streamhouse.duckdb_engine import Limits
-from streamhouse.serve.feeds.kept_rows import KeptRows
+from streamhouse.serve.feeds.feed_memory import KeptRows
 
 if TYPE_CHECKING:
     from streamhouse.serve.admission.view_computations import ViewComputations

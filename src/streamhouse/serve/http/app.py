@@ -17,11 +17,11 @@ from streamhouse.serve.admission.request_queues import READERS, RequestQueues
 from streamhouse.serve.admission.response_memory import UnsentResponses
 from streamhouse.serve.admission.thread_pool import QueuedThreads, WarehousePool
 from streamhouse.serve.feeds.feed_memory import FeedMemory
-from streamhouse.serve.http.health import Health
 from streamhouse.serve.http.metrics import Metrics
 from streamhouse.serve.http.middleware import RequestMiddleware
 from streamhouse.serve.http.openapi import DESCRIPTION, TAGS
 from streamhouse.serve.http.routes import about, changes, history, page, pipelines, sql, views
+from streamhouse.serve.http.routes.about import Health
 from streamhouse.serve.queries.executor import QueryExecutor
 from streamhouse.serve.streams.hub import Hub
 from streamhouse.serve.views.catalog import ViewCatalog

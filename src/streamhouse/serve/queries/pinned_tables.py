@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +12,7 @@ import pyarrow as pa
 from streamhouse.duckdb_engine import Batches
 from streamhouse.errors import OptionError, TableError
 from streamhouse.paimon.read.time_travel import parse_as_of, resolve, snapshot_of, table_as_of
-from streamhouse.serve.queries.newest_rows import newest_rows
+from streamhouse.paimon.storage.split_files import SplitFrame
 from streamhouse.serve.views.shown_table import ShownTable
 from streamhouse.sql.options.time_travel_options import split_options
 from streamhouse.sql.plan import AsOf, BoundedScan
@@ -21,6 +21,41 @@ if TYPE_CHECKING:
     from streamhouse.paimon.catalog.warehouse import Warehouse
     from streamhouse.paimon.read.table import Table
     from streamhouse.paimon.storage.snapshots import Snapshot
+
+
+def newest_rows(
+    table: Table, columns: Sequence[str], snapshot: int | None, most: int
+) -> Iterator[pa.RecordBatch]:
+    """The last rows of a snapshot in the order of their files, which is that of their commits.
+
+    Partitions are in the order of their names.
+    """
+    splits = table.splits(snapshot, in_commit_order=True)
+    first, expected = len(splits), 0
+    while True:
+        while first and expected < most:
+            first -= 1
+            expected += sum(file.rows for file in SplitFrame.parse(splits[first]).files)
+        tail, count = _tail(table.read(columns=columns, splits=splits[first:]), most)
+        if count >= most or not first:
+            return iter(tail)
+        # Some rows have been deleted.
+        expected = count
+
+
+def _tail(batches: Iterator[pa.RecordBatch], most: int) -> tuple[list[pa.RecordBatch], int]:
+    """The last rows of the batches, and their number."""
+    tail: list[pa.RecordBatch] = []
+    count = 0
+    for batch in batches:
+        tail.append(batch)
+        count += batch.num_rows
+        while tail and count - tail[0].num_rows >= most:
+            count -= tail.pop(0).num_rows
+    if count > most:
+        tail[0] = tail[0].slice(count - most)
+        count = most
+    return tail, count
 
 
 @dataclass(frozen=True)

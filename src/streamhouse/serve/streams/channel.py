@@ -26,12 +26,11 @@ from streamhouse.errors import (
     TableError,
 )
 from streamhouse.serve.feeds.feed import Feed
+from streamhouse.serve.settings import StreamSettings
 from streamhouse.serve.streams.encoding import Stopped, StreamEncoder
 from streamhouse.serve.streams.event import CHANGES, Commit, heartbeat
-from streamhouse.serve.streams.event_history import EventHistory
 from streamhouse.serve.streams.first_events import FirstEventsBuilder, StreamResources
-from streamhouse.serve.streams.resume import LATEST, ResumePosition
-from streamhouse.serve.streams.stream_settings import StreamSettings
+from streamhouse.serve.streams.resume import LATEST, EventHistory, ResumePosition
 from streamhouse.serve.streams.subscriber import FirstEvents, Link, Subscription
 from streamhouse.serve.streams.view_poller import PollResult, PollStats, ViewPoller
 from streamhouse.serve.views.served_view import ServedView

@@ -14,8 +14,8 @@ from streamhouse.serve.feeds.table_feed import TableFeed
 from streamhouse.serve.formats.cells import json_values
 from streamhouse.serve.formats.json_rows import compact, unreserved_names
 from streamhouse.serve.formats.row_formats import slices
+from streamhouse.serve.settings import StreamSettings
 from streamhouse.serve.streams.event import Commit, Event
-from streamhouse.serve.streams.stream_settings import StreamSettings
 from streamhouse.source import ROW_KIND
 
 if TYPE_CHECKING:

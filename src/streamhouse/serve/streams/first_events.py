@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import weakref
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -14,10 +15,33 @@ from streamhouse.serve.feeds.table_feed import TableFeed
 from streamhouse.serve.streams.encoding import Chunk, StreamEncoder, row_count
 from streamhouse.serve.streams.event import SNAPSHOT, Commit, Event
 from streamhouse.serve.streams.resume import ResumePosition, ResumeTarget, read_missed_events
-from streamhouse.serve.streams.state_memory import StateMemory
 from streamhouse.serve.streams.subscriber import FirstEvents, Link
 from streamhouse.serve.streams.view_poller import PollResult, same_columns
 from streamhouse.serve.views.served_view import ServedView
+
+
+class StateMemory:
+    """The initial states being sent, of all streams, with a limit on their total size.
+
+    A state counts as long as something refers to it.
+    """
+
+    def __init__(self, max_bytes: int) -> None:
+        self._max_bytes = max_bytes
+        self._states: list[weakref.ref[FirstEvents]] = []
+
+    def add(self, state: FirstEvents) -> None:
+        """Add a state; beyond the limit, disconnects the subscribers still reading the oldest."""
+        alive = [
+            found for found in (reference() for reference in self._states) if found is not None
+        ]
+        total = state.size + sum(kept.size for kept in alive)
+        while alive and total > self._max_bytes:
+            oldest = alive.pop(0)
+            total -= oldest.size
+            oldest.disconnect_readers()
+        self._states = [weakref.ref(kept) for kept in (*alive, state)]
+
 
 T = TypeVar("T")
 

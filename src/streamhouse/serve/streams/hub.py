@@ -12,11 +12,10 @@ from dataclasses import dataclass, replace
 
 from streamhouse.errors import BusyError
 from streamhouse.serve.feeds.feed import Feed
+from streamhouse.serve.settings import StreamSettings
 from streamhouse.serve.streams.channel import Channel
-from streamhouse.serve.streams.first_events import StreamResources
+from streamhouse.serve.streams.first_events import StateMemory, StreamResources
 from streamhouse.serve.streams.resume import LATEST, ResumePosition
-from streamhouse.serve.streams.state_memory import StateMemory
-from streamhouse.serve.streams.stream_settings import StreamSettings
 from streamhouse.serve.streams.subscriber import Subscription
 from streamhouse.serve.views.served_view import Key, ServedView
 

@@ -24,9 +24,9 @@ from streamhouse.errors import (
 )
 from streamhouse.options import hide_secrets
 from streamhouse.serve.feeds.feed import Change, Feed
+from streamhouse.serve.settings import StreamSettings
 from streamhouse.serve.streams.encoding import Chunk, Stopped, StreamEncoder
 from streamhouse.serve.streams.event import CHANGES, SNAPSHOT, Commit, Event
-from streamhouse.serve.streams.stream_settings import StreamSettings
 
 log = logging.getLogger("streamhouse.serve")
 

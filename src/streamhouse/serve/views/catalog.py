@@ -10,8 +10,7 @@ from streamhouse.errors import TableError
 from streamhouse.paimon.catalog.views import Views
 from streamhouse.paimon.schema.table_name import MAIN, TableName
 from streamhouse.serve.auth.scope import EVERYTHING, Scope
-from streamhouse.serve.views.names import is_name
-from streamhouse.serve.views.served_view import ServedView
+from streamhouse.serve.views.served_view import ServedView, is_name
 
 if TYPE_CHECKING:
     from streamhouse.paimon.catalog.warehouse import Warehouse

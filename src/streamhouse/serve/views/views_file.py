@@ -18,8 +18,7 @@ from typing import Any
 
 from streamhouse.errors import OptionError, SqlError
 from streamhouse.options import check_known
-from streamhouse.serve.views.names import check_name
-from streamhouse.serve.views.served_view import ServedView
+from streamhouse.serve.views.served_view import ServedView, check_name
 
 _KEYS = ("name", "table", "columns", "filter", "title", "description", "chart")
 _CHART_KEYS = ("type", "x", "y", "title")

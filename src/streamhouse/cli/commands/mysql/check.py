@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from streamhouse.cli.arguments import key_values
+from streamhouse.cli.flags import Flag, with_flags
 from streamhouse.errors import OptionError
 
 if TYPE_CHECKING:
@@ -26,9 +27,19 @@ class Kind(StrEnum):
 
 
 _KindArgument = Annotated[Kind, typer.Argument(help="What to check: a MySQL or MariaDB server.")]
-_HostnameOption = Annotated[str, typer.Option("--hostname", help="The server's host name.")]
-_UsernameOption = Annotated[str, typer.Option("--username", help="The user of the pipelines.")]
-_PortOption = Annotated[int, typer.Option("--port", help="The server's port.")]
+_FLAGS = {
+    "hostname": Flag(None, "The server's host name."),
+    "username": Flag(None, "The user of the pipelines."),
+    "port": Flag(None, "The server's port."),
+    "password_env": Flag("NAME", "The variable with the password."),
+    "password_file": Flag("PATH", "The file with the password."),
+    "database": Flag(None, "Check its tables, too; can be repeated."),
+    "table": Flag(
+        "TABLE", "Check only this table, DATABASE.TABLE, or TABLE of --database; can be repeated."
+    ),
+    "option": Flag("KEY=VALUE", "An option of mysql-cdc, such as ssl.ca=…; can be repeated."),
+    "as_json": Flag(None, "Print one JSON object.", name="--json"),
+}
 _PasswordOption = Annotated[
     str | None,
     typer.Option(
@@ -38,49 +49,21 @@ _PasswordOption = Annotated[
         "see what stands here.",
     ),
 ]
-_PasswordEnvOption = Annotated[
-    str | None,
-    typer.Option("--password-env", metavar="NAME", help="The variable with the password."),
-]
-_PasswordFileOption = Annotated[
-    str | None,
-    typer.Option("--password-file", metavar="PATH", help="The file with the password."),
-]
-_DatabaseOption = Annotated[
-    list[str] | None,
-    typer.Option("--database", help="Check its tables, too; can be repeated."),
-]
-_TableOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--table",
-        metavar="TABLE",
-        help="Check only this table, DATABASE.TABLE, or TABLE of --database; can be repeated.",
-    ),
-]
-_OptionOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--option",
-        metavar="KEY=VALUE",
-        help="An option of mysql-cdc, such as ssl.ca=…; can be repeated.",
-    ),
-]
-_AsJsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 
 
+@with_flags(_FLAGS)
 def check(
     kind: _KindArgument,
-    hostname: _HostnameOption,
-    username: _UsernameOption,
-    port: _PortOption = 3306,
+    hostname: str,
+    username: str,
+    port: int = 3306,
     password: _PasswordOption = None,
-    password_env: _PasswordEnvOption = None,
-    password_file: _PasswordFileOption = None,
-    database: _DatabaseOption = None,
-    table: _TableOption = None,
-    option: _OptionOption = None,
-    as_json: _AsJsonOption = False,
+    password_env: str | None = None,
+    password_file: str | None = None,
+    database: list[str] | None = None,
+    table: list[str] | None = None,
+    option: list[str] | None = None,
+    as_json: bool = False,
 ) -> None:
     """Check whether a MySQL or MariaDB server, its user and its tables fit mysql-cdc.
 

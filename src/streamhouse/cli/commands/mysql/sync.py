@@ -10,60 +10,12 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from streamhouse.cli import restart_state
-from streamhouse.cli.arguments import (
-    DEFAULT_WAREHOUSE,
-    OptionsArgument,
-    WarehouseArgument,
-    catalog_options,
-    key_values,
-)
+from streamhouse.cli.arguments import catalog_options, key_values
 from streamhouse.cli.errors import INTERRUPTED, on_failure, report_errors
 from streamhouse.cli.run_output import StartOutput
-from streamhouse.cli.spark_arguments import (
-    DEFAULT_MASTER,
-    ConfArgument,
-    MasterArgument,
-    spark_options,
-)
+from streamhouse.cli.spark_arguments import spark_options
 from streamhouse.cli.stop_signals import StopSignal
-from streamhouse.cli.sync_options import (
-    BehaviorOption,
-    CatalogConfOption,
-    CheckpointsOption,
-    ComputedOption,
-    DatabaseOption,
-    EagerInitOption,
-    ExcludeChangesOption,
-    ExcludingDbsOption,
-    ExcludingTablesOption,
-    FromScratchOption,
-    IgnoreIncompatibleOption,
-    IncludeChangesOption,
-    IncludingDbsOption,
-    IncludingTablesOption,
-    JsonOption,
-    MergeShardsOption,
-    MetadataOption,
-    MetadataPrefixOption,
-    ModeOption,
-    MultipleTablePartitionKeysOption,
-    MysqlConfOption,
-    NameOption,
-    PartitionKeysOption,
-    PrimaryKeysOption,
-    SkipOption,
-    SourceKeysOption,
-    TableConfOption,
-    TableMappingOption,
-    TableOption,
-    TablePrefixDbOption,
-    TablePrefixOption,
-    TableSuffixDbOption,
-    TableSuffixOption,
-    TypeMappingOption,
-    UntilCaughtUpOption,
-    VerboseOption,
-)
+from streamhouse.cli.sync_flags import RUN_FLAGS, with_flags
 
 if TYPE_CHECKING:
     from streamhouse.runtime.sync.options import SyncOptions
@@ -78,113 +30,31 @@ _EXAMPLES = {
     "multiple_table_partition_keys": "orders=day,hour",
 }
 """Examples of the flags of KEY=VALUE, for errors."""
-_RUN_FLAGS = (
-    "warehouse",
-    "option",
-    "catalog_conf",
-    "eager_init",
-    "until_caught_up",
-    "from_scratch",
-    "json",
-    "name",
-    "checkpoints",
-    "master",
-    "conf",
-    "verbose",
-)
-"""Flags that are no arguments of `sync_table_options` and `sync_database_options`."""
 
 
-def mysql_table(
-    database: DatabaseOption,
-    table: TableOption,
-    mysql_conf: MysqlConfOption,
-    warehouse: WarehouseArgument = DEFAULT_WAREHOUSE,
-    partition_keys: PartitionKeysOption = "",
-    primary_keys: PrimaryKeysOption = "",
-    type_mapping: TypeMappingOption = "",
-    computed_column: ComputedOption = None,
-    metadata_column: MetadataOption = None,
-    metadata_column_prefix: MetadataPrefixOption = "",
-    sync_primary_keys_from_source_schema: SourceKeysOption = "true",
-    table_conf: TableConfOption = None,
-    catalog_conf: CatalogConfOption = None,
-    skip_unsupported: SkipOption = False,
-    schema_change_behavior: BehaviorOption = None,
-    include_schema_changes: IncludeChangesOption = "",
-    exclude_schema_changes: ExcludeChangesOption = "",
-    until_caught_up: UntilCaughtUpOption = False,
-    from_scratch: FromScratchOption = False,
-    json: JsonOption = False,
-    name: NameOption = None,
-    checkpoints: CheckpointsOption = None,
-    master: MasterArgument = DEFAULT_MASTER,
-    conf: ConfArgument = None,
-    option: OptionsArgument = None,
-    verbose: VerboseOption = False,
-) -> None:
+@with_flags(databases=False)
+def mysql_table(**flags: Any) -> None:
     """Follow one or several MySQL tables into one Paimon table, as Paimon's mysql_sync_table.
 
     The options database-name and table-name of --mysql-conf are regular expressions. The table is
     created if it is missing. Runs until Ctrl-C or SIGTERM; a restart resumes where it stopped.
     """
-    flags = dict(locals())
     from streamhouse.runtime.sync.options import sync_table_options
 
     _run(sync_table_options, flags)
 
 
-def mysql_database(
-    database: DatabaseOption,
-    mysql_conf: MysqlConfOption,
-    warehouse: WarehouseArgument = DEFAULT_WAREHOUSE,
-    including_tables: IncludingTablesOption = ".*",
-    excluding_tables: ExcludingTablesOption = None,
-    table_prefix: TablePrefixOption = "",
-    table_suffix: TableSuffixOption = "",
-    table_prefix_db: TablePrefixDbOption = None,
-    table_suffix_db: TableSuffixDbOption = None,
-    table_mapping: TableMappingOption = None,
-    including_dbs: IncludingDbsOption = ".*",
-    excluding_dbs: ExcludingDbsOption = None,
-    multiple_table_partition_keys: MultipleTablePartitionKeysOption = None,
-    eager_init: EagerInitOption = "false",
-    merge_shards: MergeShardsOption = "true",
-    ignore_incompatible: IgnoreIncompatibleOption = "false",
-    mode: ModeOption = "combined",
-    partition_keys: PartitionKeysOption = "",
-    primary_keys: PrimaryKeysOption = "",
-    type_mapping: TypeMappingOption = "",
-    computed_column: ComputedOption = None,
-    metadata_column: MetadataOption = None,
-    metadata_column_prefix: MetadataPrefixOption = "",
-    sync_primary_keys_from_source_schema: SourceKeysOption = "true",
-    table_conf: TableConfOption = None,
-    catalog_conf: CatalogConfOption = None,
-    skip_unsupported: SkipOption = False,
-    schema_change_behavior: BehaviorOption = None,
-    include_schema_changes: IncludeChangesOption = "",
-    exclude_schema_changes: ExcludeChangesOption = "",
-    until_caught_up: UntilCaughtUpOption = False,
-    from_scratch: FromScratchOption = False,
-    json: JsonOption = False,
-    name: NameOption = None,
-    checkpoints: CheckpointsOption = None,
-    master: MasterArgument = DEFAULT_MASTER,
-    conf: ConfArgument = None,
-    option: OptionsArgument = None,
-    verbose: VerboseOption = False,
-) -> None:
+@with_flags(databases=True)
+def mysql_database(**flags: Any) -> None:
     """Follow whole MySQL databases into a Paimon database, as Paimon's mysql_sync_database.
 
     The option database-name of --mysql-conf is a regular expression. Missing tables are created.
     Runs until Ctrl-C or SIGTERM; a restart resumes where it stopped.
     """
-    flags = dict(locals())
     from streamhouse.options import boolean
     from streamhouse.runtime.sync.options import sync_database_options
 
-    if boolean("--eager-init", eager_init):
+    if boolean("--eager-init", flags["eager_init"]):
         _notice("--eager-init has no effect: writers of a table start with its first rows")
     _run(sync_database_options, flags)
 
@@ -211,7 +81,7 @@ sync = _app()
 
 def _arguments(flags: Mapping[str, Any]) -> dict[str, Any]:
     """The flags as the arguments of `sync_table_options` or `sync_database_options`."""
-    return {name: _parsed(name, value) for name, value in flags.items() if name not in _RUN_FLAGS}
+    return {name: _parsed(name, value) for name, value in flags.items() if name not in RUN_FLAGS}
 
 
 def _parsed(name: str, value: Any) -> Any:
@@ -254,7 +124,7 @@ def _run(make: Callable[..., SyncOptions], flags: Mapping[str, Any]) -> None:
     begin_session("streamhouse", spark)
     try:
         from streamhouse.cli.errors import explain
-        from streamhouse.cli.self_restart import restart_after
+        from streamhouse.cli.restart_state import restart_after
         from streamhouse.runtime.monitoring.reporter import Reporter
         from streamhouse.runtime.sync.run import SyncRun, run_sync
 

@@ -17,30 +17,8 @@ from streamhouse.cli.arguments import (
     is_local,
 )
 from streamhouse.cli.errors import INTERRUPTED
+from streamhouse.cli.flags import SERVE_FLAGS, with_flags
 from streamhouse.cli.port_file import PortFileOption, PortOption, write_port
-from streamhouse.cli.serve_options import (
-    AllowOriginOption,
-    AllowRunOption,
-    AnswersOption,
-    EveryOption,
-    HeartbeatOption,
-    HostOption,
-    LogOption,
-    MaxConnectionsOption,
-    MaxPerAddressOption,
-    MaxRowsOption,
-    QueriesOption,
-    QueryMemoryOption,
-    QueryRowsOption,
-    QueryTimeoutOption,
-    QueueOption,
-    RateOption,
-    SendTimeoutOption,
-    TlsCertOption,
-    TlsKeyOption,
-    TokenFileOption,
-    ViewsOption,
-)
 from streamhouse.cli.stop_signals import StopSignal
 from streamhouse.errors import OptionError
 from streamhouse.options import choice, duration_ms, memory_bytes
@@ -49,8 +27,7 @@ if TYPE_CHECKING:
     import ssl
 
     from streamhouse.serve.auth import tokens
-    from streamhouse.serve.settings import ConnectionLimits, ServerSettings
-    from streamhouse.serve.streams.stream_settings import StreamSettings
+    from streamhouse.serve.settings import ConnectionLimits, ServerSettings, StreamSettings
     from streamhouse.serve.views.served_view import ServedView
 
 LOCAL_POLL = "50ms"
@@ -60,32 +37,33 @@ _END_S = 1.6
 _TOKEN = "STREAMHOUSE_TOKEN"
 
 
+@with_flags(SERVE_FLAGS)
 def serve(
     warehouse: WarehouseArgument = DEFAULT_WAREHOUSE,
     option: OptionsArgument = None,
-    views: ViewsOption = None,
-    host: HostOption = "127.0.0.1",
+    views: str | None = None,
+    host: str = "127.0.0.1",
     port: PortOption = 8080,
     port_file: PortFileOption = None,
-    token_file: TokenFileOption = None,
-    tls_cert: TlsCertOption = None,
-    tls_key: TlsKeyOption = None,
-    allow_run: AllowRunOption = False,
-    allow_origin: AllowOriginOption = None,
-    every: EveryOption = None,
-    heartbeat: HeartbeatOption = "15s",
-    queue: QueueOption = 256,
-    max_rows: MaxRowsOption = 1_000_000,
-    query_timeout: QueryTimeoutOption = "10s",
-    query_rows: QueryRowsOption = 100_000,
-    query_memory: QueryMemoryOption = "256MB",
-    answers: AnswersOption = "2GB",
-    send_timeout: SendTimeoutOption = "30s",
-    queries: QueriesOption = 2,
-    max_connections: MaxConnectionsOption = 2_000,
-    max_per_address: MaxPerAddressOption = 1_500,
-    rate: RateOption = 200.0,
-    log: LogOption = "text",
+    token_file: str | None = None,
+    tls_cert: str | None = None,
+    tls_key: str | None = None,
+    allow_run: bool = False,
+    allow_origin: list[str] | None = None,
+    every: str | None = None,
+    heartbeat: str = "15s",
+    queue: int = 256,
+    max_rows: int = 1_000_000,
+    query_timeout: str = "10s",
+    query_rows: int = 100_000,
+    query_memory: str = "256MB",
+    answers: str = "2GB",
+    send_timeout: str = "30s",
+    queries: int = 2,
+    max_connections: int = 2_000,
+    max_per_address: int = 1_500,
+    rate: float = 200.0,
+    log: str = "text",
 ) -> None:
     """Serve the tables and views of a warehouse over HTTP until Ctrl-C: rows, changes, SQL.
 
@@ -199,7 +177,7 @@ def _log_format(text: str) -> str:
 
 
 def _stream_settings(every: str | None, heartbeat: str, queue: int, local: bool) -> StreamSettings:
-    from streamhouse.serve.streams.stream_settings import StreamSettings
+    from streamhouse.serve.settings import StreamSettings
 
     poll = every or (LOCAL_POLL if local else REMOTE_POLL)
     return StreamSettings(
@@ -227,7 +205,7 @@ def _tls(cert: str | None, key: str | None) -> ssl.SSLContext | None:
         raise OptionError(
             f"option '{missing}' is missing: --tls-cert and --tls-key need each other"
         )
-    from streamhouse.serve.http.tls import tls_context
+    from streamhouse.serve.http.tls_handshakes import tls_context
 
     return tls_context(cert, key)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 import time
 from pathlib import Path
-from typing import Annotated
 
 import typer
 
@@ -17,6 +16,7 @@ from streamhouse.cli.arguments import (
     open_warehouse,
 )
 from streamhouse.cli.errors import INTERRUPTED
+from streamhouse.cli.flags import Flag, with_flags
 from streamhouse.cli.port_file import PortFileOption, PortOption, write_port
 from streamhouse.cli.spark_arguments import DEFAULT_MASTER, MasterArgument, spark_settings
 from streamhouse.cli.stop_signals import StopSignal
@@ -28,43 +28,33 @@ REFRESH_S = 2.0
 REMOTE_REFRESH_S = 10.0
 
 
-_HostOption = Annotated[str, typer.Option("--host", help="The address to listen on.")]
-_PasswordFileOption = Annotated[
-    Path | None,
-    typer.Option(
-        "--password-file",
-        metavar="FILE",
-        help="Clients log in with the password in this file. Default: a random one, which is "
-        "printed.",
+_FLAGS = {
+    "host": Flag(None, "The address to listen on."),
+    "password_file": Flag(
+        "FILE",
+        "Clients log in with the password in this file. Default: a random one, which is printed.",
     ),
-]
-_NoPasswordOption = Annotated[
-    bool,
-    typer.Option("--no-password", help="Let all users of this machine connect without a password."),
-]
-_ConfOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--conf",
-        metavar="KEY=VALUE",
-        help="A setting of Spark or Hive, such as hive.server2.authentication=LDAP; can be "
-        "repeated.",
+    "no_password": Flag(None, "Let all users of this machine connect without a password."),
+    "conf": Flag(
+        "KEY=VALUE",
+        "A setting of Spark or Hive, such as hive.server2.authentication=LDAP; can be repeated.",
     ),
-]
-_VerboseOption = Annotated[bool, typer.Option("--verbose", help="Print Spark's logs, too.")]
+    "verbose": Flag(None, "Print Spark's logs, too."),
+}
 
 
+@with_flags(_FLAGS)
 def thrift(
     warehouse: WarehouseArgument = DEFAULT_WAREHOUSE,
     option: OptionsArgument = None,
-    host: _HostOption = "127.0.0.1",
+    host: str = "127.0.0.1",
     port: PortOption = 10000,
     port_file: PortFileOption = None,
-    password_file: _PasswordFileOption = None,
-    no_password: _NoPasswordOption = False,
-    conf: _ConfOption = None,
+    password_file: Path | None = None,
+    no_password: bool = False,
+    conf: list[str] | None = None,
     master: MasterArgument = DEFAULT_MASTER,
-    verbose: _VerboseOption = False,
+    verbose: bool = False,
 ) -> None:
     """Serve a warehouse by Spark's Thrift server: for Tableau, Power BI, Superset and JDBC.
 

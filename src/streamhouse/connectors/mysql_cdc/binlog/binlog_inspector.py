@@ -32,7 +32,6 @@ from streamhouse.connectors.mysql_cdc.server.position import (
     BinlogPosition,
     BinlogState,
     Prepared,
-    TableProgress,
 )
 from streamhouse.connectors.mysql_cdc.server.table import Server
 from streamhouse.errors import ConnectError, DataLossError
@@ -58,11 +57,11 @@ class BinlogInspector:
         self._connections = 0
         self._scan: XaScan | None = None
 
-    def check(self, progress: TableProgress) -> None:
-        """Raise `DataLossError` if the server's binlog is not the one of an offset."""
-        position, expected = progress.position, progress.binlog_state.identity
-        if position is None:
-            return
+    def check(self, position: BinlogPosition, expected: BinlogIdentity | None) -> None:
+        """Raise `DataLossError` if the server's binlog lacks a position of an offset.
+
+        `expected`: the identity of the file there; None: any.
+        """
         current = self._server.position(self._session)
         if current < position:
             raise reset_error(self._options.address, current, position)

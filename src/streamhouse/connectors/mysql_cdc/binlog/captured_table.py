@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from streamhouse.connectors.mysql_cdc.binlog.sql.token_cursor import TableName
+from streamhouse.connectors.mysql_cdc.binlog.sql.tokens import TableName
 from streamhouse.connectors.mysql_cdc.server.options import MySqlOptions
 from streamhouse.connectors.mysql_cdc.server.table import TableDefinition
 from streamhouse.connectors.mysql_cdc.server.values.dates import DateReading

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Protocol, TypeVar
+from collections.abc import Sequence
+from typing import TypeAlias
 
 from streamhouse.connectors.mysql_cdc.binlog.captured_table import CapturedTable
 from streamhouse.connectors.mysql_cdc.binlog.format.events import (
@@ -32,25 +33,8 @@ _MAP_BODY = HEADER.size + 8
 """Where the names start in a TABLE_MAP event: after the table's id and flags."""
 
 
-Decoded_co = TypeVar("Decoded_co", covariant=True)
-
-
-class Decoder(Protocol[Decoded_co]):
-    """Decodes events into row events, of one table or of several."""
-
-    def selects(self, kind: int, data: bytes, at: int, end: int) -> bool:
-        """Whether `process` needs this event, which is not a row event."""
-
-    def row_event(
-        self, kind: int, data: bytes, at: int, end: int, skipped: int = 0
-    ) -> Decoded_co | None:
-        """The row event at bytes `at` to `end`, without its checksum; None for other tables.
-
-        `skipped`: how many of its first changes to leave out.
-        """
-
-    def process(self, kind: int, data: bytes, at: int, end: int, file: str, pos: int) -> None:
-        """Take an event that is not a row event; `file` and `pos`: its end, for messages."""
+TableEvent: TypeAlias = tuple[int, RowEvent]
+"""A row event, and the index of its table."""
 
 
 class ChangeDecoder:
@@ -165,6 +149,58 @@ class ChangeDecoder:
         if self._statements.take(statement, where):
             self._by_map_body.clear()
             self._by_table_id.clear()
+
+
+class TablesDecoder:
+    """Decodes events into row events of several tables; `set_tables` before the first event."""
+
+    def __init__(self, tables: Sequence[CapturedTable]) -> None:
+        self._all = [ChangeDecoder(table) for table in tables]
+        self._ignores_case = tables[0].ignores_case
+        self._by_names = {
+            self._names(names_of(table.table.database, table.table.name)): index
+            for index, table in enumerate(tables)
+        }
+        self._by_table_id: dict[bytes, int] = {}
+
+    def selects(self, kind: int, data: bytes, at: int, end: int) -> bool:
+        """Whether `process` needs this event, which is not a row event."""
+        return kind != TABLE_MAP or self._names(table_names(data, at)) in self._by_names
+
+    def row_event(
+        self, kind: int, data: bytes, at: int, end: int, skipped: int = 0
+    ) -> TableEvent | None:
+        """The row event at bytes `at` to `end`, without its checksum; None for other tables.
+
+        `skipped`: how many of its first changes to leave out.
+        """
+        index = self._by_table_id.get(table_id(data, at))
+        if index is None:
+            return None
+        event = self._all[index].row_event(kind, data, at, end, skipped)
+        return None if event is None else (index, event)
+
+    def process(self, kind: int, data: bytes, at: int, end: int, file: str, pos: int) -> None:
+        """Take an event that is not a row event; `file` and `pos`: its end, for messages."""
+        if kind != TABLE_MAP:
+            for decoder in self._all:
+                decoder.process(kind, data, at, end, file, pos)
+            return
+        number = table_id(data, at)
+        index = self._by_names.get(self._names(table_names(data, at)))
+        if index is None:
+            self._by_table_id.pop(number, None)
+        else:
+            self._by_table_id[number] = index
+            self._all[index].process(kind, data, at, end, file, pos)
+
+    def set_tables(self, tables: Sequence[TableDefinition | None]) -> None:
+        """Set the tables' columns at the position of the next event; None: they are not known."""
+        for decoder, table in zip(self._all, tables, strict=True):
+            decoder.set_table(table)
+
+    def _names(self, names: bytes) -> bytes:
+        return folded_names(names, self._ignores_case)
 
 
 def table_names(data: bytes, at: int) -> bytes:

@@ -29,8 +29,12 @@ from streamhouse.connectors.mysql_cdc.binlog.sql.effects import (
     effects_of,
 )
 from streamhouse.connectors.mysql_cdc.binlog.sql.side_effects import side_effects
-from streamhouse.connectors.mysql_cdc.binlog.sql.token_cursor import TableName, UnclearStatement
-from streamhouse.connectors.mysql_cdc.binlog.sql.tokens import Kind, Token
+from streamhouse.connectors.mysql_cdc.binlog.sql.tokens import (
+    Kind,
+    TableName,
+    Token,
+    UnclearStatement,
+)
 from streamhouse.connectors.mysql_cdc.server.connection import Session
 from streamhouse.connectors.mysql_cdc.server.position import START_AGAIN, BinlogPosition
 from streamhouse.connectors.mysql_cdc.server.table import TableDefinition

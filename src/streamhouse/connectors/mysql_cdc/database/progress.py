@@ -45,10 +45,11 @@ class DatabaseProgress:
     `snapshot`: for each table whose snapshot is not complete, the key up to which its rows have
     been read (None: no rows). `versions`: for tables that were altered since the table set was
     written, the name of their description in `TableVersions`. `columns`: the columns of such tables
-    in shards, and in offsets of earlier releases. `stale`: targets that are not written until they
+    in shards. `stale`: targets that are not written until they
     are reloaded. `gone`: tables that MySQL does not have at the position. `zone`: the server's, if
     altered tables need it. `hidden`: by table, the sessions in which a temporary table has its
-    name, as in `TableDefinition.hidden_in`.
+    name, as in `TableDefinition.hidden_in`. `rows`: about how many rows of a
+    snapshot that is not complete have been read, by table.
 
     About the batch that ends here: `moved`, that it is only the same place on another server;
     `reloaded`, the targets that it reloads, with their `deletes`;
@@ -69,6 +70,7 @@ class DatabaseProgress:
     zone: str | None = None
     hidden: Mapping[str, tuple[tuple[str, int], ...]] = field(default_factory=dict)
     moved: bool = False
+    rows: Mapping[str, int] = field(default_factory=dict)
 
     def to_offset(self) -> Offset:
         """The progress as a JSON object."""
@@ -102,6 +104,8 @@ class DatabaseProgress:
             offset["statements"] = list(self.statements)
         if self.moved:
             offset["moved"] = True
+        if self.rows:
+            offset["rows"] = dict(self.rows)
         return offset
 
     @staticmethod
@@ -130,4 +134,5 @@ class DatabaseProgress:
                 for id, own in offset.get("hidden", {}).items()
             },
             bool(offset.get("moved")),
+            offset.get("rows", {}),
         )

@@ -16,7 +16,11 @@ from streamhouse.connectors.mysql_cdc.binlog.binlog_inspector import BinlogInspe
 from streamhouse.connectors.mysql_cdc.binlog.ddl_change import KeptColumns
 from streamhouse.connectors.mysql_cdc.binlog.startup import check_startup, startup_position
 from streamhouse.connectors.mysql_cdc.binlog.statements import ParsedStatement
-from streamhouse.connectors.mysql_cdc.change_reader import TablePosition, open_reader
+from streamhouse.connectors.mysql_cdc.change_reader import (
+    TablePosition,
+    TableRange,
+    open_reader,
+)
 from streamhouse.connectors.mysql_cdc.database.tables.followed_table import FollowedTable
 from streamhouse.connectors.mysql_cdc.server.connection import Session
 from streamhouse.connectors.mysql_cdc.server.options import MySqlOptions
@@ -128,7 +132,9 @@ def _has_changes(found: FoundStatement, start: SyncStartup) -> bool:
     """Whether the table has changes before the statement, a CREATE TABLE IF NOT EXISTS."""
     if not start.position < found.before:
         return False
-    reader = open_reader(found.table, TablePosition(start.position, start.binlog_state))
+    reader = open_reader(
+        [TableRange(found.table, TablePosition(start.position, start.binlog_state))]
+    )
     try:
         return any(True for _ in reader.row_events(found.before))
     except SchemaChangeError:

@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
+from streamhouse.connectors.mysql_cdc.binlog.captured_table import CapturedTable
 from streamhouse.connectors.mysql_cdc.change_reader import log_view
 from streamhouse.connectors.mysql_cdc.database.foreign_key_changes import (
     ForeignKeyChanges,
@@ -22,7 +23,7 @@ from streamhouse.connectors.mysql_cdc.database.progress import (
     Stale,
 )
 from streamhouse.connectors.mysql_cdc.database.sync_startup import SyncStartup
-from streamhouse.connectors.mysql_cdc.database.table_part import TablePart, TablesAt
+from streamhouse.connectors.mysql_cdc.database.table_part import TablesAt
 from streamhouse.connectors.mysql_cdc.database.table_statements import (
     RelayBehindError,
     SchemaFollower,
@@ -31,20 +32,17 @@ from streamhouse.connectors.mysql_cdc.database.table_statements import (
 from streamhouse.connectors.mysql_cdc.database.tables.discovery import Discovery
 from streamhouse.connectors.mysql_cdc.database.tables.followed_table import FollowedTable
 from streamhouse.connectors.mysql_cdc.database.tables.table_filter import TableFilter
-from streamhouse.connectors.mysql_cdc.database.tables.table_sets import TableSet, TableSets
-from streamhouse.connectors.mysql_cdc.database.tables.versions import TableVersions
-from streamhouse.connectors.mysql_cdc.database.tables_planner import (
-    BATCH_CHUNKS,
-    SMALL_TABLE,
-    TablesPlanner,
+from streamhouse.connectors.mysql_cdc.database.tables.table_sets import (
+    TableSet,
+    TableSets,
+    TableVersions,
 )
-from streamhouse.connectors.mysql_cdc.relay.batch_end import BATCH_BYTES
-from streamhouse.connectors.mysql_cdc.relay.state import RelayView
+from streamhouse.connectors.mysql_cdc.database.tables_planner import BATCH_CHUNKS, TablesPlanner
+from streamhouse.connectors.mysql_cdc.relay.state import BATCH_BYTES, RelayView
 from streamhouse.connectors.mysql_cdc.server.columns import server_zone
 from streamhouse.connectors.mysql_cdc.server.options import MySqlOptions
 from streamhouse.connectors.mysql_cdc.server.position import BinlogPosition, KeyJson
-from streamhouse.connectors.mysql_cdc.snapshot.chunks import Chunk, next_chunks, split
-from streamhouse.errors import AlteredTableError, DataLossError
+from streamhouse.errors import DataLossError
 from streamhouse.source import Offset
 
 
@@ -69,7 +67,7 @@ class SyncTablesPlanner(TablesPlanner):
         super().__init__(options, table_sets, relay, skip_snapshot)
         self._startup = SyncStartup.read(checkpoint) if options.starts_in_the_past else None
         self._versions = TableVersions(checkpoint)
-        self._at, self._follower = TablesAt(table_sets, self._versions), follower
+        self._tables_at, self._follower = TablesAt(self._versions), follower
         self._discovery = Discovery(self._session, options, filter, compares=self._server.mariadb)
         self._foreign_keys = ForeignKeyChanges(options, self._server, relay)
         self._statements = TableStatements(options, self._server, relay, self._relay_log)
@@ -101,22 +99,6 @@ class SyncTablesPlanner(TablesPlanner):
             return start
         return self._next_changes(start, before, newest)
 
-    def parts(self, start: Offset, end: Offset) -> list[TablePart]:
-        """The parts of the batch from `start` to `end`: one for each table with unread rows."""
-        before, after = DatabaseProgress.from_offset(start), DatabaseProgress.from_offset(end)
-        assert after is not None
-        changed = None
-        if after.moved:
-            return []
-        if before is not None:
-            self._check_batch(before, self._relay_log())
-            changed = self._changed(before, after.position, self._relay_log())
-
-        def chunks(table: FollowedTable, keys: Chunk) -> list[Chunk]:
-            return self._chunks(table, keys, end)
-
-        return list(self._at.parts(before, after, changed, self._skip_snapshot, chunks))
-
     def _of_newest(self, before: DatabaseProgress, newest: TableSet) -> DatabaseProgress:
         """The progress with the tables of the newest table set, without what its batch did."""
         old, tables = self._table_sets.get(before.table_set).tables, newest.tables
@@ -130,7 +112,6 @@ class SyncTablesPlanner(TablesPlanner):
             before,
             table_set=newest.number,
             snapshot={**snapshot, **dict.fromkeys(added)},
-            columns={id: part for id, part in before.columns.items() if id in tables},
             versions={id: name for id, name in before.versions.items() if id in tables},
             stale={target: entry for target, entry in stale.items() if target in targets},
             gone=frozenset(before.gone & tables.keys()),
@@ -216,27 +197,13 @@ class SyncTablesPlanner(TablesPlanner):
 
         On MySQL, `lookback` begins here, and the next batch reads the tables in `added`.
         """
-        tables = self._at.all(after, newest)
+        tables = self._tables_at.all(after, newest)
         ready = set(after.snapshot) - (set() if self._server.mariadb else set(added))
-        stale: dict[str, Stale] = {}
-        snapshot, used = dict(after.snapshot), 0.0
-        plan: dict[str, list[Chunk]] = {}
-        for id in sorted(ready, key=lambda id: tables[id].rows):
-            table, low = tables[id], snapshot[id]
-            if table.target in stale or used >= BATCH_CHUNKS:
-                continue
-            try:
-                chunks, complete = self._next_chunks(table, low, max(1, int(BATCH_CHUNKS - used)))
-            except AlteredTableError:
-                stale[table.target] = Stale(f"{UNKNOWN_STATEMENT} while it was read")
-                continue
-            plan[id] = chunks
-            if complete:
-                del snapshot[id]
-                used += len(chunks) - 1 + SMALL_TABLE
-            else:
-                snapshot[id] = chunks[-1].high
-                used += len(chunks)
+        plan, snapshot, altered = self._planned(
+            tables, after.snapshot, ready, self._options.chunk_size
+        )
+        while_read = Stale(f"{UNKNOWN_STATEMENT} while it was read")
+        stale = {tables[id].target: while_read for id in altered}
         begun = [id for id in plan if after.snapshot[id] is None]
         stale |= self._altered_since(tables, after.position, begun)
         for id, table in tables.items():
@@ -246,12 +213,6 @@ class SyncTablesPlanner(TablesPlanner):
         end = replace(after, snapshot=snapshot, stale={**after.stale, **stale}).to_offset()
         self._plan = (end, plan)
         return end
-
-    def _next_chunks(
-        self, table: FollowedTable, low: KeyJson | None, most: int
-    ) -> tuple[list[Chunk], bool]:
-        captured = table.captured_table(self._options, self._server, self._relay)
-        return next_chunks(self._session, captured, low, self._options.chunk_size, most)
 
     def _altered_since(
         self, tables: Mapping[str, FollowedTable], position: BinlogPosition, begun: Collection[str]
@@ -281,7 +242,7 @@ class SyncTablesPlanner(TablesPlanner):
         self, after: DatabaseProgress, newest: TableSet, added: Collection[str]
     ) -> DatabaseProgress | None:
         """The end of a batch that reloads stale targets; None if no target can be reloaded yet."""
-        tables = self._at.all(after, newest)
+        tables = self._tables_at.all(after, newest)
         result, rows = after, 0
         for target, stale in after.stale.items():
             own = {id: table for id, table in tables.items() if table.target == target}
@@ -311,7 +272,6 @@ class SyncTablesPlanner(TablesPlanner):
                 result,
                 zone=self._zone(result, prepared.tables),
                 snapshot={id: key for id, key in result.snapshot.items() if id not in own},
-                columns={id: part for id, part in result.columns.items() if id not in own},
                 versions={**result.versions, **versions},
                 stale={name: entry for name, entry in result.stale.items() if name != target},
                 gone=(result.gone - own.keys()) | (own.keys() - by_id.keys()),
@@ -319,17 +279,6 @@ class SyncTablesPlanner(TablesPlanner):
                 statements=(*result.statements, *texts),
             )
         return result if result.reloaded else None
-
-    def _chunks(self, table: FollowedTable, keys: Chunk, end: Offset) -> list[Chunk]:
-        """The chunks of a batch; after a restart of the driver perhaps other ones."""
-        planned = self._planned_chunks(table.id, end)
-        if planned is not None:
-            return planned
-        captured = table.captured_table(self._options, self._server, self._relay)
-        try:
-            return split(self._session, captured, keys, self._options.chunk_size)
-        except AlteredTableError:
-            return [keys]  # The task finds out, too, and reports it.
 
     # -- the binlog
 
@@ -369,7 +318,7 @@ class SyncTablesPlanner(TablesPlanner):
         end: BinlogPosition,
         added: Collection[str],
     ) -> dict[str, Stale]:
-        tables = self._at.all(before, newest)
+        tables = self._tables_at.all(before, newest)
         keys = any(table.definition.foreign_keys for table in tables.values())
         if not keys or end == before.position:
             return dict(before.stale)
@@ -396,7 +345,7 @@ class SyncTablesPlanner(TablesPlanner):
         Follows statements that are only about stale targets, which need no batches of their own;
         the returned progress has their consequences.
         """
-        tables, start = self._at.all(before, newest), before.position
+        tables, start = self._tables_at.all(before, newest), before.position
         while True:
             at = self._statements.first(tables.values(), start, end)
             if at is None or not before.stale:
@@ -413,7 +362,7 @@ class SyncTablesPlanner(TablesPlanner):
                 statements=(*before.statements, *followed.texts),
             )
             if group.hidden:
-                tables = self._at.all(before, newest)
+                tables = self._tables_at.all(before, newest)
 
     def _up_to_statement(
         self,
@@ -425,7 +374,7 @@ class SyncTablesPlanner(TablesPlanner):
         """A batch that ends before a statement about a table, or that consists of the statement."""
         if before.position < at:
             return self._changed_up_to(before, newest, at, added).to_offset()
-        tables = self._at.all(before, newest)
+        tables = self._tables_at.all(before, newest)
         found, hidden, end = self._statements.at(tables.values(), before.gone, at)
         followed = self._follower.follow(tables, before, found)
         before = replace(before, hidden={**before.hidden, **hidden})
@@ -433,7 +382,6 @@ class SyncTablesPlanner(TablesPlanner):
         after = replace(
             self._advanced(before, end),
             versions={**before.versions, **versions},
-            columns={id: part for id, part in before.columns.items() if id not in versions},
             stale={**altered_parents(tables, found), **before.stale, **followed.stale},
             gone=before.gone | followed.gone,
             zone=self._zone(before, followed.tables),
@@ -455,6 +403,15 @@ class SyncTablesPlanner(TablesPlanner):
 
     def _relay_log(self) -> RelayView | None:
         return log_view(self._relay)
+
+    def _view(self, before: DatabaseProgress) -> RelayView | None:
+        return self._relay_log()
+
+    def _captured_table(self, table: FollowedTable) -> CapturedTable:
+        return table.captured_table(self._options, self._server, self._relay)
+
+    def _at(self, progress: DatabaseProgress, table: FollowedTable) -> FollowedTable:
+        return self._tables_at.one(progress, table)
 
 
 def _hidden(

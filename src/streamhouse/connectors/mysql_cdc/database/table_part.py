@@ -2,21 +2,52 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
 
 from streamhouse.connectors.mysql_cdc.change_reader import TablePosition
 from streamhouse.connectors.mysql_cdc.database.progress import DatabaseProgress
 from streamhouse.connectors.mysql_cdc.database.tables.followed_table import FollowedTable
-from streamhouse.connectors.mysql_cdc.database.tables.table_sets import TableSet, TableSets
-from streamhouse.connectors.mysql_cdc.database.tables.versions import TableVersions
-from streamhouse.connectors.mysql_cdc.key_group import KeyGroup
-from streamhouse.connectors.mysql_cdc.schema_history import table_at
-from streamhouse.connectors.mysql_cdc.server.position import KeyJson
+from streamhouse.connectors.mysql_cdc.database.tables.table_sets import TableSet, TableVersions
+from streamhouse.connectors.mysql_cdc.server.position import BinlogPosition, KeyJson
 from streamhouse.connectors.mysql_cdc.snapshot.chunks import Chunk
+from streamhouse.paimon.write.bucket_hash import row_hashes
 
-_ALL_ROWS = Chunk(None, None)
+DIVIDED_BYTES = 4 * 1024 * 1024
+"""One task reads a range of the binlog with fewer bytes: starting another would take longer."""
+
+
+@dataclass(frozen=True)
+class KeyGroup:
+    """The rows whose key's hash modulo `count` is `number`: those of one of `count` tasks.
+
+    `key_indexes`: of the key's columns among the captured ones. Each task reads the whole range,
+    but decodes only the rows of its group, so that the changes of one key keep their order.
+    """
+
+    key_indexes: tuple[int, ...]
+    number: int
+    count: int
+
+    def mask(self, columns: Sequence[pa.Array]) -> npt.NDArray[np.bool_]:
+        """Which rows are in this group; `columns`: those of the key."""
+        hashes = row_hashes(columns).astype(np.int64)
+        mask: npt.NDArray[np.bool_] = hashes % self.count == self.number
+        return mask
+
+
+def key_group_count(start: BinlogPosition, end: BinlogPosition, parallelism: int) -> int:
+    """Into how many key groups the changes in a range of the binlog are divided."""
+    short = start.file == end.file and end.pos - start.pos < DIVIDED_BYTES
+    return 1 if short else parallelism
+
+
+ALL_ROWS = Chunk(None, None)
 
 
 @dataclass(frozen=True)
@@ -88,8 +119,8 @@ def unread_of(
 class TablesAt:
     """The followed tables of a sync as they are at an offset."""
 
-    def __init__(self, table_sets: TableSets, versions: TableVersions) -> None:
-        self._table_sets, self._versions = table_sets, versions
+    def __init__(self, versions: TableVersions) -> None:
+        self._versions = versions
 
     def all(self, progress: DatabaseProgress, table_set: TableSet) -> dict[str, FollowedTable]:
         """All tables of a table set, by their ids."""
@@ -97,74 +128,6 @@ class TablesAt:
 
     def one(self, progress: DatabaseProgress, table: FollowedTable) -> FollowedTable:
         """The table at the position of `progress`."""
-        return self._columns(progress, table).hidden_in(progress.hidden.get(table.id, ()))
-
-    def _columns(self, progress: DatabaseProgress, table: FollowedTable) -> FollowedTable:
         if table.id in progress.versions:
-            return self._versions.get(progress.versions[table.id])
-        if table.id in progress.columns:
-            definition = table_at(progress.columns[table.id], table.definition)
-            return table if definition is None else table.with_definition(definition)
-        return table
-
-    def parts(
-        self,
-        before: DatabaseProgress | None,
-        after: DatabaseProgress,
-        changed: Collection[str] | None,
-        skip_snapshot: bool,
-        chunks: Callable[[FollowedTable, Chunk], list[Chunk]],
-    ) -> Iterator[TablePart]:
-        """The parts of a batch; `changed` as of `unread_of`; `chunks` divides a range of keys."""
-        newest = self._table_sets.latest().tables
-        old: Mapping[str, FollowedTable] = {}
-        if before is not None:
-            old = self._table_sets.get(before.table_set).tables
-        for table in self._table_sets.get(after.table_set).tables.values():
-            if table.id not in newest:
-                continue  # It was removed from the sync after the batch was planned.
-            own = before if table.id in old else None
-            skips = before is None and skip_snapshot
-            part = self._part(table, own, after, changed, skips, chunks)
-            if part is not None:
-                yield part
-
-    def _part(
-        self,
-        table: FollowedTable,
-        before: DatabaseProgress | None,
-        after: DatabaseProgress,
-        changed: Collection[str] | None,
-        skip_snapshot: bool,
-        chunks: Callable[[FollowedTable, Chunk], list[Chunk]],
-    ) -> TablePart | None:
-        now = self.one(after, table)
-        if table.target in after.reloaded:
-            return self._reloaded(now, before, after)
-        if table.target in after.stale or table.id in after.gone:
-            return None
-        begin = None if before is None else _position(self.one(before, table), before)
-        unread = unread_of(table, before, after, changed, skip_snapshot)
-        # A batch that ends after a statement about the table has nothing else of the table.
-        changes = begin if unread.changes and table.id not in after.altered else None
-        own = [] if unread.keys is None else chunks(now, unread.keys)
-        if changes is None and not own:
-            return None
-        as_of = _position(now, after) if own else None
-        lookback = begin if own else None
-        return TablePart(now, changes, unread.up_to, tuple(own), as_of, lookback)
-
-    def _reloaded(
-        self, table: FollowedTable, before: DatabaseProgress | None, after: DatabaseProgress
-    ) -> TablePart:
-        """All rows of a table; none if MySQL no longer has it."""
-        deletes = after.reloaded[table.target]
-        if table.id in after.gone:
-            return TablePart(table, None, None, reload=deletes)
-        lookback = None if before is None else _position(table, before)
-        as_of = _position(table, after)
-        return TablePart(table, None, None, (_ALL_ROWS,), as_of, lookback, deletes)
-
-
-def _position(table: FollowedTable, progress: DatabaseProgress) -> TablePosition:
-    return TablePosition(progress.position, progress.binlog_state, table.definition)
+            table = self._versions.get(progress.versions[table.id])
+        return table.hidden_in(progress.hidden.get(table.id, ()))

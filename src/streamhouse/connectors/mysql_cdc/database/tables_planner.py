@@ -5,25 +5,30 @@ docs/decisions/148-one-query-syncs-many-tables.md says why.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
 
 from streamhouse.connectors.mysql_cdc.binlog.binlog_inspector import BinlogInspector
+from streamhouse.connectors.mysql_cdc.binlog.captured_table import CapturedTable
 from streamhouse.connectors.mysql_cdc.binlog.startup import (
     interrupted_batch,
     position_on_other_server,
 )
+from streamhouse.connectors.mysql_cdc.change_reader import TablePosition
 from streamhouse.connectors.mysql_cdc.database.progress import DatabaseProgress
+from streamhouse.connectors.mysql_cdc.database.table_part import ALL_ROWS, TablePart, unread_of
+from streamhouse.connectors.mysql_cdc.database.tables.followed_table import FollowedTable
 from streamhouse.connectors.mysql_cdc.database.tables.table_sets import TableSet
-from streamhouse.connectors.mysql_cdc.relay.batch_end import RelayedBatches
-from streamhouse.connectors.mysql_cdc.relay.state import RelayView
+from streamhouse.connectors.mysql_cdc.relay.state import RelayedBatches, RelayView
 from streamhouse.connectors.mysql_cdc.server.connection import Session
 from streamhouse.connectors.mysql_cdc.server.options import MySqlOptions
-from streamhouse.connectors.mysql_cdc.server.position import BinlogPosition, TableProgress
+from streamhouse.connectors.mysql_cdc.server.position import BinlogPosition, KeyJson
 from streamhouse.connectors.mysql_cdc.server.table import Server, check_server
-from streamhouse.connectors.mysql_cdc.snapshot.chunks import Chunk
+from streamhouse.connectors.mysql_cdc.snapshot.chunks import Chunk, next_chunks, split
+from streamhouse.errors import AlteredTableError
 from streamhouse.source import Offset
 
 BATCH_CHUNKS = 64
@@ -41,8 +46,8 @@ class TableSetStore(Protocol):
         """The table set with a number."""
 
 
-class TablesPlanner:
-    """The base of the planners of a sync and of shards; on the driver.
+class TablesPlanner(ABC):
+    """The base of the planners of a sync and of a declared table; on the driver.
 
     Offsets are those of `DatabaseProgress`. The same two offsets give the same parts, except that
     tables which the newest table set lacks are left out. `relay`: the folder of the relay log.
@@ -55,10 +60,11 @@ class TablesPlanner:
         table_sets: TableSetStore,
         relay: Path | None,
         skip_snapshot: bool,
+        session: Session | None = None,
     ) -> None:
         self._options, self._table_sets, self._relay = options, table_sets, relay
         self._skip_snapshot = skip_snapshot
-        self._session = Session(options)
+        self._session = session or Session(options)
         self._server: Server = check_server(self._session, options)
         self._binlog = BinlogInspector(self._session, options, self._server)
         self._relayed = RelayedBatches(options.heartbeat_ms)
@@ -88,7 +94,7 @@ class TablesPlanner:
             self._session, self._options, self._server, self._binlog, state
         )
         if found is None:
-            self._binlog.check(TableProgress(position, snapshot_complete=True, binlog_state=state))
+            self._binlog.check(position, state.identity)
             return None
         return replace(
             progress,
@@ -119,8 +125,123 @@ class TablesPlanner:
             return None
         return {name for name, changed in state.changed.items() if start < changed}
 
-    def _planned_chunks(self, id: str, end: Offset) -> list[Chunk] | None:
-        """The chunks of a table in the batch that ends at `end`; None if it was planned before."""
-        if self._plan is None or self._plan[0] != end:
+    def _planned(
+        self,
+        tables: Mapping[str, FollowedTable],
+        unread: Mapping[str, KeyJson | None],
+        ready: Iterable[str],
+        size: int,
+        most: int = BATCH_CHUNKS,
+    ) -> tuple[dict[str, list[Chunk]], dict[str, KeyJson | None], dict[str, AlteredTableError]]:
+        """Up to `most` chunks of `size` rows of the tables in `ready`, the smallest table first.
+
+        Returns the chunks of each table, what is unread after them, and errors of tables that were
+        altered since their description.
+        """
+        plan: dict[str, list[Chunk]] = {}
+        after, used, altered = dict(unread), 0.0, {}
+        for id in sorted(ready, key=lambda id: tables[id].rows):
+            if used >= most:
+                break
+            captured = self._captured_table(tables[id])
+            try:
+                chunks, complete = next_chunks(
+                    self._session, captured, unread[id], size, max(1, int(most - used))
+                )
+            except AlteredTableError as error:
+                altered[id] = error
+                continue
+            plan[id] = chunks
+            if complete:
+                del after[id]
+                used += len(chunks) - 1 + SMALL_TABLE
+            else:
+                after[id] = chunks[-1].high
+                used += len(chunks)
+        return plan, after, altered
+
+    # -- parts
+
+    def parts(self, start: Offset, end: Offset) -> list[TablePart]:
+        """The parts of the batch from `start` to `end`: one for each table with unread rows."""
+        before, after = DatabaseProgress.from_offset(start), DatabaseProgress.from_offset(end)
+        assert after is not None
+        if after.moved:
+            return []
+        old: Mapping[str, FollowedTable] = {}
+        changed = None
+        if before is not None:
+            old = self._table_sets.get(before.table_set).tables
+            view = self._view(before)
+            self._check_batch(before, view)
+            changed = self._changed(before, after.position, view)
+        newest = self._table_sets.latest().tables
+        found = [
+            self._part(table, before if table.id in old else None, after, changed, (start, end))
+            for table in self._table_sets.get(after.table_set).tables.values()
+            if table.id in newest  # Else it was removed after the batch was planned.
+        ]
+        return [part for part in found if part is not None]
+
+    def _part(
+        self,
+        table: FollowedTable,
+        before: DatabaseProgress | None,
+        after: DatabaseProgress,
+        changed: Collection[str] | None,
+        batch: tuple[Offset, Offset],
+    ) -> TablePart | None:
+        now = self._at(after, table)
+        if table.target in after.reloaded:
+            deletes = after.reloaded[table.target]
+            if table.id in after.gone:
+                return TablePart(now, None, None, reload=deletes)
+            lookback = None
+            if before is not None:
+                lookback = TablePosition(before.position, before.binlog_state, now.definition)
+            as_of = self._position(after, table)
+            return TablePart(now, None, None, (ALL_ROWS,), as_of, lookback, deletes)
+        if table.target in after.stale or table.id in after.gone:
             return None
-        return self._plan[1].get(id)
+        skips = not batch[0] and self._skip_snapshot
+        unread = unread_of(table, before, after, changed, skips)
+        # A batch that ends after a statement about the table has nothing else of the table.
+        changes = unread.changes and table.id not in after.altered
+        chunks = [] if unread.keys is None else self._chunks(now, unread.keys, batch[1])
+        if not changes and not chunks:
+            return None
+        begin = None if before is None else self._position(before, table)
+        return TablePart(
+            now,
+            begin if changes else None,
+            unread.up_to,
+            tuple(chunks),
+            self._position(after, table) if chunks else None,
+            begin if chunks else None,
+        )
+
+    def _chunks(self, table: FollowedTable, keys: Chunk, end: Offset) -> list[Chunk]:
+        """The chunks of a batch; after a restart of the driver perhaps other ones."""
+        if self._plan is not None and self._plan[0] == end and table.id in self._plan[1]:
+            return self._plan[1][table.id]
+        try:
+            captured = self._captured_table(table)
+            return split(self._session, captured, keys, self._options.chunk_size)
+        except AlteredTableError:
+            return [keys]  # The task finds out, too, and reports it.
+
+    @abstractmethod
+    def _view(self, before: DatabaseProgress) -> RelayView | None:
+        """The relay log, if it has the changes after a batch."""
+
+    @abstractmethod
+    def _captured_table(self, table: FollowedTable) -> CapturedTable:
+        """What readers of the binlog need of a table."""
+
+    def _at(self, progress: DatabaseProgress, table: FollowedTable) -> FollowedTable:
+        """The table at the position of `progress`."""
+        return table
+
+    def _position(self, progress: DatabaseProgress, table: FollowedTable) -> TablePosition:
+        definition = self._at(progress, table).definition
+        return TablePosition(progress.position, progress.binlog_state, definition)

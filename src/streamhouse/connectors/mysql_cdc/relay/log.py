@@ -31,7 +31,7 @@ from streamhouse.connectors.mysql_cdc.binlog.query import (
     OLD_LOADS,
     statement_of,
 )
-from streamhouse.connectors.mysql_cdc.binlog.sql.token_cursor import TableName
+from streamhouse.connectors.mysql_cdc.binlog.sql.tokens import TableName
 from streamhouse.connectors.mysql_cdc.binlog.statements import ParsedStatement
 from streamhouse.connectors.mysql_cdc.binlog.transaction_buffer import TransactionBuffer
 from streamhouse.connectors.mysql_cdc.binlog.transactions import Committed, Transactions

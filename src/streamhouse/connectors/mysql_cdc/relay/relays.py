@@ -24,7 +24,7 @@ from streamhouse.connectors.mysql_cdc.server.options import MySqlOptions, parse
 from streamhouse.connectors.mysql_cdc.server.position import (
     BinlogPosition,
     BinlogState,
-    TableProgress,
+    position_of,
 )
 from streamhouse.connectors.mysql_cdc.server.table import check_server
 from streamhouse.source import Offset
@@ -54,7 +54,7 @@ class _Resumed:
     def now(self, source: SharingSource) -> BinlogPosition | None:
         """The position of the source now."""
         last = source.last_offset
-        return self.position if last == self.offset else _position(last)
+        return self.position if last == self.offset else position_of(last)
 
 
 class Relays:
@@ -134,10 +134,6 @@ def _login(options: MySqlOptions) -> tuple[object, ...]:
     )
 
 
-def _position(offset: Offset) -> BinlogPosition | None:
-    return TableProgress.from_offset(offset).position if offset else None
-
-
 def _resumed(
     session: Session, sources: Sequence[SharingSource], options: Sequence[MySqlOptions]
 ) -> list[_Resumed]:
@@ -158,7 +154,7 @@ def _resumed(
 def _startup_position(offset: Offset, options: MySqlOptions) -> BinlogPosition | None:
     """Where a source resumes or begins; None if that is not known yet."""
     if offset:
-        return _position(offset)
+        return position_of(offset)
     if options.startup_mode == "specific-offset" and not options.startup_searched:
         return options.startup_position
     if options.startup_mode == "earliest-offset":

@@ -1,4 +1,4 @@
-"""Positions in the binlog, and the offsets of one table's stream."""
+"""Positions in the binlog, and its state there, as offsets have them."""
 
 from __future__ import annotations
 
@@ -145,39 +145,6 @@ class BinlogState:
 NO_BINLOG_STATE = BinlogState()
 
 
-@dataclass(frozen=True)
-class TableProgress:
-    """How far a stream has read a table: all rows with a key up to `key`, as of `position`.
-
-    `key` is None before the snapshot's first chunk. `snapshot_complete`: all keys have been read.
-    `position` is None before anything has been read.
-    """
-
-    position: BinlogPosition | None = None
-    key: KeyJson | None = None
-    snapshot_complete: bool = False
-    binlog_state: BinlogState = NO_BINLOG_STATE
-
-    def to_offset(self) -> dict[str, Any]:
-        """The progress as a JSON object; after the snapshot just the position."""
-        offset: dict[str, Any] = {}
-        if self.position is not None:
-            offset = {"file": self.position.file, "pos": self.position.pos}
-        offset |= self.binlog_state.to_json()
-        if self.snapshot_complete:
-            return offset
-        return {
-            "phase": "snapshot",
-            **({} if self.key is None else {"key": list(self.key)}),
-        } | offset
-
-    @staticmethod
-    def from_offset(offset: Mapping[str, Any]) -> TableProgress:
-        position = BinlogPosition(offset["file"], int(offset["pos"])) if "file" in offset else None
-        key = tuple(offset["key"]) if "key" in offset else None
-        return TableProgress(
-            position,
-            key,
-            snapshot_complete=offset.get("phase") != "snapshot",
-            binlog_state=BinlogState.from_offset(offset),
-        )
+def position_of(offset: Mapping[str, Any]) -> BinlogPosition | None:
+    """The position in an offset; None before anything has been read."""
+    return BinlogPosition(offset["file"], int(offset["pos"])) if "file" in offset else None

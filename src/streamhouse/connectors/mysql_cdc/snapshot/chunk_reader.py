@@ -23,6 +23,7 @@ from streamhouse.connectors.mysql_cdc.binlog.rows.event import Change, Row
 from streamhouse.connectors.mysql_cdc.change_reader import (
     Reader,
     TablePosition,
+    TableRange,
     changes_of,
     open_reader,
 )
@@ -266,7 +267,7 @@ class ChunkReader:
         if self._lookback_read or self._lookback is None or self._server.mariadb:
             return
         self._rows_at_position.clear()
-        reader = open_reader(self._captured, self._lookback, self._relayed)
+        reader = open_reader([TableRange(self._captured, self._lookback)], self._relayed)
         try:
             for change in changes_of(reader, self._position):
                 self._set(change.before, None)
@@ -286,7 +287,7 @@ class ChunkReader:
                 )
             if end == start:
                 return
-            self._reader = open_reader(self._captured, self._as_of, self._relayed)
+            self._reader = open_reader([TableRange(self._captured, self._as_of)], self._relayed)
         for change in changes_of(self._reader, end):
             self._note_first(change)
 

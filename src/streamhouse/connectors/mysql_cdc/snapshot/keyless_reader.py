@@ -20,7 +20,11 @@ from pymysql.constants import ER
 from streamhouse.connectors.mysql_cdc.binlog.captured_table import CapturedTable
 from streamhouse.connectors.mysql_cdc.binlog.rows.batch_decoder import MOST_BYTES, BatchDecoder
 from streamhouse.connectors.mysql_cdc.binlog.xa import prepared_xids, xid_sql
-from streamhouse.connectors.mysql_cdc.change_reader import TablePosition, open_reader
+from streamhouse.connectors.mysql_cdc.change_reader import (
+    TablePosition,
+    TableRange,
+    open_reader,
+)
 from streamhouse.connectors.mysql_cdc.server.connection import (
     Backoff,
     Session,
@@ -150,9 +154,9 @@ class KeylessReader:
         differences = RowDifferences(self._captured.columns, self._options.zero_dates)
         gathered = BatchDecoder()
         if self._as_of.position < now:
-            reader = open_reader(self._captured, self._as_of, self._relayed)
+            reader = open_reader([TableRange(self._captured, self._as_of)], self._relayed)
             try:
-                for event in reader.row_events(seen):
+                for _, event in reader.row_events(seen):
                     gathered.add(event)
                     if gathered.bytes >= MOST_BYTES:
                         differences.add(gathered.drain())

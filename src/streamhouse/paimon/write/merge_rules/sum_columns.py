@@ -1,4 +1,4 @@
-"""Columns with the merge function `sum`: the limits of their types, and checks of sums by key."""
+"""Columns with the merge functions `sum` and `product`: limits, and what cannot be retracted."""
 
 from __future__ import annotations
 
@@ -14,7 +14,56 @@ import pyarrow.compute as pc
 from streamhouse.errors import TableError
 from streamhouse.paimon.read.table import Table
 from streamhouse.source import ROW_KIND
-from streamhouse.sql.options.merge_functions import MERGING_ENGINES, merge_function
+from streamhouse.sql.options.merge_functions import (
+    MERGING_ENGINES,
+    ignores_retractions,
+    merge_function,
+)
+
+
+class ProductColumns:
+    """Those columns of a table that do not ignore retractions (`ignore-retract`)."""
+
+    def __init__(self, table: Table) -> None:
+        options = table.options
+        self._table = table
+        functions = {
+            field.name: (merge_function(options, field.name), field.type)
+            for field in table.arrow_schema
+            if options.get("merge-engine") in MERGING_ENGINES
+            and field.name not in table.primary_key
+            and not ignores_retractions(options, field.name)
+        }
+        self._columns = [name for name, (word, _) in functions.items() if word == "product"]
+        self._sums = [
+            name
+            for name, (word, kind) in functions.items()
+            if word == "sum" and pa.types.is_floating(kind)
+        ]
+
+    def check(self, batch: pa.RecordBatch) -> None:
+        """Raise `TableError` if a `-U` or `-D` row has such a value."""
+        if not (self._columns or self._sums) or ROW_KIND not in batch.schema.names:
+            return
+        retractions = batch.filter(
+            pc.is_in(batch.column(ROW_KIND), value_set=pa.array(["-U", "-D"]))
+        )
+        for name in self._columns:
+            if retractions.num_rows > retractions.column(name).null_count:
+                raise TableError(
+                    f"table {self._table.identifier}: column '{name}' is merged by product, which "
+                    f"cannot be retracted, but {retractions.num_rows} row(s) are removed or "
+                    f"updated; ALTER TABLE: SET ('fields.{name}.ignore-retract' = 'true') keeps "
+                    "the factors"
+                )
+        for name in self._sums:
+            if pc.any(pc.invert(pc.is_finite(retractions.column(name)))).as_py():
+                raise TableError(
+                    f"table {self._table.identifier}: Infinity or NaN cannot be subtracted from "
+                    f"the sum in column '{name}' again, which would be NaN for ever; nothing was "
+                    "written"
+                )
+
 
 _BITS = {pa.int8(): 8, pa.int16(): 16, pa.int32(): 32, pa.int64(): 64}
 

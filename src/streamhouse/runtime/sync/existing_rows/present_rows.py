@@ -5,7 +5,7 @@ docs/decisions/242-a-table-that-is-read-whole-is-compared.md says why.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from pathlib import Path
 
 from streamhouse.connectors.mysql_cdc.database.tables.followed_table import FollowedTable
@@ -15,10 +15,76 @@ from streamhouse.errors import TableError
 from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.paimon.changelog.consumers import QUERY, Consumers, query_consumer
 from streamhouse.paimon.maintenance.other_compactors import is_alive
-from streamhouse.runtime.reset.former_query import empty_target
+from streamhouse.paimon.read.table import Table
+from streamhouse.paimon.schema.evolution import column_ids
+from streamhouse.paimon.storage.table_identity import Identity
+from streamhouse.runtime.reset.former_query import empty_target, find_table, remove_unfinished_files
+from streamhouse.runtime.reset.marker import Reset, ResetMarker
+from streamhouse.runtime.state.checkpoint import Checkpoint
+from streamhouse.runtime.state.checkpoint_registry import unregister_checkpoints
 from streamhouse.runtime.state.table_writers import has_rows, lineage_definitions, other_writers
 from streamhouse.runtime.sync.existing_rows.reload import why_not_reloadable
 from streamhouse.runtime.sync.options import SyncOptions
+
+
+class FromScratch:
+    """The start of one sync from scratch; `checkpoint` must be locked."""
+
+    def __init__(self, options: SyncOptions, checkpoint: Checkpoint, marker: ResetMarker) -> None:
+        self._options, self._checkpoint, self._marker = options, checkpoint, marker
+        self._name = checkpoint.path.name
+        self.former: tuple[str, ...] = ()
+        """The ids of the earlier queries, after `begin`."""
+
+    def begin(self, asked: bool, notice: Callable[[str], None]) -> bool:
+        """Clear the checkpoint if that is `asked` for, or was begun; returns whether it was."""
+        checkpoint, before = self._checkpoint, self._marker.read().get(self._name)
+        if not asked and before is None:
+            return False
+        current = checkpoint.known_id()
+        queries = {*(before.queries if before else ()), *([current] if current else ())}
+        self.former = tuple(sorted(queries))
+        self._marker.add({self._name: Reset(False, self.former)})
+        tables = TableSets(checkpoint.path).latest().tables.values()
+        for target in {table.target for table in tables}:
+            address = TableAddress(self._options.warehouse, target)
+            table = find_table(address)
+            if table is None:
+                continue
+            remove_unfinished_files(address, [checkpoint])
+            for query in self.former:
+                Consumers(table).drop(query_consumer(query))
+        if checkpoint.path.exists():
+            checkpoint.clear()
+        unregister_checkpoints(self._options.warehouse, checkpoint)
+        begun = "" if asked else ", as an interrupted run had begun to"
+        notice(f"the sync of {self._options.name} starts from scratch{begun}")
+        return True
+
+    def end(self) -> None:
+        """Remove the marker, after the new table set is written."""
+        self._marker.remove([self._name])
+
+
+def bound_target(options: SyncOptions, table: FollowedTable, target: Table) -> str:
+    """Text that is another one once the target was created again, or its columns changed names."""
+    ids = column_ids(target)
+    own = (ids.get(options.spelt(name)) for name, _ in table.columns)
+    return " ".join([Identity(target).digest, *map(str, own)])
+
+
+def why_other_rows(options: SyncOptions, table: FollowedTable, query_id: str) -> str | None:
+    """Why a target lacks rows that a sync has written, or has them in other columns; None: not."""
+    target = TableAddress(options.warehouse, table.target).open()
+    if table.bound not in ("", bound_target(options, table, target)):
+        return "was created again, or has other columns of the same names"
+    for snapshot in target.snapshots.newest_first():
+        if snapshot.commit_user == query_id:
+            return None
+        if snapshot.commit_kind == "OVERWRITE" and snapshot.total_record_count == 0:
+            return "was emptied"
+    return None
+
 
 _SERVER = "server"
 

@@ -11,14 +11,13 @@ from collections.abc import Sequence
 
 from streamhouse.connectors.mysql_cdc.database.progress import DatabaseProgress
 from streamhouse.connectors.mysql_cdc.database.sync_tables_planner import SyncTablesPlanner
-from streamhouse.connectors.mysql_cdc.database.table_part import TablePart
+from streamhouse.connectors.mysql_cdc.database.table_part import TablePart, key_group_count
 from streamhouse.connectors.mysql_cdc.database.tables.table_sets import TableSets
-from streamhouse.connectors.mysql_cdc.key_group import key_group_count
 from streamhouse.runtime.state.batch_logs import next_batch
-from streamhouse.runtime.sync.added_columns import AddedColumns
 from streamhouse.runtime.sync.evolution import SchemaEvolution
 from streamhouse.runtime.sync.micro_batch.spec import SyncSpec, SyncTaskInput
 from streamhouse.runtime.sync.micro_batch.unread_targets import UnreadTargets
+from streamhouse.runtime.sync.schema_changes import AddedColumns
 from streamhouse.source import Offset
 
 _SEVERAL_TASKS_FROM = 4

@@ -9,10 +9,10 @@ from contextlib import contextmanager
 
 import pyarrow as pa
 
-from streamhouse.connectors.mysql_cdc.change_counts import ChangeCounts
 from streamhouse.connectors.mysql_cdc.database.part_reader import PartReader, TableRows, in_order
 from streamhouse.connectors.mysql_cdc.database.progress import DatabaseProgress
 from streamhouse.connectors.mysql_cdc.database.table_part import TablePart
+from streamhouse.connectors.mysql_cdc.lag import ChangeCounts
 from streamhouse.connectors.mysql_cdc.server.values.table_errors import errors_of
 from streamhouse.connectors.paimon.sink import PaimonSinkWriter
 from streamhouse.errors import AlteredTableError, SchemaChangeError

@@ -11,7 +11,7 @@ from streamhouse.close_matches import nearest
 from streamhouse.errors import OptionError
 from streamhouse.serve.formats.row_formats import Format
 from streamhouse.serve.settings import MAX_FILTER_CHARACTERS
-from streamhouse.serve.views.names import MAX_CHARACTERS, is_plain_text
+from streamhouse.serve.views.served_view import MAX_CHARACTERS, is_plain_text
 
 FORMATS = tuple(member.value for member in Format)
 _MAX_COLUMNS = 8_000

@@ -27,7 +27,7 @@ from streamhouse.serve.http.routes.parameters import (
 from streamhouse.serve.queries.output import MEDIA_TYPES, Target
 from streamhouse.serve.queries.read_request import SelectRequest
 from streamhouse.serve.settings import MAX_RESPONSE_BYTES, MAX_SQL_CHARACTERS
-from streamhouse.serve.views.names import is_plain_text
+from streamhouse.serve.views.served_view import is_plain_text
 
 router = APIRouter(tags=["sql"])
 

@@ -40,14 +40,14 @@ from streamhouse.connectors.mysql_cdc.binlog.format.temporal import (
 )
 from streamhouse.connectors.mysql_cdc.server.charsets import KNOWN, Charsets
 from streamhouse.connectors.mysql_cdc.server.position import START_AGAIN
-from streamhouse.connectors.mysql_cdc.server.values.addresses import (
+from streamhouse.connectors.mysql_cdc.server.values.byte_values import (
+    geometry_text,
     inet4_text,
     inet6_text,
     uuid_text,
 )
 from streamhouse.connectors.mysql_cdc.server.values.collations import charset_of
 from streamhouse.connectors.mysql_cdc.server.values.dates import AS_NULL, DateReading, first_of
-from streamhouse.connectors.mysql_cdc.server.values.geometry import geometry_text
 from streamhouse.connectors.mysql_cdc.server.values.types import (
     MySqlColumn,
     unreadable,

@@ -25,8 +25,7 @@ from streamhouse.connectors.mysql_cdc.binlog.format.table_map import (
     LoggedColumn,
 )
 from streamhouse.connectors.mysql_cdc.binlog.format.temporal import Read
-from streamhouse.connectors.mysql_cdc.binlog.rows.block import Block, IntArray
-from streamhouse.connectors.mysql_cdc.binlog.rows.images import Values
+from streamhouse.connectors.mysql_cdc.binlog.rows.images import Block, IntArray, Values
 from streamhouse.connectors.mysql_cdc.server.values.dates import (
     DateReading,
     first_scalar,

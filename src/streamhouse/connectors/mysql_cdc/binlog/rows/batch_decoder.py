@@ -18,9 +18,8 @@ from streamhouse.connectors.mysql_cdc.binlog.format.events import (
     ROWS_2,
     UPDATES,
 )
-from streamhouse.connectors.mysql_cdc.binlog.rows.block import Block, IntArray
 from streamhouse.connectors.mysql_cdc.binlog.rows.event import LoggedTable, Row, RowEvent
-from streamhouse.connectors.mysql_cdc.binlog.rows.images import ImageFinder, Values
+from streamhouse.connectors.mysql_cdc.binlog.rows.images import Block, ImageFinder, IntArray, Values
 from streamhouse.connectors.mysql_cdc.server.values.types import from_values
 from streamhouse.errors import ConnectError
 

@@ -6,12 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from streamhouse.connectors.mysql_cdc.binlog.sql.token_cursor import (
+from streamhouse.connectors.mysql_cdc.binlog.sql.tokens import (
+    Kind,
+    Token,
     TokenCursor,
     UnclearStatement,
     split,
 )
-from streamhouse.connectors.mysql_cdc.binlog.sql.tokens import Kind, Token
 from streamhouse.connectors.mysql_cdc.binlog.sql.types import ColumnSpec, column_spec
 
 

@@ -10,14 +10,15 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TypeAlias
 
-from streamhouse.connectors.mysql_cdc.binlog.sql.token_cursor import (
+from streamhouse.connectors.mysql_cdc.binlog.sql.tokens import (
+    Kind,
     TableName,
+    Token,
     TokenCursor,
     UnclearStatement,
     outer_words,
     split,
 )
-from streamhouse.connectors.mysql_cdc.binlog.sql.tokens import Kind, Token
 
 
 class EffectKind(Enum):

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from streamhouse.connectors.mysql_cdc.binlog.sql.token_cursor import TokenCursor, UnclearStatement
-from streamhouse.connectors.mysql_cdc.binlog.sql.tokens import Kind, Token
+from streamhouse.connectors.mysql_cdc.binlog.sql.tokens import (
+    Kind,
+    Token,
+    TokenCursor,
+    UnclearStatement,
+)
 from streamhouse.connectors.mysql_cdc.server.values.types import MySqlColumn
 
 _INTEGERS = {

@@ -1,1 +1,1 @@
-"""Several MySQL tables, the shards, as one declared table: their columns, offsets and stream."""
+"""The MySQL tables of a declared table, one or several (shards): columns, offsets, batches."""

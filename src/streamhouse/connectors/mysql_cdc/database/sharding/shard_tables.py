@@ -1,29 +1,82 @@
-"""The shards that a stream reads: those of its offset, and new ones that appear on the server."""
+"""The shards that a stream reads: those of its offset, whose form is here, and new ones."""
 
 from __future__ import annotations
 
 import functools
 import time
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any
 
 from streamhouse.connectors.mysql_cdc.database.sharding.shards import Shards
 from streamhouse.connectors.mysql_cdc.database.tables.discovery import FoundTable, TableNames
 from streamhouse.connectors.mysql_cdc.database.tables.followed_table import FollowedTable
-from streamhouse.connectors.mysql_cdc.server.position import START_AGAIN
+from streamhouse.connectors.mysql_cdc.server.position import SHARDS, START_AGAIN
+from streamhouse.connectors.mysql_cdc.server.table import PRIMARY
 from streamhouse.connectors.mysql_cdc.server.values.types import quote
-from streamhouse.errors import TableError
+from streamhouse.errors import DataLossError, TableError
+from streamhouse.source import Offset
 
+_SCHEMAS, _COLUMNS = "schemas", "columns"
+
+
+def encoded(plain: Offset, tables: Mapping[str, FollowedTable]) -> Offset:
+    """The stream's offset for an offset of `DatabaseProgress`; `tables`: by their ids.
+
+    It has the same keys, except that `columns` is stored once for all tables with the same columns:
+    `schemas` is a list of columns, and `shards` has the database, the name, the index in `schemas`
+    and, if it is not the primary key, the key of each table.
+    """
+    schemas: list[Any] = []
+    shards: dict[str, list[Any]] = {}
+    for id, table in tables.items():
+        columns = plain.get(_COLUMNS, {}).get(id, {})
+        if columns not in schemas:
+            schemas.append(columns)
+        index = table.definition.index
+        own = [] if index == PRIMARY else [index]
+        shards[id] = [*table.names, schemas.index(columns), *own]
+    kept = {key: value for key, value in plain.items() if key != _COLUMNS}
+    return {**kept, SHARDS: shards, _SCHEMAS: schemas}
+
+
+def decoded(offset: Offset) -> Offset:
+    """The offset of `DatabaseProgress` for the stream's offset."""
+    kept = {key: value for key, value in offset.items() if key not in (SHARDS, _SCHEMAS)}
+    columns = {id: offset[_SCHEMAS][shard[2]] for id, shard in offset[SHARDS].items()}
+    return {**kept, _COLUMNS: columns} if columns else kept
+
+
+def check_indexes(offset: Offset, tables: Iterable[FollowedTable]) -> None:
+    """Raise `DataLossError` if the snapshot of a table was read in the order of another key."""
+    for table in tables:
+        shard, index = offset[SHARDS].get(table.id, ()), table.definition.index
+        before = shard[3] if len(shard) > 3 else PRIMARY
+        if before != index and offset.get("snapshot", {}).get(table.id) is not None:
+            raise DataLossError(
+                f"the snapshot of MySQL table {table.full_name} was read in the order of its key "
+                f"'{before}', but its key is now '{index}'; {START_AGAIN}"
+            )
+
+
+def shards_of(offset: Offset) -> dict[str, TableNames]:
+    """The names of the tables, by their ids."""
+    return {id: (shard[0], shard[1]) for id, shard in offset[SHARDS].items()}
+
+
+ONE = ""
+"""The id of the table, if there is one that is no shard."""
 _DISCOVERY_S = 1.0
 
 
 class ShardTables:
     """Keeps the tables that `shards` finds; driver only. Raises `TableError` if there is none.
 
-    `found`: the tables found so far, also those that cannot be read.
+    `found`: the tables found so far, also those that cannot be read. `is_one`: there is one table,
+    which is no shard.
     """
 
     def __init__(self, shards: Shards) -> None:
-        self._shards, self._options = shards, shards.options
+        self._shards, self._options, self.is_one = shards, shards.options, shards.filter is None
         self.found = {shard.names: shard for shard in shards.found()}
         if not self.found:
             raise shards.none()
@@ -48,7 +101,7 @@ class ShardTables:
 
     def selected(self, names: Iterable[TableNames]) -> list[FollowedTable]:
         """The tables with these names, without those that the expressions no longer select."""
-        selected = [name for name in names if self._shards.filter.selects(*name)]
+        selected = [name for name in names if self._shards.selects(name)]
         if any(name not in self.found for name in selected):
             self._discover()
         for name in selected:
@@ -80,7 +133,7 @@ class ShardTables:
         tables = []
         for shard in found:
             if shard.names not in self._followed:
-                id = ".".join(quote(name) for name in shard.names)
+                id = ONE if self.is_one else ".".join(quote(name) for name in shard.names)
                 self._followed[shard.names] = self._shards.followed(id, shard, self.like)
             tables.append(self._followed[shard.names])
         return tables

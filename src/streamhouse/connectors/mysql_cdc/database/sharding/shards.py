@@ -1,4 +1,4 @@
-"""The tables of a declared table whose name is a regular expression, and their columns.
+"""The MySQL tables of a declared table: one, or all that match regular expressions.
 
 docs/decisions/157-shards-of-a-declared-table.md says how names are interpreted.
 """
@@ -33,6 +33,7 @@ from streamhouse.connectors.mysql_cdc.server.table import (
     Server,
     TableDefinition,
     check_binlog_filter,
+    load_table,
 )
 from streamhouse.connectors.mysql_cdc.server.values.types import MySqlColumn
 from streamhouse.errors import TableError
@@ -44,17 +45,12 @@ SELECT table_schema, table_name FROM information_schema.tables WHERE table_schem
 """
 
 
-def may_be_expression(options: MySqlOptions) -> bool:
-    """Whether a name in the options has a character that is special in regular expressions."""
-    return bool(_SPECIAL.intersection(options.database + options.table))
-
-
 def expressions(session: Session, options: MySqlOptions) -> TableFilter | None:
     """The filter for the tables, if a name in the options is a regular expression; else None.
 
     If a database, or a table in a selected database, has exactly this name, it is no expression.
     """
-    if not may_be_expression(options):
+    if not _SPECIAL.intersection(options.database + options.table):
         return None
     databases = [str(row[0]) for row in session.rows("SHOW DATABASES")]
     one_database = options.database in databases or not _SPECIAL.intersection(options.database)
@@ -73,23 +69,35 @@ def expressions(session: Session, options: MySqlOptions) -> TableFilter | None:
 class Shards:
     """Finds the tables that are read as one, and checks that they have the columns to read.
 
-    `columns`: those of the declared table, without METADATA; None: all, which must be the same in
-    all tables. If a table lacks a nullable column that another table has, it is null in its rows.
+    `filter`: None for the one table that the options name. `columns`: those of the declared table,
+    without METADATA; None: all, which must be the same in all tables. If a table lacks a nullable
+    column that another table has, it is null in its rows.
     """
 
     session: Session
     server: Server
     options: MySqlOptions
-    filter: TableFilter
+    filter: TableFilter | None
     columns: Sequence[Column] | None
 
     def names(self) -> set[TableNames]:
         """The names of the current tables."""
-        return self._discovery().names()
+        if self.filter is None:
+            return {(self.options.database, self.options.table)}
+        return self._discovery(self.filter).names()
+
+    def selects(self, names: TableNames) -> bool:
+        """Whether a table of these names is read."""
+        return self.filter is None or self.filter.selects(*names)
 
     def found(self, but: Iterable[TableNames] = ()) -> list[FoundTable]:
         """The current tables, without views, and without those in `but`."""
-        return self._discovery().found(set(but))
+        if self.filter is not None:
+            return self._discovery(self.filter).found(set(but))
+        definition = load_table(self.session, self.options)
+        self._check(definition)
+        names = definition.database, definition.name
+        return [FoundTable(names, definition, None, definition.size.rows, None)]
 
     def followed(
         self, id: str, found: FoundTable, like: FollowedTable | None = None
@@ -135,7 +143,7 @@ class Shards:
     def none(self) -> TableError:
         """The error if no table is selected."""
         databases = [str(row[0]) for row in self.session.rows("SHOW DATABASES")]
-        selected = [name for name in databases if self.filter.has_database(name)]
+        selected = [name for name in databases if self.filter and self.filter.has_database(name)]
         options = self.options
         names = sorted(str(name) for _, name in self.session.rows(_NAMES, [selected]))
         return TableError(
@@ -144,8 +152,8 @@ class Shards:
             f"as a regular expression of a whole name; {nearest(options.table, names)}"
         )
 
-    def _discovery(self) -> Discovery:
-        return Discovery(self.session, self.options, self.filter, self._check, views=False)
+    def _discovery(self, tables: TableFilter) -> Discovery:
+        return Discovery(self.session, self.options, tables, self._check, views=False)
 
     def _check(self, table: TableDefinition) -> None:
         options = options_of(self.options, (table.database, table.name))
@@ -155,9 +163,9 @@ class Shards:
         check_columns(self.session, options, list(read))
 
     def _selected(self, table: TableDefinition) -> list[tuple[MySqlColumn, pa.DataType]]:
-        """The columns to read that the table has; all but nullable ones must be there."""
+        """The columns to read that a shard has; all but nullable ones must be there."""
         columns = self.columns
-        if columns is not None:
+        if columns is not None and self.filter is not None:
             names = {column.name for column in table.columns}
             columns = [column for column in columns if column.name in names or not column.nullable]
         return selected_columns(self._options_of(table), table.columns, columns, table.key)

@@ -1,4 +1,4 @@
-"""Plans the batches of several tables that are read as one."""
+"""Plans the batches of a declared table: of one MySQL table, or of several that are its shards."""
 
 from __future__ import annotations
 
@@ -8,38 +8,29 @@ from typing import Any
 
 from streamhouse.connectors.mysql_cdc.binlog.binlog_inspector import BinlogInspector
 from streamhouse.connectors.mysql_cdc.binlog.captured_table import CapturedTable
-from streamhouse.connectors.mysql_cdc.binlog.limits import bounded_end
+from streamhouse.connectors.mysql_cdc.binlog.limits import bounded_end, reset_error
 from streamhouse.connectors.mysql_cdc.binlog.startup import current_startup_position
 from streamhouse.connectors.mysql_cdc.change_reader import TablePosition, log_view
 from streamhouse.connectors.mysql_cdc.database.progress import DatabaseProgress
 from streamhouse.connectors.mysql_cdc.database.sharding.shard_histories import ShardHistories
-from streamhouse.connectors.mysql_cdc.database.table_part import TablePart, unread_of
 from streamhouse.connectors.mysql_cdc.database.tables.followed_table import FollowedTable
 from streamhouse.connectors.mysql_cdc.database.tables.table_sets import TableSet
-from streamhouse.connectors.mysql_cdc.database.tables_planner import (
-    BATCH_CHUNKS,
-    SMALL_TABLE,
-    TableSetStore,
-    TablesPlanner,
-)
+from streamhouse.connectors.mysql_cdc.database.tables_planner import TableSetStore, TablesPlanner
 from streamhouse.connectors.mysql_cdc.relay.state import RelayState, RelayView
 from streamhouse.connectors.mysql_cdc.server.connection import Session
 from streamhouse.connectors.mysql_cdc.server.options import MySqlOptions
-from streamhouse.connectors.mysql_cdc.server.position import (
-    START_AGAIN,
-    BinlogPosition,
-    BinlogState,
-    KeyJson,
-)
-from streamhouse.connectors.mysql_cdc.snapshot.chunks import Chunk, next_chunks, split
-from streamhouse.errors import DataLossError
+from streamhouse.connectors.mysql_cdc.server.position import BinlogPosition, BinlogState, KeyJson
 from streamhouse.source import Offset
+
+_BATCH_CHUNKS = 128
+_BATCH_BYTES = 1 << 30
 
 
 class ShardsPlanner(TablesPlanner):
     """Plans batches on the driver.
 
     What the relay log lacks is read from the server. Offsets have the columns of all tables.
+    `session`: closed with the planner.
     """
 
     def __init__(
@@ -47,9 +38,10 @@ class ShardsPlanner(TablesPlanner):
         options: MySqlOptions,
         table_sets: TableSetStore,
         relay: Path | None,
-        skip_snapshot: bool,
+        session: Session,
     ) -> None:
-        super().__init__(options, table_sets, relay, skip_snapshot)
+        # Offsets say whether rows of before are read: `parts` is also asked for all of them.
+        super().__init__(options, table_sets, relay, skip_snapshot=False, session=session)
         self._captured: dict[tuple[str, Path | None], CapturedTable] = {}
         self._histories = ShardHistories(self._session, self._server, self._captured_table)
         self._stop_at: BinlogPosition | None = None
@@ -92,27 +84,6 @@ class ShardsPlanner(TablesPlanner):
             return start
         return self._next_changes(start, before, newest, max_rows)
 
-    def parts(self, start: Offset, end: Offset) -> list[TablePart]:
-        """The parts of the batch from `start` to `end`: one for each table with unread rows."""
-        before, after = DatabaseProgress.from_offset(start), DatabaseProgress.from_offset(end)
-        assert after is not None
-        newest = self._table_sets.latest().tables
-        tables = self._table_sets.get(after.table_set).tables
-        changed = None
-        if after.moved:
-            return []
-        if before is not None:
-            self._check_batch(before, self.relay_log(before)[0])
-            changed = self._changed(before, after.position, self.relay_log(before)[0])
-        parts = []
-        for table in tables.values():
-            if table.id not in newest:
-                continue  # The expressions no longer select it.
-            part = self._part(table, before, after, changed, end)
-            if part is not None:
-                parts.append(part)
-        return parts
-
     def close(self) -> None:
         self._histories.close()
         super().close()
@@ -126,17 +97,18 @@ class ShardsPlanner(TablesPlanner):
         return current_startup_position(
             self._binlog,
             self._current,
-            lambda position: self._histories.now(position, newest),
+            lambda position: self._histories.now(position, newest.tables.values()),
             lambda columns: all(columns.values()),
         )
 
     def _first(self, newest: TableSet, max_rows: int | None) -> Offset:
         snapshot: dict[str, KeyJson | None] = dict.fromkeys(newest.tables)
-        if self._skip_snapshot or not self._server.mariadb:
+        skips = not self._options.has_snapshot
+        if skips or not self._server.mariadb:
             # On MySQL, the binlog from this position on will correct the SELECTs (`lookback`).
             position, state, columns = self.startup_position(newest)
-            self._binlog.check_prepared(position)
-            empty = {} if self._skip_snapshot else snapshot
+            self._check_prepared(position)
+            empty = {} if skips else snapshot
             return DatabaseProgress(newest.number, position, state, empty, columns).to_offset()
         return self._next_chunks(None, newest, snapshot, max_rows)
 
@@ -154,27 +126,11 @@ class ShardsPlanner(TablesPlanner):
         later: Collection[str] = (),
     ) -> Offset:
         """A batch with chunks of tables in `unread` but not in `later`, the smallest first."""
-        after, used = dict(unread), 0.0
-        size, most = self._options.chunk_size, BATCH_CHUNKS
-        if max_rows is not None:
-            size = min(size, max_rows)
-            most = max(1, min(most, max_rows // size))
-        plan: dict[str, list[Chunk]] = {}
-        for id in sorted(unread, key=lambda id: newest.tables[id].rows):
-            if id in later:
-                continue
-            captured = self._captured_table(newest.tables[id])
-            plan[id], complete = next_chunks(
-                self._session, captured, unread[id], size, max(1, int(most - used))
-            )
-            if complete:
-                del after[id]
-                used += len(plan[id]) - 1 + SMALL_TABLE
-            else:
-                after[id] = plan[id][-1].high
-                used += len(plan[id])
-            if used >= most:
-                break
+        size, most = self._chunk_limits(newest, max_rows)
+        ready = [id for id in unread if id not in later]
+        plan, after, altered = self._planned(newest.tables, unread, ready, size, most)
+        for error in altered.values():
+            raise error
         if before is None:
             position, state, columns = self.startup_position(newest)
         else:
@@ -182,19 +138,35 @@ class ShardsPlanner(TablesPlanner):
             view = self.relay_log(before)[0]
             columns = self._histories.columns(before, newest, position, view)
         if before is None or len(unread) > len(before.snapshot):
-            if self._options.startup_mode != "snapshot":
-                self._binlog.check_prepared(position)
-        end = DatabaseProgress(newest.number, position, state, after, columns).to_offset()
+            self._check_prepared(position)
+        read = {} if before is None else before.rows
+        rows = {
+            id: read.get(id, 0) + size * len(chunks) for id, chunks in plan.items() if id in after
+        }
+        rows = {id: count for id, count in {**read, **rows}.items() if id in after}
+        progress = DatabaseProgress(newest.number, position, state, after, columns, rows=rows)
+        end = progress.to_offset()
         self._plan = (end, plan)
         return end
 
-    def _chunks(self, table: FollowedTable, keys: Chunk, end: Offset) -> list[Chunk]:
-        """The chunks of a batch; after a restart of the driver perhaps other ones."""
-        planned = self._planned_chunks(table.id, end)
-        if planned is not None:
-            return planned
-        captured = self._captured_table(table)
-        return split(self._session, captured, keys, self._options.chunk_size)
+    def _chunk_limits(self, tables: TableSet, max_rows: int | None) -> tuple[int, int]:
+        """The rows per chunk, and the most chunks in a batch."""
+        size, most = self._options.chunk_size, _BATCH_CHUNKS
+        row_bytes = max(
+            (one.definition.size.row_bytes for one in tables.tables.values()), default=0
+        )
+        if row_bytes:
+            # A failed batch is read again, so batches of large rows must not get too large.
+            size = min(size, max(1, _BATCH_BYTES // _BATCH_CHUNKS // row_bytes))
+        if max_rows is not None:
+            size = min(size, max_rows)
+            most = max(1, min(most, max_rows // size))
+        return size, most
+
+    def _check_prepared(self, position: BinlogPosition) -> None:
+        """Check that the binlog has all prepared XA transactions, as the stream begins."""
+        if self._options.startup_mode != "snapshot":
+            self._binlog.check_prepared(position)
 
     # -- the binlog
 
@@ -223,38 +195,15 @@ class ShardsPlanner(TablesPlanner):
         """The end of a batch that is read from the server's binlog."""
         current, tables = self._current(), list(newest.tables.values())
         if current < start and self._stop_at is None:
-            raise DataLossError(
-                f"the binlog of MySQL at {self._options.address} ends at {current}, before "
-                f"{start}: it was reset; {START_AGAIN}"
-            )
+            raise reset_error(self._options.address, current, start, self._options.name)
         if not tables:
             return start
         return bounded_end(self._session, tables[0].definition, start, current, max_rows)
 
-    # -- parts
+    def _view(self, before: DatabaseProgress) -> RelayView | None:
+        return self.relay_log(before)[0]
 
-    def _part(
-        self,
-        table: FollowedTable,
-        before: DatabaseProgress | None,
-        after: DatabaseProgress,
-        changed: Collection[str] | None,
-        end: Offset,
-    ) -> TablePart | None:
-        own = before
-        if before is not None and table.id not in self._table_sets.get(before.table_set).tables:
-            own = None
-        begin = None if own is None else self._position(table, own)
-        unread = unread_of(table, own, after, changed, before is None and self._skip_snapshot)
-        chunks = [] if unread.keys is None else self._chunks(table, unread.keys, end)
-        changes = begin if unread.changes else None
-        if changes is None and not chunks:
-            return None
-        as_of = self._position(table, after) if chunks else None
-        lookback = begin if chunks else None
-        return TablePart(table, changes, unread.up_to, tuple(chunks), as_of, lookback)
-
-    def _position(self, table: FollowedTable, progress: DatabaseProgress) -> TablePosition:
+    def _position(self, progress: DatabaseProgress, table: FollowedTable) -> TablePosition:
         columns = self._histories.at(progress, table)
         return TablePosition(progress.position, progress.binlog_state, columns)
 

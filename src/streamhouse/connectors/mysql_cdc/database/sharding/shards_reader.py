@@ -1,4 +1,4 @@
-"""Reads the partitions of several tables that are read as one, on executors."""
+"""Reads the partitions of a declared table, on executors."""
 
 from __future__ import annotations
 
@@ -49,17 +49,15 @@ class ShardsReader:
         columns = [MetadataColumns.of(self.declared, *part.table.names) for part in partition.parts]
         try:
             for rows_of_range in reader.changes(partition.parts, partition.end):
+                batches = []
                 for entry in rows_of_range:
                     count(entry.rows)
-                yield from in_order(
-                    [
-                        (
-                            columns[entry.part].added(self._filled(entry.rows), entry.seconds),
-                            entry.numbers,
-                        )
-                        for entry in rows_of_range
-                    ]
-                )
+                    rows = columns[entry.part].added(self._filled(entry.rows), entry.seconds)
+                    batches.append((rows, entry.numbers))
+                if len(partition.parts) == 1:
+                    yield from (rows for rows, _ in batches)
+                else:
+                    yield from in_order(batches)
             for number, part in enumerate(partition.parts):
                 for rows in reader.snapshot(number, part):
                     yield columns[number].added(self._filled(rows.rows), rows.seconds)

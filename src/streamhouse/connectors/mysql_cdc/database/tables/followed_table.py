@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import MISSING, astuple, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,6 @@ import pyarrow as pa
 
 from streamhouse.connectors.mysql_cdc.binlog.captured_table import CapturedTable
 from streamhouse.connectors.mysql_cdc.database.tables.discovery import TableNames, options_of
-from streamhouse.connectors.mysql_cdc.schema_history import column_to_json
 from streamhouse.connectors.mysql_cdc.server.foreign_keys import ForeignKey
 from streamhouse.connectors.mysql_cdc.server.options import MySqlOptions
 from streamhouse.connectors.mysql_cdc.server.table import Server, TableDefinition
@@ -19,6 +18,49 @@ from streamhouse.connectors.mysql_cdc.server.values.dates import ZeroDates, text
 from streamhouse.connectors.mysql_cdc.server.values.rows import RowWriter
 from streamhouse.connectors.mysql_cdc.server.values.types import MySqlColumn
 from streamhouse.paimon.schema import types
+
+_KEY = "table"
+_DEFAULTS = [None if field.default is MISSING else field.default for field in fields(MySqlColumn)]
+
+
+def offset_part(table: TableDefinition | None, captured: CapturedTable) -> dict[str, Any]:
+    """The part of an offset that describes the columns.
+
+    It has all columns if row events identify them by their order, else those that are read.
+    """
+    if table is None:
+        return {}
+    read = {column.name.lower() for column in captured.columns}
+    columns = [
+        column_to_json(column)
+        for column in table.columns
+        if captured.columns_by_index or column.name.lower() in read
+    ]
+    part: dict[str, Any] = {"columns": columns, "charset": table.charset}
+    if table.hidden_in:
+        part["hidden_in"] = [list(session) for session in table.hidden_in]
+    return {_KEY: part}
+
+
+def table_at(offset: Mapping[str, Any], table: TableDefinition) -> TableDefinition | None:
+    """The columns of `table` as of an offset; None if the offset does not have them."""
+    part = offset.get(_KEY)
+    if part is None:
+        return None
+    columns = tuple(MySqlColumn(*values) for values in part["columns"])
+    names = {column.name.lower(): column for column in columns}
+    key = tuple(names.get(column.name.lower(), column) for column in table.key)
+    hidden = tuple((str(file), int(thread)) for file, thread in part.get("hidden_in", ()))
+    return replace(table, columns=columns, key=key, charset=part["charset"], hidden_in=hidden)
+
+
+def column_to_json(column: MySqlColumn) -> list[Any]:
+    """The values of the column's fields in their order, without default values at the end."""
+    values = list(astuple(column))
+    while values[-1] == _DEFAULTS[len(values) - 1]:
+        values.pop()
+    return values
+
 
 _MILLIS, _MICROS = 3, 6
 
@@ -49,12 +91,6 @@ class FollowedTable:
     def full_name(self) -> str:
         """`database.table` in MySQL."""
         return self.definition.full_name
-
-    def with_definition(self, definition: TableDefinition) -> FollowedTable:
-        """The table with other columns in MySQL; columns that no longer exist are not read."""
-        names = {column.name for column in definition.columns}
-        columns = tuple(pair for pair in self.columns if pair[0] in names)
-        return replace(self, definition=definition, columns=columns)
 
     def hidden_in(self, sessions: tuple[tuple[str, int], ...]) -> FollowedTable:
         """The table, if temporary tables have its name in these sessions."""

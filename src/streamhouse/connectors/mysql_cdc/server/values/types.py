@@ -22,10 +22,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streamhouse.connectors.mysql_cdc.server.values import dates
+from streamhouse.connectors.mysql_cdc.server.values.byte_values import geometry_text, vector_numbers
 from streamhouse.connectors.mysql_cdc.server.values.dates import AS_NULL, DateReading
-from streamhouse.connectors.mysql_cdc.server.values.geometry import geometry_text
 from streamhouse.connectors.mysql_cdc.server.values.unicode import utf8_text
-from streamhouse.connectors.mysql_cdc.server.values.vectors import vector_numbers
 from streamhouse.errors import TableError
 
 Family = Literal[

@@ -1,10 +1,75 @@
-"""Spatial values as JSON text, in the form that Flink CDC documents."""
+"""Values of MySQL that are bytes: geometry, addresses, UUIDs and vectors."""
 
 from __future__ import annotations
 
 import json
+import re
 import struct
 from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+_BYTES = 4
+
+
+def vector_numbers(raw: pa.Array, target: pa.DataType) -> pa.Array:
+    """Vectors as arrays of numbers, or as their text, such as `[1,0.25]`; `raw`: their bytes.
+
+    Raises `ValueError` for bytes that are not a vector.
+    """
+    if not len(raw):
+        return pa.array([], target)
+    # A copy begins at the first byte, and has no bytes for null values.
+    _, bounds, data = raw.take(pa.array(np.arange(len(raw)))).buffers()
+    ends = np.frombuffer(bounds, np.int32)[: len(raw) + 1]
+    if (ends % _BYTES).any():
+        raise ValueError("a value is not a vector, whose numbers have four bytes each")
+    numbers = np.frombuffer(b"" if data is None else data, np.uint8)[: ends[-1]].view("<f4")
+    mask = raw.is_null() if raw.null_count else None
+    offsets = pa.array(ends // _BYTES, pa.int32())
+    vectors = pa.ListArray.from_arrays(offsets, pa.array(numbers), mask=mask)
+    if not pa.types.is_string(target):
+        return vectors.cast(target)
+    texts = [None if v is None else f"[{','.join(v)}]" for v in _texts(vectors)]
+    return pa.array(texts, pa.string())
+
+
+def _texts(vectors: pa.ListArray) -> list[list[str] | None]:
+    texts: list[list[str] | None] = vectors.cast(pa.list_(pa.string())).to_pylist()
+    return texts
+
+
+_ZEROS = re.compile(r"(?:^|:)0(?::0)*(?::|$)")
+
+
+def uuid_text(data: bytes) -> str:
+    """A UUID of 16 bytes, in lower case."""
+    digits = data.hex()
+    return f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"
+
+
+def inet4_text(data: bytes) -> str:
+    """An address of 4 bytes."""
+    return ".".join(map(str, data))
+
+
+def inet6_text(data: bytes) -> str:
+    """An address of 16 bytes, as MariaDB prints it.
+
+    `::` replaces the first of the longest runs of zeros, even a single zero. Addresses that embed
+    an IPv4 address end with it.
+    """
+    groups = [int.from_bytes(data[at : at + 2], "big") for at in range(0, 16, 2)]
+    if not any(groups[:5]) and (groups[5] == 0xFFFF or (not groups[5] and groups[6])):
+        return ("::ffff:" if groups[5] else "::") + inet4_text(data[12:])
+    text = ":".join(f"{group:x}" for group in groups)
+    runs = [match.span() for match in _ZEROS.finditer(text)]
+    if not runs:
+        return text
+    start, end = max(runs, key=lambda run: text[run[0] : run[1]].count("0"))
+    return text[:start] + "::" + text[end:]
+
 
 _COLLECTION = 7
 _NAMES = {
