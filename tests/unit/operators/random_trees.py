@@ -243,6 +243,8 @@ class TreeGenerator(Generator):
             (
                 f"o.amount {rng.choice(('=', '<>', '<', '>='))} {rng.choice(('ANY', 'ALL'))} "
                 f"({inner})",
+                "EXISTS (SELECT 1 FROM visits WHERE seconds > 1)",
+                f"2 NOT IN ({inner})",
                 f"(o.customer_id, o.product) {rng.choice(('IN', 'NOT IN'))} (SELECT v.customer_id, "
                 f"v.page FROM visits v{rng.choice(('', ' WHERE v.seconds < o.amount'))})",
             )

@@ -175,6 +175,8 @@ class Subqueries:
             outside, inside = [*outside, value], [*inside, found[0]]
         if not known and terms:
             raise NotExpressedError("IN of a correlated subquery within an expression")
+        if not inside:  # All rows match, or none.
+            outside, inside = [exp.true()], [exp.true()]
         match = Item(f"{name}m", "true", "", frozenset())
         found_keys = distinct(keyed(inner, inside, name))
         items = (*map(Item.of, found_keys.columns), match)
