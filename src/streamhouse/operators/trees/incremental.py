@@ -15,7 +15,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streamhouse.lookup.storage.key_hashes import distinct
 from streamhouse.operators.operator import (
     RESULT,
     WEIGHT,
@@ -181,8 +180,8 @@ class IncrementalRefresh:
         segments = [self._store.segment(file) for file in self.segments[kept.name]]
         if kept.by:
             names = [f"_k{n}" for n in range(len(kept.by))]
-            sql = f"SELECT {hash_of(names, kept.kinds)} AS h FROM ({keys})"
-            hashes = distinct(self._db.sql(sql).fetchnumpy()["h"])
+            sql = f"SELECT DISTINCT {hash_of(names, kept.kinds)} AS h FROM ({keys})"
+            hashes: Any = np.sort(self._db.sql(sql).fetchnumpy()["h"])
             found = (list(each.found(hashes)) for each in segments)
             rows = [pa.Table.from_batches(batches) for batches in found if batches]
         else:
