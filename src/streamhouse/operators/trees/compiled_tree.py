@@ -16,6 +16,7 @@ from streamhouse.operators.operator import (
     keys,
     walk,
 )  # fmt: skip
+from streamhouse.operators.over import WindowFunction
 from streamhouse.operators.project import Project
 from streamhouse.operators.scan import Scan
 from streamhouse.operators.sink import Sink
@@ -181,7 +182,18 @@ def _is_inexact(operator: Operator) -> bool:
 
 
 def _result(operator: Operator) -> Arrangement:
-    keys = sorted(operator.keys, key=lambda key: (len(key), sorted(key)))
-    columns = sorted(keys[0]) if keys else []
-    by = tuple(f"{INPUT}.{quote(name)}" for name in columns)
-    return Arrangement(operator, by, INPUT, tuple(operator.types[name] for name in columns))
+    """The result by its key, or by partition: a change has all rows of each partition."""
+    unique = sorted(operator.keys, key=lambda key: (len(key), sorted(key)))
+    by = tuple(f"{INPUT}.{quote(name)}" for name in sorted(unique[0])) if unique else ()
+    if not unique and isinstance(operator, WindowFunction):
+        (by,) = operator.partitions or ((),)
+    sql = f"SELECT {keys(by)} FROM _rows AS {INPUT}"
+    described = describe(sql, {"_rows": operator.types}) if by else []
+    return Arrangement(operator, by, INPUT, tuple(str(kind) for _, kind in described))
+
+
+def has_unknown_rows(operator: Operator) -> bool:
+    """Whether the rows that a change of an inexact result replaces cannot be told."""
+    if not _is_inexact(operator) or operator.keys or isinstance(operator, WindowFunction):
+        return False
+    return any(operator.partitions or ())

@@ -26,7 +26,7 @@ from streamhouse.operators.operator import (
 from streamhouse.operators.operator import keys as keys_of
 from streamhouse.operators.scan import Scan
 from streamhouse.operators.trees.arrangement import Arrangement, hash_of, net
-from streamhouse.operators.trees.compiled_tree import CompiledTree, Source
+from streamhouse.operators.trees.compiled_tree import CompiledTree, Source, has_unknown_rows
 from streamhouse.operators.trees.tree_sql import whole_sql
 from streamhouse.sql.expressions.binder import quote
 from streamhouse.state.manifest import Segments
@@ -306,6 +306,8 @@ def obstacle(tree: CompiledTree) -> str:
     for each in tree.operators:
         if each.ordered:
             return f"{each.describe()} depends on the order of rows"
+        if has_unknown_rows(each):
+            return f"{each.describe()} has no key, and numbers that are not exact"
         if isinstance(each, Scan) and (each.fixed or "$" in each.table.name[-1]):
             return f"{each.describe()} is of a system table, or of a fixed snapshot"
     return ""
