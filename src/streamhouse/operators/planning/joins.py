@@ -108,6 +108,7 @@ def joined(
 
 
 def is_true(term: exp.Expr) -> bool:
+    """Whether a condition is the literal TRUE."""
     return isinstance(term, exp.Boolean) and bool(term.this)
 
 

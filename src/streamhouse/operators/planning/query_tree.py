@@ -25,11 +25,7 @@ from streamhouse.operators.planning.rows import (
     item,
     reference,
 )  # fmt: skip
-from streamhouse.operators.planning.select_list import (
-    Grouping,
-    aggregates_in,
-    with_windows,
-)  # fmt: skip
+from streamhouse.operators.planning.select_list import Grouping, aggregates_in, with_windows
 from streamhouse.operators.planning.subqueries import Subqueries
 from streamhouse.operators.project import Item, Project
 from streamhouse.operators.query_block import QueryBlock

@@ -13,6 +13,7 @@ from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.paimon.read.conditions import Filter
 from streamhouse.paimon.read.table import Table
+from streamhouse.paimon.schema.evolution import column_ids
 from streamhouse.runtime.batch.scan_pruning import Pruning
 from streamhouse.runtime.views.read_ahead import read_ahead
 from streamhouse.runtime.views.spec import ViewSpec, table_key
@@ -22,11 +23,11 @@ from streamhouse.sql.plan import BoundedScan
 
 def _check_columns(planned: Table, newest: Table, columns: list[str]) -> None:
     """Raise `SchemaChangeError` for a column that was dropped since the view was planned."""
-    left = {field["id"] for field in newest.schema["fields"]}
-    for field in planned.schema["fields"]:
-        if field["name"] in columns and field["id"] not in left:
+    left = set(column_ids(newest).values())
+    for name, number in column_ids(planned).items():
+        if name in columns and number not in left:
             raise SchemaChangeError(
-                f"table {newest.identifier}: column '{field['name']}', which a view reads, was "
+                f"table {newest.identifier}: column '{name}', which a view reads, was "
                 "dropped; change the view's query, and start the script again"
             )
 

@@ -13,6 +13,7 @@ from streamhouse.connectors.base import Sink
 from streamhouse.connectors.specs import SinkSpec
 from streamhouse.operators.planning.view_plan import ViewPlan
 from streamhouse.paimon.catalog.table_address import TableAddress
+from streamhouse.paimon.schema.evolution import column_ids
 from streamhouse.sql.plan import BoundedScan
 
 PROGRESS = "rows_read"
@@ -52,7 +53,7 @@ class ViewSpec:
     def fingerprint(self) -> str:
         """What is computed, from which columns: a new column has another id than a former one."""
         ids = [
-            None if address is None else _column_ids(address, scan)
+            None if address is None else _read_ids(address, scan)
             for address, scan in zip(self.inputs, self.plan.query.scans, strict=True)
         ]
         return hashlib.sha256(f"{self.plan.fingerprint} {ids}".encode()).hexdigest()
@@ -100,6 +101,6 @@ def table_key(address: TableAddress) -> str:
     return f"{path}#{address.identifier}"
 
 
-def _column_ids(address: TableAddress, scan: BoundedScan) -> list[int]:
-    ids = {field["name"]: field["id"] for field in address.planned().schema["fields"]}
+def _read_ids(address: TableAddress, scan: BoundedScan) -> list[int]:
+    ids = column_ids(address.planned())
     return [ids[name] for name in scan.columns]
