@@ -145,16 +145,24 @@ class Builder:
 
     def _run(self, offset: Offset, holds: ViewHolds) -> None:
         holds.build(offset)
+        try:
+            problem = self._problem(offset)
+        except OSError as error:
+            problem = str(error)
+        if problem and self._folder.exists():
+            log.warning("%s: what the view keeps is not computed: %s", self._view, problem)
+        holds.build(None)
+        # Batches that wanted it meanwhile can use it now.
+        self._wanted, self._due = None, time.monotonic() + self._wait_s
+
+    def _problem(self, offset: Offset) -> str:
+        """Why a build has failed; empty if it has not."""
         (self._folder / BUILD).write_bytes(pickle.dumps(Build(offset)))
         command = [sys.executable, "-m", "streamhouse.runtime.views.build", str(self._folder)]
         with subprocess.Popen(command, stdin=PIPE, stdout=DEVNULL, stderr=PIPE) as self._process:
             assert self._process.stderr is not None
-            problem = self._process.stderr.read().decode(errors="replace").strip()
-        # A negative code is that of a signal.
-        if self._process.returncode > 0:
-            log.warning("%s: what the view keeps is not computed: %s", self._view, problem)
-        holds.build(None)
-        self._due = time.monotonic() + self._wait_s
+            text = self._process.stderr.read().decode(errors="replace").strip()
+        return text if self._process.returncode else ""
 
 
 if __name__ == "__main__":

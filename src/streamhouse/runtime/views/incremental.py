@@ -225,6 +225,8 @@ class IncrementalView:
 
 def unsuitable(spec: ViewSpec, store: StateStore, tree: CompiledTree, end: Offset) -> str:
     """Why a view is recomputed whatever has changed; empty if it is refreshed from changes."""
+    if not str(end["view"]).startswith(spec.fingerprint):
+        return "the batch was planned for another query"
     if any(address is None for address in spec.inputs):
         return "it reads a system table, or a fixed snapshot"
     if not spec.state or not store.usable:
