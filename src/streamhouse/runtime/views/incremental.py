@@ -20,9 +20,9 @@ import pyarrow as pa
 from streamhouse.duckdb_engine import THREADS, Batches, Limits, opened, time_sql
 from streamhouse.lookup.storage.changed_keys import MOST_SNAPSHOTS
 from streamhouse.operators.operator import OLD_NOW, WEIGHT
-from streamhouse.operators.trees.compiled_tree import CompiledTree, Source
+from streamhouse.operators.trees.compiled_tree import CompiledTree, Source, obstacle
 from streamhouse.operators.trees.drawing import whole_reason
-from streamhouse.operators.trees.incremental import IncrementalRefresh, SourceChange, obstacle
+from streamhouse.operators.trees.incremental import IncrementalRefresh, SourceChange
 from streamhouse.operators.trees.view_changes import view_changes
 from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.paimon.read.table import Table
@@ -173,7 +173,8 @@ class IncrementalView:
         if not spec.state or not self._store.usable:
             raise UnsuitableError("this host does not have the checkpoint")
         before = self._before
-        reason = obstacle(self._tree) or (self._slower(before) if spec.strategy == "auto" else "")
+        obstacles = filter(None, map(obstacle, self._tree.operators))
+        reason = next(obstacles, "") or (self._slower(before) if spec.strategy == "auto" else "")
         if reason:
             raise UnsuitableError(reason)
         if before is None:
@@ -221,22 +222,29 @@ class IncrementalView:
         if rows < SMALL_ROWS:
             return f"its inputs have fewer than {SMALL_ROWS:,} rows"
         kept = {} if before is None else before.arrangements
-        read = (file.rows for name in self._tree.read_whole for file in kept.get(name, ()))
-        if sum(read) > rows * LARGE_READ:
+        relations = {name for each in self._changed_sources() for name in each.relations}
+        read = {name for name, readers in self._tree.read_whole if readers & relations}
+        if sum(f.rows for name in read for f in kept.get(name, ())) > rows * LARGE_READ:
             return "operators read nearly as many rows as recomputing the view does"
         return "much has changed" if changed > rows * LARGE_CHANGE else ""
+
+    def _changed_sources(self) -> Iterator[Source]:
+        start, end = self._task.start["vector"], self._task.end["vector"]
+        for source in self._tree.sources:
+            key = table_key(self._address(source))
+            if start[key] != end[key]:
+                yield source
 
     def _input_changes(self) -> dict[Source, SourceChange]:
         vectors = self._task.start["vector"], self._task.end["vector"]
         found = {}
-        for source in self._tree.sources:
+        for source in self._changed_sources():
             address = self._address(source)
             start, end = (vector[table_key(address)] for vector in vectors)
-            if start != end:
-                try:
-                    found[source] = net_change(source, address, start, end)
-                except UnknownChangeError as error:
-                    raise UnsuitableError(f"table {address.identifier}: {error}") from error
+            try:
+                found[source] = net_change(source, address, start, end)
+            except UnknownChangeError as error:
+                raise UnsuitableError(f"table {address.identifier}: {error}") from error
         return found
 
     def _address(self, source: Source) -> TableAddress:
