@@ -65,19 +65,25 @@ class Equality:
 class Join(Binary):
     """Joins the rows for which all `equalities` hold, and `residual`, over `LEFT` and `RIGHT`.
 
-    Without equalities and residual it is a cross join. The columns of the inputs differ in name.
+    Without equalities and residual it is a cross join. The columns of the inputs differ in name;
+    the result does not have those that are `left_out`.
     """
 
     kind: JoinKind
     equalities: tuple[Equality, ...] = ()
     residual: str = ""
+    left_out: frozenset[str] = frozenset()
 
     @property
     def columns(self) -> tuple[str, ...]:
-        return self.left.columns + (() if self.kind.one_sided else self.right.columns)
+        columns = self.left.columns + (() if self.kind.one_sided else self.right.columns)
+        return tuple(name for name in columns if name not in self.left_out)
 
     @cached_property
     def keys(self) -> frozenset[Key]:
+        return frozenset(key for key in self._all_keys() if not key & self.left_out)
+
+    def _all_keys(self) -> frozenset[Key]:
         left, right, kind = self.left, self.right, self.kind
         if kind.one_sided:
             return left.keys
@@ -104,7 +110,7 @@ class Join(Binary):
             left = frozenset()
         if kind in (JoinKind.LEFT, JoinKind.FULL) or kind.one_sided:
             right = frozenset()
-        return left | right
+        return (left | right) - self.left_out
 
     @property
     def expressions(self) -> tuple[str, ...]:
@@ -168,7 +174,10 @@ class Join(Binary):
         return " AND ".join([*terms, *([f"({self.residual})"] if self.residual else [])])
 
     def whole(self, inputs: Sequence[str]) -> str:
-        return self._joined(self.kind, *inputs)
+        sql = self._joined(self.kind, *inputs)
+        return (
+            f"SELECT {', '.join(map(quote, self.columns))} FROM ({sql})" if self.left_out else sql
+        )
 
     def _joined(self, kind: JoinKind, left: str, right: str) -> str:
         if kind.one_sided:

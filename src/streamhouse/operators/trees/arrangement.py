@@ -80,12 +80,10 @@ class Arrangement:
         net = _net([f"c{n}" for n in range(len(kinds))], kinds, relation, COUNT, HASH)
         return f"{net} ORDER BY {HASH}"
 
-    def found(self, relation: str) -> str:
-        """The SQL of the rows of parts of segments, with their columns and counts as `WEIGHT`."""
-        rows = f"(SELECT {self._columns}, {COUNT} AS {WEIGHT} FROM {relation})"
-        if self.where:
-            rows = f"(SELECT * FROM {rows} AS {self.alias} WHERE {self.where})"
-        return net(self.operator, rows)
+    def weighted(self, relation: str) -> str:
+        """The SQL of parts of segments: rows of the operator, with their counts as `WEIGHT`."""
+        rows = f"SELECT {self._columns}, {COUNT} AS {WEIGHT} FROM {relation}"
+        return f"SELECT * FROM ({rows}) AS {self.alias} WHERE {self.where}" if self.where else rows
 
     def unpacked(self, relation: str) -> str:
         """The SQL of the rows of a segment in which each counts once."""

@@ -23,6 +23,7 @@ from streamhouse.operators.project import Project
 from streamhouse.operators.scan import Scan
 from streamhouse.operators.sink import Sink
 from streamhouse.operators.trees.arrangement import Arrangement, is_real
+from streamhouse.operators.trees.pruning import pruned
 from streamhouse.sql.expressions.binder import describe, quote
 from streamhouse.sql.plan import Column, Name, TableInfo
 from streamhouse.sql.views.stored_view import HIDDEN_KEY, is_view
@@ -70,8 +71,8 @@ class CompiledTree:
     """A tree with numbers for its operators, and the arrangements that each looks up."""
 
     def __init__(self, root: Operator) -> None:
-        self.root = root
-        self.operators = tuple(walk(root))
+        self.root = pruned(root)
+        self.operators = tuple(walk(self.root))
         self.numbers = {id(each): n for n, each in enumerate(self.operators)}
 
     @cached_property

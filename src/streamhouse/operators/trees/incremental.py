@@ -7,6 +7,7 @@ as new segments, so the kept rows from before stay until the refresh is done.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -123,20 +124,24 @@ class IncrementalRefresh:
             return
         for each in operator.inputs:
             self._needed(each)
-        changes, found, result = list(map(Change, deltas)), list[str](), ""
-        for n, kept in enumerate(self._tree.kept.get(number, ())):
-            found.append(self._find(f"_f{number}_{n}", kept, operator.lookups(n, changes, found)))
-        for n, wanted in enumerate(operator.keeps):
+        arrangements = self._tree.kept.get(number, ())
+        found = [f"_f{number}_{n}" for n in range(len(arrangements))]
+        changes, result = list(map(Change, deltas)), ""
+        for name, wanted in zip(found, operator.keeps, strict=True):
             if wanted.input == RESULT:
-                result = found[n]
-                continue
-            delta = deltas[wanted.input]
-            new = f"{found[n]}_new" if delta in self._created else found[n]
-            changes[wanted.input] = Change(delta, found[n], new)
+                result = name
+            else:
+                delta = deltas[wanted.input]
+                new = f"{name}_new" if delta in self._created else name
+                changes[wanted.input] = Change(delta, name, new)
+        lookups = [operator.lookups(n, changes, found[:n]) for n in range(len(found))]
         sql = operator.delta(changes, result)
-        for child, change in zip(operator.inputs, changes, strict=True):
-            if change.new != change.old and change.new in sql:
-                self._after(child, change)
+        for n, (name, wanted) in enumerate(zip(found, operator.keeps, strict=True)):
+            change = None if wanted.input == RESULT else changes[wanted.input]
+            reading = " ".join([sql, *lookups[n + 1 :]])
+            keys = lookups[n] if wanted.rare else ""
+            rows = self._raw(name, arrangements[n], lookups[n])
+            self._found(name, arrangements[n], rows, change, reading, keys)
         if number in self._tree.results:
             sql = self._from_result(number, operator, sql)
         self._made(number, operator, sql)
@@ -165,18 +170,44 @@ class IncrementalRefresh:
             f"WHERE EXISTS (SELECT 1 FROM ({keys}) AS _t WHERE {same})"
         )
 
-    def _after(self, operator: Operator, change: Change) -> None:
-        """Create the relation of found rows after a change."""
-        columns = ", ".join(map(quote, operator.columns))
-        both = (
-            f"(SELECT {columns}, 1 AS {WEIGHT} FROM {change.old} "
-            f"UNION ALL SELECT {columns}, {WEIGHT} FROM {change.delta})"
-        )
-        # A removed row may have another key than those looked up.
-        self._bag(change.new, operator, f"{net(operator, both)} AND sum({WEIGHT}) > 0")
-
     def _find(self, name: str, kept: Arrangement, keys: str) -> str:
         """Create the relation of the kept rows with some keys."""
+        self._before(name, kept, self._raw(name, kept, keys))
+        return name
+
+    def _found(
+        self,
+        name: str,
+        kept: Arrangement,
+        rows: list[pa.Table],
+        change: Change | None,
+        reading: str,
+        keys: str,
+    ) -> None:
+        """Create the relations of found rows before and after a change that the SQL `reading` has.
+
+        If `keys` are given, the change has many rows with other keys.
+        """
+        old = _reads(reading, name)
+        if old:
+            self._before(name, kept, rows)
+        if change is None or change.new == change.old or not _reads(reading, change.new):
+            return
+        columns = ", ".join(map(quote, kept.operator.columns))
+        parts = [f"SELECT {columns}, {WEIGHT} FROM {change.delta} AS {kept.alias}"]
+        if keys:
+            same = same_keys(kept.by, "_t") or "true"
+            parts[0] += f" WHERE EXISTS (SELECT 1 FROM ({keys}) AS _t WHERE {same})"
+        if old:
+            parts.append(f"SELECT {columns}, 1 AS {WEIGHT} FROM {name}")
+        elif rows:
+            parts.append(kept.weighted(f"{name}_raw"))
+        both = net(kept.operator, f"({' UNION ALL '.join(parts)})")
+        # A removed row may have another key than those looked up.
+        self._bag(change.new, kept.operator, f"{both} AND sum({WEIGHT}) > 0")
+
+    def _raw(self, name: str, kept: Arrangement, keys: str) -> list[pa.Table]:
+        """The parts of segments that have some keys, by segment; the relation `<name>_raw`."""
         segments = [self._store.segment(file) for file in self.segments[kept.name]]
         if kept.by:
             names = [f"_k{n}" for n in range(len(kept.by))]
@@ -187,21 +218,23 @@ class IncrementalRefresh:
         else:
             asked = self._db.execute(f"SELECT 1 FROM ({keys}) LIMIT 1").fetchall()
             rows = [each.table for each in segments if each.file.rows] if asked else []
+        if rows:
+            self._db.register(f"{name}_raw", pa.concat_tables(rows))
+        return rows
+
+    def _before(self, name: str, kept: Arrangement, rows: list[pa.Table]) -> None:
+        """Create the relation of found rows, which `<name>_raw` has."""
         if not rows:
             self._empty(name, kept.operator)
-            return name
-        raw = pa.concat_tables(rows)
-        self._db.register(f"{name}_raw", raw)
-        if not kept.where and _are_apart(rows):
-            counts = pc.min_max(raw.column(COUNT)).as_py()
-            if counts["min"] < 0:
+        elif not kept.where and _are_apart(rows):
+            extremes = [pc.min_max(each.column(COUNT)).as_py() for each in rows]
+            if min(each["min"] for each in extremes) < 0:
                 raise StateError(_NEGATIVE)
-            copies = f", range({COUNT})" if counts["max"] > 1 else ""
+            copies = f", range({COUNT})" if max(each["max"] for each in extremes) > 1 else ""
             rows_of = kept.unpacked(f"{name}_raw")
             self._db.execute(f"CREATE TEMP VIEW {name} AS {rows_of}{copies}")
         else:
-            self._bag(name, kept.operator, kept.found(f"{name}_raw"))
-        return name
+            self._bag(name, kept.operator, net(kept.operator, f"({kept.weighted(f'{name}_raw')})"))
 
     def _bag(self, name: str, operator: Operator, sql: str) -> None:
         """Create a relation of rows, each as often as its `WEIGHT` says."""
@@ -278,6 +311,10 @@ class IncrementalRefresh:
         self._db.register(f"{name}_raw", self._store.segment(file).table)
         rows = arrangement.unpacked(f"{name}_raw")
         self._db.execute(f"CREATE TEMP VIEW {name} AS {rows}")
+
+
+def _reads(sql: str, relation: str) -> bool:
+    return re.search(rf"\b{relation}\b", sql) is not None
 
 
 def _are_apart(tables: list[pa.Table]) -> bool:

@@ -125,7 +125,7 @@ class IncrementalView:
 
     def recomputed(self, wrote: bool) -> None:
         """Note that the batch has recomputed the view, so that the next one can continue."""
-        if self._spec.state and self._store.usable and not self._committed:
+        if self._spec.state and self._store.usable:
             before = self._before
             patience, waited = (0, 0) if before is None else before.lost(self._failed)
             self._save(wrote, {}, patience=patience, waited=waited)
@@ -152,8 +152,11 @@ class IncrementalView:
         self._store.clear()
 
     @property
-    def _committed(self) -> bool:
-        """Whether the batch has been committed in an earlier run."""
+    def committed(self) -> bool:
+        """Whether the batch has been committed in an earlier run.
+
+        What it has kept is there, too: that is saved before the commit.
+        """
         for snapshot in self._table.snapshots.newest_first():
             if _changes_rows(snapshot):
                 writer = snapshot.commit_user, snapshot.commit_identifier

@@ -33,8 +33,7 @@ _LONG_S = 1.0
 class RefreshTask:
     """Runs one refresh; executors.
 
-    It compares with the newest rows of the view. So a refresh that runs again after its commit
-    finds no difference, and writes nothing. `read_rows` as for `ViewInputs`.
+    A refresh that runs again after its commit writes nothing. `read_rows` as for `ViewInputs`.
     """
 
     def __init__(
@@ -81,7 +80,9 @@ class RefreshTask:
     def _write(self, writer: SinkWriter, inputs: ViewInputs) -> None:
         table = self._spec.target.planned()
         view = IncrementalView(self._spec, self._task, table)
-        if self._spec.strategy == "recompute" or not self._incremental(view, writer, table):
+        if view.committed:
+            self.strategy = "incremental"
+        elif self._spec.strategy == "recompute" or not self._incremental(view, writer, table):
             self._recompute(writer, inputs, table)
             view.recomputed(self.changes.total() > 0)
 
