@@ -31,7 +31,7 @@ _RANKS = {"ROW_NUMBER", "RANK", "DENSE_RANK"}
 _ANY_ORDER = {
     "sum", "fsum", "avg", "favg", "count", "count_star", "count_if", "countif", "min", "max",
     "bool_and", "bool_or", "grouping", "grouping_id", "approx_count_distinct", "quantile_cont",
-    "quantile_disc", "median", "bit_and", "bit_or", "bit_xor",
+    "quantile_disc", "median", "bit_and", "bit_or", "bit_xor", "histogram",
 }  # fmt: skip
 """Aggregates whose result does not depend on the order of rows."""
 _PEERS = {"rank", "dense_rank", "percent_rank", "cume_dist"}
