@@ -17,6 +17,7 @@ from streamhouse.runtime.state.checkpoint import Checkpoint
 from streamhouse.runtime.streaming.batch_commit import BatchCommitter
 from streamhouse.runtime.streaming.progress import ContinuousProgress
 from streamhouse.runtime.streaming.query import CountedBatch, JobQuery, acquired
+from streamhouse.runtime.views.build import Builder
 from streamhouse.runtime.views.holds import ViewHolds
 from streamhouse.runtime.views.planner import ViewPlanner
 from streamhouse.runtime.views.spec import PROGRESS, ViewSpec
@@ -45,6 +46,7 @@ class ViewQuery(JobQuery):
                 progress=str(self._run.folder / PROGRESS),
                 state=str(StateStore.of(checkpoint.path).folder),
             )
+            self._builder = Builder(self.spec.target.identifier, self._run.folder)
 
     @property
     def targets(self) -> list[TableAddress]:
@@ -110,6 +112,8 @@ class ViewQuery(JobQuery):
             return None
         end = batch.record.end
         self._recomputed = any(each["strategy"] == "recompute" for each in batch.reports)
+        for report in batch.reports:
+            self._builder.batch_done(report)
         self.progress.committed(end)
         self._holds.batch_done(end)
         changes = sum((Counter(report["changes"]) for report in batch.reports), Counter[str]())
@@ -120,9 +124,13 @@ class ViewQuery(JobQuery):
         # A refresh from changes is as short as a batch of a stream.
         return self._throttle.refresh_pause_s(took_s) if self._recomputed else 0.0
 
+    def release(self) -> None:
+        self._builder.stop()
+
     def tick(self) -> None:
         if self._run.started:
             retried(self._holds.tick)
+            self._builder.tick(self._holds)
 
 
 def _with_current_log(spec: ViewSpec, checkpoint: Checkpoint) -> ViewSpec:

@@ -1,0 +1,161 @@
+"""Computes what a view keeps from its inputs, beside its batches.
+
+Batches recompute the view until that is done. The next batch then applies what has changed since.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import pickle
+import subprocess
+import sys
+import threading
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
+from subprocess import DEVNULL, PIPE
+from typing import Any
+
+from streamhouse.duckdb_engine import THREADS, Limits, opened
+from streamhouse.errors import LimitError, StreamhouseError
+from streamhouse.operators.trees.incremental import IncrementalRefresh
+from streamhouse.runtime.streaming.spark_data_source import SPEC
+from streamhouse.runtime.views.holds import ViewHolds
+from streamhouse.runtime.views.incremental import (
+    MEMORY,
+    address_of,
+    compiled,
+    no_scan,
+    unsuitable,
+)  # fmt: skip
+from streamhouse.runtime.views.inputs import ViewInputs
+from streamhouse.runtime.views.spec import ViewSpec
+from streamhouse.source import Offset
+from streamhouse.state.segment import StateError
+from streamhouse.state.store import StateStore
+
+log = logging.getLogger("streamhouse.views")
+BUILD = "build.pickle"
+_NICENESS = 10
+"""Batches of all queries go first."""
+_PAYS_AFTER = 4
+"""After so many batches it has paid to compute what is kept."""
+_FIRST_WAIT_S, _LONGEST_WAIT_S = 5.0, 600.0
+
+
+@dataclass(frozen=True)
+class Build:
+    """Computes the kept rows of a view as of the end offset of a batch."""
+
+    offset: Offset
+
+    def run(self, spec: ViewSpec) -> None:
+        """Compute the rows, and name them in the batch's manifest."""
+        tree, store = compiled(spec), StateStore(Path(spec.state))
+        if unsuitable(spec, store, tree, self.offset):
+            return
+        found = (each for each in store.manifests() if dict(each.offset) == dict(self.offset))
+        manifest = next(found, None)
+        if manifest is None or manifest.arrangements:
+            return
+        for key, address in spec.tables.items():
+            snapshot = int(self.offset["vector"][key]["snapshot"])
+            if snapshot and address.open().snapshots.find(snapshot) is None:
+                raise StateError(f"table {address.identifier}: snapshot {snapshot} is gone")
+        inputs = ViewInputs(spec, self.offset)
+        tables = {
+            each.name: inputs.open_table(address_of(spec, each), each.scan.columns)
+            for each in tree.sources
+        }
+        query, now_ms = replace(spec.plan.query, scans=()), int(self.offset["now"])
+
+        def built(memory: str) -> IncrementalRefresh:
+            limits = Limits(memory=memory)
+            with opened(
+                query, no_scan, limits, threads=THREADS, now_ms=now_ms, more=tables
+            ) as connection:
+                refresh = IncrementalRefresh(tree, connection, store, {})
+                refresh.build()
+                return refresh
+
+        try:
+            refresh = built(MEMORY[0])
+        except LimitError:
+            refresh = built(MEMORY[-1])
+        labels = tree.labels(refresh.segments)
+        store.fill(replace(manifest, arrangements=refresh.segments, labels=labels))
+
+
+def main(folder: Path) -> None:
+    """Run the build in a query's folder, unless the driver ends before it."""
+
+    def follow() -> None:
+        sys.stdin.buffer.read()
+        os._exit(1)
+
+    threading.Thread(target=follow, daemon=True).start()
+    os.nice(_NICENESS)
+    try:
+        pickle.loads((folder / BUILD).read_bytes()).run(pickle.loads((folder / SPEC).read_bytes()))
+    except (StreamhouseError, StateError, OSError) as error:
+        sys.exit(str(error))
+    finally:
+        sys.stdout.flush()
+
+
+class Builder:
+    """Starts builds for one view, one at a time, as processes of low priority; driver only.
+
+    Executors on other hosts do not have the checkpoint, so they have no use for what it keeps. If
+    batches drop again and again what was built, the next build waits longer.
+    """
+
+    def __init__(self, view: str, folder: Path) -> None:
+        """`folder` is that of the query's run."""
+        self._view, self._folder = view, folder
+        self._process: subprocess.Popen[bytes] | None = None
+        self._wanted: Offset | None = None
+        self._served, self._wait_s, self._due = _PAYS_AFTER, 0.0, 0.0
+        self._thread: threading.Thread | None = None
+
+    def batch_done(self, report: dict[str, Any]) -> None:
+        """Note what the task of a committed batch has reported."""
+        if report["strategy"] == "incremental":
+            self._served += 1
+        self._wanted = report["end"] if report["stale"] else None
+
+    def tick(self, holds: ViewHolds) -> None:
+        """Start a build if one is wanted and due; `holds` keep the snapshots that it reads."""
+        wanted, running = self._wanted, self._thread is not None and self._thread.is_alive()
+        if wanted is None or running or time.monotonic() < self._due:
+            return
+        soon = self._served < _PAYS_AFTER
+        self._wait_s = min(_LONGEST_WAIT_S, 2 * self._wait_s + _FIRST_WAIT_S) if soon else 0.0
+        self._wanted, self._served = None, 0
+        self._thread = threading.Thread(target=self._run, args=(wanted, holds), daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End a build that runs."""
+        self._wanted = None
+        process = self._process
+        if process is not None:
+            process.kill()
+
+    def _run(self, offset: Offset, holds: ViewHolds) -> None:
+        holds.build(offset)
+        (self._folder / BUILD).write_bytes(pickle.dumps(Build(offset)))
+        command = [sys.executable, "-m", "streamhouse.runtime.views.build", str(self._folder)]
+        with subprocess.Popen(command, stdin=PIPE, stdout=DEVNULL, stderr=PIPE) as self._process:
+            assert self._process.stderr is not None
+            problem = self._process.stderr.read().decode(errors="replace").strip()
+        # A negative code is that of a signal.
+        if self._process.returncode > 0:
+            log.warning("%s: what the view keeps is not computed: %s", self._view, problem)
+        holds.build(None)
+        self._due = time.monotonic() + self._wait_s
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
