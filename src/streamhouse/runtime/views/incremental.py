@@ -38,8 +38,8 @@ from streamhouse.state.store import StateStore
 if TYPE_CHECKING:
     import duckdb
 
-MEMORY = ("160MB", "1GB")
-"""What DuckDB uses before it spills to files, and what it uses if that is too little."""
+MEMORY = "160MB"
+"""What DuckDB uses before it spills to files; more if that is too little."""
 SMALL_ROWS = 50_000
 """Inputs with fewer rows in all are recomputed as fast."""
 LARGE_CHANGE = 0.05
@@ -76,7 +76,7 @@ class IncrementalView:
         return compiled(self._spec)
 
     @contextmanager
-    def changes(self, memory: str) -> Iterator[Changes]:
+    def changes(self, limits: Limits) -> Iterator[Changes]:
         """The changes of the view's table, as row kinds with rows, all computed.
 
         What is kept after the batch is saved at the end. Raises `UnsuitableError`, and `LimitError`
@@ -87,10 +87,10 @@ class IncrementalView:
         late = None if kept.offset == start else self._input_changes(kept.offset, start)
         changes = self._input_changes(start, end)
         if late is not None:
-            with self._refresh(segments, late, kept.offset, start, memory) as (_, refresh):
+            with self._refresh(segments, late, kept.offset, start, limits) as (_, refresh):
                 refresh.apply(late)
             segments = refresh.segments
-        with self._refresh(segments, changes, start, end, memory) as (connection, refresh):
+        with self._refresh(segments, changes, start, end, limits) as (connection, refresh):
             delta = refresh.apply(changes)
             old, new = (f"(SELECT * FROM {delta} WHERE {WEIGHT} {sign} 0)" for sign in "<>")
             wrote = False
@@ -111,15 +111,13 @@ class IncrementalView:
         changes: Mapping[Source, SourceChange],
         start: Mapping[str, Any],
         end: Mapping[str, Any],
-        memory: str,
+        limits: Limits,
     ) -> Iterator[tuple[duckdb.DuckDBPyConnection, IncrementalRefresh]]:
         """A refresh from what was kept at one offset to another, and its connection."""
         query, now_ms = replace(self._spec.plan.query, scans=()), int(end["now"])
         few = sum(each.rows.num_rows for each in changes.values()) < _FEW_ROWS
         threads = 1 if few else THREADS
-        with opened(
-            query, no_scan, Limits(memory=memory), threads=threads, now_ms=now_ms
-        ) as connection:
+        with opened(query, no_scan, limits, threads=threads, now_ms=now_ms) as connection:
             connection.execute(f"SET VARIABLE {OLD_NOW} = {time_sql(int(start['now']))}")
             yield connection, IncrementalRefresh(self._tree, connection, self._store, segments)
 
