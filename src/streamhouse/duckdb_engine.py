@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import pyarrow as pa
 
@@ -39,6 +39,7 @@ _INTERRUPT_INTERVAL_S = 0.1
 _SEARCH_S = 10
 """How long a failed query is searched for the row that failed."""
 
+_T = TypeVar("_T")
 Batches: TypeAlias = Callable[[], Iterator[Any]]
 Scanner: TypeAlias = Callable[[BoundedScan], tuple[pa.Schema, Batches]]
 """Returns a scan's schema, and a function that reads its batches from the start on each call."""
@@ -56,6 +57,14 @@ class Limits:
     seconds: float | None = None
     memory: str = "1GB"
     spill: str | None = None
+
+    @staticmethod
+    def growing(run: Callable[[Limits], _T], first: str) -> _T:
+        """What `run` returns with `first` as memory; with 1 GB if that is too little."""
+        try:
+            return run(Limits(memory=first))
+        except LimitError:
+            return run(Limits())
 
 
 def run_bounded(query: BoundedQuery, tables: Warehouse | Scanner) -> pa.Table:

@@ -81,11 +81,12 @@ class Limit(Unary):
         if not self._keeps_result:
             return super().delta(changes)
         change, lost = changes[0], "EXISTS (SELECT 1 FROM _lost)"
+        added = ", ".join(f"_n.{quote(name)}" for name in self.columns)
         return (
             f"WITH _lost AS ({self._lost(change.delta, result)}), "
             f"_first AS (SELECT {self._names} FROM {change.new} WHERE {lost} "
             f"UNION ALL SELECT {self._names} FROM {result} WHERE NOT {lost} "
-            f"UNION ALL SELECT {self._names} FROM {change.delta}, range({WEIGHT}) "
+            f"UNION ALL SELECT {added} FROM {change.delta} AS _n, range({WEIGHT}) "
             f"WHERE {WEIGHT} > 0 AND NOT {lost}) "
             f"SELECT {self._names}, 1 AS {WEIGHT} FROM ({self.whole(['_first'])}) "
             f"UNION ALL SELECT {self._names}, -1 AS {WEIGHT} FROM {result}"

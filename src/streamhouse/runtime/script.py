@@ -175,7 +175,7 @@ class ScriptRunner:
             # What a procedure creates or changes is known only when it has run.
             calls = (n for n, one in enumerate(statements) if isinstance(one, syntax.Call))
             statements = statements[: next(calls, len(statements))]
-            if len(statements) < 2:
+            if len(statements) < 2 and not any(map(_has_lookups, statements)):
                 return
         script = continuous_targets(
             statements, files, options.warehouse, options.name, options.checkpoints, notice
@@ -508,3 +508,9 @@ def _preload(connectors: Iterable[str]) -> None:
 def script_name(path: Path) -> str:
     """The default name of a script's pipeline."""
     return path.name if str(path) != "-" else "stdin"
+
+
+def _has_lookups(statement: syntax.Statement) -> bool:
+    """Whether a statement may stand for several; see `staged_join`."""
+    query = getattr(statement, "query", None)
+    return isinstance(query, syntax.Query) and "SYSTEM_TIME" in query.text.upper()

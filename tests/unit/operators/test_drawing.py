@@ -63,6 +63,13 @@ def test_a_reason_why_an_operator_has_no_delta_form() -> None:
     assert any(line.startswith("recompute: the whole tree") for line in lines)
 
 
+def test_inexact_numbers_without_a_key_are_recomputed() -> None:
+    query = "SELECT CAST(id AS DOUBLE) AS d FROM orders EXCEPT ALL SELECT id / 8.0e0 FROM customers"
+    lines = _explained(f"EXPLAIN CREATE MATERIALIZED VIEW v AS {query}")
+    assert any("recomputed: it has no key, and numbers that are not" in line for line in lines)
+    assert any(line.startswith("recompute: the whole tree") for line in lines)
+
+
 def test_explain_defines_no_view() -> None:
     text = f"{_TABLES}EXPLAIN CREATE MATERIALIZED VIEW v AS {_ROLLUP}; SELECT * FROM v;"
     with pytest.raises(Exception, match="v"):

@@ -24,7 +24,8 @@ from streamhouse.connectors.specs import arrow_schema
 from streamhouse.duckdb_engine import opened, time_sql
 from streamhouse.operators.operator import WEIGHT
 from streamhouse.operators.trees import incremental
-from streamhouse.operators.trees.compiled_tree import CompiledTree, Source
+from streamhouse.operators.trees.compiled_tree import CompiledTree, Source, obstacle
+from streamhouse.operators.trees.drawing import whole_reason
 from streamhouse.operators.trees.incremental import IncrementalRefresh, SourceChange
 from streamhouse.sql.plan import BoundedQuery
 from streamhouse.state.manifest import Segments
@@ -54,16 +55,90 @@ def test_random_trees(seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         _check_changes(query, random.Random(seed * _QUERIES + number), tmp_path / str(number))
 
 
-@pytest.mark.parametrize("query", _WITHOUT_KEY)
-def test_rows_without_a_key(query: str, tmp_path: Path) -> None:
-    for seed in range(4):
+_OF_GROUPS = (
+    "SELECT o.product, SUM(id) AS s FROM orders o GROUP BY o.product HAVING SUM(id) > (SELECT "
+    "SUM(amount) FROM orders p WHERE p.product = o.product)",
+    "SELECT o.product, (SELECT COUNT(*) FROM orders WHERE product < o.product) AS n FROM orders o "
+    "GROUP BY ROLLUP (o.product)",
+    "SELECT 1 IN (SELECT MAX(o.amount)) AS t FROM orders o",
+    "SELECT o.product, (SELECT SUM((SELECT SUM(o.id))) OVER ()) AS s FROM orders o GROUP BY "
+    "o.product",
+    "SELECT o.product, (SELECT MIN(p.id) FROM orders p GROUP BY GROUPING SETS (o.product, "
+    "p.product) HAVING o.product = p.product) AS m FROM orders o",
+    "SELECT o.id FROM orders o WHERE EXISTS (SELECT 1 FROM visits v WHERE v.customer_id = o.amount "
+    "GROUP BY ())",
+    "SELECT o.id, (SELECT COUNT(*) FROM (SELECT 1 AS x FROM visits v WHERE v.seconds = o.amount "
+    "GROUP BY ROLLUP (v.page)) t) AS n FROM orders o",
+)
+"""Subqueries that read columns of groups, or have aggregates of the query around them."""
+_PLAINER = (
+    "SELECT id, SUM(id) OVER v AS s, COUNT(*) OVER (W ORDER BY id) AS n FROM orders WINDOW w AS "
+    "(PARTITION BY product), v AS (w ORDER BY amount ROWS 1 PRECEDING)",
+    "SELECT id, ROW_NUMBER() OVER w AS r FROM orders WINDOW w AS (PARTITION BY product ORDER BY id "
+    "DESC) QUALIFY r = 1",
+    "SELECT product, GROUPING(product) AS g FROM orders GROUP BY CUBE (product)",
+    "SELECT product, COLLECT(amount) AS c FROM orders GROUP BY product HAVING 2 > 1",
+)
+"""Queries that are executed from changes, whatever clauses they are written with."""
+_NAMED = (
+    "SELECT q.{name}, COUNT(*) AS c FROM (SELECT amount AS {name} FROM orders) q GROUP BY q.{name}",
+    "SELECT {name}, ROW_NUMBER() OVER (PARTITION BY {name} ORDER BY id) AS r FROM (SELECT id, "
+    "amount AS {name} FROM orders)",
+    "SELECT amount AS {name} FROM orders ORDER BY amount, id LIMIT 3",
+    "SELECT amount AS {name} FROM orders EXCEPT ALL SELECT seconds FROM visits",
+    "SELECT q.{name}, COUNT(DISTINCT q.{name}) AS c, (SELECT MAX(v.seconds) FROM visits v WHERE "
+    "v.seconds < q.{name}) AS m FROM (SELECT amount AS {name} FROM orders) q GROUP BY q.{name}",
+)
+_NAMES = ("_weight", "_w0", "`range`", "_k0", "_n0", "_a0", "_g0", "_s0k0", "_v", "_rows", "_d0",
+          "_number", "_is", "_r", "_i", "_t", "h", "c0")  # fmt: skip
+
+
+@pytest.mark.parametrize("query", (*_WITHOUT_KEY, *_OF_GROUPS))
+def test_a_query(query: str, tmp_path: Path) -> None:
+    for seed in range(2):
         _check_changes(query, random.Random(seed), tmp_path / str(seed))
+
+
+@pytest.mark.parametrize("query", _PLAINER)
+def test_clauses_that_are_rewritten(query: str, tmp_path: Path) -> None:
+    assert not whole_reason(analyzed(query)[1])
+    _check_changes(query, random.Random(3), tmp_path / "state")
+
+
+_SOAKED = [pytest.param(name, q, marks=pytest.mark.soak) for name in _NAMES for q in _NAMED]
+
+
+@pytest.mark.parametrize(
+    ("name", "query"),
+    [("_weight", _NAMED[0]), ("_w0", _NAMED[1]), ("`range`", _NAMED[3]), *_SOAKED],
+)
+def test_columns_may_have_any_name(name: str, query: str, tmp_path: Path) -> None:
+    _check_changes(query.format(name=name), random.Random(1), tmp_path / "state")
+
+
+@pytest.mark.parametrize("side", ["", "LEFT", "FULL"])
+def test_which_changes_read_all_rows_of_a_side(side: str) -> None:
+    _, root = analyzed(
+        f"SELECT o.id, c.id AS c FROM orders o {side} JOIN customers c ON o.id < c.id"
+    )
+    read = {
+        (arrangement.operator.describe().split()[1], relation)
+        for name, relations in CompiledTree(root).read_whole
+        for relation in relations
+        for arrangement in [CompiledTree(root).arrangements[name]]
+    }
+    orders, customers = ("c.d.orders", "scan_1"), ("c.d.customers", "scan_0")
+    own = {"": set(), "LEFT": {("c.d.customers", "scan_1")}}.get(
+        side, {("c.d.orders", "scan_0"), ("c.d.customers", "scan_1")}
+    )
+    assert read == {orders, customers} | own
 
 
 def _check_changes(query: str, rng: random.Random, folder: Path) -> None:
     plan, root = analyzed(query, growing=False)
     tree, store = CompiledTree(root), StateStore(folder)
-    if incremental.obstacle(tree):
+    if any(map(obstacle, tree.operators)):
+        assert whole_reason(root), query
         return
     store.folder.mkdir()
     rows = random_rows(rng)

@@ -141,6 +141,41 @@ def test_a_script_that_is_started_again(
     assert any(used), "no view was refreshed from changes"
 
 
+@pytest.mark.parametrize(
+    "seed", [0, *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(1, 30))]
+)
+def test_inputs_whose_schemas_change_while_a_view_runs(seed: int, tmp_path: Path) -> None:
+    """Columns are added, dropped and renamed; the view goes on from changes."""
+    rng, session, names = random.Random(seed), ViewSession(tmp_path / "warehouse"), {"a": "amount"}
+    query = (
+        "SELECT c.country, COUNT(*) AS n, SUM(o.{a}) AS s, MAX(v.seconds) AS m FROM orders o LEFT "
+        "JOIN customers c ON o.customer_id = c.id LEFT JOIN visits v ON v.customer_id = c.id "
+        "GROUP BY c.country"
+    )
+    session.execute("INSERT INTO visits VALUES (1, 'a', 1)")
+    session.view("v", query.format(**names))
+    view = ViewBatches(session, "v", tmp_path, "incremental")
+    for number in range(9):
+        if number > 1:
+            table = rng.choice(("orders", "customers", "visits"))
+            added = f"ALTER TABLE {table} ADD x{number} INT"
+            event = rng.choice((added, f"{added}; ALTER TABLE {table} DROP x{number}", "rename"))
+            if event == "rename":
+                event = f"ALTER TABLE orders RENAME {names['a']} TO amount{number}"
+                names["a"] = f"amount{number}"
+            session.execute(event)
+        values = f"({rng.randint(0, 6)}, {rng.randint(0, 3)}, {rng.randint(0, 9)})"
+        session.execute(
+            f"INSERT INTO orders (id, customer_id, {names['a']}) VALUES {values}; INSERT INTO "
+            f"customers (id, country) VALUES ({rng.randint(0, 3)}, '{rng.choice('xy')}'); INSERT "
+            f"INTO visits (customer_id, seconds) VALUES ({rng.randint(0, 3)}, {number}); DELETE "
+            f"FROM orders WHERE id = {rng.randint(0, 6)}"
+        )
+        view.refresh()
+        session.check("v", query.format(**names))
+    assert view.strategies == {"incremental": 8, "recompute": 1}
+
+
 def test_a_view_whose_columns_another_type_changes(tmp_path: Path) -> None:
     session = ViewSession(tmp_path / "warehouse")
     query = "SELECT id, amount / 2 AS half FROM orders"

@@ -14,7 +14,9 @@ from tests.unit.views.generated_queries import Generator
 from tests.unit.views.view_session import ViewBatches, ViewSession, change
 
 from streamhouse.connectors.base import WrittenBatch
+from streamhouse.operators.trees import recompute
 from streamhouse.operators.trees.incremental import mergeable
+from streamhouse.runtime.views import build, task
 from streamhouse.source import ROW_KIND
 
 _VIEWS = 8
@@ -47,6 +49,18 @@ def test_generated_views(seed: int, tmp_path: Path, caplog: pytest.LogCaptureFix
                 raise AssertionError(f"{query}\n{error}") from error
             assert again == 0, f"nothing has changed, but a refresh writes: {query}"
             assert not caplog.records, f"what is kept was dropped: {query}"
+
+
+def test_refreshes_get_more_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (recompute, task, build):
+        monkeypatch.setattr(module, "MEMORY", "1KB")
+    session = ViewSession(tmp_path / "warehouse")
+    views = _created(session, {"v": _SHOP[0]}, tmp_path)
+    for number in range(3):
+        session.execute(change(random.Random(number), number))
+        views["v"].refresh()
+        session.check("v", _SHOP[0])
+    assert views["v"].strategies["incremental"]
 
 
 @pytest.mark.parametrize(

@@ -100,6 +100,33 @@ def test_the_key_of_rows_that_change_must_be_visible(tmp_path: Path) -> None:
     shop.run(view + select(*case, JOINED).replace("SELECT who", "SELECT id, who"))
 
 
+def test_a_refused_statement_leaves_no_table(tmp_path: Path) -> None:
+    shop = LocalPipeline(tmp_path)
+    shop.do(f"{TABLES} CREATE TABLE counts (country STRING, n BIGINT)")
+    tables, joined = shop.warehouse.tables("default"), JOINED.format(source="orders", side="")
+    with pytest.raises(UnsupportedSqlError, match="rows of the result change"):
+        shop.run(
+            f"INSERT INTO counts SELECT country, COUNT(DISTINCT who) {joined} GROUP BY country"
+        )
+    assert shop.warehouse.tables("default") == tables
+
+
+def test_what_reads_the_joined_rows_is_drawn(tmp_path: Path) -> None:
+    shop, joined = LocalPipeline(tmp_path), JOINED.format(source="orders", side="")
+    query = f"SELECT country, MAX(price) {joined} GROUP BY country"
+    counts = "CREATE TABLE counts (country STRING PRIMARY KEY NOT ENFORCED, n INT);"
+    for statement in (
+        f"CREATE MATERIALIZED VIEW v AS {query}",
+        query,
+        f"INSERT INTO counts {query}",
+    ):
+        lines = shop.run(f"{TABLES} {counts if 'INSERT' in statement else ''} EXPLAIN {statement}")
+        (number,) = (n for n, line in enumerate(lines) if line.startswith("read by: "))
+        assert any(line.startswith("lookup: ") for line in lines[:number])
+        assert any("aggregate by country: MAX(price)" in line for line in lines[number:])
+        assert not any("__joined" in name for name in shop.warehouse.tables("default"))
+
+
 def test_a_changed_select_does_not_take_the_rows_of_the_former_one(tmp_path: Path) -> None:
     shop, case = LocalPipeline(tmp_path), ("groups", "orders", "")
     shop.do(f"{TABLES} INSERT INTO people VALUES (1, 'x', 1); INSERT INTO orders VALUES (1, 1, 2)")

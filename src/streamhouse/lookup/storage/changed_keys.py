@@ -82,7 +82,7 @@ def last_changes(
     `columns` have the names of schema version `planned` and include the primary key. For a table
     without one, the result has all rows that were added.
     """
-    table, snapshots = after.table, between(before, after)
+    table, snapshots = after.table, between(before, after, evolved=True)
     if snapshots is None or not _as_written(table):
         return None
     current_names = current_columns(table, planned, columns)
@@ -122,8 +122,10 @@ def few_changes_between(before: Version, after: Version, follows: bool = True) -
     return sum(added) <= FEW_ROWS
 
 
-def between(before: Version, after: Version) -> list[Snapshot] | None:
+def between(before: Version, after: Version, evolved: bool = False) -> list[Snapshot] | None:
     """The snapshots after `before` up to `after`; None if their files may not show all changes.
+
+    `evolved`: a change of the schema changes none of the columns that are read.
 
     So it is after an overwrite, a rollback, a schema change, snapshot or record expiry, for the
     compaction after a DELETE without the DELETE, and for more than `MOST_SNAPSHOTS` snapshots.
@@ -135,7 +137,7 @@ def between(before: Version, after: Version) -> list[Snapshot] | None:
     existing = [snapshot for snapshot in snapshots if snapshot is not None]
     if len(existing) < len(snapshots) or existing[0] != before.snapshot:
         return None
-    if {snapshot.schema_id for snapshot in existing} != {table.schema_id}:
+    if not evolved and {snapshot.schema_id for snapshot in existing} != {table.schema_id}:
         return None
     later = existing[1:]
     kinds = {snapshot.commit_kind for snapshot in later}

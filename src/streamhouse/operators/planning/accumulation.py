@@ -34,6 +34,9 @@ def distinct(operator: Operator) -> Operator:
 
 def aggregated(rows: Rows, by: tuple[Item, ...], calls: Sequence[Call], in_order: bool) -> Operator:
     """The aggregates of each group."""
+    if not (by or calls):
+        # The one group has a row, which needs a column.
+        calls = [(Item(f"{HIDDEN}0", "COUNT(*)", "", frozenset()), exp.Count(this=exp.Star()))]
     items = tuple(item for item, _ in calls)
     if by and not items:
         return distinct(checked(Project(rows.operator, by)))

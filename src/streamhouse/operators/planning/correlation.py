@@ -14,8 +14,14 @@ from sqlglot import exp
 from streamhouse.operators.join import Equality, Join, JoinKind
 from streamhouse.operators.operator import LEFT, RIGHT, Operator
 from streamhouse.operators.planning.accumulation import Call, aggregated, distinct
-from streamhouse.operators.planning.rows import Rows, checked, free_columns, reference
-from streamhouse.operators.planning.select_list import aggregates_in
+from streamhouse.operators.planning.rows import (
+    NotExpressedError,
+    Rows,
+    checked,
+    free_columns,
+    reference,
+)  # fmt: skip
+from streamhouse.operators.planning.select_list import aggregates_in, is_aggregate
 from streamhouse.operators.project import Item, Project
 from streamhouse.sql.expressions.binder import generate, quote
 
@@ -30,6 +36,11 @@ def for_all(
     columns."""
     query = query.copy()
     read = free_columns(query, outer)
+    around = {id(node) for node, _ in read}
+    for call in filter(is_aggregate, query.find_all(exp.Func)):
+        columns = {id(each) for each in call.find_all(exp.Column)}
+        if columns and columns <= around:
+            raise NotExpressedError("an aggregate of the query around a subquery")
     named = {column: f"_s{number}.{column}" for _, column in read}
     items = tuple(Item.of(column, name) for column, name in named.items())
     domain = distinct(checked(Project(outer.operator, items)))

@@ -16,6 +16,7 @@ from streamhouse.operators.operator import Key, Operator
 from streamhouse.operators.planning.correlation import with_all
 from streamhouse.operators.planning.filters import passing
 from streamhouse.operators.planning.from_clause import FromClause, Sources
+from streamhouse.operators.planning.grouping_sets import grouping_sets
 from streamhouse.operators.planning.limits import limited
 from streamhouse.operators.planning.rows import (
     NotExpressedError,
@@ -139,7 +140,10 @@ class _Query:
         nodes = [*items, *order, *tests]
         if group is not None or having is not None or any(aggregates_in(node) for node in nodes):
             rows, nodes = subqueries.with_scalars(rows, nodes, aggregated=True)
-            if self._domain is not None and group is None:
+            sets = grouping_sets(group or exp.Group())
+            if self._domain is not None and () in sets:
+                if any(sets):
+                    raise NotExpressedError("the total of a correlated subquery beside its groups")
                 rows, nodes = with_all(self._domain, rows, nodes)
             grouping = Grouping(rows, group, self._given)
             nodes = [grouping.replaced(node) for node in nodes]

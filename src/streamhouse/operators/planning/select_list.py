@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import cache
+from itertools import count
 
 from sqlglot import exp
 
@@ -16,7 +17,6 @@ from streamhouse.operators.planning.rows import (
     NotExpressedError,
     Rows,
     fragment,
-    free_columns,
     item,
     over,
     plain_column,
@@ -31,7 +31,7 @@ _RANKS = {"ROW_NUMBER", "RANK", "DENSE_RANK"}
 _ANY_ORDER = {
     "sum", "fsum", "avg", "favg", "count", "count_star", "count_if", "countif", "min", "max",
     "bool_and", "bool_or", "grouping", "grouping_id", "approx_count_distinct", "quantile_cont",
-    "quantile_disc", "median", "bit_and", "bit_or", "bit_xor",
+    "quantile_disc", "median", "bit_and", "bit_or", "bit_xor", "histogram",
 }  # fmt: skip
 """Aggregates whose result does not depend on the order of rows."""
 _PEERS = {"rank", "dense_rank", "percent_rank", "cume_dist"}
@@ -115,17 +115,9 @@ class Grouping:
                 return
         if is_aggregate(node):
             node.replace(reference(self._aggregate(node)))
-        elif isinstance(node, exp.Query):
-            for column, name in self._read_in(node):
-                column.replace(reference(name))
-        elif not isinstance(node, exp.Column):
+        elif not isinstance(node, exp.Column | exp.Query):
             for child in list(node.iter_expressions()):
                 self._replace(child)
-
-    def _read_in(self, query: exp.Query) -> list[tuple[exp.Column, str]]:
-        """The columns of GROUP BY that a subquery reads, and their names in the result."""
-        names = {by.column: by.name for _, by in self._by if by.column}
-        return [(each, names[c]) for each, c in free_columns(query, self._rows) if c in names]
 
     def _aggregate(self, node: exp.Expr) -> str:
         if node.find(exp.Window):
@@ -138,7 +130,12 @@ class Grouping:
         return self._called[sql][0].name
 
     def rows(self) -> Rows:
-        """The result of the aggregation, after all calls of `replaced`."""
+        """The result of the aggregation, after all calls of `replaced`.
+
+        Only subqueries still call columns of GROUP BY by their names in the query.
+        """
+        shown = {item.column: item.name for _, item in self._by}
+        names = {key: shown[name] for key, name in self._rows.names.items() if name in shown}
         calls = list(self._called.values())
         groupings = {item: node for item, node in calls if _is_grouping(node)}
         rest = [call for call in calls if call[0] not in groupings]
@@ -152,10 +149,12 @@ class Grouping:
             return None if node is None else self._grouping(node, own)
 
         if not groupings and not (self._group and _has_sets(self._group)):
-            return Rows(aggregate(by))
+            return Rows(aggregate(by), names)
         parts = grouping_sets(self._group or exp.Group())
+        if any(node in self._given for nodes in parts for node in nodes):
+            raise NotExpressedError("GROUPING SETS of a column around a subquery")
         sets = [self._items([*self._given, *nodes]) for nodes in parts]
-        return Rows(union(sets, by, [item for item, _ in calls], aggregate, grouping))
+        return Rows(union(sets, by, [item for item, _ in calls], aggregate, grouping), names)
 
     def _items(self, nodes: Iterable[exp.Expr]) -> list[Item]:
         """The columns of expressions, each once."""
@@ -227,7 +226,8 @@ def with_windows(
             window.set("partition_by", parts)
             sql = fragment(window, over(base))
             if sql not in known:
-                known[sql] = f"_w{len(known)}"
+                used = set(map(str.lower, operator.columns))
+                known[sql] = next(name for n in count() if (name := f"_w{n}") not in used)
                 operator = over_rows(operator, known[sql], window, base)
             window.replace(reference(known[sql]))
         replaced.append(root.this)

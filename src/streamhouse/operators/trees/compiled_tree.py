@@ -11,6 +11,8 @@ from streamhouse.operators.join import Join
 from streamhouse.operators.operator import (
     INPUT,
     RESULT,
+    WEIGHT,
+    Change,
     Linear,
     Operator,
     keys,
@@ -140,13 +142,14 @@ class CompiledTree:
         return isinstance(operator, Project) and operator.is_net
 
     @cached_property
-    def read_whole(self) -> tuple[str, ...]:
-        """The names of the arrangements of which changes look up all rows."""
+    def read_whole(self) -> tuple[tuple[str, frozenset[str]], ...]:
+        """The names of the arrangements of which changes look up all rows, each with the relations
+        of the tables whose changes do."""
         return tuple(
-            arrangement.name
+            (arrangement.name, _looking(self.operators[number], n))
             for number, several in self.kept.items()
-            for kept, arrangement in zip(self.operators[number].keeps, several, strict=True)
-            if kept.whole
+            for n, arrangement in enumerate(several)
+            if self.operators[number].keeps[n].whole
         )
 
     def labels(self, names: Iterable[str]) -> dict[str, str]:
@@ -168,6 +171,17 @@ class CompiledTree:
                 kinds = tuple(str(kind) for _, kind in describe(sql, {"_rows": rows.types}))
             found.append(Arrangement(rows, kept.by, alias, kinds, kept.where))
         return tuple(found)
+
+
+def _looking(operator: Operator, number: int) -> frozenset[str]:
+    """The relations of the tables whose changes look rows of `keeps[number]` up."""
+    deltas = [f"_delta{n}_" for n in range(len(operator.inputs))]
+    sql = operator.lookups(number, list(map(Change, deltas)), ["_found"] * number)
+    inputs = zip(deltas, operator.inputs, strict=True)
+    below = (
+        each for name, child in inputs if name in sql or operator.timed for each in walk(child)
+    )
+    return frozenset(each.relation for each in below if isinstance(each, Scan))
 
 
 def _with_stored_key(table: TableInfo) -> TableInfo:
@@ -197,8 +211,16 @@ def _result(operator: Operator) -> Arrangement:
     return Arrangement(operator, by, INPUT, tuple(str(kind) for _, kind in described))
 
 
-def has_unknown_rows(operator: Operator) -> bool:
-    """Whether the rows that a change of an inexact result replaces cannot be told."""
-    if not _is_inexact(operator) or operator.keys or isinstance(operator, WindowFunction):
-        return False
-    return any(operator.partitions or ())
+def obstacle(operator: Operator) -> str:
+    """Why the change of an operator's result cannot be computed; empty if it can."""
+    if WEIGHT in map(str.lower, operator.columns):
+        return f"changes have a column {WEIGHT} of their own"
+    if operator.ordered:
+        return operator.recomputed or "it depends on the order of rows"
+    if isinstance(operator, Scan):
+        system = "$" in operator.table.name[-1]
+        return "a system table, or a fixed snapshot" if operator.fixed or system else ""
+    by_partition = operator.keys or isinstance(operator, WindowFunction)
+    if _is_inexact(operator) and not by_partition and any(operator.partitions or ()):
+        return "it has no key, and numbers that are not exact"
+    return ""

@@ -19,6 +19,7 @@ from streamhouse.operators.operator import (
 )  # fmt: skip
 from streamhouse.operators.over import WindowFunction
 from streamhouse.operators.project import Project
+from streamhouse.operators.trees.compiled_tree import obstacle
 
 
 def drawn(root: Operator) -> list[str]:
@@ -46,8 +47,9 @@ def described(operator: Operator) -> str:
 def _facts(operator: Operator) -> str:
     keys = sorted(operator.keys, key=lambda key: (len(key), sorted(key)))
     key = f"key {', '.join(sorted(keys[0])) or 'none: one row'}; " if keys else ""
-    if operator.recomputed:
-        return f" [{key}emits {operator.emits}; recomputed: {operator.recomputed}]"
+    reason = operator.recomputed or obstacle(operator)
+    if reason:
+        return f" [{key}emits {operator.emits}; recomputed: {reason}]"
     kept_rows = sorted(operator.keeps, key=lambda each: each.input)
     kept = " and ".join(_kept(operator, each) for each in kept_rows)
     return f" [{key}emits {operator.emits}{f'; keeps {kept}' if kept else ''}]"
@@ -77,8 +79,9 @@ def _has_one_row(operator: Operator) -> bool:
 def whole_reason(root: Operator) -> str:
     """Why each refresh recomputes the whole result of a tree; empty if changes are enough."""
     for each in walk(root):
-        if each.recomputed:
-            return f"{described(each)}: {each.recomputed}"
+        reason = each.recomputed or obstacle(each)
+        if reason:
+            return f"{described(each)}: {reason}"
         sources = {RESULT: each, **dict(enumerate(each.inputs))}
         # A join without an equality reads one side, if the other one changes.
         kept_rows = () if isinstance(each, Join) else each.keeps

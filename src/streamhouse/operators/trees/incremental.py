@@ -27,7 +27,7 @@ from streamhouse.operators.operator import (
 from streamhouse.operators.operator import keys as keys_of
 from streamhouse.operators.scan import Scan
 from streamhouse.operators.trees.arrangement import Arrangement, hash_of, net
-from streamhouse.operators.trees.compiled_tree import CompiledTree, Source, has_unknown_rows
+from streamhouse.operators.trees.compiled_tree import CompiledTree, Source
 from streamhouse.operators.trees.tree_sql import whole_sql
 from streamhouse.sql.expressions.binder import quote
 from streamhouse.state.manifest import Segments
@@ -238,9 +238,9 @@ class IncrementalRefresh:
 
     def _bag(self, name: str, operator: Operator, sql: str) -> None:
         """Create a relation of rows, each as often as its `WEIGHT` says."""
-        columns = ", ".join(map(quote, operator.columns))
+        columns = ", ".join(f"_r.{quote(name)}" for name in operator.columns)
         least = f"if({WEIGHT} < 0, error('{_NEGATIVE}'), {WEIGHT})"
-        rows = f"SELECT {columns} FROM ({sql}), range({least})"
+        rows = f"SELECT {columns} FROM ({sql}) AS _r, range({least})"
         self._db.execute(f"CREATE TEMP TABLE {name} AS {rows}")
 
     def _create(self, name: str, sql: str) -> bool:
@@ -336,15 +336,3 @@ def mergeable(rows: list[int]) -> int:
             rows, first = [*rows[:start], sum(same)], start
         tier *= TIER
     return first
-
-
-def obstacle(tree: CompiledTree) -> str:
-    """Why a tree cannot be executed from changes; empty if it can."""
-    for each in tree.operators:
-        if each.ordered:
-            return f"{each.describe()} depends on the order of rows"
-        if has_unknown_rows(each):
-            return f"{each.describe()} has no key, and numbers that are not exact"
-        if isinstance(each, Scan) and (each.fixed or "$" in each.table.name[-1]):
-            return f"{each.describe()} is of a system table, or of a fixed snapshot"
-    return ""

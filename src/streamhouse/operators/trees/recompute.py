@@ -8,16 +8,17 @@ joins both by the view's key, and spills what exceeds its memory limit.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import chain, islice
 from types import MappingProxyType
 from typing import TYPE_CHECKING, TypeVar
 
 import pyarrow as pa
 
 from streamhouse.duckdb_engine import BATCH_ROWS, Batches, Limits, Scanner, opened
-from streamhouse.errors import LimitError, QueryError
+from streamhouse.errors import QueryError
 from streamhouse.operators.operator import Operator, walk
 from streamhouse.operators.planning.view_plan import ViewPlan
 from streamhouse.operators.trees.drawing import described
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
 
 MEMORY = "300MB"
 """What DuckDB uses for a view before it spills to files."""
-_MOST_MEMORY = "1GB"
 _KEPT = "kept_rows"
 _T = TypeVar("_T")
 
@@ -48,11 +48,11 @@ class Recompute:
     def whole(self, tables: Scanner, now_ms: int) -> Iterator[pa.RecordBatch]:
         """The result, with the view's columns in their order."""
 
-        def run(memory: str) -> Iterator[pa.RecordBatch]:
-            with self._opened(tables, now_ms, memory) as connection:
+        def run(limits: Limits) -> Iterator[pa.RecordBatch]:
+            with self._opened(tables, now_ms, limits) as connection:
                 yield from connection.sql(self._result).to_arrow_reader(BATCH_ROWS)
 
-        return _spilling(run)
+        return Limits.growing(lambda limits: _started(run(limits)), MEMORY)
 
     def changes(
         self, tables: Scanner, now_ms: int, kept: tuple[pa.Schema, Batches]
@@ -62,22 +62,22 @@ class Recompute:
         First all that leave (`-D`, `-U`), then all that enter (`+U`, `+I`).
         """
 
-        def run(memory: str) -> Iterator[tuple[str, pa.RecordBatch]]:
-            with self._opened(tables, now_ms, memory, {_KEPT: kept}) as connection:
+        def run(limits: Limits) -> Iterator[tuple[str, pa.RecordBatch]]:
+            with self._opened(tables, now_ms, limits, {_KEPT: kept}) as connection:
                 yield from view_changes(connection, self.plan, _KEPT, f"({self._result})")
 
-        return _spilling(run)
+        return Limits.growing(lambda limits: _started(run(limits)), MEMORY)
 
     @contextmanager
     def _opened(
         self,
         tables: Scanner,
         now_ms: int,
-        memory: str,
+        limits: Limits,
         more: Mapping[str, tuple[pa.Schema, Batches]] = MappingProxyType({}),
     ) -> Iterator[duckdb.DuckDBPyConnection]:
         """As `duckdb_engine.opened`; an error because of the rows' values names the operator."""
-        query, threads, limits = self.plan.query, self.threads, Limits(memory=memory)
+        query, threads = self.plan.query, self.threads
         try:
             with opened(
                 query, tables, limits, threads=threads, now_ms=now_ms, more=more
@@ -109,14 +109,6 @@ class Recompute:
         return sql if self.plan.unique else self.plan.tree.whole([f"({sql})"])
 
 
-def _spilling(run: Callable[[str], Iterator[_T]]) -> Iterator[_T]:
-    """What `run` yields with `MEMORY`, or with more if that is too little for the first item."""
-    items = run(MEMORY)
-    try:
-        first = next(items, None)
-    except LimitError:
-        items = run(_MOST_MEMORY)
-        first = next(items, None)
-    if first is not None:
-        yield first
-        yield from items
+def _started(items: Iterator[_T]) -> Iterator[_T]:
+    """An iterator whose first item is computed."""
+    return chain(list(islice(items, 1)), items)

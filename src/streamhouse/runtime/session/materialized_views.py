@@ -42,7 +42,8 @@ class MaterializedViews:
     def __init__(self, names: Names, catalogs: Catalogs, notice: Callable[[str], None]) -> None:
         self._names, self._catalogs, self._notice = names, catalogs, notice
         self._defined: dict[Name, DefinedView] = {}
-        self._reserved: set[Name] = set()
+        self.reserved: set[Name] = set()
+        """Names that no other result of the script may have."""
 
     def create(self, statement: CreateMaterializedView) -> bool:
         """Run CREATE MATERIALIZED VIEW: create its table (True), or find it, defined alike.
@@ -96,14 +97,10 @@ class MaterializedViews:
     def unused(self, full: Name) -> Name:
         """The name, or the same with a number if the script has such a view, or reserved it."""
         number, name = 1, full
-        while name in self._defined or name in self._reserved:
+        while name in self._defined or name in self.reserved:
             number += 1
             name = (*full[:2], f"{full[2]}_{number}")
         return name
-
-    def reserve(self, full: Name) -> None:
-        """Let no other result of the script have this name."""
-        self._reserved.add(full)
 
     def inputs(self, view: Name) -> ViewInputTables:
         """Resolves the names in the query of a view, or of a table that is kept like one."""

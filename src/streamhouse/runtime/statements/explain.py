@@ -29,6 +29,10 @@ def explain(session: Session, statement: syntax.Explain) -> list[str]:
         for insert in inner.inserts:
             lines += [f"INSERT INTO {'.'.join(insert.target)}", *_insert_lines(session, insert)]
         return lines
+    return _lines(session, inner)
+
+
+def _lines(session: Session, inner: syntax.Statement) -> list[str]:
     if isinstance(inner, Insert):
         return _insert_lines(session, inner)
     if isinstance(inner, syntax.Select):
@@ -66,13 +70,11 @@ def _insert_lines(session: Session, statement: Insert) -> list[str]:
 
 
 def _staged_lines(session: Session, staged: StagedJoin) -> list[str]:
-    """The plan of the joined rows, and of what reads them once their table exists."""
-    queries = plan_insert(session, staged.feed, staged.table)
-    assert isinstance(queries, list)
-    lines = [line for query in queries for line in _query_lines(session, query, staged.table)]
-    name = ".".join(staged.table.name)
-    rest = " ".join(staged.rest.query.text.split())
-    return [*lines, f"sink: {name} (connector 'paimon'), exactly-once", f"read by: {rest}"]
+    """The plan of the joined rows, and that of what reads them."""
+    with staged.drafted(session):
+        rest = " ".join(staged.rest.query.text.split())
+        feed = _insert_lines(session, staged.feed)
+        return [*feed, f"read by: {rest}", *_lines(session, staged.rest)]
 
 
 def view_lines(name: Name, plan: ViewPlan) -> list[str]:

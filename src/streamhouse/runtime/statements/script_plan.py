@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from streamhouse.connectors import registry
 from streamhouse.errors import SqlError, StreamhouseError, UnknownUntilRunError
@@ -127,8 +127,14 @@ def _planned(
             yield PlannedStatement(statement, session.table(statement.target), file=file)
         case syntax.Show() | syntax.Describe():
             describe(session, statement)
-        case syntax.Explain(statement=CreateMaterializedView()):
-            explain(session, statement)
+        case syntax.Explain(statement=CreateMaterializedView() as view):
+            staged = staged_join(session, view, session.full(view.name))
+            if staged is None:
+                explain(session, statement)
+                return
+            with staged.drafted(session):
+                yield from _insert(session, staged.feed, file)
+                yield from _planned(session, replace(statement, statement=staged.rest), file)
         case syntax.Explain():
             yield from _planned(session, statement.statement, file)
 

@@ -5,6 +5,8 @@ A streaming query joins the rows and keeps them in a table, which the rest of th
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
@@ -43,7 +45,23 @@ class StagedJoin:
             database, name, self.table.columns, self.table.primary_key,
             options=self.table.options, if_not_exists=True,
         )  # fmt: skip
-        session.materialized.reserve(self.table.name)
+        session.materialized.reserved.add(self.table.name)
+
+    @contextmanager
+    def drafted(self, session: Session) -> Iterator[None]:
+        """Let a session plan statements as if the table were there."""
+        tables, reserved, name = (
+            session.tables.temporary,
+            session.materialized.reserved,
+            self.table.name,
+        )
+        tables[name] = self.table
+        reserved.add(name)
+        try:
+            yield
+        finally:
+            del tables[name]
+            reserved.discard(name)
 
 
 def staged_join(session: Session, statement: Reader, target: Name) -> StagedJoin | None:

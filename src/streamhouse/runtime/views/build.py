@@ -18,7 +18,7 @@ from subprocess import DEVNULL, PIPE
 from typing import Any
 
 from streamhouse.duckdb_engine import THREADS, Limits, opened
-from streamhouse.errors import LimitError, StreamhouseError
+from streamhouse.errors import StreamhouseError
 from streamhouse.operators.trees.incremental import IncrementalRefresh
 from streamhouse.runtime.streaming.spark_data_source import SPEC
 from streamhouse.runtime.views.holds import ViewHolds
@@ -70,8 +70,7 @@ class Build:
         }
         query, now_ms = replace(spec.plan.query, scans=()), int(self.offset["now"])
 
-        def built(memory: str) -> IncrementalRefresh:
-            limits = Limits(memory=memory)
+        def built(limits: Limits) -> IncrementalRefresh:
             with opened(
                 query, no_scan, limits, threads=THREADS, now_ms=now_ms, more=tables
             ) as connection:
@@ -79,10 +78,7 @@ class Build:
                 refresh.build()
                 return refresh
 
-        try:
-            refresh = built(MEMORY[0])
-        except LimitError:
-            refresh = built(MEMORY[-1])
+        refresh = Limits.growing(built, MEMORY)
         labels = tree.labels(refresh.segments)
         store.fill(replace(manifest, arrangements=refresh.segments, labels=labels))
 

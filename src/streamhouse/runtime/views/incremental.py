@@ -20,9 +20,9 @@ import pyarrow as pa
 from streamhouse.duckdb_engine import THREADS, Limits, opened, time_sql
 from streamhouse.lookup.storage.changed_keys import MOST_SNAPSHOTS
 from streamhouse.operators.operator import OLD_NOW, WEIGHT
-from streamhouse.operators.trees.compiled_tree import CompiledTree, Source
+from streamhouse.operators.trees.compiled_tree import CompiledTree, Source, obstacle
 from streamhouse.operators.trees.drawing import whole_reason
-from streamhouse.operators.trees.incremental import IncrementalRefresh, SourceChange, obstacle
+from streamhouse.operators.trees.incremental import IncrementalRefresh, SourceChange
 from streamhouse.operators.trees.view_changes import view_changes
 from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.paimon.read.table import Table
@@ -38,8 +38,8 @@ from streamhouse.state.store import StateStore
 if TYPE_CHECKING:
     import duckdb
 
-MEMORY = ("160MB", "1GB")
-"""What DuckDB uses before it spills to files, and what it uses if that is too little."""
+MEMORY = "160MB"
+"""What DuckDB uses before it spills to files; more if that is too little."""
 SMALL_ROWS = 50_000
 """Inputs with fewer rows in all are recomputed as fast."""
 LARGE_CHANGE = 0.05
@@ -76,7 +76,7 @@ class IncrementalView:
         return compiled(self._spec)
 
     @contextmanager
-    def changes(self, memory: str) -> Iterator[Changes]:
+    def changes(self, limits: Limits) -> Iterator[Changes]:
         """The changes of the view's table, as row kinds with rows, all computed.
 
         What is kept after the batch is saved at the end. Raises `UnsuitableError`, and `LimitError`
@@ -87,10 +87,10 @@ class IncrementalView:
         late = None if kept.offset == start else self._input_changes(kept.offset, start)
         changes = self._input_changes(start, end)
         if late is not None:
-            with self._refresh(segments, late, kept.offset, start, memory) as (_, refresh):
+            with self._refresh(segments, late, kept.offset, start, limits) as (_, refresh):
                 refresh.apply(late)
             segments = refresh.segments
-        with self._refresh(segments, changes, start, end, memory) as (connection, refresh):
+        with self._refresh(segments, changes, start, end, limits) as (connection, refresh):
             delta = refresh.apply(changes)
             old, new = (f"(SELECT * FROM {delta} WHERE {WEIGHT} {sign} 0)" for sign in "<>")
             wrote = False
@@ -111,15 +111,13 @@ class IncrementalView:
         changes: Mapping[Source, SourceChange],
         start: Mapping[str, Any],
         end: Mapping[str, Any],
-        memory: str,
+        limits: Limits,
     ) -> Iterator[tuple[duckdb.DuckDBPyConnection, IncrementalRefresh]]:
         """A refresh from what was kept at one offset to another, and its connection."""
         query, now_ms = replace(self._spec.plan.query, scans=()), int(end["now"])
         few = sum(each.rows.num_rows for each in changes.values()) < _FEW_ROWS
         threads = 1 if few else THREADS
-        with opened(
-            query, no_scan, Limits(memory=memory), threads=threads, now_ms=now_ms
-        ) as connection:
+        with opened(query, no_scan, limits, threads=threads, now_ms=now_ms) as connection:
             connection.execute(f"SET VARIABLE {OLD_NOW} = {time_sql(int(start['now']))}")
             yield connection, IncrementalRefresh(self._tree, connection, self._store, segments)
 
@@ -174,8 +172,10 @@ class IncrementalView:
             if changed > rows * LARGE_CHANGE:
                 raise UnsuitableError("much has changed")
             self.stale = False
-            read = (f.rows for n in self._tree.read_whole for f in kept.arrangements.get(n, ()))
-            if sum(read) > rows * LARGE_READ:
+            sources = self._changed_sources(kept.offset, end)
+            relations = {name for each in sources for name in each.relations}
+            read = {name for name, readers in self._tree.read_whole if readers & relations}
+            if sum(f.rows for n in read for f in kept.arrangements.get(n, ())) > rows * LARGE_READ:
                 raise UnsuitableError(
                     "operators read nearly as many rows as recomputing the view does"
                 )
@@ -211,16 +211,23 @@ class IncrementalView:
         self, start: Mapping[str, Any], end: Mapping[str, Any]
     ) -> dict[Source, SourceChange]:
         found = {}
-        for source in self._tree.sources:
+        for source in self._changed_sources(start, end):
             address = address_of(self._spec, source)
             first, last = (each["vector"][table_key(address)] for each in (start, end))
-            if first != last:
-                try:
-                    found[source] = net_change(source, address, first, last)
-                except UnknownChangeError as error:
-                    self.stale = True
-                    raise UnsuitableError(f"table {address.identifier}: {error}") from error
+            try:
+                found[source] = net_change(source, address, first, last)
+            except UnknownChangeError as error:
+                self.stale = True
+                raise UnsuitableError(f"table {address.identifier}: {error}") from error
         return found
+
+    def _changed_sources(
+        self, start: Mapping[str, Any], end: Mapping[str, Any]
+    ) -> Iterator[Source]:
+        for source in self._tree.sources:
+            key = table_key(address_of(self._spec, source))
+            if start["vector"][key] != end["vector"][key]:
+                yield source
 
 
 def unsuitable(spec: ViewSpec, store: StateStore, tree: CompiledTree, end: Offset) -> str:
@@ -231,7 +238,7 @@ def unsuitable(spec: ViewSpec, store: StateStore, tree: CompiledTree, end: Offse
         return "it reads a system table, or a fixed snapshot"
     if not spec.state or not store.usable:
         return "this host does not have the checkpoint"
-    reason = obstacle(tree)
+    reason = next(filter(None, map(obstacle, tree.operators)), "")
     if reason or spec.strategy != "auto":
         return reason
     reason = whole_reason(tree.root)

@@ -19,6 +19,7 @@ from streamhouse.operators.trees.incremental import SourceChange
 from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.paimon.read.pushdown import keys_filter
 from streamhouse.paimon.read.table import Table
+from streamhouse.paimon.schema.evolution import name_mapping
 from streamhouse.paimon.storage.table_identity import Identity
 from streamhouse.source import ROW_KIND
 
@@ -38,9 +39,12 @@ def net_change(
     The rows of those keys before the change are not among them. Raises `UnknownChangeError`.
     """
     table = address.open()
-    _check(table, address, start, end)
+    _check(table, start, end)
     first, last = int(start["snapshot"]), int(end["snapshot"])
     columns, key = list(source.scan.columns), list(source.key)
+    evolved = address.schema_id not in (None, table.schema_id)
+    if evolved and not (first and _is_read_alike(table, address.planned(), columns)):
+        raise UnknownChangeError("its schema has changed")
     if table.primary_key != source.key:
         raise UnknownChangeError("its key is not the one that the view was planned with")
     if first == 0:
@@ -50,6 +54,8 @@ def net_change(
         return SourceChange(rows, rows.select(key) if key else None)
     before, after = version_of(table, first), version_of(table, last)
     changed = last_changes(before, after, columns, address.schema_id)
+    if changed is None and evolved:
+        raise UnknownChangeError("its schema has changed")
     if changed is None:
         return _read_again(table, source, before, after)
     rows = changed
@@ -59,10 +65,19 @@ def net_change(
     return SourceChange(rows.select(columns), changed.select(key) if key else None)
 
 
-def _check(table: Table, address: TableAddress, start: dict[str, Any], end: dict[str, Any]) -> None:
+def _is_read_alike(table: Table, planned: Table, columns: Sequence[str]) -> bool:
+    """Whether no later version of a table's schema changes how its columns are read."""
+    names = name_mapping(table, planned.schema_id, columns)
+    found = {name: new for name, new in names.items() if new is not None}
+    return table.options == planned.options and all(
+        name in found
+        and table.arrow_schema.field(found[name]).type == planned.arrow_schema.field(name).type
+        for name in columns
+    )
+
+
+def _check(table: Table, start: dict[str, Any], end: dict[str, Any]) -> None:
     """Raise `UnknownChangeError` if the two positions are not of one history of the table."""
-    if address.schema_id is not None and table.schema_id != address.schema_id:
-        raise UnknownChangeError("its schema has changed")
     if not start["table"] == end["table"] == Identity(table).digest:
         raise UnknownChangeError("it was created anew")
     for position in (start, end):

@@ -7,11 +7,13 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 
 import pyarrow as pa
 
 from streamhouse import errors
 from streamhouse.connectors.base import Message, SinkWriter
+from streamhouse.duckdb_engine import Limits
 from streamhouse.errors import DataLossError
 from streamhouse.operators.trees.recompute import Recompute
 from streamhouse.paimon.read.table import Table
@@ -90,13 +92,14 @@ class RefreshTask:
             view.recomputed(self.changes.total() > 0)
             self.stale = view.stale
 
-    def _incremental(
-        self, view: IncrementalView, writer: SinkWriter, table: Table, memory: int = 0
-    ) -> bool:
+    def _incremental(self, view: IncrementalView, writer: SinkWriter, table: Table) -> bool:
         """Write the changes as what is kept gives them; False if the view must be recomputed."""
         name = self._spec.target.identifier
         try:
-            with view.changes(MEMORY[memory]) as changes:
+            with ExitStack() as stack:
+                changes = Limits.growing(
+                    lambda limits: stack.enter_context(view.changes(limits)), MEMORY
+                )
                 self._put_all(writer, table, changes)
         except UnsuitableError as reason:
             log.debug("%s: recomputed: %s", name, reason)
@@ -105,8 +108,6 @@ class RefreshTask:
             # Recomputing the view may succeed, for example if only old rows make a value overflow.
             if self.changes:
                 raise
-            if isinstance(error, errors.LimitError) and memory + 1 < len(MEMORY):
-                return self._incremental(view, writer, table, memory + 1)
             log.warning("%s: what the view has kept is dropped: %s", name, error)
             view.drop()
             return False

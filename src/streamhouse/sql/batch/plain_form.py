@@ -32,6 +32,8 @@ def rewrite(script: Script, tree: exp.Query, relations: Relations) -> None:
     """Rewrite all clauses, inner queries first."""
     _quantified_lists(tree)
     _row_comparisons(tree)
+    for each in tree.find_all(exp.Select):
+        _named_windows(each)
     for scope in traverse_scope(tree):
         select = scope.expression
         if isinstance(select, exp.Select):
@@ -59,6 +61,22 @@ def _natural_joins(scope: Scope, select: exp.Select, relations: Relations) -> No
             elif not shared:
                 join.set("kind", "CROSS")
         left += [name for name in right if name not in left]
+
+
+def _named_windows(select: exp.Select) -> None:
+    """Give each OVER, and each window, what it lacks of the window that it names."""
+    named = {each.this.name.lower(): each for each in select.args.get("windows") or ()}
+    for window in (*named.values(), *select.find_all(exp.Window)):
+        name = window.args.get("alias")
+        if name is None or window.find_ancestor(exp.Select) is not select:
+            continue
+        base = named.get(name.name.lower())
+        if base is not None:
+            for key in ("partition_by", "order", "spec"):
+                if base.args.get(key) and not window.args.get(key):
+                    window.set(key, base.copy().args[key])
+            window.set("alias", None)
+    select.set("windows", None)
 
 
 def _constant_groups(select: exp.Select) -> None:
