@@ -11,10 +11,11 @@ import shutil
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TypeAlias
 
 from streamhouse.durable_files import replace_text
 from streamhouse.state.manifest import Manifest
-from streamhouse.state.segment import Segment, SegmentFile, StateError
+from streamhouse.state.segment import Segment, SegmentFile, StateError, mapped
 
 FOLDER = "state"
 """The folder of kept rows in the checkpoint of a view."""
@@ -23,7 +24,9 @@ MANIFESTS_KEPT = 2
 LEFT_OVER_S = 600.0
 """Files that no manifest names are left by dead tasks, or belong to a running one."""
 
-_open: dict[Path, Segment] = {}
+_Stamp: TypeAlias = tuple[int, int, int]
+"""The size, time and inode of a file."""
+_open: dict[Path, tuple[SegmentFile, _Stamp, Segment]] = {}
 
 
 class StateStore:
@@ -61,12 +64,15 @@ class StateStore:
                 yield Manifest.from_json(self._path(number).read_text())
 
     def segment(self, file: SegmentFile) -> Segment:
-        """An open segment; a process opens each once."""
+        """An open segment; a process opens each once, and verifies it then.
+
+        Raises `StateError` if it is missing or damaged.
+        """
         path = self.folder / file.name
-        found = _open.get(path)
-        if found is None or not found.is_unchanged(self.folder, file):
-            found = _open[path] = Segment(self.folder, file)
-        return found
+        found, stamp = _open.get(path), _stamp(path)
+        if found is None or found[:2] != (file, stamp):
+            found = _open[path] = file, stamp, Segment(mapped(self.folder, file))
+        return found[2]
 
     def save(self, manifest: Manifest) -> None:
         """Write a batch's manifest, and remove what the last ones do not need."""
@@ -100,3 +106,11 @@ class StateStore:
 
     def _path(self, batch: int) -> Path:
         return self.folder / f"manifest-{batch}.json"
+
+
+def _stamp(path: Path) -> _Stamp:
+    try:
+        stat = path.stat()
+    except OSError as error:
+        raise StateError(f"{path} cannot be read: {error}") from error
+    return stat.st_size, stat.st_mtime_ns, stat.st_ino

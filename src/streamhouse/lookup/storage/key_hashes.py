@@ -11,8 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from streamhouse.sql.expressions.binder import quote
-
-Hashes = npt.NDArray[np.uint64]
+from streamhouse.state.segment import Hashes
 
 
 class KeyHash:

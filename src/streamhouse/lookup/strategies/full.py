@@ -29,10 +29,10 @@ from streamhouse.lookup.storage.changed_keys import (
 from streamhouse.lookup.storage.key_hashes import KeyHash, distinct
 from streamhouse.lookup.storage.key_reader import KeyReader, schema_of
 from streamhouse.lookup.storage.overlay import Overlay
-from streamhouse.lookup.storage.segment import Segment, found_in, segment_tables
 from streamhouse.paimon.schema.evolution import current_columns
 from streamhouse.source import ROW_KIND
 from streamhouse.sql.resolution.columns import physical
+from streamhouse.state.segment import Segment, chunks, found_in, spilled
 
 WHOLE_ROWS = 50_000
 """Up to this size, joining the whole table is faster than collecting the keys of a chunk."""
@@ -95,7 +95,7 @@ class FullDimension:
             rows = found_in(self._segments, hashes, self._schema)
             return self._overlay.over(rows).select(columns)
         if self._whole is None:
-            tables = [segment.table for segment in self._segments]
+            tables = [segment.table.select(self._schema.names) for segment in self._segments]
             whole = pa.concat_tables([self._schema.empty_table(), *tables])
             self._whole = self._overlay.over(whole).select(columns)
         return self._whole
@@ -117,11 +117,11 @@ class FullDimension:
         self._schema = schema_of(version.table, self._columns, self._spec.planned)
         self._overlay = Overlay(self._schema, self._key, self._hash)
         options, key = self._options, self._spec.lookup.key_columns
-        for piece in segment_tables(self._read(version), self._schema):
+        for piece in chunks(self._read(version), self._schema):
             hashes = self._hash.of(piece, key) if key else np.zeros(piece.num_rows, np.uint64)
             segment = Segment.of(piece, hashes)
             if options.cache != "MEMORY" and memory + segment.nbytes > options.memory:
-                segment = segment.spilled()
+                segment = Segment(spilled(segment.table))
                 size += segment.nbytes
             else:
                 memory += segment.nbytes

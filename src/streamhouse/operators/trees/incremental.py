@@ -217,7 +217,7 @@ class IncrementalRefresh:
             rows = [pa.Table.from_batches(batches) for batches in found if batches]
         else:
             asked = self._db.execute(f"SELECT 1 FROM ({keys}) LIMIT 1").fetchall()
-            rows = [each.table for each in segments if each.file.rows] if asked else []
+            rows = [each.table for each in segments if each.num_rows] if asked else []
         if rows:
             self._db.register(f"{name}_raw", pa.concat_tables(rows))
         return rows
