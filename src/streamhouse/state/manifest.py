@@ -10,10 +10,7 @@ from typing import Any, TypeAlias
 
 from streamhouse.state.segment import SegmentFile, StateError
 
-FORMAT = 2
-PAYS_AFTER = 4
-"""After so many batches it has paid to compute what is kept."""
-MOST_PATIENCE = 63
+FORMAT = 3
 
 Segments: TypeAlias = tuple[SegmentFile, ...]
 """The files of one arrangement, the oldest first."""
@@ -25,9 +22,8 @@ class Manifest:
 
     `offset` is the end offset of the batch. Before it, `table` was the newest position in the
     view's table: `snapshot` (0: it was empty) and its `time`; `wrote`: the batch has changed it.
-    `arrangements` are named by the fingerprints of what they keep, `labels` say it in words;
-    `served`: so many batches have used them since they were computed. `patience`: so many batches
-    recompute the view before they are computed again, of which `waited` have done so.
+    `arrangements` are named by the fingerprints of what they keep, `labels` say it in words; empty
+    if nothing was kept after the batch.
     """
 
     batch: int
@@ -35,9 +31,6 @@ class Manifest:
     table: Mapping[str, Any]
     arrangements: Mapping[str, Segments]
     labels: Mapping[str, str] = field(default_factory=dict)
-    served: int = 0
-    patience: int = 0
-    waited: int = 0
 
     @property
     def files(self) -> set[str]:
@@ -48,17 +41,6 @@ class Manifest:
     def size(self) -> int:
         """The bytes of its files."""
         return sum(file.size for files in self.arrangements.values() for file in files)
-
-    def lost(self, failed: bool) -> tuple[int, int]:
-        """`patience` and `waited` after a batch that has recomputed the view.
-
-        What is kept is then of no use. If that happens again and again, or using it has `failed`,
-        computing it does not pay.
-        """
-        if not self.arrangements and not failed:
-            return self.patience, self.waited + 1
-        soon = failed or self.served < PAYS_AFTER
-        return min(MOST_PATIENCE, 2 * self.patience + 1) if soon else 0, 0
 
     def to_json(self) -> str:
         """The text of the manifest's file: a checksum, and the manifest as JSON."""
@@ -84,7 +66,6 @@ class Manifest:
                     for name, files in record["arrangements"].items()
                 },
                 dict(record["labels"]),
-                *(int(record[name]) for name in ("served", "patience", "waited")),
             )
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise StateError(f"the manifest is damaged: {error}") from error

@@ -7,6 +7,7 @@ kept rows of the batch before it as they were. Whatever is missing or damaged co
 from __future__ import annotations
 
 import contextlib
+import itertools
 import shutil
 import time
 from collections.abc import Iterator
@@ -20,8 +21,9 @@ from streamhouse.state.segment import Segment, SegmentFile, StateError, mapped
 FOLDER = "state"
 """The folder of kept rows in the checkpoint of a view."""
 MANIFESTS_KEPT = 2
-"""The last batch may run again, from the state after the one before it."""
-LEFT_OVER_S = 600.0
+"""The last batch may run again, from the state after the one before it. Besides them, the newest
+manifest with rows before the last batch is kept."""
+LEFT_OVER_S = 3600.0
 """Files that no manifest names are left by dead tasks, or belong to a running one."""
 
 _Stamp: TypeAlias = tuple[int, int, int]
@@ -76,8 +78,12 @@ class StateStore:
 
     def save(self, manifest: Manifest) -> None:
         """Write a batch's manifest, and remove what the last ones do not need."""
-        replace_text(self._path(manifest.batch), manifest.to_json())
+        self.fill(manifest)
         self._remove_unneeded(manifest.batch)
+
+    def fill(self, manifest: Manifest) -> None:
+        """Write the manifest of a batch that others may have followed since."""
+        replace_text(self._path(manifest.batch), manifest.to_json())
 
     def clear(self) -> None:
         """Remove all."""
@@ -86,15 +92,19 @@ class StateStore:
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def _remove_unneeded(self, batch: int) -> None:
-        numbers = sorted(number for number in self._numbers() if number <= batch)
-        old = numbers[:-MANIFESTS_KEPT]
         # A checkpoint that was set back numbers its batches anew.
-        for number in [*old, *(n for n in self._numbers() if n > batch)]:
+        for number in (n for n in self._numbers() if n > batch):
             self._path(number).unlink(missing_ok=True)
-        needed = set().union(*(manifest.files for manifest in self._manifests()))
+        manifests = self.manifests()
+        before = (each for each in manifests if each.batch < batch and each.arrangements)
+        needed = [*manifests[:MANIFESTS_KEPT], *itertools.islice(before, 1)]
+        for manifest in manifests:
+            if manifest not in needed:
+                self._path(manifest.batch).unlink(missing_ok=True)
+        files = set().union(*(manifest.files for manifest in needed))
         due = time.time() - LEFT_OVER_S
         for path in self.folder.glob("*.arrow"):
-            if path.name not in needed:
+            if path.name not in files:
                 with contextlib.suppress(OSError):
                     if path in _open or path.stat().st_mtime < due:
                         _open.pop(path, None)

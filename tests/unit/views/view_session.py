@@ -7,7 +7,7 @@ import json
 import random
 import uuid
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ from streamhouse.runtime.execute import execute
 from streamhouse.runtime.session.ddl import change_session
 from streamhouse.runtime.session.session import Session
 from streamhouse.runtime.streaming.tasks.task_input import TaskInput
+from streamhouse.runtime.views.build import Build
 from streamhouse.runtime.views.planned import view_spec
 from streamhouse.runtime.views.planner import ViewPlanner
 from streamhouse.runtime.views.refresh import refresh
@@ -148,6 +149,9 @@ class ViewBatches:
         self.offset: Offset = {}
         self.strategies: Counter[str] = Counter()
         """How the view was refreshed, by number of refreshes."""
+        self.builds_late: Callable[[], bool] = lambda: False
+        """Whether what the view keeps is computed after the next batch, not after this one."""
+        self._wanted: list[Offset] = []
 
     def refresh(self, killed: str = "") -> int:
         """Run the next batch; returns the number of changes.
@@ -165,6 +169,10 @@ class ViewBatches:
             self._commit(WrittenBatch(int(end["batch"]), messages))
         self.strategies[task.strategy] += 1
         self.offset = json.loads(json.dumps(end))
+        wanted = [self.offset] if task.stale else self._wanted
+        self._wanted = wanted if self.builds_late() else []
+        for offset in wanted[len(self._wanted) :]:
+            Build(offset).run(self.spec)
         return task.changes.total()
 
     def _commit(self, batch: WrittenBatch) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -148,6 +148,10 @@ class CompiledTree:
             for kept, arrangement in zip(self.operators[number].keeps, several, strict=True)
             if kept.whole
         )
+
+    def labels(self, names: Iterable[str]) -> dict[str, str]:
+        """What some arrangements keep, in words."""
+        return {name: self.arrangements[name].label for name in names}
 
     def delta(self, operator: Operator) -> str:
         """The name of the table of an operator's change."""

@@ -1,23 +1,23 @@
 """Incremental refreshes of a view: what it kept, and whether that fits the batch.
 
-The kept rows are a function of the query and the snapshots of its inputs. They fit a batch if they
-are those of its start offset. Otherwise they are computed anew from the inputs at that offset,
-which `ViewHolds` keeps from expiring, or the batch recomputes the view.
+The kept rows are a function of the query and the snapshots of its inputs. If they are those of an
+earlier batch than the last one, the changes since then are applied to them first. Otherwise the
+batch recomputes the view.
 """
 
 from __future__ import annotations
 
-import logging
+import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import pyarrow as pa
 
-from streamhouse.duckdb_engine import THREADS, Batches, Limits, opened, time_sql
+from streamhouse.duckdb_engine import THREADS, Limits, opened, time_sql
 from streamhouse.lookup.storage.changed_keys import MOST_SNAPSHOTS
 from streamhouse.operators.operator import OLD_NOW, WEIGHT
 from streamhouse.operators.trees.compiled_tree import CompiledTree, Source
@@ -28,14 +28,15 @@ from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.storage.snapshots import Snapshot
 from streamhouse.runtime.streaming.tasks.task_input import TaskInput
-from streamhouse.runtime.views.inputs import ViewInputs
 from streamhouse.runtime.views.net_change import UnknownChangeError, net_change
 from streamhouse.runtime.views.spec import ViewSpec, table_key
+from streamhouse.source import Offset
 from streamhouse.sql.plan import BoundedScan
 from streamhouse.state.manifest import Manifest, Segments
 from streamhouse.state.store import StateStore
 
-log = logging.getLogger("streamhouse.views")
+if TYPE_CHECKING:
+    import duckdb
 
 MEMORY = ("160MB", "1GB")
 """What DuckDB uses before it spills to files, and what it uses if that is too little."""
@@ -64,13 +65,15 @@ class IncrementalView:
     def __init__(self, spec: ViewSpec, task: TaskInput, table: Table) -> None:
         """`table` is the view's table."""
         self._spec, self._task, self._table = spec, task, table
-        self._store, self._failed = StateStore(Path(spec.state)), False
+        self._store = StateStore(Path(spec.state))
         latest = table.latest_snapshot_id()
         self._newest = None if latest is None else table.snapshot(latest)
+        self.stale = False
+        """Whether later batches need rows that are not kept; see `runtime.views.build`."""
 
     @cached_property
     def _tree(self) -> CompiledTree:
-        return _compiled(self._spec)
+        return compiled(self._spec)
 
     @contextmanager
     def changes(self, memory: str) -> Iterator[Changes]:
@@ -79,21 +82,15 @@ class IncrementalView:
         What is kept after the batch is saved at the end. Raises `UnsuitableError`, and `LimitError`
         if DuckDB needs more memory.
         """
-        kept, changes = self._start(), self._input_changes()
-        query = replace(self._spec.plan.query, scans=())
-        more = {} if kept is not None else self._sources()
-        few = kept is not None and sum(c.rows.num_rows for c in changes.values()) < _FEW_ROWS
-        threads, now_ms = 1 if few else THREADS, self._task.now_ms
-        limits = Limits(memory=memory)
-        with opened(
-            query, _no_scan, limits, threads=threads, now_ms=now_ms, more=more
-        ) as connection:
-            refresh = IncrementalRefresh(self._tree, connection, self._store, kept or {})
-            old_now = time_sql(int(self._task.start["now"]))
-            connection.execute(f"SET VARIABLE {OLD_NOW} = {old_now}")
-            if kept is None:
-                log.info("%s: computing what the view keeps", self._spec.target.identifier)
-                refresh.build()
+        kept, start, end = self._start(), self._task.start, self._task.end
+        segments = kept.arrangements
+        late = None if kept.offset == start else self._input_changes(kept.offset, start)
+        changes = self._input_changes(start, end)
+        if late is not None:
+            with self._refresh(segments, late, kept.offset, start, memory) as (_, refresh):
+                refresh.apply(late)
+            segments = refresh.segments
+        with self._refresh(segments, changes, start, end, memory) as (connection, refresh):
             delta = refresh.apply(changes)
             old, new = (f"(SELECT * FROM {delta} WHERE {WEIGHT} {sign} 0)" for sign in "<>")
             wrote = False
@@ -105,50 +102,44 @@ class IncrementalView:
                     yield change
 
             yield read()
-            before, served = self._before, 0
-            if before is not None and before.arrangements:
-                served = before.served + 1
-            patience = 0 if before is None else before.patience
-            self._save(wrote, refresh.segments, served=served, patience=patience)
+            self._save(wrote, refresh.segments)
 
-    def _sources(self) -> Mapping[str, tuple[pa.Schema, Batches]]:
-        """The inputs at the start offset, which what is kept is computed from."""
-        for key, address in self._spec.tables.items():
-            snapshot = int(self._task.start["vector"][key]["snapshot"])
-            if snapshot and address.open().snapshots.find(snapshot) is None:
-                raise UnsuitableError(f"table {address.identifier}: snapshot {snapshot} is gone")
-        inputs = ViewInputs(self._spec, self._task.start)
-        return {
-            each.name: inputs.open_table(self._address(each), each.scan.columns)
-            for each in self._tree.sources
-        }
+    @contextmanager
+    def _refresh(
+        self,
+        segments: Mapping[str, Segments],
+        changes: Mapping[Source, SourceChange],
+        start: Mapping[str, Any],
+        end: Mapping[str, Any],
+        memory: str,
+    ) -> Iterator[tuple[duckdb.DuckDBPyConnection, IncrementalRefresh]]:
+        """A refresh from what was kept at one offset to another, and its connection."""
+        query, now_ms = replace(self._spec.plan.query, scans=()), int(end["now"])
+        few = sum(each.rows.num_rows for each in changes.values()) < _FEW_ROWS
+        threads = 1 if few else THREADS
+        with opened(
+            query, no_scan, Limits(memory=memory), threads=threads, now_ms=now_ms
+        ) as connection:
+            connection.execute(f"SET VARIABLE {OLD_NOW} = {time_sql(int(start['now']))}")
+            yield connection, IncrementalRefresh(self._tree, connection, self._store, segments)
 
     def recomputed(self, wrote: bool) -> None:
         """Note that the batch has recomputed the view, so that the next one can continue."""
         if self._spec.state and self._store.usable:
-            before = self._before
-            patience, waited = (0, 0) if before is None else before.lost(self._failed)
-            self._save(wrote, {}, patience=patience, waited=waited)
+            self._save(wrote, {})
 
-    def _save(self, wrote: bool, segments: Mapping[str, Segments], **counts: int) -> None:
+    def _save(self, wrote: bool, segments: Mapping[str, Segments]) -> None:
         newest = self._newest
         table = {"snapshot": 0, "time": 0, "wrote": int(wrote)}
         if newest is not None:
             table |= {"snapshot": newest.id, "time": newest.time_ms}
-        labels = {name: self._tree.arrangements[name].label for name in segments}
-        offset, batch = self._task.end, self._task.batch
-        self._store.save(Manifest(batch, offset, table, segments, labels, **counts))
-
-    @cached_property
-    def _before(self) -> Manifest | None:
-        """The manifest of the batch before."""
-        start = dict(self._task.start)
-        found = (each for each in self._store.manifests() if dict(each.offset) == start)
-        return next(found, None)
+        labels = self._tree.labels(segments)
+        manifest = Manifest(self._task.batch, self._task.end, table, segments, labels)
+        self._store.save(manifest)
 
     def drop(self) -> None:
         """Forget what is kept, because it is wrong."""
-        self._failed = True
+        self.stale = True
         self._store.clear()
 
     @property
@@ -163,30 +154,42 @@ class IncrementalView:
                 return writer == (self._spec.query_id, self._task.batch)
         return False
 
-    def _start(self) -> Mapping[str, Segments] | None:
-        """What is kept as of the start offset; None if that must be computed.
+    def _start(self) -> Manifest:
+        """What is kept as of the start offset, or an earlier one.
 
         Raises `UnsuitableError` if the batch is to recompute the view.
         """
         spec, start, end = self._spec, self._task.start, self._task.end
-        if not start or start["view"] != end["view"]:
-            raise UnsuitableError("the view is new, or its query has changed")
-        if any(address is None for address in spec.inputs):
-            raise UnsuitableError("it reads a system table, or a fixed snapshot")
-        if not spec.state or not self._store.usable:
-            raise UnsuitableError("this host does not have the checkpoint")
-        before = self._before
-        reason = obstacle(self._tree) or (self._slower(before) if spec.strategy == "auto" else "")
+        reason = unsuitable(spec, self._store, self._tree, end)
         if reason:
             raise UnsuitableError(reason)
+        self.stale = True
+        manifests = self._store.manifests()
+        found = [each for each in manifests if each.batch <= int(start.get("batch", -1))]
+        kept = next((each for each in found if self._fits(each)), None)
+        if kept is None:
+            raise UnsuitableError("what the view keeps is not computed yet")
+        if spec.strategy == "auto":
+            changed, rows = _extent(spec, kept.offset, end)
+            if changed > rows * LARGE_CHANGE:
+                raise UnsuitableError("much has changed")
+            self.stale = False
+            read = (f.rows for n in self._tree.read_whole for f in kept.arrangements.get(n, ()))
+            if sum(read) > rows * LARGE_READ:
+                raise UnsuitableError(
+                    "operators read nearly as many rows as recomputing the view does"
+                )
+        self.stale = False
+        before = next((each for each in found if dict(each.offset) == dict(start)), None)
         if before is None:
             raise UnsuitableError("nothing is known of the batch before it")
         self._check_table(before)
-        if before.arrangements.keys() == self._tree.arrangements.keys():
-            return before.arrangements
-        if spec.strategy == "auto" and before.waited < before.patience:
-            raise UnsuitableError("what was kept was of no use lately")
-        return None
+        return kept
+
+    def _fits(self, manifest: Manifest) -> bool:
+        """Whether the rows that a manifest names are those of the query."""
+        same = manifest.offset["view"] == self._task.end["view"]
+        return same and manifest.arrangements.keys() == self._tree.arrangements.keys()
 
     def _check_table(self, manifest: Manifest) -> None:
         """Raise `UnsuitableError` unless the view's table is as the batch of a manifest left it."""
@@ -204,53 +207,62 @@ class IncrementalView:
         if replaced or found != expected:
             raise UnsuitableError("another writer may have changed the view's table")
 
-    def _slower(self, before: Manifest | None) -> str:
-        """Why recomputing the view is faster; empty if it is not."""
-        reason = whole_reason(self._tree.root)
-        if reason:
-            return reason
-        rows = changed = 0
-        for key, address in self._spec.tables.items():
-            table = address.follow()
-            first = int(self._task.start["vector"][key]["snapshot"])
-            last = int(self._task.end["vector"][key]["snapshot"])
-            if first and last - first > MOST_SNAPSHOTS:
-                return "much has changed"
-            snapshots = [table.snapshots.find(n) for n in range(first, last + 1) if n]
-            if snapshots and snapshots[0] is not None:
-                rows += snapshots[0].total_record_count or 0
-            later = snapshots[1:] if first else snapshots
-            changed += sum(abs(each.delta_record_count or 0) for each in later if each is not None)
-        if rows < SMALL_ROWS:
-            return f"its inputs have fewer than {SMALL_ROWS:,} rows"
-        kept = {} if before is None else before.arrangements
-        read = (file.rows for name in self._tree.read_whole for file in kept.get(name, ()))
-        if sum(read) > rows * LARGE_READ:
-            return "operators read nearly as many rows as recomputing the view does"
-        return "much has changed" if changed > rows * LARGE_CHANGE else ""
-
-    def _input_changes(self) -> dict[Source, SourceChange]:
-        vectors = self._task.start["vector"], self._task.end["vector"]
+    def _input_changes(
+        self, start: Mapping[str, Any], end: Mapping[str, Any]
+    ) -> dict[Source, SourceChange]:
         found = {}
         for source in self._tree.sources:
-            address = self._address(source)
-            start, end = (vector[table_key(address)] for vector in vectors)
-            if start != end:
+            address = address_of(self._spec, source)
+            first, last = (each["vector"][table_key(address)] for each in (start, end))
+            if first != last:
                 try:
-                    found[source] = net_change(source, address, start, end)
+                    found[source] = net_change(source, address, first, last)
                 except UnknownChangeError as error:
+                    self.stale = True
                     raise UnsuitableError(f"table {address.identifier}: {error}") from error
         return found
 
-    def _address(self, source: Source) -> TableAddress:
-        scans = self._spec.plan.query.scans
-        (number, *_) = (n for n, each in enumerate(scans) if each.relation in source.relations)
-        address = self._spec.inputs[number]
-        assert address is not None
-        return address
+
+def unsuitable(spec: ViewSpec, store: StateStore, tree: CompiledTree, end: Offset) -> str:
+    """Why a view is recomputed whatever has changed; empty if it is refreshed from changes."""
+    if any(address is None for address in spec.inputs):
+        return "it reads a system table, or a fixed snapshot"
+    if not spec.state or not store.usable:
+        return "this host does not have the checkpoint"
+    reason = obstacle(tree)
+    if reason or spec.strategy != "auto":
+        return reason
+    reason = whole_reason(tree.root)
+    if not reason and _extent(spec, end, end)[1] < SMALL_ROWS:
+        return f"its inputs have fewer than {SMALL_ROWS:,} rows"
+    return reason
 
 
-def _compiled(spec: ViewSpec) -> CompiledTree:
+def _extent(spec: ViewSpec, start: Mapping[str, Any], end: Mapping[str, Any]) -> tuple[float, int]:
+    """How many records of the inputs have changed between two offsets, and how many there are."""
+    changed, rows = 0.0, 0
+    for key, address in spec.tables.items():
+        table = address.follow()
+        first, last = (int(each["vector"][key]["snapshot"]) for each in (start, end))
+        newest = table.snapshots.find(last) if last else None
+        rows += 0 if newest is None else newest.total_record_count or 0
+        if first and last - first > MOST_SNAPSHOTS:
+            return math.inf, rows
+        snapshots = [table.snapshots.find(number) for number in range(first + 1, last + 1)]
+        changed += sum(abs(each.delta_record_count or 0) for each in snapshots if each is not None)
+    return changed, rows
+
+
+def address_of(spec: ViewSpec, source: Source) -> TableAddress:
+    """The table of a source."""
+    scans = spec.plan.query.scans
+    (number, *_) = (n for n, each in enumerate(scans) if each.relation in source.relations)
+    address = spec.inputs[number]
+    assert address is not None
+    return address
+
+
+def compiled(spec: ViewSpec) -> CompiledTree:
     """The compiled tree of a view; a process compiles each once."""
     name = spec.fingerprint
     if name not in _trees:
@@ -258,7 +270,8 @@ def _compiled(spec: ViewSpec) -> CompiledTree:
     return _trees[name]
 
 
-def _no_scan(scan: BoundedScan) -> NoReturn:
+def no_scan(scan: BoundedScan) -> NoReturn:
+    """The scanner of a query that reads kept rows."""
     raise AssertionError(f"nothing reads {scan.table.name}")
 
 

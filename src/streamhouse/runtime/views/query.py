@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 
 from streamhouse.connectors.base import BatchLog
 from streamhouse.errors import DataLossError, TableError
@@ -17,6 +17,7 @@ from streamhouse.runtime.state.checkpoint import Checkpoint
 from streamhouse.runtime.streaming.batch_commit import BatchCommitter
 from streamhouse.runtime.streaming.progress import ContinuousProgress
 from streamhouse.runtime.streaming.query import CountedBatch, JobQuery, acquired
+from streamhouse.runtime.views.build import Builder
 from streamhouse.runtime.views.holds import ViewHolds
 from streamhouse.runtime.views.planner import ViewPlanner
 from streamhouse.runtime.views.spec import PROGRESS, ViewSpec
@@ -110,6 +111,8 @@ class ViewQuery(JobQuery):
             return None
         end = batch.record.end
         self._recomputed = any(each["strategy"] == "recompute" for each in batch.reports)
+        for report in batch.reports:
+            self._builder.batch_done(report)
         self.progress.committed(end)
         self._holds.batch_done(end)
         changes = sum((Counter(report["changes"]) for report in batch.reports), Counter[str]())
@@ -120,9 +123,14 @@ class ViewQuery(JobQuery):
         # A refresh from changes is as short as a batch of a stream.
         return self._throttle.refresh_pause_s(took_s) if self._recomputed else 0.0
 
+    def start(self, spark: SparkSession) -> None:
+        self._builder = Builder(spark, self._run.folder, self._holds)
+        super().start(spark)
+
     def tick(self) -> None:
         if self._run.started:
             retried(self._holds.tick)
+            self._builder.tick()
 
 
 def _with_current_log(spec: ViewSpec, checkpoint: Checkpoint) -> ViewSpec:

@@ -44,6 +44,8 @@ class RefreshTask:
         self._inputs = ViewInputs(spec, task.end, read_rows)
         self.strategy: Strategy = "recompute"
         """How it has refreshed the view."""
+        self.stale = False
+        """Whether rows that are not kept would let later batches do without recomputing it."""
         self.changes: Counter[str] = Counter()
         """The changes that it has written, by row kind."""
 
@@ -58,6 +60,7 @@ class RefreshTask:
             "missed": 0,
             "changes": self.changes,
             "strategy": self.strategy,
+            "stale": self.stale,
         }
         yield results(task, self._attempt, messages, counts)
 
@@ -85,6 +88,7 @@ class RefreshTask:
         elif self._spec.strategy == "recompute" or not self._incremental(view, writer, table):
             self._recompute(writer, inputs, table)
             view.recomputed(self.changes.total() > 0)
+            self.stale = view.stale
 
     def _incremental(
         self, view: IncrementalView, writer: SinkWriter, table: Table, memory: int = 0
