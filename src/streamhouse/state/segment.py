@@ -90,6 +90,13 @@ class Segment:
         hashed = rows.append_column(HASH, pa.array(hashes))
         return cls(hashed.take(pa.array(np.argsort(hashes))).combine_chunks())
 
+    def positions(self, bounds: Hashes) -> list[int]:
+        """How many rows have a smaller hash than each of the bounds."""
+        counts = np.zeros(len(bounds), np.int64)
+        for own in self._hashes:
+            counts += np.searchsorted(own, bounds)
+        return [int(count) for count in counts]
+
     def found(
         self, hashes: Hashes, columns: Sequence[str] | None = None
     ) -> Iterator[pa.RecordBatch]:

@@ -7,15 +7,18 @@ kept rows of the batch before it as they were. Whatever is missing or damaged co
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import itertools
+import os
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TypeAlias
 
 from streamhouse.durable_files import replace_text
-from streamhouse.state.manifest import Manifest
+from streamhouse.state.manifest import Manifest, Segments
+from streamhouse.state.merges import Merge
 from streamhouse.state.segment import Segment, SegmentFile, StateError, mapped
 
 FOLDER = "state"
@@ -85,9 +88,42 @@ class StateStore:
         """Write the manifest of a batch that others may have followed since."""
         replace_text(self._path(manifest.batch), manifest.to_json())
 
+    @contextlib.contextmanager
+    def merging(self) -> Iterator[bool]:
+        """Whether this process may merge segments beside the batches: one at a time does."""
+        folder = os.open(self.folder, os.O_RDONLY)
+        try:
+            fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            yield True
+        except BlockingIOError:
+            yield False
+        finally:
+            os.close(folder)
+
+    def record(self, merge: Merge) -> None:
+        """Write the record of a merge, which later batches use."""
+        path = self.folder / f"merge-{merge.output.name}.json"
+        replace_text(path, merge.to_json())
+
+    def merged(self, arrangements: Mapping[str, Segments]) -> dict[str, Segments]:
+        """The segments of arrangements, with merges applied that are done."""
+        found = dict(arrangements)
+        for merge in self.merges():
+            found = {name: merge.applied(files) for name, files in found.items()}
+        return found
+
+    def merges(self) -> list[Merge]:
+        """The merges that are done, but not in a manifest."""
+        return [merge for _, merge in self._recorded()]
+
+    def _recorded(self) -> Iterator[tuple[Path, Merge]]:
+        for path in self.folder.glob("merge-*.json"):
+            with contextlib.suppress(OSError, UnicodeDecodeError, StateError):
+                yield path, Merge.from_json(path.read_text())
+
     def clear(self) -> None:
         """Remove all."""
-        for path in [path for path in _open if path.parent == self.folder]:
+        for path in [path for path in list(_open) if path.parent == self.folder]:
             _open.pop(path, None)
         shutil.rmtree(self.folder, ignore_errors=True)
 
@@ -102,6 +138,11 @@ class StateStore:
             if manifest not in needed:
                 self._path(manifest.batch).unlink(missing_ok=True)
         files = set().union(*(manifest.files for manifest in needed))
+        for path, merge in self._recorded():
+            if files.issuperset(merge.inputs) and merge.output.name not in files:
+                files.add(merge.output.name)
+            else:
+                path.unlink(missing_ok=True)
         due = time.time() - LEFT_OVER_S
         for path in self.folder.glob("*.arrow"):
             if path.name not in files:
