@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import duckdb
 import pyarrow as pa
 
+from streamhouse.duckdb_database import open_database
 from streamhouse.sql.functions.builtin_udfs import register
 from streamhouse.sql.udf.function import PythonFunction
 from streamhouse.sql.udf_modules.evaluation import PythonUdfs
@@ -26,13 +27,12 @@ class LastingConnection:
     the first query.
     """
 
-    def __init__(self, functions: Sequence[PythonFunction] = (), **config: str | int) -> None:
+    def __init__(
+        self, functions: Sequence[PythonFunction] = (), threads: int = 1, **config: str | int
+    ) -> None:
         self._python = PythonUdfs(functions)
         # DuckDB's threads for asynchronous I/O, 8 in each database, would have nothing to do.
-        self._config: dict[str, str | bool | int | float | list[str]] = {
-            "async_threads": 0,
-            **config,
-        }
+        self._threads, self._config = threads, {"async_threads": 0, **config}
         self._set: dict[str, str] = {}
         self._kept: dict[str, pa.Table] = {}
         self._queries = 0
@@ -81,9 +81,8 @@ class LastingConnection:
             connection.close()
 
     def _opened(self) -> duckdb.DuckDBPyConnection:
-        connection = duckdb.connect(":memory:", config=self._config)
+        connection = open_database(self._threads, **self._config)
         self._functions = set()
-        connection.execute("SET TimeZone = 'UTC'")
         self._python.register(connection)
         for statement in self._set.values():
             connection.execute(statement)

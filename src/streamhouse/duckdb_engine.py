@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pyarrow as pa
 
+from streamhouse.duckdb_database import open_database
 from streamhouse.errors import LimitError, NoSpaceError, QueryError, TimeLimitError, is_full
 from streamhouse.sql.expressions.value_errors import is_of_duckdb, readable
 from streamhouse.sql.functions.builtin_udfs import register
@@ -99,12 +100,11 @@ def opened(
     `now_ms` is the time of the query (epoch ms; default: now), `more` are further relations. Errors
     of DuckDB are raised as `run_bounded` does.
     """
-    import duckdb
 
     scanner = tables if callable(tables) else warehouse_scanner(tables)
     with work_folder("streamhouse-spill-") as spill:
-        config = _config(spill, limits or Limits(), threads)
-        connection = duckdb.connect(":memory:", config=config)
+        config = _config(spill, limits or Limits())
+        connection = open_database(threads, **config)
         clock = _Clock(connection, limits, cancelled)
         try:
             _prepare(connection, now_ms)
@@ -123,14 +123,10 @@ def opened(
             connection.close()
 
 
-def _config(
-    spill: str, limits: Limits, threads: int
-) -> dict[str, str | bool | int | float | list[str]]:
-    config: dict[str, str | bool | int | float | list[str]] = {
-        "threads": threads,
+def _config(spill: str, limits: Limits) -> dict[str, str | int | bool]:
+    config: dict[str, str | int | bool] = {
         "memory_limit": limits.memory,
         "temp_directory": spill,
-        "python_enable_replacements": "false",
     }
     if limits.spill is not None:
         config["max_temp_directory_size"] = limits.spill
@@ -202,12 +198,6 @@ class _Scan:
 def _prepare(connection: duckdb.DuckDBPyConnection, now_ms: int | None) -> None:
     # Users write the queries: these may read the registered tables, but no files.
     connection.execute("SET enable_external_access = false")
-    connection.execute("SET TimeZone = 'UTC'")
-    # If Python runs without a script file, DuckDB draws one on standard output, among the results.
-    connection.execute("SET enable_progress_bar = false")
-    # DuckDB 2.0 loses the rows of an outer join whose condition reads one side only, if statistics
-    # tell that nothing meets it, and a HAVING is above.
-    connection.execute("SET disabled_optimizers = 'statistics_propagation'")
     connection.execute(f"SET VARIABLE now = {time_sql(now_ms)}")
 
 

@@ -14,6 +14,7 @@ from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
 from streamhouse.close_matches import nearest
+from streamhouse.duckdb_database import open_database
 from streamhouse.errors import OptionError
 from streamhouse.options import duration_ms
 from streamhouse.paimon.java.expiry.partitions import Spec, spec_of
@@ -137,7 +138,7 @@ def _filtered(entries: Sequence[BucketEntry], table: Table, where: str) -> list[
     if not keys:
         return []
     numbered = partition_table(specs, table).append_column("__position", pa.array(range(len(keys))))
-    with duckdb.connect() as con:
+    with open_database(threads=1) as con:
         con.register("partitions", numbered)
         try:
             matches = con.sql(

@@ -12,6 +12,7 @@ from streamhouse.duckdb_engine import run_bounded
 from streamhouse.errors import OptionError, SqlError, TableError
 from streamhouse.runtime.audit.audit import audit
 from streamhouse.runtime.session.session import Session
+from streamhouse.runtime.views.kept_rows import kept_rows
 from streamhouse.sql.batch.bounded_query import analyze_bounded
 from streamhouse.sql.statements.script import parse_script
 from streamhouse.sql.syntax import Select
@@ -81,12 +82,15 @@ def test_a_running_view_follows_changes_of_all_its_tables(shop: Shop) -> None:
         until(lambda: len(rows(shop, "SELECT * FROM top")) == 1)
         shop.do("UPDATE customers SET country = 'FR'")
         until(lambda: [row[0] for row in rows(shop, "SELECT * FROM top")] == ["FR"])
+        until(lambda: [view["bytes"] > 0 for view in kept_rows(str(shop.path), None)] == [True] * 3)
+        shop.do("INSERT INTO orders VALUES (2, 1, 5)")
+        until(lambda: (1, 2) in rows(shop, "SELECT 1, orders FROM revenue"))
         for table in ("revenue", "best"):
             assert audit(shop.warehouse.options, f"default.{table}").equal
     check(shop)
     read = audit(shop.warehouse.options, "default.revenue").inputs
     assert read is not None
-    shop.do("INSERT INTO orders VALUES (2, 1, 30)")
+    shop.do("INSERT INTO orders VALUES (3, 1, 30)")
     found = audit(shop.warehouse.options, "default.revenue")
     assert found.equal and found.inputs == read, "it compares at the snapshots of the last refresh"
     assert [(view.table, view.snapshots) for view in found.unread] == [("default.orders", 1)]

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-import duckdb
 import pyarrow as pa
 
 from streamhouse.demo.mariadb import MariaDB
+from streamhouse.duckdb_database import open_database
 from streamhouse.errors import TableError
 from streamhouse.paimon.catalog.warehouse import Warehouse
 
@@ -91,7 +91,7 @@ class ResultComparison:
     def _rows(self, name: str, query: str, non_empty: str) -> set[tuple[Any, ...]]:
         columns = [part.split()[-1] for part in _projections(query)]
         table = self._read(name, columns)
-        db = duckdb.connect(":memory:")
+        db = open_database()
         try:
             db.register("t", table)
             projection = ", ".join(columns)
@@ -100,7 +100,7 @@ class ResultComparison:
             db.close()
 
     def _ods(self, sql: str) -> set[tuple[Any, ...]]:
-        db = duckdb.connect(":memory:")
+        db = open_database()
         try:
             for name in ("ods_member_order", "dim_product"):
                 db.register(name, self._read(name))

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import duckdb
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from streamhouse.duckdb_database import open_database
 from streamhouse.sql.expressions.binder import quote
 from streamhouse.state.segment import Hashes
 
@@ -19,11 +19,7 @@ class KeyHash:
 
     def __init__(self, types: Mapping[str, str]) -> None:
         self._types = types
-        self._db = duckdb.connect(
-            ":memory:",
-            config={"threads": 1, "async_threads": 0, "python_enable_replacements": "false"},
-        )
-        self._db.execute("SET TimeZone = 'UTC'")
+        self._db = open_database(threads=1, async_threads=0)
 
     def of(self, rows: pa.Table, columns: Sequence[str]) -> Hashes:
         """The hash of each row's values of these columns, in their order."""

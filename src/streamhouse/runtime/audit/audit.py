@@ -12,6 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from streamhouse.duckdb_database import open_database
 from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.paimon.changelog.invisible_rows import rows_invisible_to_select
 from streamhouse.paimon.read.table import Table
@@ -331,7 +332,6 @@ def _rows(table: Table, snapshot: int | None) -> pa.Table:
 
 
 def _compare(table: Table, actual: pa.Table, expected: pa.Table) -> Iterator[Difference]:
-    import duckdb
 
     unordered = {
         name
@@ -349,8 +349,7 @@ def _compare(table: Table, actual: pa.Table, expected: pa.Table) -> Iterator[Dif
             for name in a
         )
 
-    with duckdb.connect(":memory:", config={"threads": 2}) as connection:
-        connection.execute("SET TimeZone = 'UTC'")
+    with open_database() as connection:
         connection.register("actual", actual)
         connection.register("expected", expected.cast(actual.schema))
         yield from differences(connection, table.primary_key, (), same)

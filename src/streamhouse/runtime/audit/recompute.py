@@ -18,6 +18,7 @@ import duckdb
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from streamhouse.duckdb_database import open_database
 from streamhouse.errors import StreamhouseError
 from streamhouse.lookup import partitions
 from streamhouse.paimon.catalog.table_address import TableAddress
@@ -173,8 +174,7 @@ class _Run:
             spec.query.scan.columns if pruned or spec.retry is None else None
         )
         self._functions: set[str] = set()
-        self._db = duckdb.connect(":memory:", config={"threads": 2})
-        self._db.execute("SET TimeZone = 'UTC'")
+        self._db = open_database()
         self._python = PythonUdfs(spec.query.rows.functions)
         self._python.register(self._db)
 

@@ -13,6 +13,7 @@ from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
 from streamhouse.close_matches import nearest
+from streamhouse.duckdb_database import open_database
 from streamhouse.errors import OptionError
 from streamhouse.paimon.changelog.differences.state_difference import RowNumbers
 from streamhouse.runtime.audit.tolerance import ABSOLUTE, differs_sql
@@ -129,7 +130,7 @@ def deviation(
         f"OR (n.{_ROW} IS NULL AND NOT ({' AND '.join(empty) or 'false'})) "
         f"OR (o.{_ROW} IS NOT NULL AND n.{_ROW} IS NOT NULL AND ({' OR '.join(wrong) or 'false'}))"
     )
-    with duckdb.connect(":memory:", config={"threads": 2}) as con:
+    with open_database() as con:
         con.register("old", _numbered(old))
         con.register("new", _numbered(new))
         try:
@@ -177,7 +178,7 @@ def _joined(rows: pa.Table, keys: pa.Table, names: Sequence[str], kind: str) -> 
     """The rows of `rows` with (SEMI) or without (ANTI) a match in `keys`, in their order."""
     columns = [f"c{i}" for i in range(len(names))]
     same = " AND ".join(f"r.{column} IS NOT DISTINCT FROM k.{column}" for column in columns)
-    with duckdb.connect(":memory:", config={"threads": 2}) as con:
+    with open_database() as con:
         con.register("r", _numbered(rows.select(list(names))))
         con.register("k", _numbered(keys.select(list(names))))
         matches = con.sql(

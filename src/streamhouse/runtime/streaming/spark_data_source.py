@@ -26,7 +26,6 @@ from streamhouse.runtime.streaming.tasks.result_types import BLOCKS_TYPE, RESULT
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql import SparkSession
     from pyspark.sql.types import StructType
 
     from streamhouse.source import Offset
@@ -37,8 +36,6 @@ if TYPE_CHECKING:
 FORMAT = "streamhouse-query"
 SPEC = "spec.pickle"
 """The query's `Job`, in its folder."""
-TASK = "task"
-"""A task that runs outside the batches, pickled in the folder; the option to run it."""
 STOP_REQUEST = "stop-request"
 """A file in the query's folder: the driver requests that the reader plans no further batch."""
 STOPPED = "stopped"
@@ -98,8 +95,6 @@ class JobDataSource(DataSource):
         return RESULT_TYPE
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        if TASK in self.options:
-            return TaskReader(Path(self.options["folder"]))
         return EmptyReader()
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
@@ -114,33 +109,6 @@ class EmptyReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return iter(())
-
-
-class TaskReader(DataSourceReader):
-    """Runs one task of a job outside its batches."""
-
-    def __init__(self, folder: Path) -> None:
-        self._job, self._task = (folder / SPEC).read_bytes(), (folder / TASK).read_bytes()
-
-    def partitions(self) -> Sequence[InputPartition]:
-        return [JobPartition(pickle.loads(self._task))]
-
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        assert isinstance(partition, JobPartition)
-        return _run(pickle.loads(self._job), partition.task)
-
-
-def run_task(spark: SparkSession, folder: Path, task: Any) -> None:
-    """Run one picklable task of the job in `folder` on an executor, outside its batches."""
-    (folder / TASK).write_bytes(pickle.dumps(task))
-    spark.read.format(FORMAT).options(folder=str(folder), **{TASK: "true"}).load().collect()
-
-
-def _run(job: Job, task: Any) -> Iterator[pa.RecordBatch]:
-    from streamhouse.paimon.storage.object_store.store_retries import retried_task
-
-    run = importlib.import_module(job.job_module).run
-    return retried_task(job.retried_in, lambda: run(job, task))
 
 
 class JobPartition(InputPartition):
@@ -188,8 +156,12 @@ class JobReader(DataSourceStreamReader):
         return [JobPartition(task) for task in retried(lambda: self._plan().tasks(start, end))]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        from streamhouse.paimon.storage.object_store.store_retries import retried_task
+
         assert isinstance(partition, JobPartition)
-        return _run(self._spec(), partition.task)
+        job, task = self._spec(), partition.task
+        run = importlib.import_module(job.job_module).run
+        return retried_task(job.retried_in, lambda: run(job, task))
 
     def commit(self, end: Offset) -> None:
         self._plan().committed(end)

@@ -7,18 +7,20 @@ from __future__ import annotations
 
 import logging
 import os
+import pickle
+import subprocess
+import sys
 import threading
 import time
 from dataclasses import dataclass, replace
 from pathlib import Path
+from subprocess import DEVNULL, PIPE
 from typing import Any
-
-from pyspark.sql import SparkSession
 
 from streamhouse.duckdb_engine import THREADS, Limits, opened
 from streamhouse.errors import LimitError, StreamhouseError
 from streamhouse.operators.trees.incremental import IncrementalRefresh
-from streamhouse.runtime.streaming.spark_data_source import run_task
+from streamhouse.runtime.streaming.spark_data_source import SPEC
 from streamhouse.runtime.views.holds import ViewHolds
 from streamhouse.runtime.views.incremental import (
     MEMORY,
@@ -33,6 +35,7 @@ from streamhouse.state.segment import StateError
 from streamhouse.state.store import StateStore
 
 log = logging.getLogger("streamhouse.views")
+BUILD = "build.pickle"
 _NICENESS = 10
 """Batches of all queries go first."""
 _PAYS_AFTER = 4
@@ -42,7 +45,7 @@ _FIRST_WAIT_S, _LONGEST_WAIT_S = 5.0, 600.0
 
 @dataclass(frozen=True)
 class Build:
-    """Computes the kept rows of a view as of the end offset of a batch; a task for executors."""
+    """Computes the kept rows of a view as of the end offset of a batch."""
 
     offset: Offset
 
@@ -82,32 +85,35 @@ class Build:
         labels = tree.labels(refresh.segments)
         store.fill(replace(manifest, arrangements=refresh.segments, labels=labels))
 
-    def run_slowly(self, spec: ViewSpec) -> None:
-        """`run` with a low priority, if it fails with a warning."""
 
-        def work() -> None:
-            # On Linux this is the priority of this thread, and of those that it starts.
-            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICENESS)
-            try:
-                self.run(spec)
-            except (StreamhouseError, StateError, OSError) as error:
-                name = spec.target.identifier
-                log.warning("%s: what the view keeps cannot be computed: %s", name, error)
+def main(folder: Path) -> None:
+    """Run the build in a query's folder, unless the driver ends before it."""
 
-        thread = threading.Thread(target=work, name="build")
-        thread.start()
-        thread.join()
+    def follow() -> None:
+        sys.stdin.buffer.read()
+        os._exit(1)
+
+    threading.Thread(target=follow, daemon=True).start()
+    os.nice(_NICENESS)
+    try:
+        pickle.loads((folder / BUILD).read_bytes()).run(pickle.loads((folder / SPEC).read_bytes()))
+    except (StreamhouseError, StateError, OSError) as error:
+        sys.exit(str(error))
+    finally:
+        sys.stdout.flush()
 
 
 class Builder:
-    """Starts builds for one view, one at a time; driver only.
+    """Starts builds for one view, one at a time, as processes of low priority; driver only.
 
-    If batches drop again and again what was built, the next build waits longer.
+    Executors on other hosts do not have the checkpoint, so they have no use for what it keeps. If
+    batches drop again and again what was built, the next build waits longer.
     """
 
-    def __init__(self, spark: SparkSession, folder: Path, holds: ViewHolds) -> None:
+    def __init__(self, view: str, folder: Path) -> None:
         """`folder` is that of the query's run."""
-        self._spark, self._folder, self._holds = spark, folder, holds
+        self._view, self._folder = view, folder
+        self._process: subprocess.Popen[bytes] | None = None
         self._wanted: Offset | None = None
         self._served, self._wait_s, self._due = _PAYS_AFTER, 0.0, 0.0
         self._thread: threading.Thread | None = None
@@ -118,22 +124,37 @@ class Builder:
             self._served += 1
         self._wanted = report["end"] if report["stale"] else None
 
-    def tick(self) -> None:
-        """Start a build if one is wanted and due."""
+    def tick(self, holds: ViewHolds) -> None:
+        """Start a build if one is wanted and due; `holds` keep the snapshots that it reads."""
         wanted, running = self._wanted, self._thread is not None and self._thread.is_alive()
         if wanted is None or running or time.monotonic() < self._due:
             return
         soon = self._served < _PAYS_AFTER
         self._wait_s = min(_LONGEST_WAIT_S, 2 * self._wait_s + _FIRST_WAIT_S) if soon else 0.0
         self._wanted, self._served = None, 0
-        self._thread = threading.Thread(target=self._run, args=(wanted,), daemon=True)
+        self._thread = threading.Thread(target=self._run, args=(wanted, holds), daemon=True)
         self._thread.start()
 
-    def _run(self, offset: Offset) -> None:
-        self._holds.build(offset)
-        try:
-            run_task(self._spark, self._folder, Build(offset))
-        except Exception as error:  # noqa: BLE001 (the view does not need it; Spark has stopped)
-            log.info("what a view keeps was not computed: %s", error)
-        self._holds.build(None)
+    def stop(self) -> None:
+        """End a build that runs."""
+        self._wanted = None
+        process = self._process
+        if process is not None:
+            process.kill()
+
+    def _run(self, offset: Offset, holds: ViewHolds) -> None:
+        holds.build(offset)
+        (self._folder / BUILD).write_bytes(pickle.dumps(Build(offset)))
+        command = [sys.executable, "-m", "streamhouse.runtime.views.build", str(self._folder)]
+        with subprocess.Popen(command, stdin=PIPE, stdout=DEVNULL, stderr=PIPE) as self._process:
+            assert self._process.stderr is not None
+            problem = self._process.stderr.read().decode(errors="replace").strip()
+        # A negative code is that of a signal.
+        if self._process.returncode > 0:
+            log.warning("%s: what the view keeps is not computed: %s", self._view, problem)
+        holds.build(None)
         self._due = time.monotonic() + self._wait_s
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

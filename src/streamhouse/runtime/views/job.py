@@ -6,16 +6,12 @@ import contextlib
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from streamhouse.runtime.streaming.tasks.task_input import TaskInput
 from streamhouse.runtime.views.planner import ViewPlanner
 from streamhouse.runtime.views.spec import ViewSpec
-
-if TYPE_CHECKING:
-    from streamhouse.runtime.views.build import Build
 
 _EVERY_S = 0.25
 """How often a task says how many rows it has read."""
@@ -26,11 +22,8 @@ def planner(spec: ViewSpec, folder: Path) -> ViewPlanner:
     return ViewPlanner(spec)
 
 
-def run(spec: ViewSpec, task: TaskInput | Build) -> Iterator[pa.RecordBatch]:
+def run(spec: ViewSpec, task: TaskInput) -> Iterator[pa.RecordBatch]:
     """Run a task; on executors."""
-    if not isinstance(task, TaskInput):
-        task.run_slowly(spec)
-        return iter(())
     # The driver's planner does not need it.
     from streamhouse.runtime.views.task import RefreshTask
 

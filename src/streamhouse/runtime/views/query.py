@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 
 from streamhouse.connectors.base import BatchLog
 from streamhouse.errors import DataLossError, TableError
@@ -46,6 +46,7 @@ class ViewQuery(JobQuery):
                 progress=str(self._run.folder / PROGRESS),
                 state=str(StateStore.of(checkpoint.path).folder),
             )
+            self._builder = Builder(self.spec.target.identifier, self._run.folder)
 
     @property
     def targets(self) -> list[TableAddress]:
@@ -123,14 +124,13 @@ class ViewQuery(JobQuery):
         # A refresh from changes is as short as a batch of a stream.
         return self._throttle.refresh_pause_s(took_s) if self._recomputed else 0.0
 
-    def start(self, spark: SparkSession) -> None:
-        self._builder = Builder(spark, self._run.folder, self._holds)
-        super().start(spark)
+    def release(self) -> None:
+        self._builder.stop()
 
     def tick(self) -> None:
         if self._run.started:
             retried(self._holds.tick)
-            self._builder.tick()
+            self._builder.tick(self._holds)
 
 
 def _with_current_log(spec: ViewSpec, checkpoint: Checkpoint) -> ViewSpec:

@@ -11,6 +11,7 @@ import os
 
 import duckdb
 
+from streamhouse.duckdb_database import open_database
 from streamhouse.sql.functions.builtin_udfs import register
 
 _databases: dict[int, duckdb.DuckDBPyConnection] = {}
@@ -42,10 +43,7 @@ def _close(pid: int) -> None:
 def _database() -> duckdb.DuckDBPyConnection:
     database = _databases.get(os.getpid())
     if database is None:
-        database = duckdb.connect(
-            ":memory:",
-            config={"threads": 1, "async_threads": 0, "python_enable_replacements": "false"},
-        )
+        database = open_database(threads=1, async_threads=0)
         # Otherwise DuckDB would look for files of that name when it binds an unknown relation.
         database.execute("SET enable_external_access = false")
         register(database)

@@ -15,6 +15,7 @@ import duckdb
 import pyarrow as pa
 from duckdb.func import FunctionNullHandling, PythonUDFType
 
+from streamhouse.duckdb_database import open_database
 from streamhouse.errors import QueryError
 from streamhouse.sql.types import base, digits, duck_type
 from streamhouse.sql.udf.function import PythonFunction, ValueType
@@ -219,8 +220,7 @@ _engine_types: dict[str, pa.DataType] = {}
 def engine_type(flink: str) -> pa.DataType:
     """The Arrow type in which DuckDB passes values of a Flink type to a function."""
     if flink not in _engine_types:
-        with duckdb.connect(":memory:") as connection:
-            connection.execute("SET TimeZone = 'UTC'")
+        with open_database(threads=1) as connection:
             table = connection.sql(f"SELECT CAST(NULL AS {duck_type(flink)}) AS v").to_arrow_table()
         _engine_types[flink] = table.schema.field(0).type
     return _engine_types[flink]

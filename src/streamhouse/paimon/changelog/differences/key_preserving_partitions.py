@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pypaimon_rust.datafusion import Split
 
+from streamhouse.duckdb_database import open_database
 from streamhouse.paimon.changelog.differences.snapshot_changes import read_rows, written_keys
 from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.storage.split_files import bucket_folder
@@ -47,7 +48,7 @@ class Part:
     def _share(self, table: Table, splits: Sequence[bytes]) -> pa.Table:
         keys = [name for name in table.primary_key if name not in table.partition_keys]
         kept = []
-        with duckdb.connect(":memory:", config={"threads": 1}) as con:
+        with open_database(threads=1) as con:
             for batch in table.read(splits=splits):
                 kept.append(
                     batch.filter(self._in_share(con, batch.select(keys or table.primary_key)))

@@ -28,7 +28,7 @@ class Differ:
         # Slow to import, and most readers of a table compare nothing.
         from streamhouse.duckdb_connection import LastingConnection
 
-        self._connection = LastingConnection(threads=2, python_enable_replacements="false")
+        self._connection = LastingConnection(threads=2)
 
     def close(self) -> None:
         """Free what DuckDB holds."""

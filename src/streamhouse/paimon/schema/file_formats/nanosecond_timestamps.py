@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from streamhouse.duckdb_database import open_database
 from streamhouse.errors import StreamhouseError, TableError
 from streamhouse.paimon.schema.evolution import column_ids
 from streamhouse.paimon.storage.files import is_local, local_path
@@ -89,7 +90,7 @@ def _check_file(table: Table, columns: Collection[str], path: str) -> None:
         return
     with (
         _as_local(table, path) as file,
-        duckdb.connect(":memory:", config={"threads": 1}) as con,
+        open_database(threads=1) as con,
     ):
         selected = [duckdb.ColumnExpression(name) for name in columns]
         for batch in con.read_parquet(file).select(*selected).to_arrow_reader(_ROWS):

@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 
 from streamhouse.arrow_batches import last_of_each_key
 from streamhouse.connectors.mysql_cdc.metadata import TIME
+from streamhouse.duckdb_database import open_database
 from streamhouse.paimon.changelog.differences.state_difference import Differ
 from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.read.visibility import hides_new_rows
@@ -196,10 +197,8 @@ class _Shares:
             self._hash.close()
 
     def _shares(self, rows: pa.RecordBatch) -> np.ndarray[Any, Any]:
-        import duckdb
-
         if self._hash is None:
-            self._hash = duckdb.connect(":memory:", config={"threads": 1})
+            self._hash = open_database(threads=1)
         names = [f"c{i}" for i in range(len(self._key))]
         columns = [rows.column(name) for name in self._key]
         self._hash.register("k", pa.Table.from_arrays(columns, names=names))
