@@ -9,10 +9,10 @@ restart    a new process opens the store and looks 1,000 keys up, without its st
 private_mb the memory that the lookups of that process take (without mapped files).
 disk_mb    the size of the files.
 
-`segments` are Arrow files sorted by a hash column, mapped into memory, with an overlay for each put
-(`streamhouse.state`). `duckdb` is a DuckDB file with a table sorted by the same hash (zone maps),
-`rocksdb` needs the package `rocksdict`, `lance` the package `pylance`; a candidate whose package is
-not installed is left out. Decision 285 has figures.
+`segments` are those of `streamhouse.state`: Arrow files sorted by a hash column, mapped into memory
+and verified, with one more segment and a manifest for each put. `duckdb` is a DuckDB file with a
+table sorted by the same hash (zone maps), `rocksdb` needs the package `rocksdict`, `lance` the
+package `pylance`; a candidate whose package is not installed is left out. Decision 285 has figures.
 """
 
 from __future__ import annotations
@@ -33,7 +33,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from streamhouse.state.manifest import Manifest
+from streamhouse.state.segment import Segment, written
+from streamhouse.state.store import StateStore
+
 CHUNK = 1 << 19
+_TABLE = {"snapshot": 0, "time": 0, "wrote": 1}
 
 
 def _hashes(keys: Any) -> Any:
@@ -50,24 +55,16 @@ def _rows(keys: Any, version: int = 0) -> pa.Table:
 
 class Segments:
     def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self._open: list[tuple[Any, Any]] = []
-        for path in sorted(folder.glob("*.arrow")):
-            self._map(path)
-
-    def _map(self, path: Path) -> None:
-        file = pa.ipc.open_file(pa.memory_map(str(path)))
-        batches = [file.get_batch(n) for n in range(file.num_record_batches)]
-        self._open += [(batch.column("_hash").to_numpy(), batch) for batch in batches]
+        self._store = StateStore(folder)
+        newest = self._store.newest
+        self._files = () if newest is None else newest.arrangements["rows"]
 
     def _write(self, rows: pa.Table) -> None:
         hashes = _hashes(rows.column("key").to_numpy())
-        order = np.argsort(hashes)
-        rows = rows.append_column("_hash", pa.array(hashes)).take(pa.array(order))
-        path = self._folder / f"{time.time_ns()}.arrow"
-        with path.open("wb") as out, pa.ipc.new_file(out, rows.schema) as writer:
-            writer.write_table(rows.combine_chunks(), CHUNK)
-        self._map(path)
+        table = Segment.of(rows, hashes).table
+        file = written(self._store.folder, table.schema, table.to_batches(CHUNK))
+        self._files = (*self._files, file)
+        self._store.save(Manifest(len(self._files), {}, _TABLE, {"rows": self._files}))
 
     def build(self, count: int) -> None:
         self._write(_rows(np.arange(count)))
@@ -77,13 +74,8 @@ class Segments:
 
     def find(self, keys: Any) -> int:
         hashes = np.sort(_hashes(keys))
-        found = []
-        for own, batch in self._open:
-            first, last = np.searchsorted(hashes, own[[0, -1]])
-            asked = hashes[first : last + 1]
-            at = np.minimum(np.searchsorted(own, asked), len(own) - 1)
-            found.append(batch.take(pa.array(at[own[at] == asked])))
-        return sum(batch.num_rows for batch in found)
+        found = (self._store.segment(file).found(hashes) for file in self._files)
+        return sum(batch.num_rows for batches in found for batch in batches)
 
 
 class DuckDb:

@@ -1,1 +1,1 @@
-"""Stores rows that views keep between refreshes, in files that processes map; only a cache."""
+"""Stores rows found by a hash, of lookups and of views: in memory, or in files that are mapped."""

@@ -1,11 +1,12 @@
-"""Segments: immutable Arrow files of rows with counts, sorted by a hash, mapped into memory."""
+"""Segments: rows sorted by a hash, by which they are found, in memory or in mapped Arrow files."""
 
 from __future__ import annotations
 
 import io
+import tempfile
 import uuid
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -16,9 +17,9 @@ import pyarrow as pa
 
 HASH, COUNT = "_hash", "_count"
 """The columns by which rows are found, and how many copies of a row there are; negative counts
-take rows of other segments away."""
-CHUNK_ROWS = 1 << 18
-"""How many rows are in one record batch of a file."""
+take rows of other segments away. Only views keep counts."""
+CHUNK_ROWS, CHUNK_BYTES = 1 << 19, 32 << 20
+"""How many rows and bytes are in one part of a segment."""
 
 Hashes: TypeAlias = npt.NDArray[np.uint64]
 
@@ -53,57 +54,52 @@ def written(folder: Path, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) 
     rows, file = 0, _Writer(folder / name, "x")
     with io.BufferedWriter(file) as out:
         with pa.ipc.new_file(out, schema) as writer:
-            for chunk in _chunks(schema, batches):
-                writer.write_batch(chunk)
+            for chunk in chunks(batches, schema):
+                writer.write_table(chunk)
                 rows += chunk.num_rows
         out.flush()
         return SegmentFile(name, rows, out.tell(), file.checksum)
 
 
-def _chunks(schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def chunks(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.Table]:
+    """Batches combined into parts of `CHUNK_ROWS` or `CHUNK_BYTES`, or a little more."""
     pending: list[pa.RecordBatch] = []
+    rows = size = 0
     for batch in batches:
         pending.append(batch)
-        if sum(each.num_rows for each in pending) >= CHUNK_ROWS:
-            yield from _combined(schema, pending)
-            pending = []
-    yield from _combined(schema, pending)
-
-
-def _combined(schema: pa.Schema, batches: list[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    yield from pa.Table.from_batches(batches, schema).combine_chunks().to_batches()
+        rows, size = rows + batch.num_rows, size + batch.nbytes
+        if rows >= CHUNK_ROWS or size >= CHUNK_BYTES:
+            yield pa.Table.from_batches(pending, schema).combine_chunks()
+            pending, rows, size = [], 0, 0
+    if rows:
+        yield pa.Table.from_batches(pending, schema).combine_chunks()
 
 
 class Segment:
-    """An open segment; raises `StateError` if its file is not the one that was written."""
+    """Rows sorted by their column `HASH`; immutable."""
 
-    def __init__(self, folder: Path, file: SegmentFile) -> None:
-        self.file = file
-        path = folder / file.name
-        try:
-            self._stamp = _stamp(path)
-            if self._stamp[0] != file.size:
-                raise StateError(f"{path} is damaged: it does not have {file.size} bytes")
-            mapped = pa.memory_map(str(path))
-            # It takes a quarter of a second for each gigabyte, once in a process.
-            if zlib.crc32(mapped.read_buffer()) != file.checksum:
-                raise StateError(f"{path} is damaged: its checksum is not {file.checksum}")
-            self.table = pa.ipc.open_file(mapped).read_all()
-        except (OSError, pa.ArrowException) as error:
-            raise StateError(f"{path} cannot be read: {error}") from error
-        if self.table.num_rows != file.rows:
-            raise StateError(f"{path} is damaged: it does not have {file.rows} rows")
-        self._batches = [batch for batch in self.table.to_batches() if batch.num_rows]
-        self._hashes = [batch.column(HASH).to_numpy() for batch in self._batches]
+    def __init__(self, table: pa.Table) -> None:
+        self.table = table
+        self.num_rows, self.nbytes = int(table.num_rows), int(table.nbytes)
+        self._batches = [batch for batch in table.to_batches() if batch.num_rows]
+        self._hashes: list[Hashes] = [batch.column(HASH).to_numpy() for batch in self._batches]
 
-    def is_unchanged(self, folder: Path, file: SegmentFile) -> bool:
-        """Whether the file is still the one that was opened."""
-        try:
-            return self.file == file and self._stamp == _stamp(folder / file.name)
-        except OSError:
-            return False
+    @classmethod
+    def of(cls, rows: pa.Table, hashes: Hashes) -> Segment:
+        """Rows in any order, with their hashes; in memory."""
+        hashed = rows.append_column(HASH, pa.array(hashes))
+        return cls(hashed.take(pa.array(np.argsort(hashes))).combine_chunks())
 
-    def found(self, hashes: Hashes) -> Iterator[pa.RecordBatch]:
+    def positions(self, bounds: Hashes) -> list[int]:
+        """How many rows have a smaller hash than each of the bounds."""
+        counts = np.zeros(len(bounds), np.int64)
+        for own in self._hashes:
+            counts += np.searchsorted(own, bounds)
+        return [int(count) for count in counts]
+
+    def found(
+        self, hashes: Hashes, columns: Sequence[str] | None = None
+    ) -> Iterator[pa.RecordBatch]:
         """The rows with one of these hashes (sorted, without duplicates)."""
         for own, batch in zip(self._hashes, self._batches, strict=True):
             first = np.searchsorted(hashes, own[0])
@@ -112,17 +108,49 @@ class Segment:
             if len(asked):
                 numbers = _row_numbers(own, asked)
                 if len(numbers):
-                    yield batch.take(pa.array(numbers))
+                    selected = batch if columns is None else batch.select(columns)
+                    yield selected.take(pa.array(numbers))
 
 
-def _stamp(path: Path) -> tuple[int, int, int]:
-    stat = path.stat()
-    return stat.st_size, stat.st_mtime_ns, stat.st_ino
+def mapped(folder: Path, file: SegmentFile) -> pa.Table:
+    """The rows of a file; raises `StateError` if it is not the one that was written."""
+    path = folder / file.name
+    try:
+        memory = pa.memory_map(str(path))
+        if memory.size() != file.size:
+            raise StateError(f"{path} is damaged: it does not have {file.size} bytes")
+        # It takes a quarter of a second for each gigabyte.
+        if zlib.crc32(memory.read_buffer()) != file.checksum:
+            raise StateError(f"{path} is damaged: its checksum is not {file.checksum}")
+        table = pa.ipc.open_file(memory).read_all()
+    except (OSError, pa.ArrowException) as error:
+        raise StateError(f"{path} cannot be read: {error}") from error
+    if table.num_rows != file.rows:
+        raise StateError(f"{path} is damaged: it does not have {file.rows} rows")
+    return table
+
+
+def spilled(rows: pa.Table) -> pa.Table:
+    """The same rows in a local file, which is deleted when the process ends."""
+    # The mapping keeps the file alive; without a name it cannot be left behind.
+    with tempfile.TemporaryDirectory(prefix="streamhouse-kept-") as folder:
+        file = written(Path(folder), rows.schema, rows.combine_chunks().to_batches())
+        return mapped(Path(folder), file)
+
+
+def found_in(segments: Iterable[Segment], hashes: Hashes, schema: pa.Schema) -> pa.Table:
+    """The columns `schema` of rows of all segments with one of these hashes (as for `found`)."""
+    batches = (batch for each in segments for batch in each.found(hashes, schema.names))
+    return pa.Table.from_batches(batches, schema)
 
 
 def _row_numbers(own: Hashes, asked: Hashes) -> npt.NDArray[np.int64]:
     """The numbers of the rows whose hash is among those asked for."""
     first = np.searchsorted(own, asked)
+    found = own[np.minimum(first, len(own) - 1)] == asked
+    first, asked = first[found], asked[found]
+    if not (own[np.minimum(first + 1, len(own) - 1)] == asked)[first < len(own) - 1].any():
+        return np.asarray(first, np.int64)
     counts = np.searchsorted(own, asked, side="right") - first
     starts = np.repeat(first - np.concatenate(([0], np.cumsum(counts)[:-1])), counts)
     numbers: Any = starts + np.arange(int(counts.sum()))

@@ -7,15 +7,19 @@ kept rows of the batch before it as they were. Whatever is missing or damaged co
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import itertools
+import os
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import TypeAlias
 
 from streamhouse.durable_files import replace_text
-from streamhouse.state.manifest import Manifest
-from streamhouse.state.segment import Segment, SegmentFile, StateError
+from streamhouse.state.manifest import Manifest, Segments
+from streamhouse.state.merges import Merge
+from streamhouse.state.segment import Segment, SegmentFile, StateError, mapped
 
 FOLDER = "state"
 """The folder of kept rows in the checkpoint of a view."""
@@ -25,7 +29,9 @@ manifest with rows before the last batch is kept."""
 LEFT_OVER_S = 3600.0
 """Files that no manifest names are left by dead tasks, or belong to a running one."""
 
-_open: dict[Path, Segment] = {}
+_Stamp: TypeAlias = tuple[int, int, int]
+"""The size, time and inode of a file."""
+_open: dict[Path, tuple[SegmentFile, _Stamp, Segment]] = {}
 
 
 class StateStore:
@@ -63,12 +69,15 @@ class StateStore:
                 yield Manifest.from_json(self._path(number).read_text())
 
     def segment(self, file: SegmentFile) -> Segment:
-        """An open segment; a process opens each once."""
+        """An open segment; a process opens each once, and verifies it then.
+
+        Raises `StateError` if it is missing or damaged.
+        """
         path = self.folder / file.name
-        found = _open.get(path)
-        if found is None or not found.is_unchanged(self.folder, file):
-            found = _open[path] = Segment(self.folder, file)
-        return found
+        found, stamp = _open.get(path), _stamp(path)
+        if found is None or found[:2] != (file, stamp):
+            found = _open[path] = file, stamp, Segment(mapped(self.folder, file))
+        return found[2]
 
     def save(self, manifest: Manifest) -> None:
         """Write a batch's manifest, and remove what the last ones do not need."""
@@ -79,9 +88,42 @@ class StateStore:
         """Write the manifest of a batch that others may have followed since."""
         replace_text(self._path(manifest.batch), manifest.to_json())
 
+    @contextlib.contextmanager
+    def merging(self) -> Iterator[bool]:
+        """Whether this process may merge segments beside the batches: one at a time does."""
+        folder = os.open(self.folder, os.O_RDONLY)
+        try:
+            fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            yield True
+        except BlockingIOError:
+            yield False
+        finally:
+            os.close(folder)
+
+    def record(self, merge: Merge) -> None:
+        """Write the record of a merge, which later batches use."""
+        path = self.folder / f"merge-{merge.output.name}.json"
+        replace_text(path, merge.to_json())
+
+    def merged(self, arrangements: Mapping[str, Segments]) -> dict[str, Segments]:
+        """The segments of arrangements, with merges applied that are done."""
+        found = dict(arrangements)
+        for merge in self.merges():
+            found = {name: merge.applied(files) for name, files in found.items()}
+        return found
+
+    def merges(self) -> list[Merge]:
+        """The merges that are done, but not in a manifest."""
+        return [merge for _, merge in self._recorded()]
+
+    def _recorded(self) -> Iterator[tuple[Path, Merge]]:
+        for path in self.folder.glob("merge-*.json"):
+            with contextlib.suppress(OSError, UnicodeDecodeError, StateError):
+                yield path, Merge.from_json(path.read_text())
+
     def clear(self) -> None:
         """Remove all."""
-        for path in [path for path in _open if path.parent == self.folder]:
+        for path in [path for path in list(_open) if path.parent == self.folder]:
             _open.pop(path, None)
         shutil.rmtree(self.folder, ignore_errors=True)
 
@@ -96,6 +138,11 @@ class StateStore:
             if manifest not in needed:
                 self._path(manifest.batch).unlink(missing_ok=True)
         files = set().union(*(manifest.files for manifest in needed))
+        for path, merge in self._recorded():
+            if files.issuperset(merge.inputs) and merge.output.name not in files:
+                files.add(merge.output.name)
+            else:
+                path.unlink(missing_ok=True)
         due = time.time() - LEFT_OVER_S
         for path in self.folder.glob("*.arrow"):
             if path.name not in files:
@@ -110,3 +157,11 @@ class StateStore:
 
     def _path(self, batch: int) -> Path:
         return self.folder / f"manifest-{batch}.json"
+
+
+def _stamp(path: Path) -> _Stamp:
+    try:
+        stat = path.stat()
+    except OSError as error:
+        raise StateError(f"{path} cannot be read: {error}") from error
+    return stat.st_size, stat.st_mtime_ns, stat.st_ino

@@ -80,6 +80,8 @@ def test_every_strategy_gives_what_the_table_has(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(full, "WHOLE_ROWS", whole_rows)
+    # Some changes are merged into the segments.
+    monkeypatch.setattr(full, "MOST_CHANGES", 20)
     draw = random.Random(7)
     snapshots = history(lab, options, draw)
     ways = [("full", {}), ("partial", {}), ("full", ON_DISK), ("partial", TIGHT)]
@@ -163,6 +165,7 @@ def test_a_table_without_a_key_and_a_lookup_after_a_lookup(
     lab: Lab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(full, "WHOLE_ROWS", 0)
+    monkeypatch.setattr(full, "MOST_CHANGES", 6)
     draw = random.Random(9)
     people = lab.make("people", [Column("k", "INT"), Column("rank_", "BIGINT")], (), (), {})
     ranks = [Column("id", "INT", False), Column("name", "STRING")]

@@ -26,8 +26,9 @@ from streamhouse.operators.operator import WEIGHT
 from streamhouse.operators.trees import incremental
 from streamhouse.operators.trees.compiled_tree import CompiledTree, Source, obstacle
 from streamhouse.operators.trees.drawing import whole_reason
-from streamhouse.operators.trees.incremental import IncrementalRefresh, SourceChange
+from streamhouse.operators.trees.incremental import IncrementalRefresh, SourceChange, merge_beside
 from streamhouse.sql.plan import BoundedQuery
+from streamhouse.state import merges
 from streamhouse.state.manifest import Segments
 from streamhouse.state.store import StateStore
 
@@ -48,9 +49,14 @@ _WITHOUT_KEY = (
     "seed", [2, *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(3, 200))]
 )
 def test_random_trees(seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The changes of the result add up to the rows of the query, and no count is negative."""
-    monkeypatch.setattr(incremental, "TIER", 2)
+    """The changes of the result add up to the rows of the query, and no count is negative.
+
+    Kept rows are merged by the refreshes, or beside them, in several parts.
+    """
+    monkeypatch.setattr(merges, "TIER", 2)
+    monkeypatch.setattr(merges, "PART_ROWS", 10)
     for number in range(_QUERIES):
+        monkeypatch.setattr(incremental, "MERGED_ROWS", number % 3 * 10)
         query = TreeGenerator(seed * _QUERIES + number).query()
         _check_changes(query, random.Random(seed * _QUERIES + number), tmp_path / str(number))
 
@@ -231,8 +237,10 @@ def _applied(
     changed = {each: change for each, change in changes.items() if change is not None}
     with opened(plan, _scanner(plan, after), threads=1, now_ms=now) as connection:
         connection.execute(f"SET VARIABLE old_now = {time_sql(old_now)}")
-        refresh = IncrementalRefresh(tree, connection, store, kept)
+        refresh = IncrementalRefresh(tree, connection, store, store.merged(kept))
         delta = connection.sql(f"FROM {refresh.apply(changed)}").to_arrow_table()
+        for files, arrangement in refresh.merges:
+            merge_beside(connection, store, files, arrangement)
     counts: Counter[Any] = Counter()
     weights = delta.column(WEIGHT).to_pylist()
     for number, weight in enumerate(weights):

@@ -14,10 +14,13 @@ from tests.unit.views.generated_queries import Generator
 from tests.unit.views.view_session import ViewBatches, ViewSession, change
 
 from streamhouse.connectors.base import WrittenBatch
+from streamhouse.operators.trees import incremental as trees
 from streamhouse.operators.trees import recompute
-from streamhouse.operators.trees.incremental import mergeable
-from streamhouse.runtime.views import build, task
+from streamhouse.runtime.views import build, incremental, task
+from streamhouse.runtime.views.merges import start_merges
 from streamhouse.source import ROW_KIND
+from streamhouse.state import merges
+from streamhouse.state.merges import mergeable
 
 _VIEWS = 8
 _SHOP = (
@@ -66,8 +69,16 @@ def test_refreshes_get_more_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 @pytest.mark.parametrize(
     "seed", [0, 1, *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(2, 100))]
 )
-def test_what_is_kept_may_be_lost_at_any_time(seed: int, tmp_path: Path) -> None:
-    """Kills, deleted and damaged files, and other writers of the view's table."""
+def test_what_is_kept_may_be_lost_at_any_time(
+    seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Kills, deleted and damaged files, and other writers of the view's table.
+
+    Kept rows are merged at once, by the refresh or by a thread that has ended before the next one.
+    """
+    monkeypatch.setattr(merges, "TIER", 2)
+    monkeypatch.setattr(trees, "MERGED_ROWS", 5 if seed % 2 else 1_000)
+    monkeypatch.setattr(incremental, "start_merges", lambda *given: start_merges(*given).join())
     session, rng = ViewSession(tmp_path / "warehouse"), random.Random(seed)
     queries = {f"v{n}": query for n, query in enumerate(_SHOP)}
     views = _created(session, queries, tmp_path)

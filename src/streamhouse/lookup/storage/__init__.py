@@ -1,1 +1,1 @@
-"""Stores rows of a dimension in a worker process: in memory or in local files, found by key."""
+"""Reads rows of a dimension by key, and finds out which of them change; caches single keys."""

@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streamhouse.lookup.storage.key_hashes import Hashes
+from streamhouse.state.segment import Hashes
 
 _KEPT = 0.75
 """The share that eviction keeps, so that the next row does not cause another eviction."""

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from streamhouse.duckdb_database import open_database
+from streamhouse.duckdb_connection import LastingConnection
 from streamhouse.sql.expressions.binder import quote
-
-Hashes = npt.NDArray[np.uint64]
+from streamhouse.state.segment import Hashes
 
 
 class KeyHash:
@@ -20,19 +18,15 @@ class KeyHash:
 
     def __init__(self, types: Mapping[str, str]) -> None:
         self._types = types
-        self._db = open_database(threads=1, async_threads=0)
+        self._db = LastingConnection()
 
     def of(self, rows: pa.Table, columns: Sequence[str]) -> Hashes:
         """The hash of each row's values of these columns, in their order."""
         if rows.num_rows == 0:
             return np.array([], np.uint64)
         parts = ", ".join(f"TRY_CAST({quote(name)} AS {self._types[name]})" for name in columns)
-        self._db.register("keys", rows.select(list(columns)))
-        try:
-            hashes: Any = self._db.sql(f"SELECT hash({parts}) AS h FROM keys").fetchnumpy()["h"]
-        finally:
-            self._db.unregister("keys")
-        return np.asarray(hashes, np.uint64)
+        found = self._db.run(f"SELECT hash({parts}) FROM keys", keys=rows.select(list(columns)))
+        return np.asarray(found.column(0).to_numpy(), np.uint64)
 
     def close(self) -> None:
         """Free what DuckDB holds."""

@@ -39,17 +39,28 @@ class Overlay:
             self._hashes = np.sort(self._hash.of(self._keys, self._key))
         self._rows = pa.concat_tables([self._rows, rows]).combine_chunks()
 
+    @property
+    def rows(self) -> pa.Table:
+        """The current rows of the changed keys."""
+        return self._rows
+
     def over(self, rows: pa.Table) -> pa.Table:
         """Older rows with the changes applied: without those of changed keys, plus all new rows."""
-        if not len(self._hashes):
-            return rows if not self._rows.num_rows else pa.concat_tables([rows, self._rows])
-        row_hashes = self._hash.of(rows, self._key)
-        suspected = among(row_hashes, self._hashes)
-        if not suspected.any():
-            return pa.concat_tables([rows, self._rows])
-        same = pa.array(suspected)
-        unchanged = self._without(rows.filter(same), self._keys)
-        return pa.concat_tables([rows.filter(pa.array(~suspected)), unchanged, self._rows])
+        return pa.concat_tables([self.unchanged(rows), self._rows]) if self.size else rows
+
+    def unchanged(self, rows: pa.Table) -> pa.Table:
+        """Older rows without those of changed keys."""
+        suspected = among(self._hash.of(rows, self._key), self._hashes) if self._key else None
+        if suspected is None or not suspected.any():
+            return rows
+        kept = self._without(rows.filter(pa.array(suspected)), self._keys)
+        return pa.concat_tables([rows.filter(pa.array(~suspected)), kept])
+
+    def copied(self, hash: KeyHash) -> Overlay:
+        """Another one with the same changes, for another thread."""
+        copy = Overlay(self._rows.schema, self._key, hash)
+        copy._rows, copy._keys, copy._hashes = self._rows, self._keys, self._hashes
+        return copy
 
     def _without(self, rows: pa.Table, keys: pa.Table) -> pa.Table:
         if not rows.num_rows:

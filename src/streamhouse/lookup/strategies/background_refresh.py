@@ -59,13 +59,13 @@ class BackgroundLoad:
 class DoubleBufferedDimension:
     """The dimension of one lookup in one process, and its next version; executors. Not thread-safe.
 
-    With `reload_early`, a full cache that has applied many changes is reloaded in the background
+    With `merge_early`, a full cache that has applied many changes merges them in the background
     before a batch would have to wait for that.
     """
 
-    def __init__(self, dimension: Dimension, reload_early: bool = False) -> None:
+    def __init__(self, dimension: Dimension, merge_early: bool = False) -> None:
         self.current = dimension
-        self._reload_early = reload_early
+        self._merge_early = merge_early
         self._part: tuple[int, int] | None = None
         self._successor: BackgroundLoad | None = None
 
@@ -77,13 +77,13 @@ class DoubleBufferedDimension:
         self._close_unused(next_version)
         if self._successor is None:
             if next_version is not None:
-                self._load(next_version, True)
+                self._load(next_version)
             elif (
-                self._reload_early
+                self._merge_early
                 and isinstance(self.current, FullDimension)
-                and self.current.should_reload
+                and self.current.should_merge
             ):
-                self._load(version, False)
+                self._merge(version, self.current)
 
     def loaded(self, next_version: Pinned) -> bool:
         """Whether a batch that joins `next_version` need not wait for it in this process."""
@@ -140,7 +140,7 @@ class DoubleBufferedDimension:
         if dimension is not None:
             dimension.close()
 
-    def _load(self, version: Pinned, awaited: bool) -> None:
+    def _load(self, version: Pinned) -> None:
         if not isinstance(self.current, FullDimension | BucketDimension):
             return
         successor = self.current.next_version()
@@ -151,4 +151,13 @@ class DoubleBufferedDimension:
                 successor.fill()
             return successor
 
-        self._successor = BackgroundLoad(version, load, awaited)
+        self._successor = BackgroundLoad(version, load, True)
+
+    def _merge(self, version: Pinned, current: FullDimension) -> None:
+        successor = current.copied()
+
+        def load() -> Dimension:
+            successor.merge()
+            return successor
+
+        self._successor = BackgroundLoad(version, load, False)

@@ -21,12 +21,12 @@ from streamhouse.lookup.options import CacheOptions
 from streamhouse.lookup.partitions import Partition
 from streamhouse.lookup.storage.changed_keys import Version, version_of
 from streamhouse.lookup.storage.key_location import hashed_fields
-from streamhouse.lookup.storage.segment import mapped
 from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.schema.evolution import current_columns
 from streamhouse.paimon.storage.split_files import BucketHeader, without_snapshot
 from streamhouse.paimon.write.bucket_hash import bucket_of
 from streamhouse.paimon.write.buckets import Refusal
+from streamhouse.state.segment import spilled
 
 
 @dataclass(frozen=True)
@@ -197,7 +197,7 @@ class BucketDimension:
         if size + sum(bucket.memory for name, bucket in self._cached.items() if name != folder) > (
             self._options.memory
         ):
-            rows, size = mapped(rows.combine_chunks()), 0
+            rows, size = spilled(rows), 0
         self._cached[folder] = _Bucket(content, rows, size)
         return rows
 

@@ -2,13 +2,13 @@
 
 A small table is passed to the join as it is. In a larger one, the rows for the keys of each chunk
 are found by their hashes, in memory or, beyond the memory limit, in local files. For a new snapshot
-of the table, rows whose key has changed are skipped, and an overlay has their current rows; after
-many changes the table is read again.
+of the table, rows whose key has changed are skipped, and an overlay has their current rows. After
+many changes these are merged into the segments, so the table is read only once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TypeAlias
 
 import numpy as np
@@ -29,10 +29,10 @@ from streamhouse.lookup.storage.changed_keys import (
 from streamhouse.lookup.storage.key_hashes import KeyHash, distinct
 from streamhouse.lookup.storage.key_reader import KeyReader, schema_of
 from streamhouse.lookup.storage.overlay import Overlay
-from streamhouse.lookup.storage.segment import Segment, found_in, segment_tables
 from streamhouse.paimon.schema.evolution import current_columns
 from streamhouse.source import ROW_KIND
 from streamhouse.sql.resolution.columns import physical
+from streamhouse.state.segment import Segment, chunks, found_in, spilled
 
 WHOLE_ROWS = 50_000
 """Up to this size, joining the whole table is faster than collecting the keys of a chunk."""
@@ -66,13 +66,36 @@ class FullDimension:
         return rows > WHOLE_ROWS and self._spec.lookup.keys_sql is not None
 
     @property
-    def should_reload(self) -> bool:
-        """Whether it has applied over half of the changes after which it is read again."""
+    def should_merge(self) -> bool:
+        """Whether it has applied over half of the changes after which they are merged."""
         return self._overlay is not None and 2 * self._overlay.size > self._max_changes()
 
     def next_version(self) -> FullDimension:
         """Another one, which has not loaded anything yet."""
         return FullDimension(self._spec, self._options)
+
+    def copied(self) -> FullDimension:
+        """Another one with the same rows, which can be merged in another thread."""
+        assert self._overlay is not None
+        copy = FullDimension(self._spec, self._options)
+        copy._version, copy._chosen, copy._schema = self._version, self._chosen, self._schema
+        copy._segments, copy._overlay = self._segments, self._overlay.copied(copy._hash)
+        return copy
+
+    def merge(self) -> None:
+        """Merge the changes into the segments."""
+        overlay, segments = self._overlay, self._segments[::-1]
+        assert overlay is not None
+
+        def batches() -> Iterator[pa.RecordBatch]:
+            while segments:
+                rows = segments.pop().table.select(self._schema.names)
+                yield from overlay.unchanged(rows).to_batches()
+            yield from overlay.rows.to_batches()
+
+        self._whole, self._segments = None, []
+        self._fill(batches())
+        overlay.close()
 
     def at(self, snapshot: int | None, chosen: Sequence[Partition] | None = None) -> None:
         partitions_to_join: _Chosen = None if chosen is None else tuple(chosen)
@@ -95,7 +118,7 @@ class FullDimension:
             rows = found_in(self._segments, hashes, self._schema)
             return self._overlay.over(rows).select(columns)
         if self._whole is None:
-            tables = [segment.table for segment in self._segments]
+            tables = [segment.table.select(self._schema.names) for segment in self._segments]
             whole = pa.concat_tables([self._schema.empty_table(), *tables])
             self._whole = self._overlay.over(whole).select(columns)
         return self._whole
@@ -111,22 +134,25 @@ class FullDimension:
         self._segments, self._overlay, self._whole = [], None, None
 
     def _load(self, version: Version) -> None:
-        """Read the table into memory up to the limit, the rest into local files."""
         self._drop()
-        memory = size = 0
         self._schema = schema_of(version.table, self._columns, self._spec.planned)
-        self._overlay = Overlay(self._schema, self._key, self._hash)
+        self._fill(self._read(version))
+
+    def _fill(self, batches: Iterable[pa.RecordBatch]) -> None:
+        """Make segments of all rows, in memory up to the limit, the rest in local files."""
+        segments, memory, size = list[Segment](), 0, 0
         options, key = self._options, self._spec.lookup.key_columns
-        for piece in segment_tables(self._read(version), self._schema):
+        for piece in chunks(batches, self._schema):
             hashes = self._hash.of(piece, key) if key else np.zeros(piece.num_rows, np.uint64)
             segment = Segment.of(piece, hashes)
             if options.cache != "MEMORY" and memory + segment.nbytes > options.memory:
-                segment = segment.spilled()
+                segment = Segment(spilled(segment.table))
                 size += segment.nbytes
             else:
                 memory += segment.nbytes
             self._check_disk(size)
-            self._segments.append(segment)
+            segments.append(segment)
+        self._segments, self._overlay = segments, Overlay(self._schema, self._key, self._hash)
 
     def _check_disk(self, size: int) -> None:
         limit = self._options.disk
@@ -163,18 +189,21 @@ class FullDimension:
             self._overlay.add(
                 rows.select(self._key), self._of_partitions(rows.filter(upserted), after)
             )
-            return self._is_small()
+            self._merge_many()
+            return True
         keys = keys_changed_between(before, after, self._key)
         if keys is None or after.snapshot is None or keys.num_rows > MOST_CHANGES:
             return False
         keys = keys.group_by(self._key).aggregate([])
         rows = self._current_rows(keys, after)
         self._overlay.add(keys, self._of_partitions(rows, after))
-        return self._is_small()
+        self._merge_many()
+        return True
 
-    def _is_small(self) -> bool:
+    def _merge_many(self) -> None:
         assert self._overlay is not None
-        return self._overlay.size <= self._max_changes()
+        if self._overlay.size > self._max_changes():
+            self.merge()
 
     def _max_changes(self) -> int:
         """How many changes the overlay may have."""

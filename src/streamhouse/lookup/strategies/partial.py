@@ -21,11 +21,11 @@ from streamhouse.lookup.options import CacheOptions
 from streamhouse.lookup.partitions import Partition, mask
 from streamhouse.lookup.storage.changed_keys import Version, keys_changed_between, version_of
 from streamhouse.lookup.storage.key_cache import KeyCache
-from streamhouse.lookup.storage.key_hashes import Hashes, KeyHash, among, distinct
+from streamhouse.lookup.storage.key_hashes import KeyHash, among, distinct
 from streamhouse.lookup.storage.key_location import Group
 from streamhouse.lookup.storage.key_reader import KEYS_PER_READ, KeyReader, schema_of
-from streamhouse.lookup.storage.segment import Segment, found_in, segment_tables
 from streamhouse.sql.resolution.columns import physical
+from streamhouse.state.segment import Hashes, Segment, chunks, found_in, spilled
 
 ROWS_PER_KEY = 50_000
 """Reading one key costs about as much as copying this many rows of its bucket."""
@@ -37,6 +37,7 @@ class _Copy:
     """A group's rows as of some snapshot; keys with a hash in `stale` have changed since."""
 
     segments: list[Segment]
+    memory: int
     used: float
     stale: Hashes = field(default_factory=lambda: np.array([], np.uint64))
 
@@ -178,19 +179,23 @@ class PartialDimension:
         few = lookup_count * ROWS_PER_KEY < rows and self._reader.filter(keys) is not None
         if few or lookup_count < 0:
             return None
-        limit, size = self._options.disk, 0
+        limit, size, memory = self._options.disk, 0, 0
+        in_memory = sum(copy.memory for copy in self._copies.values())
         segments = []
-        for piece in segment_tables(self._reader.rows_of_group(group), self._schema):
+        for piece in chunks(self._reader.rows_of_group(group), self._schema):
             segment = Segment.of(piece, self._hash.of(piece, self._key))
             size += segment.nbytes
-            small = self._in_memory() + size <= self._options.memory // 4
-            segments.append(segment if small else segment.spilled())
+            if in_memory + size <= self._options.memory // 4:
+                memory = size
+            else:
+                segment = Segment(spilled(segment.table))
+            segments.append(segment)
             if limit is not None and size > limit:
                 # Larger than the disk limit: this group is always read by key.
                 self._lookup_counts[group] = -(1 << 62)
                 return None
         self._make_room(size)
-        self._copies[group] = _Copy(segments, now)
+        self._copies[group] = _Copy(segments, memory, now)
         return self._copies[group]
 
     def _make_room(self, size: int) -> None:
@@ -198,12 +203,6 @@ class PartialDimension:
         while limit is not None and self._copies and size + self._copied_bytes() > limit:
             oldest = min(self._copies, key=lambda group: self._copies[group].used)
             del self._copies[oldest]
-
-    def _in_memory(self) -> int:
-        copies = self._copies.values()
-        return sum(
-            segment.nbytes for copy in copies for segment in copy.segments if not segment.on_disk
-        )
 
     def _copied_bytes(self) -> int:
         return sum(copy.nbytes for copy in self._copies.values())

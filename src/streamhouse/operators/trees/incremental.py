@@ -7,8 +7,9 @@ as new segments, so the kept rows from before stay until the refresh is done.
 
 from __future__ import annotations
 
+import itertools
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -31,14 +32,15 @@ from streamhouse.operators.trees.compiled_tree import CompiledTree, Source
 from streamhouse.operators.trees.tree_sql import whole_sql
 from streamhouse.sql.expressions.binder import quote
 from streamhouse.state.manifest import Segments
-from streamhouse.state.segment import COUNT, HASH, StateError, written
+from streamhouse.state.merges import Merge, mergeable, parts
+from streamhouse.state.segment import COUNT, HASH, SegmentFile, StateError, written
 from streamhouse.state.store import StateStore
 
 if TYPE_CHECKING:
     import duckdb
 
-TIER = 8
-"""So many segments of a tier are merged into one; each tier is so many times the one below."""
+MERGED_ROWS, MOST_FILES = 100_000, 64
+"""More rows are merged beside the batches, unless that leaves more files of an arrangement."""
 _BATCH_ROWS = 65_536
 _NEGATIVE = "kept rows have negative counts"
 
@@ -65,6 +67,8 @@ class IncrementalRefresh:
         self._tree, self._db, self._store = tree, connection, store
         self.segments: dict[str, Segments] = dict(segments)
         """The kept rows after the refresh."""
+        self.merges: list[tuple[Segments, Arrangement]] = []
+        """Segments that are to be merged beside the batches."""
         self._created: set[str] = set()
 
     def apply(self, changes: Mapping[Source, SourceChange]) -> str:
@@ -217,7 +221,7 @@ class IncrementalRefresh:
             rows = [pa.Table.from_batches(batches) for batches in found if batches]
         else:
             asked = self._db.execute(f"SELECT 1 FROM ({keys}) LIMIT 1").fetchall()
-            rows = [each.table for each in segments if each.file.rows] if asked else []
+            rows = [each.table for each in segments if each.num_rows] if asked else []
         if rows:
             self._db.register(f"{name}_raw", pa.concat_tables(rows))
         return rows
@@ -268,11 +272,12 @@ class IncrementalRefresh:
         """Add a change to an arrangement, and merge its segments if there are many."""
         files = (*self.segments[name], self._segment(kept.stored(delta, WEIGHT)))
         first = mergeable([file.rows for file in files])
-        if first < len(files) - 1:
-            tables = [self._store.segment(file).table for file in files[first:]]
-            self._db.register("_merged", pa.concat_tables(tables))
-            files = (*files[:first], self._segment(kept.merged("_merged")))
-            self._db.unregister("_merged")
+        same = files[first:]
+        if len(same) > 1:
+            if sum(file.rows for file in same) > MERGED_ROWS and len(files) <= MOST_FILES:
+                self.merges.append((same, kept))
+            else:
+                files = (*files[:first], merged(self._db, self._store, same, kept))
         self.segments[name] = files
 
     def _segment(self, sql: str) -> Any:
@@ -323,16 +328,33 @@ def _are_apart(tables: list[pa.Table]) -> bool:
     return len(hashes) == 1 or len(np.unique(np.concatenate(hashes))) == sum(map(len, hashes))
 
 
-def mergeable(rows: list[int]) -> int:
-    """From which segment on they are to be merged; the last one if none are."""
-    first, tier, start = len(rows) - 1, TIER, len(rows)
-    while start:
-        start = len(rows)
-        while start and rows[start - 1] <= tier:
-            start -= 1
-        # The rows that are written again are at most twice the new ones.
-        same = rows[start:]
-        if len(same) >= TIER and sum(same) >= 2 * max(same):
-            rows, first = [*rows[:start], sum(same)], start
-        tier *= TIER
-    return first
+def merged(
+    connection: duckdb.DuckDBPyConnection, store: StateStore, files: Segments, kept: Arrangement
+) -> SegmentFile:
+    """Write one segment of an arrangement instead of several ones."""
+    found: Iterator[pa.RecordBatch] = (
+        batch
+        for part in parts([store.segment(file) for file in files])
+        for batch in _net_rows(connection, part, kept)
+    )
+    first = next(found)
+    return written(store.folder, first.schema, itertools.chain([first], found))
+
+
+def merge_beside(
+    connection: duckdb.DuckDBPyConnection, store: StateStore, files: Segments, kept: Arrangement
+) -> None:
+    """Merge segments, and leave the record of it for the next batch."""
+    names = tuple(file.name for file in files)
+    if not any(set(names) & set(merge.inputs) for merge in store.merges()):
+        store.record(Merge(names, merged(connection, store, files, kept)))
+
+
+def _net_rows(
+    connection: duckdb.DuckDBPyConnection, rows: pa.Table, kept: Arrangement
+) -> list[pa.RecordBatch]:
+    """The sums of rows of segments: at least one batch, which may be empty."""
+    connection.register("_merged", rows)
+    table = connection.sql(kept.merged("_merged")).to_arrow_table()
+    connection.unregister("_merged")
+    return table.to_batches() or [pa.RecordBatch.from_pylist([], table.schema)]

@@ -26,10 +26,9 @@ from streamhouse.runtime.views.incremental import (
     MEMORY,
     address_of,
     compiled,
-    no_scan,
     unsuitable,
 )  # fmt: skip
-from streamhouse.runtime.views.inputs import ViewInputs
+from streamhouse.runtime.views.inputs import ViewInputs, no_scan
 from streamhouse.runtime.views.spec import ViewSpec
 from streamhouse.source import Offset
 from streamhouse.state.segment import StateError

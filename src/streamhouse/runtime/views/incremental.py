@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -28,10 +28,11 @@ from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.storage.snapshots import Snapshot
 from streamhouse.runtime.streaming.tasks.task_input import TaskInput
+from streamhouse.runtime.views.inputs import no_scan
+from streamhouse.runtime.views.merges import start_merges
 from streamhouse.runtime.views.net_change import UnknownChangeError, net_change
 from streamhouse.runtime.views.spec import ViewSpec, table_key
 from streamhouse.source import Offset
-from streamhouse.sql.plan import BoundedScan
 from streamhouse.state.manifest import Manifest, Segments
 from streamhouse.state.store import StateStore
 
@@ -83,7 +84,7 @@ class IncrementalView:
         if DuckDB needs more memory.
         """
         kept, start, end = self._start(), self._task.start, self._task.end
-        segments = kept.arrangements
+        segments: Mapping[str, Segments] = self._store.merged(kept.arrangements)
         late = None if kept.offset == start else self._input_changes(kept.offset, start)
         changes = self._input_changes(start, end)
         if late is not None:
@@ -103,6 +104,8 @@ class IncrementalView:
 
             yield read()
             self._save(wrote, refresh.segments)
+        if refresh.merges:
+            start_merges(self._spec, self._store, refresh.merges)
 
     @contextmanager
     def _refresh(
@@ -277,11 +280,6 @@ def compiled(spec: ViewSpec) -> CompiledTree:
     if name not in _trees:
         _trees[name] = CompiledTree(spec.plan.tree)
     return _trees[name]
-
-
-def no_scan(scan: BoundedScan) -> NoReturn:
-    """The scanner of a query that reads kept rows."""
-    raise AssertionError(f"nothing reads {scan.table.name}")
 
 
 def _changes_rows(snapshot: Snapshot) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
+from typing import NoReturn
 
 import pyarrow as pa
 
@@ -86,3 +87,8 @@ class ViewInputs:
         if not snapshot:
             return iter(())
         return table.read(columns=columns, snapshot=snapshot, filter=condition)
+
+
+def no_scan(scan: BoundedScan) -> NoReturn:
+    """The scanner of a query that reads kept rows."""
+    raise AssertionError(f"nothing reads {scan.table.name}")
