@@ -20,13 +20,13 @@ from streamhouse.connectors.mysql_cdc.database.table_part import TablesAt
 from streamhouse.connectors.mysql_cdc.database.tables.discovery import Discovery
 from streamhouse.connectors.mysql_cdc.database.tables.followed_table import FollowedTable
 from streamhouse.connectors.mysql_cdc.database.tables.table_sets import TableSets, TableVersions
-from streamhouse.connectors.mysql_cdc.server.connection import FIRST_START_SECONDS, Session
-from streamhouse.connectors.mysql_cdc.server.position import (
+from streamhouse.errors import DataLossError
+from streamhouse.mysql.connection import FIRST_START_SECONDS, Session
+from streamhouse.mysql.position import (
     BinlogPosition,
     BinlogState,
 )
-from streamhouse.connectors.mysql_cdc.server.table import Server, check_server
-from streamhouse.errors import DataLossError
+from streamhouse.mysql.table import Server, check_server
 from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.runtime.query_description import QueryDescription
 from streamhouse.runtime.reset.marker import ResetMarker
