@@ -41,7 +41,8 @@ def test_a_consumer_is_written_before_a_commit_only_if_it_moves(
     spec: Any = SimpleNamespace(
         query_id=QUERY, address=lambda target: TableAddress(options, target)
     )
-    holds = SyncHolds(spec, tmp_path)
+    checkpoint: Any = SimpleNamespace(path=tmp_path)
+    holds = SyncHolds(spec, checkpoint)
     holds.add(["d.t"])
     file = tmp_path / "lake" / "d.db" / "t" / "consumer" / f"consumer-{consumer}"
     os.utime(file, (1, 1))

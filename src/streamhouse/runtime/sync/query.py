@@ -128,7 +128,7 @@ class SyncQuery(JobQuery):
             self._relay.folder,
             self._parallelism,
         )
-        self._holds = SyncHolds(self.spec, self._checkpoint.path)
+        self._holds = SyncHolds(self.spec, self._checkpoint)
         self._committer = SyncCommitter(self.spec, self._before_commit)
         before = list(self._table_sets.latest().tables.values())
         self._start_in_the_past(before, self._table_sets.latest_number())
