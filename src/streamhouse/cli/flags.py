@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Annotated, TypeVar
+from inspect import Parameter
+from typing import Annotated, Any, TypeVar
 
 import typer
 
@@ -16,26 +17,28 @@ _Function = TypeVar("_Function", bound=Callable[..., None])
 class Flag:
     """How `--help` shows a flag; `min`: the least value of a number.
 
-    `name`: such as `--page/--no-page`; None: that of the parameter.
+    `name`: such as `--page/--no-page`; None: that of the parameter. `kind` and `default`: of a flag
+    that is no parameter of its command's function, but one of its keywords.
     """
 
     metavar: str | None
     help: str
     min: int | None = None
     name: str | None = None
+    kind: Any = str
+    default: Any = Parameter.empty
+    hidden: bool = False
 
 
-def with_flags(flags: Mapping[str, Flag]) -> Callable[[_Function], _Function]:
-    """Make parameters flags of their names; types and defaults are those of the parameters."""
+def with_flags(flags: Mapping[str, Flag | Parameter]) -> Callable[[_Function], _Function]:
+    """Make parameters flags of their names; types and defaults are those of the parameters.
+
+    The keywords of a function with `**flags` are all flags that are not among its parameters.
+    """
 
     def declared(function: _Function) -> _Function:
         signature = inspect.signature(function, eval_str=True)
-        parameters = [
-            parameter.replace(annotation=_option(parameter, flags[name]))
-            if name in flags
-            else parameter
-            for name, parameter in signature.parameters.items()
-        ]
+        parameters = list(_parameters(signature, flags))
         function.__signature__ = signature.replace(  # type: ignore[attr-defined]
             parameters=parameters
         )
@@ -44,17 +47,39 @@ def with_flags(flags: Mapping[str, Flag]) -> Callable[[_Function], _Function]:
     return declared
 
 
-def _option(parameter: inspect.Parameter, flag: Flag) -> object:
+def _parameters(
+    signature: inspect.Signature, flags: Mapping[str, Flag | Parameter]
+) -> Iterator[Parameter]:
+    for name, parameter in signature.parameters.items():
+        if parameter.kind != Parameter.VAR_KEYWORD:
+            yield _declared(parameter, flags.get(name, parameter))
+            continue
+        for keyword, flag in flags.items():
+            if keyword not in signature.parameters:
+                yield _keyword(keyword, flag)
+
+
+def _keyword(name: str, flag: Flag | Parameter) -> Parameter:
+    if isinstance(flag, Parameter):
+        return flag
+    plain = Parameter(name, Parameter.KEYWORD_ONLY, default=flag.default, annotation=flag.kind)
+    return _declared(plain, flag)
+
+
+def _declared(parameter: Parameter, flag: Flag | Parameter) -> Parameter:
+    if isinstance(flag, Parameter):
+        return flag
     option = typer.Option(
         flag.name or f"--{parameter.name.replace('_', '-')}",
         metavar=flag.metavar,
         help=flag.help,
         min=flag.min,
+        hidden=flag.hidden,
     )
-    return Annotated[parameter.annotation, option]
+    return parameter.replace(annotation=Annotated[parameter.annotation, option])
 
 
-SERVE_FLAGS = {
+SERVE_FLAGS: Mapping[str, Flag] = {
     "views": Flag("FILE", "Serve only the views in this YAML file. Default: all tables and views."),
     "host": Flag(
         "ADDRESS", "The address to listen on; one that other machines can reach needs a token."

@@ -14,10 +14,10 @@ from streamhouse.connectors.jdbc.options import parse as parse_jdbc
 from streamhouse.connectors.jdbc.reader import JdbcReader
 from streamhouse.connectors.mysql_cdc.relay.log import RelayTable
 from streamhouse.connectors.mysql_cdc.relay.relay import Relay
-from streamhouse.connectors.mysql_cdc.server.options import parse
-from streamhouse.connectors.mysql_cdc.server.position import BinlogPosition, position_of
 from streamhouse.connectors.mysql_cdc.source import MySqlSource
 from streamhouse.demo.mariadb import PASSWORD, USER, MariaDB
+from streamhouse.mysql.options import parse
+from streamhouse.mysql.position import BinlogPosition, position_of
 from streamhouse.source import ROW_KIND, Offset
 from streamhouse.sql.plan import Column
 

@@ -16,14 +16,14 @@ import pytest
 from tests.integration.mysql.history import Database, catch_up, rows_of, snapshot_start
 from tests.waiting import DEADLINE_S, until
 
-from streamhouse.connectors.mysql_cdc.server.connection import run
-from streamhouse.connectors.mysql_cdc.server.position import BinlogPosition
-from streamhouse.connectors.mysql_cdc.server.table import Server
-from streamhouse.connectors.mysql_cdc.server.table_lock import TableLock
 from streamhouse.connectors.mysql_cdc.snapshot import keyless_reader
 from streamhouse.connectors.mysql_cdc.source import MySqlSource
 from streamhouse.demo.mariadb import PASSWORD
 from streamhouse.errors import ConnectError, DataLossError, SchemaChangeError, TableError
+from streamhouse.mysql.connection import run
+from streamhouse.mysql.position import BinlogPosition
+from streamhouse.mysql.table import Server
+from streamhouse.mysql.table_lock import TableLock
 from streamhouse.source import ROW_KIND
 from streamhouse.sql.plan import Column
 

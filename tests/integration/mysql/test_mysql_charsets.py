@@ -9,11 +9,11 @@ import pytest
 from tests.integration.mysql.history import Database, catch_up
 from tests.mysql_server import IS_MYSQL
 
-from streamhouse.connectors.mysql_cdc.server.charsets import KNOWN, charsets_of
-from streamhouse.connectors.mysql_cdc.server.options import parse
-from streamhouse.connectors.mysql_cdc.server.values.collations import charset_of
-from streamhouse.connectors.mysql_cdc.server.values.unicode import UNICODE
 from streamhouse.errors import SchemaChangeError, TableError
+from streamhouse.mysql.charsets import KNOWN, charsets_of
+from streamhouse.mysql.options import parse
+from streamhouse.mysql.values.collations import charset_of
+from streamhouse.mysql.values.unicode import UNICODE
 from streamhouse.sql.plan import Column
 
 _HERE = sorted(KNOWN - ({"utf8"} if IS_MYSQL else {"gb18030", "utf8"}))

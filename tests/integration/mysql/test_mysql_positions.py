@@ -15,11 +15,11 @@ from tests.mysql_server import IS_MYSQL, Server
 from tests.waiting import DEADLINE_S
 
 from streamhouse.connectors.mysql_cdc import source as source_module
-from streamhouse.connectors.mysql_cdc.server import connection
-from streamhouse.connectors.mysql_cdc.server.gtids import parse_gtids
 from streamhouse.connectors.mysql_cdc.source import MySqlSource
 from streamhouse.demo.mariadb import PASSWORD, USER
 from streamhouse.errors import DataLossError, OptionError
+from streamhouse.mysql import connection
+from streamhouse.mysql.gtids import parse_gtids
 
 CREATE = "CREATE TABLE t (id INT PRIMARY KEY, v TEXT)"
 MODE = "scan.startup.mode"

@@ -22,11 +22,11 @@ from tests.waiting import DEADLINE_S, looks, until
 
 from streamhouse.connectors.mysql_cdc.database.tables.discovery import Discovery
 from streamhouse.connectors.mysql_cdc.database.tables.table_filter import TableFilter
-from streamhouse.connectors.mysql_cdc.server.checks import check
-from streamhouse.connectors.mysql_cdc.server.connection import Session
-from streamhouse.connectors.mysql_cdc.server.options import parse
 from streamhouse.connectors.mysql_cdc.source import MySqlSource
 from streamhouse.errors import ConnectError, DataLossError, SchemaChangeError, TableError
+from streamhouse.mysql.checks import check
+from streamhouse.mysql.connection import Session
+from streamhouse.mysql.options import parse
 from streamhouse.source import Offset
 
 pytestmark = pytest.mark.soak

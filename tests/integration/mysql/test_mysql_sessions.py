@@ -20,8 +20,8 @@ from tests.integration.mysql.sessions import TABLES, Sessions
 from tests.mysql_server import Server
 
 from streamhouse.connectors.mysql_cdc.relay.relay import Relay
-from streamhouse.connectors.mysql_cdc.server.position import BinlogPosition
 from streamhouse.connectors.mysql_cdc.source import MySqlSource
+from streamhouse.mysql.position import BinlogPosition
 
 
 class Reader:

@@ -17,12 +17,12 @@ from tests.integration.mysql.history import Database, apply, catch_up, rows_of, 
 from tests.mysql_server import with_sequences
 from tests.waiting import DEADLINE_S
 
-from streamhouse.connectors.mysql_cdc.server.connection import connect, run, run_raw
-from streamhouse.connectors.mysql_cdc.server.options import parse
-from streamhouse.connectors.mysql_cdc.server.values import result_rows
-from streamhouse.connectors.mysql_cdc.server.values.result_rows import stream_columns
 from streamhouse.connectors.mysql_cdc.snapshot.chunk_reader import ChunkReader
 from streamhouse.errors import DataLossError, SchemaChangeError, TableError
+from streamhouse.mysql.connection import connect, run, run_raw
+from streamhouse.mysql.options import parse
+from streamhouse.mysql.values import result_rows
+from streamhouse.mysql.values.result_rows import stream_columns
 from streamhouse.source import ROW_KIND
 from streamhouse.sql.plan import Column
 

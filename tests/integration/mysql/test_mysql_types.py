@@ -14,8 +14,8 @@ import pytest
 from tests.integration.mysql.history import Database, apply, catch_up
 from tests.mysql_server import IS_MYSQL, mariadb_only
 
-from streamhouse.connectors.mysql_cdc.server.values.types import quote
 from streamhouse.errors import SchemaChangeError, TableError
+from streamhouse.mysql.values.types import quote
 from streamhouse.sql.plan import Column
 
 UTC = datetime.UTC

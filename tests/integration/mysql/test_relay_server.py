@@ -15,10 +15,10 @@ from streamhouse.connectors.mysql_cdc.change_reader import TablePosition, TableR
 from streamhouse.connectors.mysql_cdc.relay import relay as relay_module
 from streamhouse.connectors.mysql_cdc.relay.files import drop_old, segments
 from streamhouse.connectors.mysql_cdc.relay.relay import Relay
-from streamhouse.connectors.mysql_cdc.server import connection
 from streamhouse.connectors.mysql_cdc.source import MySqlSource
 from streamhouse.demo.mariadb import MariaDB
 from streamhouse.errors import ConnectError, DataLossError, StreamhouseError
+from streamhouse.mysql import connection
 from streamhouse.source import ROW_KIND, Offset
 
 SECONDS = 60.0

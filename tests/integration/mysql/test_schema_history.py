@@ -12,9 +12,9 @@ from tests.integration.mysql.history import Database, catch_up
 from tests.mysql_server import Server
 
 from streamhouse.connectors.mysql_cdc.database.sharding.shard_histories import ShardHistories
-from streamhouse.connectors.mysql_cdc.server.position import BinlogPosition
 from streamhouse.demo.mariadb import MariaDB
 from streamhouse.errors import SchemaChangeError
+from streamhouse.mysql.position import BinlogPosition
 from streamhouse.source import Offset
 from streamhouse.sql.plan import Column
 

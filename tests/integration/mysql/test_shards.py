@@ -14,9 +14,9 @@ import pytest
 from tests.integration.mysql.history import Database, apply, catch_up, rows_of
 from tests.waiting import looks
 
-from streamhouse.connectors.mysql_cdc.server.options import parse
 from streamhouse.connectors.mysql_cdc.source import MySqlSource, followed_tables
 from streamhouse.errors import DataLossError, TableError
+from streamhouse.mysql.options import parse
 from streamhouse.source import ROW_KIND
 from streamhouse.sql.plan import Column
 

@@ -20,12 +20,12 @@ from streamhouse.connectors.mysql_cdc.binlog.format.events import HEADER, QUERY,
 from streamhouse.connectors.mysql_cdc.binlog.format.events import ROWS as ROW_EVENTS
 from streamhouse.connectors.mysql_cdc.binlog.query import Statement, statement_of
 from streamhouse.connectors.mysql_cdc.binlog.statements import StatementCheck
-from streamhouse.connectors.mysql_cdc.server.connection import Session
-from streamhouse.connectors.mysql_cdc.server.options import parse
-from streamhouse.connectors.mysql_cdc.server.position import BinlogPosition
-from streamhouse.connectors.mysql_cdc.server.table import load_columns, load_table
-from streamhouse.connectors.mysql_cdc.server.values.types import MySqlColumn
 from streamhouse.errors import DataLossError, SchemaChangeError
+from streamhouse.mysql.connection import Session
+from streamhouse.mysql.options import parse
+from streamhouse.mysql.position import BinlogPosition
+from streamhouse.mysql.table import load_columns, load_table
+from streamhouse.mysql.values.types import MySqlColumn
 
 MODES = ("STRICT_TRANS_TABLES", "", "ANSI_QUOTES", "STRICT_ALL_TABLES,NO_BACKSLASH_ESCAPES")
 FALSE_ALARMS = re.compile(

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from tests.integration.mysql.history import Database, apply, catch_up, rows_of
 
-from streamhouse.connectors.mysql_cdc.server.values.dates import OPTION
 from streamhouse.errors import SchemaChangeError, TableError
+from streamhouse.mysql.values.dates import OPTION
 from streamhouse.source import Offset
 from streamhouse.sql.plan import Column
 

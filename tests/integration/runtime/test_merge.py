@@ -92,18 +92,17 @@ INSERT INTO latest SELECT CAST(MOD(id, 3) AS INT), id, 0 FROM made;
 def test_a_batch_that_was_written_before_an_update_is_not_hidden_by_it(
     shop: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    collected, counts = batch_commit.collected, Counter[int]()
+    results_of, counts = batch_commit.TaskResults.of, Counter[int]()
 
     def changed_between(frame: Any) -> Any:
-        messages, reports = collected(frame)
-        if messages:
-            batch = reports[0]["end"]["batch"]
-            counts[batch] += 1
-            if counts[batch] <= commit_retries.TRIES:
+        results = results_of(frame)
+        if results is not None and results.messages:
+            counts[results.number] += 1
+            if counts[results.number] <= commit_retries.TRIES:
                 streamhouse.execute(shop.warehouse.options, "UPDATE latest SET seen = seen + 1")
-        return messages, reports
+        return results
 
-    monkeypatch.setattr(batch_commit, "collected", changed_between)
+    monkeypatch.setattr(batch_commit.TaskResults, "of", changed_between)
     shop.settle_here(LATEST)
     assert set(counts.values()) == {4}, "each batch was written four times"
     table = shop.warehouse.table("default.latest")

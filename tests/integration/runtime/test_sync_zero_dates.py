@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from tests.integration.runtime.test_sync import Sync, fresh, mysql_conf, there
 
-from streamhouse.connectors.mysql_cdc.server.values.dates import OPTION
 from streamhouse.demo.mariadb import MariaDB
+from streamhouse.mysql.values.dates import OPTION
 from streamhouse.runtime.streaming.query import QueryFailed
 from streamhouse.runtime.sync.options import sync_database_options
 from streamhouse.runtime.sync.run import SyncRun, run_sync

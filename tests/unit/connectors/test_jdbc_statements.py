@@ -13,8 +13,8 @@ import pytest
 from streamhouse.connectors.jdbc.literals import literals
 from streamhouse.connectors.jdbc.statements import Statements, net_changes
 from streamhouse.connectors.jdbc.target import TargetTable
-from streamhouse.connectors.mysql_cdc.server.values.types import MySqlColumn
 from streamhouse.errors import TableError
+from streamhouse.mysql.values.types import MySqlColumn
 from streamhouse.source import ROW_KIND
 
 INT = MySqlColumn("id", "int", "int(11)", nullable=False)

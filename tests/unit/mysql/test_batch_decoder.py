@@ -28,11 +28,11 @@ from streamhouse.connectors.mysql_cdc.binlog.rows import batch_decoder, images
 from streamhouse.connectors.mysql_cdc.binlog.rows import event as event_module
 from streamhouse.connectors.mysql_cdc.binlog.rows.batch_decoder import BatchDecoder, ChangedRows
 from streamhouse.connectors.mysql_cdc.binlog.rows.event import LoggedTable, RowEvent
-from streamhouse.connectors.mysql_cdc.server.charsets import Charsets
-from streamhouse.connectors.mysql_cdc.server.options import parse
-from streamhouse.connectors.mysql_cdc.server.table import TableDefinition
-from streamhouse.connectors.mysql_cdc.server.values.types import MySqlColumn
 from streamhouse.errors import ConnectError, TableError
+from streamhouse.mysql.charsets import Charsets
+from streamhouse.mysql.options import parse
+from streamhouse.mysql.table import TableDefinition
+from streamhouse.mysql.values.types import MySqlColumn
 
 INSERT, UPDATE, DELETE, OLD_INSERT = 30, 31, 32, 23
 OPTIONS = parse(

@@ -14,14 +14,14 @@ from streamhouse.connectors.mysql_cdc.database.tables.table_sets import TableSet
 from streamhouse.connectors.mysql_cdc.relay.files import FrameWriter, drop_old, held_bytes, segments
 from streamhouse.connectors.mysql_cdc.relay.log import RelayLog, RelayTable
 from streamhouse.connectors.mysql_cdc.relay.state import RelayView
-from streamhouse.connectors.mysql_cdc.server.position import (
+from streamhouse.errors import TableError
+from streamhouse.mysql.position import (
     BinlogIdentity,
     BinlogPosition,
     BinlogState,
 )
-from streamhouse.connectors.mysql_cdc.server.table import TableDefinition, check_logged
-from streamhouse.connectors.mysql_cdc.server.values.types import MySqlColumn
-from streamhouse.errors import TableError
+from streamhouse.mysql.table import TableDefinition, check_logged
+from streamhouse.mysql.values.types import MySqlColumn
 from streamhouse.runtime.sync.micro_batch.commit import SyncedBatch
 from streamhouse.runtime.sync.source_progress import has_unread_rows
 from streamhouse.runtime.sync.table_states import TableStates

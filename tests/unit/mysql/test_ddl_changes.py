@@ -18,11 +18,11 @@ from streamhouse.connectors.mysql_cdc.binlog.query import Statement
 from streamhouse.connectors.mysql_cdc.binlog.sql.tokens import LexerOptions
 from streamhouse.connectors.mysql_cdc.binlog.statements import StatementCheck
 from streamhouse.connectors.mysql_cdc.database.tables.followed_table import offset_part, table_at
-from streamhouse.connectors.mysql_cdc.server.options import parse
-from streamhouse.connectors.mysql_cdc.server.position import BinlogPosition
-from streamhouse.connectors.mysql_cdc.server.table import TableDefinition
-from streamhouse.connectors.mysql_cdc.server.values.types import MySqlColumn
 from streamhouse.errors import DataLossError
+from streamhouse.mysql.options import parse
+from streamhouse.mysql.position import BinlogPosition
+from streamhouse.mysql.table import TableDefinition
+from streamhouse.mysql.values.types import MySqlColumn
 
 OPTIONS = parse(
     {"hostname": "h", "username": "u", "password": "p", "database-name": "d", "table-name": "t"}

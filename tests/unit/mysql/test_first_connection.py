@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from streamhouse.connectors.mysql_cdc.relay.relays import Relays
-from streamhouse.connectors.mysql_cdc.server import connection
 from streamhouse.demo.mariadb import free_port
 from streamhouse.errors import ConnectError
+from streamhouse.mysql import connection
 
 
 @pytest.mark.parametrize("resumes", [False, True])

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from streamhouse.connectors.mysql_cdc.server.options import KNOWN, parse
-from streamhouse.connectors.mysql_cdc.server.passthrough import WITHOUT_EFFECT
 from streamhouse.connectors.registry import check_declaration, declared
 from streamhouse.errors import OptionError
+from streamhouse.mysql.options import KNOWN, parse
+from streamhouse.mysql.passthrough import WITHOUT_EFFECT
 from streamhouse.sql.plan import TableInfo
 
 BASE = {

@@ -23,8 +23,8 @@ from streamhouse.connectors.jdbc.reader import (
     key_slices,
     statement,
 )
-from streamhouse.connectors.mysql_cdc.server.values.types import MySqlColumn
 from streamhouse.errors import OptionError, TableError
+from streamhouse.mysql.values.types import MySqlColumn
 
 BASE = {
     "url": "jdbc:mysql://db.example:3307/shop?useSSL=false&serverTimezone=Europe/Berlin",

@@ -12,12 +12,12 @@ import pyarrow as pa
 import pytest
 
 from streamhouse.connectors.mysql_cdc.database.tables.type_mapping import MODES, TypeMapping
-from streamhouse.connectors.mysql_cdc.server.columns import selected_columns
-from streamhouse.connectors.mysql_cdc.server.options import parse
-from streamhouse.connectors.mysql_cdc.server.values.dates import ZERO_DATES, ZeroDates
-from streamhouse.connectors.mysql_cdc.server.values.rows import RowWriter
-from streamhouse.connectors.mysql_cdc.server.values.types import MySqlColumn
 from streamhouse.errors import TableError
+from streamhouse.mysql.columns import selected_columns
+from streamhouse.mysql.options import parse
+from streamhouse.mysql.values.dates import ZERO_DATES, ZeroDates
+from streamhouse.mysql.values.rows import RowWriter
+from streamhouse.mysql.values.types import MySqlColumn
 from streamhouse.paimon.schema import types
 from streamhouse.sql.plan import Column
 from streamhouse.types import arrow_type

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamhouse.connectors.mysql_cdc.server.charsets import Charsets
-from streamhouse.connectors.mysql_cdc.server.values.unicode import (
+from streamhouse.mysql.charsets import Charsets
+from streamhouse.mysql.values.unicode import (
     UNICODE,
     unicode_decoder,
     utf8_text,

@@ -17,11 +17,11 @@ from streamhouse.connectors.mysql_cdc.binlog.format.table_map import (
     TIME2,
     LoggedColumn,
 )
-from streamhouse.connectors.mysql_cdc.server.charsets import Charsets
-from streamhouse.connectors.mysql_cdc.server.columns import server_zone
-from streamhouse.connectors.mysql_cdc.server.connection import Session
-from streamhouse.connectors.mysql_cdc.server.values.types import MySqlColumn
 from streamhouse.errors import OptionError, SchemaChangeError, TableError
+from streamhouse.mysql.charsets import Charsets
+from streamhouse.mysql.columns import server_zone
+from streamhouse.mysql.connection import Session
+from streamhouse.mysql.values.types import MySqlColumn
 
 
 def _offline(statement: str) -> list[tuple[object, ...]]:

@@ -16,7 +16,7 @@ from streamhouse.connectors.mysql_cdc.binlog.format.events import (
     PositionTracker,
     query_of,
 )
-from streamhouse.connectors.mysql_cdc.server.position import BinlogPosition
+from streamhouse.mysql.position import BinlogPosition
 
 _CHECKSUM = b"sums"
 MYSQL_GTID, HEARTBEAT, INSERT, CHECKPOINT = 33, 27, 30, 161

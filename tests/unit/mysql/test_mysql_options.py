@@ -9,15 +9,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamhouse.connectors.mysql_cdc.database.progress import DatabaseProgress
-from streamhouse.connectors.mysql_cdc.server.options import KNOWN, parse
-from streamhouse.connectors.mysql_cdc.server.position import (
+from streamhouse.errors import OptionError
+from streamhouse.mysql.options import KNOWN, parse
+from streamhouse.mysql.position import (
     NO_BINLOG_STATE,
     BinlogIdentity,
     BinlogPosition,
     BinlogState,
     Skip,
 )
-from streamhouse.errors import OptionError
 
 BASE = {
     "hostname": "db",

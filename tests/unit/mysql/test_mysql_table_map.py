@@ -10,7 +10,7 @@ from streamhouse.connectors.mysql_cdc.binlog.format.table_map import (
     LoggedColumn,
     logged_columns,
 )
-from streamhouse.connectors.mysql_cdc.server.values.byte_values import geometry_text
+from streamhouse.mysql.values.byte_values import geometry_text
 
 
 def _sized(data: bytes) -> bytes:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from streamhouse.connectors.mysql_cdc.server.tls import Tls, parse_tls
 from streamhouse.errors import OptionError
+from streamhouse.mysql.tls import Tls, parse_tls
 
 _JDBC = "jdbc.properties."
 _DEBEZIUM = "debezium.database.ssl."

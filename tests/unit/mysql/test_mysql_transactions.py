@@ -36,9 +36,9 @@ from streamhouse.connectors.mysql_cdc.binlog.format.events import (
 from streamhouse.connectors.mysql_cdc.binlog.gtids import gtid_list, gtid_of, previous_gtids
 from streamhouse.connectors.mysql_cdc.binlog.transaction_buffer import TransactionBuffer
 from streamhouse.connectors.mysql_cdc.binlog.transactions import Committed, Transactions
-from streamhouse.connectors.mysql_cdc.server.gtids import known_gtids, owned_gtids, parse_gtids
-from streamhouse.connectors.mysql_cdc.server.position import BinlogIdentity, BinlogPosition
 from streamhouse.errors import DataLossError
+from streamhouse.mysql.gtids import known_gtids, owned_gtids, parse_gtids
+from streamhouse.mysql.position import BinlogIdentity, BinlogPosition
 
 ORIGIN = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
 START = BinlogPosition("binlog.000001", 4)

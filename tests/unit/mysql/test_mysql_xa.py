@@ -8,9 +8,9 @@ import pymysql
 import pytest
 
 from streamhouse.connectors.mysql_cdc.binlog.xa import prepared_xids
-from streamhouse.connectors.mysql_cdc.server.connection import Session, readable
-from streamhouse.connectors.mysql_cdc.server.options import parse
 from streamhouse.errors import ConnectError
+from streamhouse.mysql.connection import Session, readable
+from streamhouse.mysql.options import parse
 
 OPTIONS = parse(
     {"hostname": "db", "username": "u", "password": "p", "database-name": "d", "table-name": "t"}

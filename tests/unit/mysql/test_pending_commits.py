@@ -10,14 +10,14 @@ from typing import Any, cast
 import pytest
 from tests.waiting import DEADLINE_S
 
-from streamhouse.connectors.mysql_cdc.server.connection import Session
-from streamhouse.connectors.mysql_cdc.server.options import parse
-from streamhouse.connectors.mysql_cdc.server.pending_commits import (
+from streamhouse.errors import ConnectError
+from streamhouse.mysql.connection import Session
+from streamhouse.mysql.options import parse
+from streamhouse.mysql.pending_commits import (
     await_commits,
     unreported_delay,
 )
-from streamhouse.connectors.mysql_cdc.server.position import BinlogPosition
-from streamhouse.errors import ConnectError
+from streamhouse.mysql.position import BinlogPosition
 
 OPTIONS = parse(
     {

@@ -21,7 +21,7 @@ from streamhouse.connectors.mysql_cdc.relay import files
 from streamhouse.connectors.mysql_cdc.relay.files import FrameReader, Segment, drop_old, segments
 from streamhouse.connectors.mysql_cdc.relay.log import RelayLog, RelayTable
 from streamhouse.connectors.mysql_cdc.relay.state import RelayView
-from streamhouse.connectors.mysql_cdc.server.position import BinlogPosition
+from streamhouse.mysql.position import BinlogPosition
 
 FILE = "binlog.000001"
 SHOP = RelayTable("shop", "orders")

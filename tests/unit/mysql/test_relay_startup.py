@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from streamhouse.connectors.mysql_cdc.relay.startup import RelayStartup, relay_startup
-from streamhouse.connectors.mysql_cdc.server.connection import Session
-from streamhouse.connectors.mysql_cdc.server.position import BinlogPosition
-from streamhouse.connectors.mysql_cdc.server.table import Server
+from streamhouse.mysql.connection import Session
+from streamhouse.mysql.position import BinlogPosition
+from streamhouse.mysql.table import Server
 
 
 class Files(Session):

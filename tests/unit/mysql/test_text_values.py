@@ -8,9 +8,9 @@ import pyarrow as pa
 import pytest
 
 from streamhouse.connectors.mysql_cdc.database.tables.followed_table import FollowedTable
-from streamhouse.connectors.mysql_cdc.server.table import TableDefinition
-from streamhouse.connectors.mysql_cdc.server.values.types import MySqlColumn, convert, from_texts
 from streamhouse.errors import TableError
+from streamhouse.mysql.table import TableDefinition
+from streamhouse.mysql.values.types import MySqlColumn, convert, from_texts
 from streamhouse.types import arrow_type
 
 TEXTS: list[tuple[str, dict[str, Any], bytes, str]] = [

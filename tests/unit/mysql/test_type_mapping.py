@@ -7,8 +7,8 @@ import pytest
 
 from streamhouse.connectors.mysql_cdc.database.tables.table_filter import TableFilter
 from streamhouse.connectors.mysql_cdc.database.tables.type_mapping import MODES, TypeMapping
-from streamhouse.connectors.mysql_cdc.server.values.types import MySqlColumn, convert
 from streamhouse.errors import OptionError, TableError
+from streamhouse.mysql.values.types import MySqlColumn, convert
 
 PLAIN = [
     ("tinyint", "tinyint(1)", "BOOLEAN"),

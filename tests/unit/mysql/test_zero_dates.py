@@ -19,14 +19,15 @@ from streamhouse.connectors.mysql_cdc.binlog.format.table_map import (
 )
 from streamhouse.connectors.mysql_cdc.binlog.rows.arrays import to_array
 from streamhouse.connectors.mysql_cdc.binlog.rows.images import Block, Values
-from streamhouse.connectors.mysql_cdc.server.charsets import Charsets
-from streamhouse.connectors.mysql_cdc.server.values.dates import (
+from streamhouse.errors import TableError
+from streamhouse.mysql.charsets import Charsets
+from streamhouse.mysql.values.dates import (
     ZERO_DATES,
     DateReading,
     ZeroDates,
 )
-from streamhouse.connectors.mysql_cdc.server.values.rows import convert_dates
-from streamhouse.connectors.mysql_cdc.server.values.types import (
+from streamhouse.mysql.values.rows import convert_dates
+from streamhouse.mysql.values.types import (
     MySqlColumn,
     from_texts,
     from_values,
@@ -35,7 +36,6 @@ from streamhouse.connectors.mysql_cdc.server.values.types import (
     key_text,
     key_texts,
 )
-from streamhouse.errors import TableError
 
 
 def _offline(statement: str) -> list[tuple[object, ...]]:

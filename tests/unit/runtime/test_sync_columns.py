@@ -11,9 +11,9 @@ import pyarrow as pa
 import pytest
 
 from streamhouse.connectors.mysql_cdc.database.tables.followed_table import FollowedTable
-from streamhouse.connectors.mysql_cdc.server.table import TableDefinition
-from streamhouse.connectors.mysql_cdc.server.values.types import MySqlColumn
 from streamhouse.errors import OptionError, TableError
+from streamhouse.mysql.table import TableDefinition
+from streamhouse.mysql.values.types import MySqlColumn
 from streamhouse.runtime.sync.mapping.computed_columns import parsed
 from streamhouse.runtime.sync.mapping.rows import TargetRows
 from streamhouse.runtime.sync.options import sync_table_options

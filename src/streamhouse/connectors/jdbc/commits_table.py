@@ -7,9 +7,9 @@ from typing import Any
 import pymysql
 from pymysql.constants import ER
 
-from streamhouse.connectors.mysql_cdc.server.connection import code_of, run
-from streamhouse.connectors.mysql_cdc.server.values.types import quote
 from streamhouse.errors import TableError
+from streamhouse.mysql.connection import code_of, run
+from streamhouse.mysql.values.types import quote
 
 _DENIED = frozenset(
     {

@@ -8,8 +8,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streamhouse.connectors.mysql_cdc.server.values.types import MySqlColumn, zoned
 from streamhouse.errors import TableError
+from streamhouse.mysql.values.types import MySqlColumn, zoned
 
 _NOTHING = pa.scalar(b"")
 _QUOTE = pa.scalar(b"'")

@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from urllib.parse import parse_qsl
 
-from streamhouse.connectors.mysql_cdc.server.options import MySqlOptions
-from streamhouse.connectors.mysql_cdc.server.options import parse as parse_server
-from streamhouse.connectors.mysql_cdc.server.tls import MAPPED as MAPPED_TLS_OPTIONS
-from streamhouse.connectors.mysql_cdc.server.tls import PLAIN as TLS_OPTIONS
 from streamhouse.errors import OptionError
+from streamhouse.mysql.options import MySqlOptions
+from streamhouse.mysql.options import parse as parse_server
+from streamhouse.mysql.tls import MAPPED as MAPPED_TLS_OPTIONS
+from streamhouse.mysql.tls import PLAIN as TLS_OPTIONS
 from streamhouse.options import (
     DeclaredOptions,
     OptionValues,

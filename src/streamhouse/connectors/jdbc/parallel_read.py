@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 import pyarrow as pa
 import pymysql
 
-from streamhouse.connectors.mysql_cdc.server.connection import close_quietly
+from streamhouse.mysql.connection import close_quietly
 
 MOST_CONNECTIONS = 8
 _WAITING_BLOCKS = 2

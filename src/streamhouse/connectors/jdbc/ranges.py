@@ -8,9 +8,9 @@ from decimal import ROUND_FLOOR, Decimal, InvalidOperation
 
 from streamhouse.close_matches import nearest
 from streamhouse.connectors.jdbc.options import ScanOptions
-from streamhouse.connectors.mysql_cdc.server.connection import Session
-from streamhouse.connectors.mysql_cdc.server.values.types import MySqlColumn, quote
 from streamhouse.errors import OptionError, TableError
+from streamhouse.mysql.connection import Session
+from streamhouse.mysql.values.types import MySqlColumn, quote
 
 _EPOCH = datetime.datetime(1970, 1, 1)
 _NUMBER_FAMILIES = ("int", "uint64", "decimal", "year", "float", "double")

@@ -11,17 +11,17 @@ import pymysql
 from streamhouse.connectors.jdbc.options import JdbcServer, ScanOptions
 from streamhouse.connectors.jdbc.parallel_read import parallel_rows
 from streamhouse.connectors.jdbc.ranges import conditions
-from streamhouse.connectors.mysql_cdc.server.columns import selected_columns, server_zone
-from streamhouse.connectors.mysql_cdc.server.connection import (
+from streamhouse.mysql.columns import selected_columns, server_zone
+from streamhouse.mysql.connection import (
     Session,
     close_quietly,
     connect,
     readable,
 )
-from streamhouse.connectors.mysql_cdc.server.table import load_columns
-from streamhouse.connectors.mysql_cdc.server.values.result_rows import stream_columns
-from streamhouse.connectors.mysql_cdc.server.values.rows import RowWriter
-from streamhouse.connectors.mysql_cdc.server.values.types import MySqlColumn, quote
+from streamhouse.mysql.table import load_columns
+from streamhouse.mysql.values.result_rows import stream_columns
+from streamhouse.mysql.values.rows import RowWriter
+from streamhouse.mysql.values.types import MySqlColumn, quote
 from streamhouse.sql.plan import Column
 
 KEYS_PER_STATEMENT = 500

@@ -11,8 +11,8 @@ import pyarrow.compute as pc
 from streamhouse.arrow_batches import LAST, last_positions
 from streamhouse.connectors.jdbc.literals import key_literals, literals
 from streamhouse.connectors.jdbc.target import TargetTable
-from streamhouse.connectors.mysql_cdc.server.values.types import MySqlColumn, quote
 from streamhouse.errors import TableError
+from streamhouse.mysql.values.types import MySqlColumn, quote
 from streamhouse.source import ROW_KIND
 
 _STATEMENT_BYTES = 1 << 20

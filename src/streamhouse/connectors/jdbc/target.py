@@ -8,11 +8,11 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from streamhouse.connectors.jdbc.options import JdbcServer
-from streamhouse.connectors.mysql_cdc.server.columns import selected_columns, server_zone
-from streamhouse.connectors.mysql_cdc.server.connection import Session
-from streamhouse.connectors.mysql_cdc.server.table import KEY_FACTS, load_columns
-from streamhouse.connectors.mysql_cdc.server.values.types import MySqlColumn, quote
 from streamhouse.errors import TableError
+from streamhouse.mysql.columns import selected_columns, server_zone
+from streamhouse.mysql.connection import Session
+from streamhouse.mysql.table import KEY_FACTS, load_columns
+from streamhouse.mysql.values.types import MySqlColumn, quote
 from streamhouse.sql.plan import Column
 from streamhouse.sql.types import digits
 

@@ -11,7 +11,8 @@ import pymysql
 from pymysql.constants import ER
 
 from streamhouse.connectors.jdbc.target import JdbcTarget
-from streamhouse.connectors.mysql_cdc.server.connection import (
+from streamhouse.errors import StreamhouseError, TableError
+from streamhouse.mysql.connection import (
     Backoff,
     close_quietly,
     code_of,
@@ -20,7 +21,6 @@ from streamhouse.connectors.mysql_cdc.server.connection import (
     readable,
     run,
 )
-from streamhouse.errors import StreamhouseError, TableError
 
 _T = TypeVar("_T")
 _CONFLICTS = frozenset({ER.LOCK_DEADLOCK, ER.LOCK_WAIT_TIMEOUT, ER.CHECKREAD})

@@ -22,18 +22,18 @@ from streamhouse.connectors.mysql_cdc.binlog.transactions import Committed, Tran
 from streamhouse.connectors.mysql_cdc.binlog.xa import read_prepared
 from streamhouse.connectors.mysql_cdc.relay.reader import RelayReader
 from streamhouse.connectors.mysql_cdc.relay.state import RelayView
-from streamhouse.connectors.mysql_cdc.server.connection import Backoff, is_lost, readable
-from streamhouse.connectors.mysql_cdc.server.gtids import parse_gtids
-from streamhouse.connectors.mysql_cdc.server.options import MySqlOptions
-from streamhouse.connectors.mysql_cdc.server.position import (
+from streamhouse.errors import DataLossError
+from streamhouse.mysql.connection import Backoff, is_lost, readable
+from streamhouse.mysql.gtids import parse_gtids
+from streamhouse.mysql.options import MySqlOptions
+from streamhouse.mysql.position import (
     NO_BINLOG_STATE,
     START_AGAIN,
     BinlogPosition,
     BinlogState,
     Skip,
 )
-from streamhouse.connectors.mysql_cdc.server.table import TableDefinition
-from streamhouse.errors import DataLossError
+from streamhouse.mysql.table import TableDefinition
 
 _STALLED_SECONDS = 20.0
 

@@ -13,14 +13,14 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StringType, StructType
 
-from streamhouse.connectors.mysql_cdc.server.options import KNOWN, WHERE
-from streamhouse.connectors.mysql_cdc.server.passthrough import (
+from streamhouse.connectors.mysql_cdc.source import MySqlSource
+from streamhouse.errors import OptionError
+from streamhouse.mysql.options import KNOWN, WHERE
+from streamhouse.mysql.passthrough import (
     WITHOUT_EFFECT,
     refusal,
     without_effect,
 )
-from streamhouse.connectors.mysql_cdc.source import MySqlSource
-from streamhouse.errors import OptionError
 from streamhouse.options import boolean, check_known
 from streamhouse.secret_references import resolve_secrets
 from streamhouse.source import ROW_KIND
@@ -41,7 +41,7 @@ class MysqlCdcDataSource(DataSource):
     """`spark.read` and `readStream` with `format("mysql-cdc")`.
 
     Options: Flink CDC's (`hostname`, `username`, `database-name`, …, see
-    `connectors.mysql_cdc.server.options`), and `rowkind` (`true` adds a column with `+I`, `-U`,
+    `mysql.options`), and `rowkind` (`true` adds a column with `+I`, `-U`,
     `+U`, `-D`), `maxRowsPerTrigger` (about this many rows per micro-batch), `parallelism` (tasks of
     the snapshot; default the number of cores).
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streamhouse.connectors.mysql_cdc.relay.state import RelayState
-from streamhouse.connectors.mysql_cdc.server.position import BinlogPosition
+from streamhouse.mysql.position import BinlogPosition
 from streamhouse.source import ROW_KIND, SourceState
 
 

@@ -39,12 +39,12 @@ from streamhouse.connectors.mysql_cdc.lag import (
 )
 from streamhouse.connectors.mysql_cdc.metadata import MetadataColumns
 from streamhouse.connectors.mysql_cdc.relay.log import RelayTable
-from streamhouse.connectors.mysql_cdc.server.columns import is_exact
-from streamhouse.connectors.mysql_cdc.server.connection import FIRST_START_SECONDS, Session
-from streamhouse.connectors.mysql_cdc.server.options import MySqlOptions, parse
-from streamhouse.connectors.mysql_cdc.server.position import SHARDS, START_AGAIN, BinlogPosition
 from streamhouse.connectors.mysql_cdc.snapshot.chunks import grouped, joined
 from streamhouse.errors import DataLossError
+from streamhouse.mysql.columns import is_exact
+from streamhouse.mysql.connection import FIRST_START_SECONDS, Session
+from streamhouse.mysql.options import MySqlOptions, parse
+from streamhouse.mysql.position import SHARDS, START_AGAIN, BinlogPosition
 from streamhouse.source import Lag, Offset, Source
 from streamhouse.sql.plan import Column
 
@@ -77,7 +77,7 @@ class _OffsetTableSets:
 class MySqlSource(Source):
     """A table of a MySQL or MariaDB server, or several as one, and their changes; a `Source`.
 
-    `options` have Flink CDC's names, see `connectors.mysql_cdc.server.options`. `columns`: those
+    `options` have Flink CDC's names, see `mysql.options`. `columns`: those
     of a declared table, matched by name and cast to the declared types; None: all columns of the
     table. `relay`: the folder of a shared relay log, if any. Connects on creation, and may raise
     `OptionError`, `ConnectError` or `TableError`.

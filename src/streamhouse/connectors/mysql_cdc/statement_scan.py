@@ -19,8 +19,8 @@ from streamhouse.connectors.mysql_cdc.binlog.format.events import (
 from streamhouse.connectors.mysql_cdc.binlog.limits import reset_error
 from streamhouse.connectors.mysql_cdc.binlog.query import Statement, statement_of
 from streamhouse.connectors.mysql_cdc.binlog.statements import ParsedStatement
-from streamhouse.connectors.mysql_cdc.server.connection import Backoff, is_lost, readable
-from streamhouse.connectors.mysql_cdc.server.position import BinlogPosition
+from streamhouse.mysql.connection import Backoff, is_lost, readable
+from streamhouse.mysql.position import BinlogPosition
 
 _STALLED_SECONDS = 20.0
 _NOWHERE = BinlogPosition("none.0", 0)

@@ -26,6 +26,7 @@ from streamhouse.lookup.refresh import RefreshRule
 from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.paimon.changelog.consumers import Consumers, query_consumer
 from streamhouse.paimon.changelog.stream_source import PaimonSource
+from streamhouse.paimon.read.table import Table
 from streamhouse.runtime.query_sources import source_offsets
 from streamhouse.runtime.query_spec import QuerySpec
 from streamhouse.runtime.state.checkpoint import Checkpoint
@@ -81,13 +82,12 @@ class RetentionHolds:
     def prepare(self) -> None:
         """Create the consumers at all tables, before the query starts.
 
-        Raises `DataLossError` if a batch was interrupted and it is unknown whether it was
-        committed: its commit, if there was one, may have expired.
+        Raises the `DataLossError` of `first_position`.
         """
         positions: dict[_Key, int] = {}
         for address in self._written_tables():
             if self._consumers(address).get(self._id) is None:
-                _lower(positions, address, self._first_position(address))
+                _lower(positions, address, self._first_position(address.open()))
         logged = self._checkpoint.logs.logged()
         committed = self._checkpoint.logs.last_committed()
         replayable = [offset for number, offset in logged.items() if number >= committed]
@@ -204,30 +204,31 @@ class RetentionHolds:
     def _consumers(self, address: TableAddress) -> Consumers:
         return Consumers(address.follow())
 
-    def _first_position(self, address: TableAddress) -> int:
-        """The first position of a new consumer at a table that the query writes.
-
-        Raises `DataLossError`, see `prepare`.
-        """
-        table = address.open()
-        latest = table.latest_snapshot_id() or 1
+    def _first_position(self, table: Table) -> int:
         if self._replayed:
-            return latest
-        last = table.snapshots.last_commit_of(self._spec.query_id)
-        if last is not None:
-            return last.id
-        earliest = table.earliest_snapshot_id()
-        number = self._checkpoint.logs.last_logged()
-        if earliest is None or earliest == 1:
-            return latest
-        if table.snapshot(earliest).time_ms <= self._checkpoint.logs.logged_s(number) * 1000:
-            return latest
-        raise DataLossError(
-            f"table {table.identifier}: batch {number} of the query in {self._checkpoint.path} was "
-            "interrupted, and the snapshots of that time have expired, so it is unknown whether it "
-            f"was written; snapshots {earliest} to {latest} are left. Run the script once "
-            "with --from-scratch to compute the table anew"
-        )
+            return table.latest_snapshot_id() or 1
+        return first_position(table, self._spec.query_id, self._checkpoint)
+
+
+def first_position(table: Table, query_id: str, checkpoint: Checkpoint) -> int:
+    """The first position of a new consumer at a table to which an interrupted batch may commit.
+
+    Raises `DataLossError` if it is unknown whether that batch was committed: its commit, if there
+    was one, may have expired.
+    """
+    last = table.snapshots.last_commit_of(query_id)
+    if last is not None:
+        return last.id
+    latest, earliest = table.latest_snapshot_id() or 1, table.earliest_snapshot_id() or 1
+    number = checkpoint.logs.last_logged()
+    if earliest == 1 or table.snapshot(earliest).time_ms <= checkpoint.logs.logged_s(number) * 1000:
+        return latest
+    raise DataLossError(
+        f"table {table.identifier}: batch {number} of the query in {checkpoint.path} was "
+        "interrupted, and the snapshots of that time have expired, so it is unknown whether it "
+        f"was written; snapshots {earliest} to {latest} are left. Run the pipeline "
+        "once with --from-scratch to restore the table"
+    )
 
 
 def _key(address: TableAddress) -> _Key:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Collection, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -21,11 +21,63 @@ from streamhouse.runtime.failpoint import LOOKUP_JOURNAL_STEP, reached
 from streamhouse.runtime.monitoring.commit_times import Commit, timed
 from streamhouse.runtime.state.lineage import BatchRecord
 from streamhouse.runtime.streaming.tasks.task_results import message_of
+from streamhouse.source import Offset
 
 log = logging.getLogger("streamhouse.query")
 
 Messages: TypeAlias = Mapping[str, list[Message]]
 """Commit messages of a batch's tasks, by table."""
+
+
+@dataclass(frozen=True)
+class TaskResults:
+    """What the tasks of a batch returned: commit messages, and at least one report."""
+
+    messages: Messages
+    reports: list[dict[str, Any]]
+
+    @classmethod
+    def of(cls, frame: DataFrame) -> TaskResults | None:
+        """Run a batch's tasks; None if there was nothing to read."""
+        messages: dict[str, list[Message]] = defaultdict(list)
+        reports: list[dict[str, Any]] = []
+        for row in frame.collect():
+            if row["table"] is None:
+                reports.append(json.loads(row["report"]))
+            else:
+                messages[row["table"]].append(message_of(row))
+        return cls(messages, reports) if reports else None
+
+    @property
+    def number(self) -> int:
+        """The batch number."""
+        return int(self.end["batch"])
+
+    @property
+    def start(self) -> Offset:
+        start: Offset = self.reports[0]["start"]
+        return start
+
+    @property
+    def end(self) -> Offset:
+        end: Offset = self.reports[0]["end"]
+        return end
+
+    @property
+    def counts(self) -> Mapping[str, int]:
+        """How many messages each table has."""
+        return {name: len(own) for name, own in self.messages.items()}
+
+    @property
+    def attempts(self) -> set[str] | None:
+        """The attempts that wrote these files; None if no task was tried again."""
+        if not any(report["repeated"] for report in self.reports):
+            return None
+        return {report["attempt"] for report in self.reports}
+
+    def total(self, key: str) -> Counter[str]:
+        """The sum of a count of rows over all tasks."""
+        return sum((Counter(report[key]) for report in self.reports), Counter[str]())
 
 
 @dataclass(frozen=True)
@@ -98,60 +150,54 @@ class BatchCommitter:
 
     def commit(self, frame: DataFrame) -> CommittedBatch | None:
         """Run a batch's tasks and commit what they wrote; None if there was nothing to read."""
-        messages: Messages = {}
-        reports: list[dict[str, Any]] = []
+        results: TaskResults | None = None
         took_ms: list[float] = []
         with ExitStack() as timing:
 
             def write() -> WrittenBatch | None:
-                nonlocal messages, reports
-                messages, reports = self._write(frame)
-                if not reports:
+                nonlocal results
+                results = self._write(frame)
+                if results is None:
                     return None
                 timing.enter_context(timed(self._target, took_ms))
-                return WrittenBatch(_number(reports), messages.get(self._target, []))
+                return WrittenBatch(results.number, results.messages.get(self._target, []))
 
             def discard() -> None:
                 timing.close()
-                self._discard(messages)
+                self._discard(results)
 
             made = self._sink.commit(write, discard)
+        if results is None:
+            return None
         commit = None
         if made and took_ms and self._sink.table is not None:
-            own = {self._target: messages.get(self._target, [])}
+            own = {self._target: results.messages.get(self._target, [])}
             commit = Commit.of(own, took_ms[-1])
-        return self._commit_auxiliary_tables(messages, reports, made, commit) if reports else None
+        self._commit_auxiliary_tables(results)
+        record = BatchRecord(
+            results.number,
+            results.start,
+            results.end,
+            sum(report["rows"] for report in results.reports),
+            sum(report["missed"] for report in results.reports),
+            earlier=not made,
+        )
+        return CommittedBatch(record, results.counts, results.reports, commit)
 
-    def _commit_auxiliary_tables(
-        self,
-        messages: Messages,
-        reports: list[dict[str, Any]],
-        made: bool,
-        commit: Commit | None,
-    ) -> CommittedBatch:
-        """Commit what the batch wrote besides the sink; `made`: this run committed to the sink."""
-        number = _number(reports)
-        reached("target-committed", number, self._target)
+    def _commit_auxiliary_tables(self, results: TaskResults) -> None:
+        """Commit what the batch wrote besides the sink and the journal."""
+        reached("target-committed", results.number, self._target)
         for identifier, committer in self._auxiliary_tables.items():
             if identifier == self._journal:
                 continue
-            own = messages.get(identifier, [])
+            own = results.messages.get(identifier, [])
             if own:
                 with timed(identifier):
-                    committer.commit(number, own)
-            reached(f"{identifier.rpartition('__')[2]}-committed", number, self._target)
-        if any(report["repeated"] for report in reports):
-            self.remove_leftovers(number, {report["attempt"] for report in reports})
-        record = BatchRecord(
-            number,
-            reports[0]["start"],
-            reports[0]["end"],
-            sum(report["rows"] for report in reports),
-            sum(report["missed"] for report in reports),
-            earlier=not made,
-        )
-        counts = {name: len(own) for name, own in messages.items()}
-        return CommittedBatch(record, counts, reports, commit)
+                    committer.commit(results.number, own)
+            reached(f"{identifier.rpartition('__')[2]}-committed", results.number, self._target)
+        attempts = results.attempts
+        if attempts is not None:
+            self.remove_leftovers(results.number, attempts)
 
     def remove_leftovers(self, from_batch: int, keep: Collection[str] = ()) -> None:
         """Remove the files of dead tasks in batches from `from_batch` on.
@@ -164,39 +210,21 @@ class BatchCommitter:
         if removed:
             log.info("%s: removed %d left-over files", self._target, removed)
 
-    def _write(self, frame: DataFrame) -> tuple[Messages, list[dict[str, Any]]]:
-        """Run a batch's tasks, and commit their journal of lookups on servers; see `collected`."""
-        messages, reports = collected(frame)
-        if reports:
-            number = _number(reports)
-            reached("batch-written", number, self._target)
+    def _write(self, frame: DataFrame) -> TaskResults | None:
+        """Run a batch's tasks, and commit their journal of lookups on servers."""
+        results = TaskResults.of(frame)
+        if results is not None:
+            reached("batch-written", results.number, self._target)
             if self._journal is not None:
                 # The batch reads it if it runs again.
                 with timed(self._journal):
                     journal = self._auxiliary_tables[self._journal]
-                    journal.commit(number, messages.get(self._journal, []))
-                reached(LOOKUP_JOURNAL_STEP, number, self._target)
-        return messages, reports
+                    journal.commit(results.number, results.messages.get(self._journal, []))
+                reached(LOOKUP_JOURNAL_STEP, results.number, self._target)
+        return results
 
-    def _discard(self, messages: Messages) -> None:
+    def _discard(self, results: TaskResults | None) -> None:
         """Remove what a batch wrote into auxiliary tables, but not the journal of lookups."""
         for identifier, committer in self._auxiliary_tables.items():
-            if identifier != self._journal:
-                committer.abort(messages.get(identifier, []))
-
-
-def _number(reports: list[dict[str, Any]]) -> int:
-    """The batch number, which all reports of a batch have."""
-    return int(reports[0]["end"]["batch"])
-
-
-def collected(frame: DataFrame) -> tuple[Messages, list[dict[str, Any]]]:
-    """Run a batch's tasks; returns the commit messages by table, and the tasks' reports."""
-    messages: dict[str, list[Message]] = defaultdict(list)
-    reports: list[dict[str, Any]] = []
-    for row in frame.collect():
-        if row["table"] is None:
-            reports.append(json.loads(row["report"]))
-        else:
-            messages[row["table"]].append(message_of(row))
-    return messages, reports
+            if identifier != self._journal and results is not None:
+                committer.abort(results.messages.get(identifier, []))

@@ -11,9 +11,9 @@ from streamhouse.connectors.mysql_cdc.database.tables.discovery import TableName
 from streamhouse.connectors.mysql_cdc.database.tables.table_filter import TableFilter
 from streamhouse.connectors.mysql_cdc.database.tables.type_mapping import NOT_BOOL, TypeMapping
 from streamhouse.connectors.mysql_cdc.metadata import DATABASE, TABLE, TIME
-from streamhouse.connectors.mysql_cdc.server.options import MySqlOptions, parse
-from streamhouse.connectors.mysql_cdc.server.passthrough import without_effect
 from streamhouse.errors import OptionError
+from streamhouse.mysql.options import MySqlOptions, parse
+from streamhouse.mysql.passthrough import without_effect
 from streamhouse.options import boolean, choice, required
 from streamhouse.runtime.sync.schema_changes import SchemaChanges
 from streamhouse.secret_references import resolve_secrets

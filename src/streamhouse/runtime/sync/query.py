@@ -20,13 +20,13 @@ from streamhouse.connectors.mysql_cdc.database.table_part import TablesAt
 from streamhouse.connectors.mysql_cdc.database.tables.discovery import Discovery
 from streamhouse.connectors.mysql_cdc.database.tables.followed_table import FollowedTable
 from streamhouse.connectors.mysql_cdc.database.tables.table_sets import TableSets, TableVersions
-from streamhouse.connectors.mysql_cdc.server.connection import FIRST_START_SECONDS, Session
-from streamhouse.connectors.mysql_cdc.server.position import (
+from streamhouse.errors import DataLossError
+from streamhouse.mysql.connection import FIRST_START_SECONDS, Session
+from streamhouse.mysql.position import (
     BinlogPosition,
     BinlogState,
 )
-from streamhouse.connectors.mysql_cdc.server.table import Server, check_server
-from streamhouse.errors import DataLossError
+from streamhouse.mysql.table import Server, check_server
 from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.runtime.query_description import QueryDescription
 from streamhouse.runtime.reset.marker import ResetMarker
@@ -128,7 +128,7 @@ class SyncQuery(JobQuery):
             self._relay.folder,
             self._parallelism,
         )
-        self._holds = SyncHolds(self.spec, self._checkpoint.path)
+        self._holds = SyncHolds(self.spec, self._checkpoint)
         self._committer = SyncCommitter(self.spec, self._before_commit)
         before = list(self._table_sets.latest().tables.values())
         self._start_in_the_past(before, self._table_sets.latest_number())

@@ -8,8 +8,8 @@ from streamhouse.connectors.mysql_cdc.database.progress import DatabaseProgress
 from streamhouse.connectors.mysql_cdc.database.relay import DatabaseRelay
 from streamhouse.connectors.mysql_cdc.database.tables.table_sets import TableSet, TableSets
 from streamhouse.connectors.mysql_cdc.lag import Snapshots, source_state
-from streamhouse.connectors.mysql_cdc.server.connection import Session
-from streamhouse.connectors.mysql_cdc.server.table import Server
+from streamhouse.mysql.connection import Session
+from streamhouse.mysql.table import Server
 from streamhouse.runtime.state.checkpoint import Checkpoint
 from streamhouse.runtime.sync.micro_batch.commit import SyncedBatch
 from streamhouse.runtime.sync.micro_batch.unread_targets import UnreadTargets

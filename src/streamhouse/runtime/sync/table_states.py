@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from streamhouse.connectors.mysql_cdc.database.progress import DatabaseProgress
 from streamhouse.connectors.mysql_cdc.database.tables.table_sets import TableSet
-from streamhouse.connectors.mysql_cdc.server.position import BinlogPosition
+from streamhouse.mysql.position import BinlogPosition
 from streamhouse.runtime.sync.micro_batch.commit import SyncedBatch
 
 

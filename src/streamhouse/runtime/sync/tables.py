@@ -21,14 +21,14 @@ from streamhouse.connectors.mysql_cdc.database.tables.discovery import (
 )
 from streamhouse.connectors.mysql_cdc.database.tables.followed_table import FollowedTable
 from streamhouse.connectors.mysql_cdc.database.tables.table_sets import TableSet, TableSets
-from streamhouse.connectors.mysql_cdc.server.columns import server_zone
-from streamhouse.connectors.mysql_cdc.server.connection import Session
-from streamhouse.connectors.mysql_cdc.server.foreign_keys import (
+from streamhouse.errors import SchemaChangeError, TableError
+from streamhouse.mysql.columns import server_zone
+from streamhouse.mysql.connection import Session
+from streamhouse.mysql.foreign_keys import (
     ForeignKey,
     unlogged_foreign_keys,
 )
-from streamhouse.connectors.mysql_cdc.server.table import Server
-from streamhouse.errors import SchemaChangeError, TableError
+from streamhouse.mysql.table import Server
 from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.paimon.schema import types
 from streamhouse.paimon.schema.table_name import name_fault

@@ -14,7 +14,7 @@ from streamhouse.cli.flags import Flag, with_flags
 from streamhouse.errors import OptionError
 
 if TYPE_CHECKING:
-    from streamhouse.connectors.mysql_cdc.server.checks import Checked
+    from streamhouse.mysql.checks import Checked
 
 _STYLES = {"ok": "green", "missing": "red", "info": "dim"}
 _TABLE = "table-name"
@@ -70,8 +70,8 @@ def check(
     Lists each requirement as ok or missing, and what to run where it is missing; settings that are
     not required are listed as info. Changes nothing. Exit code 1 if something is missing.
     """
-    from streamhouse.connectors.mysql_cdc.server import checks
-    from streamhouse.connectors.mysql_cdc.server.options import parse
+    from streamhouse.mysql import checks
+    from streamhouse.mysql.options import parse
     from streamhouse.secret_references import resolve_secrets
 
     given = {

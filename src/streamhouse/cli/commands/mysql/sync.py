@@ -12,10 +12,11 @@ import typer
 from streamhouse.cli import restart_state
 from streamhouse.cli.arguments import catalog_options, key_values
 from streamhouse.cli.errors import INTERRUPTED, on_failure, report_errors
+from streamhouse.cli.flags import with_flags
 from streamhouse.cli.run_output import StartOutput
 from streamhouse.cli.spark_arguments import spark_options
 from streamhouse.cli.stop_signals import StopSignal
-from streamhouse.cli.sync_flags import RUN_FLAGS, with_flags
+from streamhouse.cli.sync_flags import DATABASE_FLAGS, RUN_FLAGS, TABLE_FLAGS
 
 if TYPE_CHECKING:
     from streamhouse.runtime.sync.options import SyncOptions
@@ -32,7 +33,7 @@ _EXAMPLES = {
 """Examples of the flags of KEY=VALUE, for errors."""
 
 
-@with_flags(databases=False)
+@with_flags(TABLE_FLAGS)
 def mysql_table(**flags: Any) -> None:
     """Follow one or several MySQL tables into one Paimon table, as Paimon's mysql_sync_table.
 
@@ -44,7 +45,7 @@ def mysql_table(**flags: Any) -> None:
     _run(sync_table_options, flags)
 
 
-@with_flags(databases=True)
+@with_flags(DATABASE_FLAGS)
 def mysql_database(**flags: Any) -> None:
     """Follow whole MySQL databases into a Paimon database, as Paimon's mysql_sync_database.
 

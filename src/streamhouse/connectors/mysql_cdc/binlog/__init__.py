@@ -1,1 +1,1 @@
-"""Reads and decodes the binlog; imports `server` only."""
+"""Reads and decodes the binlog; imports `streamhouse.mysql` only."""

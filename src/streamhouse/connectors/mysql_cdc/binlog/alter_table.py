@@ -19,8 +19,8 @@ from streamhouse.connectors.mysql_cdc.binlog.sql.alter import (
     TableChange,
 )
 from streamhouse.connectors.mysql_cdc.binlog.widening import keeps_text, keeps_values
-from streamhouse.connectors.mysql_cdc.server.table import PRIMARY, TableDefinition
-from streamhouse.connectors.mysql_cdc.server.values.types import MySqlColumn
+from streamhouse.mysql.table import PRIMARY, TableDefinition
+from streamhouse.mysql.values.types import MySqlColumn
 
 UNKNOWN = "unknown"
 """The type of a column whose type cannot be determined from its statement."""

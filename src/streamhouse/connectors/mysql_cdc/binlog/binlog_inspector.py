@@ -19,22 +19,22 @@ from streamhouse.connectors.mysql_cdc.binlog.xa import (
     prepared_xids,
     xid_sql,
 )
-from streamhouse.connectors.mysql_cdc.server.connection import (
+from streamhouse.errors import ConnectError, DataLossError
+from streamhouse.mysql.connection import (
     Backoff,
     Session,
     is_lost,
     readable,
 )
-from streamhouse.connectors.mysql_cdc.server.options import MySqlOptions
-from streamhouse.connectors.mysql_cdc.server.position import (
+from streamhouse.mysql.options import MySqlOptions
+from streamhouse.mysql.position import (
     BINLOG_START,
     BinlogIdentity,
     BinlogPosition,
     BinlogState,
     Prepared,
 )
-from streamhouse.connectors.mysql_cdc.server.table import Server
-from streamhouse.errors import ConnectError, DataLossError
+from streamhouse.mysql.table import Server
 
 _T = TypeVar("_T")
 _UNDECIDED_SECONDS = 30.0

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from streamhouse.connectors.mysql_cdc.binlog.sql.tokens import TableName
-from streamhouse.connectors.mysql_cdc.server.options import MySqlOptions
-from streamhouse.connectors.mysql_cdc.server.table import TableDefinition
-from streamhouse.connectors.mysql_cdc.server.values.dates import DateReading
-from streamhouse.connectors.mysql_cdc.server.values.types import MySqlColumn
+from streamhouse.mysql.options import MySqlOptions
+from streamhouse.mysql.table import TableDefinition
+from streamhouse.mysql.values.dates import DateReading
+from streamhouse.mysql.values.types import MySqlColumn
 
 
 @dataclass(frozen=True)

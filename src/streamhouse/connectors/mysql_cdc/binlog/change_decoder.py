@@ -21,10 +21,10 @@ from streamhouse.connectors.mysql_cdc.binlog.statements import (
     REDECLARE,
     StatementCheck,
 )
-from streamhouse.connectors.mysql_cdc.server.position import START_AGAIN, BinlogPosition
-from streamhouse.connectors.mysql_cdc.server.table import TableDefinition
-from streamhouse.connectors.mysql_cdc.server.values.types import MySqlColumn
 from streamhouse.errors import ConnectError, DataLossError, SchemaChangeError
+from streamhouse.mysql.position import START_AGAIN, BinlogPosition
+from streamhouse.mysql.table import TableDefinition
+from streamhouse.mysql.values.types import MySqlColumn
 
 TRANSACTION_CONTROL = frozenset({"BEGIN", "COMMIT", "ROLLBACK"})
 """The SQL text of QUERY events that nearly every transaction has; they concern no table."""

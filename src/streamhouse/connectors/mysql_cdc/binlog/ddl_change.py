@@ -23,9 +23,9 @@ from streamhouse.connectors.mysql_cdc.binlog.sql.alter import (
 )
 from streamhouse.connectors.mysql_cdc.binlog.sql.effects import Effect
 from streamhouse.connectors.mysql_cdc.binlog.statements import ParsedStatement, StatementCheck
-from streamhouse.connectors.mysql_cdc.server.position import BinlogPosition
-from streamhouse.connectors.mysql_cdc.server.table import PRIMARY, TableDefinition
 from streamhouse.errors import SchemaChangeError
+from streamhouse.mysql.position import BinlogPosition
+from streamhouse.mysql.table import PRIMARY, TableDefinition
 
 ANY = "*"
 """Stands for all columns."""

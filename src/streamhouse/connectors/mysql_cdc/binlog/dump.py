@@ -18,9 +18,9 @@ from streamhouse.connectors.mysql_cdc.binlog.format.events import (
     HEADER,
     announces_checksums,
 )
-from streamhouse.connectors.mysql_cdc.server.connection import close_quietly, open_connection, run
-from streamhouse.connectors.mysql_cdc.server.options import MySqlOptions
-from streamhouse.connectors.mysql_cdc.server.position import BinlogPosition
+from streamhouse.mysql.connection import close_quietly, open_connection, run
+from streamhouse.mysql.options import MySqlOptions
+from streamhouse.mysql.position import BinlogPosition
 
 _COM_BINLOG_DUMP = 0x12
 _HEARTBEAT_NANOSECONDS = 1_000_000_000

@@ -10,13 +10,13 @@ from streamhouse.connectors.mysql_cdc.binlog.format.events import (
     MARIADB_GTID,
     TAGGED_GTID,
 )
-from streamhouse.connectors.mysql_cdc.server.gtids import (
+from streamhouse.errors import DataLossError
+from streamhouse.mysql.gtids import (
     GtidSet,
     mariadb_set,
     merged_ranges,
     tagged_origin,
 )
-from streamhouse.errors import DataLossError
 
 
 def gtid_of(kind: int, data: bytes, at: int) -> tuple[str, int]:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from streamhouse.connectors.mysql_cdc.server.connection import Session
-from streamhouse.connectors.mysql_cdc.server.position import (
+from streamhouse.errors import ConnectError, DataLossError
+from streamhouse.mysql.connection import Session
+from streamhouse.mysql.position import (
     BINLOG_START,
     START_AGAIN,
     BinlogPosition,
 )
-from streamhouse.connectors.mysql_cdc.server.table import TableDefinition
-from streamhouse.errors import ConnectError, DataLossError
+from streamhouse.mysql.table import TableDefinition
 
 _MOST_BYTES = 256 * 1024 * 1024
 _EVENTS_PER_QUERY = 1000

@@ -18,18 +18,18 @@ from streamhouse.connectors.mysql_cdc.binlog.format.events import (
 )
 from streamhouse.connectors.mysql_cdc.binlog.gtids import gtid_list, gtid_of, previous_gtids
 from streamhouse.connectors.mysql_cdc.binlog.limits import earliest_position, log_files
-from streamhouse.connectors.mysql_cdc.server.connection import Session, readable
-from streamhouse.connectors.mysql_cdc.server.gtids import GtidSet, parse_gtids
-from streamhouse.connectors.mysql_cdc.server.options import MySqlOptions
-from streamhouse.connectors.mysql_cdc.server.position import (
+from streamhouse.errors import DataLossError, OptionError
+from streamhouse.mysql.connection import Session, readable
+from streamhouse.mysql.gtids import GtidSet, parse_gtids
+from streamhouse.mysql.options import MySqlOptions
+from streamhouse.mysql.position import (
     BINLOG_START,
     START_AGAIN,
     BinlogPosition,
     BinlogState,
     Skip,
 )
-from streamhouse.connectors.mysql_cdc.server.table import Server
-from streamhouse.errors import DataLossError, OptionError
+from streamhouse.mysql.table import Server
 
 _PREVIOUS_GTIDS, _GTID_LIST = 35, 163
 _GTID_OPTION = "scan.startup.specific-offset.gtid-set"

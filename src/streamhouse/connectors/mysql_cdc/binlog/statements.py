@@ -35,10 +35,10 @@ from streamhouse.connectors.mysql_cdc.binlog.sql.tokens import (
     Token,
     UnclearStatement,
 )
-from streamhouse.connectors.mysql_cdc.server.connection import Session
-from streamhouse.connectors.mysql_cdc.server.position import START_AGAIN, BinlogPosition
-from streamhouse.connectors.mysql_cdc.server.table import TableDefinition
 from streamhouse.errors import DataLossError, SchemaChangeError
+from streamhouse.mysql.connection import Session
+from streamhouse.mysql.position import START_AGAIN, BinlogPosition
+from streamhouse.mysql.table import TableDefinition
 
 REDECLARE = (
     "declare the table's current columns and run the script again: it resumes from there "

@@ -24,13 +24,13 @@ from streamhouse.connectors.mysql_cdc.binlog.format.events import (
 from streamhouse.connectors.mysql_cdc.binlog.gtids import gtid_of
 from streamhouse.connectors.mysql_cdc.binlog.query import OLD_LOADS
 from streamhouse.connectors.mysql_cdc.binlog.transaction_buffer import TransactionBuffer
-from streamhouse.connectors.mysql_cdc.server.gtids import GtidSet
-from streamhouse.connectors.mysql_cdc.server.position import (
+from streamhouse.errors import DataLossError
+from streamhouse.mysql.gtids import GtidSet
+from streamhouse.mysql.position import (
     START_AGAIN,
     BinlogIdentity,
     BinlogPosition,
 )
-from streamhouse.errors import DataLossError
 
 _ROW_EVENTS = ROWS | {PARTIAL_UPDATE}
 _OTHER_WRITES = OLD_LOADS | (STATEMENTS - {QUERY})

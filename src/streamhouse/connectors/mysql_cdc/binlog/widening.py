@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from streamhouse.connectors.mysql_cdc.binlog.sql.types import TEXT_BYTES, character_bytes
-from streamhouse.connectors.mysql_cdc.server.values.types import MySqlColumn
+from streamhouse.mysql.values.types import MySqlColumn
 
 _INTEGER_BYTES = {"tinyint": 1, "smallint": 2, "mediumint": 3, "int": 4, "bigint": 8}
 _UNICODE = frozenset({"utf8mb4", "utf16", "utf16le", "utf32"})

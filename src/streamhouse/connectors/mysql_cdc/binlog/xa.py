@@ -18,14 +18,14 @@ from streamhouse.connectors.mysql_cdc.binlog.transactions import (
     EventFilter,
     Transactions,
 )
-from streamhouse.connectors.mysql_cdc.server.connection import Session
-from streamhouse.connectors.mysql_cdc.server.options import MySqlOptions
-from streamhouse.connectors.mysql_cdc.server.position import (
+from streamhouse.errors import ConnectError, DataLossError
+from streamhouse.mysql.connection import Session
+from streamhouse.mysql.options import MySqlOptions
+from streamhouse.mysql.position import (
     BINLOG_START,
     START_AGAIN,
     BinlogPosition,
 )
-from streamhouse.errors import ConnectError, DataLossError
 
 log = logging.getLogger("streamhouse.mysql")
 _DENIED = "XAER_RMERR"

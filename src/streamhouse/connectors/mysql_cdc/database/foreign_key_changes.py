@@ -26,11 +26,11 @@ from streamhouse.connectors.mysql_cdc.database.progress import (
 )
 from streamhouse.connectors.mysql_cdc.database.tables.discovery import TableNames
 from streamhouse.connectors.mysql_cdc.database.tables.followed_table import FollowedTable
-from streamhouse.connectors.mysql_cdc.server.foreign_keys import CASCADE, ForeignKey
-from streamhouse.connectors.mysql_cdc.server.options import MySqlOptions
-from streamhouse.connectors.mysql_cdc.server.position import BinlogPosition
-from streamhouse.connectors.mysql_cdc.server.table import Server
 from streamhouse.errors import SchemaChangeError
+from streamhouse.mysql.foreign_keys import CASCADE, ForeignKey
+from streamhouse.mysql.options import MySqlOptions
+from streamhouse.mysql.position import BinlogPosition
+from streamhouse.mysql.table import Server
 
 Change: TypeAlias = tuple[TableNames, frozenset[str] | None]
 """A table of which rows were deleted (None), or of which these columns were updated."""

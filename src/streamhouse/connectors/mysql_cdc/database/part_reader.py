@@ -23,11 +23,6 @@ from streamhouse.connectors.mysql_cdc.change_reader import (
     read_tables,
 )
 from streamhouse.connectors.mysql_cdc.database.table_part import KeyGroup, TablePart
-from streamhouse.connectors.mysql_cdc.server.options import MySqlOptions
-from streamhouse.connectors.mysql_cdc.server.position import BinlogPosition
-from streamhouse.connectors.mysql_cdc.server.table import Server
-from streamhouse.connectors.mysql_cdc.server.values.rows import RowWriter
-from streamhouse.connectors.mysql_cdc.server.values.table_errors import errors_of, naming
 from streamhouse.connectors.mysql_cdc.snapshot.chunk_reader import (
     ChunkConnections,
     ChunkReader,
@@ -36,6 +31,11 @@ from streamhouse.connectors.mysql_cdc.snapshot.chunk_reader import (
 from streamhouse.connectors.mysql_cdc.snapshot.chunks import Chunk
 from streamhouse.connectors.mysql_cdc.snapshot.key_filter import FilteredChanges, SnapshotFilter
 from streamhouse.connectors.mysql_cdc.snapshot.keyless_reader import KeylessReader
+from streamhouse.mysql.options import MySqlOptions
+from streamhouse.mysql.position import BinlogPosition
+from streamhouse.mysql.table import Server
+from streamhouse.mysql.values.rows import RowWriter
+from streamhouse.mysql.values.table_errors import errors_of, naming
 
 _INSERT = pa.scalar("+I")
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from streamhouse.connectors.mysql_cdc.server.position import BinlogPosition, BinlogState, KeyJson
+from streamhouse.mysql.position import BinlogPosition, BinlogState, KeyJson
 from streamhouse.source import Offset
 
 UNKNOWN_STATEMENT = "a statement that came"

@@ -12,8 +12,8 @@ from streamhouse.connectors.mysql_cdc.relay.log import RelayTable
 from streamhouse.connectors.mysql_cdc.relay.relay import MOST_BYTES, Relay
 from streamhouse.connectors.mysql_cdc.relay.relays import FOLDER, own_folder
 from streamhouse.connectors.mysql_cdc.relay.state import RelayView
-from streamhouse.connectors.mysql_cdc.server.options import MySqlOptions
-from streamhouse.connectors.mysql_cdc.server.position import BinlogPosition
+from streamhouse.mysql.options import MySqlOptions
+from streamhouse.mysql.position import BinlogPosition
 
 
 class DatabaseRelay:

@@ -22,13 +22,13 @@ from streamhouse.connectors.mysql_cdc.change_reader import (
     open_reader,
 )
 from streamhouse.connectors.mysql_cdc.database.tables.followed_table import FollowedTable
-from streamhouse.connectors.mysql_cdc.server.connection import Session
-from streamhouse.connectors.mysql_cdc.server.options import MySqlOptions
-from streamhouse.connectors.mysql_cdc.server.position import BinlogPosition, BinlogState
-from streamhouse.connectors.mysql_cdc.server.table import Server
 from streamhouse.connectors.mysql_cdc.statement_scan import FoundStatement, StatementScan
 from streamhouse.durable_files import replace_text
 from streamhouse.errors import SchemaChangeError
+from streamhouse.mysql.connection import Session
+from streamhouse.mysql.options import MySqlOptions
+from streamhouse.mysql.position import BinlogPosition, BinlogState
+from streamhouse.mysql.table import Server
 
 _FILE = "start.json"
 _SHOWN = 3

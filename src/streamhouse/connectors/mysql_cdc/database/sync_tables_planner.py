@@ -39,10 +39,10 @@ from streamhouse.connectors.mysql_cdc.database.tables.table_sets import (
 )
 from streamhouse.connectors.mysql_cdc.database.tables_planner import BATCH_CHUNKS, TablesPlanner
 from streamhouse.connectors.mysql_cdc.relay.state import BATCH_BYTES, RelayView
-from streamhouse.connectors.mysql_cdc.server.columns import server_zone
-from streamhouse.connectors.mysql_cdc.server.options import MySqlOptions
-from streamhouse.connectors.mysql_cdc.server.position import BinlogPosition, KeyJson
 from streamhouse.errors import DataLossError
+from streamhouse.mysql.columns import server_zone
+from streamhouse.mysql.options import MySqlOptions
+from streamhouse.mysql.position import BinlogPosition, KeyJson
 from streamhouse.source import Offset
 
 

@@ -14,8 +14,8 @@ from streamhouse.connectors.mysql_cdc.change_reader import TablePosition
 from streamhouse.connectors.mysql_cdc.database.progress import DatabaseProgress
 from streamhouse.connectors.mysql_cdc.database.tables.followed_table import FollowedTable
 from streamhouse.connectors.mysql_cdc.database.tables.table_sets import TableSet, TableVersions
-from streamhouse.connectors.mysql_cdc.server.position import BinlogPosition, KeyJson
 from streamhouse.connectors.mysql_cdc.snapshot.chunks import Chunk
+from streamhouse.mysql.position import BinlogPosition, KeyJson
 from streamhouse.paimon.write.bucket_hash import row_hashes
 
 DIVIDED_BYTES = 4 * 1024 * 1024

@@ -13,10 +13,10 @@ from streamhouse.connectors.mysql_cdc.database.progress import DatabaseProgress,
 from streamhouse.connectors.mysql_cdc.database.tables.discovery import FoundTable
 from streamhouse.connectors.mysql_cdc.database.tables.followed_table import FollowedTable
 from streamhouse.connectors.mysql_cdc.relay.state import RelayView
-from streamhouse.connectors.mysql_cdc.server.options import MySqlOptions
-from streamhouse.connectors.mysql_cdc.server.position import BinlogPosition
-from streamhouse.connectors.mysql_cdc.server.table import Server
 from streamhouse.connectors.mysql_cdc.statement_scan import FoundStatement, StatementScan
+from streamhouse.mysql.options import MySqlOptions
+from streamhouse.mysql.position import BinlogPosition
+from streamhouse.mysql.table import Server
 
 _NOWHERE = BinlogPosition("none.0", 0)
 

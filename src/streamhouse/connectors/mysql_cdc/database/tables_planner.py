@@ -23,12 +23,12 @@ from streamhouse.connectors.mysql_cdc.database.table_part import ALL_ROWS, Table
 from streamhouse.connectors.mysql_cdc.database.tables.followed_table import FollowedTable
 from streamhouse.connectors.mysql_cdc.database.tables.table_sets import TableSet
 from streamhouse.connectors.mysql_cdc.relay.state import RelayedBatches, RelayView
-from streamhouse.connectors.mysql_cdc.server.connection import Session
-from streamhouse.connectors.mysql_cdc.server.options import MySqlOptions
-from streamhouse.connectors.mysql_cdc.server.position import BinlogPosition, KeyJson
-from streamhouse.connectors.mysql_cdc.server.table import Server, check_server
 from streamhouse.connectors.mysql_cdc.snapshot.chunks import Chunk, next_chunks, split
 from streamhouse.errors import AlteredTableError
+from streamhouse.mysql.connection import Session
+from streamhouse.mysql.options import MySqlOptions
+from streamhouse.mysql.position import BinlogPosition, KeyJson
+from streamhouse.mysql.table import Server, check_server
 from streamhouse.source import Offset
 
 BATCH_CHUNKS = 64

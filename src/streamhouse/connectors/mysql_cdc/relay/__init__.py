@@ -1,1 +1,1 @@
-"""The relay log: one binlog connection for all tables of a pipeline. Imports `binlog`, `server`."""
+"""The relay log: one binlog connection for all tables of a pipeline. Imports `binlog`, `mysql`."""

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from streamhouse.connectors.mysql_cdc.binlog.format.events import CHECKSUM_BYTES
-from streamhouse.connectors.mysql_cdc.server.position import (
+from streamhouse.mysql.position import (
     BinlogPosition,
 )
 

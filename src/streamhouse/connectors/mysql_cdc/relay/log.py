@@ -37,9 +37,9 @@ from streamhouse.connectors.mysql_cdc.binlog.transaction_buffer import Transacti
 from streamhouse.connectors.mysql_cdc.binlog.transactions import Committed, Transactions
 from streamhouse.connectors.mysql_cdc.relay.files import FrameWriter
 from streamhouse.connectors.mysql_cdc.relay.state import KEPT_STATEMENTS, RelayState, StateWriter
-from streamhouse.connectors.mysql_cdc.server.gtids import known_gtids
-from streamhouse.connectors.mysql_cdc.server.position import BinlogIdentity, BinlogPosition
-from streamhouse.connectors.mysql_cdc.server.table import Server
+from streamhouse.mysql.gtids import known_gtids
+from streamhouse.mysql.position import BinlogIdentity, BinlogPosition
+from streamhouse.mysql.table import Server
 
 _SEGMENT_BYTES = 16 * 1024 * 1024
 _FRAME_BYTES = 1024 * 1024

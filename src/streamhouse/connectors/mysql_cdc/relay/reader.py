@@ -8,7 +8,7 @@ from streamhouse.connectors.mysql_cdc.binlog.change_decoder import TableEvent, T
 from streamhouse.connectors.mysql_cdc.binlog.format.events import HEADER, ROWS
 from streamhouse.connectors.mysql_cdc.relay.files import FrameReader
 from streamhouse.connectors.mysql_cdc.relay.state import RelayView
-from streamhouse.connectors.mysql_cdc.server.position import BinlogPosition
+from streamhouse.mysql.position import BinlogPosition
 
 _NO_END = 1 << 32
 """Greater than any position in a binlog file, since an event's header has 32 bits for it."""

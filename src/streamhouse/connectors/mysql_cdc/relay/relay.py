@@ -27,16 +27,16 @@ from streamhouse.connectors.mysql_cdc.binlog.xa import read_prepared
 from streamhouse.connectors.mysql_cdc.relay.files import drop_old, held_bytes
 from streamhouse.connectors.mysql_cdc.relay.log import ReadPrepared, RelayLog, RelayTable
 from streamhouse.connectors.mysql_cdc.relay.startup import relay_startup
-from streamhouse.connectors.mysql_cdc.server.connection import (
+from streamhouse.errors import DataLossError, StreamhouseError
+from streamhouse.mysql.connection import (
     Backoff,
     Session,
     is_lost,
     readable,
 )
-from streamhouse.connectors.mysql_cdc.server.options import MySqlOptions
-from streamhouse.connectors.mysql_cdc.server.position import BinlogPosition
-from streamhouse.connectors.mysql_cdc.server.table import check_server
-from streamhouse.errors import DataLossError, StreamhouseError
+from streamhouse.mysql.options import MySqlOptions
+from streamhouse.mysql.position import BinlogPosition
+from streamhouse.mysql.table import check_server
 
 log = logging.getLogger("streamhouse.mysql")
 

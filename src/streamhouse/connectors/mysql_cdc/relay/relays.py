@@ -19,14 +19,14 @@ from streamhouse.connectors.mysql_cdc.binlog.limits import earliest_position
 from streamhouse.connectors.mysql_cdc.binlog.startup import position_on_other_server
 from streamhouse.connectors.mysql_cdc.relay.log import RelayTable
 from streamhouse.connectors.mysql_cdc.relay.relay import Relay
-from streamhouse.connectors.mysql_cdc.server.connection import Session, start_session
-from streamhouse.connectors.mysql_cdc.server.options import MySqlOptions, parse
-from streamhouse.connectors.mysql_cdc.server.position import (
+from streamhouse.mysql.connection import Session, start_session
+from streamhouse.mysql.options import MySqlOptions, parse
+from streamhouse.mysql.position import (
     BinlogPosition,
     BinlogState,
     position_of,
 )
-from streamhouse.connectors.mysql_cdc.server.table import check_server
+from streamhouse.mysql.table import check_server
 from streamhouse.source import Offset
 
 FOLDER = ".relay"

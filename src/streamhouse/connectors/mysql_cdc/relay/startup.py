@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from streamhouse.connectors.mysql_cdc.binlog.limits import log_files
-from streamhouse.connectors.mysql_cdc.server.connection import Session
-from streamhouse.connectors.mysql_cdc.server.position import BinlogPosition
-from streamhouse.connectors.mysql_cdc.server.table import Server
+from streamhouse.mysql.connection import Session
+from streamhouse.mysql.position import BinlogPosition
+from streamhouse.mysql.table import Server
 
 
 class RelayStartup(NamedTuple):

@@ -13,13 +13,13 @@ from typing import Any, NamedTuple
 
 from streamhouse.connectors.mysql_cdc.binlog.limits import byte_budget
 from streamhouse.connectors.mysql_cdc.relay.files import bounded, segments
-from streamhouse.connectors.mysql_cdc.server.position import (
+from streamhouse.machine import machine
+from streamhouse.mysql.position import (
     BinlogIdentity,
     BinlogPosition,
     BinlogState,
 )
-from streamhouse.connectors.mysql_cdc.server.table import TableDefinition
-from streamhouse.machine import machine
+from streamhouse.mysql.table import TableDefinition
 
 KEPT_STATEMENTS = 16
 """How many positions of statements about a table a log keeps: those of the last ones."""

@@ -28,7 +28,9 @@ from streamhouse.connectors.mysql_cdc.change_reader import (
     open_reader,
 )
 from streamhouse.connectors.mysql_cdc.relay.reader import RelayReader
-from streamhouse.connectors.mysql_cdc.server.connection import (
+from streamhouse.connectors.mysql_cdc.snapshot.chunks import Chunk, chunk_select
+from streamhouse.errors import ConnectError, DataLossError
+from streamhouse.mysql.connection import (
     Backoff,
     Session,
     close_quietly,
@@ -38,15 +40,13 @@ from streamhouse.connectors.mysql_cdc.server.connection import (
     readable,
     run,
 )
-from streamhouse.connectors.mysql_cdc.server.keys import KeySpace, check_key, escaped, key_select
-from streamhouse.connectors.mysql_cdc.server.options import MySqlOptions
-from streamhouse.connectors.mysql_cdc.server.pending_commits import await_commits
-from streamhouse.connectors.mysql_cdc.server.position import START_AGAIN, BinlogPosition, KeyJson
-from streamhouse.connectors.mysql_cdc.server.table import Server
-from streamhouse.connectors.mysql_cdc.server.values.result_rows import Columns, stream_columns
-from streamhouse.connectors.mysql_cdc.server.values.types import key_of_text, key_of_value
-from streamhouse.connectors.mysql_cdc.snapshot.chunks import Chunk, chunk_select
-from streamhouse.errors import ConnectError, DataLossError
+from streamhouse.mysql.keys import KeySpace, check_key, escaped, key_select
+from streamhouse.mysql.options import MySqlOptions
+from streamhouse.mysql.pending_commits import await_commits
+from streamhouse.mysql.position import START_AGAIN, BinlogPosition, KeyJson
+from streamhouse.mysql.table import Server
+from streamhouse.mysql.values.result_rows import Columns, stream_columns
+from streamhouse.mysql.values.types import key_of_text, key_of_value
 
 _VISIBLE_SECONDS = 30.0
 

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from streamhouse.connectors.mysql_cdc.binlog.captured_table import CapturedTable
-from streamhouse.connectors.mysql_cdc.server.connection import Session
-from streamhouse.connectors.mysql_cdc.server.keys import KeySpace, escaped
-from streamhouse.connectors.mysql_cdc.server.position import KeyJson
-from streamhouse.connectors.mysql_cdc.server.table_lock import check_lockable
-from streamhouse.connectors.mysql_cdc.server.values.types import quote
+from streamhouse.mysql.connection import Session
+from streamhouse.mysql.keys import KeySpace, escaped
+from streamhouse.mysql.position import KeyJson
+from streamhouse.mysql.table_lock import check_lockable
+from streamhouse.mysql.values.types import quote
 
 _TRANSACTION_ROWS = 65_536
 """About how many rows to read in one transaction, if chunks are smaller."""

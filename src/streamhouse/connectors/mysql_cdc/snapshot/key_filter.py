@@ -7,11 +7,11 @@ from typing import Any
 from streamhouse.connectors.mysql_cdc.binlog.captured_table import CapturedTable
 from streamhouse.connectors.mysql_cdc.binlog.rows.batch_decoder import ROW_BITS
 from streamhouse.connectors.mysql_cdc.binlog.rows.event import Row, RowEvent
-from streamhouse.connectors.mysql_cdc.server.connection import Session
-from streamhouse.connectors.mysql_cdc.server.keys import KeySpace
-from streamhouse.connectors.mysql_cdc.server.options import MySqlOptions
-from streamhouse.connectors.mysql_cdc.server.position import KeyJson
-from streamhouse.connectors.mysql_cdc.server.values.types import key_of_value
+from streamhouse.mysql.connection import Session
+from streamhouse.mysql.keys import KeySpace
+from streamhouse.mysql.options import MySqlOptions
+from streamhouse.mysql.position import KeyJson
+from streamhouse.mysql.values.types import key_of_value
 
 
 class SnapshotFilter:

@@ -25,7 +25,10 @@ from streamhouse.connectors.mysql_cdc.change_reader import (
     TableRange,
     open_reader,
 )
-from streamhouse.connectors.mysql_cdc.server.connection import (
+from streamhouse.connectors.mysql_cdc.snapshot.chunk_reader import ChunkRows
+from streamhouse.connectors.mysql_cdc.snapshot.row_differences import RowDifferences
+from streamhouse.errors import ConnectError, DataLossError, StreamhouseError
+from streamhouse.mysql.connection import (
     Backoff,
     Session,
     close_quietly,
@@ -35,14 +38,11 @@ from streamhouse.connectors.mysql_cdc.server.connection import (
     readable,
     run,
 )
-from streamhouse.connectors.mysql_cdc.server.position import START_AGAIN, BinlogPosition
-from streamhouse.connectors.mysql_cdc.server.table import Server
-from streamhouse.connectors.mysql_cdc.server.table_lock import TableLock
-from streamhouse.connectors.mysql_cdc.server.values.result_rows import stream_columns
-from streamhouse.connectors.mysql_cdc.server.values.types import quote
-from streamhouse.connectors.mysql_cdc.snapshot.chunk_reader import ChunkRows
-from streamhouse.connectors.mysql_cdc.snapshot.row_differences import RowDifferences
-from streamhouse.errors import ConnectError, DataLossError, StreamhouseError
+from streamhouse.mysql.position import START_AGAIN, BinlogPosition
+from streamhouse.mysql.table import Server
+from streamhouse.mysql.table_lock import TableLock
+from streamhouse.mysql.values.result_rows import stream_columns
+from streamhouse.mysql.values.types import quote
 from streamhouse.progress_timer import ticking
 
 _IN_MEMORY_BYTES = 32 << 20

@@ -11,9 +11,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streamhouse.connectors.mysql_cdc.binlog.rows.batch_decoder import ChangedRows
-from streamhouse.connectors.mysql_cdc.server.values.dates import DateReading, ZeroDates
-from streamhouse.connectors.mysql_cdc.server.values.result_rows import Columns
-from streamhouse.connectors.mysql_cdc.server.values.types import MySqlColumn, from_texts
+from streamhouse.mysql.values.dates import DateReading, ZeroDates
+from streamhouse.mysql.values.result_rows import Columns
+from streamhouse.mysql.values.types import MySqlColumn, from_texts
 
 _BEFORE = pa.array(["-U", "-D"])
 _Row: TypeAlias = tuple[Any, ...]

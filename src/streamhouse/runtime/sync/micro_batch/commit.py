@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import cached_property
-from typing import Any
 
 from pyspark.sql import DataFrame
 
@@ -22,7 +19,7 @@ from streamhouse.paimon.write.table_writer import query_tag
 from streamhouse.runtime.failpoint import SYNC_STEP, reached
 from streamhouse.runtime.monitoring.commit_times import Commit, timed
 from streamhouse.runtime.state.batch_logs import BatchLogs
-from streamhouse.runtime.streaming.batch_commit import Messages, collected
+from streamhouse.runtime.streaming.batch_commit import TaskResults
 from streamhouse.runtime.sync.micro_batch.spec import SyncSpec
 from streamhouse.runtime.sync.micro_batch.unread_targets import UnreadTargets
 from streamhouse.source import Offset
@@ -48,31 +45,6 @@ class SyncedBatch:
     commit: Commit | None
 
 
-@dataclass(frozen=True)
-class _Written:
-    """What the tasks of a batch returned."""
-
-    messages: Messages
-    reports: list[dict[str, Any]]
-
-    @property
-    def number(self) -> int:
-        return int(self.reports[0]["end"]["batch"])
-
-    @cached_property
-    def bases(self) -> Mapping[str, int]:
-        """The oldest snapshot of each target that a writer saw; 0 for none."""
-        bases: dict[str, int] = {}
-        for report in self.reports:
-            for target, base in report["bases"].items():
-                bases[target] = min(base, bases.get(target, base))
-        return bases
-
-    def total(self, key: str) -> Mapping[str, int]:
-        """The sum of a count of rows over all tasks."""
-        return sum((Counter(report[key]) for report in self.reports), Counter[str]())
-
-
 class SyncCommitter:
     """Commits the batches of one sync; driver only.
 
@@ -96,40 +68,40 @@ class SyncCommitter:
         return self._committer(target).table
 
     def commit(self, frame: DataFrame) -> SyncedBatch | None:
-        """Run a batch's tasks and commit what they wrote; None if there was nothing to read.
+        """Run a batch's tasks and commit what they wrote; None if there was nothing to read."""
+        written = self._written(frame)
+        if written is None:
+            return None
+        unread = [target for report in written.reports for target in report["unread"]]
+        self._unread.add(written.number, unread)
+        if unread:
+            self.remove_leftovers(unread, written.number)
+        attempts = written.attempts
+        if attempts is not None:
+            self.remove_leftovers(written.messages, written.number, attempts)
+        return SyncedBatch(
+            written.end,
+            written.total("snapshot"),
+            written.total("changes"),
+            written.counts,
+            written.total("kinds"),
+            Commit.of(written.messages, max(self._took_ms, default=0.0)),
+        )
 
-        If other writers outdate the files of a table, the batch runs again.
-        """
+    def _written(self, frame: DataFrame) -> TaskResults | None:
+        """Run a batch's tasks and commit; again if other writers outdate the files of a table."""
         for number in range(TRIES + 1):
-            written = _Written(*collected(frame))
-            if not written.reports:
+            written = TaskResults.of(frame)
+            if written is None:
                 return None
             reached("batch-written", written.number, self._spec.options.name)
             if number == 0:
                 self._before(written.messages)
             if self._committed(written):
-                break
-            if number == TRIES:
-                raise CommitConflictError(
-                    f"sync of {self._spec.options.name}: other writers changed one of its tables "
-                    "during every attempt; write the tables of a sync from nowhere else"
-                )
-        unread = [target for report in written.reports for target in report["unread"]]
-        self._unread.add(written.number, unread)
-        if unread:
-            self.remove_leftovers(unread, written.number)
-        if any(report["repeated"] for report in written.reports):
-            keep = {report["attempt"] for report in written.reports}
-            self.remove_leftovers(written.messages, written.number, keep)
-        end: Offset = written.reports[0]["end"]
-        files = {name: len(messages) for name, messages in written.messages.items()}
-        return SyncedBatch(
-            end,
-            written.total("snapshot"),
-            written.total("changes"),
-            files,
-            written.total("kinds"),
-            Commit.of(written.messages, max(self._took_ms, default=0.0)),
+                return written
+        raise CommitConflictError(
+            f"sync of {self._spec.options.name}: other writers changed one of its tables "
+            "during every attempt; write the tables of a sync from nowhere else"
         )
 
     def remove_leftovers(
@@ -147,7 +119,7 @@ class SyncCommitter:
     def close(self) -> None:
         self._pool.shutdown()
 
-    def _committed(self, written: _Written) -> bool:
+    def _committed(self, written: TaskResults) -> bool:
         """Commit to each table; False if the files of one are outdated."""
         targets = list(written.messages)
         self._took_ms.clear()
@@ -155,9 +127,11 @@ class SyncCommitter:
         commits = self._pool.map(lambda target: self._commit_one(target, written), targets)
         return all(list(commits))
 
-    def _commit_one(self, target: str, written: _Written) -> bool:
+    def _commit_one(self, target: str, written: TaskResults) -> bool:
         committer, number = self._committers[target], written.number
-        messages, base = written.messages[target], written.bases[target]
+        messages = written.messages[target]
+        # The oldest snapshot that a writer of this target saw; 0 for none.
+        base = min(one["bases"][target] for one in written.reports if target in one["bases"])
         with timed(target, self._took_ms), commit_lock(committer.table.location):
             if rows_changed(committer.table, base or None) and not committer.committed(number):
                 committer.abort(messages)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from streamhouse.connectors.mysql_cdc.database.table_part import TablePart
-from streamhouse.connectors.mysql_cdc.server.table import Server
+from streamhouse.mysql.table import Server
 from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.runtime.streaming.tasks.task_input import TaskInput
 from streamhouse.runtime.sync.options import SyncOptions

@@ -9,11 +9,11 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterable
-from pathlib import Path
 
-from streamhouse.errors import DataLossError
 from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.paimon.changelog.consumers import Consumers, query_consumer
+from streamhouse.runtime.state.checkpoint import Checkpoint
+from streamhouse.runtime.state.retention_holds import first_position
 from streamhouse.runtime.sync.micro_batch.spec import SyncSpec
 
 MOVE_S = 5.0
@@ -25,7 +25,7 @@ REFRESH_S = 60.0
 class SyncHolds:
     """The consumers of one sync; driver only, thread-safe."""
 
-    def __init__(self, spec: SyncSpec, checkpoint: Path) -> None:
+    def __init__(self, spec: SyncSpec, checkpoint: Checkpoint) -> None:
         self._spec, self._checkpoint = spec, checkpoint
         self._id = query_consumer(spec.query_id)
         self._lock = threading.Lock()
@@ -35,8 +35,8 @@ class SyncHolds:
     def add(self, targets: Iterable[str], replayed: bool = True) -> None:
         """Create the consumers of tables before the sync commits to them.
 
-        `replayed`: no batch is left that an earlier run may have committed to them. Raises
-        `DataLossError` if there is one, and it is unknown whether it was committed.
+        `replayed`: no batch is left that an earlier run may have committed to them. Raises the
+        `DataLossError` of `first_position`.
         """
         for target in targets:
             known = self._consumers(target).get(self._id) is not None
@@ -44,17 +44,9 @@ class SyncHolds:
 
     def _first(self, target: str, replayed: bool) -> int:
         table = self._address(target).open()
-        latest, earliest = table.latest_snapshot_id() or 1, table.earliest_snapshot_id() or 1
         if replayed:
-            return latest
-        last = table.snapshots.last_commit_of(self._spec.query_id)
-        if last is None and earliest > 1:
-            raise DataLossError(
-                f"table {target}: a batch of the sync in {self._checkpoint} was interrupted, and "
-                "the snapshots of that time have expired, so it is unknown whether it was written; "
-                "delete the checkpoint's folder, empty the table, and start the sync anew"
-            )
-        return earliest if last is None else last.id
+            return table.latest_snapshot_id() or 1
+        return first_position(table, self._spec.query_id, self._checkpoint)
 
     def before_commit(self, targets: Iterable[str]) -> None:
         """Move the consumers of tables to which a batch is about to commit.
@@ -78,7 +70,7 @@ class SyncHolds:
 
     def _hold(self, target: str, snapshot: int) -> None:
         with self._lock:
-            position = self._consumers(target).hold(self._id, snapshot, self._checkpoint)
+            position = self._consumers(target).hold(self._id, snapshot, self._checkpoint.path)
             self._position[target] = position
             self._moved[target] = time.monotonic()
 

@@ -38,21 +38,21 @@ from streamhouse.connectors.mysql_cdc.binlog.format.temporal import (
     timestamp_reader,
     year_reader,
 )
-from streamhouse.connectors.mysql_cdc.server.charsets import KNOWN, Charsets
-from streamhouse.connectors.mysql_cdc.server.position import START_AGAIN
-from streamhouse.connectors.mysql_cdc.server.values.byte_values import (
+from streamhouse.errors import SchemaChangeError
+from streamhouse.mysql.charsets import KNOWN, Charsets
+from streamhouse.mysql.position import START_AGAIN
+from streamhouse.mysql.values.byte_values import (
     geometry_text,
     inet4_text,
     inet6_text,
     uuid_text,
 )
-from streamhouse.connectors.mysql_cdc.server.values.collations import charset_of
-from streamhouse.connectors.mysql_cdc.server.values.dates import AS_NULL, DateReading, first_of
-from streamhouse.connectors.mysql_cdc.server.values.types import (
+from streamhouse.mysql.values.collations import charset_of
+from streamhouse.mysql.values.dates import AS_NULL, DateReading, first_of
+from streamhouse.mysql.values.types import (
     MySqlColumn,
     unreadable,
 )
-from streamhouse.errors import SchemaChangeError
 
 _INTEGERS = {
     FIELD_TYPE.TINY: 1,

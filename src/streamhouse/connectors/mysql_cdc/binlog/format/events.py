@@ -6,12 +6,12 @@ import enum
 import re
 import struct
 
-from streamhouse.connectors.mysql_cdc.server.position import (
+from streamhouse.errors import ConnectError
+from streamhouse.mysql.position import (
     BINLOG_START,
     BinlogIdentity,
     BinlogPosition,
 )
-from streamhouse.errors import ConnectError
 
 QUERY, STOP, ROTATE, FORMAT, XID, TABLE_MAP, INCIDENT = 2, 3, 4, 15, 16, 19, 26
 HEARTBEATS = frozenset({27, 41})

@@ -14,7 +14,7 @@ from streamhouse.connectors.mysql_cdc.binlog.format.table_map import (
     TIMESTAMP2,
     LoggedColumn,
 )
-from streamhouse.connectors.mysql_cdc.server.values.dates import timestamp_text
+from streamhouse.mysql.values.dates import timestamp_text
 
 Read: TypeAlias = Callable[[bytes, int], tuple[Any, int]]
 """Decodes the value at a byte offset; returns it and the offset after it."""

@@ -26,13 +26,13 @@ from streamhouse.connectors.mysql_cdc.binlog.format.table_map import (
 )
 from streamhouse.connectors.mysql_cdc.binlog.format.temporal import Read
 from streamhouse.connectors.mysql_cdc.binlog.rows.images import Block, IntArray, Values
-from streamhouse.connectors.mysql_cdc.server.values.dates import (
+from streamhouse.mysql.values.dates import (
     DateReading,
     first_scalar,
     is_first,
     texts_of,
 )
-from streamhouse.connectors.mysql_cdc.server.values.types import (
+from streamhouse.mysql.values.types import (
     MySqlColumn,
     from_values,
     unreadable,

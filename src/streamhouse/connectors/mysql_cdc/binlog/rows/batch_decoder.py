@@ -20,8 +20,8 @@ from streamhouse.connectors.mysql_cdc.binlog.format.events import (
 )
 from streamhouse.connectors.mysql_cdc.binlog.rows.event import LoggedTable, Row, RowEvent
 from streamhouse.connectors.mysql_cdc.binlog.rows.images import Block, ImageFinder, IntArray, Values
-from streamhouse.connectors.mysql_cdc.server.values.types import from_values
 from streamhouse.errors import ConnectError
+from streamhouse.mysql.values.types import from_values
 
 MOST_BYTES = 8 * 1024 * 1024
 """How many bytes of events to decode together; larger batches are not faster."""

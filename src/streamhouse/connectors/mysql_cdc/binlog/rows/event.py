@@ -19,11 +19,11 @@ from streamhouse.connectors.mysql_cdc.binlog.format.events import (
 from streamhouse.connectors.mysql_cdc.binlog.format.table_map import LoggedColumn, packed
 from streamhouse.connectors.mysql_cdc.binlog.format.temporal import Read
 from streamhouse.connectors.mysql_cdc.binlog.rows.arrays import ToArray, to_array
-from streamhouse.connectors.mysql_cdc.server.charsets import charsets_of
-from streamhouse.connectors.mysql_cdc.server.position import START_AGAIN
-from streamhouse.connectors.mysql_cdc.server.values.dates import DateReading
-from streamhouse.connectors.mysql_cdc.server.values.types import MySqlColumn
 from streamhouse.errors import ConnectError
+from streamhouse.mysql.charsets import charsets_of
+from streamhouse.mysql.position import START_AGAIN
+from streamhouse.mysql.values.dates import DateReading
+from streamhouse.mysql.values.types import MySqlColumn
 
 Row: TypeAlias = tuple[Any, ...]
 

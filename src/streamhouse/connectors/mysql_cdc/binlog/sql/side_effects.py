@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Collection
 
-from streamhouse.connectors.mysql_cdc.server.connection import Session
-from streamhouse.connectors.mysql_cdc.server.table import ENGINES
+from streamhouse.mysql.connection import Session
+from streamhouse.mysql.table import ENGINES
 
 _SYSTEM = frozenset({"mysql", "information_schema", "performance_schema"})
 _GRANT = re.compile(r"GRANT (.+?) ON (\S+) TO ", re.IGNORECASE)

@@ -10,7 +10,7 @@ from streamhouse.connectors.mysql_cdc.binlog.sql.tokens import (
     TokenCursor,
     UnclearStatement,
 )
-from streamhouse.connectors.mysql_cdc.server.values.types import MySqlColumn
+from streamhouse.mysql.values.types import MySqlColumn
 
 _INTEGERS = {
     **dict.fromkeys(("TINYINT", "INT1", "BOOL", "BOOLEAN"), "tinyint"),

@@ -19,11 +19,11 @@ from streamhouse.connectors.mysql_cdc.database.tables.followed_table import (
 )
 from streamhouse.connectors.mysql_cdc.database.tables.table_sets import TableSet
 from streamhouse.connectors.mysql_cdc.relay.state import RelayView
-from streamhouse.connectors.mysql_cdc.server.connection import Session
-from streamhouse.connectors.mysql_cdc.server.position import START_AGAIN, BinlogPosition
-from streamhouse.connectors.mysql_cdc.server.table import Server, TableDefinition, load_table
 from streamhouse.connectors.mysql_cdc.statement_scan import FoundStatement, StatementScan
 from streamhouse.errors import DataLossError, SchemaChangeError, TableError
+from streamhouse.mysql.connection import Session
+from streamhouse.mysql.position import START_AGAIN, BinlogPosition
+from streamhouse.mysql.table import Server, TableDefinition, load_table
 
 
 class ShardHistories:

@@ -10,10 +10,10 @@ from typing import Any
 from streamhouse.connectors.mysql_cdc.database.sharding.shards import Shards
 from streamhouse.connectors.mysql_cdc.database.tables.discovery import FoundTable, TableNames
 from streamhouse.connectors.mysql_cdc.database.tables.followed_table import FollowedTable
-from streamhouse.connectors.mysql_cdc.server.position import SHARDS, START_AGAIN
-from streamhouse.connectors.mysql_cdc.server.table import PRIMARY
-from streamhouse.connectors.mysql_cdc.server.values.types import quote
 from streamhouse.errors import DataLossError, TableError
+from streamhouse.mysql.position import SHARDS, START_AGAIN
+from streamhouse.mysql.table import PRIMARY
+from streamhouse.mysql.values.types import quote
 from streamhouse.source import Offset
 
 _SCHEMAS, _COLUMNS = "schemas", "columns"

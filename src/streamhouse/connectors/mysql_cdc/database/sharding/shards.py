@@ -21,22 +21,22 @@ from streamhouse.connectors.mysql_cdc.database.tables.discovery import (
 )
 from streamhouse.connectors.mysql_cdc.database.tables.followed_table import FollowedTable
 from streamhouse.connectors.mysql_cdc.database.tables.table_filter import TableFilter
-from streamhouse.connectors.mysql_cdc.server.columns import (
+from streamhouse.errors import TableError
+from streamhouse.mysql.columns import (
     check_columns,
     selected_columns,
     server_zone,
 )
-from streamhouse.connectors.mysql_cdc.server.connection import Session
-from streamhouse.connectors.mysql_cdc.server.keys import KeySpace
-from streamhouse.connectors.mysql_cdc.server.options import MySqlOptions
-from streamhouse.connectors.mysql_cdc.server.table import (
+from streamhouse.mysql.connection import Session
+from streamhouse.mysql.keys import KeySpace
+from streamhouse.mysql.options import MySqlOptions
+from streamhouse.mysql.table import (
     Server,
     TableDefinition,
     check_binlog_filter,
     load_table,
 )
-from streamhouse.connectors.mysql_cdc.server.values.types import MySqlColumn
-from streamhouse.errors import TableError
+from streamhouse.mysql.values.types import MySqlColumn
 from streamhouse.sql.plan import Column
 
 _SPECIAL = frozenset("\\^$.|?*+()[]{}")

@@ -17,9 +17,9 @@ from streamhouse.connectors.mysql_cdc.database.tables.followed_table import Foll
 from streamhouse.connectors.mysql_cdc.database.tables.table_sets import TableSet
 from streamhouse.connectors.mysql_cdc.database.tables_planner import TableSetStore, TablesPlanner
 from streamhouse.connectors.mysql_cdc.relay.state import RelayState, RelayView
-from streamhouse.connectors.mysql_cdc.server.connection import Session
-from streamhouse.connectors.mysql_cdc.server.options import MySqlOptions
-from streamhouse.connectors.mysql_cdc.server.position import BinlogPosition, BinlogState, KeyJson
+from streamhouse.mysql.connection import Session
+from streamhouse.mysql.options import MySqlOptions
+from streamhouse.mysql.position import BinlogPosition, BinlogState, KeyJson
 from streamhouse.source import Offset
 
 _BATCH_CHUNKS = 128

@@ -11,9 +11,9 @@ import pyarrow as pa
 from streamhouse.connectors.mysql_cdc.database.part_reader import PartReader, in_order
 from streamhouse.connectors.mysql_cdc.database.table_part import TablePart
 from streamhouse.connectors.mysql_cdc.metadata import MetadataColumns
-from streamhouse.connectors.mysql_cdc.server.options import MySqlOptions
-from streamhouse.connectors.mysql_cdc.server.position import BinlogPosition
-from streamhouse.connectors.mysql_cdc.server.table import Server
+from streamhouse.mysql.options import MySqlOptions
+from streamhouse.mysql.position import BinlogPosition
+from streamhouse.mysql.table import Server
 from streamhouse.source import ROW_KIND
 from streamhouse.sql.plan import Column
 

@@ -9,16 +9,17 @@ from typing import Any, TypeAlias
 
 from streamhouse.close_matches import nearest
 from streamhouse.connectors.mysql_cdc.database.tables.table_filter import TableFilter
-from streamhouse.connectors.mysql_cdc.server.columns import check_columns
-from streamhouse.connectors.mysql_cdc.server.connection import Session
-from streamhouse.connectors.mysql_cdc.server.foreign_keys import (
+from streamhouse.errors import ConnectError, NotSyncedError, TableError
+from streamhouse.mysql.columns import check_columns
+from streamhouse.mysql.connection import Session
+from streamhouse.mysql.foreign_keys import (
     ForeignKey,
     check_no_foreign_keys,
     unlogged_foreign_keys,
 )
-from streamhouse.connectors.mysql_cdc.server.keys import KeySpace
-from streamhouse.connectors.mysql_cdc.server.options import MySqlOptions
-from streamhouse.connectors.mysql_cdc.server.table import (
+from streamhouse.mysql.keys import KeySpace
+from streamhouse.mysql.options import MySqlOptions
+from streamhouse.mysql.table import (
     COLUMN_FACTS,
     KEY_FACTS,
     TableDefinition,
@@ -29,7 +30,6 @@ from streamhouse.connectors.mysql_cdc.server.table import (
     is_consistent,
     key_of,
 )
-from streamhouse.errors import ConnectError, NotSyncedError, TableError
 
 TableNames = tuple[str, str]
 """The names of a database and of a table in it."""

@@ -11,12 +11,12 @@ import pyarrow as pa
 
 from streamhouse.connectors.mysql_cdc.binlog.captured_table import CapturedTable
 from streamhouse.connectors.mysql_cdc.database.tables.discovery import TableNames, options_of
-from streamhouse.connectors.mysql_cdc.server.foreign_keys import ForeignKey
-from streamhouse.connectors.mysql_cdc.server.options import MySqlOptions
-from streamhouse.connectors.mysql_cdc.server.table import Server, TableDefinition
-from streamhouse.connectors.mysql_cdc.server.values.dates import ZeroDates, text_keys
-from streamhouse.connectors.mysql_cdc.server.values.rows import RowWriter
-from streamhouse.connectors.mysql_cdc.server.values.types import MySqlColumn
+from streamhouse.mysql.foreign_keys import ForeignKey
+from streamhouse.mysql.options import MySqlOptions
+from streamhouse.mysql.table import Server, TableDefinition
+from streamhouse.mysql.values.dates import ZeroDates, text_keys
+from streamhouse.mysql.values.rows import RowWriter
+from streamhouse.mysql.values.types import MySqlColumn
 from streamhouse.paimon.schema import types
 
 _KEY = "table"

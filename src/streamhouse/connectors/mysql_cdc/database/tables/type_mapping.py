@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 from streamhouse.close_matches import nearest
-from streamhouse.connectors.mysql_cdc.server.values.types import MySqlColumn
 from streamhouse.errors import OptionError
+from streamhouse.mysql.values.types import MySqlColumn
 
 Mode = Literal[
     "tinyint1-not-bool",

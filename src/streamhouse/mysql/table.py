@@ -8,20 +8,20 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from streamhouse.close_matches import nearest
-from streamhouse.connectors.mysql_cdc.server.connection import Session
-from streamhouse.connectors.mysql_cdc.server.foreign_keys import (
+from streamhouse.errors import ConnectError, NotSyncedError, StreamhouseError, TableError
+from streamhouse.mysql.connection import Session
+from streamhouse.mysql.foreign_keys import (
     ForeignKey,
     check_no_foreign_keys,
     unlogged_foreign_keys,
 )
-from streamhouse.connectors.mysql_cdc.server.options import MySqlOptions
-from streamhouse.connectors.mysql_cdc.server.position import BinlogPosition
-from streamhouse.connectors.mysql_cdc.server.requirements import (
+from streamhouse.mysql.options import MySqlOptions
+from streamhouse.mysql.position import BinlogPosition
+from streamhouse.mysql.requirements import (
     server_requirements,
     variables_of,
 )
-from streamhouse.connectors.mysql_cdc.server.values.types import MySqlColumn, quote
-from streamhouse.errors import ConnectError, NotSyncedError, StreamhouseError, TableError
+from streamhouse.mysql.values.types import MySqlColumn, quote
 
 COLUMN_FACTS = """
 column_name, data_type, column_type, is_nullable, numeric_precision, numeric_scale,

@@ -10,9 +10,9 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import astuple, dataclass, replace
 from typing import Any
 
-from streamhouse.connectors.mysql_cdc.server.connection import Session
-from streamhouse.connectors.mysql_cdc.server.values.types import quote
 from streamhouse.errors import AlteredTableError, TableError
+from streamhouse.mysql.connection import Session
+from streamhouse.mysql.values.types import quote
 
 CASCADE = "CASCADE"
 _PASSIVE = ("RESTRICT", "NO ACTION")

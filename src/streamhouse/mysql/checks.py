@@ -6,30 +6,30 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from streamhouse.connectors.mysql_cdc.server.columns import check_columns, selected_columns
-from streamhouse.connectors.mysql_cdc.server.connection import Session
-from streamhouse.connectors.mysql_cdc.server.keys import KeySpace
-from streamhouse.connectors.mysql_cdc.server.options import MySqlOptions
-from streamhouse.connectors.mysql_cdc.server.pending_commits import (
+from streamhouse.errors import ConnectError, StreamhouseError
+from streamhouse.mysql.columns import check_columns, selected_columns
+from streamhouse.mysql.connection import Session
+from streamhouse.mysql.keys import KeySpace
+from streamhouse.mysql.options import MySqlOptions
+from streamhouse.mysql.pending_commits import (
     REPORT_COMMITS,
     commit_locks,
     unreported_delay,
     unreported_message,
 )
-from streamhouse.connectors.mysql_cdc.server.requirements import (
+from streamhouse.mysql.requirements import (
     Requirement,
     account,
     server_requirements,
     variables_of,
 )
-from streamhouse.connectors.mysql_cdc.server.table import (
+from streamhouse.mysql.table import (
     check_binlog_filter,
     check_server,
     load_table,
 )
-from streamhouse.connectors.mysql_cdc.server.table_lock import check_lockable
-from streamhouse.connectors.mysql_cdc.server.values.types import UTC_NAMES, quote
-from streamhouse.errors import ConnectError, StreamhouseError
+from streamhouse.mysql.table_lock import check_lockable
+from streamhouse.mysql.values.types import UTC_NAMES, quote
 
 _EXPIRY = ("binlog_expire_logs_seconds", "expire_logs_days")
 _SHORT_EXPIRY_S = 24 * 3600

@@ -21,11 +21,11 @@ from typing import Any, Literal
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streamhouse.connectors.mysql_cdc.server.values import dates
-from streamhouse.connectors.mysql_cdc.server.values.byte_values import geometry_text, vector_numbers
-from streamhouse.connectors.mysql_cdc.server.values.dates import AS_NULL, DateReading
-from streamhouse.connectors.mysql_cdc.server.values.unicode import utf8_text
 from streamhouse.errors import TableError
+from streamhouse.mysql.values import dates
+from streamhouse.mysql.values.byte_values import geometry_text, vector_numbers
+from streamhouse.mysql.values.dates import AS_NULL, DateReading
+from streamhouse.mysql.values.unicode import utf8_text
 
 Family = Literal[
     "int", "uint64", "decimal", "float", "double", "string", "binary", "bit", "date", "datetime",

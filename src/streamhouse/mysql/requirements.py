@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from streamhouse.connectors.mysql_cdc.server.connection import Session, grants_message
-from streamhouse.connectors.mysql_cdc.server.options import MySqlOptions
+from streamhouse.mysql.connection import Session, grants_message
+from streamhouse.mysql.options import MySqlOptions
 
 _NEEDED = {"log_bin": ("ON", "1"), "binlog_format": ("ROW",), "binlog_row_image": ("FULL",)}
 _PRIVILEGES = {

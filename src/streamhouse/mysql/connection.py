@@ -13,10 +13,10 @@ import pymysql
 from pymysql.constants import CR, ER
 from pymysql.converters import encoders
 
-from streamhouse.connectors.mysql_cdc.server.options import MySqlOptions
-from streamhouse.connectors.mysql_cdc.server.position import START_AGAIN
-from streamhouse.connectors.mysql_cdc.server.tls import Tls, handshake_reason, is_interrupted
 from streamhouse.errors import AlteredTableError, ConnectError, DataLossError, StreamhouseError
+from streamhouse.mysql.options import MySqlOptions
+from streamhouse.mysql.position import START_AGAIN
+from streamhouse.mysql.tls import Tls, handshake_reason, is_interrupted
 
 _FIRST_DELAY = 0.1
 _LONGEST_DELAY = 5.0

@@ -15,9 +15,9 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from streamhouse.connectors.mysql_cdc.server.connection import Session
-from streamhouse.connectors.mysql_cdc.server.options import MySqlOptions
-from streamhouse.connectors.mysql_cdc.server.values.unicode import UNICODE, Decode, unicode_decoder
+from streamhouse.mysql.connection import Session
+from streamhouse.mysql.options import MySqlOptions
+from streamhouse.mysql.values.unicode import UNICODE, Decode, unicode_decoder
 
 _Select = Callable[[str], list[tuple[object, ...]]]
 _Ranges = Sequence[tuple[int, int]]

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streamhouse.connectors.mysql_cdc.server.values.dates import (
+from streamhouse.mysql.values.dates import (
     DateReading,
     ZeroDates,
     first_scalar,
@@ -21,13 +21,13 @@ from streamhouse.connectors.mysql_cdc.server.values.dates import (
     with_digits,
     zero_text,
 )
-from streamhouse.connectors.mysql_cdc.server.values.key_targets import (
+from streamhouse.mysql.values.key_targets import (
     check_booleans,
     check_instants,
     check_key,
     keeps_apart,
 )
-from streamhouse.connectors.mysql_cdc.server.values.types import (
+from streamhouse.mysql.values.types import (
     MySqlColumn,
     convert,
     from_texts,

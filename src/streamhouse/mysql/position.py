@@ -9,7 +9,7 @@ from functools import total_ordering
 from typing import Any, NamedTuple, TypeAlias
 
 KeyJson: TypeAlias = tuple[Any, ...]
-"""A primary key as JSON values; see `connectors.mysql_cdc.server.values.types` for their form."""
+"""A primary key as JSON values; see `mysql.values.types` for their form."""
 
 START_AGAIN = "start again with a new checkpoint (run it once with --from-scratch)"
 """What a user can do if an offset cannot be continued; for messages."""

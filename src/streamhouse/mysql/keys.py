@@ -9,12 +9,13 @@ from typing import Any
 
 import pyarrow as pa
 
-from streamhouse.connectors.mysql_cdc.server.charsets import same_bytes
-from streamhouse.connectors.mysql_cdc.server.connection import Session
-from streamhouse.connectors.mysql_cdc.server.position import KeyJson
-from streamhouse.connectors.mysql_cdc.server.table import TableDefinition
-from streamhouse.connectors.mysql_cdc.server.values.table_errors import errors_of
-from streamhouse.connectors.mysql_cdc.server.values.types import (
+from streamhouse.errors import TableError
+from streamhouse.mysql.charsets import same_bytes
+from streamhouse.mysql.connection import Session
+from streamhouse.mysql.position import KeyJson
+from streamhouse.mysql.table import TableDefinition
+from streamhouse.mysql.values.table_errors import errors_of
+from streamhouse.mysql.values.types import (
     NO_KEY,
     WITH_FRACTIONS,
     MySqlColumn,
@@ -24,8 +25,7 @@ from streamhouse.connectors.mysql_cdc.server.values.types import (
     quote,
     unreadable,
 )
-from streamhouse.connectors.mysql_cdc.server.values.unicode import UNICODE
-from streamhouse.errors import TableError
+from streamhouse.mysql.values.unicode import UNICODE
 
 _LOCAL = frozenset(
     {

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import time
 
-from streamhouse.connectors.mysql_cdc.server.connection import Session
-from streamhouse.connectors.mysql_cdc.server.gtids import owned_gtids
-from streamhouse.connectors.mysql_cdc.server.options import MySqlOptions
-from streamhouse.connectors.mysql_cdc.server.position import BinlogPosition
 from streamhouse.errors import ConnectError
+from streamhouse.mysql.connection import Session
+from streamhouse.mysql.gtids import owned_gtids
+from streamhouse.mysql.options import MySqlOptions
+from streamhouse.mysql.position import BinlogPosition
 
 _GRACE_SECONDS = 0.1
 _POLL_SECONDS = 0.005

@@ -10,8 +10,9 @@ from __future__ import annotations
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streamhouse.connectors.mysql_cdc.server.values.dates import DateReading, is_first
-from streamhouse.connectors.mysql_cdc.server.values.types import (
+from streamhouse.errors import TableError
+from streamhouse.mysql.values.dates import DateReading, is_first
+from streamhouse.mysql.values.types import (
     WITH_FRACTIONS,
     MySqlColumn,
     has_fixed_offset,
@@ -19,7 +20,6 @@ from streamhouse.connectors.mysql_cdc.server.values.types import (
     trimmed_fractions,
     zoned,
 )
-from streamhouse.errors import TableError
 from streamhouse.types import flink_type
 
 _SECONDS_DIGITS = {"s": 0, "ms": 3, "us": 6}

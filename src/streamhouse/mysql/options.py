@@ -1,4 +1,4 @@
-"""The options of the `mysql-cdc` connector, under Flink CDC's names."""
+"""The options of a MySQL server and its tables, as Flink CDC names them for `mysql-cdc`."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ import zoneinfo
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from streamhouse.connectors.mysql_cdc.server.gtids import parse_gtids
-from streamhouse.connectors.mysql_cdc.server.passthrough import (
+from streamhouse.errors import OptionError
+from streamhouse.mysql.gtids import parse_gtids
+from streamhouse.mysql.passthrough import (
     DEBEZIUM,
     LOCK_TIMEOUT,
     refusal,
     without_effect,
 )
-from streamhouse.connectors.mysql_cdc.server.position import BinlogPosition
-from streamhouse.connectors.mysql_cdc.server.tls import OPTIONS as TLS_OPTIONS
-from streamhouse.connectors.mysql_cdc.server.tls import Tls, parse_tls
-from streamhouse.connectors.mysql_cdc.server.values.dates import OPTION as ZERO_DATES_OPTION
-from streamhouse.connectors.mysql_cdc.server.values.dates import ZERO_DATES, ZeroDates
-from streamhouse.connectors.mysql_cdc.server.values.types import zone_offset
-from streamhouse.errors import OptionError
+from streamhouse.mysql.position import BinlogPosition
+from streamhouse.mysql.tls import OPTIONS as TLS_OPTIONS
+from streamhouse.mysql.tls import Tls, parse_tls
+from streamhouse.mysql.values.dates import OPTION as ZERO_DATES_OPTION
+from streamhouse.mysql.values.dates import ZERO_DATES, ZeroDates
+from streamhouse.mysql.values.types import zone_offset
 from streamhouse.options import (
     DeclaredOptions,
     OptionValues,
@@ -32,7 +32,7 @@ from streamhouse.options import (
 
 WHERE = "mysql-cdc"
 
-OPTIONS = (*DeclaredOptions.of("streamhouse.connectors.mysql_cdc").options, *TLS_OPTIONS)
+OPTIONS = (*DeclaredOptions.of(__package__).options, *TLS_OPTIONS)
 KNOWN = frozenset(option.key for option in OPTIONS)
 """Every option key that `mysql-cdc` understands."""
 

@@ -14,17 +14,17 @@ from typing import Any
 import pymysql
 from pymysql.constants import ER
 
-from streamhouse.connectors.mysql_cdc.server.connection import (
+from streamhouse.errors import ConnectError, TableError
+from streamhouse.mysql.connection import (
     close_quietly,
     code_of,
     connect,
     run,
 )
-from streamhouse.connectors.mysql_cdc.server.options import MySqlOptions
-from streamhouse.connectors.mysql_cdc.server.position import BinlogPosition
-from streamhouse.connectors.mysql_cdc.server.table import Server, TableDefinition, add_key
-from streamhouse.connectors.mysql_cdc.server.values.types import quote
-from streamhouse.errors import ConnectError, TableError
+from streamhouse.mysql.options import MySqlOptions
+from streamhouse.mysql.position import BinlogPosition
+from streamhouse.mysql.table import Server, TableDefinition, add_key
+from streamhouse.mysql.values.types import quote
 
 _READ_S = 2
 """How long to wait for a READ lock, which overlapping writers can keep waiting forever."""

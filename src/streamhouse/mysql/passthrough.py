@@ -9,8 +9,8 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from streamhouse.connectors.mysql_cdc.server.tls import OPTIONS as TLS_OPTIONS
-from streamhouse.connectors.mysql_cdc.server.values.dates import OPTION as ZERO_DATES
+from streamhouse.mysql.tls import OPTIONS as TLS_OPTIONS
+from streamhouse.mysql.values.dates import OPTION as ZERO_DATES
 from streamhouse.options import by_key, no_effect, table_of
 
 _SECURITY = re.compile(r"^jdbc.*(ssl|tls|certificate|keystore|truststore)", re.IGNORECASE)

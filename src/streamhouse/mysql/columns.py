@@ -8,18 +8,18 @@ from collections.abc import Sequence
 import pyarrow as pa
 
 from streamhouse.close_matches import nearest
-from streamhouse.connectors.mysql_cdc.server.charsets import KNOWN, charsets_of
-from streamhouse.connectors.mysql_cdc.server.connection import Session
-from streamhouse.connectors.mysql_cdc.server.options import MySqlOptions
-from streamhouse.connectors.mysql_cdc.server.values.key_targets import check_declared
-from streamhouse.connectors.mysql_cdc.server.values.table_errors import errors_of
-from streamhouse.connectors.mysql_cdc.server.values.types import (
+from streamhouse.errors import OptionError, TableError
+from streamhouse.mysql.charsets import KNOWN, charsets_of
+from streamhouse.mysql.connection import Session
+from streamhouse.mysql.options import MySqlOptions
+from streamhouse.mysql.values.key_targets import check_declared
+from streamhouse.mysql.values.table_errors import errors_of
+from streamhouse.mysql.values.types import (
     UTC_NAMES,
     MySqlColumn,
     quote,
     zone_offset,
 )
-from streamhouse.errors import OptionError, TableError
 from streamhouse.sql.plan import Column
 from streamhouse.types import arrow_type
 

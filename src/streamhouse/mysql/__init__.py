@@ -1,0 +1,1 @@
+"""A MySQL or MariaDB server for any client: connections, options, tables, types, positions."""
