@@ -39,7 +39,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from benchmarks.server_time import Busy, Times, listed, viewing, writing
 
-from streamhouse.demo.s3_requests import Request, read_requests
+from streamhouse.demo.s3_requests import S3Request, read_requests
 from streamhouse.demo.s3_server import BUCKET, S3Server
 from streamhouse.errors import TableError
 from streamhouse.paimon.catalog.warehouse import Warehouse
@@ -243,7 +243,7 @@ def measure(
     }
 
 
-def _without_server(counted: Ages, requests: Sequence[Request]) -> dict[str, Any]:
+def _without_server(counted: Ages, requests: Sequence[S3Request]) -> dict[str, Any]:
     """The median age without the time that the server took, and how much that was."""
     writes, reads = Busy(writing(requests)), Busy(viewing(requests))
     server = writes.between(counted.due, counted.committed)

@@ -10,7 +10,7 @@ from urllib.parse import unquote
 
 import numpy as np
 
-from streamhouse.demo.s3_requests import Request
+from streamhouse.demo.s3_requests import S3Request
 
 Times = np.ndarray[Any, Any]
 
@@ -18,7 +18,7 @@ Times = np.ndarray[Any, Any]
 class Busy:
     """When at least one of some requests was in the server: parallel ones count once."""
 
-    def __init__(self, requests: Sequence[Request]) -> None:
+    def __init__(self, requests: Sequence[S3Request]) -> None:
         self._at, self._total = [0.0], [0.0]
         for one in sorted(requests, key=lambda request: request.began):
             began, ended = max(one.began * 1000, self._at[-1]), one.ended * 1000
@@ -32,7 +32,7 @@ class Busy:
         return np.asarray(until - since)
 
 
-def writing(requests: Sequence[Request]) -> list[Request]:
+def writing(requests: Sequence[S3Request]) -> list[S3Request]:
     """The requests by which rows get into `orders`: data files, and those of a commit."""
     own = [
         request for request in requests if _of_query(request) and "/shop.db/orders/" in request.path
@@ -46,7 +46,7 @@ def writing(requests: Sequence[Request]) -> list[Request]:
     return found
 
 
-def viewing(requests: Sequence[Request]) -> list[Request]:
+def viewing(requests: Sequence[S3Request]) -> list[S3Request]:
     """The requests by which orders get into the view.
 
     Left out are plans of `orders`, which look like those of its own commits.
@@ -64,13 +64,13 @@ def viewing(requests: Sequence[Request]) -> list[Request]:
     ]
 
 
-def _of_query(one: Request) -> bool:
+def _of_query(one: S3Request) -> bool:
     """Whether a query made a request: not the Java core, and no poll for a newer snapshot."""
     poll = "Boto3" in one.agent and one.status == 404
     return not (poll or "java" in one.agent.lower() or "/consumer/" in one.path)
 
 
-def listed(requests: Sequence[Request], most: int = 40) -> list[str]:
+def listed(requests: Sequence[S3Request], most: int = 40) -> list[str]:
     """The requests by client, method, object and status: how many, and ms in the server."""
     counts = Counter[tuple[str, ...]]()
     seconds = defaultdict[tuple[str, ...], float](float)
@@ -84,13 +84,13 @@ def listed(requests: Sequence[Request], most: int = 40) -> list[str]:
     ]
 
 
-def _client(one: Request) -> str:
+def _client(one: S3Request) -> str:
     if "java" in one.agent.lower():
         return "java"
     return "python" if "Boto3" in one.agent else "rust"
 
 
-def _object(one: Request) -> str:
+def _object(one: S3Request) -> str:
     """The object without its numbers, or the listed folder."""
     prefix = re.search(r"prefix=([^&]*)", one.query)
     path = one.path if prefix is None else f"list {unquote(prefix[1])}"

@@ -17,7 +17,7 @@ from pathlib import Path
 from playwright.sync_api import sync_playwright
 
 from streamhouse.demo.measured_run import wait_for_first_result
-from streamhouse.demo.page import Page
+from streamhouse.demo.page import DemoPage
 from streamhouse.demo.revenue.scenario import MOVE, VIEW, Scenario
 
 WIDTH, HEIGHT = 1200, 750
@@ -55,7 +55,7 @@ def main() -> None:
     with (
         tempfile.TemporaryDirectory() as folder,
         Scenario(Path(folder), ORDERS_PER_SECOND) as scenario,
-        Page(scenario.warehouse, scenario.folder, VIEW) as page,
+        DemoPage(scenario.warehouse, scenario.folder, VIEW) as page,
     ):
         scenario.start()
         wait_for_first_result(scenario, "view", go_on)

@@ -32,7 +32,7 @@ PRELOADED = [
     "streamhouse.cli.output",
     "streamhouse.cli.commands.servers.serve",
     "streamhouse.cli.commands.watch",
-    "streamhouse.graph.checker_process",
+    "streamhouse.graph.script_check",
     "streamhouse.paimon.catalog.views",
     "streamhouse.runtime.execute",
     "streamhouse.serve.http.app",
@@ -132,26 +132,6 @@ class QueryParent(Module):
         while (code := self.poll()) is None:
             await asyncio.sleep(0.002)
         return code
-
-
-class ScriptWorker(Module):
-    """In the place of `serve.pipelines.checker.start_worker`."""
-
-    def __init__(self) -> None:
-        (theirs_in, ours_in), (ours_out, theirs_out) = os.pipe(), os.pipe()
-        self.stdin, self.stdout = open(ours_in, "wb", 0), open(ours_out, "rb", 0)
-        super().__init__("streamhouse.graph.checker_process", theirs_in, theirs_out)
-        os.close(theirs_in)
-        os.close(theirs_out)
-
-    @property
-    def returncode(self) -> int | None:
-        return self.poll()
-
-    def communicate(self) -> None:
-        self.stdin.close()
-        self.stdout.close()
-        self._process.join()
 
 
 @dataclass(frozen=True)

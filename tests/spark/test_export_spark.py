@@ -8,7 +8,7 @@ from pyspark.sql import SparkSession
 from tests.unit.conftest import Shop
 from tests.unit.serve.test_export import FULL, TYPES, written
 
-from streamhouse.serve.formats.row_formats import Format
+from streamhouse.serve.formats.row_formats import RowFormat
 
 
 def test_parquet_files_have_types_that_spark_knows(spark: SparkSession, tmp_path: Path) -> None:
@@ -17,7 +17,7 @@ def test_parquet_files_have_types_that_spark_knows(spark: SparkSession, tmp_path
     places = [place for place, column in enumerate(TYPES) if column.name != "clock"]
     table = shop.create("types", [TYPES[place] for place in places], ["id"])
     shop.write(table, [FULL[place] for place in places])
-    frame = spark.read.parquet(str(written(shop, tmp_path, table, Format.PARQUET).path))
+    frame = spark.read.parquet(str(written(shop, tmp_path, table, RowFormat.PARQUET).path))
     kinds = dict(frame.dtypes)
     assert [kinds[name] for name in ("price", "p0", "p3", "z3", "row")] == [
         "decimal(20,2)", "timestamp_ntz", "timestamp_ntz", "timestamp",

@@ -13,7 +13,7 @@ from streamhouse.paimon.storage.files import files_of
 _MARKER = ".streamhouse-demo"
 
 
-class Folder:
+class DemoFolder:
     """Where a demo keeps its MariaDB, its warehouse and its log.
 
     `warehouse` is the location of a warehouse outside the folder, in an object store; None: the

@@ -16,7 +16,7 @@ from rich.text import Text
 from streamhouse.demo.driver import Check
 from streamhouse.demo.kills import Kills
 from streamhouse.demo.measured_run import DemoScenario, wait_for_first_result
-from streamhouse.demo.page import Page
+from streamhouse.demo.page import DemoPage
 from streamhouse.demo.scripted_changes import ScriptedSteps
 
 _PAUSE_S = 0.05
@@ -40,7 +40,7 @@ class LiveScreen(ABC, Generic[S]):
         seconds: float | None,
         kills: Kills | None,
         check: Check,
-        page: Page | None = None,
+        page: DemoPage | None = None,
     ) -> None:
         self._scenario = scenario
         self._seconds = seconds

@@ -13,7 +13,7 @@ _STOP_S = 10.0
 _START_S = 60.0
 
 
-class Page:
+class DemoPage:
     """The server of a demo's warehouse: a process of its own that ends with the `with` block.
 
     It starts in the background. `folder` contains its log, and the file with its port; `view` is
@@ -29,7 +29,7 @@ class Page:
         self._url: str | None = None
         self._reported = False
 
-    def __enter__(self) -> Page:
+    def __enter__(self) -> DemoPage:
         for leftover in (self._port_file, self._log):
             leftover.unlink(missing_ok=True)
         warehouse = ["--warehouse", str(self._warehouse)]

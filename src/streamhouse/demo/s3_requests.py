@@ -14,7 +14,7 @@ Application = Callable[[Mapping[str, Any], Callable[..., Any]], Iterable[bytes]]
 
 
 @dataclass(frozen=True)
-class Request:
+class S3Request:
     """One request: `began` in epoch seconds, and the seconds until its response was complete.
 
     `path` has the bucket and the key. `port` is the client's, which identifies a connection.
@@ -52,7 +52,7 @@ def recorded(app: Application, file: TextIO) -> Application:
         finally:
             if hasattr(body, "close"):
                 body.close()
-        request = Request(
+        request = S3Request(
             began,
             time.perf_counter() - clock,
             environ["REQUEST_METHOD"],
@@ -69,9 +69,9 @@ def recorded(app: Application, file: TextIO) -> Application:
     return application
 
 
-def read_requests(path: Path) -> Iterator[Request]:
+def read_requests(path: Path) -> Iterator[S3Request]:
     """The requests that a server has recorded in a file, in the order of their responses."""
     with open(path, encoding="utf-8") as file:
         for line in file:
             if line.endswith("\n"):
-                yield Request(**json.loads(line))
+                yield S3Request(**json.loads(line))

@@ -51,8 +51,7 @@ def create_branch(
                 _begin_at(found.switchToBranch(branch), found.tagManager().tagPath(tag), snapshot)
         return row(branch=branch, tag=tag)
 
-    with context.committing(table):
-        return context.java(table, work)
+    return context.java_locked(table, work)
 
 
 def _begin_at(java_branch: Any, tag: Any, snapshot: Any) -> None:
@@ -84,8 +83,7 @@ def delete_branch(context: Context, table: str, branch: str) -> pa.Table:
             found.deleteBranch(name)
         return rows({"branch": str}, [(name,) for name in names(branch)])
 
-    with context.committing(table):
-        return context.java(table, work)
+    return context.java_locked(table, work)
 
 
 @procedure()
@@ -101,8 +99,7 @@ def rename_branch(context: Context, table: str, from_branch: str, to_branch: str
         found.renameBranch(from_branch, to_branch)
         return row(from_branch=from_branch, to_branch=to_branch)
 
-    with context.committing(table):
-        return context.java(table, work)
+    return context.java_locked(table, work)
 
 
 @procedure(branch_name="branch")
@@ -137,8 +134,7 @@ def fast_forward(context: Context, table: str, branch: str, force: bool = False)
         latest = found.snapshotManager().latestSnapshotId()
         return row(branch=branch, snapshot_id=int(latest))
 
-    with context.committing(table):
-        return context.java(table, work)
+    return context.java_locked(table, work)
 
 
 def _drop_between(snapshots: Any, common: int, earliest: int) -> None:

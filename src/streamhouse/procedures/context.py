@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from streamhouse.paimon.catalog.warehouse import Warehouse
@@ -61,11 +60,15 @@ class Context:
         self.table(name)
         return self.sidecar.call(name, work, options)
 
-    @contextmanager
-    def committing(self, name: str) -> Iterator[None]:
-        """Hold the table's commit lock: no other process on this machine commits meanwhile."""
+    def java_locked(
+        self,
+        name: str,
+        work: Callable[[Any, Any], Result],
+        options: Mapping[str, str | None] | None = None,
+    ) -> Result:
+        """As `java`, with the table's commit lock: no other process on this machine commits."""
         with commit_lock(self.table(name).location):
-            yield
+            return self.java(name, work, options)
 
     @property
     def has_spark(self) -> bool:

@@ -55,8 +55,7 @@ def expire_snapshots(
             [(expired, manager.earliestSnapshotId(), manager.latestSnapshotId())],
         )
 
-    with context.committing(table):
-        return context.java(table, work, dynamic)
+    return context.java_locked(table, work, dynamic)
 
 
 @procedure()
@@ -82,8 +81,7 @@ def expire_changelogs(
         expired = shared_files.expire_changelogs(jvm, found, everything=delete_all)
         return rows({"expired_changelogs": int}, [(expired,)])
 
-    with context.committing(table):
-        return context.java(table, work, dynamic)
+    return context.java_locked(table, work, dynamic)
 
 
 def _limits(kind: str, older_than: str | None, max_deletes: int | None) -> dict[str, str]:
@@ -152,8 +150,7 @@ def expire_partitions(
         expired = expire_java_partitions(jvm, found)
         return rows({"partition": str}, [(spec_text(spec),) for spec in expired])
 
-    with context.committing(table):
-        return context.java(table, work, dynamic)
+    return context.java_locked(table, work, dynamic)
 
 
 @procedure()
@@ -170,8 +167,7 @@ def drop_partition(context: Context, table: str, partitions: str) -> pa.Table:
                 commit.truncatePartitions(maps)
         return rows({"partition": str}, [(spec_text(spec),) for spec in specs])
 
-    with context.committing(table):
-        return context.java(table, work, {"write-only": "true"})
+    return context.java_locked(table, work, {"write-only": "true"})
 
 
 @procedure()
@@ -287,5 +283,4 @@ def purge_files(context: Context, table: str, force: bool = False) -> pa.Table:
         found.purgeFiles()
         return row(table=table, snapshot_id=int(found.snapshotManager().latestSnapshotId()))
 
-    with context.committing(table):
-        return context.java(table, work)
+    return context.java_locked(table, work)

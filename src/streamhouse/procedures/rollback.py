@@ -108,8 +108,7 @@ def _rollback(
         )
         return row(previous_snapshot_id=int(latest), current_snapshot_id=snapshot)
 
-    with context.committing(table):
-        return context.java(table, work)
+    return context.java_locked(table, work)
 
 
 def _check(table: Any, name: str, target: str | int) -> int:

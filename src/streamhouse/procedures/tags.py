@@ -38,8 +38,7 @@ def create_tag(
         _create(jvm, found, tag, snapshot, time_retained)
         return rows(_TAG, [(tag, snapshot)])
 
-    with context.committing(table):
-        return context.java(table, work)
+    return context.java_locked(table, work)
 
 
 @procedure(**_NAMES)
@@ -72,8 +71,7 @@ def create_tag_from_timestamp(
         _create(jvm, found, tag, snapshot, time_retained)
         return row(tag=tag, snapshot_id=snapshot, time_ms=time_ms)
 
-    with context.committing(table):
-        return context.java(table, work)
+    return context.java_locked(table, work)
 
 
 @procedure(**_NAMES)
@@ -95,8 +93,7 @@ def replace_tag(
         found.replaceTag(tag, jvm.java.lang.Long.valueOf(snapshot), _duration(jvm, time_retained))
         return rows(_TAG, [(tag, snapshot)])
 
-    with context.committing(table):
-        return context.java(table, work)
+    return context.java_locked(table, work)
 
 
 @procedure(tag_name="tag", target_tag_name="target_tag")
@@ -109,8 +106,7 @@ def rename_tag(context: Context, table: str, tag: str, target_tag: str) -> pa.Ta
         found.renameTag(tag, target_tag)
         return row(tag=tag, target_tag=target_tag)
 
-    with context.committing(table):
-        return context.java(table, work)
+    return context.java_locked(table, work)
 
 
 @procedure(tag_name="tag")
@@ -124,8 +120,7 @@ def delete_tag(context: Context, table: str, tag: str) -> pa.Table:
             shared_files.delete_tag(jvm, found, name)
         return rows({"tag": str}, [(name,) for name in names(tag)])
 
-    with context.committing(table):
-        return context.java(table, work)
+    return context.java_locked(table, work)
 
 
 @procedure()
@@ -143,8 +138,7 @@ def expire_tags(context: Context, table: str, older_than: str | None = None) -> 
                 expire = expire.withOlderThanTime(_local_time(jvm, time_ms))
             return rows({"expired_tag": str}, [(str(name),) for name in expire.expire()])
 
-    with context.committing(table):
-        return context.java(table, work, {"tag.time-expire-enabled": "true"})
+    return context.java_locked(table, work, {"tag.time-expire-enabled": "true"})
 
 
 @procedure()
@@ -167,8 +161,7 @@ def trigger_tag_automatic_creation(context: Context, table: str) -> pa.Table:
         new = [name for name in found.tagManager().allTagNames() if name not in before]
         return rows(_TAG, [(name, int(found.tagManager().getOrThrow(name).id())) for name in new])
 
-    with context.committing(table):
-        return context.java(table, work)
+    return context.java_locked(table, work)
 
 
 def _create(jvm: Any, table: Any, tag: str, snapshot: int, time_retained: str | None) -> None:

@@ -21,7 +21,7 @@ from pyspark.sql.types import StructType
 from streamhouse.errors import OptionError, TableError
 from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.paimon.spark.datasource import PaimonReader
-from streamhouse.paimon.spark.options import SparkOptions
+from streamhouse.paimon.spark.options import DataSourceOptions
 from streamhouse.serve.views.served_view import is_name
 from streamhouse.serve.views.shown_table import ShownTable
 from streamhouse.spark import SourcePartition, for_spark, spark_schema
@@ -89,7 +89,7 @@ class ServedSource(DataSource):
     def reader(self, schema: StructType) -> DataSourceReader:
         warehouse, name = Warehouse(self._catalog), self._name
         if _is_table(warehouse, name) and not ShownTable(warehouse.table(name)).computed:
-            return PaimonReader(SparkOptions.parse({**self._catalog, "path": name}), schema)
+            return PaimonReader(DataSourceOptions.parse({**self._catalog, "path": name}), schema)
         return ViewReader(self._catalog, name, schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:

@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from streamhouse.demo.folder import Folder
+from streamhouse.demo.folder import DemoFolder
 from streamhouse.errors import StreamhouseError
 from streamhouse.paimon.storage.files import files_of
 
 
 def test_the_demo_deletes_only_its_own(lake: str, tmp_path: Path) -> None:
     files = files_of(lake, {"warehouse": lake})
-    folder = Folder(tmp_path, lake)
+    folder = DemoFolder(tmp_path, lake)
     folder.claim()
     folder.release()
     files.write_text(f"{lake}/shop.db/x", "of the demo")

@@ -194,7 +194,7 @@ def test_a_store_without_conditions_is_refused(
     lake: str, files: ObjectFiles, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(locks, "_conditional", {})
-    send = ObjectRequests.direct
+    send = ObjectRequests.send
 
     def ignoring(
         requests: ObjectRequests,
@@ -202,11 +202,11 @@ def test_a_store_without_conditions_is_refused(
         path: str,
         expected: tuple[int, ...],
         body: bytes = b"",
-        headers: object = None,
-    ) -> Answer | None:
+        condition: object = None,
+    ) -> Answer:
         return send(requests, method, path, expected, body)
 
-    monkeypatch.setattr(ObjectRequests, "direct", ignoring)
+    monkeypatch.setattr(ObjectRequests, "send", ignoring)
     with pytest.raises(StreamhouseError, match="'s3.conditional-writes' to 'false'"):
         with object_lock(
             ConditionalObjects(files.requests), f"{lake}/.commit-lock", 5.0, "testing"

@@ -19,7 +19,7 @@ from streamhouse.connectors.kafka.options import parse
 from streamhouse.connectors.kafka.positions import KafkaPosition
 from streamhouse.connectors.kafka.properties import client_properties
 from streamhouse.connectors.kafka.reader import Range
-from streamhouse.connectors.kafka.records import Layout
+from streamhouse.connectors.kafka.records import RecordLayout
 from streamhouse.connectors.kafka.source import KafkaSource, _limited, _split
 from streamhouse.connectors.registry import check_declaration
 from streamhouse.connectors.specs import SourceSpec
@@ -190,7 +190,7 @@ def test_long_ranges_are_split_if_there_are_fewer_than_tasks() -> None:
 
 def encoding(more: Mapping[str, str], upserts: bool = False) -> Encoding:
     options = parse({**BASE, **more}, "t")
-    return Encoding(options, Layout.of(COLUMNS, options, "t"), upserts)
+    return Encoding(options, RecordLayout.of(COLUMNS, options, "t"), upserts)
 
 
 ROWS = pa.record_batch(

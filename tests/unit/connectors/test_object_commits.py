@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from botocore.stub import Stubber
@@ -19,6 +20,13 @@ STORE = {
     "s3.endpoint": "http://127.0.0.1:9", "s3.access-key": "a", "s3.secret-key": "b",
 }  # fmt: skip
 UPLOAD = json.dumps({"id": "u", "parts": ["t"]})
+DATE = "Thu, 26 Nov 2026 03:46:02 GMT"
+
+
+def answered() -> dict[str, Any]:
+    """The answer about an object."""
+    headers = {"etag": "e", "content-length": "1", "last-modified": DATE}
+    return {"ResponseMetadata": {"HTTPStatusCode": 200, "HTTPHeaders": headers}}
 
 
 @pytest.fixture
@@ -40,11 +48,11 @@ def test_an_upload_that_is_missing_was_completed_if_its_object_is_there(
 ) -> None:
     store.add_client_error("get_object", "NoSuchKey", http_status_code=404)
     log = ObjectCommitLog("s3://b/x", STORE, "q")
-    store.add_response("put_object", {"ETag": "e"})
+    store.add_response("put_object", answered())
     store.add_client_error("complete_multipart_upload", "NoSuchUpload", http_status_code=404)
     if there:
-        store.add_response("head_object", {"ContentLength": 1})
-        store.add_response("put_object", {"ETag": "e"})
+        store.add_response("head_object", answered())
+        store.add_response("put_object", answered())
         log.commit(0, [StagedFile(UPLOAD, "a.json")])
     else:
         store.add_client_error("head_object", "404", http_status_code=404)

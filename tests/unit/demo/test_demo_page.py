@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 import pytest
 
-from streamhouse.demo.page import Page
+from streamhouse.demo.page import DemoPage
 from streamhouse.errors import StreamhouseError
 
 
@@ -18,7 +18,7 @@ def nothing() -> None:
 
 def test_the_page_is_served_until_the_demo_ends(shop: Any, tmp_path: Path) -> None:
     shop.sales()
-    with Page(shop.path, tmp_path, "shop.sales") as page:
+    with DemoPage(shop.path, tmp_path, "shop.sales") as page:
         url = page.wait(nothing)
         assert "<title>Streamhouse</title>" in httpx.get(url).text
         listed = httpx.get(f"{url}/views").json()["views"]
@@ -31,7 +31,7 @@ def test_the_page_is_served_until_the_demo_ends(shop: Any, tmp_path: Path) -> No
 
 
 def test_the_error_of_a_page_that_does_not_start_names_its_log(tmp_path: Path) -> None:
-    with Page(tmp_path / "nowhere", tmp_path, "shop.sales") as page:
+    with DemoPage(tmp_path / "nowhere", tmp_path, "shop.sales") as page:
         with pytest.raises(StreamhouseError, match=r"see .*page\.log"):
             page.wait(nothing)
         assert page.news() == f"the web page could not be started; see {tmp_path / 'page.log'}"

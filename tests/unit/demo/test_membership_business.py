@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import pytest
 
-from streamhouse.demo.membership.business import ACTOR, DESK, Pace, Step, Steps
+from streamhouse.demo.membership.business import ACTOR, DESK, BusinessStep, ChangePace, Steps
 
 NOON = 1_767_268_800_000
 KINDS = {"order", "correct", "move", "late", "cancel", "together", "level"}
 
 
-def history(seed: int, steps: int = 2_000) -> tuple[Steps, list[Step]]:
+def history(seed: int, steps: int = 2_000) -> tuple[Steps, list[BusinessStep]]:
     made = Steps(seed, NOON, 2.3)
     return made, [*made.beginning(400), *(made.next() for _ in range(steps))]
 
 
-def orders(step: Step) -> list[int]:
+def orders(step: BusinessStep) -> list[int]:
     """The orders that a step inserts, updates or deletes."""
     if step.kind == "level":
         return []
@@ -81,7 +81,7 @@ def test_only_the_desk_sells_for_the_desk() -> None:
 
 @pytest.mark.parametrize(("rate", "desk"), [(1, 50), (9, 450), (19, 950), (20, 1000), (500, 1000)])
 def test_the_desk_takes_at_most_half_of_the_changes(rate: int, desk: int) -> None:
-    pace, made = Pace(rate), {True: 0, False: 0}
+    pace, made = ChangePace(rate), {True: 0, False: 0}
     # A hundred seconds, looked at every 2 ms.
     for tick in range(50_000):
         passed = tick / 500

@@ -10,16 +10,16 @@ from typing import Any
 import numpy as np
 from benchmarks.server_time import Busy, viewing, writing
 
-from streamhouse.demo.s3_requests import Request, read_requests, recorded
+from streamhouse.demo.s3_requests import S3Request, read_requests, recorded
 
 RUST, JAVA, BOTO = "paimon-rust/0.4.0", "Hadoop 3.3.4, aws-sdk-java/1.12", "Boto3/1.44"
 
 
 def request(
     began: float, seconds: float, path: str = "/x", method: str = "GET", **rest: Any
-) -> Request:
+) -> S3Request:
     given = {"query": "", "status": 200, "agent": RUST, "port": 1, **rest}
-    return Request(began, seconds, method, path, **given)
+    return S3Request(began, seconds, method, path, **given)
 
 
 def table(name: str) -> str:

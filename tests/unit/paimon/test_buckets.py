@@ -9,7 +9,7 @@ from tests.unit.paimon.bucket_values import KINDS, value
 
 from streamhouse.paimon.catalog.table_declaration import TableDeclaration
 from streamhouse.paimon.write.bucket_hash import bucket_of
-from streamhouse.paimon.write.buckets import Grouping
+from streamhouse.paimon.write.buckets import BucketGroups
 from streamhouse.paimon.write.rows import gathered
 from streamhouse.sql.plan import Column
 
@@ -68,14 +68,14 @@ def test_tables_are_written_in_groups_where_buckets_are_fixed(
 ) -> None:
     columns = [Column("id", "BIGINT"), Column("name", "STRING")]
     lab.warehouse.create_table("db", "t", columns, [key], options=options)
-    made = Grouping.of(lab.warehouse.table("db.t"))
+    made = BucketGroups.of(lab.warehouse.table("db.t"))
     assert (None if made is None else made.count) == groups
 
 
 def test_values_that_are_cast_to_one_key_are_of_one_group(lab: Lab) -> None:
     columns = [Column("at", "TIMESTAMP(3)"), Column("v", "INT")]
     lab.warehouse.create_table("db", "t", columns, ["at"], options={"bucket": "8"})
-    grouping = Grouping.of(lab.warehouse.table("db.t"))
+    grouping = BucketGroups.of(lab.warehouse.table("db.t"))
     assert grouping is not None
     times = pa.array([1000 * (row // 50) + row % 50 for row in range(1000)], pa.timestamp("us"))
     split = list(grouping.split(pa.record_batch({"at": times})))

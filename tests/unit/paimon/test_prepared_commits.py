@@ -36,20 +36,20 @@ class MemoryRequests(ObjectRequests):
         self.failing: set[str] = set()
         self._lock = threading.Lock()
 
-    def direct(
+    def send(
         self,
         method: str,
         path: str,
         expected: tuple[int, ...],
         body: bytes = b"",
-        headers: Mapping[str, str] | None = None,
+        condition: Mapping[str, str] | None = None,
     ) -> Answer:
         if method == "PUT" and any(path.endswith(end) for end in self.failing):
             raise StoreError("the store failed")
         with self._lock:
             found = self.objects.get(path)
             if method == "PUT":
-                if headers and "If-None-Match" in headers and found is not None:
+                if condition and "IfNoneMatch" in condition and found is not None:
                     return Answer(412, {}, b"")
                 found = self.objects[path] = body
             elif method == "DELETE":

@@ -14,7 +14,7 @@ from streamhouse.paimon.changelog.consumers import Consumers, query_consumer
 from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.spark import sink, staging
 from streamhouse.paimon.spark.datasource import PaimonDataSource
-from streamhouse.paimon.spark.sink import PaimonStreamWriter, PaimonWriter, Written
+from streamhouse.paimon.spark.sink import PaimonStreamWriter, PaimonWriter, TaskMessage
 from streamhouse.paimon.write.table_writer import query_tag
 
 if TYPE_CHECKING:
@@ -53,9 +53,9 @@ def start(lab: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Start:
 
 def task(
     lab: Lab, writer: PaimonStreamWriter, rows: Sequence[tuple[Any, ...]], partition: int = 0
-) -> Written:
+) -> TaskMessage:
     written = writer.write(iter([lab.batch(rows)]))
-    assert isinstance(written, Written) and written.query == USER
+    assert isinstance(written, TaskMessage) and written.query == USER
     written.partition = partition
     return written
 

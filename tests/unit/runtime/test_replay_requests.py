@@ -15,7 +15,7 @@ from streamhouse.connectors.dead_letter_table import (
 )
 from streamhouse.connectors.kafka.options import parse
 from streamhouse.connectors.kafka.positions import KafkaPosition
-from streamhouse.connectors.kafka.records import Layout
+from streamhouse.connectors.kafka.records import RecordLayout
 from streamhouse.connectors.kafka.source import KafkaSource
 from streamhouse.errors import TableError
 from streamhouse.paimon.catalog.table_address import TableAddress
@@ -88,7 +88,7 @@ def test_a_source_reads_bad_records_as_the_original_messages(address: TableAddre
         "bad-records": "table", "bad-records.table": "late.bad",
     }  # fmt: skip
     options = parse(given, "t")
-    source = KafkaSource(options, Layout.of(COLUMNS, options, "t"))
+    source = KafkaSource(options, RecordLayout.of(COLUMNS, options, "t"))
     source.replay_from(DeadLetterReplays(address, "q"))
     before = KafkaPosition({"t": "x"}, {("t", 0): 5})
     after = KafkaPosition({"t": "x"}, {("t", 0): 5}, replayed=3)

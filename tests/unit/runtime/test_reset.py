@@ -17,7 +17,7 @@ from streamhouse.paimon.write.table_writer import TableWriter
 from streamhouse.runtime.execute import execute
 from streamhouse.runtime.failpoint import RESET_STEPS
 from streamhouse.runtime.reset import reset as module
-from streamhouse.runtime.reset.continuous_targets import Targets, continuous_targets
+from streamhouse.runtime.reset.continuous_targets import ScriptTargets, continuous_targets
 from streamhouse.runtime.reset.marker import NAME, any_left
 from streamhouse.runtime.reset.reset import finish, reset
 from streamhouse.runtime.script import ScriptOptions
@@ -82,7 +82,7 @@ class World:
     def consumers(self, name: str) -> set[str]:
         return {one.id for one in Consumers(self.address(name).open()).all()}
 
-    def targets(self, text: str = SCRIPT) -> Targets:
+    def targets(self, text: str = SCRIPT) -> ScriptTargets:
         options = {"warehouse": str(self.folder)}
         return continuous_targets(parse_script(text), (), options, "p", None)
 

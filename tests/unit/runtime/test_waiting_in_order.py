@@ -27,7 +27,7 @@ from streamhouse.runtime.query_spec import QuerySpec, unshuffled
 from streamhouse.runtime.state import pending_rows
 from streamhouse.runtime.state.recorded_query import definition_json
 from streamhouse.runtime.streaming.tasks import task_run as tasks_of
-from streamhouse.runtime.streaming.tasks.key_queues import KeyQueues, Waiting
+from streamhouse.runtime.streaming.tasks.key_queues import KeyQueues, WaitingRow
 from streamhouse.source import BAD_RECORDS, ROW_KIND
 
 TABLES = """
@@ -151,7 +151,7 @@ def test_a_retraction_does_not_wait_for_a_match_that_is_gone(folder: Path) -> No
 def test_rows_behind_one_that_waits_do_not_overtake_it() -> None:
     """A row of another key's lookup may have a match at once; those of one key stay in order."""
     queues = KeyQueues()
-    first, second = Waiting(7, "first", "+I"), Waiting(7, "second", "+U")
+    first, second = WaitingRow(7, "first", "+I"), WaitingRow(7, "second", "+U")
     assert queues.take(first, True) is False
     assert queues.take(second, False) is False
     assert [row.row_id for row in queues.due(0)] == ["first", "second"]

@@ -8,10 +8,9 @@ from typing import Any, TypeAlias
 from unittest.mock import patch
 
 import pytest
-from tests.processes import QueryParent, ScriptWorker
+from tests.processes import QueryParent
 from tests.serving import Serving, servers
 
-from streamhouse.serve.pipelines import checker
 from streamhouse.serve.queries import fork_server
 
 Serve: TypeAlias = Callable[..., Serving]
@@ -19,8 +18,6 @@ Serve: TypeAlias = Callable[..., Serving]
 
 start_fork_server = fork_server.start_fork_server
 """As a server starts the parent of its query processes."""
-start_worker = checker.start_worker
-"""As a server starts the process that checks scripts."""
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -30,10 +27,7 @@ def forked_workers() -> Iterator[None]:
     async def start(control: socket.socket) -> QueryParent:
         return QueryParent(control)
 
-    with (
-        patch.object(fork_server, "start_fork_server", start),
-        patch.object(checker, "start_worker", ScriptWorker),
-    ):
+    with patch.object(fork_server, "start_fork_server", start):
         yield
 
 

@@ -18,7 +18,7 @@ from streamhouse.serve.feeds.factory import open_sql_view
 from streamhouse.serve.feeds.feed import Change, Feed
 from streamhouse.serve.feeds.table_feed import TableFeed
 from streamhouse.serve.settings import StreamSettings
-from streamhouse.serve.streams.event import Event
+from streamhouse.serve.streams.event import StreamEvent
 from streamhouse.serve.streams.hub import ChannelStats, Hub
 from streamhouse.serve.streams.subscriber import Subscription
 from streamhouse.serve.views.served_view import ServedView
@@ -66,7 +66,7 @@ async def until(what: Callable[[], bool]) -> None:
             await asyncio.sleep(0.002)
 
 
-async def following(reader: Subscription) -> Event:
+async def following(reader: Subscription) -> StreamEvent:
     """The next event, heartbeats included."""
     async with asyncio.timeout(DEADLINE_S):
         return await anext(reader)
@@ -85,7 +85,7 @@ def stats(hub: Hub, name: str) -> ChannelStats:
     return next(one for one in hub.stats() if one.name == name)
 
 
-def rows_of(event: Event) -> list[dict[str, Any]]:
+def rows_of(event: StreamEvent) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = json.loads(event.data)["rows"]
     return rows
 
@@ -111,7 +111,7 @@ class Client:
         """The rows of the table, rebuilt from the events."""
         return sorted(self.bag.elements(), key=repr)
 
-    def take(self, event: Event) -> None:
+    def take(self, event: StreamEvent) -> None:
         self._check_forms(event)
         body = json.loads(event.data)
         if event.kind == "heartbeat":
@@ -159,7 +159,7 @@ class Client:
             assert not rows or max(keys.values(), default=1) == 1, "two rows of one key"
 
     @staticmethod
-    def _check_forms(event: Event) -> None:
+    def _check_forms(event: StreamEvent) -> None:
         body, message = json.loads(event.data), json.loads(event.text)
         assert message.pop("type") == event.kind
         assert message.pop("id", None) == event.id
@@ -177,7 +177,7 @@ def at(snapshot: int) -> Callable[[Client], bool]:
 
 async def take_until(
     client: Client, reader: Subscription, what: Callable[[Client], bool]
-) -> list[Event]:
+) -> list[StreamEvent]:
     """Replay events until the predicate holds; returns those events."""
     taken = []
     async with asyncio.timeout(DEADLINE_S):

@@ -10,10 +10,10 @@ import pytest
 
 from streamhouse.errors import TooLargeError
 from streamhouse.serve.settings import StreamSettings
-from streamhouse.serve.streams.encoding import Stopped, StreamEncoder
-from streamhouse.serve.streams.event import Commit, Event, heartbeat, iso, overflow
+from streamhouse.serve.streams.encoding import EncodingStopped, StreamEncoder
+from streamhouse.serve.streams.event import StreamEvent, StreamPosition, heartbeat, iso, overflow
 
-COMMIT = Commit.of("table", 17, 1_790_000_000_005)
+COMMIT = StreamPosition.of("table", 17, 1_790_000_000_005)
 SETTINGS = StreamSettings()
 ENCODER = StreamEncoder("it", SETTINGS)
 
@@ -22,7 +22,7 @@ def batch(kinds: list[str], **columns: Any) -> pa.RecordBatch:
     return pa.record_batch({"rowkind": pa.array(kinds), **columns})
 
 
-def changes(rows: pa.RecordBatch, settings: StreamSettings = SETTINGS) -> tuple[Event, ...]:
+def changes(rows: pa.RecordBatch, settings: StreamSettings = SETTINGS) -> tuple[StreamEvent, ...]:
     encoder = StreamEncoder("it", settings)
     return encoder.events("changes", COMMIT, encoder.chunks([rows], "it"))
 
@@ -52,9 +52,9 @@ def test_reserved_column_names() -> None:
 
 
 def test_ids_are_unique_per_commit_and_stable_across_processes() -> None:
-    assert COMMIT.id == Commit.of("table", 17, 1_790_000_000_005).id
+    assert COMMIT.id == StreamPosition.of("table", 17, 1_790_000_000_005).id
     others = [("table", 17, 6), ("other", 17, COMMIT.time_ms), ("table", 18, COMMIT.time_ms)]
-    stamps = {Commit.of(*other).stamp for other in others} | {COMMIT.stamp}
+    stamps = {StreamPosition.of(*other).stamp for other in others} | {COMMIT.stamp}
     assert len(stamps) == 4
     assert COMMIT.id.startswith("17-") and COMMIT.stamp.isalnum()
 
@@ -100,7 +100,7 @@ def test_nested_values_in_parts() -> None:
 
 
 def test_an_event_without_rows() -> None:
-    (event,) = ENCODER.events("snapshot", Commit.of("table", 0, 0), ())
+    (event,) = ENCODER.events("snapshot", StreamPosition.of("table", 0, 0), ())
     assert json.loads(event.data) == {"snapshot": None, "time": None, "rows": [], "more": False}
 
 
@@ -117,7 +117,7 @@ def test_too_many_rows_error_names_alternatives() -> None:
 
 
 def test_encoding_stops_with_the_server() -> None:
-    with pytest.raises(Stopped):
+    with pytest.raises(EncodingStopped):
         StreamEncoder("it", SETTINGS, lambda: True).chunks([batch(["+I"], n=[1])], "it")
 
 

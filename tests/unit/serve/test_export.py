@@ -16,11 +16,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from streamhouse.errors import DataLossError, OptionError, TableError
-from streamhouse.serve.export.exporter import ExportedFile, Exporter, Stopped
+from streamhouse.serve.export.exporter import ExportedFile, Exporter, ExportStopped
 from streamhouse.serve.export.extract import Extractor
 from streamhouse.serve.formats import columnar
-from streamhouse.serve.formats.row_formats import Format
-from streamhouse.serve.queries.row_files import Origin
+from streamhouse.serve.formats.row_formats import RowFormat
+from streamhouse.serve.queries.row_files import RowsOrigin
 from streamhouse.sql.plan import Column
 
 TIME_MS = 1_700_000_000_123
@@ -55,11 +55,11 @@ class Shown:
         self.rows += rows
 
 
-def export(shop: Any, folder: Path, table: str, format: Format) -> Exporter:
+def export(shop: Any, folder: Path, table: str, format: RowFormat) -> Exporter:
     return Exporter(Extractor(shop.warehouse, table), table, format, folder)
 
 
-def written(shop: Any, folder: Path, table: str, format: Format) -> ExportedFile:
+def written(shop: Any, folder: Path, table: str, format: RowFormat) -> ExportedFile:
     done = export(shop, folder, table, format).write(Shown())
     assert done is not None and done.path == folder / f"{table}.{format}"
     assert done.path.stat().st_size == done.bytes
@@ -74,11 +74,11 @@ def types(shop: Any) -> str:
 
 
 def test_json(shop: Any, types: str, tmp_path: Path) -> None:
-    done = written(shop, tmp_path, types, Format.JSON)
+    done = written(shop, tmp_path, types, RowFormat.JSON)
     record = json.loads(done.path.read_text(encoding="utf-8"))
     time_ms = shop.warehouse.table(types).snapshot(1).time_ms
     assert list(record) == ["snapshot", "time", "rows"]
-    assert (record["snapshot"], record["time"]) == (1, Origin("t", 1, time_ms).time)
+    assert (record["snapshot"], record["time"]) == (1, RowsOrigin("t", 1, time_ms).time)
     assert record["rows"] == [
         {
             "id": 1, "b": True, "t": -1, "n": 2**60, "f": 0.5, "d": "NaN",
@@ -92,16 +92,16 @@ def test_json(shop: Any, types: str, tmp_path: Path) -> None:
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize("format", [Format.JSON, Format.CSV])
+@pytest.mark.parametrize("format", [RowFormat.JSON, RowFormat.CSV])
 def test_file_equals_http_response(
-    shop: Any, serve: Any, types: str, tmp_path: Path, format: Format
+    shop: Any, serve: Any, types: str, tmp_path: Path, format: RowFormat
 ) -> None:
     answer = serve().get(f"/views/{types}", format=format.value)
     assert written(shop, tmp_path, types, format).path.read_bytes() == answer.content
 
 
 def test_csv(shop: Any, types: str, tmp_path: Path) -> None:
-    text = written(shop, tmp_path, types, Format.CSV).path.read_bytes().decode()
+    text = written(shop, tmp_path, types, RowFormat.CSV).path.read_bytes().decode()
     header, full, empty = csv.reader(io.StringIO(text, newline=""))
     assert header == [column.name for column in TYPES]
     assert full[:8] == ["1", "true", "-1", str(2**60), "0.5", "NaN", "123456789012345678.90",
@@ -111,14 +111,16 @@ def test_csv(shop: Any, types: str, tmp_path: Path) -> None:
     assert text.count("\r\n") == 3
 
 
-@pytest.mark.parametrize("format", [Format.PARQUET, Format.ARROW])
+@pytest.mark.parametrize("format", [RowFormat.PARQUET, RowFormat.ARROW])
 def test_parquet_and_arrow_keep_types_and_name_the_snapshot(
-    shop: Any, types: str, tmp_path: Path, format: Format
+    shop: Any, types: str, tmp_path: Path, format: RowFormat
 ) -> None:
     path = written(shop, tmp_path, types, format).path
-    table = pq.read_table(path) if format is Format.PARQUET else pa.ipc.open_file(path).read_all()
+    table = (
+        pq.read_table(path) if format is RowFormat.PARQUET else pa.ipc.open_file(path).read_all()
+    )
     stored = {field.name: field.type for field in shop.warehouse.table(types).arrow_schema}
-    if format is Format.PARQUET:
+    if format is RowFormat.PARQUET:
         stored["p0"] = pa.timestamp("ms")
     assert {field.name: field.type for field in table.schema} == stored
     first, second = table.to_pylist()
@@ -135,11 +137,11 @@ def test_parquet_and_arrow_keep_types_and_name_the_snapshot(
     time_ms = shop.warehouse.table(types).snapshot(1).time_ms
     reported = {key.decode(): value.decode() for key, value in table.schema.metadata.items()}
     assert reported["streamhouse.view"] == types and reported["streamhouse.snapshot"] == "1"
-    assert reported["streamhouse.time"] == Origin(types, 1, time_ms).time
+    assert reported["streamhouse.time"] == RowsOrigin(types, 1, time_ms).time
 
 
 def test_duckdb_reads_exported_files(shop: Any, types: str, tmp_path: Path) -> None:
-    for format in Format:
+    for format in RowFormat:
         written(shop, tmp_path, types, format)
     name = f"{tmp_path}/{types}"
     reads = {
@@ -165,7 +167,7 @@ def test_many_rows_in_order_in_batches(
     count = 150_000
     shop.write(table, *((f"c{i * 7919 % count:06d}", i, float(i)) for i in range(count)))
     displayed = Shown()
-    done = export(shop, tmp_path, table, Format.PARQUET).write(displayed)
+    done = export(shop, tmp_path, table, RowFormat.PARQUET).write(displayed)
     assert done is not None and done.rows == count
     file = pq.ParquetFile(done.path)
     assert file.metadata.num_row_groups > 1
@@ -176,19 +178,19 @@ def test_many_rows_in_order_in_batches(
 
 def test_table_without_snapshot_gives_file_without_rows(shop: Any, tmp_path: Path) -> None:
     table = shop.sales()
-    path = written(shop, tmp_path, table, Format.JSON).path
+    path = written(shop, tmp_path, table, RowFormat.JSON).path
     assert json.loads(path.read_text()) == {"snapshot": None, "time": None, "rows": []}
-    assert written(shop, tmp_path, table, Format.CSV).path.read_bytes() == (
+    assert written(shop, tmp_path, table, RowFormat.CSV).path.read_bytes() == (
         b"country,orders,revenue\r\n"
     )
-    read = pq.read_table(written(shop, tmp_path, table, Format.PARQUET).path)
+    read = pq.read_table(written(shop, tmp_path, table, RowFormat.PARQUET).path)
     assert (read.num_rows, list(read.schema.metadata)) == (0, [b"streamhouse.view"])
 
 
 def test_file_is_rewritten_for_a_new_snapshot(shop: Any, tmp_path: Path) -> None:
     table = shop.sales()
     shop.write(table, ("Peru", 2, 2.5))
-    one = export(shop, tmp_path, table, Format.JSON)
+    one = export(shop, tmp_path, table, RowFormat.JSON)
     first = one.write(Shown())
     assert first is not None and (first.snapshot, first.rows) == (1, 1)
     assert one.write(Shown()) is None
@@ -202,7 +204,7 @@ def test_file_is_rewritten_for_a_new_snapshot(shop: Any, tmp_path: Path) -> None
 def test_error_keeps_the_old_file(shop: Any, tmp_path: Path) -> None:
     table = shop.orders()
     shop.write(table, (1, "nut", None))
-    one = export(shop, tmp_path, table, Format.CSV)
+    one = export(shop, tmp_path, table, RowFormat.CSV)
     one.write(Shown())
     before = one.path.read_bytes()
     shop.write(table, (2, "nut", None))
@@ -231,7 +233,7 @@ def test_retry_if_snapshot_expires_while_read(shop: Any, tmp_path: Path) -> None
                 shop.overwrite(table, (7, "fig", None))
             super().part(name, total)
 
-    done = export(shop, tmp_path, table, Format.JSON).write(Expiring())
+    done = export(shop, tmp_path, table, RowFormat.JSON).write(Expiring())
     assert done is not None and done.snapshot == 2
     assert [row["id"] for row in json.loads(done.path.read_text())["rows"]] == [7]
 
@@ -249,8 +251,8 @@ def test_stop_aborts_the_export(shop: Any, tmp_path: Path, asked_at: int) -> Non
             return len(asked) >= asked_at
 
     extracts = Extractor(shop.warehouse, table)
-    one = Exporter(extracts, table, Format.JSON, tmp_path / "out", stopped)
-    with pytest.raises(Stopped):
+    one = Exporter(extracts, table, RowFormat.JSON, tmp_path / "out", stopped)
+    with pytest.raises(ExportStopped):
         one.write(Shown())
     assert list((tmp_path / "out").iterdir()) == []
 
@@ -259,6 +261,6 @@ def test_folder_that_cannot_be_created(shop: Any, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     for folder in (tmp_path / "file", tmp_path / "file" / "below"):
         with pytest.raises(OptionError, match="cannot be a folder, since a file is in its place"):
-            export(shop, folder, "shop.sales", Format.CSV)
+            export(shop, folder, "shop.sales", RowFormat.CSV)
     with pytest.raises(TableError, match="cannot be the name of a file"):
-        export(shop, tmp_path, "shop.sa/les", Format.CSV)
+        export(shop, tmp_path, "shop.sa/les", RowFormat.CSV)

@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 from streamhouse.cli.main import build
 from streamhouse.serve.export.exporter import Exporter
 from streamhouse.serve.export.extract import Extractor
-from streamhouse.serve.formats.row_formats import Format
+from streamhouse.serve.formats.row_formats import RowFormat
 from streamhouse.sql.plan import Column
 
 COLUMNS = (
@@ -104,8 +104,8 @@ def test_responses_and_streams(serve: Any, shop: Any, extremes: str) -> None:
         check(parsed(reader.recv(timeout=DEADLINE_S))["rows"])
 
 
-@pytest.mark.parametrize("form", [Format.JSON, Format.CSV])
-def test_exports(shop: Any, extremes: str, tmp_path: Path, form: Format) -> None:
+@pytest.mark.parametrize("form", [RowFormat.JSON, RowFormat.CSV])
+def test_exports(shop: Any, extremes: str, tmp_path: Path, form: RowFormat) -> None:
     class Silent:
         def part(self, name: str, total: int | None) -> None: ...
         def advance(self, rows: int) -> None: ...
@@ -113,7 +113,7 @@ def test_exports(shop: Any, extremes: str, tmp_path: Path, form: Format) -> None
     done = Exporter(Extractor(shop.warehouse, extremes), "e", form, tmp_path).write(Silent())
     assert done is not None
     text = done.path.read_bytes().decode()
-    check(parsed(text)["rows"] if form is Format.JSON else from_csv(text))
+    check(parsed(text)["rows"] if form is RowFormat.JSON else from_csv(text))
 
 
 @pytest.mark.parametrize("form", ["json", "csv"])

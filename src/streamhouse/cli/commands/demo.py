@@ -24,12 +24,12 @@ from streamhouse.errors import OptionError
 if TYPE_CHECKING:
     from streamhouse.demo.driver import Check
     from streamhouse.demo.kills import Kills
-    from streamhouse.demo.page import Page
+    from streamhouse.demo.page import DemoPage
 
 _SHOW_CURSOR = b"\x1b[?25h\n"
 
 
-class Scenario(StrEnum):
+class DemoName(StrEnum):
     """What the demo shows."""
 
     REVENUE = "revenue"
@@ -37,7 +37,7 @@ class Scenario(StrEnum):
 
 
 _ScenarioArgument = Annotated[
-    Scenario, typer.Argument(metavar="[revenue|membership]", help="Which demo to run.")
+    DemoName, typer.Argument(metavar="[revenue|membership]", help="Which demo to run.")
 ]
 _FLAGS = {
     "seconds": Flag("N", "How long to run. Default: until Ctrl-C."),
@@ -76,7 +76,7 @@ class Orders(StrEnum):
 
 @with_flags(_FLAGS)
 def demo(
-    scenario: _ScenarioArgument = Scenario.REVENUE,
+    scenario: _ScenarioArgument = DemoName.REVENUE,
     seconds: float | None = None,
     orders_per_second: int = 1000,
     changes_per_second: int = 500,
@@ -119,7 +119,7 @@ def demo(
     kills = None if kill_every is None else Kills(kill_every)
     with_page = not as_json if page is None else page
     with _location(warehouse) as location:
-        if scenario is Scenario.MEMBERSHIP:
+        if scenario is DemoName.MEMBERSHIP:
             folder = dir or Path(".streamhouse/membership")
             run = _Run(folder, seconds, as_json, with_page, kills, stop.check, location)
             _membership(run, changes_per_second, seed)
@@ -168,15 +168,15 @@ class _Run:
     check: Check
     warehouse: str | None
 
-    def page(self, warehouse: str, view: str) -> AbstractContextManager[Page | None]:
+    def page(self, warehouse: str, view: str) -> AbstractContextManager[DemoPage | None]:
         """The web page of the warehouse, which shows `view` first; None inside without a page."""
-        from streamhouse.demo.page import Page
+        from streamhouse.demo.page import DemoPage
 
         if not self.with_page:
             return contextlib.nullcontext()
-        return Page(warehouse, self.folder, view)
+        return DemoPage(warehouse, self.folder, view)
 
-    def report(self, page: Page | None, measure: Callable[[], Mapping[str, object]]) -> None:
+    def report(self, page: DemoPage | None, measure: Callable[[], Mapping[str, object]]) -> None:
         """Measure, and print the result as JSON."""
         from streamhouse.demo.measured_run import print_progress
 
@@ -188,10 +188,9 @@ class _Run:
 
 
 def _revenue(run: _Run, rate: int, with_kafka: bool) -> None:
-    from streamhouse.demo.revenue.scenario import VIEW
-    from streamhouse.demo.revenue.scenario import Scenario as Revenue
+    from streamhouse.demo.revenue.scenario import VIEW, Scenario
 
-    scenario = Revenue(run.folder, rate, run.warehouse, with_kafka)
+    scenario = Scenario(run.folder, rate, run.warehouse, with_kafka)
     with scenario, run.page(scenario.warehouse, VIEW) as page:
         if run.as_json:
             from streamhouse.demo.revenue.measure import measure

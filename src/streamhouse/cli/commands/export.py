@@ -23,7 +23,7 @@ from streamhouse.cli.flags import Flag, with_flags
 from streamhouse.cli.stop_signals import StopSignal
 from streamhouse.errors import OptionError
 from streamhouse.options import duration_ms
-from streamhouse.serve.formats.row_formats import Format
+from streamhouse.serve.formats.row_formats import RowFormat
 
 if TYPE_CHECKING:
     from streamhouse.serve.export.exporter import ExportedFile, Exporter
@@ -54,7 +54,7 @@ def export(
     to: Path,
     warehouse: WarehouseArgument = DEFAULT_WAREHOUSE,
     option: OptionsArgument = None,
-    format: Format = Format.JSON,
+    format: RowFormat = RowFormat.JSON,
     every: str | None = None,
     columns: str | None = None,
     as_of: AsOfArgument = None,
@@ -77,7 +77,7 @@ def export(
     stop = StopSignal(notice="stopping …")
     opened = open_warehouse(warehouse, option)
 
-    from streamhouse.serve.export.exporter import Exporter, Stopped
+    from streamhouse.serve.export.exporter import Exporter, ExportStopped
     from streamhouse.serve.export.extract import Extractor
 
     names = None if columns is None else _names(columns)
@@ -88,7 +88,7 @@ def export(
             for written in _files(exporter, interval, stop, pool):
                 if not quiet:
                     print(_line(view, written), file=sys.stderr, flush=True)
-        except Stopped:
+        except ExportStopped:
             assert stop.requested()
     if stop.interrupted or (stop.requested() and interval is None):
         raise typer.Exit(INTERRUPTED)

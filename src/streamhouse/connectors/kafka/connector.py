@@ -19,7 +19,7 @@ from streamhouse.connectors.kafka.options import (
     KafkaOptions,
     parse,
 )
-from streamhouse.connectors.kafka.records import Layout, Records
+from streamhouse.connectors.kafka.records import RecordLayout, Records
 from streamhouse.connectors.kafka.sink import KafkaSink
 from streamhouse.connectors.kafka.source import KafkaSource
 from streamhouse.connectors.specs import SinkSpec, SourceSpec
@@ -53,7 +53,7 @@ class _Kafka(Connector):
 
     def check(self, table: TableInfo, options: Mapping[str, str], where: str) -> None:
         parsed = parse(options, where)
-        Records(parsed, Layout.of(table.columns, parsed, where))
+        Records(parsed, RecordLayout.of(table.columns, parsed, where))
 
     def delivery(self, table: TableInfo, options: Mapping[str, str]) -> Delivery:
         return delivery(options)
@@ -70,18 +70,18 @@ class _Kafka(Connector):
     def sink(self, spec: SinkSpec) -> KafkaSink:
         where = f"table {spec.name}"
         options = one_topic(parse(spec.options, where), where)
-        return KafkaSink(options, Encoding(options, Layout.of(spec.columns, options, where)))
+        return KafkaSink(options, Encoding(options, RecordLayout.of(spec.columns, options, where)))
 
     def offset_origin(self, spec: SourceSpec, name: Sequence[str]) -> str:
         return parse(spec.options, self.name).origin
 
     def source(self, spec: SourceSpec, names: Sequence[str] | None) -> KafkaSource:
         options = parse(spec.options, self.name)
-        return KafkaSource(options, Layout.of(spec.columns, options, self.name))
+        return KafkaSource(options, RecordLayout.of(spec.columns, options, self.name))
 
     def scan(self, table: TableInfo, options: Mapping[str, str], columns: Sequence[str]) -> Scan:
         parsed = parse(options, f"table {table.name[-1]}").for_bounded_read()
-        layout = Layout.of(table.columns, parsed, self.name)
+        layout = RecordLayout.of(table.columns, parsed, self.name)
         return scanned(KafkaSource(parsed, layout), columns)
 
 

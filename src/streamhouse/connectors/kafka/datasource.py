@@ -20,7 +20,7 @@ from streamhouse.connectors.kafka.options import (
     known_keys,
     parse,
 )
-from streamhouse.connectors.kafka.records import Layout
+from streamhouse.connectors.kafka.records import RecordLayout
 from streamhouse.connectors.kafka.source import KafkaSource
 from streamhouse.errors import OptionError
 from streamhouse.secret_references import resolve_secrets
@@ -121,7 +121,7 @@ class KafkaDataSource(DataSource):
             for field in schema.fields
             if field.name != ROW_KIND
         ]
-        return KafkaSource(options, Layout.of(columns, options, WHERE))
+        return KafkaSource(options, RecordLayout.of(columns, options, WHERE))
 
 
 def flink_type(kind: spark.DataType, name: str) -> str:

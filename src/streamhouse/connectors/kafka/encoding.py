@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 from streamhouse.arrow_batches import last_of_each_key
 from streamhouse.connectors.kafka.metadata import WRITABLE
 from streamhouse.connectors.kafka.options import FormatChoice, KafkaOptions
-from streamhouse.connectors.kafka.records import Layout
+from streamhouse.connectors.kafka.records import RecordLayout
 from streamhouse.errors import OptionError, StreamhouseError
 from streamhouse.formats.base import Encoder
 from streamhouse.formats.registry import format_of
@@ -29,7 +29,7 @@ class Encoding:
     gone.
     """
 
-    def __init__(self, options: KafkaOptions, layout: Layout, upserts: bool = False) -> None:
+    def __init__(self, options: KafkaOptions, layout: RecordLayout, upserts: bool = False) -> None:
         self._layout, self.upserts = layout, upserts
         self._value = _encoder(options.value, layout.value)
         self._key = None if options.key is None else _encoder(options.key, layout.key)

@@ -23,7 +23,7 @@ from streamhouse.sql.plan import Column
 
 
 @dataclass(frozen=True)
-class Layout:
+class RecordLayout:
     """Which columns of a table come from the key, the value and the metadata of a message.
 
     `key` and `value` have the names in the records, `key_columns` those in the table.
@@ -36,7 +36,7 @@ class Layout:
     value: pa.Schema
 
     @classmethod
-    def of(cls, columns: Sequence[Column], options: KafkaOptions, where: str) -> Layout:
+    def of(cls, columns: Sequence[Column], options: KafkaOptions, where: str) -> RecordLayout:
         """Raises `OptionError` if the options name columns that do not exist."""
         schema = arrow_schema(columns)
         stored = [column.name for column in columns if column.metadata is None]
@@ -74,7 +74,7 @@ class Records:
     other columns are null. Else a message without a value has no row.
     """
 
-    def __init__(self, options: KafkaOptions, layout: Layout, upserts: bool = False) -> None:
+    def __init__(self, options: KafkaOptions, layout: RecordLayout, upserts: bool = False) -> None:
         self._layout, self._upserts = layout, upserts
         self._value = decoder(options.value, layout.value)
         self._key = None if options.key is None else decoder(options.key, layout.key)

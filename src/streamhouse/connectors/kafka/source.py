@@ -18,7 +18,7 @@ from streamhouse.connectors.kafka.client import Client, Partition, consumer
 from streamhouse.connectors.kafka.options import KafkaOptions
 from streamhouse.connectors.kafka.positions import Bounds, KafkaPosition
 from streamhouse.connectors.kafka.reader import ADVICE, PartitionReader, Range, lost
-from streamhouse.connectors.kafka.records import Layout, Records
+from streamhouse.connectors.kafka.records import RecordLayout, Records
 from streamhouse.connectors.kafka.replayed_message import ReplayedMessage, place
 from streamhouse.errors import ConnectError, DataLossError
 from streamhouse.source import Lag, Offset
@@ -45,7 +45,7 @@ class KafkaSource(SkippingSource):
 
     changelog = bounded = False
 
-    def __init__(self, options: KafkaOptions, layout: Layout, upserts: bool = False) -> None:
+    def __init__(self, options: KafkaOptions, layout: RecordLayout, upserts: bool = False) -> None:
         self._options, self._layout, self._upserts = options, layout, upserts
         self._records = Records(options, layout, upserts)
         self.changelog = self._records.changelog

@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 
-from streamhouse.connectors.kinesis.stream import ExpiredIterator, Record, Start, Stream
+from streamhouse.connectors.kinesis.stream import ExpiredIterator, KinesisStream, Record, Start
 from streamhouse.errors import ConnectError
 
 _THREADS = 16
@@ -54,7 +54,7 @@ class _Cursor:
 class ShardPoller:
     """Reads shards in the background into buffers of at most 64 MiB in all; thread-safe."""
 
-    def __init__(self, stream: Stream, interval_s: float) -> None:
+    def __init__(self, stream: KinesisStream, interval_s: float) -> None:
         self._stream = stream
         self._interval_s = interval_s
         self._cursors: dict[str, _Cursor] = {}

@@ -28,11 +28,11 @@ from streamhouse.connectors.kinesis.rows import (
 )
 from streamhouse.connectors.kinesis.stream import (
     ExpiredIterator,
-    Identity,
+    KinesisStream,
     Record,
     Shard,
     Start,
-    Stream,
+    StreamIdentity,
 )
 from streamhouse.errors import DataLossError
 from streamhouse.source import Lag, Offset
@@ -65,8 +65,8 @@ class KinesisSource(SkippingSource):
     def __init__(self, options: KinesisOptions, rows: RecordRows) -> None:
         self._options = options
         self._rows = rows
-        self._stream = Stream(options)
-        self._known: Identity | None = None
+        self._stream = KinesisStream(options)
+        self._known: StreamIdentity | None = None
         self._poller: ShardPoller | None = None
         self._listed: dict[str, Shard] = {}
         self._listed_at: float | None = None
@@ -271,7 +271,7 @@ class KinesisSource(SkippingSource):
         """The age of the oldest record that the last batch may have left unread."""
         return Lag(StreamOffset.from_json(offset).behind_ms / 1000) if offset else None
 
-    def _identity(self) -> Identity:
+    def _identity(self) -> StreamIdentity:
         if self._known is None:
             self._known = self._stream.identity()
         return self._known

@@ -30,7 +30,7 @@ class ExpiredIterator(Exception):
 
 
 @dataclass(frozen=True)
-class Identity:
+class StreamIdentity:
     """A stream as of now: one that is created again under the same name has another identity."""
 
     arn: str
@@ -84,7 +84,7 @@ class Start:
 
 
 @dataclass(frozen=True)
-class Page:
+class RecordPage:
     """One read of a shard. `iterator` is None at the end of a closed shard."""
 
     records: list[Record]
@@ -92,7 +92,7 @@ class Page:
     behind_ms: int
 
 
-class Stream:
+class KinesisStream:
     """One stream; thread-safe, as AWS's clients are. Raises `ConnectError`."""
 
     def __init__(self, options: KinesisOptions) -> None:
@@ -102,14 +102,14 @@ class Stream:
         with self._readable():
             self._client = _client(options)
 
-    def identity(self) -> Identity:
+    def identity(self) -> StreamIdentity:
         """The identity of the stream."""
         with self._readable():
             found = self._client.describe_stream_summary(**self._name)["StreamDescriptionSummary"]
         created: datetime = found["StreamCreationTimestamp"]
         hours: int = found["RetentionPeriodHours"]
         created_ms = round(created.timestamp() * 1000)
-        return Identity(found["StreamARN"], created_ms, hours * 3_600_000)
+        return StreamIdentity(found["StreamARN"], created_ms, hours * 3_600_000)
 
     def shards(self) -> dict[str, Shard]:
         """All shards with records within the retention period, also closed ones, by their ids."""
@@ -136,7 +136,7 @@ class Stream:
         iterator: str = answer["ShardIterator"]
         return iterator
 
-    def page(self, iterator: str) -> Page:
+    def page(self, iterator: str) -> RecordPage:
         """The next records of a shard; raises `ExpiredIterator`."""
         try:
             with self._readable():
@@ -153,7 +153,9 @@ class Stream:
             )
             for record in answer["Records"]
         ]
-        return Page(records, answer.get("NextShardIterator"), answer.get("MillisBehindLatest", 0))
+        return RecordPage(
+            records, answer.get("NextShardIterator"), answer.get("MillisBehindLatest", 0)
+        )
 
     @contextmanager
     def _readable(self) -> Iterator[None]:

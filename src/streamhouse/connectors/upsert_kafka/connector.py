@@ -26,7 +26,7 @@ from streamhouse.connectors.kafka.options import (
     ScanPosition,
     parse,
 )
-from streamhouse.connectors.kafka.records import Layout, Records
+from streamhouse.connectors.kafka.records import RecordLayout, Records
 from streamhouse.connectors.kafka.sink import KafkaSink
 from streamhouse.connectors.kafka.source import KafkaSource
 from streamhouse.connectors.specs import SinkSpec, SourceSpec
@@ -95,7 +95,7 @@ class _UpsertKafka(Connector):
 
 def _layout(
     options: Mapping[str, str], table: TableInfo | SourceSpec | SinkSpec, where: str
-) -> tuple[KafkaOptions, Layout]:
+) -> tuple[KafkaOptions, RecordLayout]:
     """The options with the primary key as the key's fields, and the columns."""
     if not table.primary_key:
         raise OptionError(f"{where}: upsert-kafka needs a PRIMARY KEY (…) NOT ENFORCED")
@@ -109,7 +109,7 @@ def _layout(
             f"changes are in keys and values; {nearest('json', ['json', 'csv', 'avro', 'raw'])}"
         )
     parsed.bad_records.check_changes(where)
-    layout = Layout.of(table.columns, parsed, where)
+    layout = RecordLayout.of(table.columns, parsed, where)
     Records(parsed, layout, upserts=True)
     return parsed, layout
 

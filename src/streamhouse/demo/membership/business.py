@@ -33,7 +33,7 @@ _STEPS = (("correct", 24), ("move", 10), ("late", 10), ("cancel", 8), ("together
 
 
 @dataclass(frozen=True)
-class Statement:
+class MysqlStatement:
     """One statement with its parameters."""
 
     sql: str
@@ -41,11 +41,11 @@ class Statement:
 
 
 @dataclass(frozen=True)
-class Step:
+class BusinessStep:
     """One transaction: its statements, and how many changes it counts as."""
 
     kind: str
-    statements: tuple[Statement, ...]
+    statements: tuple[MysqlStatement, ...]
     changes: int
 
 
@@ -66,28 +66,28 @@ class Steps:
         self.closed_day = _text(today_ms - (_OPEN_DAYS + 1) * 24 * _HOUR_MS)[:10]
         self._open: list[int] = []
 
-    def beginning(self, orders: int) -> list[Step]:
+    def beginning(self, orders: int) -> list[BusinessStep]:
         """Orders of the last four days, which exist before the pipeline starts."""
         whole = _DAYS * 24 * _HOUR_MS
         return [self._order(self._now_ms - whole * (1 - i / orders)) for i in range(orders)]
 
-    def next(self) -> Step:
+    def next(self) -> BusinessStep:
         """The next step."""
         self._now_ms += self._step_ms
         at = self._random.randrange(100)
         for kind, share in _STEPS:
             if at < share and self._open:
-                step: Step = getattr(self, f"_{kind}")()
+                step: BusinessStep = getattr(self, f"_{kind}")()
                 return step
             at -= share
         late = self._random.random() < 0.2
         return self._order(self._now_ms - (self._lateness() if late else 0.0))
 
-    def desk(self) -> Step:
+    def desk(self) -> BusinessStep:
         """A new order of the desk."""
         return self._order(self._now_ms, DESK)
 
-    def _order(self, at_ms: float, agent: int | None = None) -> Step:
+    def _order(self, at_ms: float, agent: int | None = None) -> BusinessStep:
         rng = self._random
         self._ids += 1
         if agent is None and _text(at_ms)[:10] >= self.yesterday:
@@ -105,50 +105,50 @@ class Steps:
             _text(at_ms),
         )
         marks = ", ".join(["%s"] * len(values))
-        insert = Statement(f"INSERT INTO member_order VALUES ({marks})", values)
-        return Step("order", (insert, _journal(self._ids)), 1)
+        insert = MysqlStatement(f"INSERT INTO member_order VALUES ({marks})", values)
+        return BusinessStep("order", (insert, _journal(self._ids)), 1)
 
-    def _correct(self) -> Step:
+    def _correct(self) -> BusinessStep:
         order = self._any()
         sql = "UPDATE member_order SET amount = %s, status = 'corrected', event_time = %s"
         return self._update("correct", sql, order, (self._amount(), _text(self._now_ms)))
 
-    def _move(self) -> Step:
+    def _move(self) -> BusinessStep:
         order, agent = self._any(), self._random.randrange(DESK + 1, AGENTS + 1)
         sql = "UPDATE member_order SET agent_id = %s, event_time = %s"
         return self._update("move", sql, order, (agent, _text(self._now_ms)))
 
-    def _late(self) -> Step:
+    def _late(self) -> BusinessStep:
         order, at = self._any(), self._now_ms - self._lateness()
         sql = "UPDATE member_order SET amount = %s, status = 'late', event_time = %s"
         return self._update("late", sql, order, (self._amount(), _text(at)))
 
-    def _cancel(self) -> Step:
+    def _cancel(self) -> BusinessStep:
         index = self._random.randrange(len(self._open))
         self._open[index], self._open[-1] = self._open[-1], self._open[index]
         order = self._open.pop()
         sql = "UPDATE member_order SET status = 'cancelled', event_time = %s WHERE id = %s"
-        mark = Statement(sql, (_text(self._now_ms), order))
-        delete = Statement("DELETE FROM member_order WHERE id = %s", (order,))
-        return Step("cancel", (mark, _journal(order), delete), 2)
+        mark = MysqlStatement(sql, (_text(self._now_ms), order))
+        delete = MysqlStatement("DELETE FROM member_order WHERE id = %s", (order,))
+        return BusinessStep("cancel", (mark, _journal(order), delete), 2)
 
-    def _together(self) -> Step:
+    def _together(self) -> BusinessStep:
         """A rebate: changes several orders in one transaction."""
         ids = sorted({self._any() for _ in range(5)})
-        parts: list[Statement] = []
+        parts: list[MysqlStatement] = []
         for order in ids:
             sql = "UPDATE member_order SET amount = amount + 1, event_time = %s WHERE id = %s"
-            parts += [Statement(sql, (_text(self._now_ms), order)), _journal(order)]
-        return Step("together", tuple(parts), len(ids))
+            parts += [MysqlStatement(sql, (_text(self._now_ms), order)), _journal(order)]
+        return BusinessStep("together", tuple(parts), len(ids))
 
-    def _level(self) -> Step:
+    def _level(self) -> BusinessStep:
         agent = self._random.randrange(DESK + 1, AGENTS + 1)
         sql = "UPDATE agent SET level = level + 1 WHERE id = %s"
-        return Step("level", (Statement(sql, (agent,)),), 1)
+        return BusinessStep("level", (MysqlStatement(sql, (agent,)),), 1)
 
-    def _update(self, kind: str, sql: str, order: int, values: tuple[Any, ...]) -> Step:
-        update = Statement(f"{sql} WHERE id = %s", (*values, order))
-        return Step(kind, (update, _journal(order)), 1)
+    def _update(self, kind: str, sql: str, order: int, values: tuple[Any, ...]) -> BusinessStep:
+        update = MysqlStatement(f"{sql} WHERE id = %s", (*values, order))
+        return BusinessStep(kind, (update, _journal(order)), 1)
 
     def _any(self) -> int:
         """The id of a random open order."""
@@ -161,9 +161,9 @@ class Steps:
         return self._random.uniform(1, _HOUR_MS)
 
 
-def _journal(order: int) -> Statement:
+def _journal(order: int) -> MysqlStatement:
     """Record an order's current row as an event."""
-    return Statement(f"{_JOURNAL} = %s", (order,))
+    return MysqlStatement(f"{_JOURNAL} = %s", (order,))
 
 
 def _text(at_ms: float) -> str:
@@ -171,7 +171,7 @@ def _text(at_ms: float) -> str:
     return f"{timestamp:%Y-%m-%d %H:%M:%S}.{timestamp.microsecond // 1000:03d}"
 
 
-class Pace:
+class ChangePace:
     """Decides at a rate of changes per second whether an order of the desk or another step is due.
 
     The desk takes ten orders a second, or half of all changes if that is fewer; otherwise a slow
@@ -258,7 +258,7 @@ class Business:
 
     def _commit_steps(self, connection: pymysql.Connection[Any]) -> None:
         started = time.monotonic()
-        pace = Pace(self._rate)
+        pace = ChangePace(self._rate)
         while not self._stopped.is_set():
             passed = time.monotonic() - started
             if pace.desk_is_due(passed):
@@ -269,7 +269,7 @@ class Business:
             else:
                 self._stopped.wait(0.002)
 
-    def _commit(self, connection: pymysql.Connection[Any], step: Step) -> int:
+    def _commit(self, connection: pymysql.Connection[Any], step: BusinessStep) -> int:
         with connection.cursor() as cursor:
             parts = [
                 cursor.mogrify(statement.sql, statement.parameters) for statement in step.statements

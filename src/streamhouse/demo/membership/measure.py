@@ -9,7 +9,7 @@ from streamhouse.demo.driver import Check
 from streamhouse.demo.kills import Kills
 from streamhouse.demo.measured_run import print_progress, run_steps, wait_for_first_result
 from streamhouse.demo.membership.scenario import Membership, report
-from streamhouse.demo.membership.steps import ScriptedChanges
+from streamhouse.demo.membership.steps import MembershipChanges
 from streamhouse.demo.peak_memory import PeakMemory
 
 _SHOWN_S = 30.0
@@ -29,7 +29,7 @@ def measure(
         scenario.start()
         wait_for_first_result(scenario, "board", check)
         scenario.business.start()
-        changes = ScriptedChanges(scenario)
+        changes = MembershipChanges(scenario)
         try:
             minutes = _run_steps(scenario, seconds, kills, changes, check)
             scenario.business.stop()
@@ -52,7 +52,7 @@ def _run_steps(
     scenario: Membership,
     seconds: float,
     kills: Kills | None,
-    changes: ScriptedChanges,
+    changes: MembershipChanges,
     check: Check,
 ) -> list[dict[str, float] | None]:
     """Run for `seconds`, and while changes need the pipeline; returns freshness by minute."""
@@ -78,7 +78,7 @@ def _await_board(scenario: Membership, check: Check) -> None:
         time.sleep(0.05)
 
 
-def _drain(scenario: Membership, changes: ScriptedChanges, check: Check) -> None:
+def _drain(scenario: Membership, changes: MembershipChanges, check: Check) -> None:
     """Process the remaining changes, and make the scripted changes that need no pipeline."""
 
     def step() -> None:

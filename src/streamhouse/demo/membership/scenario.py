@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from streamhouse.demo.driver import Check, Driver
-from streamhouse.demo.folder import Folder
+from streamhouse.demo.folder import DemoFolder
 from streamhouse.demo.kills import Kills
 from streamhouse.demo.latency import SnapshotClock, ages_text
 from streamhouse.demo.mariadb import MariaDB
@@ -37,7 +37,7 @@ class Membership:
         seed: int = 1,
         warehouse: str | None = None,
     ) -> None:
-        self._own = Folder(folder, warehouse)
+        self._own = DemoFolder(folder, warehouse)
         self.folder = self._own.path
         self.log = self._own.log
         self.warehouse = Warehouse(self._own.warehouse)

@@ -23,7 +23,7 @@ _TAG, _DAY = "before-the-mistake", "2000-01-01"
 _JOURNAL = "INSERT INTO member_event SELECT NULL, o.* FROM member_order AS o WHERE id = %s"
 
 
-class ScriptedChanges(ScriptedSteps):
+class MembershipChanges(ScriptedSteps):
     """Corrects, delays and cancels an order, repairs a day, and clusters an archive."""
 
     timeout_s = 120.0

@@ -11,7 +11,7 @@ from streamhouse.cli.table_view import TableView
 from streamhouse.demo.latency import ages_text
 from streamhouse.demo.live_screen import LiveScreen
 from streamhouse.demo.membership.scenario import MEMBER_BOARD, SPRINT_BOARD, Membership
-from streamhouse.demo.membership.steps import ScriptedChanges
+from streamhouse.demo.membership.steps import MembershipChanges
 from streamhouse.serve.feeds.table_feed import TableFeed
 
 _RATES_EVERY_S = 1.0
@@ -37,11 +37,11 @@ class MembershipScreen(LiveScreen[Membership]):
             "and cancel orders of members there, some of them late."
         )
 
-    def _begin(self) -> ScriptedChanges:
+    def _begin(self) -> MembershipChanges:
         scenario = self._scenario
         feeds = [TableFeed(scenario.warehouse, name) for name in (SPRINT_BOARD, MEMBER_BOARD)]
         self._boards = [(feed, TableView(feed)) for feed in feeds]
-        changes = ScriptedChanges(scenario)
+        changes = MembershipChanges(scenario)
         scenario.business.start()
         return changes
 

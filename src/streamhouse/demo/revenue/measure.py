@@ -9,7 +9,7 @@ from streamhouse.demo.kills import Kills
 from streamhouse.demo.measured_run import print_progress, run_steps, wait_for_first_result
 from streamhouse.demo.peak_memory import PeakMemory
 from streamhouse.demo.revenue.scenario import Scenario, report
-from streamhouse.demo.revenue.steps import ScriptedChanges
+from streamhouse.demo.revenue.steps import RevenueChanges
 
 
 def measure(
@@ -25,7 +25,7 @@ def measure(
         print_progress("starting the pipeline")
         scenario.start()
         first = wait_for_first_result(scenario, "view", check)
-        changes = ScriptedChanges(scenario, seconds)
+        changes = RevenueChanges(scenario, seconds)
         try:
             minutes = _run_steps(scenario, first, seconds, kills, changes, check)
         finally:
@@ -48,7 +48,7 @@ def _run_steps(
     first: float,
     seconds: float,
     kills: Kills | None,
-    changes: ScriptedChanges,
+    changes: RevenueChanges,
     check: Check,
 ) -> list[dict[str, float] | None]:
     """Run until `seconds` after `first`, and all changes are made; returns freshness by minute."""

@@ -8,7 +8,7 @@ from string import Template
 from typing import TYPE_CHECKING, Any
 
 from streamhouse.demo.driver import Check, Driver
-from streamhouse.demo.folder import Folder
+from streamhouse.demo.folder import DemoFolder
 from streamhouse.demo.kills import Kills
 from streamhouse.demo.latency import SnapshotClock, ages_text
 from streamhouse.demo.mariadb import PASSWORD, USER, MariaDB
@@ -54,7 +54,7 @@ class Scenario:
         with_kafka: bool = False,
     ) -> None:
         """`with_kafka`: orders come from a Kafka broker of its own instead of `datagen`."""
-        self._own = Folder(folder, warehouse)
+        self._own = DemoFolder(folder, warehouse)
         self.folder = self._own.path
         self.log = self._own.log
         self.orders_per_second = orders_per_second

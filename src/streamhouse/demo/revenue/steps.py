@@ -18,7 +18,7 @@ _MOVE_S, _SANTA_S = 20.0, 40.0
 _MERGE = Path(__file__).parent / "merge.sql"
 
 
-class ScriptedChanges(ScriptedSteps):
+class RevenueChanges(ScriptedSteps):
     """Moves a customer, adds Santa, and merges the countries into the view.
 
     Each step waits until the view shows the one before it, so that the result is the same whenever

@@ -11,7 +11,7 @@ from streamhouse.cli.table_view import TableView
 from streamhouse.demo.latency import ages_text
 from streamhouse.demo.live_screen import LiveScreen
 from streamhouse.demo.revenue.scenario import ORDERS, UNMATCHED, VIEW, Scenario
-from streamhouse.demo.revenue.steps import ScriptedChanges
+from streamhouse.demo.revenue.steps import RevenueChanges
 from streamhouse.errors import TableError
 from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.serve.feeds.table_feed import TableFeed
@@ -42,10 +42,10 @@ class RevenueScreen(LiveScreen[Scenario]):
             f"{origin} will generate {scenario.orders_per_second:,} orders per second."
         )
 
-    def _begin(self) -> ScriptedChanges:
+    def _begin(self) -> RevenueChanges:
         self._feed = TableFeed(Warehouse(self._scenario.warehouse), VIEW)
         self._view = TableView(self._feed)
-        return ScriptedChanges(self._scenario, self._seconds)
+        return RevenueChanges(self._scenario, self._seconds)
 
     def _update(self) -> None:
         assert self._feed is not None and self._view is not None

@@ -73,7 +73,7 @@ class ConsumerOptions:
         return cls(consumer_id, mode == _MODES[1], expires, ignore)
 
 
-class Progress:
+class ConsumerProgress:
     """The progress of one reader of one table; driver only.
 
     Writing the same position twice changes nothing. Concurrent readers of one id share the furthest

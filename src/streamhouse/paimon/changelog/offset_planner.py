@@ -6,7 +6,7 @@ from typing import Any
 
 from streamhouse.errors import DataLossError
 from streamhouse.paimon.changelog.commit_order import follows_commits
-from streamhouse.paimon.changelog.consumer_progress import Progress
+from streamhouse.paimon.changelog.consumer_progress import ConsumerProgress
 from streamhouse.paimon.changelog.invisible_rows import invisible_rows
 from streamhouse.paimon.changelog.scan_options import ScanOptions
 from streamhouse.paimon.changelog.snapshot_units import (
@@ -32,7 +32,9 @@ class OffsetPlanner:
     Offsets here have no `of`. `progress` is that of the stream's `consumer-id`, if it has one.
     """
 
-    def __init__(self, scan: ScanOptions, units: SnapshotUnits, progress: Progress | None) -> None:
+    def __init__(
+        self, scan: ScanOptions, units: SnapshotUnits, progress: ConsumerProgress | None
+    ) -> None:
         self._scan, self._units, self._progress = scan, units, progress
         self._idle = (0, 0)
         """An offset's snapshot, and the last one of those without changes after it."""

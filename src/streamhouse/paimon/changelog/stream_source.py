@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.paimon.changelog.change_reader import ChangeReader
-from streamhouse.paimon.changelog.consumer_progress import Progress
+from streamhouse.paimon.changelog.consumer_progress import ConsumerProgress
 from streamhouse.paimon.changelog.offset_origin import Origin, bare
 from streamhouse.paimon.changelog.offset_planner import OffsetPlanner
 from streamhouse.paimon.changelog.partition_planner import PartitionPlanner
@@ -103,7 +103,7 @@ class PaimonSource(Source):
         self._reader = ChangeReader(self._columns, self._keyed, self._kinds, produced)
         self._within_s = _LATEST_WITHIN_S
         consumer = self._scan.consumer
-        self._progress = None if consumer is None else Progress(consumer)
+        self._progress = None if consumer is None else ConsumerProgress(consumer)
         self._planner = OffsetPlanner(self._scan, self._units, self._progress)
         self._partition_planner = PartitionPlanner(
             self._scan, self._units, self._planner, self._keyed

@@ -15,7 +15,7 @@ from streamhouse.errors import StreamhouseError, TableError
 from streamhouse.paimon.java import class_archive, incomplete_snapshots
 from streamhouse.paimon.java.core_errors import connection_error, java_error, process_ended
 from streamhouse.paimon.java.jars import COORDINATES, JAR_VARIABLE, paimon_jar, s3_jar
-from streamhouse.paimon.java.jvm import END_SECONDS, Channel, JavaProcess, spark_jars
+from streamhouse.paimon.java.jvm import END_SECONDS, JavaProcess, JvmChannel, spark_jars
 from streamhouse.paimon.schema.table_name import TableName
 from streamhouse.paimon.storage.object_store.s3_client import core_options
 from streamhouse.sql.options.catalog_options import file_system_options
@@ -69,7 +69,7 @@ def _store_jars(options: Mapping[str, str]) -> list[Path]:
 class _Session:
     """A channel to the JVM, and the Java catalog that was opened through it on first use."""
 
-    channel: Channel
+    channel: JvmChannel
     process: JavaProcess
     catalog: Any = None
 

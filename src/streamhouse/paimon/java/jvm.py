@@ -68,7 +68,7 @@ def _bypass_pyspark_errors() -> None:
     java_gateway.get_return_value = chosen
 
 
-class Channel:
+class JvmChannel:
     """py4j connections to a JVM, and the Java objects that Python references through them.
 
     For one thread at a time. `release` frees the objects. Python's garbage collector does not, as
@@ -172,7 +172,7 @@ class JavaProcess:
             reason = self.error_tail() or str(error)
             self._errors.close()
             raise StreamhouseError(f"Java did not start: {reason}") from None
-        self._main_channel = Channel(port, self._token)
+        self._main_channel = JvmChannel(port, self._token)
         self._shared = self._main_channel.jvm.java.util.concurrent.ConcurrentHashMap()
         self._main_channel.keep()
         if nice:
@@ -205,13 +205,13 @@ class JavaProcess:
             self._process.wait(seconds)
         return not self.alive
 
-    def open_channel(self) -> Channel:
+    def open_channel(self) -> JvmChannel:
         """Open another channel to the JVM, for one thread at a time; it ends with the JVM."""
         # It has its own py4j server, since all connections of one server share their objects.
         builder = self._main_channel.jvm.py4j.GatewayServer.GatewayServerBuilder()
         server = builder.javaPort(0).authToken(self._token).entryPoint(self._shared).build()
         server.start()
-        return Channel(int(server.getListeningPort()), self._token)
+        return JvmChannel(int(server.getListeningPort()), self._token)
 
     def error_tail(self) -> str:
         """The end of what the JVM wrote to its standard error."""

@@ -37,7 +37,7 @@ _OTHERS_EVERY_S = 1.0
 
 
 @dataclass(frozen=True)
-class Counts:
+class MaintenanceCounts:
     """What maintenance has done so far; `expired` counts snapshots, `leftovers` orphan files."""
 
     compactions: int = 0
@@ -95,14 +95,14 @@ class Maintenance:
         self._warm = warm
         self._pressure = Backpressure()
         self._schedules: dict[str, TableSchedule] = {}
-        self._counts = Counts()
+        self._counts = MaintenanceCounts()
         self._lock = threading.Lock()
         self._stopped = threading.Event()
         self._thread: threading.Thread | None = None
         self._last_error: tuple[float, str] | None = None
 
     @property
-    def counts(self) -> Counts:
+    def counts(self) -> MaintenanceCounts:
         """What has been done since the start."""
         return self._counts
 

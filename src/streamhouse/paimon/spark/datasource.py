@@ -35,7 +35,7 @@ from streamhouse.paimon.read.pushdown import push
 from streamhouse.paimon.read.system_tables import SystemTable, open_table
 from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.read.time_travel import pinned, resolve, table_as_of
-from streamhouse.paimon.spark.options import SparkOptions
+from streamhouse.paimon.spark.options import DataSourceOptions
 from streamhouse.paimon.spark.sink import PaimonStreamWriter, PaimonWriter
 from streamhouse.paimon.storage.split_groups import ScanPartition, scan_partitions
 from streamhouse.paimon.write.rows import gathered
@@ -50,12 +50,12 @@ class PaimonDataSource(DataSource):
     """`spark.read`, `readStream`, `write` and `writeStream` with `format("paimon")`.
 
     Options: `warehouse` (and others of a Paimon catalog, such as `s3.*`), the table as the path.
-    `SparkOptions` has all of them.
+    `DataSourceOptions` has all of them.
     """
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
         super().__init__(options)
-        self._parsed = SparkOptions.parse(options)
+        self._parsed = DataSourceOptions.parse(options)
 
     @classmethod
     def name(cls) -> str:
@@ -85,7 +85,7 @@ class PaimonDataSource(DataSource):
 class PaimonReader(DataSourceReader):
     """Batch read of one snapshot: the newest, or the one that `snapshot`, `tag`, … select."""
 
-    def __init__(self, options: SparkOptions, schema: StructType) -> None:
+    def __init__(self, options: DataSourceOptions, schema: StructType) -> None:
         self._options = options
         self._schema = schema
         self._filter: Filter | None = None
@@ -155,11 +155,11 @@ class FilteringReader(PaimonReader):
         return filters
 
 
-def _columns(options: SparkOptions, table: Table | SystemTable) -> Sequence[str]:
+def _columns(options: DataSourceOptions, table: Table | SystemTable) -> Sequence[str]:
     return table.shown_names if options.columns is None else options.columns
 
 
-def _readable(options: SparkOptions, as_of: AsOf) -> Table | SystemTable:
+def _readable(options: DataSourceOptions, as_of: AsOf) -> Table | SystemTable:
     table = open_table(
         Warehouse(options.catalog), options.identifier, as_of, dict(options.table) or None
     )
@@ -174,7 +174,7 @@ def _readable(options: SparkOptions, as_of: AsOf) -> Table | SystemTable:
 class PaimonStreamReader(SourceStreamReader):
     """Streaming read: a table's snapshot, then its changes, within the options' read limits."""
 
-    def __init__(self, options: SparkOptions, schema: StructType) -> None:
+    def __init__(self, options: DataSourceOptions, schema: StructType) -> None:
         for key in options.travel:
             raise OptionError(
                 f"option '{key}' is for spark.read; set where a stream starts with 'scan.mode'"

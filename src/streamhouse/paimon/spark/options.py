@@ -62,7 +62,7 @@ _ALL = (*_KNOWN, *_CATALOG_KEYS)
 
 
 @dataclass(frozen=True)
-class SparkOptions:
+class DataSourceOptions:
     """The parsed values of `.option(…)` and `.load("database.table")`.
 
     `limits` has the limit of a micro-batch by option name, such as `maxRowsPerTrigger`; `travel`
@@ -96,7 +96,7 @@ class SparkOptions:
         )[1]
 
     @classmethod
-    def parse(cls, options: Mapping[str, str]) -> SparkOptions:
+    def parse(cls, options: Mapping[str, str]) -> DataSourceOptions:
         """Parse options, keys in any case; `OptionError` for unknown, missing and wrong ones."""
         values = {key.lower(): value for key, value in options.items()}
         for key in values:

@@ -25,11 +25,11 @@ from streamhouse.errors import OptionError, StreamhouseError, TableError
 from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.paimon.changelog.consumers import Consumers, query_consumer
 from streamhouse.paimon.read.table import Table
-from streamhouse.paimon.spark.options import SparkOptions
+from streamhouse.paimon.spark.options import DataSourceOptions
 from streamhouse.paimon.spark.staging import Staged, stage, staged_rows
 from streamhouse.paimon.storage.files import Files, files_of
 from streamhouse.paimon.storage.lock import commit_lock
-from streamhouse.paimon.write.buckets import Grouping
+from streamhouse.paimon.write.buckets import BucketGroups
 from streamhouse.paimon.write.commit import TableCommitter
 from streamhouse.paimon.write.commit_retries import rows_changed, with_retries
 from streamhouse.paimon.write.overwrite import overwrite_table
@@ -57,7 +57,7 @@ _cleaned: set[tuple[str, str]] = set()
 
 
 @dataclass
-class Written(WriterCommitMessage):
+class TaskMessage(WriterCommitMessage):
     """The commit message of one task: files it wrote, or rows it staged."""
 
     partition: int
@@ -71,7 +71,7 @@ class Written(WriterCommitMessage):
 class _Sink:
     """What batch and streaming writes have in common."""
 
-    def __init__(self, options: SparkOptions, schema: StructType, overwrite: bool) -> None:
+    def __init__(self, options: DataSourceOptions, schema: StructType, overwrite: bool) -> None:
         self._options = options
         self._overwrite = overwrite
         table = self._table()
@@ -91,7 +91,7 @@ class _Sink:
         # writes them, unless they are distributed by key.
         # A table with dynamic or postponed buckets allows one writer only.
         self._staged = bool(table.primary_key) and (not options.by_key or table.bucket < 0)
-        self._grouping = Grouping.of(planned) if self._staged else None
+        self._grouping = BucketGroups.of(planned) if self._staged else None
 
     def _planned_table(self, table: Table, names: Sequence[str]) -> Table:
         """The schema version that has the names of the written columns."""
@@ -114,20 +114,20 @@ class _Sink:
 
     def _write_task(
         self, batches: Iterator[pa.RecordBatch], user: str, batch: int | None, folder: str
-    ) -> Written:
+    ) -> TaskMessage:
         context = TaskContext.get()
         partition = context.partitionId() if context is not None else 0
         attempt = uuid.uuid4().hex[:12]
         if self._staged:
             files, name = self._files(), f"{partition}-{attempt}"
             staged = stage(files, self._grouping, folder, name, partition, batches)
-            return Written(partition, attempt, staged=staged)
+            return TaskMessage(partition, attempt, staged=staged)
         writer = self._writer(user, file_prefix(user, batch, attempt))
         messages = writer.write_all(batches, _BATCH_WRITE if batch is None else batch)
-        return Written(partition, attempt, files=tuple(messages))
+        return TaskMessage(partition, attempt, files=tuple(messages))
 
     def _commit_messages(
-        self, messages: Sequence[Written], user: str, batch: int | None
+        self, messages: Sequence[TaskMessage], user: str, batch: int | None
     ) -> list[bytes]:
         """The commit messages of all tasks; writes staged rows, in the order of partitions."""
         ordered = sorted(messages, key=lambda message: message.partition)
@@ -163,7 +163,7 @@ class _Sink:
 class PaimonWriter(_Sink, DataSourceArrowWriter):
     """One batch write, `append` or `overwrite`, in one snapshot."""
 
-    def __init__(self, options: SparkOptions, schema: StructType, overwrite: bool) -> None:
+    def __init__(self, options: DataSourceOptions, schema: StructType, overwrite: bool) -> None:
         super().__init__(options, schema, overwrite)
         self._user = str(uuid.uuid4())
         self._folder = f"{self._location}/.staging-{self._user}"
@@ -173,7 +173,7 @@ class PaimonWriter(_Sink, DataSourceArrowWriter):
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         try:
-            written = [message for message in messages if isinstance(message, Written)]
+            written = [message for message in messages if isinstance(message, TaskMessage)]
             if self._overwrite:
                 commit_messages = self._commit_messages(written, self._user, None)
                 overwrite_table(self._table(), self._user, commit_messages, self._options.table)
@@ -182,7 +182,7 @@ class PaimonWriter(_Sink, DataSourceArrowWriter):
         finally:
             self._drop_staging(self._folder)
 
-    def _append(self, written: Sequence[Written]) -> None:
+    def _append(self, written: Sequence[TaskMessage]) -> None:
         """Commit the rows; writes staged ones again if other commits made them outdated."""
         committer = self._committer(self._user)
 
@@ -223,7 +223,7 @@ def _hold(table: Table, user: str) -> None:
 class PaimonStreamWriter(_Sink, DataSourceStreamArrowWriter):
     """Streaming write: commits each micro-batch once, by the query's id and the batch's number."""
 
-    def __init__(self, options: SparkOptions, schema: StructType, overwrite: bool) -> None:
+    def __init__(self, options: DataSourceOptions, schema: StructType, overwrite: bool) -> None:
         super().__init__(options, schema, overwrite)
         if overwrite:
             raise OptionError(
@@ -254,7 +254,7 @@ class PaimonStreamWriter(_Sink, DataSourceStreamArrowWriter):
         return written
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        written = [message for message in messages if isinstance(message, Written)]
+        written = [message for message in messages if isinstance(message, TaskMessage)]
         user = next((result.query for result in written if result.query), None)
         if user is None:
             return
@@ -274,7 +274,7 @@ class PaimonStreamWriter(_Sink, DataSourceStreamArrowWriter):
             self._drop_staging(self._folder(user, written[0].batch))
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        written = [message for message in messages if isinstance(message, Written)]
+        written = [message for message in messages if isinstance(message, TaskMessage)]
         for user, batch in {(result.query, result.batch) for result in written if result.query}:
             self._drop_staging(self._folder(user, batch))
             self._committer(user).remove_leftovers(query_tag(user), batchId)
@@ -285,7 +285,7 @@ class PaimonStreamWriter(_Sink, DataSourceStreamArrowWriter):
             planned = table.versions.find(self._planned) or table
             check_columns(planned.arrow_schema.names, table)
 
-    def _clean(self, committer: TableCommitter, user: str, written: Sequence[Written]) -> None:
+    def _clean(self, committer: TableCommitter, user: str, written: Sequence[TaskMessage]) -> None:
         """Before the first commit of a run, delete files that killed runs left behind."""
         key = (self._location, user)
         if key not in _cleaned:

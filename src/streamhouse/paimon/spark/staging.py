@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 
 from streamhouse.paimon.storage.files import Files, is_local, local_path
-from streamhouse.paimon.write.buckets import Grouping
+from streamhouse.paimon.write.buckets import BucketGroups
 from streamhouse.paimon.write.rows import gathered
 
 INLINE_BYTES = 2 << 20
@@ -32,7 +32,7 @@ class Staged:
 
 def stage(
     files: Files,
-    grouping: Grouping | None,
+    grouping: BucketGroups | None,
     folder: str,
     name: str,
     partition: int,
@@ -63,7 +63,7 @@ def stage(
 
 
 def staged_rows(
-    files: Files, grouping: Grouping | None, staged: Sequence[Staged], group: int | None
+    files: Files, grouping: BucketGroups | None, staged: Sequence[Staged], group: int | None
 ) -> Iterator[pa.RecordBatch]:
     """The staged rows of a group (None: of all), in the order of `staged`; driver."""
     for result in staged:

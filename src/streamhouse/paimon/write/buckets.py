@@ -29,7 +29,7 @@ class Refusal:
 
 
 @dataclass(frozen=True)
-class Grouping:
+class BucketGroups:
     """Assigns each row to one of `count` groups, by the bucket of its bucket key.
 
     All rows of a key are in one group. The hash is Paimon's own, so all rows of a bucket are in one
@@ -44,7 +44,7 @@ class Grouping:
     count: int
 
     @classmethod
-    def of(cls, table: Table) -> Grouping | None:
+    def of(cls, table: Table) -> BucketGroups | None:
         """The grouping of a table; None if its rows cannot be grouped.
 
         So it is with one bucket, a `bucket` below 0, a bucket function other than the default, and

@@ -276,5 +276,4 @@ def compact_manifest(context: Context, table: str, options: Options | None = Non
             committer.compactManifests()
         return row(table=table, snapshot_id=int(java_table.snapshotManager().latestSnapshotId()))
 
-    with context.committing(table):
-        return context.java(table, work, dynamic)
+    return context.java_locked(table, work, dynamic)

@@ -67,7 +67,7 @@ class Batch:
 
 
 @dataclass(frozen=True)
-class Step:
+class RecomputedStep:
     """The output of the batches after the previous step, up to `last`.
 
     `hits` are the source rows that were joined, `rows` the output rows made from them.
@@ -98,7 +98,7 @@ class Recomputation:
         self._waiting = waiting
         self._journal: tuple[str, LookupJournal] | None = None
 
-    def steps(self, batches: Sequence[Batch], grouped: bool = True) -> Iterator[Step]:
+    def steps(self, batches: Sequence[Batch], grouped: bool = True) -> Iterator[RecomputedStep]:
         """Recompute the next batches, in order.
 
         With `grouped`, consecutive batches that joined the same dimension snapshots are one step,
@@ -178,7 +178,7 @@ class _Run:
         self._python = PythonUdfs(spec.query.rows.functions)
         self._python.register(self._db)
 
-    def steps(self, batches: list[Batch], grouped: bool) -> Iterator[Step]:
+    def steps(self, batches: list[Batch], grouped: bool) -> Iterator[RecomputedStep]:
         self._join(batches[0].end)
         for relation, rows in self._recomputation.journaled_lookups(self._spec, batches[0]).items():
             self._db.register(relation, rows)
@@ -231,16 +231,16 @@ class _Run:
                 rows = evolution.with_planned_types(rows, schema)
             self._db.register(lookup.relation, rows)
 
-    def _run_grouped(self, batches: list[Batch]) -> Step | None:
+    def _run_grouped(self, batches: list[Batch]) -> RecomputedStep | None:
         """All batches as one query; None if a row misses a lookup, as its batch then matters."""
         src = self._read(batches[0].start, batches[-1].end)
         if len(self._misses(src)):
             return None
         self._set_time(batches[-1].now_ms)
         hits, rows = self._join_rows(src, pa.array([], pa.int64()))
-        return Step(batches[-1], hits, rows)
+        return RecomputedStep(batches[-1], hits, rows)
 
-    def _run_single(self, batch: Batch) -> Step:
+    def _run_single(self, batch: Batch) -> RecomputedStep:
         self._set_time(batch.now_ms)
         src = self._read(batch.start, batch.end)
         if self._spec.waits_in_order:
@@ -262,13 +262,13 @@ class _Run:
         self._recomputation._waiting = (
             still_pending if still_pending is not None and still_pending.num_rows else None
         )
-        return Step(
+        return RecomputedStep(
             batch,
             pa.concat_tables([hits for hits, _ in parts], promote_options="default"),
             pa.concat_tables([rows for _, rows in parts]),
         )
 
-    def _run_in_order(self, batch: Batch, src: pa.Table) -> Step:
+    def _run_in_order(self, batch: Batch, src: pa.Table) -> RecomputedStep:
         """A batch of a changelog: a row waits behind the waiting rows of its key."""
         retry = self._spec.retry
         assert retry is not None
@@ -300,7 +300,7 @@ class _Run:
             values = pa.array([mark[number] for _, mark in result.waiting], kind)
             waiting = waiting.append_column(name, values)
         self._recomputation._waiting = waiting if waiting.num_rows else None
-        return Step(
+        return RecomputedStep(
             batch,
             pa.concat_tables([hits for hits, _ in joined], promote_options="default"),
             pa.concat_tables([rows for _, rows in joined]),

@@ -34,7 +34,7 @@ from streamhouse.runtime.audit.provable_range import pending_rows_at
 from streamhouse.runtime.audit.recompute import ATTEMPTS_COLUMN, DUE_COLUMN, Batch, Recomputation
 from streamhouse.runtime.audit.repair_diff import Deviation, deviation
 from streamhouse.runtime.audit.repairable_views import check_query, check_table
-from streamhouse.runtime.batch.progress_line import Progress, progress
+from streamhouse.runtime.batch.progress_line import ProgressLine, progress
 from streamhouse.runtime.batch.row_kinds import functions_of
 from streamhouse.runtime.query_sources import source_offsets
 from streamhouse.runtime.state.lineage import recorded_lineage
@@ -129,7 +129,9 @@ class _Attempt:
     snapshot.
     """
 
-    def __init__(self, address: TableAddress, where: str | None, since: int, bar: Progress) -> None:
+    def __init__(
+        self, address: TableAddress, where: str | None, since: int, bar: ProgressLine
+    ) -> None:
         self._address = address
         self._where = where
         self._since = since

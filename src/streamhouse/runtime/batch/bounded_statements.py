@@ -28,7 +28,7 @@ from streamhouse.runtime.batch.hidden_rows import WrittenKeys
 from streamhouse.runtime.batch.insert_columns import given_columns
 from streamhouse.runtime.batch.insert_into_sink import insert_into_sink
 from streamhouse.runtime.batch.insert_result import InsertResult
-from streamhouse.runtime.batch.progress_line import Progress, progress
+from streamhouse.runtime.batch.progress_line import ProgressLine, progress
 from streamhouse.runtime.batch.scans import Scans, scan_of
 from streamhouse.runtime.query_operator import conformed
 from streamhouse.runtime.session.session import Session
@@ -89,7 +89,7 @@ def _write_all(
     statement: Insert,
     plan: BoundedQuery,
     address: TableAddress,
-    bar: Progress,
+    bar: ProgressLine,
     sidecar: Sidecar | None,
 ) -> InsertResult:
     """Write all rows without comparing them with the table, then compact if they are invisible."""
@@ -141,7 +141,7 @@ def _insert_rows(
     statement: Insert,
     plan: BoundedQuery,
     address: TableAddress,
-    bar: Progress,
+    bar: ProgressLine,
     sidecar: Sidecar | None,
 ) -> InsertResult:
     # Imported here, since only a few statements need these modules.
@@ -181,7 +181,7 @@ class _Insert:
         statement: Insert,
         plan: BoundedQuery,
         table: Table,
-        bar: Progress,
+        bar: ProgressLine,
         java: Sidecar | None = None,
     ) -> None:
         self._progress = bar

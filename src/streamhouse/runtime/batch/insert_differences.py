@@ -34,7 +34,7 @@ from streamhouse.paimon.write.commit_retries import (
 from streamhouse.paimon.write.table_writer import TableWriter
 from streamhouse.paimon.write.temporary_table import TemporaryTable
 from streamhouse.runtime.batch.insert_result import InsertResult
-from streamhouse.runtime.batch.progress_line import Progress
+from streamhouse.runtime.batch.progress_line import ProgressLine
 from streamhouse.source import ROW_KIND
 from streamhouse.sql.options.merge_functions import sequence_fields
 
@@ -63,7 +63,7 @@ def can_skip_equal_rows(table: Table) -> bool:
 class DifferenceInsert:
     """Writes the differing rows of one INSERT into a table where `can_skip_equal_rows`."""
 
-    def __init__(self, warehouse: Mapping[str, str], table: Table, progress: Progress) -> None:
+    def __init__(self, warehouse: Mapping[str, str], table: Table, progress: ProgressLine) -> None:
         self._warehouse = warehouse
         self._identifier = table.identifier
         self._initial = table

@@ -12,7 +12,7 @@ SHOWN_AFTER_S = 2.0
 """A statement that ends sooner shows no progress line."""
 
 
-class Progress:
+class ProgressLine:
     """Progress of a statement, which consists of successive parts; thread-safe.
 
     If stderr is a terminal, it shows a line with the part's name, rows, rate, percentage and the
@@ -87,9 +87,9 @@ class Progress:
 
 
 @contextmanager
-def progress() -> Iterator[Progress]:
-    """A `Progress` whose line is removed at the end of the `with`."""
-    line = Progress()
+def progress() -> Iterator[ProgressLine]:
+    """A `ProgressLine` whose line is removed at the end of the `with`."""
+    line = ProgressLine()
     try:
         yield line
     finally:

@@ -13,7 +13,7 @@ from streamhouse.duckdb_engine import Batches, warehouse_scanner
 from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.paimon.read.conditions import Filter
 from streamhouse.paimon.read.table import Table
-from streamhouse.runtime.batch.progress_line import Progress
+from streamhouse.runtime.batch.progress_line import ProgressLine
 from streamhouse.runtime.batch.scan_pruning import Pruning
 from streamhouse.runtime.session.session import Session
 from streamhouse.sql.options.time_travel_options import split_options
@@ -23,7 +23,7 @@ from streamhouse.sql.plan import BoundedQuery, BoundedScan
 class Scans:
     """Opens a bounded query's scans, with pushdown conditions; rows read advance `progress`."""
 
-    def __init__(self, session: Session, plan: BoundedQuery, progress: Progress) -> None:
+    def __init__(self, session: Session, plan: BoundedQuery, progress: ProgressLine) -> None:
         self._session = session
         self._plan = plan
         self._progress = progress

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from streamhouse.runtime.batch.progress_line import Progress
+from streamhouse.runtime.batch.progress_line import ProgressLine
 from streamhouse.runtime.monitoring.metrics import QueryMetrics
 from streamhouse.runtime.source_progress import SourceProgress
 
@@ -31,7 +31,7 @@ class SnapshotProgressLine:
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._line: Progress | None = None
+        self._line: ProgressLine | None = None
         self._rows = 0
         self._total = 0
         self._due = clock()
@@ -47,7 +47,7 @@ class SnapshotProgressLine:
             self.close()
             return
         if self._line is None:
-            self._line, self._rows, self._total = Progress(), 0, 0
+            self._line, self._rows, self._total = ProgressLine(), 0, 0
             self._line.part("snapshot", None)
         # The rows of a batch count once it ends, but fewer are left meanwhile.
         total = self._total = max(self._total, sum(rows + left for rows, left in copying))

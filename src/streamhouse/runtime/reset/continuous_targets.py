@@ -53,7 +53,7 @@ class ContinuousTarget:
 
 
 @dataclass(frozen=True)
-class Targets:
+class ScriptTargets:
     """All targets of a script, and the options of all its catalogs."""
 
     targets: tuple[ContinuousTarget, ...]
@@ -67,7 +67,7 @@ def continuous_targets(
     name: str,
     root: Path | None,
     notice: Callable[[str], None] = lambda text: None,
-) -> Targets:
+) -> ScriptTargets:
     """Plan a script and return the targets of its continuous queries.
 
     `files` names the file of each statement, if the script has several files. `warehouse`, `name`
@@ -85,7 +85,7 @@ def continuous_targets(
             kept = planned.view is not None and (not own_view or planned.view.appends)
             if planned.target is not None and (planned.continuous or kept):
                 _collect(targets, draft, planned, planned.target, (name, root))
-    return Targets(
+    return ScriptTargets(
         tuple(targets.values()),
         tuple(draft.catalogs.options(catalog) for catalog in draft.catalogs.names()),
     )

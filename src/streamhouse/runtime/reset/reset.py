@@ -19,7 +19,7 @@ from streamhouse.errors import StreamhouseError
 from streamhouse.paimon.maintenance.other_compactors import is_alive
 from streamhouse.paimon.read.table import Table
 from streamhouse.runtime.failpoint import reached
-from streamhouse.runtime.reset.continuous_targets import ContinuousTarget, Targets
+from streamhouse.runtime.reset.continuous_targets import ContinuousTarget, ScriptTargets
 from streamhouse.runtime.reset.former_query import (
     drop_consumers,
     empty_target,
@@ -61,7 +61,7 @@ class _TargetReset:
         return _markers(self.target)
 
 
-def reset(script: Targets, keep: bool, notice: Notice, marked: Callable[[], None]) -> None:
+def reset(script: ScriptTargets, keep: bool, notice: Notice, marked: Callable[[], None]) -> None:
     """Reset all targets of a script; `keep` leaves their rows.
 
     `marked` is called after the markers are written, when the resets can no longer be cancelled.
@@ -82,7 +82,7 @@ def reset(script: Targets, keep: bool, notice: Notice, marked: Callable[[], None
         _run_steps(script, resets, mixed, notice)
 
 
-def finish(script: Targets, notice: Notice) -> None:
+def finish(script: ScriptTargets, notice: Notice) -> None:
     """Finish the resets of a script's targets that an earlier run began; raises the same errors."""
     targets = [target for target in script.targets if _unfinished(target) is not None]
     with _locked(targets) as checkpoints:
@@ -188,7 +188,7 @@ def _with_rows_of_statements(resets: Sequence[_TargetReset]) -> set[str]:
 
 
 def _run_steps(
-    script: Targets, resets: Sequence[_TargetReset], mixed: set[str], notice: Notice
+    script: ScriptTargets, resets: Sequence[_TargetReset], mixed: set[str], notice: Notice
 ) -> None:
     """Run all steps of the resets; each step is idempotent."""
     rows = {entry.name: rows_in(entry.target.address) for entry in resets}

@@ -48,7 +48,7 @@ _PR_SET_CHILD_SUBREAPER = 36
 
 
 @dataclass(frozen=True)
-class Request:
+class ForkRequest:
     """A request to run a module as `python -m` does, in an environment and folder, with stdio."""
 
     arguments: list[str]
@@ -57,7 +57,7 @@ class Request:
     files: list[int]
 
     @classmethod
-    def received(cls, client: socket.socket) -> Request:
+    def received(cls, client: socket.socket) -> ForkRequest:
         """Receive a request; raises `OSError` or `EOFError` if it is incomplete."""
         message, files = receive(client)
         if len(files) != _STANDARD_FILES:
@@ -97,7 +97,7 @@ class Parent:
         self._woken, self._wake = os.pipe()
         os.set_blocking(self._wake, False)
 
-    def serve(self) -> Request | None:
+    def serve(self) -> ForkRequest | None:
         """Serve until the driver has ended, then return None; in a fork, return its request."""
         # The signal only wakes the loop, which waits for the children.
         signal.signal(signal.SIGCHLD, lambda number, frame: None)
@@ -120,12 +120,12 @@ class Parent:
                 os.read(self._woken, 4096)
                 self._report_exits()
 
-    def _fork(self) -> Request | None:
+    def _fork(self) -> ForkRequest | None:
         """Fork for the next request; returns the request in the fork, None in the parent."""
         requester, _ = self._listener.accept()
         requester.settimeout(_REQUEST_S)
         try:
-            request = Request.received(requester)
+            request = ForkRequest.received(requester)
         except (OSError, ValueError, EOFError):
             requester.close()
             return None

@@ -94,7 +94,7 @@ class CommittedBatch:
     commit: Commit | None
 
 
-class Written(Protocol):
+class WrittenQuery(Protocol):
     """What a committer needs of a query's specification; see `QuerySpec` and `ViewSpec`."""
 
     @property
@@ -122,7 +122,7 @@ class BatchCommitter:
     missing.
     """
 
-    def __init__(self, spec: Written) -> None:
+    def __init__(self, spec: WrittenQuery) -> None:
         self._target = spec.target.identifier
         self._journal = None if spec.lookup_journal is None else spec.lookup_journal.identifier
         self._tag = query_tag(spec.query_id)

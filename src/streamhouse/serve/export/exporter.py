@@ -16,9 +16,9 @@ import pyarrow as pa
 
 from streamhouse.durable_files import sync_folder
 from streamhouse.errors import DataLossError, OptionError, TableError
-from streamhouse.serve.export.extract import Extract, Extractor, Rows
-from streamhouse.serve.formats.row_formats import Format
-from streamhouse.serve.queries.row_files import Origin, write_rows
+from streamhouse.serve.export.extract import Extract, ExtractedRows, Extractor
+from streamhouse.serve.formats.row_formats import RowFormat
+from streamhouse.serve.queries.row_files import RowsOrigin, write_rows
 
 _SUFFIX = ".part"
 
@@ -79,12 +79,12 @@ _TRIES = 5
 """How many attempts there are if the snapshot expires while it is read."""
 
 
-class Stopped(Exception):
+class ExportStopped(Exception):
     """The export was stopped while it wrote; the old file is unchanged."""
 
 
 class ProgressListener(Protocol):
-    """Receives an export's progress; see `streamhouse.runtime.batch.progress_line.Progress`."""
+    """Receives an export's progress; see `streamhouse.runtime.batch.progress_line.ProgressLine`."""
 
     def part(self, name: str, total: int | None) -> None: ...
 
@@ -114,7 +114,7 @@ class Exporter:
         self,
         extractor: Extractor,
         name: str,
-        format: Format,
+        format: RowFormat,
         folder: Path,
         stopped: Callable[[], bool] = lambda: False,
     ) -> None:
@@ -131,8 +131,8 @@ class Exporter:
     def write(self, progress: ProgressListener) -> ExportedFile | None:
         """Replace the file with the current rows; None if it has them already.
 
-        Raises `Stopped`, and `TableError`, `SqlError` or `DataLossError` if the rows cannot be
-        read; then the old file stays.
+        Raises `ExportStopped`, and `TableError`, `SqlError` or `DataLossError` if the rows cannot
+        be read; then the old file stays.
         """
         for attempt in range(1, _TRIES + 1):
             extract = self._extractor.pin()
@@ -152,7 +152,7 @@ class Exporter:
     def _replace(self, extract: Extract, progress: ProgressListener) -> ExportedFile:
         began = time.monotonic()
         progress.part("reading", extract.total)
-        origin = Origin(extract.name, extract.snapshot, extract.time_ms)
+        origin = RowsOrigin(extract.name, extract.snapshot, extract.time_ms)
         with replacing(self.path) as out, extract.open(self._step(progress)) as rows:
             counting = _Counted(rows, progress, self._step(progress))
             write_rows(self._format, out, origin, rows.schema, counting)
@@ -164,7 +164,7 @@ class Exporter:
     def _step(self, progress: ProgressListener) -> Callable[[int], None]:
         def step(rows: int) -> None:
             if self._stopped():
-                raise Stopped
+                raise ExportStopped
             progress.advance(rows)
 
         return step
@@ -173,7 +173,9 @@ class Exporter:
 class _Counted:
     """Counts the batches that are written, and reports their progress."""
 
-    def __init__(self, rows: Rows, progress: ProgressListener, step: Callable[[int], None]) -> None:
+    def __init__(
+        self, rows: ExtractedRows, progress: ProgressListener, step: Callable[[int], None]
+    ) -> None:
         self._rows = rows
         self._progress = progress
         self._step = step

@@ -31,7 +31,7 @@ OnRows: TypeAlias = Callable[[int], None]
 
 
 @dataclass(frozen=True)
-class Rows:
+class ExtractedRows:
     """A stream of batches. `sorted`: all input is read before the first batch is returned."""
 
     schema: pa.Schema
@@ -55,7 +55,9 @@ class Extract:
     time_ms: int | None
     total: int | None
     state: str
-    open: Callable[[OnRows], AbstractContextManager[Rows]] = field(repr=False, compare=False)
+    open: Callable[[OnRows], AbstractContextManager[ExtractedRows]] = field(
+        repr=False, compare=False
+    )
 
 
 class Extractor:
@@ -129,12 +131,12 @@ class Extractor:
 
 
 @contextlib.contextmanager
-def _unsorted(pin: PinnedTable, schema: pa.Schema, on_rows: OnRows) -> Iterator[Rows]:
-    yield Rows(schema, _with_progress(pin.read(schema.names), on_rows), False)
+def _unsorted(pin: PinnedTable, schema: pa.Schema, on_rows: OnRows) -> Iterator[ExtractedRows]:
+    yield ExtractedRows(schema, _with_progress(pin.read(schema.names), on_rows), False)
 
 
 @contextlib.contextmanager
-def _sorted_by_key(pin: PinnedTable, schema: pa.Schema, on_rows: OnRows) -> Iterator[Rows]:
+def _sorted_by_key(pin: PinnedTable, schema: pa.Schema, on_rows: OnRows) -> Iterator[ExtractedRows]:
     """Sort by the primary key in DuckDB, which spills to disk."""
     table, key = pin.table, pin.table.primary_key
     columns = list(dict.fromkeys((*schema.names, *key)))
@@ -148,17 +150,17 @@ def _sorted_by_key(pin: PinnedTable, schema: pa.Schema, on_rows: OnRows) -> Iter
         return pin.schema(columns), lambda: pin.read(columns)
 
     with _query_rows(plan, scanner, on_rows) as rows:
-        yield Rows(schema, (batch.cast(schema) for batch in rows.batches), True)
+        yield ExtractedRows(schema, (batch.cast(schema) for batch in rows.batches), True)
 
 
 @contextlib.contextmanager
-def _query_rows(plan: BoundedQuery, scanner: Scanner, on_rows: OnRows) -> Iterator[Rows]:
+def _query_rows(plan: BoundedQuery, scanner: Scanner, on_rows: OnRows) -> Iterator[ExtractedRows]:
     def counting_scanner(scan: BoundedScan) -> tuple[pa.Schema, Batches]:
         schema, read = scanner(scan)
         return schema, lambda: _with_progress(read(), on_rows)
 
     with bounded_reader(plan, counting_scanner) as reader:
-        yield Rows(reader.schema, iter(reader), True)
+        yield ExtractedRows(reader.schema, iter(reader), True)
 
 
 def _sortable(table: Table) -> bool:

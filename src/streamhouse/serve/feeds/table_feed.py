@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from streamhouse.close_matches import nearest
 from streamhouse.errors import DataLossError, TableError
-from streamhouse.paimon.changelog.consumer_progress import ConsumerOptions, Progress
+from streamhouse.paimon.changelog.consumer_progress import ConsumerOptions, ConsumerProgress
 from streamhouse.paimon.schema.evolution import column_ids
 from streamhouse.paimon.storage.files import is_local
 from streamhouse.paimon.storage.table_identity import Identity
@@ -41,7 +41,7 @@ class TableFeed(Feed):
     snapshot ids, and skips them.
     """
 
-    _progress: Progress | None = None
+    _progress: ConsumerProgress | None = None
     _identity: Identity | None = None
 
     def __init__(
@@ -60,7 +60,7 @@ class TableFeed(Feed):
         super().__init__(self._table.identifier)
         self._columns = self._select_columns()
         if consumer is not None:
-            self._progress = Progress(consumer)
+            self._progress = ConsumerProgress(consumer)
             self._resume(self._progress)
 
     @property
@@ -110,7 +110,7 @@ class TableFeed(Feed):
             position = {"snapshot": change.snapshot}
             self._progress.reached(self._table, position, bool(self.primary_key))
 
-    def _resume(self, progress: Progress) -> None:
+    def _resume(self, progress: ConsumerProgress) -> None:
         """Resume after the snapshot that the consumer has reached."""
         next_id = progress.start(self._table)
         if next_id is None or next_id == 1:

@@ -21,7 +21,7 @@ _TEXT_BYTES = 8 << 20
 _TEXT_ROWS = 16_384
 
 
-class Format(StrEnum):
+class RowFormat(StrEnum):
     """A format of rows in HTTP responses and exported files."""
 
     JSON = "json"

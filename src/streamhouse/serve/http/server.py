@@ -77,7 +77,7 @@ def url_of(host: str, port: int, tls: bool = False) -> str:
     return f"{'https' if tls else 'http'}://{address}:{port}"
 
 
-class Server(uvicorn.Server):
+class HttpServer(uvicorn.Server):
     """Serves until `stop` returns True; calls `ready` once it listens.
 
     With `handshakes`, the connections are those that these have encrypted.
@@ -165,7 +165,7 @@ def serve(
     # uvicorn declares an int, but accepts a float.
     config.timeout_graceful_shutdown = _GRACE_S  # type: ignore[assignment]
     with logging_to_stderr(settings.log):
-        Server(config, stop, ready, handshakes).run([listening])
+        HttpServer(config, stop, ready, handshakes).run([listening])
 
 
 def raise_file_limit(connections: int) -> None:

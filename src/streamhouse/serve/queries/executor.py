@@ -1,4 +1,4 @@
-"""Runs read requests of clients: small ones in threads, the others in worker processes."""
+"""Runs requests of clients: small reads in threads, the others in worker processes."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ import uuid
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from streamhouse.duckdb_engine import Limits
 from streamhouse.errors import LimitError, SqlError, StreamhouseError, TimeLimitError
 from streamhouse.serve.access_log import LOGGER
 from streamhouse.serve.admission.thread_pool import WarehousePool
@@ -22,7 +23,12 @@ from streamhouse.serve.errors import Problem
 from streamhouse.serve.queries.fork_messages import LENGTH, LONG_S
 from streamhouse.serve.queries.fork_server import ForkServer
 from streamhouse.serve.queries.read_execution import UnexpectedError, delete_output, read_if_small
-from streamhouse.serve.queries.read_request import ReadRequest, ReadResult, RowsRequest
+from streamhouse.serve.queries.read_request import (
+    ReadRequest,
+    ReadResult,
+    RowsRequest,
+    ScriptRequest,
+)
 
 if TYPE_CHECKING:
     from streamhouse.paimon.catalog.warehouse import Warehouse
@@ -33,6 +39,8 @@ if TYPE_CHECKING:
 
 _START_S = 60.0
 _MAX_STATES = 4_096
+_SCRIPT_WAIT_S = 20.0
+"""How long a script may wait for the scripts before it."""
 _GRACE_S = 0.5
 """How long after its time limit a query may take to report the timeout itself."""
 
@@ -168,6 +176,19 @@ class QueryExecutor:
             return await self._run_in_worker(_with_time_limit(request, LONG_S), time.monotonic())
         return None
 
+    async def check(self, client: str, script: ScriptRequest, seconds: float) -> dict[str, Any]:
+        """Plan a script in a process of its own; returns as `graph.script_check.check_script`.
+
+        Raises `LimitError` for a script that exceeds a limit, and `Problem` busy.
+        """
+        with await self._queues.scripts.acquire(client, _SCRIPT_WAIT_S):
+            worker = await self._started()
+            try:
+                reply: dict[str, Any] = await worker.request(script, seconds, Limits(seconds))
+                return reply
+            finally:
+                self._end(worker)
+
     async def close(self) -> None:
         """Kill all processes; running queries are lost."""
         while self._idle:
@@ -199,7 +220,8 @@ class QueryExecutor:
         sent_at = time.monotonic()
         remaining = max(seconds - (sent_at - started_at), min(seconds, LONG_S))
         try:
-            reply = await worker.request(_with_time_limit(request, remaining), seconds)
+            limited = _with_time_limit(request, remaining)
+            reply = await worker.request(limited, remaining + _GRACE_S, request.limits)
         except BaseException:
             # Cancelled or timed out: discard the process and its file.
             self._end(worker)
@@ -226,6 +248,9 @@ class QueryExecutor:
                 return worker
             # It died while idle, which must not fail the next query.
             self._end(worker)
+        return await self._started()
+
+    async def _started(self) -> _Worker:
         folder = tempfile.mkdtemp(prefix="worker-", dir=self._folder)
         return await _Worker.start(self._forks, self._settings, folder)
 
@@ -268,21 +293,19 @@ class _Worker:
             raise
         return worker
 
-    async def request(self, request: ReadRequest, seconds: float) -> Any:
+    async def request(self, request: object, within_s: float, limits: Limits) -> Any:
         """Send a request and return the process's response, which is a result or an exception.
 
         Raises `TimeLimitError` if it does not respond in time, so it has to be killed, and
-        `LimitError` if it died, presumably of its memory limit. `seconds` is the time limit in
-        messages.
+        `LimitError` if it died, presumably of its memory limit. The messages name `limits`.
         """
-        limit_s = request.limits.seconds
         try:
-            async with asyncio.timeout(None if limit_s is None else limit_s + _GRACE_S):
+            async with asyncio.timeout(within_s):
                 return await self._exchange(request)
         except TimeoutError:
-            raise TimeLimitError.after(seconds) from None
+            raise TimeLimitError.after(limits.seconds or within_s) from None
         except EOFError:
-            raise LimitError.of_memory(request.limits.memory) from None
+            raise LimitError.of_memory(limits.memory) from None
 
     @property
     def alive(self) -> bool:

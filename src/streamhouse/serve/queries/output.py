@@ -14,13 +14,13 @@ import pyarrow as pa
 
 from streamhouse.errors import LimitError, TooLargeError
 from streamhouse.serve.formats import columnar
-from streamhouse.serve.formats.row_formats import Format, write_csv, write_rows
+from streamhouse.serve.formats.row_formats import RowFormat, write_csv, write_rows
 
 MEDIA_TYPES = {
-    Format.JSON: "application/json",
-    Format.CSV: "text/csv; charset=utf-8; header=present",
-    Format.ARROW: "application/vnd.apache.arrow.stream",
-    Format.PARQUET: "application/vnd.apache.parquet",
+    RowFormat.JSON: "application/json",
+    RowFormat.CSV: "text/csv; charset=utf-8; header=present",
+    RowFormat.ARROW: "application/vnd.apache.arrow.stream",
+    RowFormat.PARQUET: "application/vnd.apache.parquet",
 }
 
 ROWS_AT_ONCE = 256
@@ -36,7 +36,7 @@ class Target:
     """
 
     path: str
-    format: Format
+    format: RowFormat
     max_rows: int
     max_bytes: int
     cut: bool = False
@@ -68,15 +68,15 @@ def write(
         rows = _bounded(batches, target, out, written)
         stored = schema.with_metadata(dict(metadata))
         match target.format:
-            case Format.JSON:
+            case RowFormat.JSON:
                 _write_json(rows, out, head, written, target.cut)
-            case Format.CSV:
+            case RowFormat.CSV:
                 text = io.TextIOWrapper(out, encoding="utf-8", newline="", write_through=True)
                 with text:
                     write_csv(schema, rows, text)
-            case Format.ARROW:
+            case RowFormat.ARROW:
                 columnar.write_stream(out, stored, rows)
-            case Format.PARQUET:
+            case RowFormat.PARQUET:
                 columnar.write_parquet(out, stored, rows, "zstd")
     return written
 

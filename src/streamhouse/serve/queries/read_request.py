@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from streamhouse.duckdb_engine import Limits
 from streamhouse.serve.auth.scope import EVERYTHING, Scope
@@ -58,6 +58,13 @@ class SelectRequest:
 
 
 ReadRequest: TypeAlias = RowsRequest | SelectRequest
+
+
+@dataclass(frozen=True)
+class ScriptRequest:
+    """A script to plan; `values` are those of `streamhouse.graph.script_check.check_script`."""
+
+    values: Mapping[str, Any]
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@
 | arrow   | the IPC file format (not the IPC stream format); the columns' own types           |
 | parquet | the columns' own types                                                            |
 
-Parquet and Arrow files name the snapshot in the schema's metadata, see `Origin.metadata`.
+Parquet and Arrow files name the snapshot in the schema's metadata, see `RowsOrigin.metadata`.
 `streamhouse.serve.formats.cells` describes the values in JSON and CSV.
 """
 
@@ -22,12 +22,12 @@ from typing import BinaryIO
 import pyarrow as pa
 
 from streamhouse.serve.formats import columnar, row_formats
-from streamhouse.serve.formats.row_formats import Format
+from streamhouse.serve.formats.row_formats import RowFormat
 from streamhouse.serve.streams.event import iso
 
 
 @dataclass(frozen=True)
-class Origin:
+class RowsOrigin:
     """The source of rows: a view or table, its snapshot and the snapshot's commit time."""
 
     view: str
@@ -60,23 +60,23 @@ class Origin:
 
 
 def write_rows(
-    format: Format,
+    format: RowFormat,
     out: BinaryIO,
-    origin: Origin,
+    origin: RowsOrigin,
     schema: pa.Schema,
     batches: Iterable[pa.RecordBatch],
 ) -> None:
     """Write the rows to `out`, which stays open."""
     stored = schema.with_metadata(origin.metadata)
     match format:
-        case Format.JSON:
+        case RowFormat.JSON:
             row_formats.write_rows(out, origin.head, batches)
             out.write(b"}\n")
-        case Format.CSV:
+        case RowFormat.CSV:
             text = io.TextIOWrapper(out, encoding="utf-8", newline="")
             row_formats.write_csv(schema, batches, text)
             text.detach()
-        case Format.ARROW:
+        case RowFormat.ARROW:
             columnar.write_file(out, stored, batches)
-        case Format.PARQUET:
+        case RowFormat.PARQUET:
             columnar.write_parquet(out, stored, batches, "snappy")

@@ -24,7 +24,7 @@ from streamhouse.serve.queries.pinned_tables import (
     view_time_travel,
 )
 from streamhouse.serve.queries.read_request import ReadResult, RowsRequest
-from streamhouse.serve.queries.row_files import Origin
+from streamhouse.serve.queries.row_files import RowsOrigin
 from streamhouse.serve.views.definition import hide_definition_errors
 from streamhouse.serve.views.warehouse_tables import WarehouseTables, table_info
 from streamhouse.sql import node_errors
@@ -100,7 +100,7 @@ def _read(warehouse: Warehouse, request: RowsRequest) -> ReadResult:
         rows = reader if state is None else hashes.removed(reader)
         schema = source.schema(rows.schema)
         batches = _cast(rows, schema)
-        origin = Origin(request.view.name, pins.snapshot, pins.time_ms)
+        origin = RowsOrigin(request.view.name, pins.snapshot, pins.time_ms)
         written = output.write(request.target, schema, batches, origin.head, origin.metadata)
     result = replace(result, rows=written.rows, truncated=written.truncated)
     if state is None:

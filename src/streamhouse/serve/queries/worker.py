@@ -1,4 +1,4 @@
-"""Worker processes that run clients' queries, and the parent process that forks them.
+"""Worker processes that run clients' queries and check their scripts, and the parent process.
 
 No parser can predict how much time and memory a client's SQL takes, so it runs in a process that
 can be killed without harm to the server. `python -m streamhouse.serve.queries.worker` is the
@@ -28,8 +28,12 @@ from streamhouse.errors import StreamhouseError
 from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.serve.queries.fork_messages import FORK, LENGTH, LONG_S, MESSAGE, NUMBER
 from streamhouse.serve.queries.read_execution import run_request
+from streamhouse.serve.queries.read_request import ReadRequest, ScriptRequest
 
+_SCRIPTS = "streamhouse.graph.script_check"
+"""Known by its name only: servers do not load what plans scripts."""
 _LIBRARIES = (
+    _SCRIPTS,
     "duckdb",
     "pandas",  # pyarrow loads it with the first value that it makes
     "pyarrow.compute",
@@ -97,11 +101,17 @@ def _serve(client: socket.socket) -> None:
         timer = threading.Timer(LONG_S, _lower_priority)
         timer.start()
         try:
-            reply: object = run_request(warehouse, request)
+            reply = _answer(warehouse, request)
         except StreamhouseError as error:
             reply = error
         timer.cancel()
         _write(out, reply)
+
+
+def _answer(warehouse: Warehouse, request: ReadRequest | ScriptRequest) -> object:
+    if isinstance(request, ScriptRequest):
+        return import_module(_SCRIPTS).check_alone(request.values)
+    return run_request(warehouse, request)
 
 
 def _lower_priority() -> None:

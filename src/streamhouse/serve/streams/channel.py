@@ -27,8 +27,8 @@ from streamhouse.errors import (
 )
 from streamhouse.serve.feeds.feed import Feed
 from streamhouse.serve.settings import StreamSettings
-from streamhouse.serve.streams.encoding import Stopped, StreamEncoder
-from streamhouse.serve.streams.event import CHANGES, Commit, heartbeat
+from streamhouse.serve.streams.encoding import EncodingStopped, StreamEncoder
+from streamhouse.serve.streams.event import CHANGES, StreamPosition, heartbeat
 from streamhouse.serve.streams.first_events import FirstEventsBuilder, StreamResources
 from streamhouse.serve.streams.resume import LATEST, EventHistory, ResumePosition
 from streamhouse.serve.streams.subscriber import FirstEvents, Link, Subscription
@@ -41,7 +41,7 @@ _EARLY_S = 0.002
 
 
 @dataclass
-class Counts:
+class ChannelCounts:
     """Counters of a stream, which only grow; in `rows` an updated row counts once."""
 
     events: int = 0
@@ -66,7 +66,7 @@ class Channel:
         client: str = "",
     ) -> None:
         self.view = view
-        self.counts = Counts()
+        self.counts = ChannelCounts()
         self.history = EventHistory()
         self.freshness_ms: int | None = None
         self._settings = settings
@@ -159,7 +159,7 @@ class Channel:
                 # The snapshot expired before it was read, or the table was recreated.
                 if attempts_left == 1:
                     raise
-            except Stopped:
+            except EncodingStopped:
                 break
             except asyncio.CancelledError:
                 task = asyncio.current_task()
@@ -300,7 +300,7 @@ class Channel:
             if unread > settings.queue_events or size > settings.queue_bytes:
                 reader.disconnect_slow(f"it had {unread:,} unread events of {size:,} bytes")
 
-    def _record_position(self, commit: Commit) -> None:
+    def _record_position(self, commit: StreamPosition) -> None:
         """Record a position from which subscribers can resume."""
         self.history.record(commit, self._head)
         self._trim()

@@ -15,7 +15,7 @@ from streamhouse.serve.formats.cells import json_values
 from streamhouse.serve.formats.json_rows import compact, unreserved_names
 from streamhouse.serve.formats.row_formats import slices
 from streamhouse.serve.settings import StreamSettings
-from streamhouse.serve.streams.event import Commit, Event
+from streamhouse.serve.streams.event import StreamEvent, StreamPosition
 from streamhouse.source import ROW_KIND
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ _TEXT_PER_ARROW = 2
 
 
 @dataclass(frozen=True)
-class Chunk:
+class EncodedRows:
     """Some rows as JSON objects, separated by commas.
 
     `rows` counts all of them. `changed` counts an updated row once, although it occurs as -U and
@@ -40,15 +40,15 @@ class Chunk:
     only_new: bool
 
 
-class Stopped(Exception):
+class EncodingStopped(Exception):
     """The server stopped while rows were being encoded."""
 
 
 class StreamEncoder:
     """Encodes the rows and events of one stream.
 
-    `name` is the served view, for error messages. Encoding raises `Stopped` once `stopping` returns
-    True. Used from several threads.
+    `name` is the served view, for error messages. Encoding raises `EncodingStopped` once `stopping`
+    returns True. Used from several threads.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class StreamEncoder:
 
     def chunks(
         self, batches: Iterable[pa.RecordBatch], subject: str, max_rows: int | None = None
-    ) -> tuple[Chunk, ...]:
+    ) -> tuple[EncodedRows, ...]:
         """Encode batches, which have a leading `rowkind` column, as chunks.
 
         Raises `TooLargeError`, whose message begins with `subject` (such as `the first snapshot of
@@ -82,11 +82,11 @@ class StreamEncoder:
                 raise too_large(subject, max_rows)
             for part in self._split(batch):
                 if self._stopping():
-                    raise Stopped
+                    raise EncodingStopped
                 chunks.append(_chunk(part))
         return tuple(chunks)
 
-    def state_chunks(self, feed: Feed, snapshot: int) -> tuple[Chunk, ...]:
+    def state_chunks(self, feed: Feed, snapshot: int) -> tuple[EncodedRows, ...]:
         """All rows of a feed's table as of `snapshot`, which the feed has polled last, as `+I`.
 
         Raises `TooLargeError` for too many rows, `DataLossError` if the snapshot has expired.
@@ -97,7 +97,7 @@ class StreamEncoder:
             return ()
         return self.table_chunks(feed.shown, feed.schema.names, snapshot)
 
-    def memory_chunks(self, rows: pa.Table) -> tuple[Chunk, ...]:
+    def memory_chunks(self, rows: pa.Table) -> tuple[EncodedRows, ...]:
         """As `state_chunks`, for rows that are in memory."""
         if rows.num_rows > self.max_rows:
             raise too_large(self._first_snapshot, self.max_rows)
@@ -105,7 +105,7 @@ class StreamEncoder:
 
     def table_chunks(
         self, shown: ShownTable, columns: Sequence[str], snapshot: int
-    ) -> tuple[Chunk, ...]:
+    ) -> tuple[EncodedRows, ...]:
         """As `state_chunks`, for one snapshot of an append-only table."""
         if (shown.table.snapshot(snapshot).total_record_count or 0) > self.max_rows:
             raise too_large(self._first_snapshot, self.max_rows)
@@ -113,7 +113,9 @@ class StreamEncoder:
         inserts = (select_with_row_kind(batch, "+I", columns) for batch in batches)
         return self.chunks(inserts, self._first_snapshot)
 
-    def events(self, kind: str, commit: Commit, chunks: Sequence[Chunk]) -> tuple[Event, ...]:
+    def events(
+        self, kind: str, commit: StreamPosition, chunks: Sequence[EncodedRows]
+    ) -> tuple[StreamEvent, ...]:
         """One event with these rows, split into parts if it is large.
 
         Only the last part has an id, that of the commit.
@@ -125,7 +127,7 @@ class StreamEncoder:
             more = number < len(texts)
             data = f'{head}{text}],"more":{"true" if more else "false"}}}'
             event_id = None if more else commit.id
-            result.append(Event(event_id, kind, commit.snapshot, commit.time_ms, data))
+            result.append(StreamEvent(event_id, kind, commit.snapshot, commit.time_ms, data))
         return tuple(result)
 
     @property
@@ -139,7 +141,7 @@ class StreamEncoder:
         rows = min(self._settings.part_rows, self._settings.part_bytes // row_bytes)
         yield from slices(batch, max(1, rows))
 
-    def _parts(self, chunks: Sequence[Chunk]) -> Iterator[str]:
+    def _parts(self, chunks: Sequence[EncodedRows]) -> Iterator[str]:
         """Join small chunks into parts of at most about `part_rows` rows and `part_bytes`."""
         max_rows, max_bytes = self._settings.part_rows, self._settings.part_bytes
         texts: list[str] = []
@@ -164,15 +166,15 @@ def too_large(subject: str, max_rows: int) -> TooLargeError:
     )
 
 
-def row_count(chunks: Iterable[Chunk]) -> int:
+def row_count(chunks: Iterable[EncodedRows]) -> int:
     return sum(chunk.rows for chunk in chunks)
 
 
-def _chunk(batch: pa.RecordBatch) -> Chunk:
+def _chunk(batch: pa.RecordBatch) -> EncodedRows:
     kinds = batch.column(0).to_pylist()
     names = [ROW_KIND, *unreserved_names(batch.schema.names[1:])]
     columns = [json_values(batch.column(i)) for i in range(1, batch.num_columns)]
     rows = [dict(zip(names, row, strict=True)) for row in zip(kinds, *columns, strict=True)]
     changed = len(kinds) - kinds.count("-U")
     only_new = kinds.count("+I") == len(kinds)
-    return Chunk(compact(rows)[1:-1], len(rows), changed, only_new)
+    return EncodedRows(compact(rows)[1:-1], len(rows), changed, only_new)

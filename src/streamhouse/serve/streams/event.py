@@ -26,7 +26,7 @@ _STAMP_BYTES = 4
 
 
 @dataclass(frozen=True)
-class Commit:
+class StreamPosition:
     """The state of a table after one snapshot: a position from which a stream can resume.
 
     `snapshot` and `time_ms` (the commit time) are 0 for a table without snapshots. `stamp`
@@ -39,7 +39,7 @@ class Commit:
     stamp: str
 
     @classmethod
-    def of(cls, incarnation: str, snapshot: int, time_ms: int) -> Commit:
+    def of(cls, incarnation: str, snapshot: int, time_ms: int) -> StreamPosition:
         """The commit of a snapshot; every process computes the same for the same commit."""
         text = f"{incarnation}\n{snapshot}\n{time_ms}".encode()
         return cls(snapshot, time_ms, short_digest(text))
@@ -58,7 +58,7 @@ class Commit:
 
 
 @dataclass(frozen=True)
-class Event:
+class StreamEvent:
     """One message to the subscribers of a stream.
 
     `kind` is `snapshot`, `changes`, `heartbeat` or `overflow`. `id` is None if subscribers cannot
@@ -92,15 +92,15 @@ class Event:
         return 2 * len(self.data) + OVERHEAD
 
 
-def heartbeat(commit: Commit) -> Event:
+def heartbeat(commit: StreamPosition) -> StreamEvent:
     """The event for waiting subscribers when nothing has changed since the commit."""
     data = compact(commit.fields)
-    return Event(commit.id, HEARTBEAT, commit.snapshot, commit.time_ms, data)
+    return StreamEvent(commit.id, HEARTBEAT, commit.snapshot, commit.time_ms, data)
 
 
-def overflow(message: str, last_id: str | None) -> Event:
+def overflow(message: str, last_id: str | None) -> StreamEvent:
     """The last event of a subscriber that was too slow."""
-    return Event(None, OVERFLOW, 0, 0, compact({"message": message, "last_id": last_id}))
+    return StreamEvent(None, OVERFLOW, 0, 0, compact({"message": message, "last_id": last_id}))
 
 
 def short_digest(text: bytes) -> str:

@@ -12,8 +12,8 @@ from typing import TypeVar
 from streamhouse.errors import DataLossError
 from streamhouse.serve.feeds.feed import Feed
 from streamhouse.serve.feeds.table_feed import TableFeed
-from streamhouse.serve.streams.encoding import Chunk, StreamEncoder, row_count
-from streamhouse.serve.streams.event import SNAPSHOT, Commit, Event
+from streamhouse.serve.streams.encoding import EncodedRows, StreamEncoder, row_count
+from streamhouse.serve.streams.event import SNAPSHOT, StreamEvent, StreamPosition
 from streamhouse.serve.streams.resume import ResumePosition, ResumeTarget, read_missed_events
 from streamhouse.serve.streams.subscriber import FirstEvents, Link
 from streamhouse.serve.streams.view_poller import PollResult, same_columns
@@ -90,8 +90,8 @@ class FirstEventsBuilder:
         self._encoder = encoder
         self._resources = resources
         self._current_position = current_position
-        self._chunks: tuple[Chunk, ...] | None = None
-        self._added_since: tuple[Chunk, ...] | None = None
+        self._chunks: tuple[EncodedRows, ...] | None = None
+        self._added_since: tuple[EncodedRows, ...] | None = None
         self._ready: FirstEvents | None = None
         self._caught_up: dict[str, FirstEvents] = {}
         self._tasks: dict[str, asyncio.Task[FirstEvents | None]] = {}
@@ -140,15 +140,15 @@ class FirstEventsBuilder:
         for task in self._tasks.values():
             task.cancel()
 
-    def _keep(self, result: PollResult, added: tuple[Chunk, ...]) -> None:
+    def _keep(self, result: PollResult, added: tuple[EncodedRows, ...]) -> None:
         """Extend the encoded state of an append-only table by new rows; otherwise discard it."""
         only_new = not result.keyed and all(chunk.only_new for chunk in added)
         self._chunks = self._joined(self._chunks, added) if only_new else None
         self._added_since = self._joined(self._added_since, added) if only_new else None
 
     def _joined(
-        self, kept: tuple[Chunk, ...] | None, added: tuple[Chunk, ...] | None
-    ) -> tuple[Chunk, ...] | None:
+        self, kept: tuple[EncodedRows, ...] | None, added: tuple[EncodedRows, ...] | None
+    ) -> tuple[EncodedRows, ...] | None:
         if kept is None or added is None:
             return None
         if row_count(kept) + row_count(added) > self._encoder.max_rows:
@@ -187,7 +187,7 @@ class FirstEventsBuilder:
             self._ready = first
         return first
 
-    def _read_state(self, now: PollResult) -> tuple[Chunk, ...]:
+    def _read_state(self, now: PollResult) -> tuple[EncodedRows, ...]:
         if now.state is not None:
             return self._encoder.memory_chunks(now.state.select(now.schema.names))
         if now.keyed or not now.commit.snapshot:
@@ -195,7 +195,7 @@ class FirstEventsBuilder:
         feed = self._open_feed(self._view)
         try:
             commit = now.commit
-            same = Commit.of(feed.incarnation, commit.snapshot, commit.time_ms) == commit
+            same = StreamPosition.of(feed.incarnation, commit.snapshot, commit.time_ms) == commit
             same = same and same_columns(feed.schema, now.schema)
             if not isinstance(feed, TableFeed) or not same:
                 raise DataLossError(f"{self._view.name} was recreated or altered")
@@ -215,7 +215,9 @@ class FirstEventsBuilder:
             self._caught_up[str(position)] = first
         return first
 
-    def _read_missed(self, position: ResumePosition, now: PollResult) -> tuple[Event, ...] | None:
+    def _read_missed(
+        self, position: ResumePosition, now: PollResult
+    ) -> tuple[StreamEvent, ...] | None:
         feed = self._open_feed(self._view)
         try:
             target = ResumeTarget(now.commit, now.state)

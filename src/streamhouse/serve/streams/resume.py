@@ -15,7 +15,7 @@ from streamhouse.serve.feeds.row_kinds import cast_to_schema
 from streamhouse.serve.feeds.table_feed import TableFeed
 from streamhouse.serve.formats.cells import printable
 from streamhouse.serve.streams.encoding import StreamEncoder, row_count, too_large
-from streamhouse.serve.streams.event import CHANGES, Commit, Event
+from streamhouse.serve.streams.event import CHANGES, StreamEvent, StreamPosition
 from streamhouse.serve.streams.subscriber import Link
 from streamhouse.serve.streams.view_poller import same_columns
 from streamhouse.serve.views.shown_table import ShownTable
@@ -54,7 +54,7 @@ class ResumePosition:
     def __str__(self) -> str:
         return f"{self.snapshot}" if self.stamp is None else f"{self.snapshot}-{self.stamp}"
 
-    def matches(self, commit: Commit) -> bool:
+    def matches(self, commit: StreamPosition) -> bool:
         """Whether the position is that of a commit; without a stamp, only the number counts."""
         return self.snapshot == commit.snapshot and self.stamp in (None, commit.stamp)
 
@@ -63,13 +63,13 @@ class ResumePosition:
 class ResumeTarget:
     """The commit up to which changes are read; `state`: the rows as of it, with a primary key."""
 
-    commit: Commit
+    commit: StreamPosition
     state: pa.Table | None
 
 
 def read_missed_events(
     feed: Feed, position: ResumePosition, target: ResumeTarget, encoder: StreamEncoder
-) -> tuple[Event, ...] | None:
+) -> tuple[StreamEvent, ...] | None:
     """Read the change events between a position and the target.
 
     A table with a primary key returns one event, the difference of the two states; an append-only
@@ -87,7 +87,7 @@ def read_missed_events(
             "kept only for a short time; start again without last_id"
         )
     end, table = target.commit, feed.table
-    if end != Commit.of(feed.incarnation, end.snapshot, end.time_ms):
+    if end != StreamPosition.of(feed.incarnation, end.snapshot, end.time_ms):
         raise DataLossError(f"{name} was recreated")
     start = _commit(table, feed.incarnation, position)
     if start is None or not position.matches(start) or start.snapshot > end.snapshot:
@@ -116,11 +116,11 @@ def expired(table: Table, position: ResumePosition, name: str) -> ExpiredError:
     )
 
 
-def _commit(table: Table, incarnation: str, position: ResumePosition) -> Commit | None:
+def _commit(table: Table, incarnation: str, position: ResumePosition) -> StreamPosition | None:
     if not position.snapshot:
-        return Commit.of(incarnation, 0, 0)
+        return StreamPosition.of(incarnation, 0, 0)
     record = table.snapshots.find(position.snapshot)
-    return None if record is None else Commit.of(incarnation, record.id, record.time_ms)
+    return None if record is None else StreamPosition.of(incarnation, record.id, record.time_ms)
 
 
 def _same_columns(feed: TableFeed, table: Table, snapshot: int) -> bool:
@@ -136,8 +136,8 @@ def _same_columns(feed: TableFeed, table: Table, snapshot: int) -> bool:
 
 
 def _compare_states(
-    feed: TableFeed, start: Commit, target: ResumeTarget, encoder: StreamEncoder
-) -> tuple[Event, ...]:
+    feed: TableFeed, start: StreamPosition, target: ResumeTarget, encoder: StreamEncoder
+) -> tuple[StreamEvent, ...]:
     old, new = feed.state_at(start.snapshot), target.state
     if new is None:
         raise DataLossError(f"the rows of {encoder.name} are not in memory")
@@ -153,10 +153,10 @@ def _compare_states(
 
 
 def _read_each_snapshot(
-    feed: TableFeed, start: Commit, end: Commit, encoder: StreamEncoder
-) -> tuple[Event, ...]:
+    feed: TableFeed, start: StreamPosition, end: StreamPosition, encoder: StreamEncoder
+) -> tuple[StreamEvent, ...]:
     feed.resume_after(start.snapshot, None)
-    missed_events: list[Event] = []
+    missed_events: list[StreamEvent] = []
     rows_left, last = encoder.max_rows, start.snapshot
     subject = _subject(encoder.name, start)
     while last < end.snapshot:
@@ -169,13 +169,13 @@ def _read_each_snapshot(
         except TooLargeError:
             raise too_large(subject, encoder.max_rows) from None
         rows_left -= row_count(chunks)
-        commit = Commit.of(feed.incarnation, change.snapshot, change.commit_time_ms)
+        commit = StreamPosition.of(feed.incarnation, change.snapshot, change.commit_time_ms)
         if chunks or last == end.snapshot:
             missed_events += encoder.events(CHANGES, commit, chunks)
     return tuple(missed_events)
 
 
-def _subject(name: str, start: Commit) -> str:
+def _subject(name: str, start: StreamPosition) -> str:
     return f"the backlog of {name} since snapshot {start.snapshot}"
 
 
@@ -186,7 +186,7 @@ class EventHistory:
     """The positions from which subscribers can resume: each keeps the events after it alive."""
 
     def __init__(self) -> None:
-        self._positions: dict[int, tuple[Commit, Link]] = {}
+        self._positions: dict[int, tuple[StreamPosition, Link]] = {}
         self._newest = Link()
 
     @property
@@ -195,7 +195,7 @@ class EventHistory:
         oldest = next(iter(self._positions.values()), None)
         return 0 if oldest is None else self._newest.size - oldest[1].size
 
-    def record(self, commit: Commit, link: Link) -> None:
+    def record(self, commit: StreamPosition, link: Link) -> None:
         """Add the newest position: `link` is the last one of the stream."""
         # Reinsert at the end, so that the dict stays ordered by age.
         self._positions.pop(commit.snapshot, None)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Self
 
 from streamhouse.errors import SlowReaderError, StreamhouseError
-from streamhouse.serve.streams.event import Event
+from streamhouse.serve.streams.event import StreamEvent
 
 
 class Link:
@@ -25,13 +25,13 @@ class Link:
     __slots__ = ("error", "event", "next", "number", "size")
 
     def __init__(self) -> None:
-        self.event: Event | None = None
+        self.event: StreamEvent | None = None
         self.error: StreamhouseError | None = None
         self.next: Link | None = None
         self.number = 0
         self.size = 0
 
-    def append(self, event: Event | None, error: StreamhouseError | None = None) -> Link:
+    def append(self, event: StreamEvent | None, error: StreamhouseError | None = None) -> Link:
         """Append an event, or an error that ends the stream, to this link, which is the last."""
         link = Link()
         link.event, link.error = event, error
@@ -47,7 +47,7 @@ class FirstEvents:
     Shared between subscribers.
     """
 
-    def __init__(self, events: Sequence[Event], link: Link) -> None:
+    def __init__(self, events: Sequence[StreamEvent], link: Link) -> None:
         self.events = tuple(events)
         self.link = link
         self.size = sum(event.size for event in self.events)
@@ -80,7 +80,7 @@ class Subscription:
         self._link: Link | None = first.link
         self._leave = leave
         self._error: StreamhouseError | None = None
-        self._heartbeat: Event | None = None
+        self._heartbeat: StreamEvent | None = None
         self._waiter: asyncio.Future[None] | None = None
         if self._first is not None:
             first.readers.add(self)
@@ -88,7 +88,7 @@ class Subscription:
     def __aiter__(self) -> Self:
         return self
 
-    async def __anext__(self) -> Event:
+    async def __anext__(self) -> StreamEvent:
         while True:
             event = self._next()
             if event is not None:
@@ -126,7 +126,7 @@ class Subscription:
         self._leave(self)
         self.wake()
 
-    def send_heartbeat(self, heartbeat: Event) -> None:
+    def send_heartbeat(self, heartbeat: StreamEvent) -> None:
         """Send a heartbeat, if the subscriber is waiting for an event."""
         if self._waiter is not None:
             self._heartbeat = heartbeat
@@ -136,7 +136,7 @@ class Subscription:
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
 
-    def _next(self) -> Event | None:
+    def _next(self) -> StreamEvent | None:
         """The next event that is available; None if the subscriber has to wait."""
         if self._first is not None:
             event = self._first.events[self._first_index]

@@ -25,8 +25,8 @@ from streamhouse.errors import (
 from streamhouse.options import hide_secrets
 from streamhouse.serve.feeds.feed import Change, Feed
 from streamhouse.serve.settings import StreamSettings
-from streamhouse.serve.streams.encoding import Chunk, Stopped, StreamEncoder
-from streamhouse.serve.streams.event import CHANGES, SNAPSHOT, Commit, Event
+from streamhouse.serve.streams.encoding import EncodedRows, EncodingStopped, StreamEncoder
+from streamhouse.serve.streams.event import CHANGES, SNAPSHOT, StreamEvent, StreamPosition
 
 log = logging.getLogger("streamhouse.serve")
 
@@ -45,12 +45,12 @@ class PollResult:
     subscribers yet. `keyed`: the source is a table with a primary key, or a view.
     """
 
-    commit: Commit
+    commit: StreamPosition
     schema: pa.Schema
     state: pa.Table | None
     rows: int | None
-    chunks: tuple[Chunk, ...] | None = ()
-    events: tuple[Event, ...] = ()
+    chunks: tuple[EncodedRows, ...] | None = ()
+    events: tuple[StreamEvent, ...] = ()
     first: bool = False
     full: bool = False
     keyed: bool = True
@@ -159,7 +159,7 @@ class ViewPoller:
         started = time.monotonic()
         try:
             self._poll()
-        except Stopped:
+        except EncodingStopped:
             return BusyError("the server is shutting down; try again later")
         except BaseException as error:
             if not isinstance(error, Exception) and not is_panic(error):
@@ -229,7 +229,7 @@ class ViewPoller:
         feed = self._current_feed()
         if self._stopping.is_set():
             # `stop` may not have seen the feed.
-            raise Stopped
+            raise EncodingStopped
         change = feed.poll()
         seen = self._seen
         if seen is None:
@@ -292,7 +292,7 @@ class ViewPoller:
         if backwards or not same or (change.is_whole_table and seen.commit.snapshot):
             self._emit_all_rows(feed, commit, change.rows)
             return True
-        chunks: tuple[Chunk, ...] | None
+        chunks: tuple[EncodedRows, ...] | None
         try:
             chunks = self._encoder.chunks(
                 change.batches, f"snapshot {commit.snapshot} of {self._name}"
@@ -303,8 +303,8 @@ class ViewPoller:
         self._emit(feed, commit, change.rows, chunks)
         return True
 
-    def _emit_all_rows(self, feed: Feed, commit: Commit, rows: int | None) -> None:
-        chunks: tuple[Chunk, ...] | None
+    def _emit_all_rows(self, feed: Feed, commit: StreamPosition, rows: int | None) -> None:
+        chunks: tuple[EncodedRows, ...] | None
         try:
             chunks = self._encoder.state_chunks(feed, commit.snapshot)
         except TooLargeError as error:
@@ -315,14 +315,14 @@ class ViewPoller:
     def _emit(
         self,
         feed: Feed,
-        commit: Commit,
+        commit: StreamPosition,
         rows: int | None,
-        chunks: tuple[Chunk, ...] | None = (),
+        chunks: tuple[EncodedRows, ...] | None = (),
         first: bool = False,
         full: bool = False,
     ) -> None:
         keyed = bool(feed.primary_key)
-        emitted: tuple[Event, ...] = ()
+        emitted: tuple[StreamEvent, ...] = ()
         if chunks or (full and chunks is not None):
             emitted = self._encoder.events(SNAPSHOT if full else CHANGES, commit, chunks)
         result = PollResult(
@@ -331,10 +331,10 @@ class ViewPoller:
         self._on_result(result)
         self._seen = result
 
-    def _commit(self, change: Change | None) -> Commit:
+    def _commit(self, change: Change | None) -> StreamPosition:
         if change is None:
-            return Commit.of(self._incarnation, 0, 0)
-        return Commit.of(self._incarnation, change.snapshot, change.commit_time_ms)
+            return StreamPosition.of(self._incarnation, 0, 0)
+        return StreamPosition.of(self._incarnation, change.snapshot, change.commit_time_ms)
 
     def _drop_feed(self) -> None:
         feed, self._feed = self._feed, None

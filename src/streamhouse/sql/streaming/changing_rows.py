@@ -32,7 +32,7 @@ from streamhouse.sql.plan import Column, TableInfo
 from streamhouse.sql.resolution.insert_target import ColumnMapping
 from streamhouse.sql.streaming import key_moves
 from streamhouse.sql.streaming.generated_sql import Stream
-from streamhouse.sql.streaming.query_blocks import QueryBlock, conjuncts
+from streamhouse.sql.streaming.query_blocks import SelectBlock, conjuncts
 from streamhouse.sql.streaming.retraction import retracts
 from streamhouse.sql.text import span
 from streamhouse.sql.types import base, duck_type
@@ -62,7 +62,7 @@ def check_times(
                 raise node_errors.not_streamed(stream.script, node, reason)
 
 
-def _conditions(top: QueryBlock) -> Iterator[tuple[QueryBlock, exp.Expr, str]]:
+def _conditions(top: SelectBlock) -> Iterator[tuple[SelectBlock, exp.Expr, str]]:
     for block in top.innermost_first():
         if block.where is not None:
             yield block, block.where, "in WHERE"
@@ -73,8 +73,8 @@ def _conditions(top: QueryBlock) -> Iterator[tuple[QueryBlock, exp.Expr, str]]:
 
 
 def _values(
-    top: QueryBlock, target: TableInfo | None, mappings: Sequence[ColumnMapping]
-) -> Iterator[tuple[QueryBlock, exp.Expr, str]]:
+    top: SelectBlock, target: TableInfo | None, mappings: Sequence[ColumnMapping]
+) -> Iterator[tuple[SelectBlock, exp.Expr, str]]:
     """The projections of which a retraction must have the same value as its insert."""
     if target is None:
         return
@@ -140,7 +140,7 @@ def applied(
     """Let retractions pass what depends on a lookup, if the target can delete by the source's key.
 
     `items` are the projections for the target's columns; returns those to use instead. Sets
-    `QueryBlock.kept`.
+    `SelectBlock.kept`.
     """
     top = stream.top
     if not stream.lookups or not stream.source.primary_key or not _deletes(target):
@@ -174,7 +174,7 @@ def _deletes(target: TableInfo) -> bool:
     return engine == "deduplicate"
 
 
-def _let_pass(block: QueryBlock) -> exp.Expr | None:
+def _let_pass(block: SelectBlock) -> exp.Expr | None:
     """Set the block's WHERE for LEFT lookups: it drops the same rows, except retractions.
 
     Returns the condition that retractions need not fulfil; None if there is none.
@@ -200,7 +200,7 @@ def _all(parts: Sequence[exp.Expr]) -> exp.Expr:
 
 
 def _guarded(
-    block: QueryBlock, item: exp.Expr, passes: exp.Expr | None, column: Column | None = None
+    block: SelectBlock, item: exp.Expr, passes: exp.Expr | None, column: Column | None = None
 ) -> exp.Expr:
     """An expression, null where the row does not pass: to compute it could fail.
 

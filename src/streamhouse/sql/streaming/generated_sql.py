@@ -13,7 +13,7 @@ from streamhouse.sql.expressions import lowering, timestamp_digits
 from streamhouse.sql.expressions.binder import BindError, describe, generate, refusal
 from streamhouse.sql.plan import TableInfo
 from streamhouse.sql.resolution.columns import physical
-from streamhouse.sql.streaming.query_blocks import Lookup, QueryBlock, conjuncts, equalities
+from streamhouse.sql.streaming.query_blocks import Lookup, SelectBlock, conjuncts, equalities
 from streamhouse.sql.streaming.retraction import retracts
 from streamhouse.sql.text import Script
 from streamhouse.sql.types import flink_type
@@ -28,7 +28,7 @@ class Stream:
     """Generates the SQL of one continuous query from its blocks and its source table."""
 
     script: Script
-    top: QueryBlock
+    top: SelectBlock
     source: TableInfo
     changelog: bool
 
@@ -112,7 +112,7 @@ class Stream:
             tree = exp.Union(this=tree, expression=other, distinct=True)
         return tree
 
-    def _missed_rows(self, block: QueryBlock, index: int) -> exp.Select:
+    def _missed_rows(self, block: SelectBlock, index: int) -> exp.Select:
         row = exp.column(_name(ROW), _name(block.alias))
         select = exp.Select(expressions=[exp.alias_(row, _name(ROW))])
         kept = block.kept is not None
@@ -164,7 +164,7 @@ class Stream:
         self._filter(select, block)
         return self.translated(select)
 
-    def _filter(self, select: exp.Select, block: QueryBlock) -> None:
+    def _filter(self, select: exp.Select, block: SelectBlock) -> None:
         """Add the filters of this block and enclosing ones that need only the source's columns."""
         own = [part for part in conjuncts(block.where) if _reads_only(part, block.alias)]
         filters = own + self._outer_filters(block)
@@ -172,7 +172,7 @@ class Stream:
             where = exp.and_(*(exp.Paren(this=part.copy()) for part in filters), copy=False)
             select.set("where", exp.Where(this=where))
 
-    def _outer_filters(self, block: QueryBlock) -> list[exp.Expr]:
+    def _outer_filters(self, block: SelectBlock) -> list[exp.Expr]:
         """Filters of the enclosing blocks that need only this block's source columns."""
         filters = []
         blocks = self.top.innermost_first()
@@ -186,7 +186,7 @@ class Stream:
         return filters
 
 
-def _pushed_down(part: exp.Expr | None, block: QueryBlock) -> exp.Expr | None:
+def _pushed_down(part: exp.Expr | None, block: SelectBlock) -> exp.Expr | None:
     """A block's condition rewritten over the columns of the block below; None if it cannot be."""
     if part is None or block.below is None or not _reads_only(part, block.alias):
         return None
@@ -209,7 +209,7 @@ def _aliased(relation: str, alias: str) -> exp.Table:
 
 
 def _select(
-    block: QueryBlock, items: list[exp.Expr], names: list[str], carried: list[str], last: list[str]
+    block: SelectBlock, items: list[exp.Expr], names: list[str], carried: list[str], last: list[str]
 ) -> exp.Select:
     """A block's SELECT: it reads the `carried` columns from below and appends those of `last`."""
     projections = [
@@ -228,7 +228,7 @@ def _select(
     return select
 
 
-def _source(block: QueryBlock, carried: list[str]) -> exp.Expr:
+def _source(block: SelectBlock, carried: list[str]) -> exp.Expr:
     below = block.below
     if below is None:
         return _aliased(SOURCE, block.alias)

@@ -14,7 +14,7 @@ from streamhouse.sql.resolution.insert_target import ColumnMapping, aggregate
 from streamhouse.sql.text import Script
 
 if TYPE_CHECKING:
-    from streamhouse.sql.streaming.query_blocks import QueryBlock
+    from streamhouse.sql.streaming.query_blocks import SelectBlock
 
 # The merge functions of an aggregation table that combine partial results of each aggregate.
 _MERGES: dict[type[exp.Expr], tuple[str, ...]] = {
@@ -32,7 +32,7 @@ _KEEP_ONE_VALUE = (
 
 
 def check(
-    script: Script, block: QueryBlock, target: TableInfo | None, mappings: list[ColumnMapping]
+    script: Script, block: SelectBlock, target: TableInfo | None, mappings: list[ColumnMapping]
 ) -> bool:
     """Check that the target can merge partial results; False if the query does not aggregate.
 
@@ -107,7 +107,7 @@ def _groups_used(item: exp.Expr, groups: Collection[str], current_times: bool) -
 
 def _check_merge(
     script: Script,
-    block: QueryBlock,
+    block: SelectBlock,
     target: TableInfo,
     mapping: ColumnMapping,
     groups: Collection[str],

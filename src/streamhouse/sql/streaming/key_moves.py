@@ -16,7 +16,7 @@ from dataclasses import replace
 from streamhouse.sql.options.merge_functions import group_sequence_fields, sequence_fields
 from streamhouse.sql.plan import StreamQuery, TableInfo
 from streamhouse.sql.resolution.insert_target import ColumnMapping
-from streamhouse.sql.streaming.query_blocks import QueryBlock
+from streamhouse.sql.streaming.query_blocks import SelectBlock
 from streamhouse.sql.types import keeps_order
 from streamhouse.sql.views.stored_view import HIDDEN_KEY, is_view
 
@@ -36,7 +36,7 @@ def matter(query: StreamQuery, target: TableInfo | None) -> bool:
 
 
 def keeps_source_key(
-    top: QueryBlock, source: TableInfo, target: TableInfo, mappings: Sequence[ColumnMapping]
+    top: SelectBlock, source: TableInfo, target: TableInfo, mappings: Sequence[ColumnMapping]
 ) -> bool:
     """Whether the target's key has all values of the source's, so that none of its keys moves."""
     types = {column.name: column.type for column in source.columns}

@@ -50,7 +50,7 @@ class Input:
 
 
 @dataclass
-class QueryBlock:
+class SelectBlock:
     """One SELECT: its input (`below`, or None for the source itself), clauses and projections.
 
     `kept` replaces `where` if retractions pass its lookups: see `changing_rows`.
@@ -58,7 +58,7 @@ class QueryBlock:
 
     select: exp.Select
     alias: str
-    below: QueryBlock | None
+    below: SelectBlock | None
     lookups: list[Lookup] = field(default_factory=list)
     names: list[str] = field(default_factory=list)
     items: list[exp.Expr] = field(default_factory=list)
@@ -67,7 +67,7 @@ class QueryBlock:
     group: list[exp.Expr] = field(default_factory=list)
     ranked: Ranked | None = None
 
-    def innermost_first(self) -> list[QueryBlock]:
+    def innermost_first(self) -> list[SelectBlock]:
         """The blocks from the innermost, which reads the source, to this one."""
         return [*(self.below.innermost_first() if self.below else ()), self]
 
@@ -119,7 +119,7 @@ class QueryBlockReader:
                 inner.replace(self._inlined(inner))
         return union_all.branches(self.script, self._inlined(tree))
 
-    def read(self, tree: exp.Expr) -> QueryBlock:
+    def read(self, tree: exp.Expr) -> SelectBlock:
         """The outermost block of a query, linked to the others by `below`.
 
         Raises `SqlError` and `UnsupportedSqlError` with line and column.
@@ -165,7 +165,7 @@ class QueryBlockReader:
             table.replace(new)
         return tree
 
-    def _block(self, select: exp.Select) -> QueryBlock:
+    def _block(self, select: exp.Select) -> SelectBlock:
         ranked.mark(self.script, select)
         self._check_clauses(select)
         visible: Visible = {}
@@ -173,7 +173,7 @@ class QueryBlockReader:
         if clause is None:
             self._not_streamed(select, "a SELECT without FROM")
         alias, below = self._read_source(clause.this, visible)
-        block = QueryBlock(select, alias, below)
+        block = SelectBlock(select, alias, below)
         for join in select.args.get("joins") or []:
             block.lookups.append(self._lookup(join, visible, block))
         self._apply_hints(select, block)
@@ -203,7 +203,7 @@ class QueryBlockReader:
                 is_window = isinstance(node, exp.Window)
                 self._not_streamed(node, "a window function" if is_window else "a subquery")
 
-    def _read_source(self, node: exp.Expr, visible: Visible) -> tuple[str, QueryBlock | None]:
+    def _read_source(self, node: exp.Expr, visible: Visible) -> tuple[str, SelectBlock | None]:
         if isinstance(node, exp.Subquery):
             extra = columns.first_set(node.args, ("this", "alias"))
             if extra or node.meta.get("hints"):
@@ -248,7 +248,7 @@ class QueryBlockReader:
         if alias is not None and alias.columns:
             self._not_streamed(alias, "column names after an alias")
 
-    def _lookup(self, join: exp.Join, visible: Visible, block: QueryBlock) -> Lookup:
+    def _lookup(self, join: exp.Join, visible: Visible, block: SelectBlock) -> Lookup:
         table = join.this
         version = table.args.get("version") if isinstance(table, exp.Table) else None
         if not isinstance(table, exp.Table) or version is None:
@@ -295,7 +295,7 @@ class QueryBlockReader:
         return Lookup(info, alias, relation, side == "LEFT", condition, keys, options)
 
     def _check_version(
-        self, version: exp.Version, visible: Visible, alias: str, below: QueryBlock | None
+        self, version: exp.Version, visible: Visible, alias: str, below: SelectBlock | None
     ) -> None:
         """Check that FOR SYSTEM_TIME AS OF has a processing-time column or PROCTIME()."""
         timestamp = version.expression
@@ -320,7 +320,7 @@ class QueryBlockReader:
             )
             self._refuse(timestamp, message)
 
-    def _apply_hints(self, select: exp.Select, block: QueryBlock) -> None:
+    def _apply_hints(self, select: exp.Select, block: SelectBlock) -> None:
         hint = select.args.get("hint")
         if hint is None:
             return
@@ -344,7 +344,7 @@ class QueryBlockReader:
             matching[0].strategy = lookup_hint.strategy
             matching[0].ordered = lookup_hint.ordered
 
-    def _projections(self, block: QueryBlock, visible: Visible) -> None:
+    def _projections(self, block: SelectBlock, visible: Visible) -> None:
         projections = columns.expand_stars(self.script, block.select, visible)
         block.names = columns.output_names(projections)
         for name, item in zip(block.names, projections, strict=True):
@@ -357,7 +357,7 @@ class QueryBlockReader:
                 block, QueryBlockReader(self.script, self.resolver)._block(first_part.copy()).names
             )
 
-    def _name_like(self, block: QueryBlock, names: list[str]) -> None:
+    def _name_like(self, block: SelectBlock, names: list[str]) -> None:
         """Give a part of UNION ALL the column names of the first part."""
         if len(names) != len(block.names):
             raise self._error(
@@ -367,7 +367,7 @@ class QueryBlockReader:
             )
         block.names = names
 
-    def _group(self, block: QueryBlock, visible: Visible) -> None:
+    def _group(self, block: SelectBlock, visible: Visible) -> None:
         group = block.select.args.get("group")
         if group is None:
             return

@@ -43,7 +43,7 @@ from streamhouse.sql.streaming import (
 from streamhouse.sql.streaming.generated_sql import ROW, Stream, bound
 from streamhouse.sql.streaming.lookup_keys import lookup_join
 from streamhouse.sql.streaming.passthrough_columns import passthrough_columns
-from streamhouse.sql.streaming.query_blocks import QueryBlock, QueryBlockReader
+from streamhouse.sql.streaming.query_blocks import QueryBlockReader, SelectBlock
 from streamhouse.sql.syntax import Query
 from streamhouse.sql.text import span
 from streamhouse.sql.udf.call import functions_in
@@ -168,7 +168,7 @@ class _Analysis:
         self.stream = Stream(self.parsed.script, top, reader.source, changelog)
 
     @property
-    def top(self) -> QueryBlock:
+    def top(self) -> SelectBlock:
         return self.stream.top
 
     @property

@@ -20,7 +20,7 @@ from streamhouse.sql.options.merge_functions import (
 )
 from streamhouse.sql.plan import TableInfo
 from streamhouse.sql.resolution.insert_target import ColumnMapping, cast_to
-from streamhouse.sql.streaming.query_blocks import QueryBlock
+from streamhouse.sql.streaming.query_blocks import SelectBlock
 from streamhouse.sql.text import Script
 from streamhouse.sql.types import base
 
@@ -46,7 +46,7 @@ def retracts(alias: str) -> exp.Expr:
 
 
 def sign_aggregates(
-    script: Script, block: QueryBlock, target: TableInfo, mappings: list[ColumnMapping]
+    script: Script, block: SelectBlock, target: TableInfo, mappings: list[ColumnMapping]
 ) -> list[exp.Expr]:
     """The block's projections with SUM and COUNT subtracting retracted rows.
 
@@ -112,7 +112,7 @@ def _wrapped(value: exp.Expr) -> exp.Expr:
 
 
 def can_sign(
-    script: Script, block: QueryBlock, target: TableInfo | None, mappings: list[ColumnMapping]
+    script: Script, block: SelectBlock, target: TableInfo | None, mappings: list[ColumnMapping]
 ) -> bool:
     """Whether a changelog is written into an aggregation table as signed values.
 
@@ -160,7 +160,7 @@ def _is_signable(target: TableInfo, mapping: ColumnMapping) -> bool:
 
 
 def sign_columns(
-    items: list[exp.Expr], block: QueryBlock, target: TableInfo, mappings: list[ColumnMapping]
+    items: list[exp.Expr], block: SelectBlock, target: TableInfo, mappings: list[ColumnMapping]
 ) -> list[exp.Expr]:
     """The target's columns (`items`, in its order) as signed values.
 

@@ -23,7 +23,7 @@ from streamhouse.sql.text import Script
 from streamhouse.sql.types import keeps_order
 
 if TYPE_CHECKING:
-    from streamhouse.sql.streaming.query_blocks import QueryBlock
+    from streamhouse.sql.streaming.query_blocks import SelectBlock
 
 MARK = "ranked"
 
@@ -155,7 +155,7 @@ def read(script: Script, select: exp.Select, visible: Visible) -> Ranked | None:
 
 def check(
     script: Script,
-    top: QueryBlock,
+    top: SelectBlock,
     source: TableInfo,
     changelog: bool,
     target: TableInfo | None,
@@ -184,7 +184,7 @@ def check(
     )
 
 
-def _drops_rows(block: QueryBlock) -> bool:
+def _drops_rows(block: SelectBlock) -> bool:
     """Whether a block around the ranking may drop the newest row of a key."""
     return bool(block.where or block.group) or not all(lookup.left for lookup in block.lookups)
 
@@ -193,7 +193,7 @@ class _Target:
     """A query's target, with its columns as expressions of the ranked block."""
 
     def __init__(
-        self, table: TableInfo, top: QueryBlock, block: QueryBlock, mappings: list[ColumnMapping]
+        self, table: TableInfo, top: SelectBlock, block: SelectBlock, mappings: list[ColumnMapping]
     ) -> None:
         assert block.ranked is not None
         self.table, self.block, self.ranked = table, block, block.ranked
@@ -254,7 +254,7 @@ def _keeps_digits(target: _Target, source: TableInfo) -> bool:
     )
 
 
-def _at_block(top: QueryBlock, mapping: ColumnMapping, block: QueryBlock) -> str | None:
+def _at_block(top: SelectBlock, mapping: ColumnMapping, block: SelectBlock) -> str | None:
     """A target column as an expression of the ranked block; None if it uses other columns."""
     if mapping.index is None:
         return None

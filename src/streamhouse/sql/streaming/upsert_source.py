@@ -13,13 +13,13 @@ from collections.abc import Sequence
 from streamhouse.sql import node_errors
 from streamhouse.sql.plan import TableInfo
 from streamhouse.sql.resolution.insert_target import ColumnMapping
-from streamhouse.sql.streaming.query_blocks import QueryBlock
+from streamhouse.sql.streaming.query_blocks import SelectBlock
 from streamhouse.sql.text import Script
 
 
 def check(
     script: Script,
-    top: QueryBlock,
+    top: SelectBlock,
     source: TableInfo,
     table: TableInfo | None,
     mappings: Sequence[ColumnMapping],
@@ -39,7 +39,7 @@ def check(
     raise node_errors.not_streamed(script, top.select, reason)
 
 
-def _keeps_rows(block: QueryBlock) -> bool:
+def _keeps_rows(block: SelectBlock) -> bool:
     """Whether a block has a row for each of its input, whatever that changed from."""
     if block.where is not None or block.ranked is not None or block.group:
         return False
@@ -47,7 +47,7 @@ def _keeps_rows(block: QueryBlock) -> bool:
 
 
 def _keeps_changes(
-    top: QueryBlock, source: TableInfo, table: TableInfo, mappings: Sequence[ColumnMapping]
+    top: SelectBlock, source: TableInfo, table: TableInfo, mappings: Sequence[ColumnMapping]
 ) -> bool:
     """Whether a table has the source's key, and finds the former row by it."""
     columns = {

@@ -22,7 +22,7 @@ MOST_ROWS = 2_000_000
 
 
 @dataclass(frozen=True)
-class Part:
+class BucketPart:
     """The splits of one bucket in both tables, or a share (`number` of `count`) of its keys.
 
     The share of a key depends on its hash.
@@ -66,7 +66,7 @@ class Part:
 
 def parts(
     old: Table, snapshot: int | None, new: Table, most_rows: int = MOST_ROWS
-) -> Iterator[Part]:
+) -> Iterator[BucketPart]:
     """The parts in which `new` has rows, with the rows of `old` at `snapshot` (None: no rows)."""
     before: dict[str, list[bytes]] = {}
     for split in old.splits(snapshot) if snapshot is not None else ():
@@ -79,7 +79,7 @@ def parts(
         largest = max(_rows(old_splits), _rows(new_splits))
         count = -(-largest // most_rows) or 1
         for number in range(count):
-            yield Part(old_splits, new_splits, number, count)
+            yield BucketPart(old_splits, new_splits, number, count)
 
 
 def _bucket_path(table: Table, split: bytes) -> str:

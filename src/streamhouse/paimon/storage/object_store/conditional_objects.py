@@ -6,20 +6,12 @@ registrations of checkpoints are made of.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
-from streamhouse.paimon.storage.object_store import s3_client
 from streamhouse.paimon.storage.object_store.object_requests import ObjectRequests
-from streamhouse.paimon.storage.object_store.s3_client import bucket_and_key
 from streamhouse.sql.options.store_options import CONDITIONAL
 
 _REFUSED = 412
 """The status of a request whose condition is not met."""
-_HEADERS = {"IfMatch": "If-Match", "IfNoneMatch": "If-None-Match"}
-
-
-def _headers(condition: Mapping[str, str]) -> dict[str, str]:
-    return {_HEADERS[name]: value for name, value in condition.items()}
+_MISSING = 404
 
 
 class ConditionalObjects:
@@ -56,23 +48,9 @@ class ConditionalObjects:
         return self._write_if(path, text, IfMatch=etag)
 
     def _write_if(self, path: str, text: str, **condition: str) -> str | None:
-        answer = self._requests.direct(
-            "PUT", path, (200, _REFUSED), text.encode(), _headers(condition)
-        )
-        if answer is not None:
-            return answer.etag if answer.status == 200 else None
-        bucket, key = bucket_and_key(path)
-        client = self._requests.client
-        with self._requests.explained():
-            try:
-                response = client.put_object(
-                    Bucket=bucket, Key=key, Body=text.encode(), **condition
-                )
-            except client.exceptions.ClientError as error:
-                if s3_client.is_refused_condition(error) or s3_client.is_missing(error):
-                    return None
-                raise
-        return str(response["ETag"])
+        expected = (200, _MISSING, _REFUSED)
+        answer = self._requests.send("PUT", path, expected, text.encode(), condition)
+        return answer.etag if answer.status == 200 else None
 
     def delete(self, path: str, etag: str | None = None) -> bool:
         """Delete one object, if it is there.
@@ -81,18 +59,5 @@ class ConditionalObjects:
         the object has another one.
         """
         condition = {} if etag is None else {"IfMatch": etag}
-        expected = (200, 204, _REFUSED)
-        answer = self._requests.direct("DELETE", path, expected, headers=_headers(condition))
-        if answer is not None:
-            return answer.status != _REFUSED
-        bucket, key = bucket_and_key(path)
-        client = self._requests.client
-        with self._requests.explained():
-            try:
-                client.delete_object(Bucket=bucket, Key=key, **condition)
-            except client.exceptions.ClientError as error:
-                if s3_client.is_refused_condition(error):
-                    return False
-                if not s3_client.is_missing(error):
-                    raise
-        return True
+        expected = (200, 204, _MISSING, _REFUSED)
+        return self._requests.send("DELETE", path, expected, b"", condition).status != _REFUSED

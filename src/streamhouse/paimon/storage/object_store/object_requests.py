@@ -14,6 +14,9 @@ from streamhouse.sql.options.store_options import canonical_options, s3_location
 
 _BODY_TRIES = 3
 _NO_BUCKET = b"<Code>NoSuchBucket<"
+_MISSING = 404
+_MAY_BE_MISSING = (200, _MISSING)
+_HEADERS = {"IfMatch": "If-Match", "IfNoneMatch": "If-None-Match"}
 
 
 class ObjectRequests:
@@ -32,20 +35,54 @@ class ObjectRequests:
     def client(self) -> Any:
         return s3_client.client(self.options)
 
-    def direct(
+    def send(
         self,
         method: str,
         path: str,
         expected: tuple[int, ...],
         body: bytes = b"",
-        headers: Mapping[str, str] | None = None,
-    ) -> Answer | None:
-        """The answer to a request for one object; None if `client` must send it."""
+        condition: Mapping[str, str] | None = None,
+    ) -> Answer:
+        """The answer to a request for one object, whose status is `expected`.
+
+        `condition` has the name of a header as boto3 writes it, such as `IfMatch`. A missing
+        object is a 404, a condition that is not met a 412.
+        """
         with self.explained():
-            direct = s3_client.direct_client(self.options)
-            if direct is None:
-                return None
-            return direct.send(method, *bucket_and_key(path), expected, body, headers)
+            direct, place = s3_client.direct_client(self.options), bucket_and_key(path)
+            if direct is not None:
+                headers = {_HEADERS[name]: value for name, value in (condition or {}).items()}
+                answer = direct.send(method, *place, expected, body, headers)
+                if answer is not None and _NO_BUCKET not in answer.content:
+                    return answer
+            return self._sent_by_boto3(method, place, expected, body, condition or {})
+
+    def _sent_by_boto3(
+        self,
+        method: str,
+        place: tuple[str, str],
+        expected: tuple[int, ...],
+        body: bytes,
+        condition: Mapping[str, str],
+    ) -> Answer:
+        from botocore.awsrequest import HeadersDict
+        from botocore.exceptions import ClientError
+
+        call = getattr(self.client, f"{method.lower()}_object")
+        content = {"Body": body} if method == "PUT" else {}
+        try:
+            response = call(Bucket=place[0], Key=place[1], **content, **condition)
+        except ClientError as error:
+            status = s3_client.plain_status(error)
+            if status in expected:
+                return Answer(status, {}, b"")
+            raise
+        got, facts = response.get("Body"), response["ResponseMetadata"]
+        return Answer(
+            facts["HTTPStatusCode"],
+            HeadersDict(facts["HTTPHeaders"]),
+            b"" if got is None else got.read(),
+        )
 
     def explained(self) -> Any:
         """Turns boto3's errors in its block into `StreamhouseError`."""
@@ -54,48 +91,23 @@ class ObjectRequests:
     def get(self, path: str) -> tuple[bytes, str] | None:
         """The content of an object, and its ETag; None if there is no such object."""
         # boto3 does not repeat a request whose response's body is cut off.
-        return retried(lambda: self._got(path), _BODY_TRIES)
-
-    def _got(self, path: str) -> tuple[bytes, str] | None:
-        answer = self.direct("GET", path, (200, 404))
-        if answer is not None and answer.status == 200:
-            return answer.content, answer.etag
-        if answer is not None and _NO_BUCKET not in answer.content:
-            return None
-        bucket, key = bucket_and_key(path)
-        with self.explained():
-            try:
-                response = self.client.get_object(Bucket=bucket, Key=key)
-                return response["Body"].read(), str(response["ETag"])
-            except self.client.exceptions.ClientError as error:
-                if s3_client.is_missing(error):
-                    return None
-                raise
+        answer = retried(lambda: self.send("GET", path, _MAY_BE_MISSING), _BODY_TRIES)
+        return None if answer.status == _MISSING else (answer.content, answer.etag)
 
     def head(self, path: str) -> Mapping[str, Any] | None:
         """What the store knows of an object besides its content; None if there is none."""
-        answer = self.direct("HEAD", path, (200, 404))
-        if answer is not None:
-            return _facts(answer) if answer.status == 200 else None
-        bucket, key = bucket_and_key(path)
-        with self.explained():
-            try:
-                head: Mapping[str, Any] = self.client.head_object(Bucket=bucket, Key=key)
-                return head
-            except self.client.exceptions.ClientError as error:
-                if s3_client.is_missing(error):
-                    return None
-                raise
+        answer = self.send("HEAD", path, _MAY_BE_MISSING)
+        if answer.status == _MISSING:
+            return None
+        return {
+            "ETag": answer.etag,
+            "LastModified": parsedate_to_datetime(answer.headers["Last-Modified"]),
+            "ContentLength": int(answer.headers["Content-Length"]),
+        }
 
     def put(self, path: str, content: bytes) -> str:
         """Create or replace an object; returns its ETag."""
-        answer = self.direct("PUT", path, (200,), content)
-        if answer is not None:
-            return answer.etag
-        bucket, key = bucket_and_key(path)
-        with self.explained():
-            response = self.client.put_object(Bucket=bucket, Key=key, Body=content)
-        return str(response["ETag"])
+        return self.send("PUT", path, (200,), content).etag
 
     def pages(self, path: str, **more: str) -> Iterator[Mapping[str, Any]]:
         """The pages of a listing of the folder at `path`; to be read within `explained`."""
@@ -103,12 +115,3 @@ class ObjectRequests:
         prefix = f"{key.rstrip('/')}/" if key else ""
         paginator = self.client.get_paginator("list_objects_v2")
         yield from paginator.paginate(Bucket=bucket, Prefix=prefix, **more)
-
-
-def _facts(answer: Answer) -> Mapping[str, Any]:
-    """What boto3 returns for a HEAD request, as far as it is used here."""
-    return {
-        "ETag": answer.etag,
-        "LastModified": parsedate_to_datetime(answer.headers["Last-Modified"]),
-        "ContentLength": int(answer.headers["Content-Length"]),
-    }

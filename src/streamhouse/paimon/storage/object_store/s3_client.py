@@ -188,9 +188,12 @@ def is_missing_upload(error: Exception) -> bool:
     return _code(error) in ("NoSuchUpload", *_MISSING)
 
 
-def is_refused_condition(error: Exception) -> bool:
-    """Whether a conditional write was refused, since the object exists or has changed."""
-    return _code(error) in ("412", "PreconditionFailed", "409", "ConditionalRequestConflict")
+def plain_status(error: Exception) -> int:
+    """404 for a missing object, 412 for a condition that is not met, 0 for other errors."""
+    if is_missing(error):
+        return 404
+    refused = ("412", "PreconditionFailed", "409", "ConditionalRequestConflict")
+    return 412 if _code(error) in refused else 0
 
 
 def _code(error: Exception) -> str:

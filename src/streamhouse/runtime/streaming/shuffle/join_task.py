@@ -21,7 +21,7 @@ from streamhouse.runtime.streaming.shuffle.blocks import (
     shuffle_key,
 )
 from streamhouse.runtime.streaming.tasks.row_files import RowFiles, from_ipc, to_ipc
-from streamhouse.runtime.streaming.tasks.steps import LookUp, Output, Step
+from streamhouse.runtime.streaming.tasks.steps import LookUp, Output, TaskStep
 from streamhouse.runtime.streaming.tasks.task_input import SplitsInput
 from streamhouse.runtime.streaming.tasks.task_run import CHUNK_ROWS, TaskRun
 from streamhouse.runtime.streaming.tasks.waiting import Waiting
@@ -69,7 +69,7 @@ class JoinTask:
         self._count = join_task_count(spec)
         self._output = Output(run)
         # Read tasks have reordered the rows.
-        self._steps: Step = (
+        self._steps: TaskStep = (
             LookUp(run, self._output)
             if spec.retry is None
             else Waiting(run, self._output, place_of, self._own)

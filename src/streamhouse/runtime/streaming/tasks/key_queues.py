@@ -17,7 +17,7 @@ BLOCKED = -1
 
 
 @dataclass
-class Waiting:
+class WaitingRow:
     """A row that waits: its key, its id in the pending table, its kind, when to retry, attempts."""
 
     key: Hashable
@@ -39,9 +39,9 @@ class KeyQueues:
     """The waiting rows of each key, the oldest first."""
 
     def __init__(self) -> None:
-        self._queues: dict[Hashable, list[Waiting]] = {}
+        self._queues: dict[Hashable, list[WaitingRow]] = {}
 
-    def add(self, waiting: Iterable[Waiting]) -> None:
+    def add(self, waiting: Iterable[WaitingRow]) -> None:
         """Add all waiting rows of some keys, the oldest of each first."""
         for row in waiting:
             self._queues.setdefault(row.key, []).append(row)
@@ -52,20 +52,20 @@ class KeyQueues:
     def __bool__(self) -> bool:
         return bool(self._queues)
 
-    def due(self, now_ms: int) -> list[Waiting]:
+    def due(self, now_ms: int) -> list[WaitingRow]:
         """The rows of keys whose oldest row is due: those behind it follow at once."""
         queues = [queue for queue in self._queues.values() if queue[0].due_ms <= now_ms]
         return [row for queue in queues for row in queue]
 
     def retry(
-        self, now_ms: int, is_missed: Callable[[Waiting], bool], most: int
-    ) -> list[tuple[Waiting, Outcome]]:
+        self, now_ms: int, is_missed: Callable[[WaitingRow], bool], most: int
+    ) -> list[tuple[WaitingRow, Outcome]]:
         """Look up the due rows again; what becomes of each, in the order of its key.
 
         A row that misses again blocks those behind it, until it has missed `most` times since the
         first lookup; then it leaves the queue.
         """
-        outcomes: list[tuple[Waiting, Outcome]] = []
+        outcomes: list[tuple[WaitingRow, Outcome]] = []
         for queue in [waiting for waiting in self._queues.values() if waiting[0].due_ms <= now_ms]:
             while queue:
                 first = queue[0]
@@ -82,7 +82,7 @@ class KeyQueues:
                 del self._queues[first.key]
         return outcomes
 
-    def take(self, row: Waiting, is_missed: bool) -> Waiting | bool:
+    def take(self, row: WaitingRow, is_missed: bool) -> WaitingRow | bool:
         """A new row: True if it passes, False if it waits now, or the waiting row that it cancels.
 
         Sets the attempts of a row that waits behind another one.

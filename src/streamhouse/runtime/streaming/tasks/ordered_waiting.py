@@ -12,8 +12,8 @@ from streamhouse.connectors.base import Message
 from streamhouse.paimon.read.key_set import KeySet
 from streamhouse.runtime.query_operator import ROW, numbered, only
 from streamhouse.runtime.state import pending_rows as pending
-from streamhouse.runtime.streaming.tasks.key_queues import KeyQueues, Outcome, Waiting
-from streamhouse.runtime.streaming.tasks.steps import Step
+from streamhouse.runtime.streaming.tasks.key_queues import KeyQueues, Outcome, WaitingRow
+from streamhouse.runtime.streaming.tasks.steps import TaskStep
 from streamhouse.runtime.streaming.tasks.task_run import TaskRun
 from streamhouse.runtime.streaming.tasks.waiting import WaitingRows, row_id
 from streamhouse.source import ROW_KIND
@@ -25,7 +25,7 @@ class OrderedWaiting:
     Rows without a match wait, as do later rows of their keys.
     """
 
-    def __init__(self, run: TaskRun, following: Step) -> None:
+    def __init__(self, run: TaskRun, following: TaskStep) -> None:
         self._run, self._following = run, following
         self.close = following.close
         self._rows = WaitingRows(run)
@@ -36,7 +36,7 @@ class OrderedWaiting:
         """Those of keys that it has met, as rows of the source."""
         self._places: dict[str, int] = {}
         """The number of each of them, by its id."""
-        self._new: list[tuple[pa.Table, list[Waiting]]] = []
+        self._new: list[tuple[pa.Table, list[WaitingRow]]] = []
         """The rows that wait since this batch, a part for each chunk."""
         self._cancelled: set[str] = set()
         """The ids of those that were taken back in this batch."""
@@ -87,7 +87,7 @@ class OrderedWaiting:
             self._load(self._others.filter(pa.array(met)))
             self._others = self._others.filter(pa.array(~met))
 
-    def _waiting(self, rows: pa.Table, src: pa.Table) -> list[Waiting]:
+    def _waiting(self, rows: pa.Table, src: pa.Table) -> list[WaitingRow]:
         due = _milliseconds(rows.column(pending.DUE)).to_pylist()
         columns = (
             self._keys(src),
@@ -96,9 +96,9 @@ class OrderedWaiting:
             due,
             rows.column(pending.ATTEMPTS).to_pylist(),
         )
-        return [Waiting(*values) for values in zip(*columns, strict=True)]
+        return [WaitingRow(*values) for values in zip(*columns, strict=True)]
 
-    def _settle(self, src: pa.Table, outcomes: list[tuple[Waiting, Outcome]]) -> None:
+    def _settle(self, src: pa.Table, outcomes: list[tuple[WaitingRow, Outcome]]) -> None:
         """Emit the rows that wait no longer, in their order, and note what became of each."""
         again = [waiting for waiting, outcome in outcomes if outcome is Outcome.AGAIN]
         done = [waiting for waiting, outcome in outcomes if outcome is not Outcome.AGAIN]
@@ -135,35 +135,35 @@ class OrderedWaiting:
         missed = np.zeros(src.num_rows, bool)
         missed[misses.to_numpy(zero_copy_only=False) - first] = True
         passes = np.ones(src.num_rows, bool)
-        waits: dict[int, Waiting] = {}
+        waits: dict[int, WaitingRow] = {}
         kinds: list[str] = src.column(ROW_KIND).to_pylist()
         for place, key in enumerate(self._keys(src)):
             if not missed[place] and key not in self._queues:
                 continue
-            row = Waiting(key, row_id(batch, task, split, first + place), kinds[place])
+            row = WaitingRow(key, row_id(batch, task, split, first + place), kinds[place])
             result = self._queues.take(row, bool(missed[place]))
             passes[place] = result is True
-            if isinstance(result, Waiting):
+            if isinstance(result, WaitingRow):
                 self._cancel(result)
             elif result is False:
                 waits[place] = row
         self._new.append((src.take(pa.array(list(waits), pa.int64())), list(waits.values())))
         return self._following.take(src.filter(pa.array(passes)))
 
-    def _cancel(self, row: Waiting) -> None:
+    def _cancel(self, row: WaitingRow) -> None:
         """Remove a waiting row that a retraction has taken back."""
         if row.row_id in self._places:
             self._put_stored([row], "-D")
         else:
             self._cancelled.add(row.row_id)
 
-    def _put_stored(self, rows: list[Waiting], kind: str) -> None:
+    def _put_stored(self, rows: list[WaitingRow], kind: str) -> None:
         if self._stored is None or not rows:
             return
         taken = self._stored.take(pa.array([self._places[row.row_id] for row in rows], pa.int64()))
         self._put_all(taken, rows, kind)
 
-    def _put_all(self, src: pa.Table, rows: list[Waiting], kind: str) -> None:
+    def _put_all(self, src: pa.Table, rows: list[WaitingRow], kind: str) -> None:
         attempts = pa.array([row.attempts for row in rows], pa.int32())
         ids = pa.array([row.row_id for row in rows], pa.string())
         self._rows.put(src.drop_columns([ROW]), ids, attempts, kind)

@@ -22,7 +22,7 @@ from streamhouse.source import ROW_KIND
 _PLACE = "_place"
 
 
-class Step(Protocol):
+class TaskStep(Protocol):
     """A step of a task, which knows the step after it."""
 
     def begin(self) -> None:
@@ -84,7 +84,7 @@ class Output:
 class LookUp:
     """Binds what source rows may join, and passes them on."""
 
-    def __init__(self, run: TaskRun, following: Step) -> None:
+    def __init__(self, run: TaskRun, following: TaskStep) -> None:
         self._run, self._following = run, following
         self.begin, self.finish, self.close = following.begin, following.finish, following.close
 
@@ -96,7 +96,7 @@ class LookUp:
 class CurrentRowsLast:
     """Holds all rows back, and passes them on with those last that are current at their end."""
 
-    def __init__(self, key: Sequence[str], following: Step) -> None:
+    def __init__(self, key: Sequence[str], following: TaskStep) -> None:
         """`key`: see `current_rows_last`."""
         self._key, self._following = key, following
         self.begin, self.close = following.begin, following.close

@@ -10,7 +10,7 @@ from streamhouse.runtime.query_operator import numbered
 from streamhouse.runtime.query_sources import SourceSplit
 from streamhouse.runtime.query_spec import QuerySpec
 from streamhouse.runtime.streaming.tasks.ordered_waiting import OrderedWaiting
-from streamhouse.runtime.streaming.tasks.steps import CurrentRowsLast, LookUp, Output, Step
+from streamhouse.runtime.streaming.tasks.steps import CurrentRowsLast, LookUp, Output, TaskStep
 from streamhouse.runtime.streaming.tasks.task_input import SplitsInput
 from streamhouse.runtime.streaming.tasks.task_run import TaskRun
 from streamhouse.runtime.streaming.tasks.waiting import Waiting
@@ -46,9 +46,9 @@ class Task:
             first += chunk.num_rows
 
 
-def steps(run: TaskRun, reorder_key: Sequence[str]) -> Step:
+def steps(run: TaskRun, reorder_key: Sequence[str]) -> TaskStep:
     """The steps of a task of a query; `reorder_key`: see `StreamQuery.reorder_key`."""
-    step: Step = Output(run)
+    step: TaskStep = Output(run)
     waits = run.spec.retry is not None
     if reorder_key or not waits:
         step = LookUp(run, step)

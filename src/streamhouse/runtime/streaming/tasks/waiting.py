@@ -13,7 +13,7 @@ from streamhouse.connectors.base import Message
 from streamhouse.runtime.query_operator import ROW, numbered, only, without
 from streamhouse.runtime.query_sources import SourceSplit, open_source
 from streamhouse.runtime.state import pending_rows as pending
-from streamhouse.runtime.streaming.tasks.steps import Step
+from streamhouse.runtime.streaming.tasks.steps import TaskStep
 from streamhouse.runtime.streaming.tasks.task_run import TaskRun, chunks
 from streamhouse.source import ROW_KIND
 
@@ -65,7 +65,7 @@ class Waiting:
     def __init__(
         self,
         run: TaskRun,
-        following: Step,
+        following: TaskStep,
         places: Callable[[int], tuple[int, int, int]] | None = None,
         own: Callable[[pa.Table], pa.Array] | None = None,
     ) -> None:

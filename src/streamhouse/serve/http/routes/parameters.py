@@ -9,11 +9,11 @@ from starlette.requests import HTTPConnection
 
 from streamhouse.close_matches import nearest
 from streamhouse.errors import OptionError
-from streamhouse.serve.formats.row_formats import Format
+from streamhouse.serve.formats.row_formats import RowFormat
 from streamhouse.serve.settings import MAX_FILTER_CHARACTERS
 from streamhouse.serve.views.served_view import MAX_CHARACTERS, is_plain_text
 
-FORMATS = tuple(member.value for member in Format)
+FORMATS = tuple(member.value for member in RowFormat)
 _MAX_COLUMNS = 8_000
 _MAX_ROWS = 2**53
 
@@ -74,11 +74,11 @@ AsOf = Annotated[
 ]
 
 _TYPES = {
-    "application/json": Format.JSON,
-    "text/csv": Format.CSV,
-    "application/vnd.apache.arrow.stream": Format.ARROW,
-    "application/vnd.apache.parquet": Format.PARQUET,
-    "application/x-parquet": Format.PARQUET,
+    "application/json": RowFormat.JSON,
+    "text/csv": RowFormat.CSV,
+    "application/vnd.apache.arrow.stream": RowFormat.ARROW,
+    "application/vnd.apache.parquet": RowFormat.PARQUET,
+    "application/x-parquet": RowFormat.PARQUET,
 }
 
 
@@ -96,19 +96,19 @@ def check_parameters(connection: HTTPConnection, *known: str) -> None:
         seen.add(key)
 
 
-def format_of(request: Request, parameter: str | None) -> Format:
+def format_of(request: Request, parameter: str | None) -> RowFormat:
     """The response format: the parameter's, else the first known type in Accept, else JSON."""
     if parameter is not None:
         if parameter not in FORMATS:
             raise OptionError(
                 f"parameter 'format': '{parameter}' is not one of {', '.join(FORMATS)}"
             )
-        return Format(parameter)
+        return RowFormat(parameter)
     for accepted in request.headers.get("accept", "").split(","):
         kind = accepted.partition(";")[0].strip().lower()
         if kind in _TYPES:
             return _TYPES[kind]
-    return Format.JSON
+    return RowFormat.JSON
 
 
 def names_of(parameter: str, text: str | None) -> tuple[str, ...] | None:

@@ -7,13 +7,11 @@ All routes need a token that sees every view, if the server has tokens. Logs and
 from __future__ import annotations
 
 import threading
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
-import anyio.to_thread
-from fastapi import APIRouter, Depends, FastAPI, Path, Query, Request
+from fastapi import APIRouter, Depends, Path, Query, Request
 from starlette.responses import Response
 
 from streamhouse.serve.admission.request_queues import client_of
@@ -23,7 +21,6 @@ from streamhouse.serve.errors import Problem
 from streamhouse.serve.http.access_control import MayRead, MayRun, check_body
 from streamhouse.serve.http.openapi import error_responses
 from streamhouse.serve.http.routes.parameters import check_parameters
-from streamhouse.serve.pipelines.checker import Checker
 from streamhouse.serve.pipelines.listing import Pipelines
 from streamhouse.serve.pipelines.models import (
     GraphModel,
@@ -36,13 +33,12 @@ from streamhouse.serve.pipelines.models import (
     ValidScript,
 )
 from streamhouse.serve.pipelines.runner import Runner
+from streamhouse.serve.pipelines.script_checks import ScriptChecks
 
 if TYPE_CHECKING:
     from streamhouse.serve.settings import ServerSettings
 
 T = TypeVar("T")
-_WAIT_S = 20.0
-"""How long a script may wait for the scripts before it."""
 _SVG_HEADERS = {
     # The drawing contains text of the script, so browsers must run no code in it.
     "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; sandbox",
@@ -61,43 +57,27 @@ class Services:
 
     pipelines: Pipelines
     runner: Runner
-    checker: Checker
+    scripts: ScriptChecks
     threads: QueuedThreads
-    checks: QueuedThreads
     client: str = ""
 
     @classmethod
     def of(cls, state: Any) -> Services:
         """Create the services of a server; `state` is its `app.state`."""
         warehouse = state.settings.warehouse
-        checks = QueuedThreads(state.request_queues.scripts, 1, _WAIT_S)
-        return cls(
-            Pipelines(warehouse), Runner(warehouse), Checker(warehouse), state.threads, checks
-        )
+        scripts = ScriptChecks(state.queries, warehouse)
+        return cls(Pipelines(warehouse), Runner(warehouse), scripts, state.threads)
 
     async def read(self, function: Callable[[], T]) -> T:
         """Run a function that reads the warehouse in a thread of the queue for small reads."""
         return await self.threads.run(self.client, function)
 
-    async def check(self, function: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-        """Run a function that calls the checker in its own thread, since it may take seconds."""
-        return await self.checks.run(self.client, function)
-
-    def close(self) -> None:
-        """Kill the process that checks scripts, even in the middle of one."""
-        self.checks.close()
-        self.checker.close()
+    async def check(self, sql: str, functions: bool) -> dict[str, Any]:
+        """Plan a script of the client."""
+        return await self.scripts.check(self.client, sql, functions)
 
 
-@asynccontextmanager
-async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
-    yield
-    services: Services | None = getattr(app.state, "pipelines", None)
-    if services is not None:
-        await anyio.to_thread.run_sync(services.close)
-
-
-router = APIRouter(lifespan=_lifespan, tags=["pipelines"])
+router = APIRouter(tags=["pipelines"])
 _services_lock = threading.Lock()
 
 
@@ -237,7 +217,7 @@ async def check(body: ScriptBody, services: PipelineServices, may_run_code: MayR
     A script with Python functions needs `--allow-run` and a token that may run pipelines, since
     their modules are imported.
     """
-    return await services.check(lambda: services.checker.check(body.sql, may_run_code))
+    return await services.check(body.sql, may_run_code)
 
 
 @router.post(
@@ -255,7 +235,7 @@ async def start(body: PipelineBody, services: PipelineServices) -> Any:
     displayed scripts mask a secret, stands for the same secret of the previous script. Needs
     `--allow-run`.
     """
-    result = await services.check(lambda: services.checker.check(body.sql, functions=True))
+    result = await services.check(body.sql, functions=True)
     if not result["ok"]:
         error = result["error"]
         message, line, column = error["message"], error["line"], error["column"]
@@ -340,7 +320,7 @@ async def _draw(services: Services, name: str, may_run_code: bool) -> dict[str, 
     script = (await services.read(lambda: _find(services, name)))["script"]
     if script is None:
         raise Problem("not_found", f"the script of pipeline '{name}' is unknown")
-    drawn = await services.check(lambda: services.checker.draw(script, may_run_code))
+    drawn = await services.scripts.draw(services.client, script, may_run_code)
     if not drawn["ok"]:
         raise Problem("invalid", f"the script cannot be drawn: {drawn['error']['message']}")
     return drawn

@@ -12,7 +12,7 @@ from streamhouse.errors import OptionError, SqlError
 from streamhouse.options import check_known
 from streamhouse.serve.admission.request_queues import client_of
 from streamhouse.serve.errors import Problem
-from streamhouse.serve.formats.row_formats import Format
+from streamhouse.serve.formats.row_formats import RowFormat
 from streamhouse.serve.http.access_control import MayQuery
 from streamhouse.serve.http.models import SqlResponse
 from streamhouse.serve.http.openapi import content_in_all_formats, error_responses
@@ -91,7 +91,7 @@ async def sql(request: Request, scope: MayQuery, format_name: FormatName = None)
     return TemporaryFileResponse(target.path, MEDIA_TYPES[form], headers)
 
 
-async def _parse_body(request: Request, format_name: str | None) -> tuple[str, Format]:
+async def _parse_body(request: Request, format_name: str | None) -> tuple[str, RowFormat]:
     """The text of the query and the format of the response, from the body and the parameters."""
     body = await request.body()
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()

@@ -1,24 +1,16 @@
-"""Checks and draws scripts for a server, in a process of its own that can be killed at any time.
-
-It reads one request per line, `{"sql", "warehouse", "applied", "svg", "functions"}`, and responds
-to each with a line, see `check_script`. `warehouse` contains the options of the catalog. The first
-line that it writes signals that it is ready. It ends after `IDLE_S` seconds without a request, or
-when its input ends.
+"""Checks and draws scripts for a server, in a worker process that ends with the script.
 
 docs/decisions/073-scripts-are-checked-in-their-own-process.md says why.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import resource
-import select
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, BinaryIO
+from typing import Any
 
 from streamhouse.errors import SqlError, StreamhouseError, UnsupportedSqlError
 from streamhouse.graph.build import graph_of
@@ -32,8 +24,6 @@ from streamhouse.sql.statements.alter_table import AlterTable
 from streamhouse.sql.statements.create_view import CreateView
 from streamhouse.sql.statements.script import parse_script
 
-READY = b'"ready"\n'
-IDLE_S = 120.0
 _NICE = 5
 _MAX_MEMORY = 4 << 30
 _PLACED = re.compile(r"line (\d+), column (\d+): ")
@@ -75,39 +65,22 @@ def check_script(request: Mapping[str, Any]) -> dict[str, Any]:
     return {"ok": False, "error": {"message": message, "line": None, "column": None}}
 
 
-def main() -> None:
-    """Respond to requests until the input ends, or is idle for `IDLE_S` seconds."""
-    responses = _reserve_output()
+def check_alone(request: Mapping[str, Any]) -> dict[str, Any]:
+    """As `check_script`, in a process that does nothing else afterwards.
+
+    From now on it may write no files, it has a low priority and at most 4 GiB of data, and what
+    libraries print is discarded.
+    """
+    for number in (1, 2):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), number)
     os.environ.setdefault(ALLOWED, "")
-    _limit()
-    _write_line(responses, READY)
-    requests = sys.stdin.buffer
-    # The server sends one request at a time, so no further one is in the buffer.
-    while select.select([requests], [], [], IDLE_S)[0]:
-        line = requests.readline()
-        if not line:
-            return
-        _write_line(responses, json.dumps(check_script(json.loads(line))).encode() + b"\n")
-
-
-def _reserve_output() -> BinaryIO:
-    """Reserve standard output for responses: what libraries print is discarded."""
-    responses = os.fdopen(os.dup(1), "wb")
-    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-    return responses
-
-
-def _write_line(responses: BinaryIO, line: bytes) -> None:
-    responses.write(line)
-    responses.flush()
-
-
-def _limit() -> None:
-    """Forbid writing files, limit the memory to 4 GiB, and lower the process's priority."""
-    resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    resource.setrlimit(resource.RLIMIT_AS, (_MAX_MEMORY, _MAX_MEMORY))
+    for limit in (resource.RLIMIT_FSIZE, resource.RLIMIT_CORE):
+        resource.setrlimit(limit, (0, 0))
+    _, most = resource.getrlimit(resource.RLIMIT_DATA)
+    own = _MAX_MEMORY if most == resource.RLIM_INFINITY else min(_MAX_MEMORY, most)
+    resource.setrlimit(resource.RLIMIT_DATA, (own, most))
     os.nice(_NICE)
+    return check_script(request)
 
 
 def _without_store_options(statement: syntax.Statement) -> syntax.Statement:
@@ -152,7 +125,3 @@ def _error_record(error: StreamhouseError) -> dict[str, Any]:
 def _error(message: str, place: Sequence[int]) -> dict[str, Any]:
     line, column = place
     return {"message": hide_secrets(message), "line": line or None, "column": column or None}
-
-
-if __name__ == "__main__":
-    main()

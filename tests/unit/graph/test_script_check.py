@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from streamhouse.graph.checker_process import check_script
+from streamhouse.graph.script_check import check_script
 from streamhouse.runtime.execute import execute
 
 TABLES = "CREATE TABLE a (i INT);\nCREATE TABLE b (i INT);\n"
