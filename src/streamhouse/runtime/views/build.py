@@ -40,7 +40,7 @@ _NICENESS = 10
 """Batches of all queries go first."""
 _PAYS_AFTER = 4
 """After so many batches it has paid to compute what is kept."""
-_FIRST_WAIT_S, _LONGEST_WAIT_S = 5.0, 600.0
+_FIRST_WAIT_S, _LONGEST_WAIT_S = 2.0, 600.0
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,8 @@ def main(folder: Path) -> None:
     """Run the build in a query's folder, unless the driver ends before it."""
 
     def follow() -> None:
-        sys.stdin.buffer.read()
+        # Not by the buffer of `sys.stdin`, whose lock would be held when the process ends.
+        os.read(0, 1)
         os._exit(1)
 
     threading.Thread(target=follow, daemon=True).start()
@@ -95,8 +96,6 @@ def main(folder: Path) -> None:
         pickle.loads((folder / BUILD).read_bytes()).run(pickle.loads((folder / SPEC).read_bytes()))
     except (StreamhouseError, StateError, OSError) as error:
         sys.exit(str(error))
-    finally:
-        sys.stdout.flush()
 
 
 class Builder:
@@ -111,6 +110,7 @@ class Builder:
         self._view, self._folder = view, folder
         self._process: subprocess.Popen[bytes] | None = None
         self._wanted: Offset | None = None
+        self._missing = False
         self._served, self._wait_s, self._due = _PAYS_AFTER, 0.0, 0.0
         self._thread: threading.Thread | None = None
 
@@ -119,6 +119,7 @@ class Builder:
         if report["strategy"] == "incremental":
             self._served += 1
         self._wanted = report["end"] if report["stale"] else None
+        self._missing = report["stale"] == "missing"
 
     def tick(self, holds: ViewHolds) -> None:
         """Start a build if one is wanted and due; `holds` keep the snapshots that it reads."""
@@ -147,8 +148,10 @@ class Builder:
         if problem and self._folder.exists():
             log.warning("%s: what the view keeps is not computed: %s", self._view, problem)
         holds.build(None)
-        # Batches that wanted it meanwhile can use it now.
-        self._wanted, self._due = None, time.monotonic() + self._wait_s
+        if self._missing:
+            # Now they are there.
+            self._wanted = None
+        self._due = time.monotonic() + self._wait_s
 
     def _problem(self, offset: Offset) -> str:
         """Why a build has failed; empty if it has not."""

@@ -31,7 +31,7 @@ from streamhouse.runtime.streaming.tasks.task_input import TaskInput
 from streamhouse.runtime.views.inputs import no_scan
 from streamhouse.runtime.views.merges import start_merges
 from streamhouse.runtime.views.net_change import UnknownChangeError, net_change
-from streamhouse.runtime.views.spec import ViewSpec, table_key
+from streamhouse.runtime.views.spec import Stale, ViewSpec, table_key
 from streamhouse.source import Offset
 from streamhouse.state.manifest import Manifest, Segments
 from streamhouse.state.store import StateStore
@@ -69,8 +69,8 @@ class IncrementalView:
         self._store = StateStore(Path(spec.state))
         latest = table.latest_snapshot_id()
         self._newest = None if latest is None else table.snapshot(latest)
-        self.stale = False
-        """Whether later batches need rows that are not kept; see `runtime.views.build`."""
+        self.stale: Stale = ""
+        """Why later batches need other rows than those that are kept; see `runtime.views.build`."""
 
     @cached_property
     def _tree(self) -> CompiledTree:
@@ -140,7 +140,7 @@ class IncrementalView:
 
     def drop(self) -> None:
         """Forget what is kept, because it is wrong."""
-        self.stale = True
+        self.stale = "outdated"
         self._store.clear()
 
     @property
@@ -164,17 +164,17 @@ class IncrementalView:
         reason = unsuitable(spec, self._store, self._tree, end)
         if reason:
             raise UnsuitableError(reason)
-        self.stale = True
         manifests = self._store.manifests()
         found = [each for each in manifests if each.batch <= int(start.get("batch", -1))]
         kept = next((each for each in found if self._fits(each)), None)
         if kept is None:
+            self.stale = "missing"
             raise UnsuitableError("what the view keeps is not computed yet")
         if spec.strategy == "auto":
             changed, rows = _extent(spec, kept.offset, end)
             if changed > rows * LARGE_CHANGE:
+                self.stale = "outdated"
                 raise UnsuitableError("much has changed")
-            self.stale = False
             sources = self._changed_sources(kept.offset, end)
             relations = {name for each in sources for name in each.relations}
             read = {name for name, readers in self._tree.read_whole if readers & relations}
@@ -182,7 +182,6 @@ class IncrementalView:
                 raise UnsuitableError(
                     "operators read nearly as many rows as recomputing the view does"
                 )
-        self.stale = False
         before = next((each for each in found if dict(each.offset) == dict(start)), None)
         if before is None:
             raise UnsuitableError("nothing is known of the batch before it")
@@ -220,7 +219,7 @@ class IncrementalView:
             try:
                 found[source] = net_change(source, address, first, last)
             except UnknownChangeError as error:
-                self.stale = True
+                self.stale = "outdated"
                 raise UnsuitableError(f"table {address.identifier}: {error}") from error
         return found
 

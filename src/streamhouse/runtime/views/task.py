@@ -23,7 +23,7 @@ from streamhouse.runtime.streaming.tasks.task_input import TaskInput
 from streamhouse.runtime.streaming.tasks.task_results import TaskAttempt, results
 from streamhouse.runtime.views.incremental import MEMORY, IncrementalView, UnsuitableError
 from streamhouse.runtime.views.inputs import ViewInputs
-from streamhouse.runtime.views.spec import Strategy, ViewSpec
+from streamhouse.runtime.views.spec import Stale, Strategy, ViewSpec
 from streamhouse.source import ROW_KIND
 from streamhouse.state.segment import StateError
 
@@ -46,8 +46,8 @@ class RefreshTask:
         self._inputs = ViewInputs(spec, task.end, read_rows)
         self.strategy: Strategy = "recompute"
         """How it has refreshed the view."""
-        self.stale = False
-        """Whether rows that are not kept would let later batches do without recomputing it."""
+        self.stale: Stale = ""
+        """Why later batches need other rows than those that are kept."""
         self.changes: Counter[str] = Counter()
         """The changes that it has written, by row kind."""
 
