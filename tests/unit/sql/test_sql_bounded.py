@@ -67,6 +67,12 @@ def test_correlated_subquery_and_star(catalog: Catalog) -> None:
     assert catalog.bounded(text).output == ("id", "name")
 
 
+@pytest.mark.parametrize("item", ["* LIKE 'i%'", "* ILIKE 'i%'", "c.* LIKE 'i%'", "c.* + 1"])
+def test_a_star_is_no_value(catalog: Catalog, item: str) -> None:
+    with pytest.raises(SqlError, match=r"\* stands for columns, and is no value"):
+        catalog.bounded(f"SELECT {item} FROM customers AS c")
+
+
 def test_values(catalog: Catalog) -> None:
     plan = catalog.bounded("VALUES (1, 'a'), (2, NULL)")
     assert plan.output == ("EXPR$0", "EXPR$1") and plan.scans == ()

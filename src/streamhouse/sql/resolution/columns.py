@@ -48,7 +48,18 @@ def parse_query(query: Query) -> Parsed:
         for word in words
     )
     canonical = canonical.replace("IDENTIFIER ", "VAR ")
+    _check_stars(script, tree)
     return Parsed(script, lowering.simplify(script, tree), canonical)
+
+
+def _check_stars(script: Script, tree: exp.Expr) -> None:
+    """Raise `SqlError` for `*` as a value, such as `* LIKE 'a%'`."""
+    for star in tree.find_all(exp.Star):
+        item = star.parent if isinstance(star.parent, exp.Column) else star
+        value = isinstance(item.parent, exp.Binary) and not isinstance(item.parent, exp.Dot)
+        if value or star.args.get("ilike"):
+            message = "* stands for columns, and is no value; write the columns out"
+            raise node_errors.error(script, item, message)
 
 
 def table_name(table: exp.Table) -> Name:
