@@ -109,7 +109,6 @@ def opened(
     `now_ms` is the time of the query (epoch ms; default: now), `more` are further relations. Errors
     of DuckDB are raised as `run_bounded` does.
     """
-
     scanner = tables if callable(tables) else warehouse_scanner(tables)
     with work_folder("streamhouse-spill-") as spill:
         config = _config(spill, limits or Limits())
