@@ -56,8 +56,9 @@ class StateStore:
 
     @property
     def newest(self) -> Manifest | None:
-        """The manifest of the last batch; None before the first."""
-        return next(self._manifests(), None)
+        """The newest manifest with rows, else that of the last batch; None before the first."""
+        found = self.manifests()
+        return next((each for each in found if each.arrangements), next(iter(found), None))
 
     def manifests(self) -> list[Manifest]:
         """The manifests that can be read, the newest first."""

@@ -150,7 +150,7 @@ class ViewBatches:
         self.strategies: Counter[str] = Counter()
         """How the view was refreshed, by number of refreshes."""
         self.builds_late: Callable[[], bool] = lambda: False
-        """Whether what the view keeps is computed after the next batch, not after this one."""
+        """Whether what the view keeps is computed after a later batch, not after this one."""
         self._wanted: list[Offset] = []
 
     def refresh(self, killed: str = "") -> int:
@@ -169,7 +169,7 @@ class ViewBatches:
             self._commit(WrittenBatch(int(end["batch"]), messages))
         self.strategies[task.strategy] += 1
         self.offset = json.loads(json.dumps(end))
-        wanted = [self.offset] if task.stale else self._wanted
+        wanted = self._wanted or ([self.offset] if task.stale else [])
         self._wanted = wanted if self.builds_late() else []
         for offset in wanted[len(self._wanted) :]:
             Build(offset).run(self.spec)

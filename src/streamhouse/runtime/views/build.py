@@ -31,6 +31,7 @@ from streamhouse.runtime.views.incremental import (
 from streamhouse.runtime.views.inputs import ViewInputs, no_scan
 from streamhouse.runtime.views.spec import ViewSpec
 from streamhouse.source import Offset
+from streamhouse.state.manifest import Manifest
 from streamhouse.state.segment import StateError
 from streamhouse.state.store import StateStore
 
@@ -54,9 +55,12 @@ class Build:
         tree, store = compiled(spec), StateStore(Path(spec.state))
         if unsuitable(spec, store, tree, self.offset):
             return
-        found = (each for each in store.manifests() if dict(each.offset) == dict(self.offset))
-        manifest = next(found, None)
-        if manifest is None or manifest.arrangements:
+        # Later batches remove the manifest, if it names no rows; then none of them starts from it.
+        table = {"snapshot": 0, "time": 0, "wrote": 0}
+        gone = Manifest(int(self.offset["batch"]), self.offset, table, {})
+        found = (each for each in store.manifests() if each.batch == gone.batch)
+        manifest = next(found, gone)
+        if manifest.arrangements or dict(manifest.offset) != dict(self.offset):
             return
         for key, address in spec.tables.items():
             snapshot = int(self.offset["vector"][key]["snapshot"])
