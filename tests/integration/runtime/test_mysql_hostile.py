@@ -229,18 +229,19 @@ def test_tables_equal_mysql_after_any_kill(shop: Shop, installed: Installed, met
         writers = Writers(database, random.Random(seed))
         for _ in range(300):
             writers.step()
-        end, kills = time.monotonic() + seconds, 0
+        # Another case may run at the same time.
+        end, kills, mark = time.monotonic() + seconds, 0, f"hostile-{metadata}-{seed}"
         while time.monotonic() < end:
             with Busy(writers):
                 for _ in range(3):
-                    run = shop.start(script(database), mark="hostile")
+                    run = shop.start(script(database), mark=mark)
                     time.sleep(chance.uniform(4, 25))
                     assert run.process.poll() is None, run.err
                     kill(run, chance)
                     kills += 1
             writers.finish()
             writers.begin()
-            shop.settle(script(database), mark="hostile")
+            shop.settle(script(database), mark=mark)
             check(shop, database)
             print(f"{kills} kills, {writers.restarts} restarts of the server", flush=True)
 
