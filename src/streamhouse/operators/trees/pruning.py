@@ -22,7 +22,10 @@ _COLUMN = re.compile(r'"?\b(_[ilr])"?\."((?:[^"]|"")+)"')
 
 
 def pruned(root: Operator) -> Operator:
-    """The tree with the same result in which joins and projections have fewer columns."""
+    """The tree with the same result in which joins and projections have fewer columns.
+
+    What an expression reads is found in its SQL. A tree that cannot be bound then stays as it is.
+    """
     operators = list(walk(root))
     needed: dict[int, set[str]] = defaultdict(set)
     needed[id(root)] = set(root.columns)
@@ -32,12 +35,13 @@ def pruned(root: Operator) -> Operator:
     made: dict[int, Operator] = {}
     for each in operators:
         made[id(each)] = _narrowed(_over(each, made), needed[id(each)])
+    found = made[id(root)]
     try:
-        if all(each.types for each in walk(made[id(root)])):
-            return made[id(root)]
+        for each in walk(found):
+            _ = each.types
     except BindError:
-        pass
-    return root
+        return root
+    return found
 
 
 def _read(operator: Operator, needed: set[str]) -> Iterable[Iterable[str]]:
