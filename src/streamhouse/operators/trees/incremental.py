@@ -144,8 +144,8 @@ class IncrementalRefresh:
             change = None if wanted.input == RESULT else changes[wanted.input]
             reading = " ".join([sql, *lookups[n + 1 :]])
             keys = lookups[n] if wanted.rare else ""
-            rows = self._raw(name, arrangements[n], lookups[n])
-            self._found(name, arrangements[n], rows, change, reading, keys)
+            rows = self._fetched(name, arrangements[n], lookups[n])
+            self._create_found(name, arrangements[n], rows, change, reading, keys)
         if number in self._tree.results:
             sql = self._from_result(number, operator, sql)
         self._made(number, operator, sql)
@@ -176,10 +176,10 @@ class IncrementalRefresh:
 
     def _find(self, name: str, kept: Arrangement, keys: str) -> str:
         """Create the relation of the kept rows with some keys."""
-        self._before(name, kept, self._raw(name, kept, keys))
+        self._create_old(name, kept, self._fetched(name, kept, keys))
         return name
 
-    def _found(
+    def _create_found(
         self,
         name: str,
         kept: Arrangement,
@@ -194,7 +194,7 @@ class IncrementalRefresh:
         """
         old = _reads(reading, name)
         if old:
-            self._before(name, kept, rows)
+            self._create_old(name, kept, rows)
         if change is None or change.new == change.old or not _reads(reading, change.new):
             return
         columns = ", ".join(map(quote, kept.operator.columns))
@@ -210,7 +210,7 @@ class IncrementalRefresh:
         # A removed row may have another key than those looked up.
         self._bag(change.new, kept.operator, f"{both} AND sum({WEIGHT}) > 0")
 
-    def _raw(self, name: str, kept: Arrangement, keys: str) -> list[pa.Table]:
+    def _fetched(self, name: str, kept: Arrangement, keys: str) -> list[pa.Table]:
         """The parts of segments that have some keys, by segment; the relation `<name>_raw`."""
         segments = [self._store.segment(file) for file in self.segments[kept.name]]
         if kept.by:
@@ -226,7 +226,7 @@ class IncrementalRefresh:
             self._db.register(f"{name}_raw", pa.concat_tables(rows))
         return rows
 
-    def _before(self, name: str, kept: Arrangement, rows: list[pa.Table]) -> None:
+    def _create_old(self, name: str, kept: Arrangement, rows: list[pa.Table]) -> None:
         """Create the relation of found rows, which `<name>_raw` has."""
         if not rows:
             self._empty(name, kept.operator)
