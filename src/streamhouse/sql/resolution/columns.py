@@ -259,7 +259,7 @@ def expand_stars(script: Script, select: exp.Select, visible: Visible) -> list[e
         if star is None:
             projections.append(item.copy())
             continue
-        if any(star.args.get(key) for key in ("except_", "replace", "rename", "ilike")):
+        if any(star.args.get(key) for key in ("except_", "replace", "rename")):
             message = "* takes no EXCEPT, REPLACE or RENAME; write the columns out"
             raise node_errors.unsupported(script, item, message)
         if alias and alias not in visible:
