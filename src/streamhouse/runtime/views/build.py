@@ -17,18 +17,17 @@ from pathlib import Path
 from subprocess import DEVNULL, PIPE
 from typing import Any
 
-from streamhouse.duckdb_engine import THREADS, Limits, opened
+from streamhouse.duckdb_engine import THREADS, Limits
 from streamhouse.errors import StreamhouseError
 from streamhouse.operators.trees.incremental import IncrementalRefresh
 from streamhouse.runtime.streaming.spark_data_source import SPEC
 from streamhouse.runtime.views.holds import ViewHolds
 from streamhouse.runtime.views.incremental import (
-    MEMORY,
     address_of,
     compiled,
     unsuitable,
 )  # fmt: skip
-from streamhouse.runtime.views.inputs import ViewInputs, no_scan
+from streamhouse.runtime.views.inputs import MEMORY, NICENESS, ViewInputs, opened_alone
 from streamhouse.runtime.views.spec import ViewSpec
 from streamhouse.source import Offset
 from streamhouse.state.manifest import Manifest
@@ -37,8 +36,6 @@ from streamhouse.state.store import StateStore
 
 log = logging.getLogger("streamhouse.views")
 BUILD = "build.pickle"
-_NICENESS = 10
-"""Batches of all queries go first."""
 _PAYS_AFTER = 4
 """After so many batches it has paid to compute what is kept."""
 _FIRST_WAIT_S, _LONGEST_WAIT_S = 2.0, 600.0
@@ -71,12 +68,10 @@ class Build:
             each.name: inputs.open_table(address_of(spec, each), each.scan.columns)
             for each in tree.sources
         }
-        query, now_ms = replace(spec.plan.query, scans=()), int(self.offset["now"])
+        now_ms = int(self.offset["now"])
 
         def built(limits: Limits) -> IncrementalRefresh:
-            with opened(
-                query, no_scan, limits, threads=THREADS, now_ms=now_ms, more=tables
-            ) as connection:
+            with opened_alone(spec, limits, THREADS, now_ms, tables) as connection:
                 refresh = IncrementalRefresh(tree, connection, store, {})
                 refresh.build()
                 return refresh
@@ -95,7 +90,7 @@ def main(folder: Path) -> None:
         os._exit(1)
 
     threading.Thread(target=follow, daemon=True).start()
-    os.nice(_NICENESS)
+    os.nice(NICENESS)
     try:
         pickle.loads((folder / BUILD).read_bytes()).run(pickle.loads((folder / SPEC).read_bytes()))
     except (StreamhouseError, StateError, OSError) as error:
@@ -144,14 +139,14 @@ class Builder:
             process.kill()
 
     def _run(self, offset: Offset, holds: ViewHolds) -> None:
-        holds.build(offset)
+        holds.keep(offset)
         try:
             problem = self._problem(offset)
         except OSError as error:
             problem = str(error)
         if problem and self._folder.exists():
             log.warning("%s: what the view keeps is not computed: %s", self._view, problem)
-        holds.build(None)
+        holds.keep(None)
         if self._missing:
             # Now they are there.
             self._wanted = None

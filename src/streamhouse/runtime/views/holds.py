@@ -22,13 +22,13 @@ class ViewHolds:
         self._lock = threading.Lock()
         self._held_at = float("-inf")
         self._last: Offset = checkpoint.logs.last_offset()
-        self._built: Offset | None = None
+        self._kept: Offset | None = None
         self.replayed = checkpoint.logs.last_logged() <= checkpoint.logs.last_committed()
         """Whether no interrupted refresh of an earlier run is left to run again."""
 
-    def build(self, offset: Offset | None) -> None:
-        """Keep the snapshots of an earlier refresh, too; None: no more."""
-        self._built = offset
+    def keep(self, offset: Offset | None) -> None:
+        """Keep the snapshots of an earlier refresh, too, as a build reads them; None: no more."""
+        self._kept = offset
 
     def batch_done(self, end: Offset) -> None:
         """Note that the refresh up to `end` has been committed."""
@@ -40,7 +40,7 @@ class ViewHolds:
             return
         with self._lock:
             self._held_at = time.monotonic()
-            vector = (self._built or self._last).get("vector", {})
+            vector = (self._kept or self._last).get("vector", {})
             for key, address in self._spec.tables.items():
                 snapshot = int(vector.get(key, {}).get("snapshot", 1))
                 # A table that cannot be written is read without a consumer.

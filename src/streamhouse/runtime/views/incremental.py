@@ -10,14 +10,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from streamhouse.duckdb_engine import THREADS, Limits, opened, time_sql
+from streamhouse.duckdb_engine import THREADS, Limits, time_sql
 from streamhouse.lookup.storage.changed_keys import MOST_SNAPSHOTS
 from streamhouse.operators.operator import OLD_NOW, WEIGHT
 from streamhouse.operators.trees.compiled_tree import CompiledTree, Source, obstacle
@@ -28,7 +27,7 @@ from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.storage.snapshots import Snapshot
 from streamhouse.runtime.streaming.tasks.task_input import TaskInput
-from streamhouse.runtime.views.inputs import no_scan
+from streamhouse.runtime.views.inputs import opened_alone
 from streamhouse.runtime.views.merges import start_merges
 from streamhouse.runtime.views.net_change import UnknownChangeError, net_change
 from streamhouse.runtime.views.spec import Stale, ViewSpec, table_key
@@ -39,8 +38,6 @@ from streamhouse.state.store import StateStore
 if TYPE_CHECKING:
     import duckdb
 
-MEMORY = "160MB"
-"""What DuckDB uses before it spills to files; more if that is too little."""
 SMALL_ROWS = 50_000
 """Inputs with fewer rows in all are recomputed as fast."""
 LARGE_CHANGE = 0.05
@@ -117,10 +114,9 @@ class IncrementalView:
         limits: Limits,
     ) -> Iterator[tuple[duckdb.DuckDBPyConnection, IncrementalRefresh]]:
         """A refresh from what was kept at one offset to another, and its connection."""
-        query, now_ms = replace(self._spec.plan.query, scans=()), int(end["now"])
         few = sum(each.rows.num_rows for each in changes.values()) < _FEW_ROWS
-        threads = 1 if few else THREADS
-        with opened(query, no_scan, limits, threads=threads, now_ms=now_ms) as connection:
+        threads, now_ms = 1 if few else THREADS, int(end["now"])
+        with opened_alone(self._spec, limits, threads, now_ms) as connection:
             connection.execute(f"SET VARIABLE {OLD_NOW} = {time_sql(int(start['now']))}")
             yield connection, IncrementalRefresh(self._tree, connection, self._store, segments)
 
@@ -167,26 +163,33 @@ class IncrementalView:
         manifests = self._store.manifests()
         found = [each for each in manifests if each.batch <= int(start.get("batch", -1))]
         kept = next((each for each in found if self._fits(each)), None)
+        if spec.strategy == "auto":
+            self._check_extent(kept)
         if kept is None:
             self.stale = "missing"
             raise UnsuitableError("what the view keeps is not computed yet")
-        if spec.strategy == "auto":
-            changed, rows = _extent(spec, kept.offset, end)
-            if changed > rows * LARGE_CHANGE:
-                self.stale = "outdated"
-                raise UnsuitableError("much has changed")
-            sources = self._changed_sources(kept.offset, end)
-            relations = {name for each in sources for name in each.relations}
-            read = {name for name, readers in self._tree.read_whole if readers & relations}
-            if sum(f.rows for n in read for f in kept.arrangements.get(n, ())) > rows * LARGE_READ:
-                raise UnsuitableError(
-                    "operators read nearly as many rows as recomputing the view does"
-                )
         before = next((each for each in found if dict(each.offset) == dict(start)), None)
         if before is None:
             raise UnsuitableError("nothing is known of the batch before it")
         self._check_table(before)
         return kept
+
+    def _check_extent(self, kept: Manifest | None) -> None:
+        """Raise `UnsuitableError` if recomputing the view is faster than using what is kept."""
+        end = self._task.end
+        changed, rows = _extent(self._spec, end if kept is None else kept.offset, end)
+        if rows < SMALL_ROWS:
+            raise UnsuitableError(f"its inputs have fewer than {SMALL_ROWS:,} rows")
+        if kept is None:
+            return
+        if changed > rows * LARGE_CHANGE:
+            self.stale = "outdated"
+            raise UnsuitableError("much has changed")
+        sources = self._changed_sources(kept.offset, end)
+        relations = {name for each in sources for name in each.relations}
+        read = {name for name, readers in self._tree.read_whole if readers & relations}
+        if sum(f.rows for n in read for f in kept.arrangements.get(n, ())) > rows * LARGE_READ:
+            raise UnsuitableError("operators read nearly as many rows as recomputing the view does")
 
     def _fits(self, manifest: Manifest) -> bool:
         """Whether the rows that a manifest names are those of the query."""
@@ -241,12 +244,7 @@ def unsuitable(spec: ViewSpec, store: StateStore, tree: CompiledTree, end: Offse
     if not spec.state or not store.usable:
         return "this host does not have the checkpoint"
     reason = next(filter(None, map(obstacle, tree.operators)), "")
-    if reason or spec.strategy != "auto":
-        return reason
-    reason = whole_reason(tree.root)
-    if not reason and _extent(spec, end, end)[1] < SMALL_ROWS:
-        return f"its inputs have fewer than {SMALL_ROWS:,} rows"
-    return reason
+    return reason if reason or spec.strategy != "auto" else whole_reason(tree.root)
 
 
 def _extent(spec: ViewSpec, start: Mapping[str, Any], end: Mapping[str, Any]) -> tuple[float, int]:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import replace
 from functools import cached_property
-from typing import NoReturn
+from types import MappingProxyType
+from typing import TYPE_CHECKING, NoReturn
 
 import pyarrow as pa
 
-from streamhouse.duckdb_engine import Batches, warehouse_scanner
+from streamhouse.duckdb_engine import Batches, Limits, opened, warehouse_scanner
 from streamhouse.errors import SchemaChangeError
 from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.paimon.catalog.warehouse import Warehouse
@@ -20,6 +23,14 @@ from streamhouse.runtime.views.read_ahead import read_ahead
 from streamhouse.runtime.views.spec import ViewSpec, table_key
 from streamhouse.source import Offset
 from streamhouse.sql.plan import BoundedScan
+
+if TYPE_CHECKING:
+    import duckdb
+
+MEMORY = "160MB"
+"""What DuckDB uses for kept rows before it spills to files."""
+NICENESS = 10
+"""The priority of work on kept rows beside the batches, which go first."""
 
 
 def _check_columns(planned: Table, newest: Table, columns: list[str]) -> None:
@@ -89,6 +100,17 @@ class ViewInputs:
         return table.read(columns=columns, snapshot=snapshot, filter=condition)
 
 
-def no_scan(scan: BoundedScan) -> NoReturn:
-    """The scanner of a query that reads kept rows."""
+def opened_alone(
+    spec: ViewSpec,
+    limits: Limits,
+    threads: int,
+    now_ms: int | None = None,
+    more: Mapping[str, tuple[pa.Schema, Batches]] = MappingProxyType({}),
+) -> AbstractContextManager[duckdb.DuckDBPyConnection]:
+    """As `duckdb_engine.opened` for a view's query, without the query's tables."""
+    query = replace(spec.plan.query, scans=())
+    return opened(query, _no_scan, limits, threads=threads, now_ms=now_ms, more=more)
+
+
+def _no_scan(scan: BoundedScan) -> NoReturn:
     raise AssertionError(f"nothing reads {scan.table.name}")

@@ -6,22 +6,18 @@ import logging
 import os
 import threading
 from collections.abc import Sequence
-from dataclasses import replace
 
-from streamhouse.duckdb_engine import Limits, opened
+from streamhouse.duckdb_engine import Limits
 from streamhouse.errors import StreamhouseError
 from streamhouse.operators.trees.arrangement import Arrangement
 from streamhouse.operators.trees.incremental import merge_beside
-from streamhouse.runtime.views.inputs import no_scan
+from streamhouse.runtime.views.inputs import MEMORY, NICENESS, opened_alone
 from streamhouse.runtime.views.spec import ViewSpec
 from streamhouse.state.manifest import Segments
 from streamhouse.state.segment import StateError
 from streamhouse.state.store import StateStore
 
 log = logging.getLogger("streamhouse.views")
-MERGE_MEMORY = "160MB"
-_NICENESS = 10
-"""Batches of all queries go first."""
 
 
 def start_merges(
@@ -31,12 +27,12 @@ def start_merges(
 
     def work() -> None:
         # On Linux this is the priority of this thread, and of those that it starts.
-        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICENESS)
-        query, limits = replace(spec.plan.query, scans=()), Limits(memory=MERGE_MEMORY)
+        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICENESS)
+        limits = Limits(memory=MEMORY)
         try:
             with store.merging() as alone:
                 for files, kept in merges if alone else ():
-                    with opened(query, no_scan, limits, threads=1) as connection:
+                    with opened_alone(spec, limits, threads=1) as connection:
                         merge_beside(connection, store, files, kept)
         except (StreamhouseError, StateError, OSError) as error:
             log.info("%s: kept rows were not merged: %s", spec.target.identifier, error)

@@ -21,8 +21,8 @@ from streamhouse.runtime.failpoint import TASK_STEP, reached
 from streamhouse.runtime.query_operator import conformed
 from streamhouse.runtime.streaming.tasks.task_input import TaskInput
 from streamhouse.runtime.streaming.tasks.task_results import TaskAttempt, results
-from streamhouse.runtime.views.incremental import MEMORY, IncrementalView, UnsuitableError
-from streamhouse.runtime.views.inputs import ViewInputs
+from streamhouse.runtime.views.incremental import IncrementalView, UnsuitableError
+from streamhouse.runtime.views.inputs import MEMORY, ViewInputs
 from streamhouse.runtime.views.spec import Stale, Strategy, ViewSpec
 from streamhouse.source import ROW_KIND
 from streamhouse.state.segment import StateError
