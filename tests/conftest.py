@@ -6,8 +6,10 @@ import gc
 import os
 import signal
 import sys
+import warnings
 from collections.abc import Iterator
 
+import pymysql.connections
 import pytest
 
 from streamhouse.sql.nesting_depth import allow_depth
@@ -42,6 +44,7 @@ def pytest_configure() -> None:
     allow_depth()
     _take_interrupts()
     _keep_bytecode()
+    _warn_of_open_connections()
 
 
 def _keep_bytecode() -> None:
@@ -56,6 +59,19 @@ def _take_interrupts() -> None:
     tests start inherits that, and many tests end a process by it."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def _warn_of_open_connections() -> None:
+    """Warn of each connection to MySQL that nobody has closed: PyMySQL closes it silently, unless
+    Python's collector takes its socket first."""
+    closed = pymysql.connections.Connection._force_close
+
+    def collected(connection: pymysql.connections.Connection) -> None:
+        if getattr(connection, "_sock", None) is not None:
+            warnings.warn(f"{connection!r} was not closed", ResourceWarning, stacklevel=1)
+        closed(connection)
+
+    pymysql.connections.Connection.__del__ = collected
 
 
 def pytest_collection_finish() -> None:

@@ -27,7 +27,7 @@ from streamhouse.runtime.streaming.shuffle.gather_task import GatherStep
 from streamhouse.runtime.streaming.shuffle.join_task import JoinStep
 from streamhouse.runtime.streaming.spark_data_source import SPEC, JobReader
 from streamhouse.runtime.streaming.stream_run import StreamRun
-from streamhouse.runtime.streaming.tasks import worker_resources
+from streamhouse.runtime.streaming.tasks.worker_resources import close_resources
 from streamhouse.source import Offset
 
 _IDLE_S = 0.05
@@ -103,7 +103,7 @@ class LocalRun(StreamRun):
             self._error = error
         finally:
             # Some of the core's objects must go in the thread that has made them.
-            worker_resources._open.pop((os.getpid(), self._spec.query_id), None)
+            close_resources(self._spec.query_id)
 
     def _loop(self) -> None:
         reader = JobReader(self.folder)

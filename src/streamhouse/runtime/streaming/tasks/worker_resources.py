@@ -78,6 +78,13 @@ def resources_of(spec: QuerySpec) -> WorkerResources:
     return found[1]
 
 
+def close_resources(query_id: str) -> None:
+    """Close this process's resources of a query that has ended."""
+    found = _open.pop((os.getpid(), query_id), None)
+    if found is not None:
+        found[1].close()
+
+
 def _version(spec: QuerySpec) -> str:
     lookup_options = [sorted(lookup.table.options.items()) for lookup in spec.query.lookups]
     tables = (
