@@ -8,10 +8,12 @@ import signal
 import sys
 import warnings
 from collections.abc import Iterator
+from typing import Any
 
 import pymysql.connections
 import pytest
 
+from streamhouse.mysql import connection as mysql
 from streamhouse.sql.nesting_depth import allow_depth
 
 LONGEST = (
@@ -62,15 +64,24 @@ def _take_interrupts() -> None:
 
 
 def _warn_of_open_connections() -> None:
-    """Warn of each connection to MySQL that nobody has closed: PyMySQL closes it silently, unless
-    Python's collector takes its socket first."""
-    closed = pymysql.connections.Connection._force_close
+    """Warn of each connection to MySQL that the product has opened and not closed.
 
-    def collected(connection: pymysql.connections.Connection) -> None:
-        if getattr(connection, "_sock", None) is not None:
+    PyMySQL closes it silently, unless Python's collector takes its socket first.
+    """
+    opened, close = mysql.open_connection, pymysql.connections.Connection._force_close
+
+    def open_connection(*arguments: Any, **named: Any) -> Any:
+        connection = opened(*arguments, **named)
+        connection.of_product = True
+        return connection
+
+    def collected(connection: Any) -> None:
+        leaked = getattr(connection, "_sock", None) and hasattr(connection, "of_product")
+        close(connection)
+        if leaked:
             warnings.warn(f"{connection!r} was not closed", ResourceWarning, stacklevel=1)
-        closed(connection)
 
+    mysql.open_connection = open_connection
     pymysql.connections.Connection.__del__ = collected
 
 
