@@ -8,7 +8,7 @@ import signal
 import sys
 import warnings
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, cast
 
 import pymysql.connections
 import pytest
@@ -64,25 +64,26 @@ def _take_interrupts() -> None:
 
 
 def _warn_of_open_connections() -> None:
-    """Warn of each connection to MySQL that the product has opened and not closed.
+    """Warn of each session with MySQL that the product has opened and not closed.
 
     PyMySQL closes it silently, unless Python's collector takes its socket first.
     """
-    opened, close = mysql.open_connection, pymysql.connections.Connection._force_close
+    connect, closable = mysql.connect, cast(Any, pymysql.connections.Connection)
+    close = closable._force_close
 
-    def open_connection(*arguments: Any, **named: Any) -> Any:
-        connection = opened(*arguments, **named)
-        connection.of_product = True
+    def connected(options: Any) -> Any:
+        connection: Any = connect(options)
+        connection.is_session = True
         return connection
 
     def collected(connection: Any) -> None:
-        leaked = getattr(connection, "_sock", None) and hasattr(connection, "of_product")
+        leaked = getattr(connection, "_sock", None) and hasattr(connection, "is_session")
         close(connection)
         if leaked:
             warnings.warn(f"{connection!r} was not closed", ResourceWarning, stacklevel=1)
 
-    mysql.open_connection = open_connection
-    pymysql.connections.Connection.__del__ = collected
+    mysql.connect = connected
+    closable.__del__ = collected
 
 
 def pytest_collection_finish() -> None:
