@@ -12,7 +12,8 @@ from streamhouse.runtime.views import incremental
 
 _JOINED = "FROM orders o JOIN customers c ON c.id = o.customer_id"
 _QUERIES = {
-    "sums": f"SELECT c.country, SUM(CAST(o.amount AS BIGINT)) AS s, COUNT(*) AS n {_JOINED} GROUP BY c.country",
+    "sums": "SELECT c.country, SUM(CAST(o.amount AS BIGINT)) AS s, COUNT(*) AS n "
+    f"{_JOINED} GROUP BY c.country",
     "most": f"SELECT c.country, MAX(o.price) AS most {_JOINED} GROUP BY c.country",
     "names": "SELECT c.name, v.page, o.amount FROM visits v JOIN customers c ON c.id = "
     "v.customer_id LEFT JOIN orders o ON o.customer_id = c.id AND o.amount > 0",
