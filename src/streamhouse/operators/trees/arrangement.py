@@ -16,7 +16,7 @@ from typing import TypeAlias
 
 import duckdb
 
-from streamhouse.operators.operator import WEIGHT, Operator, walk
+from streamhouse.operators.operator import WEIGHT, Operator, plain, walk
 from streamhouse.operators.scan import Scan
 from streamhouse.operators.trees.tree_sql import whole_sql
 from streamhouse.sql.expressions.binder import quote
@@ -68,8 +68,8 @@ class Arrangement:
 
     @property
     def label(self) -> str:
-        """What is kept, in words."""
-        return self.operator.describe()
+        """What is kept, and by what it is found, in words."""
+        return ", by ".join([self.operator.describe(), *filter(None, [plain(", ".join(self.by))])])
 
     @property
     def hash(self) -> str:
