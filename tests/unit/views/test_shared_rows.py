@@ -90,10 +90,10 @@ def test_rows_of_a_replaced_table_are_not_shared(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "seed", [0, *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(1, 60))]
 )
-def test_views_that_begin_and_change_at_any_time(
+def test_views_that_begin_at_any_time(
     seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Views are made, and get other SELECTs, while rows change; builds end late, or not at all."""
+    """Views begin while rows change, and builds end late."""
     monkeypatch.setattr(incremental, "SMALL_ROWS", 0)
     monkeypatch.setattr("streamhouse.runtime.views.shared_rows.LARGE_CHANGE", 9.0)
     rng, session = random.Random(seed), _views(tmp_path)
@@ -102,12 +102,9 @@ def test_views_that_begin_and_change_at_any_time(
     for number in range(12):
         session.execute(change(rng, number))
         if number % 3 == 0:
-            name = f"v{number}"
-            queries[name] = rng.choice(list(_QUERIES.values()))
+            name, chosen = f"v{number}", rng.choice([*_QUERIES.values()])
+            queries[name] = queries["v0"] if number == 9 else chosen
             session.view(name, queries[name])
-        elif rng.random() < 0.4:
-            # Started again with the SELECT of another view.
-            session.restart()
         for name, query in queries.items():
             session.refresh(name)
             view = session.batches[name]
