@@ -1,4 +1,4 @@
-"""Flags of commands: metavar and help of each, for parameters with plain types."""
+"""Flags of commands: metavar and help of each (`flags.toml`), for parameters with plain types."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from inspect import Parameter
 from typing import Annotated, Any, TypeVar
 
 import typer
+
+from streamhouse.options import table_of
 
 _Function = TypeVar("_Function", bound=Callable[..., None])
 
@@ -30,11 +32,15 @@ class Flag:
     hidden: bool = False
 
 
-def with_flags(flags: Mapping[str, Flag | Parameter]) -> Callable[[_Function], _Function]:
+def with_flags(
+    given: str | Mapping[str, Flag | Parameter],
+) -> Callable[[_Function], _Function]:
     """Make parameters flags of their names; types and defaults are those of the parameters.
 
-    The keywords of a function with `**flags` are all flags that are not among its parameters.
+    `given`: the flags, or the name of a command in `flags.toml`. The keywords of a function with
+    `**flags` are all flags that are not among its parameters.
     """
+    flags = _flags_of(given) if isinstance(given, str) else given
 
     def declared(function: _Function) -> _Function:
         signature = inspect.signature(function, eval_str=True)
@@ -45,6 +51,11 @@ def with_flags(flags: Mapping[str, Flag | Parameter]) -> Callable[[_Function], _
         return function
 
     return declared
+
+
+def _flags_of(command: str) -> Mapping[str, Flag]:
+    table = table_of(__package__, "flags.toml")[command]
+    return {name: Flag(**{"metavar": None, **flag}) for name, flag in table.items()}
 
 
 def _parameters(
@@ -77,45 +88,3 @@ def _declared(parameter: Parameter, flag: Flag | Parameter) -> Parameter:
         hidden=flag.hidden,
     )
     return parameter.replace(annotation=Annotated[parameter.annotation, option])
-
-
-SERVE_FLAGS: Mapping[str, Flag] = {
-    "views": Flag("FILE", "Serve only the views in this YAML file. Default: all tables and views."),
-    "host": Flag(
-        "ADDRESS", "The address to listen on; one that other machines can reach needs a token."
-    ),
-    "token_file": Flag(
-        "FILE",
-        "Tokens, one per line, or YAML with the permissions of each. The environment "
-        "variable STREAMHOUSE_TOKEN can hold one more token.",
-    ),
-    "tls_cert": Flag("FILE", "Use HTTPS, with the certificate chain in this PEM file."),
-    "tls_key": Flag("FILE", "The certificate's private key, in PEM."),
-    "allow_run": Flag(None, "Let clients start and stop pipelines, which run on this machine."),
-    "allow_origin": Flag(
-        "URL", "Allow requests from web pages of this origin (CORS); can be repeated."
-    ),
-    "every": Flag(
-        "DURATION", "Check followed tables this often. Default: 50ms, object stores 500ms."
-    ),
-    "heartbeat": Flag("DURATION", "Send an idle stream a heartbeat this often."),
-    "queue": Flag(None, "Disconnect a stream's reader that lags this many events.", min=1),
-    "max_rows": Flag(None, "The maximum rows of one response.", min=1),
-    "query_timeout": Flag("DURATION", "The time limit of a query."),
-    "query_rows": Flag(None, "The maximum rows of a query's result.", min=1),
-    "query_memory": Flag("SIZE", "The memory limit of a query."),
-    "answers": Flag(
-        "SIZE", "The maximum size of all responses that clients have not yet received."
-    ),
-    "send_timeout": Flag(
-        "DURATION", "Disconnect a client that receives nothing of its response for this long."
-    ),
-    "queries": Flag(None, "The maximum number of concurrent queries.", min=1),
-    "max_connections": Flag(None, "The maximum number of connections.", min=1),
-    "max_per_address": Flag(
-        None, "The maximum number of connections per address; 0: no limit.", min=0
-    ),
-    "rate": Flag(None, "Requests per second and client, by token or address; 0: no limit.", min=0),
-    "log": Flag("FORMAT", "The log, a line per request: text, json or off."),
-}
-"""The flags of `streamhouse serve`."""

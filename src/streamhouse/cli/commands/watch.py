@@ -19,13 +19,13 @@ from streamhouse.cli.arguments import (
     is_local,
     open_warehouse,
 )
-from streamhouse.cli.flags import Flag, with_flags
+from streamhouse.cli.flags import with_flags
 from streamhouse.errors import OptionError, TableError
 from streamhouse.options import duration_ms
 
 if TYPE_CHECKING:
     from streamhouse.paimon.catalog.warehouse import Warehouse
-    from streamhouse.serve.feeds.feed import Change, Feed
+    from streamhouse.serve.feeds.feed import Feed, FeedChange
 
 LOCAL_POLL_MS = 15
 REMOTE_POLL_MS = 500
@@ -39,24 +39,9 @@ _TableArgument = Annotated[
         metavar="DATABASE.TABLE", help="The table or view, or a branch (db.t$branch_b)."
     ),
 ]
-_FLAGS = {
-    "format": Flag(None, "A table, or one JSON object per changed row."),
-    "every": Flag(
-        "DURATION", "Check for changes this often, such as 1s. Default: 15ms, object stores 500ms."
-    ),
-    "wait": Flag(None, "If the table does not exist yet, wait for it."),
-    "consumer_id": Flag(
-        "NAME", "Resume where the last watch with this name stopped; the table retains its data."
-    ),
-    "fail_on_data_loss": Flag(
-        None,
-        "Fail, instead of a notice, if rows of a table without a key expire before they "
-        "are printed.",
-    ),
-}
 
 
-@with_flags(_FLAGS)
+@with_flags("watch")
 def watch(
     table: _TableArgument,
     warehouse: WarehouseArgument = DEFAULT_WAREHOUSE,
@@ -171,7 +156,7 @@ def _print_loss(table: str, first: int, last: int) -> None:
     )
 
 
-def _polls(feed: Feed, every_ms: int) -> Iterator[Change | None]:
+def _polls(feed: Feed, every_ms: int) -> Iterator[FeedChange | None]:
     """Yield each change, and None about every `TICK_S` seconds without a change."""
     quiet_since = time.monotonic()
     while True:
@@ -183,12 +168,12 @@ def _polls(feed: Feed, every_ms: int) -> Iterator[Change | None]:
             time.sleep(every_ms / 1000)
 
 
-def _changes(feed: Feed, every_ms: int) -> Iterator[Change]:
+def _changes(feed: Feed, every_ms: int) -> Iterator[FeedChange]:
     return (change for change in _polls(feed, every_ms) if change is not None)
 
 
 def _print_json(
-    changes: Iterator[Change], out: IO[str], printed: Callable[[Change], None] | None = None
+    changes: Iterator[FeedChange], out: IO[str], printed: Callable[[FeedChange], None] | None = None
 ) -> None:
     from streamhouse.serve.formats.json_rows import unreserved_names
     from streamhouse.serve.formats.row_formats import json_line, json_objects

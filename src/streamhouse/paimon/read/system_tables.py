@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from streamhouse.close_matches import nearest
 from streamhouse.errors import TableError
+from streamhouse.options import table_of
 from streamhouse.paimon.read.key_set import KeySet
 from streamhouse.paimon.read.reader import conformed
 from streamhouse.paimon.read.references import version_clause
@@ -28,39 +29,7 @@ from streamhouse.sql.plan import AsOf, Column
 if TYPE_CHECKING:
     from streamhouse.paimon.catalog.warehouse import Warehouse
 
-_STATIC = {
-    "aggregation_fields": """field_name STRING!, field_type STRING!, function STRING,
-        function_options STRING, comment STRING""",
-    "branches": "branch_name STRING!, create_time TIMESTAMP(3)!",
-    "buckets": """partition STRING, bucket INT!, record_count BIGINT!, file_size_in_bytes BIGINT!,
-        file_count BIGINT!, last_update_time TIMESTAMP(3)""",
-    "consumers": "consumer_id STRING!, next_snapshot_id BIGINT!",
-    "file_key_ranges": """partition STRING, bucket INT!, file_path STRING!, file_format STRING!,
-        schema_id BIGINT!, level INT!, record_count BIGINT!, file_size_in_bytes BIGINT!,
-        min_key STRING, max_key STRING, first_row_id BIGINT""",
-    "files": """partition STRING, bucket INT!, file_path STRING!, file_format STRING!,
-        schema_id BIGINT!, level INT!, record_count BIGINT!, file_size_in_bytes BIGINT!,
-        min_key STRING, max_key STRING, null_value_counts STRING!, min_value_stats STRING!,
-        max_value_stats STRING!, min_sequence_number BIGINT, max_sequence_number BIGINT,
-        creation_time TIMESTAMP(3), deleteRowCount BIGINT, file_source STRING,
-        first_row_id BIGINT, write_cols ARRAY<STRING>""",
-    "manifests": """file_name STRING!, file_size BIGINT!, num_added_files BIGINT!,
-        num_deleted_files BIGINT!, schema_id BIGINT!, min_partition_stats STRING,
-        max_partition_stats STRING, min_row_id BIGINT, max_row_id BIGINT""",
-    "options": "key STRING!, value STRING!",
-    "partitions": """partition STRING, record_count BIGINT!, file_size_in_bytes BIGINT!,
-        file_count BIGINT!, last_update_time TIMESTAMP(3), created_at TIMESTAMP(3),
-        created_by STRING, updated_by STRING, options STRING""",
-    "schemas": """schema_id BIGINT!, fields STRING!, partition_keys STRING!, primary_keys STRING!,
-        options STRING!, comment STRING, update_time TIMESTAMP(3)!""",
-    "snapshots": """snapshot_id BIGINT!, schema_id BIGINT!, commit_user STRING!,
-        commit_identifier BIGINT!, commit_kind STRING!, commit_time TIMESTAMP(3)!,
-        base_manifest_list STRING!, delta_manifest_list STRING!, changelog_manifest_list STRING,
-        total_record_count BIGINT, delta_record_count BIGINT, changelog_record_count BIGINT,
-        watermark BIGINT, next_row_id BIGINT""",
-    "tags": """tag_name STRING!, snapshot_id BIGINT!, schema_id BIGINT!, commit_time TIMESTAMP(3)!,
-        record_count BIGINT, create_time TIMESTAMP(3), time_retained STRING""",
-}
+_STATIC: Mapping[str, str] = table_of(__package__, "system_tables.toml")
 _OF_ROWS = ("audit_log", "binlog", "ro")
 SYSTEM_TABLES = tuple(sorted((*_STATIC, *_OF_ROWS)))
 """The names after `$`."""

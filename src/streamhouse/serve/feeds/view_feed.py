@@ -16,8 +16,8 @@ from streamhouse.duckdb_engine import Limits, bounded_reader, run_bounded, wareh
 from streamhouse.errors import TableError, TimeLimitError
 from streamhouse.paimon.storage.table_identity import Identity
 from streamhouse.serve.admission.view_computations import SHORT_S
-from streamhouse.serve.feeds.feed import Change, Feed
-from streamhouse.serve.feeds.row_kinds import add_row_kind
+from streamhouse.serve.feeds.feed import Feed, FeedChange
+from streamhouse.serve.feeds.row_kinds import as_inserts
 from streamhouse.sql.batch.bounded_query import analyze_bounded
 from streamhouse.sql.plan import BoundedQuery
 from streamhouse.sql.syntax import Query, TextPosition
@@ -97,7 +97,7 @@ class ViewFeed(Feed):
     def cancel(self) -> None:
         self._cancelled.set()
 
-    def poll(self) -> Change | None:
+    def poll(self) -> FeedChange | None:
         tables = self._tables()
         snapshots = tuple(table.latest_snapshot_id() for table in tables.values())
         if snapshots == self._snapshots:
@@ -111,13 +111,13 @@ class ViewFeed(Feed):
         old, first = self.kept.replace(new), self._snapshots is None
         self._snapshots = snapshots
         if first or old is None or old.schema != new.schema:
-            changes, first = add_row_kind(new, "+I"), True
+            changes, first = as_inserts(new), True
         else:
             changes = self.kept.differ().by_row(old, new)
         snapshot_sum = sum(snapshot or 0 for snapshot in snapshots)
         self._times = self._commit_times(tables, snapshots)
         times = [time_ms for _, time_ms in self._times.values()]
-        return Change(
+        return FeedChange(
             snapshot_sum, max(times, default=0), first, new.num_rows, changes.to_batches()
         )
 

@@ -8,46 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from streamhouse.options import table_of
 from streamhouse.runtime.monitoring.commit_times import Commit
 from streamhouse.runtime.monitoring.status import QueryStatus
 from streamhouse.source import SourceState
 
 Values = dict[str, float | str]
 
-HELP: Mapping[str, str] = {
-    "numRecordsIn": "Rows that the query has read since it started",
-    "numRecordsInPerSecond": "Rows that the query has read per second, over the last ten seconds",
-    "numRecordsInErrors": "Records that the query has left out, since they cannot be decoded",
-    "isSnapshotting": "1 while the snapshot of a mysql-cdc table is read, else 0",
-    "isStreamReading": "1 once the changes of a mysql-cdc table are read, else 0",
-    "currentFetchEventTimeLag": "Milliseconds from the table's last change on the server, in whole "
-    "seconds, until it was received",
-    "MilliSecondsBehindSource": "The same, by its name in Debezium",
-    "currentEmitEventTimeLag": "Milliseconds from the table's last change on the server until it "
-    "was committed; while the query is not behind",
-    "MilliSecondsSinceLastEvent": "Milliseconds since the table's last change was received",
-    "sourceIdleTime": "Milliseconds since the query committed rows",
-    "BinlogPosition": "The query's position in its binlog file",
-    "numTablesSnapshotted": "Tables whose snapshot has been read",
-    "numTablesRemaining": "Tables whose snapshot has not been read to its end",
-    "numSnapshotSplitsRemaining": "About how many chunks of the snapshots are left",
-    "TotalNumberOfEventsSeen": "Changes that the query has read since it started",
-    "TotalNumberOfCreateEventsSeen": "Inserts that the query has read since it started",
-    "TotalNumberOfUpdateEventsSeen": "Updates that the query has read since it started",
-    "TotalNumberOfDeleteEventsSeen": "Deletes that the query has read since it started",
-    "lastRefreshDuration": "Milliseconds that the last refresh of a view took",
-    "refreshAge": "Milliseconds since the last refresh of a view ended",
-    "refreshLag": "Milliseconds that a view is behind its inputs; 0 if none is newer",
-    "refreshIncremental": "1 if the last refresh of a view was computed from changes, else 0",
-    "stateSize": "Bytes of the rows that a view keeps between refreshes",
-    "viewRows": "Rows of a view",
-    "lastCommitDuration": "Milliseconds that the last commit of rows took",
-    "lastTableFilesAdded": "Data files that the last commit added",
-    "lastTableFilesAppended": "The same: commits of rows compact nothing",
-    "lastDeltaRecordsAppended": "Rows in the data files of the last commit",
-    "lastPartitionsWritten": "Partitions that the last commit wrote",
-    "lastBucketsWritten": "Buckets that the last commit wrote",
-}
+HELP: Mapping[str, str] = table_of(__package__, "query_metrics.toml")
 """The metrics that are numbers, and what each means; `BinlogFilename` is a text."""
 
 
