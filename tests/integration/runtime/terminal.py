@@ -9,19 +9,22 @@ import select
 import subprocess
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 
+from tests.local_command import PROGRAM
 from tests.waiting import DEADLINE_S, looks
 
 
 class Terminal:
-    """A running `streamhouse` command whose errors, and so its progress, go to a terminal."""
+    """A running `streamhouse` command whose errors, and so its progress, go to a terminal.
+
+    Its queries run in threads (`tests.local_command`).
+    """
 
     def __init__(self, arguments: list[str]) -> None:
         self._master, slave = pty.openpty()
         try:
             self._process = subprocess.Popen(
-                [str(Path(sys.executable).with_name("streamhouse")), *arguments],
+                [sys.executable, "-c", PROGRAM, *arguments],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=slave,
