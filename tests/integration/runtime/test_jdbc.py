@@ -21,6 +21,8 @@ from streamhouse.runtime.failpoint import LOOKUP_JOURNAL_STEP
 from streamhouse.runtime.script import ScriptOptions, ScriptRunner
 from streamhouse.sql.statements.script import parse_script
 
+pytestmark = pytest.mark.usefixtures("in_threads")
+
 USER, PASSWORD = "looker", "hidd3n"
 TABLES = """
 CREATE TABLE IF NOT EXISTS orders (id INT, cust INT, kind STRING, price DECIMAL(10, 2),
