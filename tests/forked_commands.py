@@ -23,11 +23,11 @@ from pathlib import Path
 from typing import Any
 
 from tests.documents import ROOT
-from tests.local_command import PROGRAM, local_commands
+from tests.local_command import local_commands
 from tests.processes import PRELOADED
 from tests.waiting import DEADLINE_S
 
-from streamhouse.demo import driver
+from streamhouse.demo.membership import scenario as membership_scenario
 from streamhouse.demo.membership import steps as membership_steps
 from streamhouse.demo.revenue import steps as revenue_steps
 
@@ -208,10 +208,10 @@ def _run(requested: dict[str, Any], spark: bool) -> None:
 
 
 def _short_demos(command: Path, spark: bool) -> None:
-    """Let demos start the commands of their scripted steps as forks, too; without `spark`, their
-    pipelines as this module starts commands."""
+    """Let demos start the commands of their scripted steps as forks, too, and begin with few orders
+    without `spark`."""
     if not spark:
-        driver._MAIN = PROGRAM
+        membership_scenario._FIRST_ORDERS = 1_000
 
     def start(arguments: list[str], log: Path) -> subprocess.Popen[bytes]:
         with log.open("ab") as out:

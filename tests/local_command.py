@@ -24,8 +24,12 @@ runpy.run_module("tests.local_command", run_name="__main__")
 
 @contextmanager
 def local_commands() -> Iterator[None]:
-    """Let this command, and the pipelines that it starts as a server, run without Spark."""
-    with without_spark(), patch("streamhouse.serve.pipelines.runner._PROGRAM", ("-c", PROGRAM)):
+    """Let this command run without Spark, and the pipelines that it starts (`serve`, `demo`)."""
+    with (
+        without_spark(),
+        patch("streamhouse.demo.driver._MAIN", PROGRAM),
+        patch("streamhouse.serve.pipelines.runner._PROGRAM", ("-c", PROGRAM)),
+    ):
         yield
 
 

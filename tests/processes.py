@@ -33,6 +33,7 @@ PRELOADED = [
     "streamhouse.cli.commands.export",
     "streamhouse.cli.commands.run",
     "streamhouse.cli.main",
+    "streamhouse.demo.driver",
     "streamhouse.cli.output",
     "streamhouse.cli.commands.servers.serve",
     "streamhouse.cli.commands.watch",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import pty
+import re
 import select
 import subprocess
 import sys
@@ -35,12 +36,22 @@ class Terminal:
             os.close(slave)
         self.displayed = ""
 
-    def until(self, text: str) -> None:
-        """Wait until the terminal has shown a text."""
+    @property
+    def text(self) -> str:
+        """What the terminal has shown, without codes of colours and of the cursor."""
+        return re.sub(r"\x1b\[[\d;?]*[A-Za-z]", "", self.displayed)
+
+    def until(self, pattern: str) -> None:
+        """Wait until the terminal has shown a text that matches a regular expression."""
         for _ in looks(lambda: repr(self.displayed)):
-            if text in self.displayed:
+            if re.search(pattern, self.text):
                 break
             assert self._take(), f"ended without it: {self.displayed!r}"
+
+    def stop(self) -> None:
+        """End the command between two batches."""
+        self._process.terminate()
+        self.end()
 
     def end(self) -> str:
         """Wait for the command's end, which must be a good one; what it printed."""
