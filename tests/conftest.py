@@ -8,12 +8,13 @@ import signal
 import sys
 import warnings
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, cast
 
 import pymysql.connections
 import pytest
 from xdist.scheduler import LoadFileScheduling
 
+from streamhouse.mysql import connection as mysql
 from streamhouse.sql.nesting_depth import allow_depth
 
 LONGEST = (
@@ -84,16 +85,26 @@ def _take_interrupts() -> None:
 
 
 def _warn_of_open_connections() -> None:
-    """Warn of each connection to MySQL that nobody has closed: PyMySQL closes it silently, unless
-    Python's collector takes its socket first."""
-    closed = pymysql.connections.Connection._force_close
+    """Warn of each session with MySQL that the product has opened and not closed.
 
-    def collected(connection: pymysql.connections.Connection) -> None:
-        if getattr(connection, "_sock", None) is not None:
+    PyMySQL closes it silently, unless Python's collector takes its socket first.
+    """
+    connect, closable = mysql.connect, cast(Any, pymysql.connections.Connection)
+    close = closable._force_close
+
+    def connected(options: Any) -> Any:
+        connection: Any = connect(options)
+        connection.is_session = True
+        return connection
+
+    def collected(connection: Any) -> None:
+        leaked = getattr(connection, "_sock", None) and hasattr(connection, "is_session")
+        close(connection)
+        if leaked:
             warnings.warn(f"{connection!r} was not closed", ResourceWarning, stacklevel=1)
-        closed(connection)
 
-    pymysql.connections.Connection.__del__ = collected
+    mysql.connect = connected
+    closable.__del__ = collected
 
 
 def pytest_collection_finish() -> None:

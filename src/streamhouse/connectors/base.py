@@ -99,8 +99,8 @@ class SinkWriter(Protocol):
 class SinkCommitter(ABC):
     """Commits micro-batches, which makes them visible; driver only.
 
-    A sink overrides `check_log` if it records the number of the last batch, and `remove_leftovers`
-    if its tasks leave files.
+    A sink overrides `check_log` if it records the number of the last batch, `remove_leftovers` if
+    its tasks leave files, and `close` if it keeps connections.
     """
 
     @property
@@ -128,6 +128,9 @@ class SinkCommitter(ABC):
         `keep`: the attempts that have been committed.
         """
         return 0
+
+    def close(self) -> None:  # noqa: B027
+        """Release connections: no batch follows."""
 
 
 class Sink(Protocol):

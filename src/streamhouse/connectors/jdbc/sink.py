@@ -125,7 +125,11 @@ class JdbcCommitter(SinkCommitter):
         self._transactions = Transactions(server, options.retries)
         self._commits: CommitsTable | None = None
         if options.guarantee != "at-least-once":
-            self._commits = self._prepared(options, query_id)
+            try:
+                self._commits = self._prepared(options, query_id)
+            except BaseException:
+                self.close()
+                raise
 
     def commit(self, write: Callable[[], WrittenBatch | None], discard: Callable[[], None]) -> bool:
         written = write()

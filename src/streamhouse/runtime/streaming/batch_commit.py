@@ -142,6 +142,10 @@ class BatchCommitter:
             tables[self._target] = self._sink.table
         return tables
 
+    def close(self) -> None:
+        """Release the connections of the sink."""
+        self._sink.close()
+
     def check_log(self, log: BatchLog) -> None:
         """Raise `DataLossError` if a table or sink has a later batch of the query than its log."""
         self._sink.check_log(log)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
@@ -49,6 +50,7 @@ class ContinuousQuery(JobQuery):
         self.shuffled = spec.shuffle is not None
         self._last_commit = LastCommit(self.spec, checkpoint.path)
         self._lineage: Lineage | None = None
+        self._open = ExitStack()
 
     def use_shared(self, number: int, folder: Path) -> None:
         sources = list(self.spec.sources)
@@ -105,6 +107,7 @@ class ContinuousQuery(JobQuery):
             self._lineage.check_log(log)
             self._lineage.recover(self._checkpoint)
         self._committer = BatchCommitter(spec)
+        self._open.callback(self._committer.close)
         self._committer.check_log(log)
         self._committer.remove_leftovers(next_batch(self.progress.last_offset))
         self._checkpoint.remember(
@@ -152,6 +155,9 @@ class ContinuousQuery(JobQuery):
 
     def pause_s(self, took_s: float) -> float:
         return self._throttle.pause_s(self.description.part, took_s)
+
+    def release(self) -> None:
+        self._open.close()
 
     def _files_of(self, batch: CommittedBatch) -> dict[str, int]:
         """At most how many level-0 files the batch added to a bucket of each table."""
