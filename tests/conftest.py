@@ -12,17 +12,38 @@ from typing import Any, cast
 
 import pymysql.connections
 import pytest
+from xdist.scheduler import LoadFileScheduling
 
 from streamhouse.mysql import connection as mysql
 from streamhouse.sql.nesting_depth import allow_depth
 
 LONGEST = (
     "integration/test_docs.py",
+    "kafka/",
+    "tests/spark/",
+    "cluster/test_cluster.py",
     "runtime/test_membership.py",
-    "runtime/test_crash.py",
-    "runtime/test_run.py",
-    "integration/test_benchmarks.py",
+    "runtime/test_stranger.py",
+    "runtime/test_sync.py",
+    "runtime/test_sync_evolution.py",
+    "views/test_nexmark.py",
 )
+"""Parts of paths."""
+TOGETHER = ("tests/integration/kafka/", "tests/spark/")
+"""Folders whose files share a server that takes long to start: one process runs all of them."""
+
+
+class FolderScheduling(LoadFileScheduling):
+    """`--dist loadfile`, which takes the files of a folder of `TOGETHER` as one."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        file: str = super()._split_scope(nodeid)
+        return next((folder for folder in TOGETHER if file.startswith(folder)), file)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> FolderScheduling | None:
+    return FolderScheduling(config, log) if config.getvalue("dist") == "loadfile" else None
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -97,5 +118,8 @@ def pytest_unconfigure() -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    places = {name: place for place, name in enumerate(LONGEST)}
-    items.sort(key=lambda item: places.get("/".join(item.path.parts[-2:]), len(places)))
+    def place(item: pytest.Item) -> int:
+        found = (n for n, part in enumerate(LONGEST) if part in item.nodeid)
+        return next(found, len(LONGEST))
+
+    items.sort(key=place)

@@ -23,11 +23,11 @@ from pathlib import Path
 from typing import Any
 
 from tests.documents import ROOT
-from tests.integration.differential.local_run import without_spark
+from tests.local_command import local_commands
 from tests.processes import PRELOADED
 from tests.waiting import DEADLINE_S
 
-from streamhouse.demo import driver
+from streamhouse.demo.membership import scenario as membership_scenario
 from streamhouse.demo.membership import steps as membership_steps
 from streamhouse.demo.revenue import steps as revenue_steps
 
@@ -46,11 +46,6 @@ _MODULES = (
     "streamhouse.runtime.spark.session",
     "streamhouse.sql.streaming.query_planner",
 )
-_WITHOUT_SPARK = f"""\
-import runpy, sys
-sys.path.insert(0, {str(ROOT)!r})
-runpy.run_module("tests.local_command", run_name="__main__")
-"""
 _LONGEST = 1 << 20
 _CLIENT = """\
 import array, json, os, signal, socket, sys
@@ -208,15 +203,15 @@ def _run(requested: dict[str, Any], spark: bool) -> None:
     sys.stdout = open(1, "w", 1 if os.isatty(1) else -1, "utf-8", closefd=False)
     sys.stderr = open(2, "w", 1, "utf-8", "backslashreplace", closefd=False)
     with_spark = spark or requested["arguments"][:1] == ["thrift"]
-    with nullcontext() if with_spark else without_spark():
+    with nullcontext() if with_spark else local_commands():
         main()
 
 
 def _short_demos(command: Path, spark: bool) -> None:
-    """Let demos start the commands of their scripted steps as forks, too; without `spark`, their
-    pipelines as this module starts commands."""
+    """Let demos start the commands of their scripted steps as forks, too, and begin with few orders
+    without `spark`."""
     if not spark:
-        driver._MAIN = _WITHOUT_SPARK
+        membership_scenario._FIRST_ORDERS = 1_000
 
     def start(arguments: list[str], log: Path) -> subprocess.Popen[bytes]:
         with log.open("ab") as out:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import atexit
 import multiprocessing
 import os
 import signal
 import socket
+import subprocess
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from importlib import import_module
 from ipaddress import ip_address
@@ -26,20 +28,27 @@ PRELOADED = [
     "pyarrow.compute",
     "pyarrow.parquet",
     "pytest",
+    "pyspark.sql.session",
     "sqlglot.dialects.duckdb",
     "streamhouse.cli.commands.export",
+    "streamhouse.cli.commands.run",
     "streamhouse.cli.main",
+    "streamhouse.demo.driver",
     "streamhouse.cli.output",
     "streamhouse.cli.commands.servers.serve",
     "streamhouse.cli.commands.watch",
     "streamhouse.graph.script_check",
     "streamhouse.paimon.catalog.views",
     "streamhouse.runtime.execute",
+    "streamhouse.runtime.script",
+    "streamhouse.runtime.spark.session",
     "streamhouse.serve.http.app",
     "streamhouse.serve.http.server",
     "streamhouse.serve.queries.client_select",
     "streamhouse.serve.queries.view_rows",
     "streamhouse.serve.queries.worker",
+    "streamhouse.sql.streaming.query_planner",
+    "tests.local_command",
 ]
 FORKS = multiprocessing.get_context("forkserver")
 """Makes processes as forks of one that has loaded what they need, and has no threads: to load it
@@ -67,7 +76,11 @@ class Fork:
 
 
 class Command(Fork):
-    """`streamhouse` with these arguments, in a process of its own."""
+    """`streamhouse` with these arguments, in a process of its own.
+
+    Without `spark` its queries run in threads: the same planner, tasks, commits and checkpoints,
+    without a JVM and Python workers, which take ten seconds of a processor to start.
+    """
 
     def __init__(
         self,
@@ -76,16 +89,19 @@ class Command(Fork):
         stderr: int,
         environment: Mapping[str, str] | None = None,
         folder: Path | None = None,
+        spark: bool = True,
     ) -> None:
+        self._arguments = list(arguments)
         files = _File(stdout), _File(stderr)
         given, place = {**os.environ, **(environment or {})}, str(folder or Path.cwd())
-        self._process = FORKS.Process(target=_run, args=(arguments, place, given, files))
+        self._process = FORKS.Process(target=_run, args=(arguments, place, given, files, spark))
         self._process.start()
 
     def wait(self, timeout: float) -> int:
         self._process.join(timeout)
         code = self.poll()
-        assert code is not None, f"it has not ended within {timeout} s"
+        if code is None:
+            raise subprocess.TimeoutExpired(self._arguments, timeout)
         return code
 
     def send_signal(self, number: signal.Signals) -> None:
@@ -150,13 +166,21 @@ def _copy(file: Any) -> int:
 
 
 def _run(
-    arguments: Sequence[str], folder: str, environment: dict[str, str], files: tuple[int, int]
+    arguments: Sequence[str],
+    folder: str,
+    environment: dict[str, str],
+    files: tuple[int, int],
+    spark: bool,
 ) -> None:
+    from tests.local_command import local_commands
+
     from streamhouse.cli.main import main
 
+    os.setsid()
     os.chdir(folder)
     os.environ.clear()
     os.environ.update(environment)
+    sys.path[:0] = filter(None, environment.get("PYTHONPATH", "").split(os.pathsep))
     for number, file in enumerate(files, 1):
         os.dup2(file, number)
         os.close(file)
@@ -164,7 +188,12 @@ def _run(
     sys.stdout = open(1, "w", 1 if os.isatty(1) else -1, "utf-8", closefd=False)
     sys.stderr = open(2, "w", 1, "utf-8", "backslashreplace", closefd=False)
     sys.argv = ["streamhouse", *arguments]
-    main()
+    try:
+        with nullcontext() if spark else local_commands():
+            main()
+    finally:
+        # `multiprocessing` ends its processes without this.
+        atexit._run_exitfuncs()
 
 
 def listening(pids: Iterable[int]) -> set[tuple[str, int]]:

@@ -34,19 +34,12 @@ def test_each_figure_is_a_line_with_its_ratio_and_goal() -> None:
     assert all(item["ratio"] > 0 and item["unit"] for item in found)
 
 
-@pytest.mark.parametrize(
-    "only",
-    [
-        # Whole tables are measured in the same way.
-        {"partial": 1.0},
-        pytest.param({"full": 0.25, "bucket": 0.15}, marks=pytest.mark.soak),
-    ],
-    ids=" ".join,
-)
-def test_lookups_print_a_line_a_figure(only: dict[str, float]) -> None:
+@pytest.mark.soak
+def test_lookups_print_a_line_a_figure() -> None:
+    goals = {"partial": 1.0, "full": 0.25, "bucket": 0.15}
     few = ("--orders", "2000", "--members", "60000", "--partial-members", "5000", "--runs", "1")
-    found = metrics("lookup.py", *few, "--only", *only)
-    assert {item["name"]: item["goal"] for item in found} == only
+    found = metrics("lookup.py", *few, "--only", *goals)
+    assert {item["name"]: item["goal"] for item in found} == goals
     assert all(item["ratio"] > 0 and item["pipeline_s"] for item in found)
 
 
@@ -80,6 +73,7 @@ def test_the_snapshot_of_a_skewed_table_is_copied_in_little_memory() -> None:
     assert found["ratio"] >= 1.0
 
 
+@pytest.mark.soak
 def test_inserts_print_a_line_a_way() -> None:
     found = metrics(
         "insert_values.py", "--rows", "300", "--runs", "1", "--only", "parse", "execute"

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from confluent_kafka import Producer
-from tests.waiting import looks
+from tests.waiting import DEADLINE_S, looks
 
 from streamhouse.connectors.registry import check_declaration
 from streamhouse.connectors.specs import SourceSpec
@@ -36,21 +36,21 @@ class Topic:
         for value in values:
             raw = value.encode() if isinstance(value, str) else value
             producer.produce(self.name, raw, partition=partition, **more)
-        assert producer.flush(30) == 0
+        assert producer.flush(DEADLINE_S) == 0
 
     def send_in_transaction(self, *values: str, commit: bool) -> None:
         producer = Producer(
             {"bootstrap.servers": self.broker.servers, "transactional.id": uuid.uuid4().hex}
         )
-        producer.init_transactions(30)
+        producer.init_transactions(DEADLINE_S)
         producer.begin_transaction()
         for value in values:
             producer.produce(self.name, value.encode(), partition=0)
-        producer.flush(30)
+        producer.flush(DEADLINE_S)
         if commit:
-            producer.commit_transaction(30)
+            producer.commit_transaction(DEADLINE_S)
         else:
-            producer.abort_transaction(30)
+            producer.abort_transaction(DEADLINE_S)
 
 
 @pytest.fixture

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 from confluent_kafka import Producer
 from tests.integration.kafka.conftest import COLUMNS, Stream
+from tests.waiting import DEADLINE_S
 
 from streamhouse.connectors.base import WrittenBatch
 from streamhouse.connectors.specs import SinkSpec, SourceSpec
@@ -43,7 +44,7 @@ def secure(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaBroker]:
         broker.create_topic("orders", 1)
         producer = Producer({"bootstrap.servers": broker.servers})
         producer.produce("orders", b'{"id": 1, "name": "a"}')
-        assert producer.flush(30) == 0
+        assert producer.flush(DEADLINE_S) == 0
         yield broker
 
 

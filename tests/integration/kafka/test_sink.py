@@ -154,7 +154,7 @@ def test_exactly_once_ends_the_transaction_of_a_driver_that_died(topic: Topic) -
     producer = dead._opened()
     producer.begin_transaction()
     dead._produce(producer, written(to, 1, 2)().messages)
-    producer.flush(30)
+    producer.flush(DEADLINE_S)
     alive = to.committer(query)
     assert alive.commit(written(to, 1, 2), nothing)
     assert sorted(row[2] for row in values(topic)) == json_of(1, 2)
@@ -162,7 +162,7 @@ def test_exactly_once_ends_the_transaction_of_a_driver_that_died(topic: Topic) -
     assert dirty == json_of(1, 2, 2)
     # The dead driver turns out to be alive: it must not commit any more.
     with pytest.raises(KafkaException):
-        producer.commit_transaction(30)
+        producer.commit_transaction(DEADLINE_S)
     assert sorted(row[2] for row in values(topic)) == json_of(1, 2)
 
 
@@ -219,10 +219,14 @@ def killed_before(committer: SinkCommitter, step: str, broker: KafkaBroker) -> I
 @pytest.mark.parametrize(
     ("step", "more"),
     [
-        ("_is_new", {}),
         ("_produce", {}),
+        pytest.param("_is_new", {}, marks=pytest.mark.soak),
         # The client waits for ever for the coordinator that it knew before.
-        ("_produce", {"properties.metadata.recovery.strategy": "rebootstrap"}),
+        pytest.param(
+            "_produce",
+            {"properties.metadata.recovery.strategy": "rebootstrap"},
+            marks=pytest.mark.soak,
+        ),
         ("_record_number", {}),
     ],
 )
@@ -282,7 +286,7 @@ def test_exactly_once_ends_if_the_brokers_stay_away(topic: Topic) -> None:
     assert sorted(row[2] for row in values(topic)) == json_of(1, 2)
 
 
-@pytest.mark.parametrize("options", [ONCE, {}])
+@pytest.mark.parametrize("options", [ONCE, pytest.param({}, marks=pytest.mark.soak)])
 def test_a_query_may_start_while_the_brokers_are_away(
     topic: Topic, monkeypatch: pytest.MonkeyPatch, options: Mapping[str, str]
 ) -> None:
@@ -418,7 +422,7 @@ def test_timestamps_are_written(topic: Topic) -> None:
     to.committer("q").commit(written(to, 0, 1), nothing)
     reader = Consumer({"bootstrap.servers": topic.broker.servers, "group.id": "x"})
     reader.assign([TopicPartition(topic.name, number, 0) for number in (0, 1)])
-    message = reader.poll(30)
+    message = reader.poll(DEADLINE_S)
     assert message is not None and message.timestamp() == (1, 1_700_000_000_000)
     reader.close()
 

@@ -96,7 +96,8 @@ def test_rows_reach_a_topic_once_although_the_driver_dies(
 
 
 @pytest.mark.parametrize(("mode", "count"), [
-    ("", 30_000), ("allow_unordered", 30_000), ("ordered", 30_000), ("ordered", 10),
+    ("", 30_000), pytest.param("allow_unordered", 30_000, marks=pytest.mark.soak),
+    ("ordered", 30_000), ("ordered", 10),
 ])  # fmt: skip
 def test_joined_rows_reach_a_topic_by_any_way_to_the_driver(
     shop: Shop, topic: Topic, mode: str, count: int
@@ -279,7 +280,7 @@ def test_bad_records_are_counted_or_kept_once_although_the_driver_dies(
 
 def test_skipped_records_are_counted(shop: Shop, topic: Topic) -> None:
     topic.send(order(1), "no json", order(2))
-    shop.settle(source(topic, **{"bad-records": "skip"}) + ORDERS + COPY)
+    shop.settle_here(source(topic, **{"bad-records": "skip"}) + ORDERS + COPY)
     assert ids(shop) == [1, 2]
     status = next(shop.path.rglob("status.json"), None)
     assert status is not None

@@ -155,7 +155,8 @@ def test_sinks_have_the_result_of_a_view_after_kills(
     rng, targets = random.Random(seed), Targets(shop, broker, mariadb)
     shop.do(f"{TABLES}INSERT INTO customers VALUES (1, 'x'), (2, 'y'), (3, 'x'); {change(rng)}")
     script = targets.script
-    killed = shop.run(script, "--until-caught-up", STREAMHOUSE_FAILPOINT=rng.choice(POINTS))
+    point = rng.choice(POINTS)
+    killed = shop.run(script, "--until-caught-up", spark=False, STREAMHOUSE_FAILPOINT=point)
     assert killed.code == -signal.SIGKILL, killed.err
     batch = LocalPipeline(shop.folder / "batch")
     batch.options, batch.warehouse = dict(shop.warehouse.options), shop.warehouse

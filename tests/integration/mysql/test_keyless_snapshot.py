@@ -166,7 +166,7 @@ def test_the_rows_under_writes_that_never_stop(
     writers = _Writers(database, 5, _WRITERS if engine == "InnoDB" else 0)
     states = []
     with writers:
-        for turn in range(4):
+        for turn in range(2):
             start = snapshot_start(source)
             end = source.latest_offset(start)
             time.sleep(0.3 * turn)

@@ -138,7 +138,7 @@ def run(database: Database, seed: int, folder: Path | None, steps: int) -> None:
 
 
 @pytest.mark.parametrize("relayed", [False, True], ids=["alone", "relayed"])
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.soak)])
 def test_the_rows_read_equal_the_table(
     database: Database, tmp_path: Path, seed: int, relayed: bool
 ) -> None:

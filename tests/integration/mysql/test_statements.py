@@ -129,7 +129,9 @@ def _facts(column: MySqlColumn) -> tuple[Any, ...]:
     return *text, members, column.precision if column.data_type == "decimal" else 0
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize(
+    "seed", [0, *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(1, 8))]
+)
 def test_statements_that_change_the_table_without_row_events_are_found(
     database: Database, seed: int
 ) -> None:

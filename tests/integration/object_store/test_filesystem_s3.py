@@ -176,6 +176,7 @@ def test_faults_of_the_store_lose_and_double_nothing(
     assert sorted(row["id"] for row in read(lake)) == list(range(20))
 
 
+@pytest.mark.usefixtures("in_threads")
 def test_a_query_writes_each_row_once(
     shop: Shop, lake: str, s3: S3Server, objects: StagedObjects
 ) -> None:

@@ -101,7 +101,7 @@ def test_a_pipeline_and_all_commands(
     export = ["export", "shop.spending", "--to", str(into), "--warehouse", lake, "--format", "csv"]
     command(*export)
     assert len((into / "shop.spending.csv").read_text().splitlines()) == 6
-    watch = Run(tmp_path, ["watch", "shop.spending", "--warehouse", lake], {})
+    watch = Run(tmp_path, ["watch", "shop.spending", "--warehouse", lake], {}, spark=False)
     watch.until(lambda: "customer" in watch.out)
     watch.signal(signal.SIGINT)
     assert watch.wait().code == 130

@@ -19,9 +19,8 @@ from unittest.mock import MagicMock, patch
 
 import pyarrow as pa
 import pytest
-from tests.documents import ROOT
 from tests.integration.differential.local_run import without_spark
-from tests.processes import reachable
+from tests.processes import Command, reachable
 from tests.waiting import DEADLINE_S, NotSeenError, looks, until
 
 import streamhouse
@@ -68,7 +67,7 @@ class Ended:
 class Run:
     """One running `streamhouse` command, with its output in files, so that no pipe fills up.
 
-    Without `spark` its queries run in threads (`tests.local_command`).
+    Without `spark` its queries run in threads, and it is a fork (`tests.processes.Command`).
     """
 
     deadline_s = DEADLINE_S
@@ -85,17 +84,19 @@ class Run:
         output = uuid.uuid4().hex
         self._out = folder / f"{output}.out"
         self._err = folder / f"{output}.err"
-        path = os.pathsep.join(filter(None, [str(ROOT), env.get("PYTHONPATH")]))
-        given = env if spark else {**env, "PYTHONPATH": path}
-        command = INSTALLED if spark else (sys.executable, "-m", "tests.local_command")
+        given = {"COLUMNS": "200", **env, MARK: self.mark}
         with self._out.open("wb") as out, self._err.open("wb") as err:
+            self.process: subprocess.Popen[bytes] | Command
+            if not spark:
+                self.process = Command(arguments, out.fileno(), err.fileno(), given, spark=False)
+                return
             self.process = subprocess.Popen(
-                [*command, *arguments],
+                [*INSTALLED, *arguments],
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=err,
                 start_new_session=True,
-                env={**os.environ, "COLUMNS": "200", **given, MARK: self.mark},
+                env={**os.environ, **given},
             )
 
     @property
@@ -123,8 +124,8 @@ class Run:
             for _ in looks(self._stacks, self.deadline_s):
                 if found := what():
                     break
-                if self.process.poll() is not None:
-                    raise AssertionError(f"ended with {self.process.returncode}: {self.err}")
+                if (code := self.process.poll()) is not None:
+                    raise AssertionError(f"ended with {code}: {self.err}")
         except NotSeenError:
             self.kill()
             raise
@@ -137,7 +138,7 @@ class Run:
         time.sleep(1.0)
         return self.err
 
-    def signal(self, number: int) -> None:
+    def signal(self, number: signal.Signals) -> None:
         self.process.send_signal(number)
 
     def closed(self) -> None:

@@ -5,23 +5,27 @@ from __future__ import annotations
 import contextlib
 import os
 import pty
+import re
 import select
 import subprocess
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 
+from tests.local_command import PROGRAM
 from tests.waiting import DEADLINE_S, looks
 
 
 class Terminal:
-    """A running `streamhouse` command whose errors, and so its progress, go to a terminal."""
+    """A running `streamhouse` command whose errors, and so its progress, go to a terminal.
+
+    Its queries run in threads (`tests.local_command`).
+    """
 
     def __init__(self, arguments: list[str]) -> None:
         self._master, slave = pty.openpty()
         try:
             self._process = subprocess.Popen(
-                [str(Path(sys.executable).with_name("streamhouse")), *arguments],
+                [sys.executable, "-c", PROGRAM, *arguments],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=slave,
@@ -32,12 +36,22 @@ class Terminal:
             os.close(slave)
         self.displayed = ""
 
-    def until(self, text: str) -> None:
-        """Wait until the terminal has shown a text."""
+    @property
+    def text(self) -> str:
+        """What the terminal has shown, without codes of colours and of the cursor."""
+        return re.sub(r"\x1b\[[\d;?]*[A-Za-z]", "", self.displayed)
+
+    def until(self, pattern: str) -> None:
+        """Wait until the terminal has shown a text that matches a regular expression."""
         for _ in looks(lambda: repr(self.displayed)):
-            if text in self.displayed:
+            if re.search(pattern, self.text):
                 break
             assert self._take(), f"ended without it: {self.displayed!r}"
+
+    def stop(self) -> None:
+        """End the command between two batches."""
+        self._process.terminate()
+        self.end()
 
     def end(self) -> str:
         """Wait for the command's end, which must be a good one; what it printed."""

@@ -7,11 +7,14 @@ from functools import partial
 from typing import Any
 
 import pyarrow as pa
+import pytest
 from tests.integration.runtime.conftest import Dying, Shop
 
 from streamhouse.paimon.write.commit import TableCommitter
 from streamhouse.paimon.write.table_writer import TableWriter
 from streamhouse.runtime.audit.audit import audit
+
+pytestmark = pytest.mark.usefixtures("in_threads")
 
 ROWS = 12_000
 """More than are read within a blink."""

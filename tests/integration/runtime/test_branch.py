@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+import pytest
 from pypaimon import CatalogFactory
+from tests.integration.runtime.conftest import Shop
 
-if TYPE_CHECKING:
-    from tests.integration.runtime.conftest import Shop
+pytestmark = pytest.mark.usefixtures("in_threads")
 
 TABLES = """
 CREATE TABLE sums (k INT, n BIGINT, PRIMARY KEY (k) NOT ENFORCED) WITH ('bucket' = '1',

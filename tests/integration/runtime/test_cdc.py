@@ -107,7 +107,8 @@ def failed(ended: Ended) -> str:
 def test_mistakes_are_reported_in_one_line(shop: Shop, customers: MariaDB) -> None:
     mariadb = customers
     wrong = SECRET.replace("'", "''")
-    assert "password" in failed(shop.run(script(mariadb, password=wrong), "--until-caught-up"))
+    text = script(mariadb, password=wrong)
+    assert "password" in failed(shop.run(text, "--until-caught-up", spark=False))
     with pytest.raises(TableError, match="nosuch"):
         shop.settle_here(script(mariadb, table="nosuch"))
     mariadb.execute("SET GLOBAL binlog_format = 'STATEMENT'")

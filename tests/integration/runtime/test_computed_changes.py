@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
 from tests.integration.runtime.conftest import Shop
 
 import streamhouse
 from streamhouse.paimon.java.sidecar import Sidecar
+
+pytestmark = pytest.mark.usefixtures("in_threads")
 
 TABLES = """
 CREATE TABLE IF NOT EXISTS prices (item INT PRIMARY KEY NOT ENFORCED, kind STRING, price BIGINT)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from tests.integration.runtime.conftest import Shop
 
 import streamhouse
@@ -9,6 +10,8 @@ from streamhouse import procedures
 from streamhouse.paimon.changelog.offset_origin import bare
 from streamhouse.paimon.changelog.stream_source import PaimonSource
 from streamhouse.runtime.audit.audit import audit
+
+pytestmark = pytest.mark.usefixtures("in_threads")
 
 TABLES = """
 CREATE TABLE IF NOT EXISTS orders (id INT PRIMARY KEY NOT ENFORCED, price BIGINT)

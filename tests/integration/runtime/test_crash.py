@@ -15,6 +15,8 @@ from tests.integration.runtime.conftest import Shop
 
 from streamhouse.runtime.failpoint import STEPS, TASK_STEP
 
+pytestmark = pytest.mark.usefixtures("in_threads")
+
 KILLED = -signal.SIGKILL
 SOME = ("pending-committed",)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from tests.integration.conftest import Installed
 from tests.integration.runtime.demo_runs import run_demo
 
 KEYS = {
@@ -23,16 +24,22 @@ KEYS = {
 }
 
 
-def demo(folder: Path, *arguments: str, timeout: float = 600) -> dict[str, object]:
-    result, _ = run_demo(folder, *arguments, timeout=timeout)
+def demo(
+    folder: Path, *arguments: str, timeout: float = 600, spark: bool = True
+) -> dict[str, object]:
+    result, _ = run_demo(folder, *arguments, timeout=timeout, spark=spark)
     page = {"page"} if "--page" in arguments else set()
     assert set(result) == KEYS | page | ({"produced"} if "kafka" in arguments else set())
     return result
 
 
-def test_the_demo_has_the_expected_sums_after_a_kill(tmp_path: Path) -> None:
+@pytest.mark.parametrize("spark", [False, pytest.param(True, marks=pytest.mark.soak)])
+def test_the_demo_has_the_expected_sums_after_a_kill(
+    installed_demo: Installed, tmp_path: Path, spark: bool
+) -> None:
+    installed_demo(tmp_path / "mariadb")
     rate = ("--seconds", "2", "--orders-per-second", "400", "--kill-every", "1")
-    result = demo(tmp_path, *rate, "--page")
+    result = demo(tmp_path, *rate, "--page", spark=spark)
     assert str(result["page"]).startswith("http://127.0.0.1:")
     assert result["equal"] is True
     assert result["merge_ok"] is True

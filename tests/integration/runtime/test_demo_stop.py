@@ -111,7 +111,7 @@ def test_ctrl_c_ends_the_live_view_and_proves_it(installed_demo: Installed, tmp_
 def test_a_signal_ends_what_has_just_begun(installed_demo: Installed, tmp_path: Path) -> None:
     installed_demo(tmp_path / "demo" / "mariadb")
     command = ["demo", "membership", "--json", "--seconds", "600", "--dir", str(tmp_path / "demo")]
-    run = Run(tmp_path, command, {})
+    run = Run(tmp_path, command, {}, spark=False)
     run.until(lambda: "starting the pipeline" in run.err)
     run.signal(signal.SIGTERM)
     ended = run.wait()

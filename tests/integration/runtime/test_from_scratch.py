@@ -16,6 +16,8 @@ from streamhouse.runtime.audit.audit import Audit, audit
 from streamhouse.runtime.failpoint import RESET_STEPS
 from streamhouse.runtime.state.checkpoint import Checkpoint
 
+pytestmark = pytest.mark.usefixtures("in_threads")
+
 ORDERS = 2_000
 SOURCE = "CREATE TABLE IF NOT EXISTS {} (k INT, v INT) WITH ('bucket' = '-1');"
 SUMS = """

@@ -21,6 +21,8 @@ from streamhouse.runtime.failpoint import LOOKUP_JOURNAL_STEP
 from streamhouse.runtime.script import ScriptOptions, ScriptRunner
 from streamhouse.sql.statements.script import parse_script
 
+pytestmark = pytest.mark.usefixtures("in_threads")
+
 USER, PASSWORD = "looker", "hidd3n"
 TABLES = """
 CREATE TABLE IF NOT EXISTS orders (id INT, cust INT, kind STRING, price DECIMAL(10, 2),
@@ -93,7 +95,7 @@ def test_a_batch_that_runs_again_joins_what_it_had_found(
         "3), (4, 7, 'a', 4), (5, 1, CAST(NULL AS STRING), 5)",
     )
     # What its workers remember of the server goes with them.
-    killed = shop.run(script, STREAMHOUSE_FAILPOINT="target-committed:0")
+    killed = shop.run(script, spark=False, STREAMHOUSE_FAILPOINT="target-committed:0")
     assert killed.code == -signal.SIGKILL, killed.err
     assert PASSWORD not in killed.out + killed.err
     first = [(1, "Ann", 0.1, "gold"), (2, 'Søren "x"', None, None)]

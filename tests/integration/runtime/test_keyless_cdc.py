@@ -17,6 +17,8 @@ from tests.waiting import DEADLINE_S
 
 from streamhouse.demo.mariadb import PASSWORD, USER, MariaDB
 
+pytestmark = pytest.mark.usefixtures("in_threads")
+
 _ROWS = 20_000
 _SCRIPT = """
 CREATE TEMPORARY TABLE my_t (a INT, b STRING) WITH (

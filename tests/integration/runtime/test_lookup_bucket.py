@@ -10,6 +10,8 @@ from tests.integration.runtime.conftest import Dying, Shop
 from streamhouse.errors import StreamhouseError
 from streamhouse.runtime.audit.audit import audit
 
+pytestmark = pytest.mark.usefixtures("in_threads")
+
 TABLES = """
 CREATE TABLE clicks (n INT, id INT, region INT, v DOUBLE, at AS PROCTIME()) WITH ('bucket' = '-1');
 CREATE TABLE orders (n INT, id INT, region INT, v DOUBLE, at AS PROCTIME(),

@@ -8,12 +8,15 @@ from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
+import pytest
 from tests.integration.runtime.conftest import Shop
 
 from streamhouse.paimon.java.sidecar import Sidecar
 from streamhouse.paimon.write.commit import TableCommitter
 from streamhouse.paimon.write.table_writer import TableWriter
 from streamhouse.sql.plan import Column
+
+pytestmark = pytest.mark.usefixtures("in_threads")
 
 STRATEGIES = ("full", "partial", "bucket")
 KEY = [Column("code", "STRING"), Column("day_", "DATE"), Column("part", "DECIMAL(20, 2)")]

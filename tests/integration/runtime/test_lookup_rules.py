@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
 from tests.integration.runtime.conftest import Dying, Shop
 
 from streamhouse.runtime.audit.audit import audit
+
+pytestmark = pytest.mark.usefixtures("in_threads")
 
 TABLES = """
 CREATE TABLE orders (order_id INT, currency INT, at AS PROCTIME()) WITH ('bucket' = '-1');

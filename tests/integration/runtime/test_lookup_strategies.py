@@ -9,6 +9,8 @@ from tests.integration.runtime.test_lookup import lookup
 from streamhouse.errors import StreamhouseError
 from streamhouse.runtime.audit.audit import audit
 
+pytestmark = pytest.mark.usefixtures("in_threads")
+
 TABLES = """
 CREATE TABLE orders (order_id INT, member INT, city INT, at AS PROCTIME()) WITH ('bucket' = '-1');
 CREATE TABLE members (id INT, name STRING, PRIMARY KEY (id) NOT ENFORCED) WITH ('bucket' = '4');

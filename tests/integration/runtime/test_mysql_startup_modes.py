@@ -12,6 +12,8 @@ from streamhouse.demo.mariadb import PASSWORD, USER, MariaDB
 from streamhouse.paimon.changelog.stream_source import PaimonSource
 from streamhouse.source import ROW_KIND
 
+pytestmark = pytest.mark.usefixtures("in_threads")
+
 _TABLE = """
 CREATE TEMPORARY TABLE from_{name} (id INT, v INT, PRIMARY KEY (id) NOT ENFORCED) WITH (
   'connector' = 'mysql-cdc', 'hostname' = '127.0.0.1', 'port' = '{port}', 'username' = '{user}',

@@ -22,6 +22,8 @@ from streamhouse.runtime.audit.audit import audit
 from streamhouse.runtime.audit.repair import repair
 from streamhouse.runtime.audit.repair_diff import Deviation
 
+pytestmark = pytest.mark.usefixtures("in_threads")
+
 COLUMNS = "v_date STRING, id BIGINT, score DECIMAL(20, 4), event_time TIMESTAMP(3)"
 TABLES = f"""
 CREATE TABLE raw ({COLUMNS}) WITH ('bucket' = '-1');

@@ -24,6 +24,8 @@ from streamhouse.runtime.audit import repair as repair_module
 from streamhouse.runtime.audit.audit import audit
 from streamhouse.runtime.audit.repair import repair
 
+pytestmark = pytest.mark.usefixtures("in_threads")
+
 ERASED = "\x1b[2K"
 TABLES = """
 CREATE TABLE IF NOT EXISTS orders (v_date STRING, id BIGINT, agent STRING, score BIGINT,
@@ -79,7 +81,7 @@ def batch(shop: Shop) -> list[tuple[str, str, int, int]]:
 
 
 def ended(shop: Shop, *arguments: str) -> Ended:
-    done = Run(shop.folder, [*arguments, "--warehouse", str(shop.path)], {}).wait()
+    done = Run(shop.folder, [*arguments, "--warehouse", str(shop.path)], {}, spark=False).wait()
     assert (done.code, done.err) == (0, ""), done.err
     return done
 
@@ -194,7 +196,8 @@ def test_a_long_insert_shows_how_far_it_is_on_a_terminal_only(shop: Shop) -> Non
         for name in ("here", "there"):
             location = shop.warehouse.table(f"default.{name}").location
             locks.enter_context(commit_lock(location))
-        quiet = Run(shop.folder, ["execute", sql.format("there"), "--warehouse", path], {})
+        words = ["execute", sql.format("there"), "--warehouse", path]
+        quiet = Run(shop.folder, words, {}, spark=False)
         shop.runs.append(quiet)
         with on_terminal("execute", sql.format("here"), "--warehouse", path) as terminal:
             terminal.until("comparing")

@@ -27,6 +27,8 @@ from streamhouse.paimon.write.table_writer import TableWriter
 from streamhouse.runtime.audit.audit import audit
 from streamhouse.runtime.state import lineage_retention
 
+pytestmark = pytest.mark.usefixtures("in_threads")
+
 FEW = {
     "snapshot.num-retained.min": "1",
     "snapshot.num-retained.max": "3",

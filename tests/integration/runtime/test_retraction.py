@@ -6,11 +6,14 @@ from collections import defaultdict
 from decimal import Decimal
 from typing import Any
 
+import pytest
 from tests.integration.runtime.conftest import Dying, Shop
 
 import streamhouse
 from streamhouse.paimon.java.sidecar import Sidecar
 from streamhouse.runtime.audit.audit import audit
+
+pytestmark = pytest.mark.usefixtures("in_threads")
 
 SCORE = """
 CREATE TABLE IF NOT EXISTS {name} (

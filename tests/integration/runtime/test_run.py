@@ -147,7 +147,9 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", "-l", str(folder)], check=True)
 
 
-def test_a_full_disk_is_an_error_without_lost_rows(small_disk: Path) -> None:
+@pytest.mark.usefixtures("in_threads")
+@pytest.mark.parametrize("spark", [False, pytest.param(True, marks=pytest.mark.soak)])
+def test_a_full_disk_is_an_error_without_lost_rows(small_disk: Path, spark: bool) -> None:
     # What the command says goes elsewhere: here there is no room for it.
     shop = Shop(small_disk.parent, place=small_disk / "warehouse")
     script = GENERATED.format(rate=20_000, rows=60_000, twice="id * 2")
@@ -156,7 +158,7 @@ def test_a_full_disk_is_an_error_without_lost_rows(small_disk: Path) -> None:
     shop.do(script.partition("BEGIN")[0])
     disk = os.statvfs(small_disk)
     ballast.write_bytes(b"\1" * (disk.f_bavail * disk.f_frsize - 200_000))
-    ended = shop.run(script, "--until-caught-up")
+    ended = shop.run(script, "--until-caught-up", spark=spark)
     errors = [line for line in ended.err.splitlines() if line.startswith("error: ")]
     # What looks after the tables may find the disk full, too, and tries again.
     rest = [line for line in ended.err.splitlines() if line not in errors]

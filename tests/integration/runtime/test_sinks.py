@@ -10,6 +10,8 @@ from streamhouse.runtime.monitoring.status import Statuses
 from streamhouse.runtime.script import ScriptOptions, ScriptRunner
 from streamhouse.sql.statements.script import parse_script
 
+pytestmark = pytest.mark.usefixtures("in_threads")
+
 PEOPLE = """
 CREATE TABLE IF NOT EXISTS people (id INT, country STRING, PRIMARY KEY (id) NOT ENFORCED)
   WITH ('bucket' = '1', 'changelog-producer' = 'input');
@@ -97,9 +99,8 @@ def test_a_sink_of_the_name_of_a_table_leaves_the_table_alone(
 
 
 def test_the_status_names_the_sink(shop: Shop) -> None:
-    run = shop.run(
-        f"{MADE} INSERT INTO gone SELECT id FROM made;", "--until-caught-up", "--name", "sinks"
-    )
+    script = f"{MADE} INSERT INTO gone SELECT id FROM made;"
+    run = shop.run(script, "--until-caught-up", "--name", "sinks", spark=False)
 
     assert (run.code, run.out) == (0, "")
     status = Statuses(shop.warehouse.options).read("sinks")

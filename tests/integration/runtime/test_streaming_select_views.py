@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 
+import pytest
 from tests.integration.runtime.conftest import CollectedOutput, Shop
+
+pytestmark = pytest.mark.usefixtures("in_threads")
 
 TABLES = """
 CREATE TABLE orders (id INT, customer_id INT, price DECIMAL(10, 2));

@@ -577,6 +577,7 @@ def check_commits(warehouse: Warehouse, name: str) -> None:
     assert batches and set(batches.values()) == {1}
 
 
+@pytest.mark.usefixtures("in_threads")
 def test_a_script_syncs_and_joins(shop: Shop, mariadb: MariaDB) -> None:
     fresh(mariadb, "sync_script")
     mariadb.execute(

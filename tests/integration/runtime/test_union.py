@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from tests.integration.runtime.conftest import Dying, Shop
 
 import streamhouse
 from streamhouse.runtime.audit.audit import audit
+
+pytestmark = pytest.mark.usefixtures("in_threads")
 
 TABLES = """
 CREATE TABLE IF NOT EXISTS web (id INT PRIMARY KEY NOT ENFORCED, state STRING, n INT)

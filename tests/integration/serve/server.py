@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 
+from tests.local_command import PROGRAM
 from tests.waiting import DEADLINE_S, looks
 
 from streamhouse.demo.mariadb import free_port
@@ -18,6 +19,7 @@ class Server:
     """A server of a warehouse on a free port, which it keeps when it is started again.
 
     `environment` is set for it besides ours; no file that it writes has more than `file_bytes`.
+    Without `spark` the queries of its pipelines run in threads (`tests.local_command`).
     """
 
     def __init__(
@@ -27,6 +29,7 @@ class Server:
         *arguments: str,
         environment: Mapping[str, str] | None = None,
         file_bytes: int | None = None,
+        spark: bool = True,
     ) -> None:
         self._port_file = folder / "port"
         self.log = folder / "serve.log"
@@ -34,6 +37,8 @@ class Server:
         self._process: subprocess.Popen[bytes] | None = None
         self._port = str(free_port())
         self._environment = {**os.environ, **(environment or {})}
+        installed = [str(Path(sys.executable).with_name("streamhouse"))]
+        self._command = installed if spark else [sys.executable, "-c", PROGRAM]
         self._limit = [] if file_bytes is None else ["prlimit", f"--fsize={file_bytes}"]
 
     @property
@@ -42,11 +47,7 @@ class Server:
 
     def start(self) -> Server:
         self._port_file.unlink(missing_ok=True)
-        command = [
-            *self._limit,
-            str(Path(sys.executable).with_name("streamhouse")),
-            *self._arguments,
-        ]
+        command = [*self._limit, *self._command, *self._arguments]
         command += ["--port", self._port, "--port-file", str(self._port_file)]
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(

@@ -1,4 +1,4 @@
-"""The page with a real pipeline that it starts and stops: MySQL, Spark, the view, the browser."""
+"""The page with a real pipeline that it starts and stops: MySQL, the view, the browser."""
 
 from __future__ import annotations
 
@@ -25,17 +25,20 @@ MOVES = (
 TRIES_S = 120.0
 
 
-# ConcurrentSteps other tests a wall-clock limit would measure the load that they make.
-@pytest.mark.parametrize("limit_s", [WAIT_MS / 1000, pytest.param(2.0, marks=pytest.mark.soak)])
+# Beside other tests a wall-clock limit would measure the load that they make.
+@pytest.mark.parametrize(
+    ("spark", "limit_s"),
+    [(False, WAIT_MS / 1000), pytest.param(True, 2.0, marks=pytest.mark.soak)],
+)
 def test_mysql_update_reaches_the_page(
-    installed_demo: Installed, tmp_path: Path, limit_s: float
+    installed_demo: Installed, tmp_path: Path, spark: bool, limit_s: float
 ) -> None:
     folder = tmp_path / "demo"
     installed_demo(folder / "mariadb")
     with (
         Scenario(folder, 200) as scenario,
         ended(Path(scenario.warehouse)),
-        Server(Path(scenario.warehouse), tmp_path, "--allow-run") as server,
+        Server(Path(scenario.warehouse), tmp_path, "--allow-run", spark=spark) as server,
         chromium() as browser,
         visit(browser, f"{server.url}/#/editor") as page,
     ):

@@ -40,7 +40,7 @@ class Server:
     def start(self) -> None:
         port = self.folder / f"port{len(self.runs)}"
         place = ["--warehouse", str(self.warehouse), "--port", "0", "--port-file", str(port)]
-        run = Run(self.folder, ["serve", *place, "--allow-run"], {})
+        run = Run(self.folder, ["serve", *place, "--allow-run"], {}, spark=False)
         self.runs.append(run)
         found = run.until(lambda: port.exists() and port.read_text().strip())
         self.client = httpx.Client(base_url=f"http://127.0.0.1:{found}", timeout=DEADLINE_S)

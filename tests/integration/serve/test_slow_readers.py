@@ -84,7 +84,7 @@ def test_clients_that_read_nothing_are_disconnected(
     server = serve(connections=ConnectionLimits(send_s=SEND_S))
     with contextlib.ExitStack() as opened:
         for path, head in cases:
-            heads = opened.enter_context(half_read(server, path, 3, head))
+            heads = opened.enter_context(half_read(server, path, 1, head))
             assert all(one.startswith(b"HTTP/1.1 200") for one in heads), (path, head)
         until(lambda: figure(server, "answers") == 0)
         until(lambda: established(server) == 0)

@@ -65,7 +65,7 @@ def asked(path: str, body: str = "") -> bytes:
 
 
 def figure(server: Server, name: str, kind: str) -> float:
-    text = httpx.get(f"{server.url}/metrics", trust_env=False).text
+    text = httpx.get(f"{server.url}/metrics", timeout=DEADLINE_S, trust_env=False).text
     found = re.search(rf'^streamhouse_{name}{{kind="{kind}"}} (.*)$', text, re.MULTILINE)
     assert found is not None, text
     return float(found[1])

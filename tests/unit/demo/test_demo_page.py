@@ -7,6 +7,7 @@ from typing import Any
 
 import httpx
 import pytest
+from tests.waiting import DEADLINE_S
 
 from streamhouse.demo.page import DemoPage
 from streamhouse.errors import StreamhouseError
@@ -20,14 +21,14 @@ def test_the_page_is_served_until_the_demo_ends(shop: Any, tmp_path: Path) -> No
     shop.sales()
     with DemoPage(shop.path, tmp_path, "shop.sales") as page:
         url = page.wait(nothing)
-        assert "<title>Streamhouse</title>" in httpx.get(url).text
-        listed = httpx.get(f"{url}/views").json()["views"]
+        assert "<title>Streamhouse</title>" in httpx.get(url, timeout=DEADLINE_S).text
+        listed = httpx.get(f"{url}/views", timeout=DEADLINE_S).json()["views"]
         assert [view["name"] for view in listed] == ["shop.sales"]
         assert page.news() == f"Open {url}/#/views/shop.sales"
         assert page.news() is None
     assert page.url is None
     with pytest.raises(httpx.ConnectError):
-        httpx.get(url)
+        httpx.get(url, timeout=DEADLINE_S)
 
 
 def test_the_error_of_a_page_that_does_not_start_names_its_log(tmp_path: Path) -> None:
