@@ -7,6 +7,7 @@ from dataclasses import replace
 from sqlglot import exp
 
 from streamhouse.operators.filter import Filter
+from streamhouse.operators.limit import Limit
 from streamhouse.operators.operator import Operator
 from streamhouse.operators.over import Over
 from streamhouse.operators.planning.rows import Rows, checked, fragment, over, rejected_nulls
@@ -19,10 +20,9 @@ def passing(rows: Rows, terms: list[exp.Expr]) -> Rows:
     operator, rest = rows.operator, []
     for term in terms:
         top = _top_n(operator, *_most(term, rows))
-        if top is None:
+        operator = top or operator
+        if top is None or isinstance(term, exp.Between):
             rest.append(term)
-        else:
-            operator = top
     if rest:
         condition = " AND ".join(f"({fragment(term, over(rows))})" for term in rest)
         rejects = frozenset(name for term in rest for name in rejected_nulls(term, rows))
@@ -32,6 +32,8 @@ def passing(rows: Rows, terms: list[exp.Expr]) -> Rows:
 
 def _most(term: exp.Expr, rows: Rows) -> tuple[str, int]:
     """The column that a condition limits from above, and the greatest value that passes."""
+    if isinstance(term, exp.Between):
+        term = exp.LTE(this=term.this, expression=term.args["high"])
     left, right = term.args.get("this"), term.args.get("expression")
     if isinstance(left, exp.Column) and isinstance(right, exp.Literal) and right.is_int:
         value, name = int(right.name), rows.find(left) or ""
@@ -50,9 +52,14 @@ def _top_n(operator: Operator, name: str, most: int) -> Operator | None:
             inner = _top_n(operator.input, column, most) if column else None
             return None if inner is None else Project(inner, operator.items)
         case Over() if operator.item.name == name and operator.rank:
+            rows = operator.input
+            if operator.rank == "ROW_NUMBER" and not (operator.by or operator.in_order):
+                # A change of the first rows needs no other rows, and there are few of them.
+                rows = Limit(rows, most, 0, operator.order)
             return TopN(
-                operator.input, operator.item, operator.by, operator.rank, operator.in_order, most
-            )
+                rows, operator.item, operator.by, operator.rank, operator.order, operator.in_order,
+                most,
+            )  # fmt: skip
         case Over() if isinstance(operator.input, Over):
             # Columns of OVER do not depend on each other: the rank may come last.
             lower = operator.input

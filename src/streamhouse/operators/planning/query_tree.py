@@ -161,7 +161,8 @@ class _Query:
         """The rows that pass WHERE."""
         where = select.args.get("where")
         terms = list(conjuncts(where.this if where is not None else None))
-        from_ = FromClause(self._sources, self._alone, terms, self._within, self._domain)
+        scalars = subqueries.with_scalars
+        from_ = FromClause(self._sources, self._alone, terms, self._within, scalars, self._domain)
         rows = from_.rows(select)
         rows = passing(rows, [term for term in terms if not term.find(exp.Query)])
         for term in (term for term in terms if term.find(exp.Query)):

@@ -121,7 +121,8 @@ class Subqueries:
         own = [term for term in terms if not term.find(exp.Query)]
         if len(own) < len(terms):
             raise NotExpressedError("a subquery within a correlated subquery")
-        inner = FromClause(self._sources, self._query, own, self._within).rows(query)
+        from_ = FromClause(self._sources, self._query, own, self._within, self.with_scalars)
+        inner = from_.rows(query)
         if {alias for alias, _ in inner.names} & {alias for alias, _ in outer.names}:
             raise NotExpressedError("a correlated subquery with an alias of the query around it")
         correlated = []

@@ -10,6 +10,7 @@ from sqlglot import exp
 from sqlglot.optimizer.scope import Scope, traverse_scope
 
 from streamhouse.sql import node_errors
+from streamhouse.sql.expressions import comparisons
 from streamhouse.sql.expressions.binder import Relations
 from streamhouse.sql.functions.expression_builders import GROUP_ID, cast
 from streamhouse.sql.resolution import columns as names
@@ -162,28 +163,59 @@ def _quantified_lists(tree: exp.Query) -> None:
             comparison.replace(exp.Paren(this=combine(*parts)))
 
 
-def _fields(node: exp.Expr) -> list[exp.Expr] | None:
-    """The fields of a row constructor, (a, b) or ROW(a, b); None for anything else."""
+def _fields(node: exp.Expr, count: int = 0) -> list[exp.Expr] | None:
+    """The fields of a row constructor, (a, b) or ROW(a, b), or of a subquery with `count` columns.
+
+    None for anything else.
+    """
     node = node.unnest()
     if isinstance(node, exp.Tuple) or (isinstance(node, exp.Anonymous) and node.name == "ROW"):
         return list(node.expressions)
-    return None
+    if not isinstance(node, exp.Query) or not count:
+        return None
+    names = [exp.to_identifier(f"_f{n}", quoted=True) for n in range(count)]
+    alias = exp.TableAlias(this=exp.to_identifier("_fields", quoted=True), columns=names)
+    rows = exp.Subquery(this=node.copy(), alias=alias)
+    fields = (exp.select(_column(name.name, alias.this)) for name in names)
+    return [each.from_(rows.copy()).subquery() for each in fields]
 
 
 def _row_comparisons(tree: exp.Query) -> None:
     """Compare rows column by column: for DuckDB a null in a row equals another one."""
-    for node in reversed(list(tree.find_all(exp.EQ, exp.NEQ, exp.In))):
+    for node in reversed(list(tree.find_all(*comparisons.OPERATORS, *_EVEN_NULLS, exp.In))):
         others = node.expressions if isinstance(node, exp.In) else [node.expression]
-        rows = [_fields(other) for other in others]
-        left = _fields(node.this)
+        left, known = _fields(node.this), [_fields(other) for other in others]
+        if left is not None and all(isinstance(each, exp.Any | exp.All) for each in others):
+            node.set("this", exp.Tuple(expressions=left))
+        size = next((len(row) for row in (left, *known) if row is not None), 0)
+        left, rows = _fields(node.this, size), [_fields(other, size) for other in others]
         if left is None or not rows or any(row is None or len(row) != len(left) for row in rows):
             continue
-        pairs = [zip(left, row, strict=True) for row in rows if row is not None]
-        equal = [
-            exp.and_(*(exp.EQ(this=a.copy(), expression=b.copy()) for a, b in row)) for row in pairs
-        ]
-        answer: exp.Expr = exp.Paren(this=exp.or_(*equal))
-        node.replace(exp.Not(this=answer) if isinstance(node, exp.NEQ) else answer)
+        kind = exp.EQ if isinstance(node, exp.In) else type(node)
+        pairs = [list(zip(left, row, strict=True)) for row in rows if row is not None]
+        node.replace(exp.Paren(this=exp.or_(*(_compared(kind, row) for row in pairs))))
+
+
+def _compared(kind: type[exp.Expr], pairs: list[tuple[exp.Expr, exp.Expr]]) -> exp.Expr:
+    """The comparison of two rows: the first fields that differ decide."""
+
+    def fields(kind: type[exp.Expr], pair: tuple[exp.Expr, exp.Expr]) -> exp.Expr:
+        return kind(this=pair[0].copy(), expression=pair[1].copy())
+
+    if kind in (exp.EQ, exp.NullSafeEQ):
+        return exp.and_(*(fields(kind, pair) for pair in pairs))
+    if kind in (exp.NEQ, exp.NullSafeNEQ):
+        return exp.or_(*(fields(kind, pair) for pair in pairs))
+    *first, last = pairs
+    answer = fields(kind, last)
+    strict = exp.LT if kind in (exp.LT, exp.LTE) else exp.GT
+    for pair in reversed(first):
+        answer = exp.or_(fields(strict, pair), exp.and_(fields(exp.EQ, pair), answer))
+    return answer
+
+
+_EVEN_NULLS = (exp.NullSafeEQ, exp.NullSafeNEQ)
+"""IS [NOT] DISTINCT FROM."""
 
 
 def _expand_stars(scope: Scope, select: exp.Select, relations: Relations) -> None:
