@@ -16,15 +16,13 @@ _TIES = "OVER depends on the order of rows that are alike in its ORDER BY"
 class WindowFunction(Unary):
     """Computes the column of a window function, and adds it to the input's.
 
-    `by` are the expressions of PARTITION BY, `order` those of ORDER BY, `rank` the function if it
-    ranks: `ROW_NUMBER`, `RANK`, `DENSE_RANK`. `in_order`: the column depends on the order of rows
-    that ORDER BY leaves open.
+    `by` are the expressions of PARTITION BY, `rank` the function if it ranks: `ROW_NUMBER`, `RANK`,
+    `DENSE_RANK`. `in_order`: the column depends on the order of rows that ORDER BY leaves open.
     """
 
     item: Item
     by: tuple[Item, ...] = ()
     rank: str = ""
-    order: tuple[str, ...] = ()
     in_order: bool = False
 
     @property

@@ -77,6 +77,13 @@ _R = "(VALUES (1, 'a'), (2, 'q'), (1, CAST(NULL AS STRING))) AS r (c, d)"
             ["y"],
         ),
         (
+            f"SELECT v FROM {_R} CROSS JOIN UNNEST(ARRAY[ROW(c, d), ROW(9, 'z')]) AS u (k, v) "
+            "WHERE k > 1",
+            ["q", "z", "z", "z"],
+        ),
+        ("SELECT x + y FROM (VALUES ROW(1, 2), (3, 4), row(5, 6)) AS t (x, y)", [3, 7, 11]),
+        ("SELECT x + 1 FROM (VALUES ROW(1), 2) AS t (x)", [2, 3]),
+        (
             f"SELECT d FROM {_L}, LATERAL (SELECT d FROM {_R} WHERE c = l.a ORDER BY d DESC "
             "LIMIT 1)",
             ["a", "q"],

@@ -7,7 +7,6 @@ from dataclasses import replace
 from sqlglot import exp
 
 from streamhouse.operators.filter import Filter
-from streamhouse.operators.limit import Limit
 from streamhouse.operators.operator import Operator
 from streamhouse.operators.over import Over
 from streamhouse.operators.planning.rows import Rows, checked, fragment, over, rejected_nulls
@@ -52,14 +51,9 @@ def _top_n(operator: Operator, name: str, most: int) -> Operator | None:
             inner = _top_n(operator.input, column, most) if column else None
             return None if inner is None else Project(inner, operator.items)
         case Over() if operator.item.name == name and operator.rank:
-            rows = operator.input
-            if operator.rank == "ROW_NUMBER" and not (operator.by or operator.in_order):
-                # A change of the first rows needs no other rows, and there are few of them.
-                rows = Limit(rows, most, 0, operator.order)
             return TopN(
-                rows, operator.item, operator.by, operator.rank, operator.order, operator.in_order,
-                most,
-            )  # fmt: skip
+                operator.input, operator.item, operator.by, operator.rank, operator.in_order, most
+            )
         case Over() if isinstance(operator.input, Over):
             # Columns of OVER do not depend on each other: the rank may come last.
             lower = operator.input

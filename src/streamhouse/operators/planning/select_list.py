@@ -239,9 +239,7 @@ def over_rows(operator: Operator, name: str, window: exp.Window, base: Rows) -> 
     by = tuple(item(f"_p{n}", node, base) for n, node in enumerate(partition))
     rank = function_name(window.this).upper()
     column = item(name, window, base)
-    terms = window.args["order"].expressions if window.args.get("order") else ()
-    order = tuple(fragment(each, over(base)) for each in terms)
-    plan = Over(operator, column, by, rank if rank in _RANKS else "", order)
+    plan = Over(operator, column, by, rank if rank in _RANKS else "")
     known = total_order.is_total(window) or _of_peers(window)
     return plan if known else replace(plan, in_order=True)
 
