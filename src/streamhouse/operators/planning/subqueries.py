@@ -17,7 +17,6 @@ from streamhouse.operators.planning.accumulation import distinct
 from streamhouse.operators.planning.correlation import (
     Within,
     for_all,
-    plainer,
     single,
 )
 from streamhouse.operators.planning.from_clause import FromClause, Sources
@@ -46,6 +45,7 @@ from streamhouse.operators.planning.select_list import (
     aggregates_in,
 )  # fmt: skip
 from streamhouse.operators.project import Item, Project
+from streamhouse.sql.batch.plain_form import by_exists
 
 _PLAIN = ("expressions", "from_", "joins", "where", "distinct")
 """What a correlated subquery may have."""
@@ -148,7 +148,7 @@ class Subqueries:
                 try:
                     rows, value = self._tested(rows, test)
                 except NotExpressedError:
-                    found = plainer(test, next(self._sources.numbers))
+                    found = by_exists(test, self._new_name())
                     if found is None:
                         raise
                     value = found

@@ -108,41 +108,54 @@ def _group_ids(script: Script, select: exp.Select) -> None:
 def rows_in_correlated_queries(tree: exp.Query) -> None:
     """Rewrite (a, b) IN (SELECT c, d … WHERE o.x = …), which DuckDB does not take.
 
-    True for an equal row; else null for one whose comparison is null; else false. All columns must
-    be qualified.
+    All columns must be qualified.
     """
     for number, scope in enumerate(traverse_scope(tree)):
-        query = scope.expression
-        node = query.find_ancestor(exp.In, exp.Select)
-        if not isinstance(node, exp.In) or not isinstance(node.this.unnest(), exp.Tuple):
-            continue
-        assert isinstance(query, exp.Query)
-        if not scope.is_correlated_subquery:
-            continue
-        table = exp.to_identifier(f"_in{number}", quoted=True)
-        pairs = zip(node.this.unnest().expressions, query.named_selects, strict=False)
-        equal = exp.and_(
-            *(exp.EQ(this=value.copy(), expression=_column(name, table)) for value, name in pairs)
-        )
-        unknown = exp.Is(this=exp.Paren(this=equal.copy()), expression=exp.Null())
-        answer = exp.Case(
-            ifs=[
-                exp.If(this=_occurs(equal), true=exp.true()),
-                exp.If(this=_occurs(unknown), true=exp.Null()),
-            ],
-            default=exp.false(),
-        )
-        select = exp.Select(expressions=[exp.alias_(answer, "_in", quoted=True)])
-        inner = exp.Subquery(this=query.copy(), alias=exp.TableAlias(this=table.copy()))
-        select.set("from_", exp.From(this=inner))
-        node.replace(exp.Subquery(this=select))
+        node = scope.expression.find_ancestor(exp.In, exp.Select)
+        row = isinstance(node, exp.In) and isinstance(node.this.unnest(), exp.Tuple)
+        if row and node is not None and scope.is_correlated_subquery:
+            node.replace(by_exists(node, f"_in{number}"))
 
 
-def _occurs(condition: exp.Expr) -> exp.Expr:
-    rows = exp.Filter(
-        this=exp.Count(this=exp.Star(), big_int=True), expression=exp.Where(this=condition)
+def by_exists(test: exp.Expr, alias: str) -> exp.Expr | None:
+    """IN, ANY or ALL of a subquery by EXISTS: true if a row passes a comparison, else NULL if one
+    is unknown, else false; None for anything else. `alias` is that of the subquery."""
+    compared = test.args.get("expression")
+    kind, query = type(test), test.args.get("query")
+    if isinstance(test, exp.In):
+        kind = exp.EQ
+    elif isinstance(compared, exp.Any | exp.All) and kind in _NEGATED:
+        query = compared.this
+        kind = _NEGATED[kind] if isinstance(compared, exp.All) else kind
+    if query is None:
+        return None
+    value = test.this.unnest()
+    values = list(value.expressions) if isinstance(value, exp.Tuple) else [test.this]
+    names = [exp.to_identifier(f"_c{n}", quoted=True) for n in range(len(values))]
+    table = exp.to_identifier(alias, quoted=True)
+    columns = exp.TableAlias(this=table, columns=names)
+    pairs = zip(values, names, strict=True)
+    passed = exp.and_(
+        *(kind(this=a.copy(), expression=exp.column(b.copy(), table.copy())) for a, b in pairs)
     )
-    return exp.GT(this=rows, expression=exp.Literal.number(0))
+
+    def exists(condition: exp.Expr) -> exp.Expr:
+        source = exp.Subquery(this=query.unnest().copy(), alias=columns.copy())
+        return exp.Exists(this=exp.select("1").from_(source).where(condition))
+
+    unknown = exp.Is(this=exp.Paren(this=passed.copy()), expression=exp.Null())
+    ifs = [
+        exp.If(this=exists(passed), true=exp.true()),
+        exp.If(this=exists(unknown), true=exp.cast(exp.Null(), "BOOLEAN")),
+    ]
+    case: exp.Expr = exp.Case(ifs=ifs, default=exp.false())
+    return exp.Paren(this=exp.Not(this=case)) if isinstance(compared, exp.All) else case
+
+
+_NEGATED: dict[type[exp.Expr], type[exp.Expr]] = {
+    exp.EQ: exp.NEQ, exp.NEQ: exp.EQ, exp.LT: exp.GTE, exp.GTE: exp.LT, exp.GT: exp.LTE,
+    exp.LTE: exp.GT,
+}  # fmt: skip
 
 
 def _column(name: str, table: exp.Identifier) -> exp.Column:
