@@ -22,6 +22,10 @@ from streamhouse.sql.expressions.binder import quote
 from streamhouse.state.segment import COUNT, HASH
 
 
+_TUPLE = "TUPLE("
+"""A row without names of fields, which has some in Arrow."""
+
+
 @dataclass(frozen=True, eq=False)
 class Arrangement:
     """Rows of `operator`, found by `by`: SQL expressions over them, whose alias is `alias`.
@@ -92,7 +96,9 @@ class Arrangement:
     @property
     def _columns(self) -> str:
         return ", ".join(
-            f"CAST(c{n} AS {kind}) AS {quote(name)}" if _is_wide(kind) else f"c{n} AS {quote(name)}"
+            f"CAST(c{n} AS {kind}) AS {quote(name)}"
+            if _is_wide(kind) or _TUPLE in kind
+            else f"c{n} AS {quote(name)}"
             for n, (name, kind) in enumerate(self.operator.types.items())
         )
 
