@@ -21,7 +21,6 @@ from streamhouse.operators.trees.tree_sql import whole_sql
 from streamhouse.sql.expressions.binder import quote
 from streamhouse.state.segment import COUNT, HASH
 
-
 _TUPLE = "TUPLE("
 """A row without names of fields, which has some in Arrow."""
 

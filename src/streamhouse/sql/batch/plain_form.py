@@ -29,8 +29,39 @@ def name_derived_tables(tree: exp.Query) -> None:
             node.set("alias", alias)
 
 
+def of_values(tree: exp.Values) -> exp.Select:
+    """A SELECT over VALUES, with Flink's column names `EXPR$0`, `EXPR$1`, …."""
+    width = len(tree.expressions[0].expressions)
+    column_names = [exp.to_identifier(f"EXPR${i}", quoted=True) for i in range(width)]
+    tree = tree.copy()
+    alias = exp.TableAlias(this=exp.to_identifier("given", quoted=True), columns=column_names)
+    tree.set("alias", alias)
+    items = [exp.alias_(exp.column(name.copy()), name.copy()) for name in column_names]
+    select = exp.Select(expressions=items)
+    for clause in ("order", "limit", "offset"):
+        select.set(clause, tree.args.pop(clause, None))
+    select.set("from_", exp.From(this=tree))
+    return select
+
+
+def _values_as_queries(tree: exp.Query) -> None:
+    """Make VALUES outside of FROM a SELECT: a scalar, or what IN, ANY and ALL compare with."""
+    for node in list(tree.find_all(exp.Values)):
+        parent = node.parent
+        if isinstance(parent, exp.Subquery) and not isinstance(parent.parent, exp.From | exp.Join):
+            node.replace(of_values(node))
+        elif isinstance(parent, exp.In):
+            parent.set("query", of_values(node).subquery())
+            parent.set("expressions", None)
+        elif isinstance(parent, exp.Anonymous):
+            kinds: dict[str, type[exp.Expr]] = {"ALL": exp.All, "EXISTS": exp.Exists}
+            kind = kinds.get(parent.name.upper(), exp.Any)
+            parent.replace(kind(this=of_values(node).subquery()))
+
+
 def rewrite(script: Script, tree: exp.Query, relations: Relations) -> None:
     """Rewrite all clauses, inner queries first."""
+    _values_as_queries(tree)
     _quantified_lists(tree)
     _row_comparisons(tree)
     for each in tree.find_all(exp.Select):
