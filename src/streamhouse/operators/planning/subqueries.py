@@ -45,7 +45,7 @@ from streamhouse.operators.planning.select_list import (
     aggregates_in,
 )  # fmt: skip
 from streamhouse.operators.project import Item, Project
-from streamhouse.sql.batch.plain_form import by_exists
+from streamhouse.sql.batch.row_comparisons import by_exists
 
 _PLAIN = ("expressions", "from_", "joins", "where", "distinct")
 """What a correlated subquery may have."""
