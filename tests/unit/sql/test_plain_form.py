@@ -26,6 +26,7 @@ _R = "(VALUES (1, 'a'), (2, 'q'), (1, CAST(NULL AS STRING))) AS r (c, d)"
         (f"SELECT (a, b) NOT IN ((1, 'a'), (2, NULL)) FROM {_L}", [False, None, None, True]),
         (f"SELECT (a, b) = (1, 'a') FROM {_L}", [True, False, None, False]),
         (f"SELECT (a, b) <> (1, 'a') FROM {_L}", [False, True, None, True]),
+        (f"SELECT ((a, b), 1) = (ROW(1, 'a'), 1) FROM {_L}", [True, False, None, False]),
         (f"SELECT ROW(a, b) IN (ROW(1, 'a')) FROM {_L}", [True, False, None, False]),
         (f"SELECT (a, b) IN (SELECT c, d FROM {_R}) FROM {_L}", [True, None, None, False]),
         (

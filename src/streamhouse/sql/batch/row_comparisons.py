@@ -149,6 +149,9 @@ def _compared(kind: type[exp.Expr], pairs: list[tuple[exp.Expr, exp.Expr]]) -> e
     """The comparison of two rows: the first fields that differ decide."""
 
     def fields(kind: type[exp.Expr], pair: tuple[exp.Expr, exp.Expr]) -> exp.Expr:
+        left, right = map(_fields, pair)
+        if left and right and len(left) == len(right):
+            return exp.Paren(this=_compared(kind, list(zip(left, right, strict=True))))
         return kind(this=pair[0].copy(), expression=pair[1].copy())
 
     if kind in (exp.EQ, exp.NullSafeEQ):
