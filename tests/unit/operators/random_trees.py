@@ -249,6 +249,8 @@ class TreeGenerator(Generator):
                 f"v.page FROM visits v{rng.choice(('', ' WHERE v.seconds < o.amount'))})",
                 f"(o.customer_id, o.product) {rng.choice(('=', '<>', '<'))} (SELECT "
                 "MAX(v.customer_id), MIN(v.page) FROM visits v WHERE v.seconds <= o.amount)",
+                f"(o.customer_id, o.amount) {rng.choice(('=', '<>', '>'))} "
+                f"{rng.choice(('ANY', 'ALL'))} (SELECT v.customer_id, v.seconds FROM visits v)",
             )
         )
         return rng.choice(

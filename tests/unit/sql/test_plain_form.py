@@ -172,3 +172,23 @@ def test_a_group_id_of_equal_grouping_sets_is_refused(catalog: Catalog) -> None:
 def test_a_column_list_names_each_column(catalog: Catalog, query: str) -> None:
     with pytest.raises(SqlError, match=r"t names \d column\(s\), but its query returns \d"):
         catalog.bounded(query)
+
+
+@pytest.mark.parametrize("sign", _COMPARED)
+def test_rows_are_compared_with_all_rows_of_a_query(catalog: Catalog, sign: str) -> None:
+    pairs = list(itertools.product((None, 1, 2), repeat=2))
+    rows = ", ".join(
+        f"({n}, {', '.join('CAST(NULL AS INT)' if v is None else str(v) for v in pair)})"
+        for n, pair in enumerate(pairs)
+    )
+    others = "(SELECT a, b FROM t AS p WHERE p.n > t.n AND p.n < t.n + 4)"
+    query = (
+        f"WITH t AS (SELECT * FROM (VALUES {rows}) AS v (n, a, b)) SELECT n, (a, b) {sign} ANY "
+        f"{others}, (a, b) {sign} ALL {others}, (a, b) {sign} ALL (SELECT a, b FROM t) FROM t"
+    )
+    for n, some, every, whole in catalog.query(query):
+        found = {_decided(sign, pairs[n], each) for each in pairs[n + 1 : n + 4]}
+        assert some == (True if True in found else None if None in found else False), n
+        assert every == (False if False in found else None if None in found else True), n
+        found = {_decided(sign, pairs[n], each) for each in pairs}
+        assert whole == (False if False in found else None if None in found else True), n

@@ -69,15 +69,12 @@ def by_exists(test: exp.Expr, alias: str) -> exp.Expr | None:
         kind = _NEGATED[kind] if isinstance(compared, exp.All) else kind
     if query is None:
         return None
-    value = test.this.unnest()
-    values = list(value.expressions) if isinstance(value, exp.Tuple) else [test.this]
+    values = _fields(test.this) or [test.this]
     names = [exp.to_identifier(f"_c{n}", quoted=True) for n in range(len(values))]
     table = exp.to_identifier(alias, quoted=True)
     columns = exp.TableAlias(this=table, columns=names)
-    pairs = zip(values, names, strict=True)
-    passed = exp.and_(
-        *(kind(this=a.copy(), expression=exp.column(b.copy(), table.copy())) for a, b in pairs)
-    )
+    found: list[exp.Expr] = [exp.column(name.copy(), table.copy()) for name in names]
+    passed = _compared(kind, list(zip(values, found, strict=True)))
 
     def exists(condition: exp.Expr) -> exp.Expr:
         source = exp.Subquery(this=query.unnest().copy(), alias=columns.copy())
@@ -131,11 +128,15 @@ def _fields(node: exp.Expr, count: int = 0) -> list[exp.Expr] | None:
 
 def _row_comparisons(tree: exp.Query) -> None:
     """Compare rows column by column: for DuckDB a null in a row equals another one."""
-    for node in reversed(list(tree.find_all(*comparisons.OPERATORS, *_EVEN_NULLS, exp.In))):
+    found = list(tree.find_all(*comparisons.OPERATORS, *_EVEN_NULLS, exp.In))
+    for number, node in enumerate(reversed(found)):
         others = node.expressions if isinstance(node, exp.In) else [node.expression]
         left, known = _fields(node.this), [_fields(other) for other in others]
-        if left is not None and all(isinstance(each, exp.Any | exp.All) for each in others):
+        if left is not None and not others:
             node.set("this", exp.Tuple(expressions=left))
+        if left is not None and others and isinstance(others[0], exp.Any | exp.All):
+            node.replace(by_exists(node, f"_any{number}"))
+            continue
         size = next((len(row) for row in (left, *known) if row is not None), 0)
         left, rows = _fields(node.this, size), [_fields(other, size) for other in others]
         if left is None or not rows or any(row is None or len(row) != len(left) for row in rows):
