@@ -290,7 +290,10 @@ def unnested(node: exp.Unnest, kind: exp.DataType) -> exp.Expr:
     element = kind.expressions[0] if kind.is_type(exp.DType.ARRAY, exp.DType.LIST) else None
     fields: list[exp.Expr] = []
     if kind.is_type(exp.DType.MAP):
-        fields, values = [exp.ColumnDef(this=name) for name in _ENTRY], call("MAP_ENTRIES", values)
+        fields, values = (
+            [exp.ColumnDef(this=name.copy()) for name in _ENTRY],
+            call("MAP_ENTRIES", values),
+        )
     elif isinstance(element, exp.DataType) and element.is_type(exp.DType.STRUCT):
         fields = element.expressions
     if not fields or not isinstance(alias, exp.TableAlias) or len(alias.columns) != len(fields):
