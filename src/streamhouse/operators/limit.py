@@ -1,7 +1,8 @@
-"""ORDER BY … LIMIT … OFFSET."""
+"""ORDER BY … LIMIT … OFFSET, and what it shares with Top-N: the first rows of each partition."""
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -11,16 +12,83 @@ from streamhouse.operators.operator import (
     RESULT,
     WEIGHT,
     Change,
+    Emits,
     Kept,
     Key,
     Unary,
+    keys,
     plain,
+    same_keys,
+    touched,
 )  # fmt: skip
 from streamhouse.sql.expressions.binder import quote
 
 
 @dataclass(frozen=True)
-class Limit(Unary):
+class FirstRows(Unary):
+    """The rows of each partition that no more than some others precede.
+
+    The new ones are among the old ones and those that enter. Other rows of the input take their
+    places only in partitions that lose one of the old ones.
+    """
+
+    @property
+    @abstractmethod
+    def _follows(self) -> bool:
+        """Whether the new result follows from the old one in this way."""
+
+    @property
+    def reduced(self) -> bool:
+        return True
+
+    @property
+    def keeps(self) -> tuple[Kept, ...]:
+        if not self._follows:
+            return super().keeps
+        (by,) = self._partitions
+        found = (Kept(RESULT, by), Kept(0, by, rare=True))
+        return found[:1] if self.input.emits <= Emits.INSERTS else found
+
+    def lookups(self, number: int, changes: Sequence[Change], found: Sequence[str]) -> str:
+        if number and self._follows:
+            return self._lost(changes[0].delta, found[0])
+        return super().lookups(number, changes, found)
+
+    def delta(self, changes: Sequence[Change], result: str = "") -> str:
+        if not self._follows:
+            return super().delta(changes)
+        change, (by,) = changes[0], self._partitions
+        names = ", ".join(f"{INPUT}.{quote(name)}" for name in self.input.columns)
+        lost, again, others = "", "", "true"
+        if len(self.keeps) > 1:
+            lost = f"_touched AS ({self._lost(change.delta, result)}), "
+            again = f"SELECT * FROM {touched(change.new, INPUT, by)} UNION ALL "
+            same = same_keys(by, "_t") or "true"
+            others = f"NOT EXISTS (SELECT 1 FROM _touched AS _t WHERE {same})"
+        columns = ", ".join(map(quote, self.columns))
+        return (
+            f"WITH {lost}_first AS ({again}SELECT {names} FROM {result} AS {INPUT} WHERE {others} "
+            f"UNION ALL SELECT {names} FROM {change.delta} AS {INPUT}, range({WEIGHT}) "
+            f"WHERE {WEIGHT} > 0 AND {others}) "
+            f"SELECT {columns}, 1 AS {WEIGHT} FROM ({self.whole(['_first'])}) "
+            f"UNION ALL SELECT {columns}, -1 AS {WEIGHT} FROM {result}"
+        )
+
+    def _lost(self, delta: str, result: str) -> str:
+        """The keys of the partitions whose result loses a row."""
+        (by,) = self._partitions
+        same = " AND ".join(
+            f"{INPUT}.{quote(name)} IS NOT DISTINCT FROM _r.{quote(name)}"
+            for name in self.input.columns
+        )
+        return (
+            f"SELECT DISTINCT {keys(by)} FROM {delta} AS {INPUT} WHERE {WEIGHT} < 0 "
+            f"AND EXISTS (SELECT 1 FROM {result} AS _r WHERE {same})"
+        )
+
+
+@dataclass(frozen=True)
+class Limit(FirstRows):
     """The first `most` rows after `skipped` ones, in the order of the SQL expressions `order`.
 
     `in_order`: which rows these are depends on the order of rows that `order` leaves open.
@@ -55,56 +123,15 @@ class Limit(Unary):
 
     @property
     def reduced(self) -> bool:
-        return self.most is not None or super().reduced
+        return self.most is not None or self.input.reduced
 
     @property
     def partitions(self) -> tuple[tuple[str, ...], ...] | None:
         return ((),)
 
     @property
-    def _keeps_result(self) -> bool:
-        """Whether a change of rows that are not in the result needs no other rows."""
+    def _follows(self) -> bool:
         return self.most is not None and not (self.skipped or self.in_order or self.timed)
-
-    @property
-    def keeps(self) -> tuple[Kept, ...]:
-        if not self._keeps_result:
-            return super().keeps
-        return (Kept(RESULT, ()), Kept(0, (), rare=True))
-
-    def lookups(self, number: int, changes: Sequence[Change], found: Sequence[str]) -> str:
-        if number and self._keeps_result:
-            return self._lost(changes[0].delta, found[0])
-        return super().lookups(number, changes, found)
-
-    def delta(self, changes: Sequence[Change], result: str = "") -> str:
-        if not self._keeps_result:
-            return super().delta(changes)
-        change, lost = changes[0], "EXISTS (SELECT 1 FROM _lost)"
-        added = ", ".join(f"_n.{quote(name)}" for name in self.columns)
-        return (
-            f"WITH _lost AS ({self._lost(change.delta, result)}), "
-            f"_first AS (SELECT {self._names} FROM {change.new} WHERE {lost} "
-            f"UNION ALL SELECT {self._names} FROM {result} WHERE NOT {lost} "
-            f"UNION ALL SELECT {added} FROM {change.delta} AS _n, range({WEIGHT}) "
-            f"WHERE {WEIGHT} > 0 AND NOT {lost}) "
-            f"SELECT {self._names}, 1 AS {WEIGHT} FROM ({self.whole(['_first'])}) "
-            f"UNION ALL SELECT {self._names}, -1 AS {WEIGHT} FROM {result}"
-        )
-
-    @property
-    def _names(self) -> str:
-        return ", ".join(map(quote, self.columns))
-
-    def _lost(self, delta: str, result: str) -> str:
-        """A row, if the result loses one, so that other rows of the input may take its place."""
-        same = " AND ".join(
-            f"_n.{quote(name)} IS NOT DISTINCT FROM _r.{quote(name)}" for name in self.columns
-        )
-        return (
-            f"SELECT 1 AS _k FROM {delta} AS _n WHERE {WEIGHT} < 0 "
-            f"AND EXISTS (SELECT 1 FROM {result} AS _r WHERE {same})"
-        )
 
     def whole(self, inputs: Sequence[str]) -> str:
         order = f" ORDER BY {', '.join(self.order)}" if self.order else ""

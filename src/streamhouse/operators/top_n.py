@@ -6,13 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+from streamhouse.operators.limit import FirstRows
 from streamhouse.operators.operator import Key, plain
 from streamhouse.operators.over import WindowFunction
 from streamhouse.sql.expressions.binder import quote
 
 
 @dataclass(frozen=True)
-class TopN(WindowFunction):
+class TopN(FirstRows, WindowFunction):
     """The rows whose rank, the column of the window function, is at most `most`."""
 
     most: int = 1
@@ -26,8 +27,8 @@ class TopN(WindowFunction):
         return self.input.keys | {partition | number}
 
     @property
-    def reduced(self) -> bool:
-        return True
+    def _follows(self) -> bool:
+        return not (self.in_order or self.timed)
 
     def whole(self, inputs: Sequence[str]) -> str:
         rank = quote(self.item.name)

@@ -31,16 +31,21 @@ def rows_read(
     else:
         made.set("from_", exp.From(this=source.copy()))
         made.set("joins", [each.copy() for each in joins])
-    tables: list[exp.Expr] = []
-    node: exp.Expr | None = select
-    while node is not None:
-        inside = node.args.get("with_")
-        if isinstance(inside, exp.With):
-            tables = [each.copy() for each in inside.expressions] + tables
-        node = node.parent
-    if tables:
-        made.set("with_", exp.With(expressions=tables))
+    made.set("with_", with_queries(select))
     return made
+
+
+def with_queries(node: exp.Expr | None) -> exp.With | None:
+    """The WITH queries in whose scope the parts of a node are; None without any."""
+    queries: list[exp.Expr] = []
+    recursive = False
+    while node is not None:
+        clause = node.args.get("with_")
+        if clause is not None:
+            queries = [*(query.copy() for query in clause.expressions), *queries]
+            recursive = recursive or bool(clause.args.get("recursive"))
+        node = node.parent
+    return exp.With(expressions=queries, recursive=recursive) if queries else None
 
 
 def without(select: exp.Select, *clauses: str) -> exp.Select:

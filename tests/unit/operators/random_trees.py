@@ -247,6 +247,10 @@ class TreeGenerator(Generator):
                 f"2 NOT IN ({inner})",
                 f"(o.customer_id, o.product) {rng.choice(('IN', 'NOT IN'))} (SELECT v.customer_id, "
                 f"v.page FROM visits v{rng.choice(('', ' WHERE v.seconds < o.amount'))})",
+                f"(o.customer_id, o.product) {rng.choice(('=', '<>', '<'))} (SELECT "
+                "MAX(v.customer_id), MIN(v.page) FROM visits v WHERE v.seconds <= o.amount)",
+                f"(o.customer_id, o.amount) {rng.choice(('=', '<>', '>'))} "
+                f"{rng.choice(('ANY', 'ALL'))} (SELECT v.customer_id, v.seconds FROM visits v)",
             )
         )
         return rng.choice(
@@ -264,7 +268,7 @@ class TreeGenerator(Generator):
         join = rng.choice(("JOIN", "LEFT JOIN", "RIGHT JOIN", "FULL JOIN"))
         on = rng.choice(("o.amount < c.id", "o.customer_id = c.id AND o.amount >= 1",
                          "o.amount BETWEEN c.id - 1 AND c.id", "o.product = c.name",
-                         "o.id <> c.id AND c.country = 'a'"))  # fmt: skip
+                         "o.id <> c.id AND c.country = 'a'", self._asked()))  # fmt: skip
         return rng.choice(
             (
                 f"SELECT o.id, c.id AS c, c.name FROM orders o {join} customers c ON {on}",
@@ -278,6 +282,20 @@ class TreeGenerator(Generator):
                 f"FROM orders o WHERE {on})",
             )
         )
+
+    def _asked(self) -> str:
+        """The condition of a join of orders and customers with a subquery of one of them."""
+        rng = self._random
+        test = rng.choice(
+            (
+                "EXISTS (SELECT 1 FROM visits x WHERE x.customer_id = c.id)",
+                "c.name NOT IN (SELECT x.page FROM visits x)",
+                "o.amount > (SELECT AVG(x.seconds) FROM visits x)",
+                "o.amount > ANY (SELECT x.seconds FROM visits x WHERE x.page = o.product)",
+                "c.id = (SELECT MAX(x.customer_id) FROM visits x WHERE x.page = o.product)",
+            )
+        )
+        return f"{rng.choice(('o.customer_id = c.id', 'o.amount < c.id'))} AND {test}"
 
     def _placed(self) -> str:
         """Aggregates and window functions with an order of their own."""
@@ -313,7 +331,7 @@ class TreeGenerator(Generator):
         rng = self._random
         partition = rng.choice(("PARTITION BY product", "PARTITION BY customer_id, product", ""))
         tie = rng.choice((", id", "", ", amount"))
-        most = rng.choice(("rn = 1", "rn <= 2", "rn < 3", "rn = 2", "rn > 1"))
+        most = rng.choice(("rn = 1", "rn <= 2", "rn < 3", "rn = 2", "rn > 1", "rn BETWEEN 2 AND 3"))
         return rng.choice(
             (
                 f"SELECT id, product FROM (SELECT *, ROW_NUMBER() OVER ({partition} ORDER BY price "

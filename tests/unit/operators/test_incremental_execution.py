@@ -22,7 +22,8 @@ from tests.unit.operators.random_trees import (
 
 from streamhouse.connectors.specs import arrow_schema
 from streamhouse.duckdb_engine import opened, time_sql
-from streamhouse.operators.operator import WEIGHT
+from streamhouse.operators.operator import RESULT, WEIGHT, walk
+from streamhouse.operators.top_n import TopN
 from streamhouse.operators.trees import incremental
 from streamhouse.operators.trees.compiled_tree import CompiledTree, Source, obstacle
 from streamhouse.operators.trees.drawing import whole_reason
@@ -84,6 +85,11 @@ _PLAINER = (
     "DESC) QUALIFY r = 1",
     "SELECT product, GROUPING(product) AS g FROM orders GROUP BY CUBE (product)",
     "SELECT product, COLLECT(amount) AS c FROM orders GROUP BY product HAVING 2 > 1",
+    "SELECT * FROM (SELECT product, ROW_NUMBER() OVER (ORDER BY price DESC) AS r FROM orders) "
+    "WHERE r <= 3",
+    "SELECT id FROM orders QUALIFY RANK() OVER (ORDER BY amount) BETWEEN 2 AND 4",
+    "SELECT o.id, c.id AS c FROM orders o FULL JOIN customers c ON o.amount < c.id AND c.name NOT "
+    "IN (SELECT page FROM visits) AND EXISTS (SELECT 1 FROM visits v WHERE v.page = o.product)",
 )
 """Queries that are executed from changes, whatever clauses they are written with."""
 _NAMED = (
@@ -109,6 +115,17 @@ def test_a_query(query: str, tmp_path: Path) -> None:
 def test_clauses_that_are_rewritten(query: str, tmp_path: Path) -> None:
     assert not whole_reason(analyzed(query)[1])
     _check_changes(query, random.Random(3), tmp_path / "state")
+
+
+@pytest.mark.parametrize("rank", ["ROW_NUMBER", "RANK", "DENSE_RANK"])
+@pytest.mark.parametrize("growing", [True, False])
+def test_top_n_keeps_its_input_if_rows_may_leave_it(rank: str, growing: bool) -> None:
+    query = (
+        f"SELECT id FROM (SELECT id, {rank}() OVER (PARTITION BY product ORDER BY price) AS r "
+        "FROM orders) WHERE r <= 2"
+    )
+    (top,) = (each for each in walk(analyzed(query, growing)[1]) if isinstance(each, TopN))
+    assert [kept.input for kept in top.keeps] == ([RESULT] if growing else [RESULT, 0])
 
 
 _SOAKED = [pytest.param(name, q, marks=pytest.mark.soak) for name in _NAMES for q in _NAMED]

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
+import operator
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -11,6 +14,7 @@ from streamhouse.errors import SqlError, UnsupportedSqlError
 if TYPE_CHECKING:
     from tests.unit.sql.conftest import Catalog
 
+Row = tuple[int | None, ...]
 _L = "(VALUES (1, 'a'), (2, CAST(NULL AS STRING)), (CAST(NULL AS INT), 'a'), (3, 'z')) AS l (a, b)"
 _R = "(VALUES (1, 'a'), (2, 'q'), (1, CAST(NULL AS STRING))) AS r (c, d)"
 
@@ -22,6 +26,7 @@ _R = "(VALUES (1, 'a'), (2, 'q'), (1, CAST(NULL AS STRING))) AS r (c, d)"
         (f"SELECT (a, b) NOT IN ((1, 'a'), (2, NULL)) FROM {_L}", [False, None, None, True]),
         (f"SELECT (a, b) = (1, 'a') FROM {_L}", [True, False, None, False]),
         (f"SELECT (a, b) <> (1, 'a') FROM {_L}", [False, True, None, True]),
+        (f"SELECT ((a, b), 1) = (ROW(1, 'a'), 1) FROM {_L}", [True, False, None, False]),
         (f"SELECT ROW(a, b) IN (ROW(1, 'a')) FROM {_L}", [True, False, None, False]),
         (f"SELECT (a, b) IN (SELECT c, d FROM {_R}) FROM {_L}", [True, None, None, False]),
         (
@@ -32,6 +37,17 @@ _R = "(VALUES (1, 'a'), (2, 'q'), (1, CAST(NULL AS STRING))) AS r (c, d)"
             f"SELECT (a, b) NOT IN (SELECT c, d FROM {_R} WHERE r.c <= COALESCE(l.a, 9)) FROM {_L}",
             [False, None, None, True],
         ),
+        (f"SELECT b SIMILAR TO d || '_*' FROM {_L}, {_R} WHERE c = 2", [False, None, False, False]),
+        (
+            f"SELECT CONCAT('p.q', b) NOT SIMILAR TO (SELECT '(r|%' || MAX(d) || '.)' FROM {_R}) "
+            f"FROM {_L} LIMIT 9",
+            [False, None, False, False],
+        ),
+        (f"SELECT a FROM {_L} ORDER BY a DESC LIMIT ALL OFFSET 2", [1, None]),
+        (f"SELECT a <> SOME (VALUES (1), (2)) FROM {_L}", [True, True, None, True]),
+        (f"SELECT a >= ALL (VALUES (1), (2)) FROM {_L}", [False, True, None, True]),
+        (f"SELECT (a, b) IN (VALUES (1, 'a')) FROM {_L}", [True, False, None, False]),
+        (f"SELECT a + (VALUES (1)) FROM {_L}", [2, 3, None, 4]),
         (f"SELECT a > ALL (0, 1) FROM {_L}", [False, True, None, True]),
         (f"SELECT a = ANY (1, 3) FROM {_L}", [True, False, None, True]),
         (f"SELECT a = 1 IS NOT TRUE FROM {_L}", [False, True, True, True]),
@@ -66,6 +82,13 @@ _R = "(VALUES (1, 'a'), (2, 'q'), (1, CAST(NULL AS STRING))) AS r (c, d)"
             ["y"],
         ),
         (
+            f"SELECT v FROM {_R} CROSS JOIN UNNEST(ARRAY[ROW(c, d), ROW(9, 'z')]) AS u (k, v) "
+            "WHERE k > 1",
+            ["q", "z", "z", "z"],
+        ),
+        ("SELECT x + y FROM (VALUES ROW(1, 2), (3, 4), row(5, 6)) AS t (x, y)", [3, 7, 11]),
+        ("SELECT x + 1 FROM (VALUES ROW(1), 2) AS t (x)", [2, 3]),
+        (
             f"SELECT d FROM {_L}, LATERAL (SELECT d FROM {_R} WHERE c = l.a ORDER BY d DESC "
             "LIMIT 1)",
             ["a", "q"],
@@ -76,6 +99,43 @@ _R = "(VALUES (1, 'a'), (2, 'q'), (1, CAST(NULL AS STRING))) AS r (c, d)"
 def test_the_values_of_rewritten_clauses(catalog: Catalog, query: str, rows: list[Any]) -> None:
     found = [row[0] for row in catalog.query(query)]
     assert sorted(found, key=repr) == sorted(rows, key=repr)
+
+
+_COMPARED: dict[str, Callable[[Any, Any], bool]] = {
+    "=": operator.eq, "<>": operator.ne, "<": operator.lt, "<=": operator.le, ">": operator.gt,
+    ">=": operator.ge,
+}  # fmt: skip
+
+
+def _decided(sign: str, left: Row, right: Row) -> bool | None:
+    """What SQL says of two rows: the first fields that differ decide, or make it unknown."""
+    pairs = list(zip(left, right, strict=True))
+    if sign in ("=", "<>"):
+        differs = any(None not in pair and pair[0] != pair[1] for pair in pairs)
+        return differs == (sign == "<>") if differs or None not in (*left, *right) else None
+    first, second = pairs
+    a, b = second if first[0] == first[1] else first
+    return None if None in (*first, a, b) else _COMPARED[sign](a, b)
+
+
+@pytest.mark.parametrize("sign", [*_COMPARED, "IS DISTINCT FROM", "IS NOT DISTINCT FROM"])
+def test_rows_are_compared_field_by_field(catalog: Catalog, sign: str) -> None:
+    pairs = list(itertools.product((None, 1, 2), repeat=4))
+    rows = ", ".join(
+        f"({n}, {', '.join('CAST(NULL AS INT)' if v is None else str(v) for v in pair)})"
+        for n, pair in enumerate(pairs)
+    )
+    row = "(SELECT p.c, p.d FROM t AS p WHERE p.n = t.n)"
+    query = (
+        f"WITH t AS (SELECT * FROM (VALUES {rows}) AS v (n, a, b, c, d)) SELECT n, (a, b) {sign} "
+        f"(c, d), ROW(a, b) {sign} {row}, NOT ({row.replace('p.c, p.d', 'p.a, p.b')} {sign} (c, "
+        "d)) FROM t"
+    )
+    for n, *found in catalog.query(query):
+        left, right = pairs[n][:2], pairs[n][2:]
+        even = left != right if sign == "IS DISTINCT FROM" else left == right
+        truth = _decided(sign, left, right) if sign in _COMPARED else even
+        assert found == [truth, truth, None if truth is None else not truth], (pairs[n], query)
 
 
 @pytest.mark.parametrize(
@@ -112,3 +172,23 @@ def test_a_group_id_of_equal_grouping_sets_is_refused(catalog: Catalog) -> None:
 def test_a_column_list_names_each_column(catalog: Catalog, query: str) -> None:
     with pytest.raises(SqlError, match=r"t names \d column\(s\), but its query returns \d"):
         catalog.bounded(query)
+
+
+@pytest.mark.parametrize("sign", _COMPARED)
+def test_rows_are_compared_with_all_rows_of_a_query(catalog: Catalog, sign: str) -> None:
+    pairs = list(itertools.product((None, 1, 2), repeat=2))
+    rows = ", ".join(
+        f"({n}, {', '.join('CAST(NULL AS INT)' if v is None else str(v) for v in pair)})"
+        for n, pair in enumerate(pairs)
+    )
+    others = "(SELECT a, b FROM t AS p WHERE p.n > t.n AND p.n < t.n + 4)"
+    query = (
+        f"WITH t AS (SELECT * FROM (VALUES {rows}) AS v (n, a, b)) SELECT n, (a, b) {sign} ANY "
+        f"{others}, (a, b) {sign} ALL {others}, (a, b) {sign} ALL (SELECT a, b FROM t) FROM t"
+    )
+    for n, some, every, whole in catalog.query(query):
+        found = {_decided(sign, pairs[n], each) for each in pairs[n + 1 : n + 4]}
+        assert some == (True if True in found else None if None in found else False), n
+        assert every == (False if False in found else None if None in found else True), n
+        found = {_decided(sign, pairs[n], each) for each in pairs}
+        assert whole == (False if False in found else None if None in found else True), n

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from decimal import Decimal
 from typing import TYPE_CHECKING
 
@@ -149,3 +150,29 @@ def test_a_sum_in_a_subquery_that_reads_the_query_around_it(catalog: Catalog) ->
     text = "SELECT (SELECT SUM(a.n * 2) FROM typed a WHERE a.i = b.i) AS v FROM typed b"
     rows = [{"i": 1, "n": 2}, {"i": 1, "n": 3}]
     assert catalog.query(text, rows, rows) == [(10,), (10,)]
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_aggregates_of_distinct_values_are_those_of_the_distinct_rows(
+    catalog: Catalog, seed: int
+) -> None:
+    rng = random.Random(seed)
+    rows = [(rng.choice((None, 1, 2, 3, 5)), rng.choice((None, 1, 4))) for _ in range(12)]
+    listed = ", ".join(f"(CAST({x or 'NULL'} AS INT), CAST({y or 'NULL'} AS INT))" for x, y in rows)
+    table = f"(VALUES {listed}) AS t (x, y)"
+    ordered = "WITHIN GROUP (ORDER BY CAST(x AS STRING) DESC)"
+    calls = {
+        "x": (
+            "COUNT({}x)", "SUM({}x)", "AVG({}x)", "MIN({}x)", "MAX({}x)", "STDDEV_POP({}x)",
+            "VAR_SAMP({}x)", "COLLECT({}x)", "PERCENTILE({}x, 0.3)", "ARRAY_SORT(ARRAY_AGG({}x))",
+            f"LISTAGG({{}}CAST(x AS STRING), '; ') {ordered}",
+            "ARRAY_SORT(SPLIT(LISTAGG({}CAST(x AS STRING), '; '), '; '))",
+        ),
+        "x, y": ("COUNT(*) FILTER (WHERE x IS NOT NULL AND y IS NOT NULL)", "COVAR_POP({}x, y)"),
+    }  # fmt: skip
+    for columns, templates in calls.items():
+        for call in templates:
+            written = call if "{}" in call else "COUNT({}x, y)"
+            found = catalog.query(f"SELECT {written.format('DISTINCT ')} FROM {table}")
+            distinct = f"(SELECT DISTINCT {columns} FROM {table}) AS d"
+            assert found == catalog.query(f"SELECT {call.format('')} FROM {distinct}"), written

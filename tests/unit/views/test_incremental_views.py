@@ -26,8 +26,9 @@ _VIEWS = 8
 _SHOP = (
     "SELECT c.country, COUNT(*) AS n, SUM(o.price) AS s, MAX(o.amount) AS m FROM orders o JOIN "
     "customers c ON o.customer_id = c.id GROUP BY c.country",
-    "SELECT o.id, o.rate, c.name, v.page FROM orders o LEFT JOIN customers c ON o.customer_id = "
-    "c.id FULL JOIN visits v ON v.customer_id = c.id",
+    "SELECT o.id, o.rate, JSON_STRING(o.pair) AS j, v.page FROM (SELECT *, ARRAY[ROW(amount, "
+    "ROW(product, 1))] AS pair FROM orders) o LEFT JOIN customers c ON o.customer_id = c.id FULL "
+    "JOIN visits v ON v.customer_id = c.id",
     "SELECT DISTINCT page FROM visits WHERE customer_id NOT IN (SELECT id FROM customers WHERE "
     "vip)",
 )

@@ -19,10 +19,9 @@ def passing(rows: Rows, terms: list[exp.Expr]) -> Rows:
     operator, rest = rows.operator, []
     for term in terms:
         top = _top_n(operator, *_most(term, rows))
-        if top is None:
+        operator = top or operator
+        if top is None or isinstance(term, exp.Between):
             rest.append(term)
-        else:
-            operator = top
     if rest:
         condition = " AND ".join(f"({fragment(term, over(rows))})" for term in rest)
         rejects = frozenset(name for term in rest for name in rejected_nulls(term, rows))
@@ -32,6 +31,8 @@ def passing(rows: Rows, terms: list[exp.Expr]) -> Rows:
 
 def _most(term: exp.Expr, rows: Rows) -> tuple[str, int]:
     """The column that a condition limits from above, and the greatest value that passes."""
+    if isinstance(term, exp.Between):
+        term = exp.LTE(this=term.this, expression=term.args["high"])
     left, right = term.args.get("this"), term.args.get("expression")
     if isinstance(left, exp.Column) and isinstance(right, exp.Literal) and right.is_int:
         value, name = int(right.name), rows.find(left) or ""

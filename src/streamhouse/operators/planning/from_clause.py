@@ -31,6 +31,8 @@ from streamhouse.sql.plan import BoundedScan
 _ELEMENT_ARGS = ("this", "alias", "joins", "expressions", "offset", "outer")
 _JOIN_ARGS = ("this", "on", "side", "kind", "using")
 _KINDS = {"": JoinKind.INNER, "LEFT": JoinKind.LEFT, "RIGHT": JoinKind.LEFT, "FULL": JoinKind.FULL}
+Scalars = Callable[[Rows, list[exp.Expr]], tuple[Rows, list[exp.Expr]]]
+"""Gives rows a column for each subquery of expressions, and the expressions over these rows."""
 ONE_ROW = Values((), ((),))
 """The row of a SELECT without FROM."""
 
@@ -59,8 +61,9 @@ class FromClause:
     """Builds the rows of one SELECT's FROM.
 
     `where` are the conditions of WHERE; those that joins take over are removed. `query` builds the
-    tree of a subquery, `within` that of one that reads columns of relations before it. `domain` is
-    the first relation of a subquery that reads its columns.
+    tree of a subquery, `within` that of one that reads columns of relations before it, and
+    `scalars` columns for the subqueries of conditions. `domain` is the first relation of a subquery
+    that reads its columns.
     """
 
     def __init__(
@@ -69,10 +72,11 @@ class FromClause:
         query: Callable[[exp.Expr], Operator],
         where: list[exp.Expr],
         within: Within,
+        scalars: Scalars,
         domain: Rows | None = None,
     ) -> None:
         self._sources, self._query, self._where = sources, query, where
-        self._within, self._domain = within, domain
+        self._within, self._scalars, self._domain = within, scalars, domain
         self._several = False
 
     def rows(self, select: exp.Select) -> Rows:
@@ -113,10 +117,27 @@ class FromClause:
             if dependent is None:
                 right = self._element(node)
                 sides = (right, left) if side == "RIGHT" else (left, right)
-                elements, terms = [combined(kind, *sides, on)], []
+                elements, terms = [combined(kind, *self._without_subqueries(*sides, on))], []
             else:
                 elements, terms = [dependent(left, node, kind, on)], []
         return inner_join(elements, terms, where)
+
+    def _without_subqueries(
+        self, left: Rows, right: Rows, on: list[exp.Expr]
+    ) -> tuple[Rows, Rows, list[exp.Expr]]:
+        """The sides of an outer join and its terms; a subquery is a column of the side it reads."""
+        found = []
+        for term in on:
+            if term.find(exp.Query):
+                tests = list(_tests(term))
+                if not any(free_columns(each, right) for each in tests):
+                    left, (term,) = self._scalars(left, [term])
+                elif not any(free_columns(each, left) for each in tests):
+                    right, (term,) = self._scalars(right, [term])
+                else:
+                    raise NotExpressedError("a subquery of an outer join that reads both sides")
+            found.append(term)
+        return left, right, found
 
     def _dependent(
         self, node: exp.Expr, elements: list[Rows], side: str
@@ -183,6 +204,15 @@ class FromClause:
             operator = checked(Project(operator, items))
         keys = ((alias.lower(), name.lower()) for name in called)
         return Rows(operator, dict(zip(keys, operator.columns, strict=True)))
+
+
+def _tests(term: exp.Expr) -> Iterator[exp.Expr]:
+    """The subqueries of a condition, with the values that IN, ANY and ALL compare."""
+    for query in term.copy().find_all(exp.Query):
+        if query.find_ancestor(exp.Query) is None:
+            test = query.find_ancestor(exp.Any, exp.All) or query
+            compared = test is not query or isinstance(query.parent, exp.In)
+            yield test.parent if compared and test.parent is not None else query
 
 
 def _is_outer(join: exp.Join) -> bool:

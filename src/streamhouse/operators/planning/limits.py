@@ -32,9 +32,6 @@ def limited(
         return rows.operator
     most = None
     if isinstance(limit, exp.Fetch):
-        options = limit.args.get("limit_options")
-        if options is not None and (options.args.get("percent") or options.args.get("with_ties")):
-            raise NotExpressedError("FETCH WITH TIES or PERCENT")
         most = _count(limit.args.get("count"))
     elif limit is not None:
         most = _count(limit.expression)

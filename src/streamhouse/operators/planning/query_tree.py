@@ -161,7 +161,8 @@ class _Query:
         """The rows that pass WHERE."""
         where = select.args.get("where")
         terms = list(conjuncts(where.this if where is not None else None))
-        from_ = FromClause(self._sources, self._alone, terms, self._within, self._domain)
+        scalars = subqueries.with_scalars
+        from_ = FromClause(self._sources, self._alone, terms, self._within, scalars, self._domain)
         rows = from_.rows(select)
         rows = passing(rows, [term for term in terms if not term.find(exp.Query)])
         for term in (term for term in terms if term.find(exp.Query)):
@@ -184,7 +185,7 @@ class _Query:
         names = tuple(_unique([each.alias_or_name for each in _leftmost(tree).selects]))
         known = self._without_subqueries(tree)
         keys = known.keys if known else frozenset[Key]()
-        if _is_distinct(tree):
+        if tree.args.get("distinct"):
             keys |= {frozenset(names)}
         return checked(
             QueryBlock(
@@ -219,11 +220,6 @@ def _check_args(tree: exp.Expr, known: Iterable[str]) -> None:
     for key, value in tree.args.items():
         if value and key not in known:
             raise NotExpressedError(key.strip("_").upper())
-
-
-def _is_distinct(tree: exp.Expr) -> bool:
-    distinct = tree.args.get("distinct")
-    return bool(distinct) and not (isinstance(distinct, exp.Distinct) and distinct.args.get("on"))
 
 
 def _leftmost(tree: exp.Expr) -> exp.Select:
@@ -272,8 +268,8 @@ def _projected(
     operator = checked(Project(rows.operator, tuple(items)))
     distinct = select.args.get("distinct")
     if distinct is not None:
-        if added or distinct.args.get("on"):
-            raise NotExpressedError("DISTINCT ON, or DISTINCT in the order of another column")
+        if added:
+            raise NotExpressedError("DISTINCT in the order of another column")
         operator = checked(Distinct(operator))
     terms = [
         exp.Ordered(**{**term.args, "this": reference(name)})

@@ -17,7 +17,6 @@ from streamhouse.operators.planning.accumulation import distinct
 from streamhouse.operators.planning.correlation import (
     Within,
     for_all,
-    plainer,
     single,
 )
 from streamhouse.operators.planning.from_clause import FromClause, Sources
@@ -46,6 +45,7 @@ from streamhouse.operators.planning.select_list import (
     aggregates_in,
 )  # fmt: skip
 from streamhouse.operators.project import Item, Project
+from streamhouse.sql.batch.row_comparisons import by_exists
 
 _PLAIN = ("expressions", "from_", "joins", "where", "distinct")
 """What a correlated subquery may have."""
@@ -121,7 +121,8 @@ class Subqueries:
         own = [term for term in terms if not term.find(exp.Query)]
         if len(own) < len(terms):
             raise NotExpressedError("a subquery within a correlated subquery")
-        inner = FromClause(self._sources, self._query, own, self._within).rows(query)
+        from_ = FromClause(self._sources, self._query, own, self._within, self.with_scalars)
+        inner = from_.rows(query)
         if {alias for alias, _ in inner.names} & {alias for alias, _ in outer.names}:
             raise NotExpressedError("a correlated subquery with an alias of the query around it")
         correlated = []
@@ -147,7 +148,7 @@ class Subqueries:
                 try:
                     rows, value = self._tested(rows, test)
                 except NotExpressedError:
-                    found = plainer(test, next(self._sources.numbers))
+                    found = by_exists(test, self._new_name())
                     if found is None:
                         raise
                     value = found

@@ -24,6 +24,8 @@ from streamhouse.state.segment import COUNT, HASH
 
 Origins: TypeAlias = Mapping[str, tuple[str, Mapping[str, int]]]
 """Where a table is, and the ids of its columns, by the name of its relation in a query."""
+_TUPLE = "TUPLE("
+"""A row without names of fields, which has some in Arrow."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,7 +109,9 @@ class Arrangement:
     @property
     def _columns(self) -> str:
         return ", ".join(
-            f"CAST(c{n} AS {kind}) AS {quote(name)}" if _is_wide(kind) else f"c{n} AS {quote(name)}"
+            f"CAST(c{n} AS {kind}) AS {quote(name)}"
+            if _is_wide(kind) or _TUPLE in kind
+            else f"c{n} AS {quote(name)}"
             for n, (name, kind) in enumerate(self.operator.types.items())
         )
 

@@ -13,7 +13,13 @@ from sqlglot.schema import MappingSchema
 
 from streamhouse.close_matches import nearest
 from streamhouse.sql import node_errors
-from streamhouse.sql.batch import as_of_clause, literal_insert, plain_form, total_order
+from streamhouse.sql.batch import (
+    as_of_clause,
+    literal_insert,
+    plain_form,
+    row_comparisons,
+    total_order,
+)
 from streamhouse.sql.expressions import aggregates, lowering, timestamp_digits
 from streamhouse.sql.expressions.binder import BindError, describe, generate, refusal
 from streamhouse.sql.literal_rows import LiteralRows
@@ -93,7 +99,7 @@ def _analyze_query(query: Query, resolver: Resolver) -> Analyzed:
 def query_tree(parsed: Parsed) -> exp.Query:
     """The tree of a query, that of VALUES as a SELECT; `UnsupportedSqlError` for anything else."""
     tree, plain = parsed.tree, parsed.tree.unnest()
-    tree = _values(plain) if isinstance(plain, exp.Values) else tree
+    tree = row_comparisons.of_values(plain) if isinstance(plain, exp.Values) else tree
     if not isinstance(tree, exp.Query):
         raise node_errors.unsupported(parsed.script, tree, "a query must be SELECT, WITH or VALUES")
     return tree
@@ -116,7 +122,7 @@ def _analyze_rows(query: Query, resolver: Resolver) -> Analyzed | None:
     assert query.rows is not None
     parsed = literal_insert.parse_rows(query)
     assert isinstance(parsed.tree, exp.Values)
-    analyzed = analyze_tree(parsed, _values(parsed.tree), resolver)
+    analyzed = analyze_tree(parsed, row_comparisons.of_values(parsed.tree), resolver)
     if not literal_insert.replace_values(analyzed.tree, query.rows):
         return None
     analyzed.scans.rows = query.rows
@@ -156,7 +162,7 @@ def analyze_tree(
         _scan(parsed, resolver, scans, tree, table, first if index == 0 else None)
     try:
         qualified = _qualified(parsed, tree, scans)
-        plain_form.rows_in_correlated_queries(qualified)
+        row_comparisons.rows_in_correlated_queries(qualified)
         lowered = lowering.lower(
             parsed.script, qualified, scans.relations, bounded=True, declared=scans.declared
         )
@@ -167,21 +173,6 @@ def analyze_tree(
     assert isinstance(final, exp.Query)
     output = _name_outputs(final)
     return Analyzed(parsed, final, scans, output, _bound(parsed, final, scans))
-
-
-def _values(tree: exp.Values) -> exp.Select:
-    """A SELECT over VALUES, with Flink's column names `EXPR$0`, `EXPR$1`, …."""
-    width = len(tree.expressions[0].expressions)
-    column_names = [_quoted(f"EXPR${i}") for i in range(width)]
-    tree = tree.copy()
-    alias = exp.TableAlias(this=exp.to_identifier("given", quoted=True), columns=column_names)
-    tree.set("alias", alias)
-    items = [exp.alias_(exp.column(name.copy()), name.copy()) for name in column_names]
-    select = exp.Select(expressions=items)
-    for clause in ("order", "limit", "offset"):
-        select.set(clause, tree.args.pop(clause, None))
-    select.set("from_", exp.From(this=tree))
-    return select
 
 
 _SELECT_ARGS = (

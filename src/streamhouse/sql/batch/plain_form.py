@@ -10,6 +10,7 @@ from sqlglot import exp
 from sqlglot.optimizer.scope import Scope, traverse_scope
 
 from streamhouse.sql import node_errors
+from streamhouse.sql.batch import row_comparisons
 from streamhouse.sql.expressions.binder import Relations
 from streamhouse.sql.functions.expression_builders import GROUP_ID, cast
 from streamhouse.sql.resolution import columns as names
@@ -30,8 +31,7 @@ def name_derived_tables(tree: exp.Query) -> None:
 
 def rewrite(script: Script, tree: exp.Query, relations: Relations) -> None:
     """Rewrite all clauses, inner queries first."""
-    _quantified_lists(tree)
-    _row_comparisons(tree)
+    row_comparisons.rewrite(tree)
     for each in tree.find_all(exp.Select):
         _named_windows(each)
     for scope in traverse_scope(tree):
@@ -104,86 +104,8 @@ def _group_ids(script: Script, select: exp.Select) -> None:
         raise node_errors.unsupported(script, called[0], message)
 
 
-def rows_in_correlated_queries(tree: exp.Query) -> None:
-    """Rewrite (a, b) IN (SELECT c, d … WHERE o.x = …), which DuckDB does not take.
-
-    True for an equal row; else null for one whose comparison is null; else false. All columns must
-    be qualified.
-    """
-    for number, scope in enumerate(traverse_scope(tree)):
-        query = scope.expression
-        node = query.find_ancestor(exp.In, exp.Select)
-        if not isinstance(node, exp.In) or not isinstance(node.this.unnest(), exp.Tuple):
-            continue
-        assert isinstance(query, exp.Query)
-        if not scope.is_correlated_subquery:
-            continue
-        table = exp.to_identifier(f"_in{number}", quoted=True)
-        pairs = zip(node.this.unnest().expressions, query.named_selects, strict=False)
-        equal = exp.and_(
-            *(exp.EQ(this=value.copy(), expression=_column(name, table)) for value, name in pairs)
-        )
-        unknown = exp.Is(this=exp.Paren(this=equal.copy()), expression=exp.Null())
-        answer = exp.Case(
-            ifs=[
-                exp.If(this=_occurs(equal), true=exp.true()),
-                exp.If(this=_occurs(unknown), true=exp.Null()),
-            ],
-            default=exp.false(),
-        )
-        select = exp.Select(expressions=[exp.alias_(answer, "_in", quoted=True)])
-        inner = exp.Subquery(this=query.copy(), alias=exp.TableAlias(this=table.copy()))
-        select.set("from_", exp.From(this=inner))
-        node.replace(exp.Subquery(this=select))
-
-
-def _occurs(condition: exp.Expr) -> exp.Expr:
-    rows = exp.Filter(
-        this=exp.Count(this=exp.Star(), big_int=True), expression=exp.Where(this=condition)
-    )
-    return exp.GT(this=rows, expression=exp.Literal.number(0))
-
-
 def _column(name: str, table: exp.Identifier) -> exp.Column:
     return exp.column(exp.to_identifier(name, quoted=True), table.copy())
-
-
-def _quantified_lists(tree: exp.Query) -> None:
-    """`x > ALL (1, 2)` is `x > 1 AND x > 2`; ANY and SOME combine by OR."""
-    for node in list(tree.find_all(exp.Anonymous)):
-        word, comparison = node.name.upper(), node.parent
-        if word in ("ALL", "ANY", "SOME") and isinstance(comparison, exp.Binary):
-            parts = []
-            for value in node.expressions:
-                part = comparison.copy()
-                part.set("expression", value.copy())
-                parts.append(part)
-            combine = exp.and_ if word == "ALL" else exp.or_
-            comparison.replace(exp.Paren(this=combine(*parts)))
-
-
-def _fields(node: exp.Expr) -> list[exp.Expr] | None:
-    """The fields of a row constructor, (a, b) or ROW(a, b); None for anything else."""
-    node = node.unnest()
-    if isinstance(node, exp.Tuple) or (isinstance(node, exp.Anonymous) and node.name == "ROW"):
-        return list(node.expressions)
-    return None
-
-
-def _row_comparisons(tree: exp.Query) -> None:
-    """Compare rows column by column: for DuckDB a null in a row equals another one."""
-    for node in reversed(list(tree.find_all(exp.EQ, exp.NEQ, exp.In))):
-        others = node.expressions if isinstance(node, exp.In) else [node.expression]
-        rows = [_fields(other) for other in others]
-        left = _fields(node.this)
-        if left is None or not rows or any(row is None or len(row) != len(left) for row in rows):
-            continue
-        pairs = [zip(left, row, strict=True) for row in rows if row is not None]
-        equal = [
-            exp.and_(*(exp.EQ(this=a.copy(), expression=b.copy()) for a, b in row)) for row in pairs
-        ]
-        answer: exp.Expr = exp.Paren(this=exp.or_(*equal))
-        node.replace(exp.Not(this=answer) if isinstance(node, exp.NEQ) else answer)
 
 
 def _expand_stars(scope: Scope, select: exp.Select, relations: Relations) -> None:

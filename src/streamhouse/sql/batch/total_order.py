@@ -20,9 +20,9 @@ _ROUNDED = (
 )  # fmt: skip
 """Aggregates whose last digits depend on the order in which they take their values."""
 _NUMBERS = (exp.RowNumber, exp.Ntile, exp.Lag, exp.Lead)
+"""Functions of OVER that tell rows apart that are alike in ORDER BY, whatever the frame."""
 _PLACES = (exp.FirstValue, exp.LastValue, exp.NthValue)
 """Functions of OVER that take one row of the frame; they have an order of their own."""
-"""Functions of OVER that tell rows apart that are alike in ORDER BY, whatever the frame."""
 
 
 def complete(tree: exp.Query, always: bool = False) -> None:

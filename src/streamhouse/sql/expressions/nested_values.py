@@ -184,7 +184,7 @@ def _field_of(source: exp.Expr, field: exp.Expr, place: int) -> exp.Expr:
     named = isinstance(field, exp.ColumnDef)
     key = exp.Literal.string(field.name) if named else number(place)
     value = call("STRUCT_EXTRACT", source.copy(), key)
-    kind = field.args["kind"] if named else field
+    kind = field.args.get("kind") if named else field
     value.type = kind if isinstance(kind, exp.DataType) else None
     return value
 
@@ -277,6 +277,10 @@ def _json_list(
     return _null_or_bracketed(source, brackets[0], joined, brackets[1])
 
 
+_ENTRY = (exp.to_identifier("key"), exp.to_identifier("value"))
+"""The names of the fields of a map's entry."""
+
+
 def unnested(node: exp.Unnest, kind: exp.DataType) -> exp.Expr:
     """UNNEST of a map, or of an array of rows, whose alias names a column for each field.
 
@@ -284,21 +288,23 @@ def unnested(node: exp.Unnest, kind: exp.DataType) -> exp.Expr:
     """
     alias, values = node.args.get("alias"), node.expressions[0].copy()
     element = kind.expressions[0] if kind.is_type(exp.DType.ARRAY, exp.DType.LIST) else None
-    fields: list[str] = []
+    fields: list[exp.Expr] = []
     if kind.is_type(exp.DType.MAP):
-        fields, values = ["key", "value"], call("MAP_ENTRIES", values)
+        fields, values = (
+            [exp.ColumnDef(this=name.copy()) for name in _ENTRY],
+            call("MAP_ENTRIES", values),
+        )
     elif isinstance(element, exp.DataType) and element.is_type(exp.DType.STRUCT):
-        fields = [field.name for field in element.expressions]
+        fields = element.expressions
     if not fields or not isinstance(alias, exp.TableAlias) or len(alias.columns) != len(fields):
         return node
     row, table = (exp.to_identifier(name, quoted=True) for name in ("_element", "_elements"))
     inner = exp.Unnest(expressions=[values], alias=exp.TableAlias(this=table, columns=[row]))
+    source = exp.column(row.copy(), table.copy())
+    named = enumerate(zip(fields, alias.columns, strict=True), 1)
     items: list[exp.Expr] = [
-        exp.alias_(
-            exp.Dot(this=exp.column(row.copy(), table.copy()), expression=exp.to_identifier(field)),
-            column.copy(),
-        )
-        for field, column in zip(fields, alias.columns, strict=True)
+        exp.alias_(_field_of(source, field, place), column.copy())
+        for place, (field, column) in named
     ]
     place = node.args.get("offset")
     if isinstance(place, exp.Identifier):

@@ -8,6 +8,7 @@ from duckdb.sqltypes import DuckDBPyType
 from sqlglot import exp
 
 from streamhouse.sql.expressions.binder import BindError, Relations, describe, generate
+from streamhouse.sql.select_parts import with_queries
 
 _CLAUSES = ("from_", "joins", "laterals", "group")
 
@@ -33,7 +34,7 @@ def types(
         if part:
             copies = [item.copy() for item in part] if isinstance(part, list) else part.copy()
             probe.set(key, copies)
-    _with(probe, node)
+    probe.set("with_", with_queries(node.parent))
     for attempt in (_unchanged, _without_group, _with_outer_sources):
         attempt(probe, select)
         try:
@@ -90,18 +91,3 @@ def _of_column(part: exp.Expr, node: exp.Expr, relations: Relations) -> str | No
         if isinstance(table, exp.Table) and table.alias_or_name == inner.table:
             return relations.get(table.name, {}).get(inner.name)
     return None
-
-
-def _with(probe: exp.Select, node: exp.Expr) -> None:
-    """Give the probe the WITH queries in whose scope a node is."""
-    ctes: list[exp.Expr] = []
-    recursive = False
-    current = node.parent
-    while current is not None:
-        clause = current.args.get("with_")
-        if clause is not None:
-            ctes = [*(cte.copy() for cte in clause.expressions), *ctes]
-            recursive = recursive or bool(clause.args.get("recursive"))
-        current = current.parent
-    if ctes:
-        probe.set("with_", exp.With(expressions=ctes, recursive=recursive))

@@ -59,6 +59,9 @@ def check_count(name: str, count: int, least: int, most: int | None) -> None:
 
 def _checked(name: str, least: int, most: int | None, build: Build) -> Build:
     def builder(args: Args) -> exp.Expr:
+        if args and isinstance(args[0], exp.Distinct) and most is not None and name != "COUNT":
+            first, *rest = args[0].expressions
+            args = [exp.Distinct(expressions=[first]), *rest, *args[1:]]
         check_count(name, len([arg for arg in args if arg is not None]), least, most)
         return build(args)
 
@@ -74,7 +77,11 @@ def _coalesce(args: Args) -> exp.Expr:
 
 
 def _percentile(args: Args) -> exp.Expr:
-    return exp.PercentileCont(this=cast(args[0], "DOUBLE"), expression=args[1])
+    if isinstance(args[0], exp.Distinct):
+        value: exp.Expr = exp.Distinct(expressions=[cast(args[0].expressions[0], "DOUBLE")])
+    else:
+        value = cast(args[0], "DOUBLE")
+    return exp.PercentileCont(this=value, expression=args[1])
 
 
 def _grouping(args: Args) -> exp.Expr:

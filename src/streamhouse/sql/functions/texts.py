@@ -259,7 +259,12 @@ def of_code_points(text: str, escape: str) -> exp.Expr:
 
 def similar(node: exp.SimilarTo, escape: str = "") -> exp.Expr:
     """SIMILAR TO as a regular expression match; `_` is any character, `%` any text."""
-    text = literal_text(node.expression, "the pattern of SIMILAR TO")
+    if not escape and not isinstance(node.expression, exp.Literal):
+        computed = concat(exp.Literal.string("(?s)"), exp.Paren(this=node.expression))
+        for old, new in (("_", "."), ("%", ".*")):
+            computed = call("REPLACE", computed, exp.Literal.string(old), exp.Literal.string(new))
+        return cast(call("REGEXP_FULL_MATCH", node.this, computed), "BOOLEAN")
+    text = literal_text(node.expression, "the pattern of SIMILAR TO with ESCAPE")
     regex, quoted = "", False
     for char in text:
         if quoted:

@@ -102,6 +102,17 @@ class StrictParser(parser.Parser):
             self.refuse(_SAMPLE)
         return super()._parse_table_sample(as_modifier)
 
+    def _parse_value(self, values: bool = True) -> exp.Tuple | None:
+        if self._curr.text.upper() == "ROW" and self._next.token_type == TokenType.L_PAREN:
+            self._advance()
+        return super()._parse_value(values)
+
+    def _parse_limit(self, *args: Any, **kwargs: Any) -> Any:
+        if self._curr.token_type == TokenType.LIMIT and self._next.token_type == TokenType.ALL:
+            self._advance(2)
+            return None
+        return super()._parse_limit(*args, **kwargs)
+
     def _parse_lateral(self) -> exp.Lateral | None:
         if self._curr.token_type == TokenType.LATERAL:
             if self._next.token_type == TokenType.TABLE:
