@@ -8,7 +8,6 @@ and no process dies.
 from __future__ import annotations
 
 import json
-import os
 import pickle
 import threading
 from collections import defaultdict

@@ -23,6 +23,7 @@ from streamhouse.sql.parser.dialect import Flink
 from streamhouse.sql.plan import ROWS, AsOf, BoundedQuery, BoundedScan, Resolver, TableInfo
 from streamhouse.sql.resolution import columns as names
 from streamhouse.sql.resolution import insert_target as targets
+from streamhouse.sql.resolution import window_columns
 from streamhouse.sql.resolution.columns import Parsed, physical
 from streamhouse.sql.resolution.used_columns import columns_read
 from streamhouse.sql.resolution.view_expansion import inlined
@@ -156,6 +157,7 @@ def analyze_tree(
         _scan(parsed, resolver, scans, tree, table, first if index == 0 else None)
     try:
         qualified = _qualified(parsed, tree, scans)
+        window_columns.check_stored_times(parsed.script, qualified)
         plain_form.rows_in_correlated_queries(qualified)
         lowered = lowering.lower(
             parsed.script, qualified, scans.relations, bounded=True, declared=scans.declared
