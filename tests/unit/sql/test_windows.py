@@ -183,6 +183,28 @@ def test_group_windows_of_joins(catalog: Catalog) -> None:
     assert _events(catalog).query(text, customers, _BIDS) == [(_at(0), 2)]
 
 
+def test_windows_of_a_join_and_of_hinted_tables(catalog: Catalog) -> None:
+    hint = "/*+ OPTIONS('scan.mode' = 'latest') */"
+    ten = f"TUMBLE(TABLE events {hint}, DESCRIPTOR(ts), INTERVAL '10' MINUTE)"
+    text = (
+        f"SELECT a.id, b.id AS other FROM TABLE({ten}) AS a JOIN {ten} AS b ON a.window_start = "
+        "b.window_start AND a.window_end = b.window_end AND a.id < b.id ORDER BY 1, 2"
+    )
+    rows = _events(catalog).query(text, _BIDS, _BIDS)
+    assert rows == [(0, 1), (0, 2), (1, 2), (3, 4), (3, 5), (4, 5)]
+    assert catalog.bounded(text).scans[0].options == {"scan.mode": "latest"}
+
+
+def test_streams_compute_tumbling_windows(catalog: Catalog) -> None:
+    """A stream computes TUMBLE of each row, also by the time at which it reads the row."""
+    text = "SELECT id, window_start FROM TUMBLE(TABLE events, DESCRIPTOR({}), INTERVAL '10' MINUTE)"
+    rows = [*_BIDS, {"id": 9}]
+    expected = [(n, _at(n // 3 * 10)) for n in range(6)]
+    assert _events(catalog).rows(text.format("ts"), rows) == expected
+    read = [(row["id"], datetime(2024, 5, 6, 7)) for row in rows]
+    assert catalog.rows(text.format("now_"), rows) == read
+
+
 _CALL = "SELECT * FROM {}({}, DESCRIPTOR({}), {})"
 
 
