@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 _EPOCH = datetime(1970, 1, 1)
 _MS = timedelta(milliseconds=1)
-_TYPES = ("TIMESTAMP(3)", "TIMESTAMP(6)", "TIMESTAMP_LTZ(3)")
+_TYPES = ("TIMESTAMP(3)", "TIMESTAMP(6)", "TIMESTAMP(9)", "TIMESTAMP_LTZ(3)")
 Span = tuple[datetime, datetime]
 Row = dict[str, Any]
 
@@ -79,7 +79,7 @@ def test_rows_are_in_the_windows_of_a_plain_model(catalog: Catalog, seed: int) -
     offset = rng.choice((0, 0, size // 3, -size // 2, 2 * size + 1))
     column = rng.choice(_TYPES)
     catalog.add(f"CREATE TABLE events (id INT, k STRING, ts {column})")
-    rows = _rows(rng, size, 6 if column == "TIMESTAMP(6)" else 3)
+    rows = _rows(rng, size, 3 if "(3)" in column else 6)
     data, durations = "TABLE events", [size]
     if kind == "SESSION":
         data = "TABLE events PARTITION BY k"
@@ -132,6 +132,17 @@ def test_ways_to_write_a_window(catalog: Catalog, table: str) -> None:
     text = f"SELECT window_start, window_end, SUM(id) AS s FROM {table} GROUP BY 1, 2"
     rows = _events(catalog).query(f"{text} ORDER BY 1", _BIDS)
     assert rows == [(_at(0), _at(10), 3), (_at(10), _at(20), 12)]
+
+
+@pytest.mark.parametrize("second", ["1969-12-31 23:59:59", "2026-01-01 00:00:59"])
+def test_nanoseconds_are_not_rounded(catalog: Catalog, second: str) -> None:
+    data = f"(SELECT CAST('{second}.999999999' AS TIMESTAMP(9)) AS ts)"
+    for kind in ("TUMBLE", "SESSION"):
+        text = f"SELECT window_start, window_end FROM {kind}({data}, DESCRIPTOR(ts), {MINUTE})"
+        ((start, end),) = catalog.query(text)
+        last = datetime.fromisoformat(second)
+        whole = last.replace(second=0) if kind == "TUMBLE" else last + 999 * _MS
+        assert (start, end) == (whole, whole + timedelta(minutes=1))
 
 
 def test_windows_of_windows(catalog: Catalog) -> None:

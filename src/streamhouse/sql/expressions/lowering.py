@@ -295,7 +295,9 @@ class _Translation:
             )
             raise node_errors.error(self.script, time, message)
         if node.name == WINDOWED_TIME:
-            return cast(value.copy(), "TIMESTAMP")
+            moment = value.copy()
+            moment.type = kind
+            return casts.to_timestamp(cast(moment, "TIMESTAMP"))
         zoned = kind.is_type(exp.DType.TIMESTAMPTZ, exp.DType.TIMESTAMPLTZ)
         last = cast(value.copy(), "TIMESTAMPTZ" if zoned else "TIMESTAMP_MS")
         timestamp_digits.mark(last, 3)
