@@ -15,12 +15,13 @@ class Unnest(Linear):
     """Joins each row with the elements of a collection, as the columns `names`.
 
     `table` is the SQL of the elements, a table function over `INPUT`; `left`: a row without
-    elements is kept, with nulls.
+    elements is kept, with nulls. `series`: the elements of a row differ, and none is null.
     """
 
     table: str
     names: tuple[str, ...]
     left: bool = False
+    series: bool = False
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -32,7 +33,11 @@ class Unnest(Linear):
 
     @cached_property
     def keys(self) -> frozenset[Key]:
-        return frozenset()
+        return frozenset(key | {*self.names} for key in self.input.keys if self.series)
+
+    @cached_property
+    def not_null(self) -> frozenset[str]:
+        return self.input.not_null | ({*self.names} if self.series else set())
 
     @property
     def _aged(self) -> str:

@@ -51,6 +51,7 @@ _ARROW = {
     "TIMESTAMP(3)": pa.timestamp("ms"),
     "TIMESTAMP(6)": pa.timestamp("us"),
     "TIMESTAMP(9)": pa.timestamp("ns"),
+    "TIMESTAMP_LTZ(3)": pa.timestamp("ms", "UTC"),
     "DATE": pa.date32(),
     "DECIMAL(10, 2)": pa.decimal128(10, 2),
     "DECIMAL(4, 3)": pa.decimal128(4, 3),

@@ -46,6 +46,7 @@ BOTH = (
     "WITH q AS (SELECT price FROM orders) SELECT price FROM q",
     "SELECT q.price FROM (SELECT price FROM orders) AS q",
     "SELECT ALL price FROM orders",
+    f"SELECT window_end, price FROM {WINDOW.format('TUMBLE', MINUTE)}",
     "SELECT tags[1] AS x, CARDINALITY(tags) AS n FROM nested",
     "SELECT props['a'] AS x, who.name AS y, nested.who.age AS z FROM nested",
     "SELECT ARRAY[1, 2] AS a, MAP['k', 1] AS m, ROW(1, 'x') AS r FROM orders",
@@ -135,19 +136,21 @@ ENDING = (
     ("SELECT n FROM (SELECT COUNT(*) AS n FROM orders GROUP BY customer_id) AS q", "aggregation"),
     ("VALUES (1, 'a'), (2, 'b')", "VALUES"),
     ("SELECT 1 AS one", "FROM"),
+    *((f"SELECT window_end, SUM(price) AS s FROM {WINDOW.format(name, rest)} GROUP BY window_end",
+       word) for name, rest, word in (
+        ("TUMBLE", MINUTE, "merge-engine"), ("HOP", f"{MINUTE}, {MINUTE}", "UNNEST"),
+        ("CUMULATE", f"{MINUTE}, {MINUTE}", "UNNEST"),
+        ("SESSION", MINUTE, "window function"))),
+    (f"SELECT TUMBLE_END(order_time, {MINUTE}) AS e, SUM(price) AS s FROM orders GROUP BY "
+     f"TUMBLE(order_time, {MINUTE})", "merge-engine"),
+    ("SELECT SUM(price) FROM orders GROUP BY SESSION(order_time, INTERVAL '1' DAY)",
+     "window function"),
     ("INSERT INTO kept SELECT id, COUNT(*) FROM nested GROUP BY id", "merge-engine"),
     ("INSERT INTO TABLE kept SELECT id, COUNT(tags[1]) FROM nested GROUP BY id",
      "merge-engine"),
 )  # fmt: skip
 NONE = (
-    *((f"SELECT window_end, SUM(price) AS s FROM {WINDOW.format(name, rest)} GROUP BY window_end",
-       name) for name, rest in (
-        ("TUMBLE", MINUTE), ("HOP", f"{MINUTE}, {MINUTE}"), ("CUMULATE", f"{MINUTE}, {MINUTE}"),
-        ("SESSION", MINUTE))),
-    ("SELECT SUM(price) FROM orders GROUP BY TUMBLE(order_time, INTERVAL '1' DAY)", "TUMBLE"),
-    ("SELECT SUM(price) FROM orders GROUP BY SESSION(order_time, INTERVAL '1' DAY)", "SESSION"),
-    ("SELECT TUMBLE_START(order_time, INTERVAL '1' DAY) FROM orders", "TUMBLE_START"),
-    ("SELECT HOP_ROWTIME(order_time, INTERVAL '1' DAY, INTERVAL '2' DAY) FROM orders", "HOP"),
+    ("SELECT CUMULATE(order_time, INTERVAL '1' DAY) FROM orders", "FROM CUMULATE(TABLE"),
     ("SELECT * FROM orders MATCH_RECOGNIZE (PARTITION BY customer_id ORDER BY order_time MEASURES "
      "A.price AS p ONE ROW PER MATCH AFTER MATCH SKIP PAST LAST ROW PATTERN (A B+) DEFINE A AS "
      "A.price > 1) AS m", "MATCH_RECOGNIZE"),

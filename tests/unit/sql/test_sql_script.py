@@ -210,11 +210,6 @@ UNSUPPORTED = [
     ("ALTER DATABASE d SET ('a'='b')", 7, "ALTER DATABASE is not supported"),
     ("DROP DATABASE d CASCADE", 17, "CASCADE is not supported"),
     ("SELECT a FROM t FOR SYSTEM_TIME BETWEEN 1 AND 2", 17, "only AS OF a point in time"),
-    (
-        "SELECT a FROM TABLE(TUMBLE(TABLE t, DESCRIPTOR(a), INTERVAL '1' MINUTE))",
-        21,
-        "window function TUMBLE is not supported yet",
-    ),
 ]
 
 

@@ -53,9 +53,6 @@ QUERIES = (
     "SELECT o.price FROM orders AS o JOIN customers FOR SYSTEM_TIME AS OF o.proc_time AS c ON"
     " o.customer_id > c.id",
     "SELECT price FROM orders FOR SYSTEM_TIME AS OF proc_time",
-    "SELECT window_end, SUM(price) FROM TABLE(TUMBLE(TABLE orders, DESCRIPTOR(order_time), "
-    "INTERVAL '10' MINUTES)) GROUP BY window_end",
-    "SELECT SUM(price) FROM orders GROUP BY TUMBLE(order_time, INTERVAL '1' DAY)",
     "SELECT o.price FROM orders AS o JOIN customers FOR SYSTEM_TIME AS OF o.proc_time AS c "
     "USING (id)",
     "SELECT JSON_QUERY('{}', '$.a' RETURNING STRING) FROM orders",

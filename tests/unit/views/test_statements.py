@@ -144,3 +144,22 @@ def test_create_or_replace_view(shop: ViewSession) -> None:
 def test_mistakes(shop: ViewSession, sql: str, message: str) -> None:
     with pytest.raises(StreamhouseError, match=r"line 1, column \d+.*" + message):
         shop.execute(sql)
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "SELECT clicks.id, COUNT(*) AS n FROM clicks GROUP BY clicks.id",
+        "SELECT window_start, COUNT(*) AS n FROM TUMBLE(TABLE clicks, DESCRIPTOR(at_), INTERVAL "
+        "'1' DAY) GROUP BY window_start",
+        "SELECT HOP_START(clicks.at_, INTERVAL '1' DAY, INTERVAL '2' DAY) AS s, COUNT(*) AS n FROM "
+        "clicks GROUP BY HOP(clicks.at_, INTERVAL '1' DAY, INTERVAL '2' DAY)",
+    ],
+)
+def test_the_stored_definition_names_the_input_table(shop: ViewSession, query: str) -> None:
+    """Columns that are qualified by the source's name are those of the input table."""
+    shop.run(
+        "CREATE TEMPORARY TABLE clicks (id INT, at_ TIMESTAMP(3)) WITH ('connector' = 'datagen')"
+    )
+    shop.view("counted", query)
+    shop.execute("ALTER MATERIALIZED VIEW counted REFRESH")

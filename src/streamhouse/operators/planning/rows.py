@@ -173,8 +173,17 @@ def _not_null_if(node: exp.Expr, rows: Rows) -> Key | None:
     if isinstance(inner, exp.Coalesce):
         found = (_not_null_if(each, rows) for each in (inner.this, *inner.expressions))
         return next((each for each in found if each is not None and not each), None)
+    if isinstance(inner, exp.Add | exp.Sub) or inner.name in _NULL_FOR_NULLS:
+        parts = inner.expressions or (inner.left, inner.right)
+        needed = [_not_null_if(each, rows) for each in parts]
+        known = [each for each in needed if each is not None]
+        return Key().union(*known) if len(known) == len(needed) else None
     name = plain_column(inner, rows)
     return Key([name]) if name else None
+
+
+_NULL_FOR_NULLS = ("TIME_BUCKET", "TO_MILLISECONDS", "DATE_TRUNC")
+"""Functions of DuckDB that return null only for a null."""
 
 
 def keeps_values_apart(source: str, target: str) -> bool:

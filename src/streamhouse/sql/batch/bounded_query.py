@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 
 from sqlglot import exp
 from sqlglot.errors import OptimizeError
-from sqlglot.optimizer.pushdown_projections import pushdown_projections
 from sqlglot.optimizer.qualify import qualify
 from sqlglot.schema import MappingSchema
 
@@ -29,7 +28,9 @@ from streamhouse.sql.parser.dialect import Flink
 from streamhouse.sql.plan import ROWS, AsOf, BoundedQuery, BoundedScan, Resolver, TableInfo
 from streamhouse.sql.resolution import columns as names
 from streamhouse.sql.resolution import insert_target as targets
+from streamhouse.sql.resolution import window_columns
 from streamhouse.sql.resolution.columns import Parsed, physical
+from streamhouse.sql.resolution.unused_columns import without_unused_columns
 from streamhouse.sql.resolution.used_columns import columns_read
 from streamhouse.sql.resolution.view_expansion import inlined
 from streamhouse.sql.resolution.visible_columns import check_columns, check_width, leftmost
@@ -162,12 +163,13 @@ def analyze_tree(
         _scan(parsed, resolver, scans, tree, table, first if index == 0 else None)
     try:
         qualified = _qualified(parsed, tree, scans)
+        window_columns.check_stored_times(parsed.script, qualified)
         row_comparisons.rows_in_correlated_queries(qualified)
         lowered = lowering.lower(
             parsed.script, qualified, scans.relations, bounded=True, declared=scans.declared
         )
         aggregates.compensate(lowered)
-        final = pushdown_projections(lowered)
+        final = without_unused_columns(lowered)
     except OptimizeError as error:
         raise node_errors.error(parsed.script, tree, _resolution_error(error)) from None
     assert isinstance(final, exp.Query)

@@ -14,6 +14,7 @@ from streamhouse.sql.batch import row_comparisons
 from streamhouse.sql.expressions.binder import Relations
 from streamhouse.sql.functions.expression_builders import GROUP_ID, cast
 from streamhouse.sql.resolution import columns as names
+from streamhouse.sql.resolution import window_columns
 from streamhouse.sql.resolution.visible_columns import Names, visible_in
 from streamhouse.sql.text import Script
 
@@ -40,6 +41,9 @@ def rewrite(script: Script, tree: exp.Query, relations: Relations) -> None:
             _natural_joins(scope, select, relations)
             _constant_groups(select)
             _group_ids(script, select)
+            window_columns.check_names(
+                script, select, (i.alias_or_name for i in _items(scope, select, relations, False))
+            )
             _expand_stars(scope, select, relations)
 
 

@@ -7,6 +7,7 @@ written in an expression decide which one it is.
 from __future__ import annotations
 
 import re
+from decimal import Decimal
 
 from sqlglot import exp
 
@@ -16,7 +17,11 @@ MONTHS = ("MONTH", "QUARTER", "YEAR")
 """Units of year-month intervals; all other units are of day-time intervals."""
 _WHOLE_DAYS = {"DAY", "WEEK", *MONTHS}
 _FIELDS = ("DAY", "HOUR", "MINUTE", "SECOND")
-_FIELD_MS = {"DAY": 86_400_000, "HOUR": 3_600_000, "MINUTE": 60_000, "SECOND": 1_000}
+_FIELD_MS = {
+    "WEEK": 604_800_000, "DAY": 86_400_000, "HOUR": 3_600_000, "MINUTE": 60_000, "SECOND": 1_000,
+    "MILLISECOND": 1,
+}  # fmt: skip
+_NUMBER = re.compile(r"\s*[+-]?\d+(\.\d+)?\s*")
 _PATTERNS = {
     "DAY": r"(\d+)",
     "HOUR": r"(\d+)",
@@ -128,3 +133,18 @@ def _formatted(pattern: str, whole: exp.Expr, sizes: list[int]) -> exp.Expr:
         parts.insert(0, cast(exp.Mod(this=rest.copy(), expression=number(size)), "BIGINT"))
         rest = exp.Paren(this=exp.IntDiv(this=rest, expression=number(size)))
     return cast(call("FORMAT", exp.Literal.string(pattern), sign, rest, *parts), "VARCHAR")
+
+
+def milliseconds(node: exp.Expr) -> int | None:
+    """The length of a constant day-time interval; None for any other expression."""
+    inner = node.unnest()
+    if isinstance(inner, exp.Neg):
+        length = milliseconds(inner.this)
+        return None if length is None else -length
+    if isinstance(inner, exp.Add):
+        one, two = milliseconds(inner.left), milliseconds(inner.right)
+        return None if one is None or two is None else one + two
+    size = _FIELD_MS.get(next(iter(units(inner)), "")) if isinstance(inner, exp.Interval) else None
+    if size is None or not _NUMBER.fullmatch(inner.this.name):
+        return None
+    return int(Decimal(inner.this.name.strip()) * size)

@@ -26,7 +26,9 @@ from streamhouse.sql.expressions.timestamp_digits import Declared
 from streamhouse.sql.functions import array_functions, json, texts, times
 from streamhouse.sql.functions.expression_builders import (
     GENERATED,
+    LAST_MOMENT,
     SUMMAND,
+    WINDOWED_TIME,
     call,
     cast,
     number,
@@ -217,6 +219,8 @@ class _Translation:
             return double_rounding.rounded(node) if is_double else node
         if isinstance(node, exp.Anonymous) and node.name == SUMMAND:
             return self._summand(node.expressions[0])
+        if isinstance(node, exp.Anonymous) and node.name in (WINDOWED_TIME, LAST_MOMENT):
+            return self._windowed(node)
         if isinstance(node, exp.Anonymous) and node.name == "TRUNC" and len(node.expressions) == 2:
             is_double = self._is(node.expressions[0], exp.DType.DOUBLE)
             return double_rounding.truncated(node) if is_double else node
@@ -279,6 +283,26 @@ class _Translation:
             new = when(infinite, call("ERROR", exp.Literal.string(_NOT_FINITE)), value.copy())
         new.type = value.type
         return new
+
+    def _windowed(self, node: exp.Anonymous) -> exp.Expr:
+        """The time of a row as a TIMESTAMP, or the last moment of its window in the time's type."""
+        value, time = node.expressions[0], node.expressions[-1]
+        kind = self.types.of(time)
+        if not kind.is_type(*times.TIMESTAMPS):
+            message = (
+                f"windows take a time of type TIMESTAMP or TIMESTAMP_LTZ, and '{time.name}' is "
+                f"{kind.sql('duckdb')}; CAST it in a subquery"
+            )
+            raise node_errors.error(self.script, time, message)
+        if node.name == WINDOWED_TIME:
+            moment = value.copy()
+            moment.type = kind
+            return casts.to_timestamp(cast(moment, "TIMESTAMP"))
+        zoned = kind.is_type(exp.DType.TIMESTAMPTZ, exp.DType.TIMESTAMPLTZ)
+        last = cast(value.copy(), "TIMESTAMPTZ" if zoned else "TIMESTAMP_MS")
+        timestamp_digits.mark(last, 3)
+        last.type = last.to
+        return last
 
     def _bind(self, operand: exp.Expr) -> None:
         """Set the type of a cast's operand; for ROW(…) those of its fields, too."""

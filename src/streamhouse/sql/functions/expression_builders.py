@@ -17,6 +17,12 @@ _CURRENT = "__current_"
 SUMMAND = "__summand"
 """A placeholder: a value of a sum from which it may be subtracted again; also a key of `meta`."""
 
+WINDOWED_TIME, LAST_MOMENT = "__windowed_time", "__last_moment"
+"""Placeholders that `expressions.lowering` translates by the type of a window's time column.
+
+The first one is the TIMESTAMP of the column; the second one casts a TIMESTAMP to its type.
+"""
+
 GENERATED = "generated"
 """The key in `meta` of nodes that were made by the planner, not written by the user."""
 

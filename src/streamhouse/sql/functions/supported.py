@@ -30,10 +30,8 @@ def unknown(name: str) -> str:
     """The error message for an unsupported function, with a replacement or suggestion."""
     upper = name.upper()
     if upper.split("_", 1)[0] in WINDOW_TABLES:
-        return (
-            f"window function {upper} is not supported yet; only windows of a unit of time are: "
-            "write GROUP BY FLOOR(t TO HOUR)"
-        )
+        kind = upper.split("_", 1)[0]
+        return f"{upper} is no function of a value; write FROM {kind}(TABLE t, DESCRIPTOR(ts), …)"
     replacement = replacement_for(upper)
     guess = closest(upper, known(), cutoff=0.7)
     hint = f"did you mean {guess}?" if guess else "use one that SHOW FUNCTIONS lists"

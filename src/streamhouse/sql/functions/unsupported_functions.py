@@ -11,7 +11,7 @@ _REPLACEMENTS = {
     "CHAR": "write CHR(n), or CAST(x AS STRING)",
     "CURRENT_CATALOG": "use SHOW CURRENT CATALOG",
     "CURRENT_DATABASE": "use SHOW CURRENT DATABASE",
-    "DESCRIPTOR": "it is an argument of window functions, which are not supported yet",
+    "DESCRIPTOR": "it is an argument of windows: write FROM TUMBLE(TABLE t, DESCRIPTOR(ts), …)",
     "MAP": "write MAP[key, value, …]",
     "STRUCT": "write ROW(…)",
     "UNNEST": "it is a table: write CROSS JOIN UNNEST(array) AS t (x) in a bounded query",

@@ -20,8 +20,9 @@ from streamhouse.errors import SqlError
 from streamhouse.sql import functions
 from streamhouse.sql.expressions import intervals
 from streamhouse.sql.functions import texts
-from streamhouse.sql.parser.json_functions import JsonFunctionsParser
+from streamhouse.sql.parser.group_windows import GROUP_WINDOWS
 from streamhouse.sql.parser.strict_parser import FlinkParseError
+from streamhouse.sql.parser.window_tables import WindowTablesParser
 from streamhouse.sql.text import Script
 from streamhouse.sql.udf.call import declared_call
 from streamhouse.sql.udf.declaration import NONE, Declaration, Declarations
@@ -83,12 +84,12 @@ class Flink(Dialect):
             """As `tokenize`, for a part of a script; tokens have their offsets in the script."""
             return _with_hints(script, start, end, super().tokenize)
 
-    class Parser(JsonFunctionsParser):
+    class Parser(WindowTablesParser):
         declared: Declarations = NONE
         """The Python functions that the script has declared, by lower-case name."""
 
         IS_PREDICATE_PRECEDENCE = parser.IsPredicatePrecedence.COMPARISON
-        FUNCTIONS = functions.BUILDERS
+        FUNCTIONS = {**functions.BUILDERS, **GROUP_WINDOWS}
         FUNCTION_PARSERS = {
             name: parser.Parser.FUNCTION_PARSERS[name]
             for name in ("CAST", "CEIL", "EXTRACT", "FLOOR", "POSITION", "SUBSTRING", "TRIM")

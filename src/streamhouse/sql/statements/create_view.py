@@ -120,17 +120,26 @@ def _is_star(item: exp.Expr) -> bool:
 
 
 def with_full_names(query: Query, full: Callable[[Name], Name]) -> str:
-    """The query's text with each table's name replaced by what `full` returns for it."""
+    """The query's text with each table's name replaced by what `full` returns for it.
+
+    A table of another name keeps its former one as alias, if columns are qualified by it.
+    """
     script = of_query(query)
     base, text = len(script.text) - len(query.text), query.text
     replacements = {}
-    for table in names.leaves(names.parse_query(query).tree):
+    tree = names.parse_query(query).tree
+    qualifiers = {column.table for column in tree.find_all(exp.Column)}
+    for table in names.leaves(tree):
         parts = [part.meta for part in table.parts if "start" in part.meta]
         if isinstance(table.this, exp.Identifier) and parts:
             name = full(names.table_name(table))
-            replacements[parts[0]["start"] - base] = (parts[-1]["end"] + 1 - base, name)
-    for first, (last, name) in sorted(replacements.items(), reverse=True):
-        text = text[:first] + ".".join(map(ticked, name)) + text[last:]
+            new = ".".join(map(ticked, name))
+            renamed = name[-1] != table.name and not (table.alias or table.args.get("version"))
+            if renamed and table.name in qualifiers:
+                new += f" AS {ticked(table.name)}"
+            replacements[parts[0]["start"] - base] = (parts[-1]["end"] + 1 - base, new)
+    for first, (last, new) in sorted(replacements.items(), reverse=True):
+        text = text[:first] + new + text[last:]
     return text
 
 

@@ -13,7 +13,7 @@ from streamhouse.errors import SqlError
 from streamhouse.sql import functions, node_errors
 from streamhouse.sql.parser import hints
 from streamhouse.sql.plan import LookupRetry, Resolver, TableInfo
-from streamhouse.sql.resolution import columns
+from streamhouse.sql.resolution import columns, window_columns
 from streamhouse.sql.resolution.columns import Visible
 from streamhouse.sql.streaming import row_number as ranked
 from streamhouse.sql.streaming import union_all
@@ -346,6 +346,8 @@ class QueryBlockReader:
 
     def _projections(self, block: SelectBlock, visible: Visible) -> None:
         projections = columns.expand_stars(self.script, block.select, visible)
+        names = (item.alias_or_name for item in projections)
+        window_columns.check_names(self.script, block.select, names)
         block.names = columns.output_names(projections)
         for name, item in zip(block.names, projections, strict=True):
             columns.reserved(self.script, [name], item)

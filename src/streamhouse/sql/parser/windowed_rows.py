@@ -1,0 +1,203 @@
+"""Windows of rows in time, as plain SQL: each row with the windows that it belongs to.
+
+Windows are aligned to 1970-01-01, also before it, plus an offset. They begin and end at
+milliseconds. Rows without a time are in no window. All of it is as in Flink.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from sqlglot import exp
+
+from streamhouse.sql.functions.expression_builders import (
+    LAST_MOMENT,
+    WINDOWED_TIME,
+    call,
+    cast,
+    number,
+    when,
+)
+
+WINDOWED = "windowed"
+"""Key in the `meta` of a SELECT that adds the columns of windows to rows."""
+WINDOW_COLUMNS = ("window_start", "window_end", "window_time")
+_WINDOWS, _MOMENT = "_windows", "_moment"
+_FIRST, _LAST = "window$first", "window$last"
+
+
+@dataclass(frozen=True)
+class Window:
+    """The kind of a window and its durations in milliseconds.
+
+    `step` is the slide of HOP and the step of CUMULATE. `size` is the gap of SESSION.
+    """
+
+    kind: str
+    size: int
+    step: int = 0
+    offset: int = 0
+
+    def error(self) -> str | None:
+        """What is wrong with the durations; None if they are valid."""
+        if self.size <= 0:
+            return f"the size or gap of {self.kind} must be greater than 0; write a longer INTERVAL"
+        if self.kind in ("HOP", "CUMULATE") and self.step <= 0:
+            return f"the step of {self.kind} must be greater than 0; write a longer INTERVAL"
+        if self.kind == "CUMULATE" and self.size % self.step:
+            return (
+                f"the size of CUMULATE, {self.size} ms, must be a multiple of its step, "
+                f"{self.step} ms; change one of them"
+            )
+        return None
+
+    def floor(self, time: exp.Expr, step: int) -> exp.Expr:
+        """The last moment of a step that is not after a time."""
+        moment = datetime(1970, 1, 1) + timedelta(milliseconds=self.offset % step)
+        origin = cast(exp.Literal.string(str(moment)), "TIMESTAMP")
+        return call("TIME_BUCKET", _duration(step), time.copy(), origin)
+
+
+def duration_error(name: str) -> str:
+    """The error for a duration that is no constant interval of days or shorter units."""
+    return (
+        f"{name} takes constant INTERVALs of weeks, days, hours, minutes or seconds, such as "
+        "INTERVAL '10' MINUTE; months differ in length, so write GROUP BY FLOOR(t TO MONTH)"
+    )
+
+
+def windowed(
+    window: Window,
+    data: exp.Expr,
+    time: exp.Expr,
+    keys: Sequence[exp.Expr] = (),
+    where: exp.Expr | None = None,
+    names: Sequence[str] = WINDOW_COLUMNS,
+) -> exp.Select:
+    """All columns of `data`, and the start, end and last moment of each window under `names`.
+
+    `data` is an element of FROM, `time` a column of it. `keys` divide the rows of SESSION. Only the
+    rows for which `where` is true get into windows.
+    """
+    present = exp.Not(this=exp.Is(this=time.copy(), expression=exp.Null()))
+    where = exp.Where(this=present if where is None else exp.and_(where.copy(), present))
+    if window.kind == "SESSION":
+        select = _sessions(window, data, time, keys, where, names)
+    else:
+        select = _aligned(window, data, time, where, names)
+    select.meta[WINDOWED] = True
+    return select
+
+
+def _aligned(
+    window: Window, data: exp.Expr, time: exp.Expr, where: exp.Where, names: Sequence[str]
+) -> exp.Select:
+    """Rows with their windows of TUMBLE, HOP or CUMULATE, which depend on nothing but the time."""
+    moment, joins = _of(time), list[exp.Expr]()
+    if window.kind != "TUMBLE":
+        alias = exp.TableAlias(this=_name(_WINDOWS), columns=[_name(_MOMENT)])
+        unnested = exp.Unnest(expressions=[_moments(window, moment)], alias=alias)
+        joins.append(exp.Join(this=unnested, kind="CROSS"))
+    column = exp.column(_name(_MOMENT), _name(_WINDOWS))
+    start = column if window.kind == "HOP" else window.floor(moment, window.size)
+    end = column if window.kind == "CUMULATE" else _plus(start, window.size)
+    star = exp.Column(this=exp.Star(), table=_name(data.alias_or_name))
+    select = exp.Select(expressions=[star, *_columns(start, end, time, names)], where=where)
+    select.set("from_", exp.From(this=data))
+    select.set("joins", joins)
+    return select
+
+
+def _moments(window: Window, time: exp.Expr) -> exp.Expr:
+    """The starts of the windows of HOP, or the ends of those of CUMULATE, for a time."""
+    if window.kind == "HOP":
+        first, last = window.floor(_plus(time, -window.size), window.step), time
+    else:
+        last = _plus(window.floor(time, window.size), window.size)
+        first = window.floor(time, window.step)
+    step = _duration(window.step)
+    return call("GENERATE_SERIES", _plus(first, window.step), last.copy(), step)
+
+
+def _sessions(
+    window: Window,
+    data: exp.Expr,
+    time: exp.Expr,
+    keys: Sequence[exp.Expr],
+    where: exp.Where,
+    names: Sequence[str],
+) -> exp.Select:
+    """Rows whose times differ by the gap at most, to the next one each, are one session.
+
+    A first SELECT marks the first and last times of sessions, a second one spreads them.
+    """
+    moment = call("DATE_TRUNC", exp.Literal.string("milliseconds"), _of(time))
+    gap, next_one = _duration(window.size), _duration(1)
+    before = _over(exp.Max(this=moment.copy()), keys, moment, (gap, "PRECEDING"),
+                   (next_one, "PRECEDING"))  # fmt: skip
+    after = _over(exp.Min(this=moment.copy()), keys, moment, (next_one, "FOLLOWING"),
+                  (gap, "FOLLOWING"))  # fmt: skip
+    marks = (
+        exp.alias_(
+            when(exp.Is(this=value, expression=exp.Null()), moment.copy()), name, quoted=True
+        )
+        for value, name in ((before, _FIRST), (after, _LAST))
+    )
+    marked = exp.Select(expressions=[exp.Star(), *marks], where=where)
+    marked.set("from_", exp.From(this=data))
+    first, last = exp.column(_name(_FIRST)), exp.column(_name(_LAST))
+    start = _over(exp.Max(this=first), keys, moment, ("UNBOUNDED", "PRECEDING"),
+                  ("CURRENT ROW", None))  # fmt: skip
+    end = _over(exp.Min(this=last), keys, moment, ("CURRENT ROW", None),
+                ("UNBOUNDED", "FOLLOWING"))  # fmt: skip
+    star = exp.Star(**{"except_": [first.copy(), last.copy()]})
+    select = exp.Select(expressions=[star, *_columns(start, _plus(end, window.size), time, names)])
+    alias = exp.TableAlias(this=_name(data.alias_or_name))
+    select.set("from_", exp.From(this=exp.Subquery(this=marked, alias=alias)))
+    return select
+
+
+def _over(
+    function: exp.Expr,
+    keys: Sequence[exp.Expr],
+    order: exp.Expr,
+    start: tuple[exp.Expr | str, str | None],
+    end: tuple[exp.Expr | str, str | None],
+) -> exp.Window:
+    """A function over the rows of a RANGE; rows with the same time have the same result."""
+    spec = exp.WindowSpec(
+        kind="RANGE", start=start[0], start_side=start[1], end=end[0], end_side=end[1]
+    )
+    return exp.Window(
+        this=function,
+        partition_by=[key.copy() for key in keys],
+        order=exp.Order(expressions=[exp.Ordered(this=order.copy(), nulls_first=True)]),
+        spec=spec,
+        over="OVER",
+    )
+
+
+def _columns(
+    start: exp.Expr, end: exp.Expr, time: exp.Expr, names: Sequence[str]
+) -> list[exp.Expr]:
+    last = exp.Anonymous(this=LAST_MOMENT, expressions=[_plus(end, -1), time.copy()])
+    values = (cast(start.copy(), "TIMESTAMP_MS"), cast(end.copy(), "TIMESTAMP_MS"), last)
+    return [exp.alias_(each, name, quoted=True) for each, name in zip(values, names, strict=True)]
+
+
+def _of(time: exp.Expr) -> exp.Expr:
+    return exp.Anonymous(this=WINDOWED_TIME, expressions=[time.copy()])
+
+
+def _plus(moment: exp.Expr, millis: int) -> exp.Expr:
+    return exp.Paren(this=exp.Add(this=moment.copy(), expression=_duration(millis)))
+
+
+def _duration(millis: int) -> exp.Expr:
+    return call("TO_MILLISECONDS", number(millis))
+
+
+def _name(name: str) -> exp.Identifier:
+    return exp.to_identifier(name, quoted=True)

@@ -1,0 +1,178 @@
+"""Random queries over windows, OVER and joins in time, executed from changes."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+from tests.unit.operators.random_trees import analyzed, bag, random_rows, run
+from tests.unit.operators.test_incremental_execution import _check_changes
+
+from streamhouse.operators.trees.drawing import whole_reason
+
+_QUERIES = 5
+
+
+def windowed_query(rng: random.Random) -> str:
+    """A SELECT over the orders' times, which are within eight seconds."""
+    return rng.choice((_window_groups, _group_windows, _window_joins, _ranks, _overs, _intervals))(
+        rng
+    )
+
+
+def _table(rng: random.Random, table: str = "orders", time: str = "at_") -> str:
+    """A call of a window table function."""
+    call = f"TABLE {table}, DESCRIPTOR({time}), INTERVAL '{rng.choice((1, 2, 4))}' SECOND"
+    offset = rng.choice(("", ", INTERVAL '1' SECOND", ", INTERVAL '-500' SECOND"))
+    return rng.choice(
+        (
+            f"TUMBLE({call}{offset})",
+            f"HOP({call}, INTERVAL '{rng.choice((2, 3, 4))}' SECOND{offset})",
+            f"CUMULATE({call}, INTERVAL '4' SECOND{offset})",
+            f"SESSION({call})",
+            f"SESSION({call.replace(',', ' PARTITION BY product,', 1)})",
+            f"SESSION({call.replace(',', ' PARTITION BY customer_id, product,', 1)})",
+        )
+    )
+
+
+_AGGREGATES = ("COUNT(*)", "SUM(amount)", "MAX(price)", "COUNT(DISTINCT product)", "AVG(price)")
+
+
+def _window_groups(rng: random.Random) -> str:
+    keys = rng.choice(("window_start, window_end", "window_start, window_end, product",
+                       "window_time"))  # fmt: skip
+    group = rng.choice((keys, f"GROUPING SETS (({keys}), (window_start))", f"ROLLUP ({keys})"))
+    if "(window_start)" in group and "window_start" not in keys:
+        keys = f"{keys}, window_start"
+    return (
+        f"SELECT {keys}, {rng.choice(_AGGREGATES)} AS a, {rng.choice(_AGGREGATES)} AS b FROM "
+        f"{_table(rng)} WHERE id > {rng.randint(-1, 4)} GROUP BY {group}"
+    )
+
+
+def _group_windows(rng: random.Random) -> str:
+    kind = rng.choice(("TUMBLE", "HOP", "SESSION"))
+    slide = ", INTERVAL '1' SECOND" if kind == "HOP" else ""
+    call = f"(o.at_{slide}, INTERVAL '{rng.choice((1, 2, 3))}' SECOND)"
+    source = "orders o"
+    if kind != "SESSION":
+        source = rng.choice((source, "orders o JOIN customers c ON o.customer_id = c.id",
+                             "customers c LEFT JOIN orders o ON o.customer_id = c.id"))  # fmt: skip
+    return (
+        f"SELECT o.product, {kind}_START{call} AS s, {kind}_END{call} AS e, COUNT(*) AS n FROM "
+        f"{source} WHERE COALESCE(o.amount, 2) > {rng.randint(-1, 1)} GROUP BY o.product, "
+        f"{kind}{call} HAVING {kind}_ROWTIME{call} > TIMESTAMP '2026-01-01 00:00:01'"
+    )
+
+
+def _window_joins(rng: random.Random) -> str:
+    on = "l.window_start = r.window_start AND l.window_end = r.window_end AND l.k = r.k"
+    sides = [f"(SELECT *, customer_id AS k FROM {_table(rng)})" for _ in range(2)]
+    kind = rng.choice(("JOIN", "LEFT JOIN", "RIGHT JOIN", "FULL JOIN"))
+    if rng.random() < 0.3:
+        word = rng.choice(("EXISTS", "NOT EXISTS"))
+        return (
+            f"SELECT l.id, l.window_start FROM {sides[0]} l WHERE {word} (SELECT 1 FROM "
+            f"{sides[1]} r WHERE {on})"
+        )
+    return (
+        f"SELECT l.id, r.id AS id2, COALESCE(l.window_end, r.window_end) AS e FROM {sides[0]} l "
+        f"{kind} {sides[1]} r ON {on}"
+    )
+
+
+def _ranks(rng: random.Random) -> str:
+    order = rng.choice(("price DESC", "at_", "amount, id", "window_time DESC"))
+    return (
+        "SELECT id, window_start, rn FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY window_start, "
+        f"window_end, product ORDER BY {order}) AS rn FROM {_table(rng)}) WHERE rn <= "
+        f"{rng.randint(1, 2)}"
+    )
+
+
+def _overs(rng: random.Random) -> str:
+    def window(order: str = "") -> str:
+        by = rng.choice(("PARTITION BY product", "PARTITION BY customer_id, product", ""))
+        order = order or rng.choice(("at_", "at_ DESC", "price DESC", "amount, id"))
+        return f"{by} ORDER BY {order}"
+
+    frames = (
+        "1 PRECEDING AND CURRENT ROW", "UNBOUNDED PRECEDING AND CURRENT ROW",
+        "2 PRECEDING AND 1 FOLLOWING", "CURRENT ROW AND UNBOUNDED FOLLOWING",
+    )  # fmt: skip
+    frame, spans = (
+        rng.choice(frames),
+        (
+            "INTERVAL '2' SECOND PRECEDING AND CURRENT ROW",
+            "INTERVAL '1' SECOND PRECEDING AND INTERVAL '1' SECOND FOLLOWING",
+        ),
+    )
+    span = rng.choice(spans)
+    functions = (
+        f"SUM(amount) OVER ({window()} ROWS BETWEEN {frame})",
+        f"COUNT(*) OVER ({window(rng.choice(('at_', 'at_ DESC')))} RANGE BETWEEN {span})",
+        f"LAG(id{rng.choice(('', ', 2', ', 1, -1'))}) OVER ({window()})",
+        f"LEAD(price) OVER ({window()})",
+        f"FIRST_VALUE(id) OVER ({window()})",
+        f"LAST_VALUE(price) OVER ({window()} ROWS BETWEEN {frame})",
+        f"NTILE({rng.randint(1, 3)}) OVER ({window()})",
+        f"PERCENT_RANK() OVER ({window()})",
+        f"CUME_DIST() OVER ({window()})",
+        f"DENSE_RANK() OVER ({window()})",
+    )
+    chosen = ", ".join(f"{one} AS f{n}" for n, one in enumerate(rng.sample(functions, 3)))
+    return f"SELECT id, {chosen} FROM orders"
+
+
+def _intervals(rng: random.Random) -> str:
+    kind = rng.choice(("JOIN", "LEFT JOIN", "RIGHT JOIN", "FULL JOIN"))
+    on = rng.choice(("o.product = p.product AND ", ""))
+    on += "p.at_ BETWEEN o.at_ - INTERVAL '1' SECOND AND o.at_ + INTERVAL '2' SECOND"
+    if rng.random() < 0.3:
+        word = rng.choice(("EXISTS", "NOT EXISTS"))
+        return f"SELECT o.id FROM orders o WHERE {word} (SELECT 1 FROM orders p WHERE {on})"
+    return f"SELECT o.id, p.id AS id2 FROM orders o {kind} orders p ON {on}"
+
+
+@pytest.mark.parametrize(
+    "seed", [0, *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(1, 200))]
+)
+def test_windows_from_changes(seed: int, tmp_path: Path) -> None:
+    for number in range(_QUERIES):
+        rng = random.Random(seed * _QUERIES + number)
+        _check_changes(windowed_query(rng), rng, tmp_path / str(number))
+
+
+@pytest.mark.parametrize(
+    "seed", [0, *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(1, 200))]
+)
+def test_trees_of_windows(seed: int) -> None:
+    """The tree has the rows of the query, and each operator keeps its claims."""
+    for number in range(_QUERIES):
+        rng = random.Random(seed * _QUERIES + number)
+        query = windowed_query(rng)
+        plan, tree = analyzed(query)
+        before = random_rows(rng)
+        expected, results = run(plan, tree, before, random_rows(rng, before))
+        assert bag(results["new"][-1]) == bag(expected), query
+
+
+@pytest.mark.parametrize(
+    "table",
+    [
+        "TUMBLE(TABLE orders, DESCRIPTOR(at_), INTERVAL '1' HOUR)",
+        "HOP(TABLE orders, DESCRIPTOR(at_), INTERVAL '1' MINUTE, INTERVAL '1' HOUR)",
+        "CUMULATE(TABLE orders, DESCRIPTOR(at_), INTERVAL '1' HOUR, INTERVAL '1' DAY)",
+        "SESSION(TABLE orders PARTITION BY product, DESCRIPTOR(at_), INTERVAL '1' HOUR)",
+    ],
+)
+def test_windows_are_computed_from_changes(table: str) -> None:
+    _, root = analyzed(
+        f"SELECT window_start, window_end, SUM(amount) AS s FROM {table} GROUP BY window_start, "
+        "window_end"
+    )
+    assert not whole_reason(root)
+    assert root.keys == {frozenset(["window_start", "window_end"])}
+    assert root.not_null == ({"window_start", "window_end"} if "SESSION" not in table else set())
