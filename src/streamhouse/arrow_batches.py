@@ -1,8 +1,12 @@
-"""Arrow batches and tables: groups of successive ones, and the last row of each key."""
+"""Arrow batches and tables: groups of successive ones, batches read ahead, and the last row of each
+key."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+import queue
+import threading
+import traceback
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TypeVar
 
 import numpy as np
@@ -10,6 +14,9 @@ import pyarrow as pa
 
 LAST = "__last"
 """The column of `last_positions` with the position of a key's last row."""
+
+_READ_AHEAD = 4
+"""How many batches wait for the query at most, besides the one that was read last."""
 
 Rows = TypeVar("Rows", pa.RecordBatch, pa.Table)
 
@@ -47,3 +54,40 @@ def last_of_each_key(rows: pa.Table, key: Sequence[str]) -> pa.Table:
     if last.num_rows == rows.num_rows:
         return rows
     return rows.take(last.column(LAST).combine_chunks().sort())
+
+
+def read_ahead(read: Callable[[], Iterator[pa.RecordBatch]]) -> Iterator[pa.RecordBatch]:
+    """The batches of `read()` in their order, the next ones read ahead.
+
+    A thread makes the iterator and drops it again: objects of the Rust core cannot move between
+    threads. An error of the iterator is raised here.
+    """
+    found: queue.SimpleQueue[pa.RecordBatch | BaseException | None] = queue.SimpleQueue()
+    room = threading.Semaphore(_READ_AHEAD)
+    stopped = threading.Event()
+
+    def fill() -> None:
+        try:
+            for batch in read():
+                room.acquire()
+                if stopped.is_set():
+                    return
+                found.put(batch)
+            found.put(None)
+        except BaseException as error:  # noqa: BLE001 (raised by the consumer)
+            # The frames hold objects of the Rust core, which must go in this thread.
+            traceback.clear_frames(error.__traceback__)
+            found.put(error)
+
+    thread = threading.Thread(target=fill, name="read-ahead", daemon=True)
+    thread.start()
+    try:
+        while (item := found.get()) is not None:
+            if isinstance(item, BaseException):
+                raise item
+            room.release()
+            yield item
+    finally:
+        stopped.set()
+        room.release()
+        thread.join()

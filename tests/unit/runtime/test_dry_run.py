@@ -157,6 +157,21 @@ def test_a_draft_is_not_renamed_to_an_existing_table(draft: DraftWarehouse) -> N
     assert draft.readable("d.w").identifier == "d.w"
 
 
+def test_a_script_renames_a_table_to_one_that_it_has_dropped_or_renamed(tmp_path: Path) -> None:
+    execute(
+        str(tmp_path),
+        "CREATE DATABASE d; USE d; CREATE TABLE t (i INT); CREATE TABLE u (j INT)",
+    )
+    execute(
+        str(tmp_path),
+        "USE d; ALTER TABLE t RENAME TO x; ALTER TABLE u RENAME TO t; ALTER TABLE x RENAME TO u",
+    )
+    warehouse = Warehouse(str(tmp_path))
+    assert [warehouse.table(f"d.{name}").columns[0].name for name in "tu"] == ["j", "i"]
+    execute(str(tmp_path), "USE d; DROP TABLE u; ALTER TABLE t RENAME TO u")
+    assert warehouse.tables("d") == ["u"]
+
+
 @pytest.mark.parametrize(
     "script",
     [

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pyarrow as pa
 import pytest
 
-from streamhouse.runtime.views.read_ahead import read_ahead
+from streamhouse.arrow_batches import read_ahead
 
 
 class Source:

@@ -9,17 +9,21 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
+from typing import TypeAlias
 
 import duckdb
 
-from streamhouse.operators.operator import WEIGHT, Operator, walk
+from streamhouse.operators.operator import WEIGHT, Operator, plain, walk
 from streamhouse.operators.scan import Scan
 from streamhouse.operators.trees.tree_sql import whole_sql
 from streamhouse.sql.expressions.binder import quote
 from streamhouse.state.segment import COUNT, HASH
+
+Origins: TypeAlias = Mapping[str, tuple[str, Mapping[str, int]]]
+"""Where a table is, and the ids of its columns, by the name of its relation in a query."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,7 +31,7 @@ class Arrangement:
     """Rows of `operator`, found by `by`: SQL expressions over them, whose alias is `alias`.
 
     `kinds` are the types as which values of `by` are hashed. Only rows for which `where` is true
-    are found.
+    are found. `origins` are those of the tables that it reads.
     """
 
     operator: Operator
@@ -35,13 +39,15 @@ class Arrangement:
     alias: str
     kinds: tuple[str, ...]
     where: str = ""
+    origins: Origins = field(default_factory=dict)
 
     @cached_property
     def name(self) -> str:
-        """A fingerprint of what is kept, and how; that of a table does not depend on aliases."""
-        tables = [
-            [each.table.name, each.read] for each in walk(self.operator) if isinstance(each, Scan)
-        ]
+        """A fingerprint of what is kept, and how; that of a table does not depend on aliases.
+
+        Rows of the same name are the same in all views, as of the same snapshots.
+        """
+        tables = [[each.table.name, each.read, *self._origin(each)] for each in self.scans]
         sql, by, types = whole_sql(self.operator), list(self.by), list(self.operator.types.items())
         if isinstance(self.operator, Scan):
             column = rf'"?\b{self.alias}"?\."{re.escape(self.operator.prefix)}'
@@ -52,9 +58,18 @@ class Arrangement:
         return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:32]
 
     @property
+    def scans(self) -> list[Scan]:
+        """The scans of the tables that it reads."""
+        return [each for each in walk(self.operator) if isinstance(each, Scan)]
+
+    def _origin(self, scan: Scan) -> Sequence[object]:
+        place, ids = self.origins.get(scan.relation, ("", {}))
+        return place, [ids.get(name) for name in scan.read]
+
+    @property
     def label(self) -> str:
-        """What is kept, in words."""
-        return self.operator.describe()
+        """What is kept, and by what it is found, in words."""
+        return ", by ".join([self.operator.describe(), *filter(None, [plain(", ".join(self.by))])])
 
     @property
     def hash(self) -> str:

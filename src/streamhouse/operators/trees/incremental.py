@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +24,7 @@ from streamhouse.operators.operator import (
     Operator,
     before,
     same_keys,
+    walk,
 )  # fmt: skip
 from streamhouse.operators.operator import keys as keys_of
 from streamhouse.operators.scan import Scan
@@ -231,14 +232,17 @@ class IncrementalRefresh:
         if not rows:
             self._empty(name, kept.operator)
         elif not kept.where and _are_apart(rows):
-            extremes = [pc.min_max(each.column(COUNT)).as_py() for each in rows]
-            if min(each["min"] for each in extremes) < 0:
-                raise StateError(_NEGATIVE)
-            copies = f", range({COUNT})" if max(each["max"] for each in extremes) > 1 else ""
-            rows_of = kept.unpacked(f"{name}_raw")
-            self._db.execute(f"CREATE TEMP VIEW {name} AS {rows_of}{copies}")
+            self._unpack(name, kept, rows)
         else:
             self._bag(name, kept.operator, net(kept.operator, f"({kept.weighted(f'{name}_raw')})"))
+
+    def _unpack(self, name: str, kept: Arrangement, rows: Sequence[pa.Table]) -> None:
+        """Create the relation of rows whose counts are those of `rows`, which `<name>_raw` has."""
+        extremes = [pc.min_max(each.column(COUNT)).as_py() for each in rows if each.num_rows]
+        if any(each["min"] < 0 for each in extremes):
+            raise StateError(_NEGATIVE)
+        copies = f", range({COUNT})" if any(each["max"] > 1 for each in extremes) else ""
+        self._db.execute(f"CREATE TEMP VIEW {name} AS {kept.unpacked(f'{name}_raw')}{copies}")
 
     def _bag(self, name: str, operator: Operator, sql: str) -> None:
         """Create a relation of rows, each as often as its `WEIGHT` says."""
@@ -285,37 +289,47 @@ class IncrementalRefresh:
         return written(self._store.folder, reader.schema, reader)
 
     def build(self) -> None:
-        """Compute all kept rows from the relations of the sources."""
+        """Compute the kept rows that are missing from the relations of the sources."""
+        arrangements = self._tree.arrangements
+        missing = [each for each in arrangements.values() if each.name not in self.segments]
+        read = {id(each) for kept in missing for each in walk(kept.operator)}
         made: dict[int, str] = {}
         for number, source in enumerate(self._tree.sources):
+            scans = [each for each in self._tree.operators if isinstance(each, Scan)]
+            own = [each for each in scans if each.relation in source.relations]
+            kept, name = source.arrangement, f"_w{number}"
+            if kept not in missing and not any(id(each) in read for each in own):
+                continue
             columns = ", ".join(map(quote, source.scan.columns))
-            name = f"_w{number}"
             scanned = f"SELECT {columns} FROM {quote(source.name)}"
-            if source.arrangement is None:
+            if kept is None:
                 self._db.execute(f"CREATE TEMP TABLE {name} AS {scanned}")
             else:
-                self._keep(source.arrangement, f"({scanned})")
-                self._kept_view(name, source.arrangement)
-            for each in self._tree.operators:
-                if isinstance(each, Scan) and each.relation in source.relations:
-                    made[id(each)] = f"({each.whole([name])})"
-        for arrangement in self._tree.arrangements.values():
-            if arrangement.name not in self.segments:
-                self._keep(arrangement, f"({before(whole_sql(arrangement.operator, made))})")
+                self._keep(kept, f"({scanned})")
+                self._kept_view(name, kept)
+            made |= {id(each): f"({each.whole([name])})" for each in own}
+        for arrangement in arrangements.values():
             number = self._tree.numbers.get(id(arrangement.operator), -1)
-            if number >= 0 and id(arrangement.operator) not in made:
-                self._kept_view(f"_a{number}", arrangement)
-                made[id(arrangement.operator)] = f"_a{number}"
+            if id(arrangement.operator) in read:
+                self._keep(arrangement, f"({before(whole_sql(arrangement.operator, made))})")
+                if number >= 0 and id(arrangement.operator) not in made:
+                    self._kept_view(f"_a{number}", arrangement)
+                    made[id(arrangement.operator)] = f"_a{number}"
 
     def _keep(self, arrangement: Arrangement, rows: str) -> None:
-        self.segments[arrangement.name] = (self._segment(arrangement.stored(rows, "1")),)
+        """Write all rows of an arrangement, unless there are some."""
+        if arrangement.name not in self.segments:
+            self.segments[arrangement.name] = (self._segment(arrangement.stored(rows, "1")),)
 
     def _kept_view(self, name: str, arrangement: Arrangement) -> None:
-        """Make a relation of the rows that were kept just now."""
-        (file,) = self.segments[arrangement.name]
-        self._db.register(f"{name}_raw", self._store.segment(file).table)
-        rows = arrangement.unpacked(f"{name}_raw")
-        self._db.execute(f"CREATE TEMP VIEW {name} AS {rows}")
+        """Make a relation of the rows of an arrangement, in one segment."""
+        files = self.segments[arrangement.name]
+        if len(files) > 1:
+            files = (merged(self._db, self._store, files, arrangement),)
+            self.segments[arrangement.name] = files
+        rows = self._store.segment(files[0]).table
+        self._db.register(f"{name}_raw", rows)
+        self._unpack(name, arrangement, [rows])
 
 
 def _reads(sql: str, relation: str) -> bool:

@@ -81,6 +81,10 @@ class DraftWarehouse(Warehouse):
         self._drafts[new_name] = self._draft(identifier).renamed(new_name)
         self._drop(identifier)
 
+    def _check_no_folder(self, database: str, name: str) -> None:
+        if f"{database}.{name}" not in self._dropped:
+            super()._check_no_folder(database, name)
+
     def alter_table(self, identifier: str, *changes: SchemaChange) -> None:
         self._found(*split_identifier(identifier))
         self._drafts[identifier] = self._draft(identifier).altered(changes)

@@ -19,6 +19,7 @@ from typing import Any
 
 from streamhouse.duckdb_engine import THREADS, Limits
 from streamhouse.errors import StreamhouseError
+from streamhouse.operators.trees.compiled_tree import CompiledTree
 from streamhouse.operators.trees.incremental import IncrementalRefresh
 from streamhouse.runtime.streaming.spark_data_source import SPEC
 from streamhouse.runtime.views.holds import ViewHolds
@@ -28,6 +29,7 @@ from streamhouse.runtime.views.incremental import (
     unsuitable,
 )  # fmt: skip
 from streamhouse.runtime.views.inputs import MEMORY, NICENESS, ViewInputs, opened_alone
+from streamhouse.runtime.views.shared_rows import building, shared_rows
 from streamhouse.runtime.views.spec import ViewSpec
 from streamhouse.source import Offset
 from streamhouse.state.manifest import Manifest
@@ -43,42 +45,55 @@ _FIRST_WAIT_S, _LONGEST_WAIT_S = 2.0, 600.0
 
 @dataclass(frozen=True)
 class Build:
-    """Computes the kept rows of a view as of the end offset of a batch."""
+    """Computes the kept rows of a view as of the last batch, which is that up to `offset`, or a
+    later one."""
 
     offset: Offset
 
     def run(self, spec: ViewSpec) -> None:
-        """Compute the rows, and name them in the batch's manifest."""
+        """Compute the rows that no other view has, and name all in the batch's manifest."""
         tree, store = compiled(spec), StateStore(Path(spec.state))
-        if unsuitable(spec, store, tree, self.offset):
+        if not unsuitable(spec, store, tree, self.offset):
+            with building(store):
+                self._build(spec, tree, store)
+
+    def _build(self, spec: ViewSpec, tree: CompiledTree, store: StateStore) -> None:
+        manifest = self._manifest(store)
+        if manifest.arrangements:
             return
-        # Later batches remove the manifest, if it names no rows; then none of them starts from it.
-        table = {"snapshot": 0, "time": 0, "wrote": 0}
-        gone = Manifest(int(self.offset["batch"]), self.offset, table, {})
-        found = (each for each in store.manifests() if each.batch == gone.batch)
-        manifest = next(found, gone)
-        if manifest.arrangements or dict(manifest.offset) != dict(self.offset):
-            return
+        shared = shared_rows(spec, tree, store, manifest.offset["vector"])
+        offset = {**manifest.offset, "vector": {**manifest.offset["vector"], **shared.vector}}
         for key, address in spec.tables.items():
-            snapshot = int(self.offset["vector"][key]["snapshot"])
+            snapshot = int(offset["vector"][key]["snapshot"])
             if snapshot and address.open().snapshots.find(snapshot) is None:
                 raise StateError(f"table {address.identifier}: snapshot {snapshot} is gone")
-        inputs = ViewInputs(spec, self.offset)
+        inputs = ViewInputs(spec, offset)
         tables = {
             each.name: inputs.open_table(address_of(spec, each), each.scan.columns)
             for each in tree.sources
         }
-        now_ms = int(self.offset["now"])
+        now_ms = int(offset["now"])
 
         def built(limits: Limits) -> IncrementalRefresh:
             with opened_alone(spec, limits, THREADS, now_ms, tables) as connection:
-                refresh = IncrementalRefresh(tree, connection, store, {})
+                refresh = IncrementalRefresh(tree, connection, store, shared.segments)
                 refresh.build()
                 return refresh
 
-        refresh = Limits.growing(built, MEMORY)
-        labels = tree.labels(refresh.segments)
-        store.fill(replace(manifest, arrangements=refresh.segments, labels=labels))
+        segments = Limits.growing(built, MEMORY).segments
+        labels = tree.labels(segments)
+        store.fill(replace(manifest, arrangements=segments, labels=labels, kept_at=offset))
+
+    def _manifest(self, store: StateStore) -> Manifest:
+        """The manifest that gets the rows: that of the last batch, if it is known.
+
+        Later batches remove it, as it names no rows. Then none of them starts from it.
+        """
+        batch, view = int(self.offset["batch"]), self.offset["view"]
+        for each in store.manifests():
+            if each.batch >= batch and each.offset["view"] == view:
+                return each
+        return Manifest(batch, self.offset, {"snapshot": 0, "time": 0, "wrote": 0}, {})
 
 
 def main(folder: Path) -> None:

@@ -82,10 +82,10 @@ class IncrementalView:
         """
         kept, start, end = self._start(), self._task.start, self._task.end
         segments: Mapping[str, Segments] = self._store.merged(kept.arrangements)
-        late = None if kept.offset == start else self._input_changes(kept.offset, start)
+        late = None if kept.kept == start else self._input_changes(kept.kept, start)
         changes = self._input_changes(start, end)
         if late is not None:
-            with self._refresh(segments, late, kept.offset, start, limits) as (_, refresh):
+            with self._refresh(segments, late, kept.kept, start, limits) as (_, refresh):
                 refresh.apply(late)
             segments = refresh.segments
         with self._refresh(segments, changes, start, end, limits) as (connection, refresh):
@@ -177,7 +177,7 @@ class IncrementalView:
     def _check_extent(self, kept: Manifest | None) -> None:
         """Raise `UnsuitableError` if recomputing the view is faster than using what is kept."""
         end = self._task.end
-        changed, rows = _extent(self._spec, end if kept is None else kept.offset, end)
+        changed, rows = _extent(self._spec, end if kept is None else kept.kept, end)
         if rows < SMALL_ROWS:
             raise UnsuitableError(f"its inputs have fewer than {SMALL_ROWS:,} rows")
         if kept is None:
@@ -185,7 +185,7 @@ class IncrementalView:
         if changed > rows * LARGE_CHANGE:
             self.stale = "outdated"
             raise UnsuitableError("much has changed")
-        sources = self._changed_sources(kept.offset, end)
+        sources = self._changed_sources(kept.kept, end)
         relations = {name for each in sources for name in each.relations}
         read = {name for name, readers in self._tree.read_whole if readers & relations}
         if sum(f.rows for n in read for f in kept.arrangements.get(n, ())) > rows * LARGE_READ:
@@ -251,15 +251,20 @@ def _extent(spec: ViewSpec, start: Mapping[str, Any], end: Mapping[str, Any]) ->
     """How many records of the inputs have changed between two offsets, and how many there are."""
     changed, rows = 0.0, 0
     for key, address in spec.tables.items():
-        table = address.follow()
         first, last = (int(each["vector"][key]["snapshot"]) for each in (start, end))
-        newest = table.snapshots.find(last) if last else None
-        rows += 0 if newest is None else newest.total_record_count or 0
-        if first and last - first > MOST_SNAPSHOTS:
-            return math.inf, rows
-        snapshots = [table.snapshots.find(number) for number in range(first + 1, last + 1)]
-        changed += sum(abs(each.delta_record_count or 0) for each in snapshots if each is not None)
+        of_table = extent(address.follow(), first, last)
+        changed, rows = changed + of_table[0], rows + of_table[1]
     return changed, rows
+
+
+def extent(table: Table, first: int, last: int) -> tuple[float, int]:
+    """How many records of a table have changed between two snapshots, and how many there are."""
+    newest = table.snapshots.find(last) if last else None
+    rows = 0 if newest is None else newest.total_record_count or 0
+    if first and last - first > MOST_SNAPSHOTS:
+        return math.inf, rows
+    snapshots = [table.snapshots.find(number) for number in range(first + 1, last + 1)]
+    return sum(abs(each.delta_record_count or 0) for each in snapshots if each is not None), rows
 
 
 def address_of(spec: ViewSpec, source: Source) -> TableAddress:
@@ -275,7 +280,7 @@ def compiled(spec: ViewSpec) -> CompiledTree:
     """The compiled tree of a view; a process compiles each once."""
     name = spec.fingerprint
     if name not in _trees:
-        _trees[name] = CompiledTree(spec.plan.tree)
+        _trees[name] = CompiledTree(spec.plan.tree, spec.origins)
     return _trees[name]
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 import pyarrow as pa
 
+from streamhouse.arrow_batches import read_ahead
 from streamhouse.duckdb_engine import Batches, Limits, opened, warehouse_scanner
 from streamhouse.errors import SchemaChangeError
 from streamhouse.paimon.catalog.table_address import TableAddress
@@ -19,7 +20,6 @@ from streamhouse.paimon.read.conditions import Filter
 from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.schema.evolution import column_ids
 from streamhouse.runtime.batch.scan_pruning import Pruning
-from streamhouse.runtime.views.read_ahead import read_ahead
 from streamhouse.runtime.views.spec import ViewSpec, table_key
 from streamhouse.source import Offset
 from streamhouse.sql.plan import BoundedScan

@@ -23,7 +23,7 @@ def kept_rows(warehouse: str, root: Path | None, view: str | None = None) -> lis
 
 
 def _record(view: str, manifest: Manifest) -> dict[str, Any]:
-    vector = manifest.offset.get("vector", {})
+    vector = manifest.kept.get("vector", {})
     snapshots = {key.rpartition("#")[2]: position["snapshot"] for key, position in vector.items()}
     kept = [
         {

@@ -12,9 +12,9 @@ from typing import Literal, TypeAlias
 from streamhouse.connectors.base import Sink
 from streamhouse.connectors.specs import SinkSpec
 from streamhouse.operators.planning.view_plan import ViewPlan
+from streamhouse.operators.trees.arrangement import Origins
 from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.paimon.schema.evolution import column_ids
-from streamhouse.sql.plan import BoundedScan
 
 PROGRESS = "rows_read"
 Stale: TypeAlias = Literal["", "missing", "outdated"]
@@ -54,11 +54,24 @@ class ViewSpec:
     @cached_property
     def fingerprint(self) -> str:
         """What is computed, from which columns: a new column has another id than a former one."""
+        scans = self.plan.query.scans
         ids = [
-            None if address is None else _read_ids(address, scan)
-            for address, scan in zip(self.inputs, self.plan.query.scans, strict=True)
+            [self.origins[scan.relation][1][name] for name in scan.columns]
+            if scan.relation in self.origins
+            else None
+            for scan in scans
         ]
         return hashlib.sha256(f"{self.plan.fingerprint} {ids}".encode()).hexdigest()
+
+    @cached_property
+    def origins(self) -> Origins:
+        """Where the tables of its scans are, and the ids of their columns."""
+        scans = zip(self.plan.query.scans, self.inputs, strict=True)
+        return {
+            scan.relation: (table_key(address), column_ids(address.planned()))
+            for scan, address in scans
+            if address is not None
+        }
 
     def open_sink(self) -> Sink:
         """The view's table as a sink."""
@@ -101,8 +114,3 @@ def table_key(address: TableAddress) -> str:
     """The name of an input in the offsets of batches; the same for all schema versions."""
     path = address.warehouse.get("warehouse", "")
     return f"{path}#{address.identifier}"
-
-
-def _read_ids(address: TableAddress, scan: BoundedScan) -> list[int]:
-    ids = column_ids(address.planned())
-    return [ids[name] for name in scan.columns]
