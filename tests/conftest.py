@@ -33,7 +33,7 @@ TOGETHER = ("tests/integration/kafka/", "tests/spark/")
 """Folders whose files share a server that takes long to start: one process runs all of them."""
 
 
-class FolderScheduling(LoadFileScheduling):
+class FolderScheduling(LoadFileScheduling):  # type: ignore[misc]
     """`--dist loadfile`, which takes the files of a folder of `TOGETHER` as one."""
 
     def _split_scope(self, nodeid: str) -> str:

@@ -27,7 +27,6 @@ from tests.local_command import local_commands
 from tests.processes import PRELOADED
 from tests.waiting import DEADLINE_S
 
-from streamhouse.demo.membership import scenario as membership_scenario
 from streamhouse.demo.membership import steps as membership_steps
 from streamhouse.demo.revenue import steps as revenue_steps
 
@@ -207,11 +206,8 @@ def _run(requested: dict[str, Any], spark: bool) -> None:
         main()
 
 
-def _short_demos(command: Path, spark: bool) -> None:
-    """Let demos start the commands of their scripted steps as forks, too, and begin with few orders
-    without `spark`."""
-    if not spark:
-        membership_scenario._FIRST_ORDERS = 1_000
+def _short_demos(command: Path) -> None:
+    """Let demos start the commands of their scripted steps as forks, too."""
 
     def start(arguments: list[str], log: Path) -> subprocess.Popen[bytes]:
         with log.open("ab") as out:
@@ -226,7 +222,7 @@ def _short_demos(command: Path, spark: bool) -> None:
 def _serve(address: str, ready: int, spark: bool) -> None:
     for name in _MODULES:
         import_module(name)
-    _short_demos(Path(address).with_name("streamhouse"), spark)
+    _short_demos(Path(address).with_name("streamhouse"))
     gc.collect()
     gc.freeze()
     server = _Server(address)

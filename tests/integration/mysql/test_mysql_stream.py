@@ -223,7 +223,7 @@ def test_the_changes_rebuild_a_table_that_changes_all_the_while(
     snapshot_steps = 0
     with Writer(database, name, seed=chance.randrange(1000)) as writer:
         rounds = 0
-        while rounds < 60 or writer.transactions <= 10:
+        while rounds < 30 or writer.transactions <= 10:
             rounds += 1
             if chance.random() < 0.2:
                 source = database.source("t", options=options, relay=relay)

@@ -64,9 +64,9 @@ def rows(lake: str, sql: str) -> list[dict[str, object]]:
     return found
 
 
-def run(folder: Path, arguments: Sequence[str], spark: bool = True) -> str:
-    """The notices of a run that must succeed."""
-    ended = Run(folder, ["run", *arguments], {}, spark=spark).wait()
+def run(folder: Path, arguments: Sequence[str]) -> str:
+    """The notices of a run that must succeed; tests/spark/test_paimon_s3.py has Spark."""
+    ended = Run(folder, ["run", *arguments], {}, spark=False).wait()
     assert ended.code == 0, ended.err
     assert SECRET_KEY not in ended.out + ended.err
     return ended.err
@@ -84,7 +84,7 @@ def test_a_pipeline_and_all_commands(
 
     # On another machine, with all computed anew.
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "another machine"))
-    run(tmp_path, [*arguments, "--from-scratch"], spark=False)
+    run(tmp_path, [*arguments, "--from-scratch"])
     assert rows(lake, totals) == [{"n": 3000, "total": 6000}]
 
     (status,) = json.loads(command("pipelines", "--warehouse", lake, "--json"))["pipelines"]

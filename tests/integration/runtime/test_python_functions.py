@@ -111,7 +111,7 @@ def test_a_query_continues_after_kills_and_with_a_changed_module(functions: Shop
 def test_what_a_function_raises_ends_the_query(functions: Shop) -> None:
     shop = functions
     shop.do(TABLES + "INSERT INTO orders VALUES (1, 'nobody', 2.5);")
-    ended = shop.run(PIPELINE, "--until-caught-up", spark=False)
+    ended = shop.run(PIPELINE, "--until-caught-up")
     assert ended.code == 1
     assert "function person ('shop_functions.person') raised ValueError" in ended.err
     assert "shop_functions.py, line 2" in ended.err and "for ('nobody')" in ended.err
