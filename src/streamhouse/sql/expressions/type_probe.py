@@ -25,7 +25,9 @@ def types(
     if all(column_types):
         return [DuckDBPyType(kind) for kind in column_types if kind]
     select = node.find_ancestor(exp.Select)
-    args = select.args if select is not None else {}
+    # Constants need no FROM, which may be the many rows of the VALUES that they are in.
+    reads = any(part.find(exp.Column, exp.Star) for part in parts)
+    args = select.args if select is not None and reads else {}
     probe = exp.Select(
         expressions=[exp.alias_(part.copy(), f"part{index}") for index, part in enumerate(parts)]
     )
