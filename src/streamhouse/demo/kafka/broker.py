@@ -9,6 +9,7 @@ import time
 import uuid
 from base64 import urlsafe_b64encode
 from collections.abc import Mapping, Sequence
+from importlib.resources import files
 from pathlib import Path
 from typing import Self
 
@@ -24,28 +25,7 @@ from streamhouse.paimon.java.installed_java import java_command
 
 _START_SECONDS = 90.0
 _JAVA = ("-Xms128m", "-Xmx512m", "-XX:+UseSerialGC", "-Dlog4j2.level=WARN")
-_SETTINGS = {
-    "process.roles": "broker,controller",
-    "node.id": "1",
-    "controller.listener.names": "CONTROLLER",
-    "inter.broker.listener.name": "PLAINTEXT",
-    "auto.create.topics.enable": "false",
-    "offsets.topic.replication.factor": "1",
-    "offsets.topic.num.partitions": "1",
-    "transaction.state.log.replication.factor": "1",
-    "transaction.state.log.min.isr": "1",
-    "transaction.state.log.num.partitions": "1",
-    "share.coordinator.state.topic.replication.factor": "1",
-    "share.coordinator.state.topic.min.isr": "1",
-    "group.initial.rebalance.delay.ms": "0",
-    # A killed broker may register again only after its session.
-    "broker.session.timeout.ms": "2000",
-    "broker.heartbeat.interval.ms": "500",
-    "log.retention.check.interval.ms": "1000",
-    "log.segment.delete.delay.ms": "100",
-    "num.network.threads": "2",
-    "num.io.threads": "4",
-}
+_SETTINGS = files(__package__) / "server.properties"
 
 
 class KafkaBroker(PrivateServer):
@@ -145,7 +125,6 @@ class KafkaBroker(PrivateServer):
         advertised = [line for line in addresses if not line.startswith("CONTROLLER:")]
         protocols = {**self._listeners, "CONTROLLER": "PLAINTEXT"}
         settings = {
-            **_SETTINGS,
             "log.dirs": str(self.data_dir / "data"),
             "listeners": ",".join(addresses),
             "advertised.listeners": ",".join(advertised),
@@ -154,7 +133,9 @@ class KafkaBroker(PrivateServer):
             **self._settings,
         }
         self._properties.touch(mode=0o600)
-        self._properties.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
+        lines = "".join(f"{key}={value}\n" for key, value in settings.items())
+        # Of a key that occurs twice, the last line counts.
+        self._properties.write_text(_SETTINGS.read_text() + lines)
 
     def _format(self) -> None:
         """Create the data folder, unless it exists."""
