@@ -17,11 +17,11 @@ from streamhouse.cli.arguments import (
     is_local,
 )
 from streamhouse.cli.errors import INTERRUPTED
-from streamhouse.cli.flags import SERVE_FLAGS, with_flags
+from streamhouse.cli.flags import Flag, with_flags
 from streamhouse.cli.port_file import PortFileOption, PortOption, write_port
 from streamhouse.cli.stop_signals import StopSignal
 from streamhouse.errors import OptionError
-from streamhouse.options import choice, duration_ms, memory_bytes
+from streamhouse.options import choice, duration_ms, memory_bytes, table_of
 
 if TYPE_CHECKING:
     import ssl
@@ -35,9 +35,13 @@ REMOTE_POLL = "500ms"
 _END_S = 1.6
 """How long the server may take to stop."""
 _TOKEN = "STREAMHOUSE_TOKEN"
+_FLAGS = {
+    name: Flag(**{"metavar": None, **flag})
+    for name, flag in table_of("streamhouse.cli", "serve_flags.toml").items()
+}
 
 
-@with_flags(SERVE_FLAGS)
+@with_flags(_FLAGS)
 def serve(
     warehouse: WarehouseArgument = DEFAULT_WAREHOUSE,
     option: OptionsArgument = None,
