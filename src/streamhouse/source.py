@@ -63,6 +63,11 @@ class Lag:
         """Whether any part of the lag is known."""
         return self != Lag()
 
+    @property
+    def parts(self) -> dict[str, float | int | None]:
+        """The parts by their names, without `state`."""
+        return {name: value for name, value in vars(self).items() if name != "state"}
+
 
 class Source(ABC):
     """A replayable source: the same two offsets give the same rows, in the same order.

@@ -6,16 +6,18 @@ import json
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from streamhouse.runtime.monitoring.run_reports import Outcome, QueryProgress
+    from streamhouse.runtime.monitoring.run_reports import Outcome
+    from streamhouse.runtime.monitoring.status import QueryStatus
     from streamhouse.source import Lag
 
 _MAX_NAMED = 3
+_REPORTED = ("name", "target", "rows", "rows_per_second", "lag", "bad_records")
+"""What a report has of each query, as JSON."""
 
 
 class _StartOutput:
@@ -66,10 +68,10 @@ class TextOutput(_StartOutput):
         run = "query runs" if queries == 1 else "queries run"
         _print_stderr(f"{queries} {run} after {self._took_s():.1f} s")
 
-    def progress(self, seconds: float, queries: Sequence[QueryProgress]) -> None:
+    def progress(self, seconds: float, queries: Sequence[QueryStatus]) -> None:
         _print_stderr(progress_text(seconds, queries))
 
-    def ended(self, outcome: Outcome, queries: Sequence[QueryProgress]) -> None:
+    def ended(self, outcome: Outcome, queries: Sequence[QueryStatus]) -> None:
         rows = ", ".join(f"{_rows(count)} into {name}" for name, count in totals(queries).items())
         _print_stderr(f"{outcome}: {rows}{_bad_text(queries)}")
 
@@ -80,10 +82,10 @@ class TextOutput(_StartOutput):
 class StartOutput(TextOutput):
     """Prints the start only, for a command with progress reports of its own."""
 
-    def progress(self, seconds: float, queries: Sequence[QueryProgress]) -> None:
+    def progress(self, seconds: float, queries: Sequence[QueryStatus]) -> None:
         pass
 
-    def ended(self, outcome: Outcome, queries: Sequence[QueryProgress]) -> None:
+    def ended(self, outcome: Outcome, queries: Sequence[QueryStatus]) -> None:
         pass
 
 
@@ -114,10 +116,10 @@ class JsonOutput(_StartOutput):
     def running(self, queries: int) -> None:
         _print_json("running", queries=queries, took_s=round(self._took_s(), 2))
 
-    def progress(self, seconds: float, queries: Sequence[QueryProgress]) -> None:
+    def progress(self, seconds: float, queries: Sequence[QueryStatus]) -> None:
         _print_json("progress", seconds=round(seconds, 1), queries=list(map(_record, queries)))
 
-    def ended(self, outcome: Outcome, queries: Sequence[QueryProgress]) -> None:
+    def ended(self, outcome: Outcome, queries: Sequence[QueryStatus]) -> None:
         _print_json(outcome, rows=totals(queries), bad_records=_bad_records(queries))
 
     def failed(self, message: str) -> None:
@@ -127,7 +129,7 @@ class JsonOutput(_StartOutput):
 RunOutput = TextOutput | JsonOutput
 
 
-def totals(queries: Sequence[QueryProgress]) -> Mapping[str, int]:
+def totals(queries: Sequence[QueryStatus]) -> Mapping[str, int]:
     """The rows for each target, of all queries that write it."""
     rows: dict[str, int] = {}
     for query in queries:
@@ -135,16 +137,16 @@ def totals(queries: Sequence[QueryProgress]) -> Mapping[str, int]:
     return rows
 
 
-def _bad_records(queries: Sequence[QueryProgress]) -> int:
+def _bad_records(queries: Sequence[QueryStatus]) -> int:
     return sum(query.bad_records for query in queries)
 
 
-def _bad_text(queries: Sequence[QueryProgress]) -> str:
+def _bad_text(queries: Sequence[QueryStatus]) -> str:
     count = _bad_records(queries)
     return f"; {count:,} bad record{'' if count == 1 else 's'} skipped" if count else ""
 
 
-def progress_text(seconds: float, queries: Sequence[QueryProgress]) -> str:
+def progress_text(seconds: float, queries: Sequence[QueryStatus]) -> str:
     """The progress in one line: rows, rate and lag of each query, or those of many together."""
     if len(queries) <= _MAX_NAMED:
         each = [
@@ -164,7 +166,7 @@ def progress_text(seconds: float, queries: Sequence[QueryProgress]) -> str:
     )
 
 
-def _details(query: QueryProgress) -> list[str]:
+def _details(query: QueryStatus) -> list[str]:
     lag = [] if query.lag is None else _lag_texts(query.lag)
     return [f"{query.rows_per_second:,.0f} rows/s", *lag]
 
@@ -189,10 +191,10 @@ def _rows(count: int) -> str:
     return f"{count:,} row{'' if count == 1 else 's'}"
 
 
-def _record(query: QueryProgress) -> dict[str, Any]:
-    record = asdict(query)
-    if record["lag"] is not None:
-        del record["lag"]["state"]
+def _record(query: QueryStatus) -> dict[str, Any]:
+    record = {key: getattr(query, key) for key in _REPORTED}
+    if query.lag is not None:
+        record["lag"] = query.lag.parts
     return record
 
 

@@ -27,8 +27,9 @@ def lake(tmp_path: Path) -> str:
     statuses = Statuses({"warehouse": str(tmp_path)})
     now = time.time_ns() // 1_000_000
     query = QueryStatus(
-        "d.t", "d.t", ("d.s",), (), 1234.5, 99_000, 12, now, 250.0, Lag(0.25, snapshots=1)
-    )
+        name="d.t", target="d.t", sources=("d.s",), rows_per_second=1234.5, rows=99_000,
+        batches=12, last_batch_ms=now, took_ms=250.0, lag=Lag(0.25, snapshots=1),
+    )  # fmt: skip
     status = Status("revenue", "running", own(), now, now, queries=(query,))
     statuses.write(status)
     statuses.write(replace(status, name="old", state="failed", error="the table [a] is gone"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from streamhouse.runtime.monitoring.commit_times import Commit
-from streamhouse.runtime.monitoring.metrics import WINDOW_S, QueryMetrics
+from streamhouse.runtime.monitoring.metrics import WINDOW_S, QueryCounts, QueryMetrics
 
 
 class Clock:
@@ -38,7 +38,7 @@ def test_a_rate_is_over_the_last_seconds(clock: Clock) -> None:
 
 def test_a_query_that_has_just_started_is_not_reported_as_slow(clock: Clock) -> None:
     metrics = QueryMetrics(clock)
-    assert metrics.read() == (0, 0, 0, None, None, None, 0, None, None, None)
+    assert metrics.read() == QueryCounts()
     clock.now += 60
     metrics.begin()
     clock.now += 2

@@ -15,10 +15,10 @@ from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.runtime.monitoring.metrics import QueryMetrics
 from streamhouse.runtime.monitoring.run_reports import (
     Outcome,
-    QueryProgress,
     RunReports,
     SilentListener,
 )
+from streamhouse.runtime.monitoring.status import QueryStatus
 from streamhouse.runtime.query_description import QueryDescription
 from streamhouse.source import Lag
 
@@ -50,12 +50,12 @@ class Heard(SilentListener):
     """Keeps what it is told."""
 
     def __init__(self) -> None:
-        self.said: list[tuple[str, float, Sequence[QueryProgress]]] = []
+        self.said: list[tuple[str, float, Sequence[QueryStatus]]] = []
 
-    def progress(self, seconds: float, queries: Sequence[QueryProgress]) -> None:
+    def progress(self, seconds: float, queries: Sequence[QueryStatus]) -> None:
         self.said.append(("progress", seconds, queries))
 
-    def ended(self, outcome: Outcome, queries: Sequence[QueryProgress]) -> None:
+    def ended(self, outcome: Outcome, queries: Sequence[QueryStatus]) -> None:
         self.said.append((outcome, 0, queries))
 
 
@@ -98,8 +98,8 @@ def test_an_unknown_lag_does_not_end_the_run() -> None:
     assert listener.said[0][2][0].lag is None
 
 
-def _query(target: str, rows: int = 1200, lag: Lag | None = None) -> QueryProgress:
-    return QueryProgress(target, target, rows, 100.0, lag)
+def _query(target: str, rows: int = 1200, lag: Lag | None = None) -> QueryStatus:
+    return QueryStatus(name=target, target=target, rows=rows, rows_per_second=100.0, lag=lag)
 
 
 @pytest.mark.parametrize(

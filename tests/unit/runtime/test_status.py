@@ -25,7 +25,10 @@ from streamhouse.runtime.monitoring.status import (
 )
 from streamhouse.source import Lag
 
-QUERY = QueryStatus("d.t", "d.t", ("d.s",), ("d.k",), 5.5, 10, 2, 1, 2.5, Lag(1.5, snapshots=3))
+QUERY = QueryStatus(
+    name="d.t", target="d.t", sources=("d.s",), lookups=("d.k",), rows_per_second=5.5, rows=10,
+    batches=2, last_batch_ms=1, took_ms=2.5, lag=Lag(1.5, snapshots=3),
+)  # fmt: skip
 
 
 @pytest.fixture

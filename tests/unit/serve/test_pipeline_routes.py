@@ -60,7 +60,10 @@ def warehouse(tmp_path: Path) -> Path:
     folder = tmp_path / "warehouse"
     folder.mkdir()
     statuses, now = Statuses({"warehouse": str(folder)}), time.time_ns() // 1_000_000
-    query = QueryStatus("d.b", "d.b", ("d.a",), (), 12.5, 99, 3, now, 250.5, Lag(0.5, snapshots=1))
+    query = QueryStatus(
+        name="d.b", target="d.b", sources=("d.a",), rows_per_second=12.5, rows=99, batches=3,
+        last_batch_ms=now, took_ms=250.5, lag=Lag(0.5, snapshots=1),
+    )  # fmt: skip
     statuses.write(Status("revenue", "running", own(), now, now, queries=(query,)))
     statuses.store_masked_script("revenue", SCRIPT)
     return folder
@@ -97,7 +100,7 @@ def test_metrics_include_pipelines(warehouse: Path) -> None:
     statuses, now = Statuses({"warehouse": str(warehouse)}), time.time_ns() // 1_000_000
     state = SourceState(False, ("binlog.000007", 154), now - 5_000, now - 2_000, 1, 0, 0)
     query = QueryStatus(
-        "d.c", "d.c", ("d.m",), (), lag=Lag(0.0, bytes=0, state=state),
+        name="d.c", target="d.c", sources=("d.m",), lag=Lag(0.0, bytes=0, state=state),
         changes={"+I": 5, "-U": 2, "+U": 2}, commit=Commit(12.5, 3, 40, 1, 2),
     )  # fmt: skip
     statuses.write(Status("fed", "running", own(), now, now, queries=(query,)))
@@ -134,7 +137,8 @@ def test_metrics_include_pipelines(warehouse: Path) -> None:
 def test_views_report_their_last_refresh(warehouse: Path) -> None:
     statuses, now = Statuses({"warehouse": str(warehouse)}), time.time_ns() // 1_000_000
     query = QueryStatus(
-        "d.v", "d.v", ("d.a", "d.b"), (), batches=2, last_batch_ms=now - 3_000, took_ms=500.0,
+        name="d.v", target="d.v", sources=("d.a", "d.b"), batches=2, last_batch_ms=now - 3_000,
+        took_ms=500.0,
         lag=Lag(seconds=0.0), strategy="incremental", state_bytes=4096,
         view_rows=7,
     )  # fmt: skip

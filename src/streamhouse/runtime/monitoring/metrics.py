@@ -6,7 +6,7 @@ import threading
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Mapping
-from typing import NamedTuple
+from dataclasses import dataclass, replace
 
 from streamhouse.runtime.monitoring.commit_times import Commit
 
@@ -14,13 +14,15 @@ WINDOW_S = 10.0
 """The sliding window, in seconds, over which rows per second are computed."""
 
 
-class MetricsSnapshot(NamedTuple):
-    """A snapshot of a query's metrics.
+@dataclass(frozen=True, kw_only=True)
+class QueryCounts:
+    """What a query has done since its start, as of one time.
 
-    `last_batch_ms` is when the last batch ended (epoch ms), `took_ms` how long it took,
-    `last_rows_ms` when the last batch with rows ended. `changes` are counted by row kind; None
-    if the source does not count them. `commit`: the last one with rows. `view_rows`: those of the
-    view that the query keeps, if they are known.
+    Times are epoch ms: `last_batch_ms` is when the last batch ended, `last_rows_ms` when the last
+    one with rows did; `took_ms` is the duration of the last batch. `bad_records` were left out, see
+    the option `bad-records` of a source. `changes` are counted by row kind; None if the source does
+    not count them. `commit`: the last one with rows. `view_rows`: those of the view that the query
+    keeps, if they are known.
     """
 
     batches: int = 0
@@ -45,18 +47,13 @@ class QueryMetrics:
         self._clock = clock
         self._lock = threading.Lock()
         self._recent: deque[tuple[float, int]] = deque()
-        self._batches = self._rows = self._bad = 0
-        self._last_ms: int | None = None
-        self._last_rows_ms: int | None = None
-        self._took_ms: float | None = None
+        self._counts = QueryCounts()
         self._changes: Counter[str] | None = Counter()
-        self._commit: Commit | None = None
-        self._view_rows: int | None = None
         self._began = clock()
 
     def count_view(self, rows: int) -> None:
         """Note how many rows the query's view has before its first batch."""
-        self._view_rows = rows
+        self._counts = replace(self._counts, view_rows=rows)
 
     def begin(self) -> None:
         """Note the start of the query, for the first rates."""
@@ -78,23 +75,29 @@ class QueryMetrics:
         """
         now = self._clock()
         with self._lock:
-            self._batches += 1
-            self._rows += rows
-            self._bad += bad
             if changes is None or self._changes is None:
                 self._changes = None
             else:
                 self._changes.update(changes)
-            self._commit = commit or self._commit
-            if self._view_rows is not None and changes is not None:
-                self._view_rows += changes.get("+I", 0) - changes.get("-D", 0)
-            self._last_ms, self._took_ms = time.time_ns() // 1_000_000, took_s * 1000
-            if rows:
-                self._last_rows_ms = self._last_ms
+            counts, ended = self._counts, time.time_ns() // 1_000_000
+            view_rows = counts.view_rows
+            if view_rows is not None and changes is not None:
+                view_rows += changes.get("+I", 0) - changes.get("-D", 0)
+            self._counts = replace(
+                counts,
+                batches=counts.batches + 1,
+                rows=counts.rows + rows,
+                last_batch_ms=ended,
+                took_ms=round(took_s * 1000, 1),
+                last_rows_ms=ended if rows else counts.last_rows_ms,
+                bad_records=counts.bad_records + bad,
+                commit=commit or counts.commit,
+                view_rows=view_rows,
+            )
             self._recent.append((now, rows))
             self._forget(now)
 
-    def read(self) -> MetricsSnapshot:
+    def read(self) -> QueryCounts:
         """The current metrics.
 
         The rate is over the last `WINDOW_S` seconds, or since the start (at least 1 s) if that is
@@ -105,11 +108,11 @@ class QueryMetrics:
             self._forget(now)
             seconds = min(WINDOW_S, max(1.0, now - self._began))
             rate = sum(rows for _, rows in self._recent) / seconds
-            return MetricsSnapshot(
-                self._batches, self._rows, rate, self._last_ms, self._took_ms,
-                self._last_rows_ms, self._bad, dict(self._changes or {}) or None, self._commit,
-                self._view_rows,
-            )  # fmt: skip
+            return replace(
+                self._counts,
+                rows_per_second=round(rate, 1),
+                changes=dict(self._changes or {}) or None,
+            )
 
     def _forget(self, now: float) -> None:
         while self._recent and self._recent[0][0] <= now - WINDOW_S:

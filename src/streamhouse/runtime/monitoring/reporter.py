@@ -15,7 +15,7 @@ from streamhouse.options import hide_secrets
 from streamhouse.paimon.storage.files import is_local, local_path
 from streamhouse.runtime.monitoring.log_file import LOG, SPARK_LOG, LogFile
 from streamhouse.runtime.monitoring.process import own
-from streamhouse.runtime.monitoring.run_reports import ReportedQuery
+from streamhouse.runtime.monitoring.run_reports import ReportedQuery, query_status
 from streamhouse.runtime.monitoring.status import (
     MaintenanceStatus,
     QueryStatus,
@@ -253,7 +253,7 @@ class Reporter:
         )
 
     def _query(self, query: ReportedQuery) -> QueryStatus:
-        metrics, description = query.metrics.read(), query.description
+        description = query.description
         sources: tuple[str, ...] = (".".join(description.reads[-2:]),)
         strategy, state_bytes = description.strategy, None
         if strategy == "recomputed":
@@ -261,24 +261,12 @@ class Reporter:
             kept = StateStore.of(description.checkpoint_path).newest
             state_bytes = 0 if kept is None else kept.size
             strategy = "incremental" if state_bytes else "recomputed"
-        return QueryStatus(
-            description.part,
-            description.target,
-            sources,
-            description.looks_up,
-            round(metrics.rows_per_second, 1),
-            metrics.rows,
-            metrics.batches,
-            metrics.last_batch_ms,
-            None if metrics.took_ms is None else round(metrics.took_ms, 1),
-            self._lags.get((description.pipeline, description.part)),
-            last_rows_ms=metrics.last_rows_ms,
-            bad_records=metrics.bad_records,
-            changes=metrics.changes,
-            commit=metrics.commit,
+        return replace(
+            query_status(query, self._lags.get((description.pipeline, description.part))),
+            sources=sources,
+            lookups=description.looks_up,
             strategy=strategy,
             state_bytes=state_bytes,
-            view_rows=metrics.view_rows,
         )
 
     def _read_lags(self) -> None:

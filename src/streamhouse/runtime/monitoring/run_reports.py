@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, Protocol
 
 from streamhouse.runtime.monitoring.metrics import QueryMetrics
+from streamhouse.runtime.monitoring.status import QueryStatus
 from streamhouse.runtime.source_progress import ReportedProgress
 from streamhouse.source import Lag
 
@@ -16,21 +16,6 @@ if TYPE_CHECKING:
 
 EVERY_S = 10.0
 Outcome = Literal["caught up", "stopped"]
-
-
-@dataclass(frozen=True)
-class QueryProgress:
-    """The progress of a query since its start; `name` is unique in its pipeline.
-
-    `bad_records`: how many records of its source it has skipped.
-    """
-
-    name: str
-    target: str
-    rows: int
-    rows_per_second: float
-    lag: Lag | None
-    bad_records: int = 0
 
 
 class RunListener(Protocol):
@@ -42,10 +27,10 @@ class RunListener(Protocol):
     def running(self, queries: int) -> None:
         """So many queries run."""
 
-    def progress(self, seconds: float, queries: Sequence[QueryProgress]) -> None:
+    def progress(self, seconds: float, queries: Sequence[QueryStatus]) -> None:
         """The progress, `seconds` after the queries were started."""
 
-    def ended(self, outcome: Outcome, queries: Sequence[QueryProgress]) -> None:
+    def ended(self, outcome: Outcome, queries: Sequence[QueryStatus]) -> None:
         """The run has ended without an error."""
 
 
@@ -58,10 +43,10 @@ class SilentListener:
     def running(self, queries: int) -> None:
         pass
 
-    def progress(self, seconds: float, queries: Sequence[QueryProgress]) -> None:
+    def progress(self, seconds: float, queries: Sequence[QueryStatus]) -> None:
         pass
 
-    def ended(self, outcome: Outcome, queries: Sequence[QueryProgress]) -> None:
+    def ended(self, outcome: Outcome, queries: Sequence[QueryStatus]) -> None:
         pass
 
 
@@ -116,17 +101,16 @@ class RunReports:
         if self._queries:
             self._listener.ended(outcome, self._progress(with_lag=False))
 
-    def _progress(self, with_lag: bool) -> list[QueryProgress]:
-        progress = []
-        for query in self._queries:
-            metrics = query.metrics.read()
-            lag = _lag(query) if with_lag else None
-            rate = round(metrics.rows_per_second, 1)
-            part, target = query.description.part, query.description.target
-            progress.append(
-                QueryProgress(part, target, metrics.rows, rate, lag, metrics.bad_records)
-            )
-        return progress
+    def _progress(self, with_lag: bool) -> list[QueryStatus]:
+        return [query_status(query, _lag(query) if with_lag else None) for query in self._queries]
+
+
+def query_status(query: ReportedQuery, lag: Lag | None) -> QueryStatus:
+    """The status of a query, without what depends on its plan."""
+    description = query.description
+    return QueryStatus(
+        name=description.part, target=description.target, lag=lag, **vars(query.metrics.read())
+    )
 
 
 def _lag(query: ReportedQuery) -> Lag | None:

@@ -24,6 +24,7 @@ from streamhouse.close_matches import nearest
 from streamhouse.errors import PipelineError, TableError
 from streamhouse.paimon.storage.files import Files, files_of
 from streamhouse.runtime.monitoring.commit_times import Commit
+from streamhouse.runtime.monitoring.metrics import QueryCounts
 from streamhouse.runtime.monitoring.process import Process
 from streamhouse.source import Lag, SourceState
 
@@ -38,35 +39,22 @@ _STATUS, _MASKED_SCRIPT = "status.json", "shown.sql"
 State = Literal["starting", "running", "stopped", "failed"]
 
 
-@dataclass(frozen=True)
-class QueryStatus:
+@dataclass(frozen=True, kw_only=True)
+class QueryStatus(QueryCounts):
     """The status of a continuous query; `name` is unique in its pipeline.
 
-    Times are epoch ms; `took_ms` is the duration of the last batch, `last_rows_ms` is when a batch
-    with rows ended. `bad_records` were left out, see the option `bad-records` of a source. For
-    `changes` and `commit` see `metrics.MetricsSnapshot`. `strategy`: how the last batch has kept
-    the target up to date; `state_bytes`: what a view keeps, and `view_rows`: what it has, None for
-    other queries (and if it is not known).
+    `strategy`: how the last batch has kept the target up to date; `state_bytes`: what a view keeps,
+    None for other queries.
     """
 
     name: str
     target: str
-    sources: tuple[str, ...]
-    lookups: tuple[str, ...]
-    rows_per_second: float = 0.0
-    rows: int = 0
-    batches: int = 0
-    last_batch_ms: int | None = None
-    took_ms: float | None = None
+    sources: tuple[str, ...] = ()
+    lookups: tuple[str, ...] = ()
     lag: Lag | None = None
     last_error: str | None = None
-    last_rows_ms: int | None = None
-    bad_records: int = 0
-    changes: Mapping[str, int] | None = None
-    commit: Commit | None = None
     strategy: str = "incremental"
     state_bytes: int | None = None
-    view_rows: int | None = None
 
     @property
     def is_view(self) -> bool:

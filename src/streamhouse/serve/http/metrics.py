@@ -89,7 +89,7 @@ class Metrics:
     def text(self, scope: Scope = EVERYTHING, pipelines: Sequence[Mapping[str, Any]] = ()) -> bytes:
         """All metrics in Prometheus text format; of streams those whose view the scope sees.
 
-        `pipelines`: those to include, as `serve.pipelines.listing` describes them.
+        `pipelines`: those to include, as `serve.pipelines.listing` lists them.
         """
         visible = [stats for stats in self._streams() if scope.sees(stats.name)]
         streams = generate_latest(_StreamCollector(visible))

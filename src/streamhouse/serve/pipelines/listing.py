@@ -1,27 +1,4 @@
-"""The status of the pipelines of a warehouse, as JSON objects.
-
-A pipeline is a JSON object:
-
-- `name`; `state`: `running`, `stopped` (it ended by itself, or was stopped), or `failed`
-- `pid` (null until the process reports it), `host`, `started`, `updated`, `ended` (null while it
-  runs)
-- `script`: its text without secrets; null if unknown
-- `startable`: whether a server of the warehouse started it, and may stop and restart it
-- `restarts`: how often it restarted itself within an hour after failures
-- `last_error`, `last_error_time`
-- `queries`: for each its `name`, `target`, `sources`, `lookups`, `rows_per_second` (over the last
-  ten seconds), `rows` and `batches` of this run, `last_batch` (when it ended), `last_batch_ms`
-  (its duration), `last_error`, and `lag`: `seconds`, `rows`, `snapshots`, `bytes`, `waiting_rows`
-  (committed, but invisible until a compaction). Each part of the lag is null if the source does
-  not know it. `lag` itself is null if the source knows none, and while the pipeline does not run.
-  `strategy` of the last batch: `incremental`, or `recomputed` if it computed the whole result of
-  a view. Of a view, `refresh` has the `seconds` of the last one, its age (`age_seconds`), and
-  whether the view is `current`: no input is newer (null if unknown); `state_bytes` is what it
-  keeps between refreshes, `view_rows` how many rows it has (null if that is unknown). All are null
-  for other queries.
-  `metrics` of its source have Flink's and Debezium's names, see `serve.pipelines.query_metrics`
-- `maintenance`: `busy` (how many tables are being maintained), `failures`, `last_error`,
-  `last_error_time`; null if nothing is maintained
+"""The status of the pipelines of a warehouse, as JSON objects; `models` describes their keys.
 
 Times are ISO 8601, in UTC.
 """
@@ -41,9 +18,13 @@ from streamhouse.runtime.monitoring.status import (
     Statuses,
 )
 from streamhouse.serve.pipelines.query_metrics import query_metrics
-from streamhouse.source import Lag
 
 Pipeline = dict[str, Any]
+_KEYS = (
+    "name", "target", "sources", "lookups", "rows", "batches", "strategy", "state_bytes",
+    "view_rows", "last_error",
+)  # fmt: skip
+"""The facts of a query that are listed as they are."""
 
 
 class Pipelines:
@@ -86,23 +67,15 @@ class Pipelines:
 
 
 def _query(query: QueryStatus, is_live: bool) -> dict[str, Any]:
+    lag = query.lag if is_live and query.lag is not None and query.lag.known else None
     return {
-        "name": query.name,
-        "target": query.target,
-        "sources": list(query.sources),
-        "lookups": list(query.lookups),
+        **{key: getattr(query, key) for key in _KEYS},
         "rows_per_second": query.rows_per_second if is_live else 0.0,
-        "rows": query.rows,
-        "batches": query.batches,
         "last_batch": _time(query.last_batch_ms),
         "last_batch_ms": query.took_ms,
-        "strategy": query.strategy,
         "refresh": _refresh(query) if query.is_view else None,
-        "state_bytes": query.state_bytes,
-        "view_rows": query.view_rows,
-        "lag": _lag(query.lag) if query.lag is not None and is_live else None,
+        "lag": None if lag is None else lag.parts,
         "metrics": query_metrics(query, is_live, time.time_ns() // 1_000_000),
-        "last_error": query.last_error,
     }
 
 
@@ -116,11 +89,6 @@ def _refresh(query: QueryStatus) -> dict[str, Any] | None:
         "age_seconds": age_ms / 1000,
         "current": None if behind is None else behind == 0,
     }
-
-
-def _lag(lag: Lag) -> dict[str, Any] | None:
-    parts = {name: value for name, value in vars(lag).items() if name != "state"}
-    return parts if lag.known else None
 
 
 def _maintenance(status: MaintenanceStatus | None) -> dict[str, Any] | None:

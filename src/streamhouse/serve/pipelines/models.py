@@ -1,4 +1,4 @@
-"""JSON models of pipelines; `serve.pipelines.listing` describes each key."""
+"""JSON models of pipelines."""
 
 from __future__ import annotations
 
@@ -37,17 +37,21 @@ class QueryModel(BaseModel):
     sources: list[str]
     lookups: list[str]
     rows_per_second: float = Field(description="Rows read, over the last ten seconds.")
-    rows: int
-    batches: int
-    last_batch: str | None
+    rows: int = Field(description="Rows read in this run.")
+    batches: int = Field(description="Micro-batches of this run.")
+    last_batch: str | None = Field(description="When the last batch ended.")
     last_batch_ms: float | None = Field(description="How long the last batch took.")
-    strategy: Literal["incremental", "recomputed"]
+    strategy: Literal["incremental", "recomputed"] = Field(
+        description="`recomputed` if the last batch computed the whole result of a view."
+    )
     refresh: Refresh | None = Field(description="Null unless the query keeps a view.")
     state_bytes: int | None = Field(
         description="The size of the rows that a view keeps between refreshes; null for others."
     )
     view_rows: int | None = Field(description="The rows of a view; null if unknown, or for others.")
-    lag: Lag | None
+    lag: Lag | None = Field(
+        description="Null if the source knows none, and while the pipeline does not run."
+    )
     metrics: dict[str, float | str] = Field(
         description="Of its source, by the names of Flink, Flink CDC and Debezium."
     )
@@ -57,7 +61,7 @@ class QueryModel(BaseModel):
 class MaintenanceModel(BaseModel):
     """Table maintenance of a pipeline, such as compaction and snapshot expiry."""
 
-    busy: int
+    busy: int = Field(description="How many tables are being maintained.")
     failures: int
     last_error: str | None
     last_error_time: str | None
@@ -67,19 +71,23 @@ class PipelineModel(BaseModel):
     """A pipeline of the warehouse."""
 
     name: str
-    state: Literal["running", "stopped", "failed"]
-    pid: int | None
+    state: Literal["running", "stopped", "failed"] = Field(
+        description="`stopped`: it ended by itself, or was stopped."
+    )
+    pid: int | None = Field(description="Null until the process reports it.")
     host: str
     started: str
     updated: str
-    ended: str | None
-    script: str | None = Field(description="Without its secrets.")
+    ended: str | None = Field(description="Null while it runs.")
+    script: str | None = Field(description="Without its secrets; null if unknown.")
     startable: bool = Field(description="Whether a server started it, and can start it again.")
-    restarts: int
+    restarts: int = Field(
+        description="How often it restarted itself within an hour after failures."
+    )
     last_error: str | None
     last_error_time: str | None
     queries: list[QueryModel]
-    maintenance: MaintenanceModel | None
+    maintenance: MaintenanceModel | None = Field(description="Null if nothing is maintained.")
 
 
 class PipelineList(BaseModel):
