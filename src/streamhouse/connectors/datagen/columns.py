@@ -3,15 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
-import pyarrow as pa
-
-from streamhouse.connectors.datagen.field import Field
 from streamhouse.connectors.datagen.field_options import field_of
 from streamhouse.connectors.datagen.nested import Array, ColumnValues, Map, Row, with_nulls
-from streamhouse.connectors.datagen.row_numbers import RowNumbers
 from streamhouse.errors import OptionError
 from streamhouse.options import integer
 from streamhouse.paimon.schema import types
@@ -20,20 +15,6 @@ from streamhouse.sql.plan import Column
 _ELEMENTS = "3"
 """The default number of elements of an ARRAY or MAP, as Flink's."""
 _NESTED = ("ROW", "ARRAY", "MAP")
-
-
-@dataclass(frozen=True)
-class FieldValues:
-    """A column without parts."""
-
-    field: Field
-
-    @property
-    def type(self) -> pa.DataType:
-        return self.field.type
-
-    def values(self, rows: RowNumbers) -> pa.Array:
-        return self.field.values(rows.numbers, rows.due_ms)
 
 
 def columns_of(
@@ -80,7 +61,7 @@ def _parts(path: str, parsed: Any) -> list[tuple[str, Any]] | None:
 def _column(column: Column, options: Mapping[str, str], seed: str) -> ColumnValues:
     parsed = types.parse(column.type, column.nullable)
     if _parts(column.name, parsed) is None:
-        return FieldValues(field_of(column, options, seed))
+        return field_of(column, options, seed)
     made = _part(column.name, parsed, options, seed)
     key = f"fields.{column.name}.null-rate"
     return with_nulls(made, column, column.name, key, options.get(key, "0"))
@@ -92,7 +73,7 @@ def _part(path: str, parsed: Any, options: Mapping[str, str], seed: str) -> Colu
         field = field_of(Column(path, parsed.removesuffix(" NOT NULL")), options, seed)
         if field.kind == "sequence":
             raise OptionError(f"option 'fields.{path}.kind': only a whole column is a sequence")
-        return FieldValues(field)
+        return field
     made = [_part(name, inner, options, seed) for name, inner in parts]
     kind = types.arrow_type(parsed)
     if parsed["type"] == "ROW":

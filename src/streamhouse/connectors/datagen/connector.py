@@ -7,12 +7,12 @@ from collections.abc import Mapping, Sequence
 import pyarrow as pa
 
 from streamhouse.connectors.base import Connector, Scan
-from streamhouse.connectors.datagen.columns import FieldValues, columns_of
+from streamhouse.connectors.datagen.columns import columns_of
 from streamhouse.connectors.datagen.disorder import Disorder
-from streamhouse.connectors.datagen.field import total_rows
+from streamhouse.connectors.datagen.field import Field, total_rows
 from streamhouse.connectors.datagen.generated_source import GeneratedSource, scan
 from streamhouse.connectors.datagen.options import OPTIONS, check
-from streamhouse.connectors.datagen.row_numbers import RowNumbers
+from streamhouse.connectors.datagen.random_streams import RowNumbers
 from streamhouse.connectors.specs import SourceSpec
 from streamhouse.errors import OptionError
 from streamhouse.options import integer
@@ -31,7 +31,7 @@ class DatagenSource(GeneratedSource):
         rate = integer("rows-per-second", options.get("rows-per-second", "10000"), 1)
         disorder = Disorder.parse(options)
         made = columns_of(columns, options, disorder.seed)
-        fields = [values.field for values in made if isinstance(values, FieldValues)]
+        fields = [values for values in made if isinstance(values, Field)]
         limit = options.get("number-of-rows")
         total = total_rows(fields, None if limit is None else integer("number-of-rows", limit, 0))
         if not columns:

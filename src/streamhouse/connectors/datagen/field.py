@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 from streamhouse.connectors.datagen.random_streams import (
     Bits,
     Numbers,
+    RowNumbers,
     random_bits,
     stream_seed,
     unit_interval,
@@ -55,12 +56,13 @@ class Field:
     zipf: float | None = None
     seed: str = ""
 
-    def values(self, numbers: Numbers, due_ms: Numbers) -> pa.Array:
-        """The values of the rows `numbers`, which were due at `due_ms` (epoch milliseconds)."""
+    def values(self, rows: RowNumbers) -> pa.Array:
+        """One value for each row."""
+        numbers = rows.numbers
         if self.kind == "sequence":
             values = self._cast(numbers + int(self.low or 0))
         else:
-            values = self._random(self._bits(numbers, "value"), due_ms)
+            values = self._random(self._bits(numbers, "value"), rows.due_ms)
         if self.null_rate > 0:
             present = unit_interval(self._bits(numbers, "null")) >= self.null_rate
             values = pc.if_else(pa.array(present), values, pa.scalar(None, values.type))

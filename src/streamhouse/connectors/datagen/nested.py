@@ -9,8 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from streamhouse.connectors.datagen.disorder import share
-from streamhouse.connectors.datagen.random_streams import unit_interval
-from streamhouse.connectors.datagen.row_numbers import RowNumbers
+from streamhouse.connectors.datagen.random_streams import RowNumbers, unit_interval
 from streamhouse.errors import OptionError
 from streamhouse.sql.plan import Column
 

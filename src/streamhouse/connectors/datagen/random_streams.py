@@ -1,8 +1,9 @@
-"""Random numbers that depend on the row's number alone, so that a replay gives the same."""
+"""Rows to generate, and random numbers that follow from a row's number alone, for replays."""
 
 from __future__ import annotations
 
 import hashlib
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
@@ -31,6 +32,32 @@ def random_bits(numbers: Numbers, seed: int) -> Bits:
 def unit_interval(bits: Bits) -> npt.NDArray[np.float64]:
     """Uniform values in [0, 1) of 53 random bits each."""
     return (bits >> np.uint64(11)).astype(np.float64) * 2.0**-53
+
+
+@dataclass(frozen=True)
+class RowNumbers:
+    """Rows by number, and when they are due (epoch milliseconds); `seed` is the table's.
+
+    `sample`: they only serve to check a declaration.
+    """
+
+    numbers: Numbers
+    due_ms: Numbers
+    seed: str = ""
+    sample: bool = False
+
+    def __len__(self) -> int:
+        return len(self.numbers)
+
+    def bits(self, stream: str, purpose: str = "value") -> Bits:
+        """Random bits for each row; independent of those of other streams and purposes."""
+        return random_bits(self.numbers, stream_seed(f"{self.seed}#{stream}", purpose))
+
+    def elements(self, length: int) -> RowNumbers:
+        """`length` elements of each row, as rows."""
+        places = np.tile(np.arange(length, dtype=np.int64), len(self))
+        numbers = np.repeat(self.numbers * length, length) + places
+        return replace(self, numbers=numbers, due_ms=np.repeat(self.due_ms, length))
 
 
 MOST_KEYS = 1_000_000

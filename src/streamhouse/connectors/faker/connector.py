@@ -8,8 +8,7 @@ import pyarrow as pa
 
 from streamhouse.connectors.base import Connector, Scan
 from streamhouse.connectors.datagen.generated_source import GeneratedSource, scan
-from streamhouse.connectors.datagen.random_streams import Numbers
-from streamhouse.connectors.datagen.row_numbers import RowNumbers
+from streamhouse.connectors.datagen.random_streams import Numbers, RowNumbers
 from streamhouse.connectors.faker.options import OPTIONS, check, parse
 from streamhouse.connectors.specs import SourceSpec
 from streamhouse.errors import OptionError

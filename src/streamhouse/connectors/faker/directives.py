@@ -14,8 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streamhouse.close_matches import nearest
-from streamhouse.connectors.datagen.random_streams import Bits, Numbers, unit_interval
-from streamhouse.connectors.datagen.row_numbers import RowNumbers
+from streamhouse.connectors.datagen.random_streams import Bits, Numbers, RowNumbers, unit_interval
 from streamhouse.connectors.faker import pools
 from streamhouse.connectors.faker.patterns import pattern_texts, regex_texts
 from streamhouse.errors import OptionError

@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator, MutableMapping, Sequence
 
 import pyarrow as pa
-from pyspark.sql import types as spark
+from pyspark.errors import PySparkTypeError
 from pyspark.sql.datasource import (
     DataSource,
     DataSourceReader,
     DataSourceStreamReader,
     InputPartition,
 )
-from pyspark.sql.types import StructType
+from pyspark.sql.pandas.types import to_arrow_type
+from pyspark.sql.types import DataType, StructType
 
+from streamhouse import types
 from streamhouse.connectors.bad_records import FAIL
 from streamhouse.connectors.kafka.options import (
     KafkaOptions,
@@ -38,20 +40,6 @@ WHERE = "kafka-records"
 _METADATA = "metadata."
 _SPARK_KEYS = ("maxRowsPerTrigger", "parallelism")
 _FROM_SPARK = ("path", "checkpointlocation")
-_TYPES: dict[type[spark.DataType], str] = {
-    spark.BooleanType: "BOOLEAN",
-    spark.ByteType: "TINYINT",
-    spark.ShortType: "SMALLINT",
-    spark.IntegerType: "INT",
-    spark.LongType: "BIGINT",
-    spark.FloatType: "FLOAT",
-    spark.DoubleType: "DOUBLE",
-    spark.StringType: "STRING",
-    spark.BinaryType: "BYTES",
-    spark.DateType: "DATE",
-    spark.TimestampType: "TIMESTAMP_LTZ(6)",
-    spark.TimestampNTZType: "TIMESTAMP(6)",
-}
 
 
 class KafkaDataSource(DataSource):
@@ -124,21 +112,14 @@ class KafkaDataSource(DataSource):
         return KafkaSource(options, RecordLayout.of(columns, options, WHERE))
 
 
-def flink_type(kind: spark.DataType, name: str) -> str:
+def flink_type(kind: DataType, name: str) -> str:
     """Flink's type for a Spark type; `OptionError` if there is none."""
-    if isinstance(kind, spark.DecimalType):
-        return f"DECIMAL({kind.precision}, {kind.scale})"
-    if isinstance(kind, spark.ArrayType):
-        return f"ARRAY<{flink_type(kind.elementType, name)}>"
-    if isinstance(kind, spark.MapType):
-        return f"MAP<{flink_type(kind.keyType, name)}, {flink_type(kind.valueType, name)}>"
-    if isinstance(kind, spark.StructType):
-        fields = (f"`{f.name}` {flink_type(f.dataType, name)}" for f in kind.fields)
-        return f"ROW<{', '.join(fields)}>"
-    for known, text in _TYPES.items():
-        if isinstance(kind, known):
-            return text
-    raise OptionError(f"{WHERE}: column '{name}': type {kind.simpleString()} is not supported")
+    try:
+        return types.flink_type(to_arrow_type(kind, timezone="UTC"))
+    except PySparkTypeError:
+        raise OptionError(
+            f"{WHERE}: column '{name}': type {kind.simpleString()} is not supported"
+        ) from None
 
 
 class KafkaReader(DataSourceReader):
