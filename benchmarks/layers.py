@@ -20,9 +20,8 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from streamhouse.demo.membership.measure import measure as measure_membership
+from streamhouse.demo.measured_run import measure
 from streamhouse.demo.membership.scenario import Membership
-from streamhouse.demo.revenue.measure import measure as measure_revenue
 from streamhouse.demo.revenue.scenario import Scenario
 
 GOALS_S = {"layers": {"p50": 2.0, "p99": 5.0}, "hops": {"p50": 0.4, "p99": 1.0}}
@@ -35,13 +34,13 @@ def check() -> None:
 def layers(folder: Path, given: argparse.Namespace) -> dict[str, Any]:
     """What `streamhouse demo membership --json` prints."""
     with Membership(folder, given.changes) as world:
-        return measure_membership(world, given.seconds, None, check)
+        return measure(world, given.seconds, None, check)
 
 
 def hops(folder: Path, given: argparse.Namespace) -> dict[str, Any]:
     """What `streamhouse demo --json` prints."""
     with Scenario(folder, given.orders) as scenario:
-        return measure_revenue(scenario, given.seconds, None, check)
+        return measure(scenario, given.seconds, None, check)
 
 
 def metrics(name: str, found: dict[str, Any]) -> list[dict[str, Any]]:

@@ -77,13 +77,13 @@ def measure(given: argparse.Namespace) -> list[dict[str, Any]]:
             took[name] = []
             for number in range(given.kills):
                 run(scenario, given.pause * random.uniform(0.75, 1.25))
-                scenario.freshness.window()
+                scenario.freshness.ages.window()
                 killed = time.time()
                 took[name].append(recovered(scenario, alone=name == "recovery"))
                 said = f"{name}, {number + 1} of {given.kills}: {took[name][-1]:.2f} s"
                 print(said, file=sys.stderr, flush=True)
         run(scenario, killed + given.minute - time.time())
-        minute = scenario.freshness.window()
+        minute = scenario.freshness.ages.window()
         scenario.freshness.end()
         scenario.driver.stop()
         scenario.drain()

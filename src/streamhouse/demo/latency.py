@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
+from collections import deque
 
 import numpy as np
 import numpy.typing as npt
@@ -89,6 +91,50 @@ class AgeHistogram:
         below = np.cumsum(self._counts)
         p50, p99 = (float(np.searchsorted(below, total * share)) for share in (0.5, 0.99))
         return {"p50": p50, "p99": p99, "max": float(np.flatnonzero(self._counts)[-1])}
+
+
+class Latencies:
+    """The ages of rows when they could be read; thread-safe.
+
+    Rows made in the first `skip_s` seconds after the first one count as recent only. `portions`:
+    how many of the last calls of `add` count as recent.
+    """
+
+    def __init__(self, skip_s: float, portions: int) -> None:
+        self._skip_ms = skip_s * 1000
+        self._first_made = math.inf
+        self._all, self._window = AgeHistogram(), AgeHistogram()
+        self._recent: deque[npt.NDArray[np.float64]] = deque(maxlen=portions)
+        self._lock = threading.Lock()
+
+    def add(self, made_ms: npt.NDArray[np.float64], seen_ms: float) -> None:
+        """Add rows by the times at which they were made, and when they could be read."""
+        with self._lock:
+            self._first_made = min(self._first_made, float(made_ms.min()))
+            ages = seen_ms - made_ms
+            self._recent.append(ages)
+            counted = ages[made_ms >= self._first_made + self._skip_ms]
+            self._all.add(counted)
+            self._window.add(counted)
+
+    def percentiles(self) -> dict[str, float] | None:
+        """Milliseconds `p50`, `p99` and `max` over all rows that count; None if there are none."""
+        with self._lock:
+            return self._all.percentiles()
+
+    def recent(self) -> dict[str, float] | None:
+        """The same over the last rows."""
+        ages = AgeHistogram()
+        with self._lock:
+            for portion in self._recent:
+                ages.add(portion)
+        return ages.percentiles()
+
+    def window(self) -> dict[str, float] | None:
+        """The same over the rows since the last call."""
+        with self._lock:
+            window, self._window = self._window, AgeHistogram()
+        return window.percentiles()
 
 
 def ages_text(ages: dict[str, float] | None) -> str:

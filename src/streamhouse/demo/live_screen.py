@@ -30,8 +30,6 @@ class LiveScreen(ABC, Generic[S]):
     title: ClassVar[str]
     starting: ClassVar[str]
     """What the demo waits for at its start."""
-    result: ClassVar[str]
-    """The name of the first result, in an error."""
     max_messages: ClassVar[int]
 
     def __init__(
@@ -97,7 +95,7 @@ class LiveScreen(ABC, Generic[S]):
                 self._check_and_print_address()
                 status.update(f"{self.starting} … {time.monotonic() - began:.0f} s")
 
-            wait_for_first_result(self._scenario, self.result, check)
+            wait_for_first_result(self._scenario, self._scenario.result, check)
 
     def _draw_until_end(self, changes: ScriptedSteps) -> None:
         started = time.monotonic()

@@ -1,15 +1,15 @@
-"""The loop of a demo without a live view: waits for the first result, makes steps, reports."""
+"""Runs a demo without a live view, for `--json`: measures it, verifies its results, reports."""
 
 from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from streamhouse.demo.driver import Check
 from streamhouse.demo.kills import Killable, Kills
+from streamhouse.demo.peak_memory import PeakMemory
 from streamhouse.demo.scripted_changes import ScriptedSteps
 from streamhouse.errors import StreamhouseError
 
@@ -29,6 +29,11 @@ FIRST_RESULT_S = 180.0
 class DemoScenario(Killable, Protocol):
     """The processes of a demo, and its measurements."""
 
+    result: str
+    """The name of the first result, in an error."""
+    verification: str
+    """How the results are verified, in a progress message."""
+
     @property
     def log(self) -> Path:
         """The log of the pipeline."""
@@ -41,6 +46,76 @@ class DemoScenario(Killable, Protocol):
 
     def freshness_window(self) -> dict[str, float] | None:
         """Percentiles of the freshness since the last call."""
+
+    def begin(self, seconds: float | None) -> ScriptedSteps:
+        """Start what a run of so many seconds changes; returns the scripted changes."""
+
+    def end_measuring(self, check: Check) -> None:
+        """End the measurements: the pipeline is about to be stopped."""
+
+    def drain(self, check: Check | None = None) -> None:
+        """Run the pipeline once more, until it has caught up; `check` is called meanwhile."""
+
+    def report(self, changes: ScriptedSteps) -> dict[str, Any]:
+        """The demo's own part of the report, with the verification of its results."""
+
+
+def measure(
+    scenario: DemoScenario, seconds: float, kills: Kills | None, check: Check
+) -> dict[str, Any]:
+    """Run a demo for `seconds`, then verify its results; returns the report.
+
+    `check` is called at each step. If it raises `KeyboardInterrupt`, the driver is stopped cleanly,
+    and nothing is verified.
+    """
+    memory = PeakMemory()
+    try:
+        print_progress("starting the pipeline")
+        scenario.start()
+        first = wait_for_first_result(scenario, scenario.result, check)
+        changes = scenario.begin(seconds)
+        try:
+            minutes = _run_steps(scenario, seconds, first, kills, changes, check)
+            print_progress("stopping")
+            scenario.end_measuring(check)
+            scenario.driver.stop()
+            _drain(scenario, changes, check)
+        finally:
+            changes.stop()
+    except KeyboardInterrupt:
+        print_progress("interrupted; stopping between two batches")
+        scenario.driver.stop()
+        raise
+    print_progress(scenario.verification)
+    peak_mb = round(memory.stop())
+    recovery = _recovery(scenario, kills)
+    return {**scenario.report(changes), **recovery, "peak_rss_mb": peak_mb, "minutes": minutes}
+
+
+def _drain(scenario: DemoScenario, changes: ScriptedSteps, check: Check) -> None:
+    """Process the remaining changes, and make the scripted ones that need no pipeline."""
+
+    def step() -> None:
+        check()
+        print_progress(changes.step())
+
+    print_progress("processing the remaining changes")
+    scenario.drain(step)
+    for message in changes.finish():
+        check()
+        print_progress(message)
+
+
+def _recovery(scenario: DemoScenario, kills: Kills | None) -> dict[str, Any]:
+    """How often the driver and the sidecar were killed, and how long the driver took to recover."""
+    times = kills.times if kills else []
+    commits = [(at, scenario.clock.first_after(at)) for at in times]
+    recoveries = [commit - at for at, commit in commits if commit is not None]
+    return {
+        "restarts": len(times),
+        "sidecar_kills": kills.sidecars if kills else 0,
+        "recovery_s": round(max(recoveries), 2) if recoveries else None,
+    }
 
 
 def wait_for_first_result(scenario: DemoScenario, name: str, check: Check) -> float:
@@ -62,21 +137,22 @@ def wait_for_first_result(scenario: DemoScenario, name: str, check: Check) -> fl
         time.sleep(_PAUSE_S)
 
 
-def run_steps(
+def _run_steps(
     scenario: DemoScenario,
     seconds: float,
-    elapsed: Callable[[], float],
+    first: float,
     kills: Kills | None,
     changes: ScriptedSteps,
     check: Check,
 ) -> list[dict[str, float] | None]:
-    """Make the kills and changes that are due until `elapsed` returns `seconds`.
+    """Make the kills and changes that are due, until `seconds` after `first`.
 
-    Returns the freshness of each whole minute.
+    Goes on until all changes that need the pipeline are made. Returns the freshness of each whole
+    minute.
     """
-    reported = elapsed()
+    reported = time.time() - first
     minutes: list[dict[str, float] | None] = []
-    while (passed := elapsed()) < seconds:
+    while (passed := time.time() - first) < seconds:
         check()
         scenario.raise_if_failed()
         for message in (kills.step(scenario) if kills else None, changes.step()):
@@ -87,4 +163,10 @@ def run_steps(
                 minutes.append(scenario.freshness_window())
             print_progress(f"{passed:.0f} of {seconds:.0f} s, {scenario.progress()}")
         time.sleep(_PAUSE_S)
+    for message in changes.finish():
+        check()
+        scenario.raise_if_failed()
+        print_progress(message)
+        if changes.followed:
+            break
     return minutes

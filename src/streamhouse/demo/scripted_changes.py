@@ -24,6 +24,8 @@ class ScriptedSteps(ABC):
     def __init__(self, log: Path) -> None:
         self.done = False
         """Whether all steps are over, with the expected effects."""
+        self.followed = False
+        """Whether all steps that need the running pipeline are over."""
         self._log = log
         self._started = time.monotonic()
         self._job: Popen[bytes] | None = None
@@ -36,6 +38,11 @@ class ScriptedSteps(ABC):
     @abstractmethod
     def _skip_pauses(self) -> None:
         """Make the remaining changes due at once."""
+
+    @property
+    def succeeded(self) -> bool:
+        """Whether the tables still show the effects of all steps."""
+        return self.done
 
     def step(self) -> str | None:
         """Do what is due; returns a message for the user, if any."""

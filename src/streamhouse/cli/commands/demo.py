@@ -193,7 +193,7 @@ def _revenue(run: _Run, rate: int, with_kafka: bool) -> None:
     scenario = Scenario(run.folder, rate, run.warehouse, with_kafka)
     with scenario, run.page(scenario.warehouse, VIEW) as page:
         if run.as_json:
-            from streamhouse.demo.revenue.measure import measure
+            from streamhouse.demo.measured_run import measure
 
             run.report(page, lambda: measure(scenario, run.seconds or 0.0, run.kills, run.check))
         else:
@@ -208,7 +208,7 @@ def _membership(run: _Run, rate: int, seed: int) -> None:
     scenario = Membership(run.folder, rate, seed, run.warehouse)
     with scenario, run.page(scenario.warehouse.path, SPRINT_BOARD) as page:
         if run.as_json:
-            from streamhouse.demo.membership.measure import measure
+            from streamhouse.demo.measured_run import measure
 
             run.report(page, lambda: measure(scenario, run.seconds or 0.0, run.kills, run.check))
         else:

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import deque
 
 import numpy as np
 
-from streamhouse.demo.latency import AgeHistogram
+from streamhouse.demo.latency import Latencies
 from streamhouse.demo.membership.business import DESK, Business
 from streamhouse.errors import StreamhouseError, TableError
 from streamhouse.paimon.catalog.table_address import TableAddress
 
 _POLL_S = 0.01
 _ABSENT_POLL_S = 0.1
-_RECENT_ORDERS = 50
+_RECENT_POLLS = 50
 _FILTER = {"method": "equal", "field": "agent_id", "literals": [DESK]}
 
 
@@ -23,18 +22,14 @@ class FreshnessProbe:
     """Polls the board every 10 ms, and measures each order of the desk once, when it is included.
 
     The desk's orders never change, and arrive in the order of their commits: a board that shows n
-    of them shows the first n. Orders from before the start do not count, nor those committed in the
-    first `skip_s` seconds after the desk's first order.
+    of them shows the first n. Orders from before the start do not count; `skip_s`: see `Latencies`.
     """
 
     def __init__(self, board: TableAddress, business: Business, skip_s: float = 0.0) -> None:
         self._board = board
         self._business = business
-        self._skip_ms = skip_s * 1000
         self._displayed = 0
-        self._all, self._window = AgeHistogram(), AgeHistogram()
-        self._recent: deque[float] = deque(maxlen=_RECENT_ORDERS)
-        self._lock = threading.Lock()
+        self.ages = Latencies(skip_s, _RECENT_POLLS)
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._run, name="probes", daemon=True)
         self._thread.start()
@@ -43,24 +38,6 @@ class FreshnessProbe:
     def waiting(self) -> int:
         """The number of the desk's orders that MySQL has and the board does not show yet."""
         return len(self._business.desk_ms) - self._displayed
-
-    def percentiles(self) -> dict[str, float] | None:
-        """Milliseconds `p50`, `p99` and `max` over all orders; None without any."""
-        with self._lock:
-            return self._all.percentiles()
-
-    def recent(self) -> dict[str, float] | None:
-        """The same over the last 50 orders, also those of the first `skip_s` seconds."""
-        ages = AgeHistogram()
-        with self._lock:
-            ages.add(np.array(self._recent))
-        return ages.percentiles()
-
-    def window(self) -> dict[str, float] | None:
-        """The same over the orders since the last call."""
-        with self._lock:
-            window, self._window = self._window, AgeHistogram()
-        return window.percentiles()
 
     def stop(self) -> None:
         """Stop polling: orders that the board shows from now on do not count."""
@@ -99,9 +76,4 @@ class FreshnessProbe:
         if not made:
             return
         self._displayed += len(made)
-        ages = now_ms - np.array(made)
-        counted = ages[np.array(made) >= self._business.desk_ms[0] + self._skip_ms]
-        with self._lock:
-            self._recent.extend(ages)
-            self._all.add(counted)
-            self._window.add(counted)
+        self.ages.add(np.array(made), now_ms)

@@ -2,33 +2,42 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from streamhouse.demo.driver import Check, Driver
 from streamhouse.demo.folder import DemoFolder
-from streamhouse.demo.kills import Kills
 from streamhouse.demo.latency import SnapshotClock, ages_text
 from streamhouse.demo.mariadb import MariaDB
 from streamhouse.demo.membership.business import DATABASE, Business
 from streamhouse.demo.membership.expected_results import EXPECTED, ResultComparison
 from streamhouse.demo.membership.freshness import FreshnessProbe
+from streamhouse.demo.scripted_changes import ScriptedSteps
 from streamhouse.errors import StreamhouseError
 from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.runtime.audit.audit import audit
 from streamhouse.runtime.state.lineage import SUFFIX
 
+if TYPE_CHECKING:
+    from streamhouse.demo.membership.steps import MembershipChanges
+
 LAYERS = ("ods.sql", "dwd.sql", "dws.sql", "app.sql")
 SPRINT_BOARD, MEMBER_BOARD = "membership.app_sprint_board", "membership.app_member_board"
 _PORT = "'port' = '3306'"
 _CATCH_UP_S = 300.0
+_SHOWN_S = 30.0
+"""How long the board may take to show the last orders."""
 _FIRST_ORDERS = 5_000
 _FIRST_SECONDS = 15.0
 
 
 class Membership:
     """Starts and stops all processes of a demo in one folder; the tables stay there."""
+
+    result = "board"
+    verification = "recomputing all results from ODS and from MySQL"
 
     def __init__(
         self,
@@ -85,12 +94,42 @@ class Membership:
 
     def progress(self) -> str:
         """A part of a progress message: the changes, and the freshness of the last orders."""
-        ages = ages_text(self.probes.recent())
+        ages = ages_text(self.probes.ages.recent())
         return f"{self.business.changes:,} changes, MySQL to board {ages}"
 
     def freshness_window(self) -> dict[str, float] | None:
         """Percentiles of the orders that the board got since the last call."""
-        return self.probes.window()
+        return self.probes.ages.window()
+
+    def begin(self, seconds: float | None) -> MembershipChanges:
+        """Start the business; returns the scripted changes."""
+        from streamhouse.demo.membership.steps import MembershipChanges
+
+        self.business.start()
+        return MembershipChanges(self)
+
+    def end_measuring(self, check: Check) -> None:
+        """Stop the business, and wait until the board shows all orders of the desk.
+
+        So no restart is measured.
+        """
+        self.business.stop()
+        deadline = time.monotonic() + _SHOWN_S
+        while self.probes.waiting and time.monotonic() < deadline:
+            check()
+            self.driver.raise_if_failed()
+            time.sleep(0.05)
+        self.probes.stop()
+
+    def report(self, changes: ScriptedSteps) -> dict[str, Any]:
+        """The demo's own part of what `streamhouse demo membership --json` prints."""
+        return {
+            **self.proofs(),
+            "changes": self.business.changes,
+            "queries": self.queries,
+            "act_ok": changes.succeeded,
+            "freshness_ms": self.probes.ages.percentiles(),
+        }
 
     @property
     def queries(self) -> int:
@@ -137,23 +176,3 @@ class Membership:
         for path in self.scripts:
             text = (Path(__file__).parent / path.name).read_text()
             path.write_text(text.replace(_PORT, f"'port' = '{self.mariadb.port}'"))
-
-
-def report(
-    scenario: Membership, kills: Kills | None, act_ok: bool, peak_mb: float
-) -> dict[str, Any]:
-    """The object that `streamhouse demo membership --json` prints."""
-    times = kills.times if kills else []
-    commits = [(at, scenario.clock.first_after(at)) for at in times]
-    recoveries = [commit - at for at, commit in commits if commit is not None]
-    return {
-        **scenario.proofs(),
-        "changes": scenario.business.changes,
-        "queries": scenario.queries,
-        "act_ok": act_ok,
-        "freshness_ms": scenario.probes.percentiles(),
-        "restarts": len(times),
-        "sidecar_kills": kills.sidecars if kills else 0,
-        "recovery_s": round(max(recoveries), 2) if recoveries else None,
-        "peak_rss_mb": round(peak_mb),
-    }

@@ -34,8 +34,6 @@ class MembershipChanges(ScriptedSteps):
         self._first_s, self._pause_s = first_s, _PAUSE_S
         self._cache_key: tuple[Any, ...] = ()
         self._cached_rows: list[dict[str, Any]] = []
-        self.followed = False
-        """Whether all steps that need the running pipeline are over."""
 
     def _skip_pauses(self) -> None:
         self._first_s = self._pause_s = 0.0

@@ -24,7 +24,6 @@ class MembershipScreen(LiveScreen[Membership]):
 
     title = "membership, live"
     starting = "starting Spark and the four layers"
-    result = "board"
     max_messages = 5
     _boards: Sequence[tuple[TableFeed, TableView]] = ()
     _counts: Sequence[tuple[float, int]] = ()
@@ -41,9 +40,7 @@ class MembershipScreen(LiveScreen[Membership]):
         scenario = self._scenario
         feeds = [TableFeed(scenario.warehouse, name) for name in (SPRINT_BOARD, MEMBER_BOARD)]
         self._boards = [(feed, TableView(feed)) for feed in feeds]
-        changes = MembershipChanges(scenario)
-        scenario.business.start()
-        return changes
+        return scenario.begin(self._seconds)
 
     def _update(self) -> None:
         for feed, view in self._boards:
@@ -64,7 +61,7 @@ class MembershipScreen(LiveScreen[Membership]):
             return "measuring …"
         (t0, n0), (t1, n1) = self._counts[0], self._counts[-1]
         parts = [f"{n1:,} changes in MySQL", f"{(n1 - n0) / (t1 - t0):,.0f}/s"]
-        ages = self._scenario.probes.recent()
+        ages = self._scenario.probes.ages.recent()
         if ages:
             parts.append(f"MySQL to board {ages_text(ages)}")
         parts.append(f"lag {self._scenario.probes.waiting:,} of the desk's orders")

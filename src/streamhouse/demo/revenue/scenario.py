@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 from streamhouse.demo.driver import Check, Driver
 from streamhouse.demo.folder import DemoFolder
-from streamhouse.demo.kills import Kills
 from streamhouse.demo.latency import SnapshotClock, ages_text
 from streamhouse.demo.mariadb import PASSWORD, USER, MariaDB
 from streamhouse.demo.revenue.freshness import Freshness
+from streamhouse.demo.scripted_changes import ScriptedSteps
 from streamhouse.errors import TableError
 from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.paimon.catalog.warehouse import Warehouse
@@ -21,6 +21,7 @@ from streamhouse.runtime.execute import execute
 
 if TYPE_CHECKING:
     from streamhouse.demo.kafka.orders import KafkaOrders
+    from streamhouse.demo.revenue.steps import RevenueChanges
 
 VIEW, ORDERS, CUSTOMERS = "shop.country_sales", "shop.orders", "shop.customers"
 UNMATCHED = f"{VIEW}__unmatched"
@@ -45,6 +46,9 @@ SANTA = "INSERT INTO customers VALUES (11, 'Santa', 'North Pole', '000001')"
 
 class Scenario:
     """Starts and stops all processes of a demo in one folder; the tables stay there."""
+
+    result = "view"
+    verification = "recomputing the view from its orders"
 
     def __init__(
         self,
@@ -81,7 +85,7 @@ class Scenario:
             self.__exit__()
             raise
         self.clock = SnapshotClock(self.view)
-        self.freshness = Freshness(self.view, self.clock, "order_time", FIRST_SECONDS)
+        self.freshness = Freshness(self.view, self.clock, FIRST_SECONDS)
         return self
 
     def __exit__(self, *exception: object) -> None:
@@ -117,12 +121,22 @@ class Scenario:
     def progress(self) -> str:
         """A part of a progress message: the freshness of the last batches."""
         self.freshness.update()
-        return f"order to view {ages_text(self.freshness.recent())}"
+        return f"order to view {ages_text(self.freshness.ages.recent())}"
 
     def freshness_window(self) -> dict[str, float] | None:
         """Percentiles of the rows that the view got since the last call."""
         self.freshness.update()
-        return self.freshness.window()
+        return self.freshness.ages.window()
+
+    def begin(self, seconds: float | None) -> RevenueChanges:
+        """The scripted changes of a run of so many seconds."""
+        from streamhouse.demo.revenue.steps import RevenueChanges
+
+        return RevenueChanges(self, seconds)
+
+    def end_measuring(self, check: Check) -> None:
+        """Ignore what the view shows from now on."""
+        self.freshness.end()
 
     def execute(self, statement: str) -> None:
         """Run a statement in MySQL."""
@@ -140,6 +154,21 @@ class Scenario:
     def audit(self) -> Audit:
         """Audit the view."""
         return audit(self.view.warehouse, VIEW)
+
+    def report(self, changes: ScriptedSteps) -> dict[str, Any]:
+        """The demo's own part of what `streamhouse demo --json` prints."""
+        self.freshness.update()
+        result = self.audit()
+        return {
+            "orders": self.rows(ORDERS),
+            "matched": self.freshness.rows,
+            "unmatched": self.rows(UNMATCHED),
+            "equal": result.equal,
+            "proved_from_snapshot": result.from_snapshot,
+            "merge_ok": changes.succeeded,
+            "freshness_ms": self.freshness.ages.percentiles(),
+            **({} if self.kafka is None else {"produced": self.kafka.produced}),
+        }
 
     def fill_customers(self) -> None:
         """Run the job that fills `customers` in MySQL."""
@@ -165,25 +194,3 @@ class Scenario:
         path.touch(mode=0o600)
         path.write_text(template.substitute(port=self.mariadb.port, password=PASSWORD, **values))
         return path
-
-
-def report(
-    scenario: Scenario, kills: Kills | None, merge_ok: bool, peak_mb: float
-) -> dict[str, Any]:
-    """The object that `streamhouse demo --json` prints."""
-    scenario.freshness.update()
-    result = scenario.audit()
-    return {
-        "orders": scenario.rows(ORDERS),
-        "matched": scenario.freshness.rows,
-        "unmatched": scenario.rows(UNMATCHED),
-        "equal": result.equal,
-        "proved_from_snapshot": result.from_snapshot,
-        "merge_ok": merge_ok,
-        "freshness_ms": scenario.freshness.percentiles(),
-        "restarts": len(kills.times) if kills else 0,
-        "sidecar_kills": kills.sidecars if kills else 0,
-        "recovery_s": round(max(kills.recoveries), 2) if kills and kills.recoveries else None,
-        "peak_rss_mb": round(peak_mb),
-        **({} if scenario.kafka is None else {"produced": scenario.kafka.produced}),
-    }

@@ -38,7 +38,7 @@ class RevenueChanges(ScriptedSteps):
         self._move_s = self._santa_s = 0.0
 
     @property
-    def merge_ok(self) -> bool:
+    def succeeded(self) -> bool:
         """Whether the merge had the expected effect, and later orders have not undone it."""
         rows = self._view()
         empty = rows.get(EMPTY)
@@ -67,7 +67,7 @@ class RevenueChanges(ScriptedSteps):
         yield from self._until(lambda: merge.poll() is not None, "the MERGE to finish")
         if merge.returncode != 0:
             raise StreamhouseError(f"the MERGE failed; see {scenario.log}")
-        self.done = True
+        self.done = self.followed = True
         yield f"merged: added {EMPTY} with 0, and deleted {OLD}, where no customer lives any more"
 
     def _has_santa(self) -> bool:

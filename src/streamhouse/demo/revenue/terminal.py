@@ -25,7 +25,6 @@ class RevenueScreen(LiveScreen[Scenario]):
 
     title = "revenue per country, live"
     starting = "starting Spark and the queries"
-    result = "view"
     max_messages = 4
     _feed: TableFeed | None = None
     _view: TableView | None = None
@@ -45,7 +44,7 @@ class RevenueScreen(LiveScreen[Scenario]):
     def _begin(self) -> RevenueChanges:
         self._feed = TableFeed(Warehouse(self._scenario.warehouse), VIEW)
         self._view = TableView(self._feed)
-        return RevenueChanges(self._scenario, self._seconds)
+        return self._scenario.begin(self._seconds)
 
     def _update(self) -> None:
         assert self._feed is not None and self._view is not None
@@ -57,7 +56,7 @@ class RevenueScreen(LiveScreen[Scenario]):
             return
         self._measured = now
         self._scenario.freshness.update()
-        self._freshness = self._scenario.freshness.recent()
+        self._freshness = self._scenario.freshness.ages.recent()
         self._orders = [*self._orders[-10:], (now, self._scenario.rows(ORDERS))]
 
     def _views(self) -> Sequence[RenderableType]:
