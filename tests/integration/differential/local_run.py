@@ -8,7 +8,6 @@ and no process dies.
 from __future__ import annotations
 
 import json
-import os
 import pickle
 import threading
 from collections import defaultdict
@@ -23,8 +22,8 @@ from pyspark.sql.streaming.datasource import ReadLimit
 
 from streamhouse.runtime.query_spec import QuerySpec
 from streamhouse.runtime.streaming.shuffle.blocks import BLOCKS
-from streamhouse.runtime.streaming.shuffle.gather_task import GatherStep
 from streamhouse.runtime.streaming.shuffle.join_task import JoinStep
+from streamhouse.runtime.streaming.shuffle.shuffle import GatherStep
 from streamhouse.runtime.streaming.spark_data_source import SPEC, JobReader
 from streamhouse.runtime.streaming.stream_run import StreamRun
 from streamhouse.runtime.streaming.tasks.worker_resources import close_resources

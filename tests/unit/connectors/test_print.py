@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from streamhouse.connectors.base import WrittenBatch
-from streamhouse.connectors.print.row_text import row_texts
+from streamhouse.connectors.print.connector import row_texts
 from streamhouse.connectors.registry import connector
 from streamhouse.connectors.specs import SinkSpec
 from streamhouse.errors import OptionError

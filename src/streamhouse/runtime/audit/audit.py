@@ -21,8 +21,7 @@ from streamhouse.paimon.write.commit_retries import CHANGE_USER
 from streamhouse.paimon.write.temporary_table import TemporaryTable
 from streamhouse.runtime.audit.provable_range import pending_rows_at, provable_range
 from streamhouse.runtime.audit.recompute import Batch, Recomputation
-from streamhouse.runtime.audit.row_differences import Difference, Row, differences
-from streamhouse.runtime.audit.tolerance import equal
+from streamhouse.runtime.audit.row_differences import Difference, Row, differences, equal
 from streamhouse.runtime.audit.unread_source_rows import Unread, unread
 from streamhouse.runtime.audit.view_audit import compare_view, is_view
 from streamhouse.runtime.partial_aggregation import PartialAggregation

@@ -16,7 +16,7 @@ from streamhouse.close_matches import nearest
 from streamhouse.duckdb_database import open_database
 from streamhouse.errors import OptionError
 from streamhouse.paimon.changelog.differences.state_difference import RowNumbers
-from streamhouse.runtime.audit.tolerance import ABSOLUTE, differs_sql
+from streamhouse.runtime.audit.row_differences import ABSOLUTE, differs_sql
 from streamhouse.source import ROW_KIND
 
 _ROW = "row"

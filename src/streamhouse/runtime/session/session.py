@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 from streamhouse.close_matches import nearest
 from streamhouse.errors import OptionError, TableError
@@ -14,12 +14,79 @@ from streamhouse.paimon.schema.options.computed_columns import stored_table
 from streamhouse.paimon.schema.table_name import TableName
 from streamhouse.runtime.session.catalogs import DEFAULT_DATABASE, Catalogs
 from streamhouse.runtime.session.endpoints import Endpoints
-from streamhouse.runtime.session.functions import SessionFunctions
 from streamhouse.runtime.session.materialized_views import MaterializedViews
-from streamhouse.runtime.session.settings import Settings
 from streamhouse.runtime.session.table_definitions import TableDefinitions
 from streamhouse.runtime.session.views import SessionViews, check_no_view
+from streamhouse.sql.options.flink_settings import SYNONYMS
+from streamhouse.sql.options.known_options import check_set
 from streamhouse.sql.plan import AsOf, Name, TableInfo, ViewInfo
+from streamhouse.sql.syntax import CreateFunction, Drop
+from streamhouse.sql.udf_modules.module import define
+
+
+class Settings(Mapping[str, str]):
+    """The set options, by the names that Flink prefers; `notice` receives warnings."""
+
+    def __init__(self, notice: Callable[[str], None]) -> None:
+        self._notice = notice
+        self._values: dict[str, str] = {}
+
+    def __getitem__(self, key: str) -> str:
+        return self._values[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._values)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    @property
+    def streaming(self) -> bool:
+        """Whether queries over tables are continuous (`execution.runtime-mode`)."""
+        return self.get("execution.runtime-mode", "streaming").lower() == "streaming"
+
+    def set(self, key: str, value: str) -> None:
+        """Run SET; `OptionError` for an unknown option or value."""
+        warning = check_set(key, value)
+        if warning is not None:
+            self._notice(warning)
+        self._values[SYNONYMS.get(key, key)] = value
+
+    def reset(self, key: str | None) -> None:
+        """Run RESET, of one option or (None) of all."""
+        if key is None:
+            self._values.clear()
+        else:
+            self._values.pop(SYNONYMS.get(key, key), None)
+
+
+class SessionFunctions:
+    """Imports a Python function on CREATE FUNCTION; `notice` receives messages for the user."""
+
+    def __init__(self, notice: Callable[[str], None]) -> None:
+        self._notice = notice
+        self._names: set[str] = set()
+
+    def create(self, statement: CreateFunction) -> None:
+        """Run CREATE FUNCTION; `SqlError` for a module or function that cannot be used."""
+        if statement.already_exists:
+            return
+        name = statement.declaration.name
+        define(statement.declaration)
+        self._names.add(name)
+        if statement.permanent:
+            self._notice(
+                f"function {name} is not stored in a catalog, and is dropped when the script ends; "
+                "write CREATE TEMPORARY FUNCTION"
+            )
+
+    def drop(self, statement: Drop) -> None:
+        """Run DROP FUNCTION; the parser has checked that the function exists, or IF EXISTS."""
+        self._names.discard(statement.name[-1])
+
+    def names(self) -> list[str]:
+        """The names of the present functions, sorted."""
+        return sorted(self._names)
 
 
 class Session:

@@ -11,14 +11,16 @@ from typing import TYPE_CHECKING, NoReturn
 from streamhouse.cli.arguments import (
     DEFAULT_WAREHOUSE,
     OptionsArgument,
+    PortFileOption,
+    PortOption,
     WarehouseArgument,
     catalog_options,
     check_warehouse,
     is_local,
+    write_port,
 )
 from streamhouse.cli.errors import INTERRUPTED
 from streamhouse.cli.flags import Flag, with_flags
-from streamhouse.cli.port_file import PortFileOption, PortOption, write_port
 from streamhouse.cli.stop_signals import StopSignal
 from streamhouse.errors import OptionError
 from streamhouse.options import choice, duration_ms, memory_bytes, table_of

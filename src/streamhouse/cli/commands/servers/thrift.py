@@ -11,13 +11,15 @@ import typer
 from streamhouse.cli.arguments import (
     DEFAULT_WAREHOUSE,
     OptionsArgument,
+    PortFileOption,
+    PortOption,
     WarehouseArgument,
     is_local,
     open_warehouse,
+    write_port,
 )
 from streamhouse.cli.errors import INTERRUPTED
 from streamhouse.cli.flags import Flag, with_flags
-from streamhouse.cli.port_file import PortFileOption, PortOption, write_port
 from streamhouse.cli.spark_arguments import DEFAULT_MASTER, MasterArgument, spark_settings
 from streamhouse.cli.stop_signals import StopSignal
 from streamhouse.errors import OptionError, StreamhouseError
