@@ -14,7 +14,7 @@ from streamhouse.cli.output import grid, null
 from streamhouse.serve.formats.cells import printable, table_texts
 
 if TYPE_CHECKING:
-    from streamhouse.serve.feeds.feed import Change, Feed
+    from streamhouse.serve.feeds.feed import Feed, FeedChange
 
 MAX_ROWS = 1000
 """Rows kept for display; more than any terminal shows, and enough for plain output."""
@@ -39,14 +39,14 @@ class TableView:
 
     def __init__(self, feed: Feed) -> None:
         self._feed = feed
-        self._change: Change | None = None
+        self._change: FeedChange | None = None
         self._rows: pa.Table = feed.schema.empty_table()
         self._before: dict[tuple[Any, ...], tuple[Any, ...] | None] = {}
         self._new_from = 0
         self._removed: list[str] = []
         self._latency_ms = 0.0
 
-    def apply(self, change: Change) -> bool:
+    def apply(self, change: FeedChange) -> bool:
         """Update the view; returns whether any row changed."""
         self._change = change
         self._before, self._removed = {}, []
@@ -78,7 +78,7 @@ class TableView:
             parts.append(Text(self._removed_line(), style=REMOVED))
         return Group(*parts)
 
-    def _apply_keyed(self, change: Change) -> bool:
+    def _apply_keyed(self, change: FeedChange) -> bool:
         rows = self._feed.rows
         assert rows is not None
         self._rows = rows.slice(0, MAX_ROWS)
@@ -111,7 +111,7 @@ class TableView:
         for kind, key_values, row in zip(row_kinds, keys, _tuples(values), strict=True):
             self._before[key_values] = None if kind == "+I" else row
 
-    def _apply_appended(self, change: Change) -> bool:
+    def _apply_appended(self, change: FeedChange) -> bool:
         newest = self._rows if not change.is_whole_table else self._feed.schema.empty_table()
         kept, added, removed = newest, 0, 0
         for batch in change.batches:

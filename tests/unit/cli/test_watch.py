@@ -20,7 +20,7 @@ from tests.processes import Command
 from tests.waiting import DEADLINE_S, until
 
 from streamhouse.cli.commands.watch import _print_json
-from streamhouse.serve.feeds.feed import Change
+from streamhouse.serve.feeds.feed import FeedChange
 from streamhouse.sql.plan import Column
 from streamhouse.sql.schema_changes import AddColumn, RenameColumn, SetType
 
@@ -116,7 +116,7 @@ def test_columns_with_reserved_names_keep_their_values() -> None:
     columns = {"rowkind": "+I", "snapshot": 1, "snapshot_": 2}
     batch = pa.record_batch([[value] for value in columns.values()], names=list(columns))
     out = io.StringIO()
-    _print_json(iter([Change(7, 0, is_whole_table=True, rows=1, batches=[batch])]), out)
+    _print_json(iter([FeedChange(7, 0, is_whole_table=True, rows=1, batches=[batch])]), out)
     row = {"snapshot": 7, "rowkind": "+I", "snapshot__": 1, "snapshot_": 2}
     assert json.loads(out.getvalue()) == row
 

@@ -15,7 +15,7 @@ from tests.waiting import DEADLINE_S
 
 from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.serve.feeds.factory import open_sql_view
-from streamhouse.serve.feeds.feed import Change, Feed
+from streamhouse.serve.feeds.feed import Feed, FeedChange
 from streamhouse.serve.feeds.table_feed import TableFeed
 from streamhouse.serve.settings import StreamSettings
 from streamhouse.serve.streams.event import StreamEvent
@@ -218,7 +218,7 @@ class Gate:
         gate = self
 
         class Gated(TableFeed):
-            def poll(self) -> Change | None:
+            def poll(self) -> FeedChange | None:
                 gate.look()
                 return super().poll()
 

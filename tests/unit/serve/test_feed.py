@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 
 from streamhouse.errors import DataLossError, TableError
-from streamhouse.serve.feeds.feed import Change
+from streamhouse.serve.feeds.feed import FeedChange
 from streamhouse.serve.feeds.table_feed import TableFeed
 from streamhouse.sql.plan import Column
 from streamhouse.sql.schema_changes import AddColumn, DropColumn, RenameColumn, SetType
 
 
-def taken(change: Change | None) -> list[tuple[Any, ...]]:
+def taken(change: FeedChange | None) -> list[tuple[Any, ...]]:
     assert change is not None
     return [tuple(row.values()) for batch in change.batches for row in batch.to_pylist()]
 

@@ -25,7 +25,7 @@ from streamhouse.options import duration_ms
 
 if TYPE_CHECKING:
     from streamhouse.paimon.catalog.warehouse import Warehouse
-    from streamhouse.serve.feeds.feed import Change, Feed
+    from streamhouse.serve.feeds.feed import Feed, FeedChange
 
 LOCAL_POLL_MS = 15
 REMOTE_POLL_MS = 500
@@ -171,7 +171,7 @@ def _print_loss(table: str, first: int, last: int) -> None:
     )
 
 
-def _polls(feed: Feed, every_ms: int) -> Iterator[Change | None]:
+def _polls(feed: Feed, every_ms: int) -> Iterator[FeedChange | None]:
     """Yield each change, and None about every `TICK_S` seconds without a change."""
     quiet_since = time.monotonic()
     while True:
@@ -183,12 +183,12 @@ def _polls(feed: Feed, every_ms: int) -> Iterator[Change | None]:
             time.sleep(every_ms / 1000)
 
 
-def _changes(feed: Feed, every_ms: int) -> Iterator[Change]:
+def _changes(feed: Feed, every_ms: int) -> Iterator[FeedChange]:
     return (change for change in _polls(feed, every_ms) if change is not None)
 
 
 def _print_json(
-    changes: Iterator[Change], out: IO[str], printed: Callable[[Change], None] | None = None
+    changes: Iterator[FeedChange], out: IO[str], printed: Callable[[FeedChange], None] | None = None
 ) -> None:
     from streamhouse.serve.formats.json_rows import unreserved_names
     from streamhouse.serve.formats.row_formats import json_line, json_objects

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from streamhouse.connectors.bad_records import CORRECT_TABLE, BadRecordCollector
-from streamhouse.connectors.filesystem.folders import DataFile, folder_of, metadata_values
+from streamhouse.connectors.filesystem.folders import ListedFile, folder_of, metadata_values
 from streamhouse.connectors.filesystem.options import FilesystemOptions
 from streamhouse.connectors.filesystem.partitions import partition_values
 from streamhouse.connectors.specs import arrow_schema
@@ -64,7 +64,7 @@ class FileReader:
             if options.format == "csv":
                 self._split = _RecordSplit.of(CsvOptions.parse(own, prefix), len(self._stored))
 
-    def read(self, file: DataFile) -> Iterator[pa.RecordBatch]:
+    def read(self, file: ListedFile) -> Iterator[pa.RecordBatch]:
         """The rows of a file as it was when it was listed; `DataLossError` if it is not there."""
         path = self._folder.address(file.name)
         self._check(path, file)
@@ -82,12 +82,12 @@ class FileReader:
             batch = self._decoded(path, file, [record["value"] for record in records], numbers)
             yield self._complete(batch, self._values(path, file))
 
-    def _file_of_bad_record(self, row: Mapping[str, Any]) -> DataFile:
+    def _file_of_bad_record(self, row: Mapping[str, Any]) -> ListedFile:
         place = _place(row)
         name = place[1].removeprefix(self._options.path).lstrip("/")
-        return DataFile(name, int(place[2]), row["timestamp"])
+        return ListedFile(name, int(place[2]), row["timestamp"])
 
-    def _values(self, path: str, file: DataFile) -> dict[str, pa.Scalar]:
+    def _values(self, path: str, file: ListedFile) -> dict[str, pa.Scalar]:
         """The values that all rows of a file have: of partition and METADATA columns."""
         folder = os.path.dirname(file.name)
         return {
@@ -95,7 +95,7 @@ class FileReader:
             **metadata_values(self._columns, path, file),
         }
 
-    def _check(self, path: str, file: DataFile) -> None:
+    def _check(self, path: str, file: ListedFile) -> None:
         size = self._folder.size(file.name)
         if size is None:
             raise DataLossError(
@@ -118,7 +118,7 @@ class FileReader:
         ]
         return pa.RecordBatch.from_arrays(columns, schema=self.schema)
 
-    def _lines(self, path: str, file: DataFile, opened: IO[bytes]) -> Iterator[pa.RecordBatch]:
+    def _lines(self, path: str, file: ListedFile, opened: IO[bytes]) -> Iterator[pa.RecordBatch]:
         source = gzip.open(opened) if path.endswith(".gz") else opened
         try:
             records = _records(cast(IO[bytes], source), self._split)
@@ -133,7 +133,7 @@ class FileReader:
             ) from None
 
     def _decoded(
-        self, path: str, file: DataFile, records: Sequence[bytes], numbers: Sequence[int]
+        self, path: str, file: ListedFile, records: Sequence[bytes], numbers: Sequence[int]
     ) -> pa.RecordBatch:
         assert self._decoder is not None
         decoded = self._decoder.decode(records)
@@ -146,7 +146,7 @@ class FileReader:
             )
         return decoded.rows
 
-    def _parquet(self, path: str, file: DataFile, opened: IO[bytes]) -> Iterator[pa.RecordBatch]:
+    def _parquet(self, path: str, file: ListedFile, opened: IO[bytes]) -> Iterator[pa.RecordBatch]:
         try:
             # Arrow reads a file of its own without Python.
             source = opened.name if isinstance(opened, io.BufferedReader) else opened

@@ -26,7 +26,7 @@ from streamhouse.types import arrow_type
 
 
 @dataclass(frozen=True, order=True)
-class DataFile:
+class ListedFile:
     """A file as it was listed.
 
     `name`: its path below the folder (`day=1/a.json`; empty: the path is a file); `size` in bytes;
@@ -57,7 +57,7 @@ METADATA = (
 )
 
 
-def metadata_values(columns: Sequence[Column], path: str, file: DataFile) -> dict[str, pa.Scalar]:
+def metadata_values(columns: Sequence[Column], path: str, file: ListedFile) -> dict[str, pa.Scalar]:
     """The values of the METADATA columns for all rows of a file, by the columns' names."""
     found = {
         _PATH: pa.scalar(path),
@@ -75,7 +75,7 @@ def metadata_values(columns: Sequence[Column], path: str, file: DataFile) -> dic
 class Folder(Protocol):
     """The files of a table."""
 
-    def files(self) -> list[DataFile]:
+    def files(self) -> list[ListedFile]:
         """All files that are not hidden, the oldest first; none if the folder is missing."""
 
     def address(self, name: str) -> str:
@@ -94,7 +94,7 @@ class LocalFolder:
     def __init__(self, path: str) -> None:
         self._path = path
 
-    def files(self) -> list[DataFile]:
+    def files(self) -> list[ListedFile]:
         root = Path(self._path)
         if root.is_file():
             return [_data_file("", root.stat())]
@@ -132,13 +132,13 @@ class ObjectFolder:
     def _objects(self) -> StagedObjects:
         return objects_of(self._path, self._store)
 
-    def files(self) -> list[DataFile]:
+    def files(self) -> list[ListedFile]:
         found = []
         for name, size, modified in retried(lambda: list(self._objects.entries(self._path))):
             *folders, file = name.split("/")
             if not is_hidden(file) and not any(map(is_hidden_folder, folders)):
                 modified_ms = round(modified.timestamp() * 1000)
-                found.append((modified, DataFile(name, size, modified_ms)))
+                found.append((modified, ListedFile(name, size, modified_ms)))
         return [file for _, file in sorted(found)]
 
     def address(self, name: str) -> str:
@@ -167,8 +167,8 @@ def objects_of(path: str, store: Mapping[str, str]) -> StagedObjects:
     return StagedObjects(path, store)
 
 
-def _data_file(name: str, facts: os.stat_result) -> DataFile:
-    return DataFile(name, facts.st_size, facts.st_mtime_ns // 1_000_000)
+def _data_file(name: str, facts: os.stat_result) -> ListedFile:
+    return ListedFile(name, facts.st_size, facts.st_mtime_ns // 1_000_000)
 
 
 def _entries(folder: str, below: str) -> Iterator[tuple[os.DirEntry[str], str]]:

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from streamhouse.connectors.dead_letter_table import Replay, SkippingSource
 from streamhouse.connectors.filesystem.file_readers import FileReader
-from streamhouse.connectors.filesystem.folders import DataFile, folder_of
+from streamhouse.connectors.filesystem.folders import ListedFile, folder_of
 from streamhouse.connectors.filesystem.options import parse
 from streamhouse.connectors.specs import SourceSpec
 from streamhouse.errors import DataLossError
@@ -39,8 +39,8 @@ class FilesystemSource(SkippingSource):
         self._folder = folder_of(self._options.path, self._options.store)
         self._known: tuple[str, frozenset[bytes]] = ("", frozenset())
         self._listed_s = 0.0
-        self._files: list[DataFile] = []
-        self._unread: tuple[tuple[str, float], list[DataFile]] = (("", 0.0), [])
+        self._files: list[ListedFile] = []
+        self._unread: tuple[tuple[str, float], list[ListedFile]] = (("", 0.0), [])
 
     @property
     def schema(self) -> pa.Schema:
@@ -51,7 +51,7 @@ class FilesystemSource(SkippingSource):
 
     def latest_offset(self, start: Offset, max_rows: int | None = None) -> Offset:
         unread = self._unread_files(start)
-        batch: list[DataFile] = []
+        batch: list[ListedFile] = []
         size = 0
         for file in unread[:_BATCH_FILES]:
             if batch and size + file.size > _BATCH_BYTES:
@@ -68,10 +68,10 @@ class FilesystemSource(SkippingSource):
 
     def partitions(
         self, start: Offset, end: Offset, parallelism: int = 1
-    ) -> Sequence[tuple[DataFile, ...] | Replay]:
+    ) -> Sequence[tuple[ListedFile, ...] | Replay]:
         if not end or start == end:
             return []
-        files = [DataFile(*pair) for pair in end["files"]]
+        files = [ListedFile(*pair) for pair in end["files"]]
         if self._seen(start) | {_hash(file.name) for file in files} != self._seen(end):
             raise DataLossError(
                 "the files between two offsets are known for adjacent offsets only; run the "
@@ -79,14 +79,14 @@ class FilesystemSource(SkippingSource):
             )
         count = min(parallelism, len(files))
         bounds = [len(files) * number // count for number in range(count + 1)] if files else []
-        partitions: list[tuple[DataFile, ...] | Replay] = [
+        partitions: list[tuple[ListedFile, ...] | Replay] = [
             tuple(files[a:b]) for a, b in zip(bounds, bounds[1:], strict=False)
         ]
         if _replayed(end) > _replayed(start):
             partitions.append(Replay(_replayed(start), _replayed(end)))
         return partitions
 
-    def read(self, partition: tuple[DataFile, ...] | Replay) -> Iterator[pa.RecordBatch]:
+    def read(self, partition: tuple[ListedFile, ...] | Replay) -> Iterator[pa.RecordBatch]:
         if isinstance(partition, Replay):
             yield from self._reader.read_replayed(self.replayed(partition))
             return
@@ -109,7 +109,7 @@ class FilesystemSource(SkippingSource):
         unread = self._unread_files(offset)
         return Lag(seconds=0.0, bytes=0) if not unread else Lag(bytes=sum(f.size for f in unread))
 
-    def _unread_files(self, offset: Offset) -> list[DataFile]:
+    def _unread_files(self, offset: Offset) -> list[ListedFile]:
         """The files that have not been read at `offset`, as of the last listing."""
         pause = self._options.monitor_ms or 1_000
         if time.monotonic() - self._listed_s >= pause / 1000 or not self._listed_s:

@@ -15,7 +15,7 @@ from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.schema.evolution import name_mapping
 from streamhouse.paimon.storage.split_files import BucketHeader, bucket_folder
 from streamhouse.paimon.write.bucket_hash import bucket_of
-from streamhouse.paimon.write.buckets import Refusal, bucket_fields
+from streamhouse.paimon.write.buckets import BucketRefusal, bucket_fields
 
 Group = tuple[str, int]
 """A partition's folder and a bucket; `*` and -1 where the key does not determine them."""
@@ -42,7 +42,7 @@ class Groups:
             name in key and _is_plain_text(table.arrow_schema.field(name).type) for name in names
         )
         fields = hashed_fields(table)
-        columns = () if isinstance(fields, Refusal) else tuple(field.name for field in fields)
+        columns = () if isinstance(fields, BucketRefusal) else tuple(field.name for field in fields)
         # A partition may still have another number of buckets, with which it was written.
         by_bucket = set(columns) <= set(key) and all(
             BucketHeader.parse(split).total == table.bucket for split in splits
@@ -90,20 +90,22 @@ class Groups:
         return joined.indices.to_numpy().astype(np.int64), joined.dictionary.to_pylist()
 
 
-def hashed_fields(table: Table) -> tuple[pa.Field, ...] | Refusal:
+def hashed_fields(table: Table) -> tuple[pa.Field, ...] | BucketRefusal:
     """The fields whose values determine the bucket of a key, if the table has such fields."""
     fields = bucket_fields(table)
-    if isinstance(fields, Refusal):
+    if isinstance(fields, BucketRefusal):
         return fields
     for field in fields:
         if pa.types.is_timestamp(field.type) and field.type.unit == "ns":
-            return Refusal(
+            return BucketRefusal(
                 f"timestamps are compared in microseconds, and {field.name} has more digits"
             )
     for schema_id in range(table.schema_id):
         changed = _changed(table, schema_id, fields)
         if changed is not None:
-            return Refusal(f"the type of {changed} has changed, and files have buckets by both")
+            return BucketRefusal(
+                f"the type of {changed} has changed, and files have buckets by both"
+            )
     return fields
 
 

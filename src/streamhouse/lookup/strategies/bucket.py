@@ -25,7 +25,7 @@ from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.schema.evolution import current_columns
 from streamhouse.paimon.storage.split_files import BucketHeader, without_snapshot
 from streamhouse.paimon.write.bucket_hash import bucket_of
-from streamhouse.paimon.write.buckets import Refusal
+from streamhouse.paimon.write.buckets import BucketRefusal
 from streamhouse.state.segment import spilled
 
 
@@ -51,19 +51,19 @@ class BucketKey:
         return tasks
 
 
-def bucket_key(spec: DimensionSpec, table: Table) -> BucketKey | Refusal:
+def bucket_key(spec: DimensionSpec, table: Table) -> BucketKey | BucketRefusal:
     """The bucket function by which the rows of a stream can be shuffled."""
     fields = hashed_fields(table)
-    if isinstance(fields, Refusal):
+    if isinstance(fields, BucketRefusal):
         return fields
     names = [field.name for field in fields]
     missing = [name for name in names if name not in spec.lookup.key_columns]
     if missing:
-        return Refusal(
+        return BucketRefusal(
             f"ON does not compare {', '.join(missing)} of the bucket key ({', '.join(names)})"
         )
     if spec.lookup.row_keys_sql is None:
-        return Refusal("its keys come from another lookup, or the rows from a UNION ALL")
+        return BucketRefusal("its keys come from another lookup, or the rows from a UNION ALL")
     return BucketKey(fields, table.bucket)
 
 

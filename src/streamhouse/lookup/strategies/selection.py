@@ -15,7 +15,7 @@ from streamhouse.lookup.strategies.bucket import BucketDimension, BucketKey, buc
 from streamhouse.lookup.strategies.full import FullDimension
 from streamhouse.lookup.strategies.partial import PartialDimension
 from streamhouse.paimon.read.table import Table
-from streamhouse.paimon.write.buckets import Refusal
+from streamhouse.paimon.write.buckets import BucketRefusal
 from streamhouse.sql.plan import LookupJoin
 
 FULL, PARTIAL, BUCKET, SHUFFLE = "full", "partial", "bucket", "shuffle"
@@ -84,7 +84,7 @@ def choose(spec: DimensionSpec, unshuffled: str | None = None) -> Choice:
         return _chosen_explicitly(
             spec, table, hinted, f"hint LOOKUP: strategy '{hinted}'", "set by hint"
         )
-    key = bucket_key(spec, table) if unshuffled is None else Refusal(unshuffled)
+    key = bucket_key(spec, table) if unshuffled is None else BucketRefusal(unshuffled)
     if hinted in (BUCKET, SHUFFLE) and isinstance(key, BucketKey):
         return Choice(BUCKET, "set by hint", key.buckets)
     if hinted == BUCKET and unshuffled != IN_ORDER:
@@ -166,7 +166,7 @@ def _chosen_explicitly(
 
 
 def _by_rule(
-    spec: DimensionSpec, table: Table, options: CacheOptions, key: BucketKey | Refusal
+    spec: DimensionSpec, table: Table, options: CacheOptions, key: BucketKey | BucketRefusal
 ) -> Choice:
     latest = table.latest_snapshot_id()
     rows = 0 if latest is None else table.snapshot(latest).total_record_count or 0

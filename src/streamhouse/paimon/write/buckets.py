@@ -19,7 +19,7 @@ group."""
 
 
 @dataclass(frozen=True)
-class Refusal:
+class BucketRefusal:
     """Why something is not possible, as a part of a sentence; returned where that is no error."""
 
     reason: str
@@ -51,7 +51,7 @@ class BucketGroups:
         a bucket key with nested types or with columns outside the primary key.
         """
         fields = bucket_fields(table)
-        if isinstance(fields, Refusal) or not {field.name for field in fields} <= set(
+        if isinstance(fields, BucketRefusal) or not {field.name for field in fields} <= set(
             table.primary_key
         ):
             return None
@@ -79,13 +79,13 @@ class BucketGroups:
         return (bucket_of(keys, self.buckets) % self.count).astype(np.uint8)
 
 
-def bucket_fields(table: Table) -> tuple[pa.Field, ...] | Refusal:
+def bucket_fields(table: Table) -> tuple[pa.Field, ...] | BucketRefusal:
     """The fields of a table's bucket key, if they determine the bucket."""
     if table.bucket < 2:
-        return Refusal(f"table {table.identifier} has no fixed number of buckets above 1")
+        return BucketRefusal(f"table {table.identifier} has no fixed number of buckets above 1")
     function = table.options.get("bucket-function.type", "default").lower()
     if function != "default":
-        return Refusal(f"table {table.identifier} has the bucket function '{function}'")
+        return BucketRefusal(f"table {table.identifier} has the bucket function '{function}'")
     bucket_key = table.options.get("bucket-key")
     names = (
         tuple(name.strip() for name in bucket_key.split(","))
@@ -94,5 +94,5 @@ def bucket_fields(table: Table) -> tuple[pa.Field, ...] | Refusal:
     )
     fields = tuple(table.arrow_schema.field(name) for name in names)
     if not fields or not all(hashable(field.type) for field in fields):
-        return Refusal(f"table {table.identifier} has no bucket key without nested types")
+        return BucketRefusal(f"table {table.identifier} has no bucket key without nested types")
     return fields

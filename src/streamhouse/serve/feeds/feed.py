@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Change:
+class FeedChange:
     """The result of one poll.
 
     `batches` have a leading `rowkind` column and must be consumed before the next poll; with
@@ -87,13 +87,13 @@ class Feed(ABC):
         """
 
     @abstractmethod
-    def poll(self) -> Change | None:
+    def poll(self) -> FeedChange | None:
         """The next change, or None if nothing was committed since the last poll.
 
         The first change is the whole table.
         """
 
-    def store_progress(self, change: Change) -> None:  # noqa: B027 - optional
+    def store_progress(self, change: FeedChange) -> None:  # noqa: B027 - optional
         """Advance the feed's consumer, if it has one, past a change that has been processed."""
 
     def cancel(self) -> None:  # noqa: B027 - optional

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from streamhouse.paimon.read.time_travel import parse_as_of, resolve, snapshot_of, table_as_of
-from streamhouse.serve.feeds.feed import Change
+from streamhouse.serve.feeds.feed import FeedChange
 from streamhouse.serve.feeds.row_kinds import add_row_kind
 from streamhouse.serve.feeds.table_feed import TableFeed
 
@@ -30,7 +30,7 @@ class StaticFeed(TableFeed):
         self._table = table_as_of(self._table, as_of)
         self._columns = self._select_columns()
 
-    def poll(self) -> Change | None:
+    def poll(self) -> FeedChange | None:
         """All rows as `+I`; None afterwards, and if the table had no snapshot."""
         if self._record is None or self._seen is not None:
             return None
@@ -41,7 +41,7 @@ class StaticFeed(TableFeed):
         if rows is None:
             rows = self._read(self._record.id, self._columns)
         batches = add_row_kind(rows, "+I").to_batches()
-        return Change(
+        return FeedChange(
             self._record.id,
             self._record.time_ms,
             is_whole_table=True,

@@ -18,7 +18,7 @@ from streamhouse.paimon.changelog.consumer_progress import ConsumerOptions, Cons
 from streamhouse.paimon.schema.evolution import column_ids
 from streamhouse.paimon.storage.files import is_local
 from streamhouse.paimon.storage.table_identity import Identity
-from streamhouse.serve.feeds.feed import Change, Feed
+from streamhouse.serve.feeds.feed import Feed, FeedChange
 from streamhouse.serve.feeds.row_kinds import add_row_kind, cast_to_schema, select_with_row_kind
 from streamhouse.serve.views.shown_table import ShownTable
 from streamhouse.source import ROW_KIND
@@ -105,7 +105,7 @@ class TableFeed(Feed):
     def resume_after(self, snapshot: int, state: pa.Table | None) -> None:
         self._seen, self.kept.table = snapshot, state
 
-    def store_progress(self, change: Change) -> None:
+    def store_progress(self, change: FeedChange) -> None:
         if self._progress is not None:
             position = {"snapshot": change.snapshot}
             self._progress.reached(self._table, position, bool(self.primary_key))
@@ -125,7 +125,7 @@ class TableFeed(Feed):
         if self._progress is not None:
             self._progress.flush(self._table)
 
-    def poll(self) -> Change | None:
+    def poll(self) -> FeedChange | None:
         """The next change, or None if nothing was committed since the last poll.
 
         The first change is the whole table. Raises `DataLossError` if the next snapshot of an
@@ -210,7 +210,7 @@ class TableFeed(Feed):
                 )
         return self._wanted
 
-    def _newest_state(self, latest: int) -> Change:
+    def _newest_state(self, latest: int) -> FeedChange:
         while True:
             try:
                 return self._next_state(latest)
@@ -221,7 +221,7 @@ class TableFeed(Feed):
                     raise
                 latest = newest
 
-    def _next_state(self, latest: int) -> Change:
+    def _next_state(self, latest: int) -> FeedChange:
         key = self.primary_key
         new = self.state_at(latest)
         old, first = self.kept.replace(new), self._seen is None
@@ -239,7 +239,7 @@ class TableFeed(Feed):
         columns = [*self._columns, *(name for name in key if name not in self._columns)]
         return self._read(snapshot, columns).sort_by([(name, "ascending") for name in key])
 
-    def _all_rows(self, latest: int) -> Change:
+    def _all_rows(self, latest: int) -> FeedChange:
         self._seen = latest
         batches = (
             select_with_row_kind(batch, "+I", self._columns)
@@ -247,7 +247,7 @@ class TableFeed(Feed):
         )
         return self._change(latest, True, None, batches)
 
-    def _next_rows(self, next_id: int) -> Change:
+    def _next_rows(self, next_id: int) -> FeedChange:
         kind = self._table.snapshot(next_id).commit_kind
         self._seen = next_id
         batches: Iterable[pa.RecordBatch] = ()
@@ -278,10 +278,10 @@ class TableFeed(Feed):
 
     def _change(
         self, snapshot: int, first: bool, rows: int | None, batches: Iterable[pa.RecordBatch]
-    ) -> Change:
+    ) -> FeedChange:
         record = self._table.snapshot(snapshot)
         total = record.total_record_count if rows is None else rows
-        return Change(snapshot, record.time_ms, first, total, batches)
+        return FeedChange(snapshot, record.time_ms, first, total, batches)
 
     def _read(self, snapshot: int, columns: Sequence[str]) -> pa.Table:
         schema = self.shown.read_schema(columns)

@@ -16,7 +16,7 @@ from streamhouse.duckdb_engine import Limits, bounded_reader, run_bounded, wareh
 from streamhouse.errors import TableError, TimeLimitError
 from streamhouse.paimon.storage.table_identity import Identity
 from streamhouse.serve.admission.view_computations import SHORT_S
-from streamhouse.serve.feeds.feed import Change, Feed
+from streamhouse.serve.feeds.feed import Feed, FeedChange
 from streamhouse.serve.feeds.row_kinds import add_row_kind
 from streamhouse.sql.batch.bounded_query import analyze_bounded
 from streamhouse.sql.plan import BoundedQuery
@@ -97,7 +97,7 @@ class ViewFeed(Feed):
     def cancel(self) -> None:
         self._cancelled.set()
 
-    def poll(self) -> Change | None:
+    def poll(self) -> FeedChange | None:
         tables = self._tables()
         snapshots = tuple(table.latest_snapshot_id() for table in tables.values())
         if snapshots == self._snapshots:
@@ -117,7 +117,7 @@ class ViewFeed(Feed):
         snapshot_sum = sum(snapshot or 0 for snapshot in snapshots)
         self._times = self._commit_times(tables, snapshots)
         times = [time_ms for _, time_ms in self._times.values()]
-        return Change(
+        return FeedChange(
             snapshot_sum, max(times, default=0), first, new.num_rows, changes.to_batches()
         )
 

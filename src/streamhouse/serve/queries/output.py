@@ -28,7 +28,7 @@ ROWS_AT_ONCE = 256
 
 
 @dataclass(frozen=True)
-class Target:
+class OutputTarget:
     """The file and format of a response, and its limits.
 
     More than `max_rows` rows are truncated if `cut`, else they are a `TooLargeError` that ends with
@@ -52,7 +52,7 @@ class WriteResult:
 
 
 def write(
-    target: Target,
+    target: OutputTarget,
     schema: pa.Schema,
     batches: Iterable[pa.RecordBatch],
     head: Mapping[str, Any],
@@ -82,7 +82,7 @@ def write(
 
 
 def _bounded(
-    batches: Iterable[pa.RecordBatch], target: Target, out: BinaryIO, written: WriteResult
+    batches: Iterable[pa.RecordBatch], target: OutputTarget, out: BinaryIO, written: WriteResult
 ) -> Iterator[pa.RecordBatch]:
     for batch in batches:
         remaining = target.max_rows - written.rows

@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 
 from streamhouse.duckdb_engine import Limits
 from streamhouse.serve.auth.scope import EVERYTHING, Scope
-from streamhouse.serve.queries.output import Target
+from streamhouse.serve.queries.output import OutputTarget
 from streamhouse.serve.views.served_view import ServedView
 
 
@@ -24,7 +24,7 @@ class RowsRequest:
     """
 
     view: ServedView
-    target: Target
+    target: OutputTarget
     limits: Limits
     columns: tuple[str, ...] | None = None
     filter: str | None = None
@@ -46,7 +46,7 @@ class SelectRequest:
     """A client's SELECT over the views that `scope` sees; `views` are as for a `ViewCatalog`."""
 
     sql: str
-    target: Target
+    target: OutputTarget
     limits: Limits
     views: tuple[ServedView, ...] | None = None
     scope: Scope = EVERYTHING

@@ -23,7 +23,7 @@ from streamhouse.errors import (
     is_panic,
 )
 from streamhouse.options import hide_secrets
-from streamhouse.serve.feeds.feed import Change, Feed
+from streamhouse.serve.feeds.feed import Feed, FeedChange
 from streamhouse.serve.settings import StreamSettings
 from streamhouse.serve.streams.encoding import EncodedRows, EncodingStopped, StreamEncoder
 from streamhouse.serve.streams.event import CHANGES, SNAPSHOT, StreamEvent, StreamPosition
@@ -276,12 +276,12 @@ class ViewPoller:
         change = feed.poll()
         self._emit_all_rows(feed, self._commit(change), None if change is None else change.rows)
 
-    def _first(self, feed: Feed, change: Change | None) -> None:
+    def _first(self, feed: Feed, change: FeedChange | None) -> None:
         commit = self._commit(change)
         rows = 0 if change is None else change.rows
         self._emit(feed, commit, rows, first=True)
 
-    def _changed(self, feed: Feed, change: Change, seen: PollResult) -> bool:
+    def _changed(self, feed: Feed, change: FeedChange, seen: PollResult) -> bool:
         """Pass on a change; returns whether there may be more changes."""
         same = feed.incarnation == self._incarnation and same_columns(feed.schema, seen.schema)
         self._incarnation = feed.incarnation
@@ -331,7 +331,7 @@ class ViewPoller:
         self._on_result(result)
         self._seen = result
 
-    def _commit(self, change: Change | None) -> StreamPosition:
+    def _commit(self, change: FeedChange | None) -> StreamPosition:
         if change is None:
             return StreamPosition.of(self._incarnation, 0, 0)
         return StreamPosition.of(self._incarnation, change.snapshot, change.commit_time_ms)

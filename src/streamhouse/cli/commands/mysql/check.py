@@ -20,13 +20,15 @@ _STYLES = {"ok": "green", "missing": "red", "info": "dim"}
 _TABLE = "table-name"
 
 
-class Kind(StrEnum):
+class CheckedServer(StrEnum):
     """What can be checked."""
 
     MYSQL = "mysql"
 
 
-_KindArgument = Annotated[Kind, typer.Argument(help="What to check: a MySQL or MariaDB server.")]
+_KindArgument = Annotated[
+    CheckedServer, typer.Argument(help="What to check: a MySQL or MariaDB server.")
+]
 _FLAGS = {
     "hostname": Flag(None, "The server's host name."),
     "username": Flag(None, "The user of the pipelines."),

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from streamhouse.errors import StreamhouseError
 from streamhouse.lookup.strategies.bucket import BucketKey, bucket_key
-from streamhouse.paimon.write.buckets import Refusal
+from streamhouse.paimon.write.buckets import BucketRefusal
 from streamhouse.runtime.query_spec import QuerySpec
 from streamhouse.runtime.streaming.tasks.task_results import RESULT
 
@@ -49,7 +49,7 @@ def shuffle_key(spec: QuerySpec) -> BucketKey:
     assert spec.shuffle is not None
     dimension = spec.dimensions()[spec.shuffle]
     found = bucket_key(dimension, dimension.open())
-    if isinstance(found, Refusal):
+    if isinstance(found, BucketRefusal):
         raise StreamhouseError(
             f"lookup strategy 'bucket' is no longer possible: {found}; start the query again"
         )

@@ -24,7 +24,7 @@ from streamhouse.serve.http.routes.parameters import (
     format_of,
     state,
 )
-from streamhouse.serve.queries.output import MEDIA_TYPES, Target
+from streamhouse.serve.queries.output import MEDIA_TYPES, OutputTarget
 from streamhouse.serve.queries.read_request import SelectRequest
 from streamhouse.serve.settings import MAX_RESPONSE_BYTES, MAX_SQL_CHARACTERS
 from streamhouse.serve.views.served_view import is_plain_text
@@ -84,7 +84,9 @@ async def sql(request: Request, scope: MayQuery, format_name: FormatName = None)
     parts = state(request)
     settings = parts.settings
     text, form = await _parse_body(request, format_name)
-    target = Target(parts.queries.path(), form, settings.query_rows, MAX_RESPONSE_BYTES, cut=True)
+    target = OutputTarget(
+        parts.queries.path(), form, settings.query_rows, MAX_RESPONSE_BYTES, cut=True
+    )
     select = SelectRequest(text, target, settings.query_limits, settings.views, scope)
     result = await parts.queries.run(client_of(request), select)
     headers = {"X-Streamhouse-Truncated": "true" if result.truncated else "false"}

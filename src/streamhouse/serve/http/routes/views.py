@@ -28,7 +28,7 @@ from streamhouse.serve.http.routes.parameters import (
     state,
 )
 from streamhouse.serve.queries import view_details
-from streamhouse.serve.queries.output import MEDIA_TYPES, Target
+from streamhouse.serve.queries.output import MEDIA_TYPES, OutputTarget
 from streamhouse.serve.queries.read_request import ReadResult, RowsRequest
 from streamhouse.serve.settings import MAX_RESPONSE_BYTES
 from streamhouse.serve.streams.event import iso
@@ -96,7 +96,7 @@ async def rows(
     selected, order_columns = names_of("columns", columns), order_of(order)
     client = client_of(request)
     view = await parts.warehouse_pool.run(client, partial(_find_view, parts.views, name, scope))
-    target = Target(
+    target = OutputTarget(
         parts.queries.path(), form, settings.max_rows, MAX_RESPONSE_BYTES, advice=_ADVICE
     )
     rows_request = RowsRequest(
@@ -137,7 +137,7 @@ def _find_view(catalog: Any, name: str, scope: Scope, warehouse: Warehouse) -> A
     return catalog.find(warehouse, name, scope)
 
 
-def _response(result: ReadResult, target: Target) -> Response:
+def _response(result: ReadResult, target: OutputTarget) -> Response:
     headers = {"Cache-Control": _CACHED, "Vary": "Accept, Authorization"}
     if result.etag is not None:
         # Weak: a body also names its snapshot, which changes with each commit.
