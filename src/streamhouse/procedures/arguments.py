@@ -44,10 +44,10 @@ def pairs(text: str, where: str) -> dict[str, str]:
     return pairs
 
 
-def parse_partitions(text: str, where: str) -> list[dict[str, str]]:
+def parse_partitions(text: str) -> list[dict[str, str]]:
     """Parse `dt=1,hh='0,8';dt=2`: a comma means AND, a semicolon OR."""
     parts = re.split(f";{_OUTSIDE_QUOTES}", text)
-    return [pairs(part, where) for part in parts if part.strip()]
+    return [pairs(part, "argument 'partitions'") for part in parts if part.strip()]
 
 
 def names(text: str) -> list[str]:

@@ -76,7 +76,7 @@ def select_entries(
         raise OptionError("give either 'partitions' or 'where', not both")
     matches = list(entries)
     if partitions is not None:
-        where = _condition(parse_partitions(partitions, "argument 'partitions'"), table)
+        where = _condition(parse_partitions(partitions), table)
     if where is not None:
         matches = _filtered(matches, table, where)
     if partition_idle_time is not None:

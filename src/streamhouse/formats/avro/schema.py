@@ -26,15 +26,15 @@ _PLAIN: dict[pa.DataType, Any] = {
 _UNITS = {"s": "millis", "ms": "millis", "us": "micros"}
 
 
-def record_schema(schema: pa.Schema, name: str = "record") -> dict[str, Any]:
+def record_schema(schema: pa.Schema) -> dict[str, Any]:
     """The schema of a record with these columns; raises `OptionError` for a type without one, and
     if two ROWs get the same name, which has the names of the columns around it.
     """
     found = {
         "type": "record",
-        "name": name,
+        "name": "record",
         "namespace": "org.apache.flink.avro.generated",
-        "fields": [_field(field, name) for field in schema],
+        "fields": [_field(field, "record") for field in schema],
     }
     try:
         fastavro.parse_schema(found)

@@ -9,16 +9,14 @@ import pyarrow as pa
 from streamhouse.source import ROW_KIND
 
 
-def add_row_kind(table: pa.Table, kind: str) -> pa.Table:
-    """The table with a leading `rowkind` column of one kind."""
-    return table.add_column(0, ROW_KIND, pa.repeat(kind, table.num_rows))
+def as_inserts(table: pa.Table) -> pa.Table:
+    """The table with a leading `rowkind` column of `+I`."""
+    return table.add_column(0, ROW_KIND, pa.repeat("+I", table.num_rows))
 
 
-def select_with_row_kind(
-    batch: pa.RecordBatch, kind: str, columns: Sequence[str]
-) -> pa.RecordBatch:
-    """The batch's columns with a leading `rowkind` column of one kind."""
-    arrays = [pa.repeat(kind, batch.num_rows), *(batch.column(name) for name in columns)]
+def select_as_inserts(batch: pa.RecordBatch, columns: Sequence[str]) -> pa.RecordBatch:
+    """The batch's columns with a leading `rowkind` column of `+I`."""
+    arrays = [pa.repeat("+I", batch.num_rows), *(batch.column(name) for name in columns)]
     return pa.record_batch(arrays, names=[ROW_KIND, *columns])
 
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from streamhouse.paimon.read.time_travel import parse_as_of, resolve, snapshot_of, table_as_of
 from streamhouse.serve.feeds.feed import FeedChange
-from streamhouse.serve.feeds.row_kinds import add_row_kind
+from streamhouse.serve.feeds.row_kinds import as_inserts
 from streamhouse.serve.feeds.table_feed import TableFeed
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ class StaticFeed(TableFeed):
         rows = self.rows
         if rows is None:
             rows = self._read(self._record.id, self._columns)
-        batches = add_row_kind(rows, "+I").to_batches()
+        batches = as_inserts(rows).to_batches()
         return FeedChange(
             self._record.id,
             self._record.time_ms,

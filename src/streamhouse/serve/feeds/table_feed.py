@@ -19,7 +19,7 @@ from streamhouse.paimon.schema.evolution import column_ids
 from streamhouse.paimon.storage.files import is_local
 from streamhouse.paimon.storage.table_identity import Identity
 from streamhouse.serve.feeds.feed import Feed, FeedChange
-from streamhouse.serve.feeds.row_kinds import add_row_kind, cast_to_schema, select_with_row_kind
+from streamhouse.serve.feeds.row_kinds import as_inserts, cast_to_schema, select_as_inserts
 from streamhouse.serve.views.shown_table import ShownTable
 from streamhouse.source import ROW_KIND
 
@@ -227,7 +227,7 @@ class TableFeed(Feed):
         old, first = self.kept.replace(new), self._seen is None
         self._seen = latest
         if first or old is None:
-            changes = add_row_kind(new, "+I")
+            changes = as_inserts(new)
         else:
             changes = self.kept.differ().by_key(cast_to_schema(old, new.schema), new, key)
         visible = changes.select([ROW_KIND, *self._columns])
@@ -242,7 +242,7 @@ class TableFeed(Feed):
     def _all_rows(self, latest: int) -> FeedChange:
         self._seen = latest
         batches = (
-            select_with_row_kind(batch, "+I", self._columns)
+            select_as_inserts(batch, self._columns)
             for batch in self.shown.read(self._columns, snapshot=latest)
         )
         return self._change(latest, True, None, batches)
@@ -274,7 +274,7 @@ class TableFeed(Feed):
         stored = None if self.shown.computes(self._columns) else self._columns
         splits = self._table.changes(snapshot - 1, snapshot, "delta", stored)
         for batch in self.shown.read(self._columns, splits=splits):
-            yield select_with_row_kind(batch, "+I", self._columns)
+            yield select_as_inserts(batch, self._columns)
 
     def _change(
         self, snapshot: int, first: bool, rows: int | None, batches: Iterable[pa.RecordBatch]

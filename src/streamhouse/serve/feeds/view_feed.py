@@ -17,7 +17,7 @@ from streamhouse.errors import TableError, TimeLimitError
 from streamhouse.paimon.storage.table_identity import Identity
 from streamhouse.serve.admission.view_computations import SHORT_S
 from streamhouse.serve.feeds.feed import Feed, FeedChange
-from streamhouse.serve.feeds.row_kinds import add_row_kind
+from streamhouse.serve.feeds.row_kinds import as_inserts
 from streamhouse.sql.batch.bounded_query import analyze_bounded
 from streamhouse.sql.plan import BoundedQuery
 from streamhouse.sql.syntax import Query, TextPosition
@@ -111,7 +111,7 @@ class ViewFeed(Feed):
         old, first = self.kept.replace(new), self._snapshots is None
         self._snapshots = snapshots
         if first or old is None or old.schema != new.schema:
-            changes, first = add_row_kind(new, "+I"), True
+            changes, first = as_inserts(new), True
         else:
             changes = self.kept.differ().by_row(old, new)
         snapshot_sum = sum(snapshot or 0 for snapshot in snapshots)

@@ -169,7 +169,7 @@ def files(warehouse: Warehouse, view: ServedView, limit: int) -> dict[str, Any]:
     hidden = view.filter is not None or not set(table.partition_keys) <= _names(view, table)
     columns = ("partition", "bucket", "file_path", "file_format", "level", "record_count",
                "file_size_in_bytes", "creation_time")  # fmt: skip
-    rows = _system_rows(warehouse, view.source, "files", columns)
+    rows = _file_rows(warehouse, view.source, columns)
     records = [
         {
             "partition": None if hidden else row["partition"],
@@ -186,10 +186,8 @@ def files(warehouse: Warehouse, view: ServedView, limit: int) -> dict[str, Any]:
     return {"files": records, "total": len(rows)}
 
 
-def _system_rows(
-    warehouse: Warehouse, source: str, kind: str, columns: tuple[str, ...]
-) -> list[dict[str, Any]]:
-    table = open_table(warehouse, f"{source}${kind}")
+def _file_rows(warehouse: Warehouse, source: str, columns: tuple[str, ...]) -> list[dict[str, Any]]:
+    table = open_table(warehouse, f"{source}$files")
     batches = table.read(columns=list(columns))
     return [row for batch in batches for row in json_objects(batch)]
 

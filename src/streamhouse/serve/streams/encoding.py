@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from streamhouse.errors import TooLargeError
-from streamhouse.serve.feeds.row_kinds import add_row_kind, select_with_row_kind
+from streamhouse.serve.feeds.row_kinds import as_inserts, select_as_inserts
 from streamhouse.serve.feeds.table_feed import TableFeed
 from streamhouse.serve.formats.cells import json_values
 from streamhouse.serve.formats.json_rows import compact, unreserved_names
@@ -101,7 +101,7 @@ class StreamEncoder:
         """As `state_chunks`, for rows that are in memory."""
         if rows.num_rows > self.max_rows:
             raise too_large(self._first_snapshot, self.max_rows)
-        return self.chunks(add_row_kind(rows, "+I").to_batches(), self._first_snapshot)
+        return self.chunks(as_inserts(rows).to_batches(), self._first_snapshot)
 
     def table_chunks(
         self, shown: ShownTable, columns: Sequence[str], snapshot: int
@@ -110,7 +110,7 @@ class StreamEncoder:
         if (shown.table.snapshot(snapshot).total_record_count or 0) > self.max_rows:
             raise too_large(self._first_snapshot, self.max_rows)
         batches = shown.read(columns, snapshot=snapshot)
-        inserts = (select_with_row_kind(batch, "+I", columns) for batch in batches)
+        inserts = (select_as_inserts(batch, columns) for batch in batches)
         return self.chunks(inserts, self._first_snapshot)
 
     def events(
