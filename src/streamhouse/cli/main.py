@@ -19,61 +19,37 @@ from streamhouse.cli.errors import report, report_errors
 
 @dataclass(frozen=True)
 class Command:
-    """A subcommand: a module of `cli.commands`, its function, its line in `streamhouse --help`."""
+    """A subcommand: its module in `cli.commands`, and its line in `streamhouse --help`."""
 
     module: str
-    function: str
     help: str
 
     def load(self) -> Callable[..., Any] | typer.Typer:
-        """Import the module and return the function, or the group of subcommands."""
-        function: Callable[..., Any] | typer.Typer = getattr(
-            import_module(f"streamhouse.cli.commands.{self.module}"), self.function
-        )
+        """Import the module and return its function, or group of subcommands, of the same name."""
+        module = import_module(f"streamhouse.cli.commands.{self.module}")
+        function: Callable[..., Any] | typer.Typer = getattr(module, self.module.rpartition(".")[2])
         return function
 
 
 COMMANDS = {
-    "run": Command("run", "run", "Run a SQL script and its continuous queries."),
-    "sync": Command("mysql.sync", "sync", "Follow MySQL tables or databases into Paimon tables."),
-    "watch": Command("watch", "watch", "Print a table each time it changes."),
-    "query": Command("query", "query", "Print the result of one SELECT."),
-    "serve": Command(
-        "servers.serve",
-        "serve",
-        "Serve tables and views over HTTP, live, with a web page.",
-    ),
-    "export": Command(
-        "export",
-        "export",
-        "Write a table or view to a file, once or on each change.",
-    ),
-    "thrift": Command(
-        "servers.thrift", "thrift", "Serve a warehouse over JDBC and ODBC, by Spark."
-    ),
-    "execute": Command("execute", "execute", "Change rows: MERGE, UPDATE, DELETE, INSERT."),
-    "call": Command(
-        "call",
-        "call",
-        "Run a procedure: compact, expire, tag, branch, roll back.",
-    ),
-    "graph": Command("graph", "graph", "Draw a script's tables and queries."),
-    "pipelines": Command("pipelines", "pipelines", "List the pipelines of a warehouse."),
-    "state": Command("state", "state", "List the rows that views keep between refreshes."),
-    "check": Command("mysql.check", "check", "Check a MySQL server and its tables for mysql-cdc."),
-    "audit": Command(
-        "audit",
-        "audit",
-        "Recompute a view from its history, and compare.",
-    ),
-    "replay": Command("replay", "replay", "Have queries read their bad records again."),
-    "repair": Command("repair", "repair", "Recompute a view, and write the differences."),
-    "setup": Command("setup", "setup", "Prepare Java parts; name missing system packages."),
-    "demo": Command(
-        "demo",
-        "demo",
-        "Run a demo pipeline with its own MariaDB.",
-    ),
+    "run": Command("run", "Run a SQL script and its continuous queries."),
+    "sync": Command("mysql.sync", "Follow MySQL tables or databases into Paimon tables."),
+    "watch": Command("watch", "Print a table each time it changes."),
+    "query": Command("query", "Print the result of one SELECT."),
+    "serve": Command("servers.serve", "Serve tables and views over HTTP, live, with a web page."),
+    "export": Command("export", "Write a table or view to a file, once or on each change."),
+    "thrift": Command("servers.thrift", "Serve a warehouse over JDBC and ODBC, by Spark."),
+    "execute": Command("execute", "Change rows: MERGE, UPDATE, DELETE, INSERT."),
+    "call": Command("call", "Run a procedure: compact, expire, tag, branch, roll back."),
+    "graph": Command("graph", "Draw a script's tables and queries."),
+    "pipelines": Command("pipelines", "List the pipelines of a warehouse."),
+    "state": Command("state", "List the rows that views keep between refreshes."),
+    "check": Command("mysql.check", "Check a MySQL server and its tables for mysql-cdc."),
+    "audit": Command("audit", "Recompute a view from its history, and compare."),
+    "replay": Command("replay", "Have queries read their bad records again."),
+    "repair": Command("repair", "Recompute a view, and write the differences."),
+    "setup": Command("setup", "Prepare Java parts; name missing system packages."),
+    "demo": Command("demo", "Run a demo pipeline with its own MariaDB."),
 }
 
 
