@@ -1,4 +1,4 @@
-"""Flags of commands: metavar and help of each, for parameters with plain types."""
+"""Flags of commands: metavar and help of each (`flags.toml`), for parameters with plain types."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from inspect import Parameter
 from typing import Annotated, Any, TypeVar
 
 import typer
+
+from streamhouse.options import table_of
 
 _Function = TypeVar("_Function", bound=Callable[..., None])
 
@@ -30,11 +32,15 @@ class Flag:
     hidden: bool = False
 
 
-def with_flags(flags: Mapping[str, Flag | Parameter]) -> Callable[[_Function], _Function]:
+def with_flags(
+    given: str | Mapping[str, Flag | Parameter],
+) -> Callable[[_Function], _Function]:
     """Make parameters flags of their names; types and defaults are those of the parameters.
 
-    The keywords of a function with `**flags` are all flags that are not among its parameters.
+    `given`: the flags, or the name of a command in `flags.toml`. The keywords of a function with
+    `**flags` are all flags that are not among its parameters.
     """
+    flags = _flags_of(given) if isinstance(given, str) else given
 
     def declared(function: _Function) -> _Function:
         signature = inspect.signature(function, eval_str=True)
@@ -45,6 +51,11 @@ def with_flags(flags: Mapping[str, Flag | Parameter]) -> Callable[[_Function], _
         return function
 
     return declared
+
+
+def _flags_of(command: str) -> Mapping[str, Flag]:
+    table = table_of(__package__, "flags.toml")[command]
+    return {name: Flag(**{"metavar": None, **flag}) for name, flag in table.items()}
 
 
 def _parameters(

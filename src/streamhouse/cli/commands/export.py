@@ -19,7 +19,7 @@ from streamhouse.cli.arguments import (
     open_warehouse,
 )
 from streamhouse.cli.errors import INTERRUPTED
-from streamhouse.cli.flags import Flag, with_flags
+from streamhouse.cli.flags import with_flags
 from streamhouse.cli.stop_signals import StopSignal
 from streamhouse.errors import OptionError
 from streamhouse.options import duration_ms
@@ -36,19 +36,9 @@ _ViewArgument = Annotated[
     str,
     typer.Argument(metavar="DATABASE.VIEW", help="The table or view, or a branch (db.t$branch_b)."),
 ]
-_FLAGS = {
-    "to": Flag("DIR", "The folder of the file; created if missing."),
-    "format": Flag(None, "The file's format."),
-    "every": Flag(
-        "DURATION",
-        "Keep running and check for changes this often, such as 5s. Default: write once.",
-    ),
-    "columns": Flag("NAMES", "Only these columns, separated by commas."),
-    "quiet": Flag(None, "Do not print a line for each file."),
-}
 
 
-@with_flags(_FLAGS)
+@with_flags("export")
 def export(
     view: _ViewArgument,
     to: Path,

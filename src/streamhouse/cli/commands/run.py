@@ -21,7 +21,7 @@ from streamhouse.cli.arguments import (
     script_variables,
 )
 from streamhouse.cli.errors import INTERRUPTED, explain, on_failure
-from streamhouse.cli.flags import Flag, with_flags
+from streamhouse.cli.flags import with_flags
 from streamhouse.cli.restart_state import restart_after
 from streamhouse.cli.run_output import JsonOutput, RunOutput, TextOutput
 from streamhouse.cli.script_text import join_scripts, parse_scripts, read_scripts
@@ -47,30 +47,9 @@ _FileArgument = Annotated[
         help="The SQL script; - reads stdin. Several files run as one script, in this order.",
     ),
 ]
-_FLAGS = {
-    "until_caught_up": Flag(None, "Stop when all queries have caught up with their sources."),
-    "checkpoints": Flag("DIR", "Where queries keep their checkpoints."),
-    "name": Flag(
-        "NAME",
-        "The name of the pipeline, also for `streamhouse pipelines`. Default: the "
-        "script's 'pipeline.name', or the name of the file.",
-    ),
-    "from_scratch": Flag(
-        None,
-        "Restart all continuous queries from scratch: drop their checkpoints and empty "
-        "their targets. Applies to this run only.",
-    ),
-    "keep_targets": Flag(None, "With --from-scratch: keep the rows of the targets."),
-    "as_json": Flag(
-        None,
-        "Print results, notices and reports as one JSON object a line on stdout.",
-        name="--json",
-    ),
-    "verbose": Flag(None, "Print Spark's log and stack traces."),
-}
 
 
-@with_flags(_FLAGS)
+@with_flags("run")
 def run(
     file: _FileArgument,
     warehouse: ScriptWarehouseArgument = None,

@@ -19,7 +19,7 @@ from streamhouse.cli.arguments import (
     is_local,
     open_warehouse,
 )
-from streamhouse.cli.flags import Flag, with_flags
+from streamhouse.cli.flags import with_flags
 from streamhouse.errors import OptionError, TableError
 from streamhouse.options import duration_ms
 
@@ -39,24 +39,9 @@ _TableArgument = Annotated[
         metavar="DATABASE.TABLE", help="The table or view, or a branch (db.t$branch_b)."
     ),
 ]
-_FLAGS = {
-    "format": Flag(None, "A table, or one JSON object per changed row."),
-    "every": Flag(
-        "DURATION", "Check for changes this often, such as 1s. Default: 15ms, object stores 500ms."
-    ),
-    "wait": Flag(None, "If the table does not exist yet, wait for it."),
-    "consumer_id": Flag(
-        "NAME", "Resume where the last watch with this name stopped; the table retains its data."
-    ),
-    "fail_on_data_loss": Flag(
-        None,
-        "Fail, instead of a notice, if rows of a table without a key expire before they "
-        "are printed.",
-    ),
-}
 
 
-@with_flags(_FLAGS)
+@with_flags("watch")
 def watch(
     table: _TableArgument,
     warehouse: WarehouseArgument = DEFAULT_WAREHOUSE,

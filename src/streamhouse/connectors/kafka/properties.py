@@ -3,48 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from streamhouse.errors import OptionError
-from streamhouse.options import choice
+from streamhouse.options import choice, table_of
 
 PREFIX = "properties."
 SERVERS, GROUP, RESET = "bootstrap.servers", "group.id", "auto.offset.reset"
-_JAVA_ONLY = frozenset(
-    {
-        "key.deserializer", "value.deserializer", "key.serializer", "value.serializer",
-        "max.poll.records", "partition.assignment.strategy", "client.dns.lookup",
-        "enable.auto.commit", "auto.commit.interval.ms", "buffer.memory", "max.block.ms",
-        "transaction.timeout.ms.config", "ssl.truststore.password", "ssl.protocol",
-        "allow.auto.create.topics",
-    }
-)  # fmt: skip
-"""Properties of Java's clients that have no meaning here."""
-_VALUES: Mapping[str, tuple[str, ...]] = {
-    RESET: ("earliest", "latest", "none"),
-    "acks": ("all", "-1", "0", "1"),
-    "broker.address.family": ("any", "v4", "v6"),
-    **dict.fromkeys(
-        ("compression.codec", "compression.type"), ("none", "gzip", "snappy", "lz4", "zstd")
-    ),
-    "group.protocol": ("classic", "consumer"),
-    "isolation.level": ("read_committed", "read_uncommitted"),
-    "metadata.recovery.strategy": ("none", "rebootstrap"),
-    **dict.fromkeys(
-        ("sasl.mechanism", "sasl.mechanisms"),
-        ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "GSSAPI", "OAUTHBEARER"),
-    ),
-    "sasl.oauthbearer.method": ("default", "oidc"),
-    "security.protocol": ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"),
-    "ssl.endpoint.identification.algorithm": ("https", "none"),
-}
-"""The allowed values of properties; librdkafka reports a wrong one late, and without these."""
+_TABLE = table_of(__package__, "properties.toml")
+_JAVA_ONLY = frozenset(_TABLE["java_only"])
+_VALUES: Mapping[str, Sequence[str]] = _TABLE["values"]
 _LOGIN = re.compile(r"""(username|password)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|'([^']*)'|([^\s;]+))""")
-_PEM = {
-    "ssl.truststore.certificates": "ssl.ca.pem",
-    "ssl.keystore.certificate.chain": "ssl.certificate.pem",
-    "ssl.keystore.key": "ssl.key.pem",
-}
+_PEM: Mapping[str, str] = _TABLE["pem"]
 _ADVICE = (
     "export the certificates as PEM, for instance with `keytool -exportcert -rfc`, and set "
     f"'{PREFIX}ssl.ca.location' to that file"

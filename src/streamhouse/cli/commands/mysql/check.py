@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from streamhouse.cli.arguments import key_values
-from streamhouse.cli.flags import Flag, with_flags
+from streamhouse.cli.flags import with_flags
 from streamhouse.errors import OptionError
 
 if TYPE_CHECKING:
@@ -29,19 +29,6 @@ class CheckedServer(StrEnum):
 _KindArgument = Annotated[
     CheckedServer, typer.Argument(help="What to check: a MySQL or MariaDB server.")
 ]
-_FLAGS = {
-    "hostname": Flag(None, "The server's host name."),
-    "username": Flag(None, "The user of the pipelines."),
-    "port": Flag(None, "The server's port."),
-    "password_env": Flag("NAME", "The variable with the password."),
-    "password_file": Flag("PATH", "The file with the password."),
-    "database": Flag(None, "Check its tables, too; can be repeated."),
-    "table": Flag(
-        "TABLE", "Check only this table, DATABASE.TABLE, or TABLE of --database; can be repeated."
-    ),
-    "option": Flag("KEY=VALUE", "An option of mysql-cdc, such as ssl.ca=…; can be repeated."),
-    "as_json": Flag(None, "Print one JSON object.", name="--json"),
-}
 _PasswordOption = Annotated[
     str | None,
     typer.Option(
@@ -53,7 +40,7 @@ _PasswordOption = Annotated[
 ]
 
 
-@with_flags(_FLAGS)
+@with_flags("check")
 def check(
     kind: _KindArgument,
     hostname: str,

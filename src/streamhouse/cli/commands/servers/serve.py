@@ -20,10 +20,10 @@ from streamhouse.cli.arguments import (
     write_port,
 )
 from streamhouse.cli.errors import INTERRUPTED
-from streamhouse.cli.flags import Flag, with_flags
+from streamhouse.cli.flags import with_flags
 from streamhouse.cli.stop_signals import StopSignal
 from streamhouse.errors import OptionError
-from streamhouse.options import choice, duration_ms, memory_bytes, table_of
+from streamhouse.options import choice, duration_ms, memory_bytes
 
 if TYPE_CHECKING:
     import ssl
@@ -37,13 +37,9 @@ REMOTE_POLL = "500ms"
 _END_S = 1.6
 """How long the server may take to stop."""
 _TOKEN = "STREAMHOUSE_TOKEN"
-_FLAGS = {
-    name: Flag(**{"metavar": None, **flag})
-    for name, flag in table_of("streamhouse.cli", "serve_flags.toml").items()
-}
 
 
-@with_flags(_FLAGS)
+@with_flags("serve")
 def serve(
     warehouse: WarehouseArgument = DEFAULT_WAREHOUSE,
     option: OptionsArgument = None,

@@ -19,7 +19,7 @@ from streamhouse.cli.arguments import (
     write_port,
 )
 from streamhouse.cli.errors import INTERRUPTED
-from streamhouse.cli.flags import Flag, with_flags
+from streamhouse.cli.flags import with_flags
 from streamhouse.cli.spark_arguments import DEFAULT_MASTER, MasterArgument, spark_settings
 from streamhouse.cli.stop_signals import StopSignal
 from streamhouse.errors import OptionError, StreamhouseError
@@ -30,22 +30,7 @@ REFRESH_S = 2.0
 REMOTE_REFRESH_S = 10.0
 
 
-_FLAGS = {
-    "host": Flag(None, "The address to listen on."),
-    "password_file": Flag(
-        "FILE",
-        "Clients log in with the password in this file. Default: a random one, which is printed.",
-    ),
-    "no_password": Flag(None, "Let all users of this machine connect without a password."),
-    "conf": Flag(
-        "KEY=VALUE",
-        "A setting of Spark or Hive, such as hive.server2.authentication=LDAP; can be repeated.",
-    ),
-    "verbose": Flag(None, "Print Spark's logs, too."),
-}
-
-
-@with_flags(_FLAGS)
+@with_flags("thrift")
 def thrift(
     warehouse: WarehouseArgument = DEFAULT_WAREHOUSE,
     option: OptionsArgument = None,
