@@ -23,7 +23,7 @@ class QueryDescription:
     `writes_table`: whether the target is a Paimon table.
 
     `reads` is the full name of its source, and `looks_up` are those of its lookup tables
-    (`database.table`), for reports. `sources`: those that a pipeline can share; `source_tables`:
+    (`database.table`), for reports. `source`: the one that a pipeline can share; `source_tables`:
     those that are Paimon tables. `lookups`: the addresses of lookup tables; `pinned`: of those
     whose snapshots a batch chooses. `strategy`: how it keeps its target up to date.
     """
@@ -36,7 +36,7 @@ class QueryDescription:
     reads: Name
     writes_table: bool = True
     looks_up: tuple[str, ...] = ()
-    sources: tuple[SourceSpec, ...] = ()
+    source: SourceSpec | None = None
     source_tables: tuple[TableAddress, ...] = ()
     lookups: tuple[TableAddress, ...] = ()
     pinned: tuple[TableAddress, ...] = ()

@@ -22,9 +22,7 @@ LOOKUP_JOURNAL = "looked_up"
 
 @dataclass(frozen=True)
 class QuerySpec:
-    """One continuous query: what it computes, its sources, its lookups and the tables it writes.
-
-    `sources` are one for each table of FROM; today the planner makes queries over one table only.
+    """One continuous query: what it computes, its source, its lookups and the tables it writes.
 
     `query_id` is the id of its checkpoint and the commit user of all its commits. `lookups` are
     the tables of `query.lookups`, in order; for a table on a server, the query's `lookup_journal`
@@ -37,7 +35,7 @@ class QuerySpec:
     """
 
     query: StreamQuery
-    sources: tuple[SourceSpec, ...]
+    source: SourceSpec
     lookups: tuple[TableAddress, ...]
     target: TableAddress
     query_id: str
@@ -115,8 +113,8 @@ class QuerySpec:
 
     @property
     def source_tables(self) -> list[TableAddress]:
-        """The sources that are Paimon tables."""
-        return [source.address for source in self.sources if source.address is not None]
+        """The source, if it is a Paimon table."""
+        return [] if self.source.address is None else [self.source.address]
 
     @property
     def pinned(self) -> list[tuple[LookupJoin, TableAddress]]:
@@ -165,27 +163,27 @@ class QuerySpec:
             return True
         return bool(self.target.planned().primary_key)
 
-    def one_task(self, sources: Sequence[Source]) -> bool:
+    def one_task(self, source: Source) -> bool:
         """Whether a batch must be one task, to keep the order of the changes of each key."""
-        if self.lookup_journal is not None or any(source.ordered for source in sources):
+        if self.lookup_journal is not None or source.ordered:
             return True
         if self.sink is not None:
-            return any(source.changelog for source in sources)
+            return source.changelog
         target = self.target.planned()
         if not target.primary_key:
             return False
-        ordered = self.combine() is None and not self._keeps_keys(sources, target.primary_key)
+        ordered = self.combine() is None and not self._keeps_keys(source, target.primary_key)
         return ordered or target.bucket < 0
 
-    def _keeps_keys(self, sources: Sequence[Source], primary_key: Sequence[str]) -> bool:
-        """Whether all rows of a key of the target come from one key of a source.
+    def _keeps_keys(self, source: Source, primary_key: Sequence[str]) -> bool:
+        """Whether all rows of a key of the target come from one key of the source.
 
         Then a partition of the source has all of them.
         """
         if self.lookups:
             return False
         passed = {self.query.rows.passed.get(name) for name in primary_key}
-        return all(source.keyed_by and passed.issuperset(source.keyed_by) for source in sources)
+        return bool(source.keyed_by) and passed.issuperset(source.keyed_by)
 
 
 def unshuffled(query: StreamQuery, target: TableInfo) -> str | None:

@@ -462,7 +462,7 @@ class ScriptRunner:
         ]
         spec = QuerySpec(
             query=replace(query, lookups=tuple(lookups)),
-            sources=(session.endpoints.source(query),),
+            source=session.endpoints.source(query),
             lookups=tuple(
                 address.auxiliary_table(LOOKUP_JOURNAL)
                 if is_server(lookup)
@@ -477,7 +477,7 @@ class ScriptRunner:
             dead_letters=session.endpoints.dead_letters(query),
             max_rows=registry.connector(target.connector).batch_rows,
         )
-        _preload({target.connector, *(source.connector for source in spec.sources)})
+        _preload({target.connector, spec.source.connector})
         if spec.auxiliary_tables and not address.warehouse:
             raise OptionError(
                 f"INSERT INTO {'.'.join(statement.target)}: the query keeps state in auxiliary "

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from streamhouse.connectors.base import SharedReader
 from streamhouse.connectors.registry import connector
 from streamhouse.connectors.specs import SourceSpec
-from streamhouse.runtime.query_sources import source_offsets
+from streamhouse.runtime.query_source import source_offset
 from streamhouse.source import Offset
 
 if TYPE_CHECKING:
@@ -17,15 +17,10 @@ if TYPE_CHECKING:
 
 
 class FollowedSource:
-    """One source of a continuous query; the `SharingSource` of a shared reader."""
+    """The source of a continuous query; the `SharingSource` of a shared reader."""
 
-    def __init__(self, query: JobQuery, number: int) -> None:
-        """`number`: the index of the source in the description's `sources`."""
-        self._query, self._number = query, number
-
-    @property
-    def spec(self) -> SourceSpec:
-        return self._query.description.sources[self._number]
+    def __init__(self, query: JobQuery, spec: SourceSpec) -> None:
+        self._query, self.spec = query, spec
 
     @property
     def checkpoint_path(self) -> Path:
@@ -33,11 +28,10 @@ class FollowedSource:
 
     @property
     def last_offset(self) -> Offset:
-        offsets = source_offsets(self._query.progress.last_offset)
-        return offsets[self._number] if offsets else {}
+        return source_offset(self._query.progress.last_offset)
 
     def use_shared(self, folder: Path) -> None:
-        self._query.use_shared(self._number, folder)
+        self._query.use_shared(folder)
 
 
 class SharedReaders:
@@ -48,11 +42,8 @@ class SharedReaders:
 
     def start(self, queries: Sequence[JobQuery]) -> None:
         """Start the readers that these queries share; call it before the queries are prepared."""
-        sources = [
-            FollowedSource(query, number)
-            for query in queries
-            for number in range(len(query.description.sources))
-        ]
+        described = [(query, query.description.source) for query in queries]
+        sources = [FollowedSource(query, spec) for query, spec in described if spec is not None]
         for name in {source.spec.connector: None for source in sources}:
             if name not in self._readers:
                 reader = connector(name).shared_reader()

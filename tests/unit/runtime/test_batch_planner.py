@@ -45,7 +45,7 @@ class Tables:
         pending_rows.create_tables(waiting, gone, ID, changelog=False)
         source = SourceSpec("paimon", {}, ID, self.address("src"))
         query = replace(QUERY, misses_sql="SELECT _row FROM src WHERE false")
-        self.spec = QuerySpec(query, (source,), (), target, "q", 2)
+        self.spec = QuerySpec(query, source, (), target, "q", 2)
         self.commits = 0
 
     def address(self, name: str) -> TableAddress:
@@ -120,12 +120,12 @@ def test_a_planned_batch_is_the_same_in_another_process(tables: Tables) -> None:
     end = BatchPlanner(tables.spec).latest_offset({})
     tables.write("src", numbers(3))
     again = BatchPlanner(tables.spec)
-    (source,) = again.inputs.sources
+    source = again.source.opened
     read = [
         row
         for task in again.tasks({}, end)
         for split in task.splits
-        for batch in source.read(split.partition)
+        for batch in source.read(split)
         for row in batch.column("id").to_pylist()
     ]
     assert sorted(read) == [1, 2]

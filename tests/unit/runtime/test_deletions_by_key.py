@@ -80,7 +80,7 @@ class Query(BatchQuery):
             pending_rows.create_tables(waiting, lost, query.source.columns, changelog=True)
         spec = QuerySpec(
             query,
-            (SourceSpec("paimon", {}, query.source.columns, self._address("src")),),
+            SourceSpec("paimon", {}, query.source.columns, self._address("src")),
             tuple(self._address("dim") for _ in query.lookups),
             target,
             "q",

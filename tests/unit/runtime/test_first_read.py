@@ -23,7 +23,7 @@ COLUMNS = [Column("p", "INT"), Column("k", "INT"), Column("n", "INT")]
 def query(tables: Tables, target: str, options: Mapping[str, str]) -> QuerySpec:
     source = SourceSpec("paimon", options, tuple(COLUMNS), tables.address("moved"))
     passed = replace(QUERY, rows=replace(QUERY.rows, passed={"p": "p", "k": "k"}))
-    return replace(tables.spec, query=passed, sources=(source,), target=tables.address(target))
+    return replace(tables.spec, query=passed, source=source, target=tables.address(target))
 
 
 @pytest.mark.parametrize(

@@ -78,7 +78,7 @@ class Query(BatchQuery):
             pending_rows.create_tables(waiting, lost, query.source.columns, changelog=True)
         spec = QuerySpec(
             query,
-            (SourceSpec("paimon", {}, query.source.columns, self._address("people")),),
+            SourceSpec("paimon", {}, query.source.columns, self._address("people")),
             tuple(self._address("dim") for _ in query.lookups),
             target,
             "q",

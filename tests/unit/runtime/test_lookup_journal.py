@@ -51,7 +51,7 @@ def spec(tmp_path: Path) -> QuerySpec:
     target = session.endpoints.address(session.table(insert.target))
     journal = target.auxiliary_table(LOOKUP_JOURNAL)
     create_table(journal)
-    return QuerySpec(query, (session.endpoints.source(query),), (journal,), target, "q1", 2)
+    return QuerySpec(query, session.endpoints.source(query), (journal,), target, "q1", 2)
 
 
 def taken(spec: QuerySpec, *rows: dict[str, Any]) -> dict[str, ServerRows]:

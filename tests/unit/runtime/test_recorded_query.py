@@ -33,7 +33,7 @@ def test_tables_of_other_catalogs_stay_there() -> None:
     query = joined(info, info)
     other = TableAddress({"warehouse": "/other"}, "d.dim", 3)
     source = SourceSpec("paimon", {}, ID, other)
-    spec = QuerySpec(query, (source,), (other,), TARGET, "q", parallelism=1)
+    spec = QuerySpec(query, source, (other,), TARGET, "q", parallelism=1)
 
     again = spec_of(definition_json(spec), TARGET, "q")
 
@@ -46,7 +46,7 @@ def test_tables_of_other_catalogs_stay_there() -> None:
 def test_it_is_the_same_afterwards(connector: str) -> None:
     info = declared(TableInfo(("c", "d", "dim"), ID, connector=connector))
     query = joined(replace(info, name=("c", "d", "src")), info)
-    spec = QuerySpec(query, (SourceSpec(connector, {}, ID),), (TARGET,), TARGET, "q", parallelism=1)
+    spec = QuerySpec(query, SourceSpec(connector, {}, ID), (TARGET,), TARGET, "q", parallelism=1)
 
     text = definition_json(spec)
     again = spec_of(text, TARGET, "q")

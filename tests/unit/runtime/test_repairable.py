@@ -26,7 +26,7 @@ def check(text: str, connector: str = "paimon", **end: Any) -> None:
     address = TableAddress(ADDRESS.warehouse, "shop.orders") if connector == "paimon" else None
     spec = QuerySpec(
         query=query,
-        sources=(SourceSpec(connector, {}, query.source.columns, address),),
+        source=SourceSpec(connector, {}, query.source.columns, address),
         lookups=(),
         target=ADDRESS,
         query_id="q",

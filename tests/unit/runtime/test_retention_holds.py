@@ -45,7 +45,7 @@ class World:
         lookup = LookupJoin(info, "dim_0", ("id",), ("id",), False)
         query = replace(QUERY, lookups=(lookup,))
         source = SourceSpec("paimon", {}, ID, self.address("src"))
-        spec = QuerySpec(query, (source,), (self.address("dim"),), self.address("out"), "", 1)
+        spec = QuerySpec(query, source, (self.address("dim"),), self.address("out"), "", 1)
         self.spec = replace(spec, query_id=self.query_id)
 
     def address(self, name: str) -> TableAddress:
@@ -78,7 +78,7 @@ class World:
         (path / str(number)).write_text("v1\n{}\n" + json.dumps(offset))
 
     def holds(self) -> RetentionHolds:
-        return RetentionHolds(self.spec, self.checkpoint, [s.open() for s in self.spec.sources])
+        return RetentionHolds(self.spec, self.checkpoint, self.spec.source.open())
 
     def at(self, name: str) -> int | None:
         one = Consumers(self.address(name).open()).get(f"streamhouse-{self.query_id}")

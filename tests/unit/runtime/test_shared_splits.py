@@ -34,7 +34,7 @@ def tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Tables:
     warehouse = Warehouse(made.options)
     warehouse.create_table("d", "large", ID, options=options)
     warehouse.create_table("d", "dim", ID, ["id"], options={"bucket": "1"})
-    made.spec = replace(made.spec, sources=(SourceSpec("paimon", {}, ID, made.address("large")),))
+    made.spec = replace(made.spec, source=SourceSpec("paimon", {}, ID, made.address("large")))
     return made
 
 

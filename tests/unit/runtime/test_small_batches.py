@@ -62,7 +62,7 @@ class Joined:
         )
         source = SourceSpec("paimon", {}, ID, self.address("clicks"))
         addresses = (self.address("people"),)
-        spec = QuerySpec(query, (source,), addresses, self.address("out"), path.name, 2)
+        spec = QuerySpec(query, source, addresses, self.address("out"), path.name, 2)
         choice = Choice(BUCKET, "set by hint", 2)
         self.spec = replace(spec, choices=(choice,), gathered=True)
         self.folder = path / "run"

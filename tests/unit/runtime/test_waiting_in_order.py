@@ -66,7 +66,7 @@ class Query(BatchQuery):
         waiting, lost = target.auxiliary_table("pending"), target.auxiliary_table("unmatched")
         pending_rows.create_tables(waiting, lost, query.source.columns, changelog=True)
         dimension = (self._address("dim"),)
-        self._start(QuerySpec(query, (source,), dimension, target, "q", 2))
+        self._start(QuerySpec(query, source, dimension, target, "q", 2))
         assert self.spec.waits_in_order
         self.current: dict[int, tuple[str, int]] = {}
         self.names: dict[int, str] = {}

@@ -16,11 +16,11 @@ def test_the_next_run_in_the_same_worker_has_its_own_options(tmp_path: Path) -> 
     spec = Tables(tmp_path).spec
     rates = [{"rows-per-second": rate, "number-of-rows": "9"} for rate in ("1", "2")]
     slow, fast = (
-        replace(spec, sources=(SourceSpec("datagen", rate, QUERY.rows.columns),)) for rate in rates
+        replace(spec, source=SourceSpec("datagen", rate, QUERY.rows.columns)) for rate in rates
     )
     first = resources_of(slow)
     assert resources_of(slow) is first and first.operator() is first.operator()
-    assert first.sources is first.sources is not resources_of(fast).sources
+    assert first.source is first.source is not resources_of(fast).source
 
 
 def test_another_version_of_the_target_has_another_kernel(tmp_path: Path) -> None:

@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streamhouse.connectors.specs import SourceSpec
 from streamhouse.errors import DataLossError, TableError
 from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.paimon.changelog.invisible_rows import rows_invisible_to_select
@@ -21,7 +20,7 @@ from streamhouse.paimon.changelog.stream_source import PaimonSource
 from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.storage.snapshots import Snapshot
 from streamhouse.runtime.audit.recompute import ATTEMPTS_COLUMN, DUE_COLUMN, Batch
-from streamhouse.runtime.query_sources import source_offsets
+from streamhouse.runtime.query_source import source_offset
 from streamhouse.runtime.query_spec import QuerySpec
 from streamhouse.runtime.state.lookup_journal import LookupJournal
 from streamhouse.runtime.state.pending_rows import ATTEMPTS, DUE, PendingRows, as_source
@@ -133,17 +132,17 @@ def _first_readable(
     first = 0
     spec: QuerySpec | None = None
     fingerprint = ""
-    sources: list[PaimonSource | None] = []
+    source: PaimonSource | None = None
     first_kept = 0
     for batch in batches:
         if spec is None or fingerprint != batch.fingerprint:
             spec = _spec(address, batch.query_id, [batch], definitions)
             fingerprint = batch.fingerprint
-            sources = [_paimon_source(spec, source) for source in spec.sources]
+            source = _paimon_source(spec)
             first_kept = 0 if spec.lookup_journal is None else _first_journaled(spec)
         if batch.number < first_kept:
             first = batch.number + 1
-        needs = _needs(spec, sources, batch)
+        needs = _needs(spec, source, batch)
         for table, snapshot in needs:
             if table.identifier not in earliest:
                 earliest[table.identifier] = table.open().earliest_snapshot_id() or 1
@@ -159,16 +158,16 @@ def _first_journaled(spec: QuerySpec) -> int:
         return journal.first_kept()
 
 
-def _paimon_source(spec: QuerySpec, source: SourceSpec) -> PaimonSource | None:
-    """A source of a query, if it is a Paimon table."""
-    if source.connector != "paimon":
+def _paimon_source(spec: QuerySpec) -> PaimonSource | None:
+    """The source of a query, if it is a Paimon table."""
+    if spec.source.connector != "paimon":
         return None
-    opened = source.open(spec.query.scan.columns)
+    opened = spec.source.open(spec.query.scan.columns)
     return opened if isinstance(opened, PaimonSource) else None
 
 
 def _needs(
-    spec: QuerySpec, sources: Sequence[PaimonSource | None], batch: Batch
+    spec: QuerySpec, source: PaimonSource | None, batch: Batch
 ) -> list[tuple[TableAddress, int]]:
     """The tables that a batch reads, each with the oldest snapshot that it needs."""
     needs = [
@@ -176,12 +175,10 @@ def _needs(
         for lookup, table in spec.pinned
         if batch.end["dims"][lookup.relation]
     ]
-    starts, ends = source_offsets(batch.start), source_offsets(batch.end)
-    for number, source in enumerate(sources):
-        address = spec.sources[number].address
-        start, end = starts[number] if starts else {}, ends[number]
-        if source is not None and address is not None and start != end and end:
-            needs.append((address, source.oldest_read(start, end)))
+    address = spec.source.address
+    start, end = source_offset(batch.start), source_offset(batch.end)
+    if source is not None and address is not None and start != end and end:
+        needs.append((address, source.oldest_read(start, end)))
     return needs
 
 

@@ -25,7 +25,7 @@ from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.paimon.schema import evolution
 from streamhouse.runtime.audit.rows_in_order import KeyedRows, RetryState, in_order
 from streamhouse.runtime.query_operator import ROW, numbered, only, without
-from streamhouse.runtime.query_sources import source_offsets
+from streamhouse.runtime.query_source import source_offset
 from streamhouse.runtime.query_spec import QuerySpec
 from streamhouse.runtime.state.lookup_journal import LookupJournal
 from streamhouse.runtime.state.recorded_query import spec_of
@@ -116,7 +116,7 @@ class Recomputation:
                     f"{first.fingerprint[:12]}: rows of the lineage were deleted"
                 )
             spec = spec_of(definition, self._target, first.query_id)
-            if any(source.connector == "mysql-cdc" for source in spec.sources):
+            if spec.source.connector == "mysql-cdc":
                 raise StreamhouseError(
                     f"table {self._target.identifier} follows a MySQL table, whose history MySQL "
                     "does not keep; audit the tables that are computed from it"
@@ -154,11 +154,11 @@ def _versions(batch: Batch) -> tuple[object, ...]:
 
 def _source_range(batch: Batch) -> tuple[object, ...]:
     """What consecutive batches must share so that their source can be read as one range."""
-    starts, ends = source_offsets(batch.start), source_offsets(batch.end)
-    if any("split" in offset for offset in (*starts, *ends)):
+    start, end = source_offset(batch.start), source_offset(batch.end)
+    if "split" in start or "split" in end:
         return ("split", batch.number)
     # A datagen source computes rows from the clock of each of its runs.
-    return tuple((end.get("base_rows"), end.get("base_ms")) for end in ends)
+    return end.get("base_rows"), end.get("base_ms")
 
 
 class _Run:
@@ -169,8 +169,7 @@ class _Run:
         self._spec = spec
         self._recomputation = recomputation
         self._planner = BatchPlanner(spec)
-        (source,) = spec.sources
-        self._source = source.open(
+        self._source = spec.source.open(
             spec.query.scan.columns if pruned or spec.retry is None else None
         )
         self._functions: set[str] = set()
@@ -361,8 +360,8 @@ class _Run:
         return self._sql(sql, src).column(0).combine_chunks()
 
     def _read(self, start: Offset, end: Offset) -> pa.Table:
-        (before,) = source_offsets(start) or (self._source.initial_offset(),)
-        (after,) = source_offsets(end)
+        before = source_offset(start) if start else self._source.initial_offset()
+        after = source_offset(end)
         schema = self._source.schema
         if self._spec.query.scan.changelog and ROW_KIND not in schema.names:
             schema = schema.append(pa.field(ROW_KIND, pa.string()))

@@ -36,7 +36,7 @@ from streamhouse.runtime.audit.repair_diff import Deviation, deviation
 from streamhouse.runtime.audit.repairable_views import check_query, check_table
 from streamhouse.runtime.batch.progress_line import ProgressLine, progress
 from streamhouse.runtime.batch.row_kinds import functions_of
-from streamhouse.runtime.query_sources import source_offsets
+from streamhouse.runtime.query_source import source_offset
 from streamhouse.runtime.state.lineage import recorded_lineage
 from streamhouse.source import ROW_KIND
 
@@ -185,7 +185,7 @@ class _Attempt:
             return False
         for user, query_batches in queries.items():
             last = self._last(user, query_batches)
-            if last is None or any("split" in at for at in source_offsets(last.end)):
+            if last is None or "split" in source_offset(last.end):
                 return False
             recomputation = Recomputation(self._address, definitions)
             for step in recomputation.steps([replace(last, start={})]):

@@ -44,7 +44,7 @@ def check_query(address: TableAddress, last: Batch, definitions: Mapping[str, st
     where = f"table {address.identifier}: one of its queries"
     definition = definitions.get(last.fingerprint)
     spec = None if definition is None else spec_of(definition, address, last.query_id)
-    if spec is not None and any(source.connector == "mysql-cdc" for source in spec.sources):
+    if spec is not None and spec.source.connector == "mysql-cdc":
         raise TableError(
             f"{where} follows a MySQL table, whose history MySQL does not keep; copy the "
             "MySQL table into a Paimon table and compute this one from it, or "

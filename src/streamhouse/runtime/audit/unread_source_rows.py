@@ -10,7 +10,7 @@ from streamhouse.errors import StreamhouseError
 from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.paimon.changelog.invisible_rows import InvisibleRows
 from streamhouse.runtime.audit.recompute import Batch
-from streamhouse.runtime.query_sources import source_offsets
+from streamhouse.runtime.query_source import source_offset
 from streamhouse.runtime.query_spec import QuerySpec
 from streamhouse.runtime.state.recorded_query import spec_of
 from streamhouse.source import Lag
@@ -47,24 +47,22 @@ def unread(
 
     Of several queries over one source, only the one that ran last counts: it replaced the others.
     """
-    newest: dict[str, tuple[Batch, QuerySpec, int]] = {}
+    newest: dict[str, tuple[Batch, QuerySpec]] = {}
     last = {batch.query_id: batch for batch in batches}
     for batch in sorted(last.values(), key=lambda entry: entry.now_ms):
         definition = definitions.get(batch.fingerprint)
         spec = None if definition is None else spec_of(definition, address, batch.query_id)
-        for number, source in enumerate(() if spec is None else spec.sources):
-            if spec is not None and source.address is not None:
-                newest[source.address.identifier] = (batch, spec, number)
+        if spec is not None and spec.source.address is not None:
+            newest[spec.source.address.identifier] = (batch, spec)
     results = [_unread(name, *entry) for name, entry in sorted(newest.items())]
     return tuple(entry for entry in results if entry.snapshots != 0 or entry.waiting_rows)
 
 
-def _unread(name: str, batch: Batch, spec: QuerySpec, number: int) -> Unread:
-    """What a query has not read of its source with this number."""
+def _unread(name: str, batch: Batch, spec: QuerySpec) -> Unread:
+    """What a query has not read of its source."""
     try:
-        with closing(spec.sources[number].open(spec.query.scan.columns)) as source:
-            offset = source_offsets(batch.end)[number]
-            lag = source.lag(offset)
+        with closing(spec.source.open(spec.query.scan.columns)) as source:
+            lag = source.lag(source_offset(batch.end))
     except StreamhouseError:
         return Unread(name, None, 0)
     lag = lag or Lag()

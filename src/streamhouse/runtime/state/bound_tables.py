@@ -88,8 +88,7 @@ class BoundTables:
     @classmethod
     def of(cls, spec: QuerySpec) -> BoundTables:
         """The tables of a query as they are now, with the columns of its plan."""
-        query = spec.query
-        (source,) = spec.sources
+        query, source = spec.query, spec.source
         output = [column.name for column in query.rows.columns]
         lookups = [
             BoundTable.of_other(lookup.table, lookup.columns)

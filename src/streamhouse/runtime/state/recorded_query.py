@@ -42,7 +42,7 @@ def definition_json(spec: QuerySpec) -> str:
         del table["capabilities"]
     scan["options"] = {}
     query["rows"]["functions"] = [function.record() for function in spec.query.rows.functions]
-    (read,) = spec.sources
+    read = spec.source
     source = {
         "connector": read.connector,
         "options": {
@@ -98,14 +98,12 @@ def spec_of(definition: str, target: TableAddress, query_id: str) -> QuerySpec:
         address = TableAddress(catalog(warehouses["source"]), source["table"], versions["source"])
     return QuerySpec(
         query=_query(record["query"]),
-        sources=(
-            SourceSpec(
-                source["connector"],
-                source["options"],
-                _columns(source["columns"]),
-                address,
-                partitioned_by=tuple(record["query"]["scan"]["table"]["partitioned_by"]),
-            ),
+        source=SourceSpec(
+            source["connector"],
+            source["options"],
+            _columns(source["columns"]),
+            address,
+            partitioned_by=tuple(record["query"]["scan"]["table"]["partitioned_by"]),
         ),
         lookups=tuple(
             TableAddress(catalog(path), name, version)

@@ -17,7 +17,6 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,7 +26,7 @@ from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.paimon.changelog.consumers import Consumers, query_consumer
 from streamhouse.paimon.changelog.stream_source import PaimonSource
 from streamhouse.paimon.read.table import Table
-from streamhouse.runtime.query_sources import source_offsets
+from streamhouse.runtime.query_source import source_offset
 from streamhouse.runtime.query_spec import QuerySpec
 from streamhouse.runtime.state.checkpoint import Checkpoint
 from streamhouse.source import Offset, Source
@@ -55,14 +54,10 @@ class _Candidate:
 class RetentionHolds:
     """Manages the consumers of one query; driver only, thread-safe."""
 
-    def __init__(self, spec: QuerySpec, checkpoint: Checkpoint, sources: Sequence[Source]) -> None:
+    def __init__(self, spec: QuerySpec, checkpoint: Checkpoint, source: Source) -> None:
         self._spec = spec
         self._checkpoint = checkpoint
-        self._sources = {
-            number: source
-            for number, source in enumerate(sources)
-            if isinstance(source, PaimonSource)
-        }
+        self._source = source if isinstance(source, PaimonSource) else None
         self._id = query_consumer(spec.query_id)
         self._pinned_by_rule = [
             address for lookup, address in spec.pinned if RefreshRule.of(lookup).allows_older
@@ -112,9 +107,8 @@ class RetentionHolds:
     def batch_done(self, end: Offset) -> None:
         """Note that the batch up to `end` has been committed to all its tables."""
         self._replayed = True
-        offsets = source_offsets(end)
-        for number, source in self._sources.items():
-            source.store_progress(offsets[number])
+        if self._source is not None:
+            self._source.store_progress(source_offset(end))
 
     def tick(self) -> bool:
         """Refresh the consumers if due, and move them forward while the query is idle.
@@ -158,23 +152,15 @@ class RetentionHolds:
     def _tables(self) -> dict[_Key, TableAddress]:
         spec = self._spec
         addresses = [*self._written_tables(), *(address for _, address in spec.pinned)]
-        addresses += [address for address, _, _ in self._paimon_sources()]
+        addresses += spec.source_tables
         return {_key(address): address for address in addresses}
-
-    def _paimon_sources(self) -> Iterator[tuple[TableAddress, int, PaimonSource]]:
-        """The sources that are Paimon tables, each with its index in `QuerySpec.sources`."""
-        for number, source in self._sources.items():
-            address = self._spec.sources[number].address
-            if address is not None:
-                yield address, number, source
 
     def _read_positions(self, positions: dict[_Key, int], offset: Offset) -> None:
         """Lower `positions` to the snapshots that a batch from, or up to, `offset` reads."""
         spec = self._spec
-        offsets = source_offsets(offset)
-        for address, number, source in self._paimon_sources():
-            needed = source.oldest_needed(offsets[number] if offsets else {})
-            _lower(positions, address, needed)
+        if self._source is not None and spec.source.address is not None:
+            needed = self._source.oldest_needed(source_offset(offset))
+            _lower(positions, spec.source.address, needed)
         for lookup, address in spec.pinned:
             pinned = offset["dims"].get(lookup.relation, 0) if offset else None
             latest = address.follow().latest_snapshot_id(_LATEST_WITHIN_S) or 1

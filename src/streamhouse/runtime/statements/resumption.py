@@ -161,7 +161,7 @@ def _check_new(spec: QuerySpec, checkpoint: Checkpoint, notice: Notice) -> None:
 
 def _note_present_rows(spec: QuerySpec, notice: Notice) -> None:
     """Say that rows of a copy stay of which the source, such as MySQL, has no change to read."""
-    table, (source,) = spec.target.open(), spec.sources
+    table, source = spec.target.open(), spec.source
     copies = spec.query.row_kinds and bool(table.primary_key)
     if not copies or source.address is not None or not has_rows(table):
         return
@@ -175,7 +175,7 @@ def _note_present_rows(spec: QuerySpec, notice: Notice) -> None:
 
 def _continues_from_consumer(spec: QuerySpec) -> bool:
     """Whether a new query begins where the reader of its `consumer-id` has stopped."""
-    source = spec.sources[0]
+    source = spec.source
     consumer = source.options.get("consumer-id")
     if consumer is None or source.address is None:
         return False

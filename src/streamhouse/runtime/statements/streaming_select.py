@@ -13,7 +13,7 @@ from streamhouse.lookup.strategies.selection import choose_all
 from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.runtime.printer import Printer
 from streamhouse.runtime.query_operator import QueryOperator, numbered
-from streamhouse.runtime.query_sources import source_caught_up
+from streamhouse.runtime.query_source import source_caught_up
 from streamhouse.runtime.session.session import Session
 from streamhouse.runtime.streaming.dimensions.open_dimensions import Dimensions
 from streamhouse.runtime.streaming.dimensions.versions import DimensionVersions

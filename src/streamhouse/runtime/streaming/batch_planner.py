@@ -5,7 +5,7 @@ The offset at which a batch ends determines all that the batch reads. It is a JS
 - `batch`: the number of the batch, from 0. Spark's own numbers also count an empty first batch;
 - `now`: the time of the batch in epoch milliseconds, which CURRENT_TIMESTAMP returns in it;
 - `source`: the offset of the source, and `of`: the source that this offset belongs to
-  (`runtime.query_sources`);
+  (`runtime.query_source`);
 - `dims`: the snapshot of each lookup's table (0: before the first), with the keys that
   `streaming.dimensions.versions` adds;
 - `pending`: the snapshot of the pending table. 0 if the batch does not read that table: no row
@@ -21,8 +21,9 @@ import time
 from collections.abc import Sequence
 from itertools import product
 from pathlib import Path
+from typing import Any
 
-from streamhouse.runtime.query_sources import QuerySources, SourceSplit
+from streamhouse.runtime.query_source import QuerySource, source_offset
 from streamhouse.runtime.query_spec import QuerySpec
 from streamhouse.runtime.state.batch_logs import next_batch
 from streamhouse.runtime.state.pending_rows import PendingRows, PendingState
@@ -48,24 +49,19 @@ class BatchPlanner:
         `small_batches`."""
         self._folder = folder
         self._spec = spec
-        self._inputs = QuerySources.open(spec)
+        self.source = QuerySource.open(spec)
         if not spec.keeps_rows():
-            self._inputs.allow_large_batches()
-        self._one_task = spec.one_task(self._inputs.sources)
+            self.source.opened.allow_large_batches()
+        self._one_task = spec.one_task(self.source.opened)
         self._versions = DimensionVersions(spec.query.lookups, spec.lookups, spec.choices)
         self._pending = None if spec.pending is None else PendingRows(spec.pending, spec.query_id)
-        self._small = None if folder is None else SmallBatches(spec, self._inputs, folder)
-
-    @property
-    def inputs(self) -> QuerySources:
-        """The query's sources."""
-        return self._inputs
+        self._small = None if folder is None else SmallBatches(spec, self.source.opened, folder)
 
     def latest_offset(self, start: Offset, max_rows: int | None = None) -> Offset:
         """The end offset of the next batch; `start` if nothing is new and no pending row is due."""
         now = max(time.time_ns() // 1_000_000, int(start.get("now", 0)) + 1)
-        before = self._inputs.offsets(start)
-        after = self._inputs.latest(before, max_rows)
+        before = self.source.offset(start)
+        after = self.source.opened.latest_offset(before, max_rows)
         waiting = None if self._pending is None else self._pending.waiting(_PENDING_WITHIN_S)
         due = waiting is not None and waiting.due(now)
         if after == before and not due:
@@ -73,7 +69,7 @@ class BatchPlanner:
         end = {
             "batch": next_batch(start),
             "now": now,
-            **self._inputs.recorded(after),
+            **self.source.recorded(after),
             **self._versions.offset_keys(start, now, preload_reports.read(self._folder, start)),
             "pending": self._pending_snapshot(waiting, due),
         }
@@ -94,8 +90,9 @@ class BatchPlanner:
         folder, shuffles = self._folder, self._spec.shuffle is not None
         single = shuffles and folder is not None and is_small_batch(folder, int(end["batch"]))
         parallelism = 1 if single or self._one_task else self._spec.parallelism
-        before, after = self._inputs.offsets(start), self._inputs.offsets(end)
-        splits = self._inputs.splits(before, after, parallelism)
+        before, after = self.source.offset(start), self.source.offset(end)
+        source = self.source.opened
+        splits = [] if before == after else list(source.partitions(before, after, parallelism))
         count = max(1, min(parallelism, len(splits)))
         shares = self._shares(splits, parallelism // count)
         bounds = [len(splits) * i // count for i in range(count + 1)]
@@ -106,7 +103,7 @@ class BatchPlanner:
             for i, (group, share) in enumerate(product(groups, range(shares)))
         ]
 
-    def _shares(self, splits: Sequence[SourceSplit], most: int) -> int:
+    def _shares(self, splits: Sequence[Any], most: int) -> int:
         """How many tasks share each split: 1, or up to `most`, since a large file is one split.
 
         Splits are shared only if all report their number of rows: only these return their rows in
@@ -114,27 +111,28 @@ class BatchPlanner:
         """
         if most < 2 or self._spec.shuffle is not None or self._spec.query.reorder_key:
             return 1
-        rows = [split.rows for split in splits]
+        rows: list[int | None] = [getattr(split, "rows", None) for split in splits]
         known = [count for count in rows if count is not None]
         return most if len(known) == len(rows) and sum(known) >= SHARED_ROWS else 1
 
     def committed(self, end: Offset) -> None:
-        """Notify the sources that the batch up to `end` is committed."""
-        self._inputs.committed(end)
+        """Notify the source that the batch up to `end` is committed."""
+        if end:
+            self.source.opened.committed(source_offset(end))
 
     def caught_up(self, start: Offset) -> bool:
         """Whether no rows are left after `start` or pending, and a bounded source has ended."""
         if self._pending is not None and self._pending.waiting().rows:
             return False
-        return self._inputs.caught_up(start)
+        return self.source.caught_up(start)
 
     def lag(self, start: Offset) -> Lag | None:
-        """How far `start` is behind the sources; None if unknown."""
-        return self._inputs.lag(start)
+        """How far `start` is behind the source; None if unknown."""
+        return self.source.lag(start)
 
     def rows_left(self, start: Offset) -> int | None:
-        """About how many rows of the sources' snapshots are left; None if they are complete."""
-        return self._inputs.rows_left(start)
+        """About how many rows of the source's snapshot are left; None if it is complete."""
+        return self.source.rows_left(start)
 
     def close(self) -> None:
-        self._inputs.close()
+        self.source.opened.close()

@@ -50,10 +50,8 @@ class ContinuousQuery(JobQuery):
         self._last_commit = LastCommit(self.spec, checkpoint.path)
         self._lineage: Lineage | None = None
 
-    def use_shared(self, number: int, folder: Path) -> None:
-        sources = list(self.spec.sources)
-        sources[number] = replace(sources[number], shared=folder)
-        self.spec = replace(self.spec, sources=tuple(sources))
+    def use_shared(self, folder: Path) -> None:
+        self.spec = replace(self.spec, source=replace(self.spec.source, shared=folder))
 
     @property
     def targets(self) -> list[TableAddress]:
@@ -76,7 +74,7 @@ class ContinuousQuery(JobQuery):
         spec = self.spec
         if spec.pending is not None and spec.unmatched is not None:
             changelog = spec.query.scan.changelog
-            (source,) = spec.sources
+            source = spec.source
             pending_rows.create_tables(
                 spec.pending, spec.unmatched, source.columns, changelog, source.address
             )
@@ -89,15 +87,15 @@ class ContinuousQuery(JobQuery):
         log = BatchLog(self._checkpoint.path, self._checkpoint.logs.last_batch())
         planner = BatchPlanner(spec)
         self.progress.planned(planner)
-        inputs = planner.inputs
-        inputs.check(self.progress.last_offset)
+        reader = planner.source
+        reader.check(self.progress.last_offset)
         for offset in self._checkpoint.logs.unfinished():
-            inputs.check(offset)
+            reader.check(offset)
         if spec.shuffle is not None:
             ordered = spec.query.ordered and not spec.query.merging.grouped
-            gathered = ordered or spec.one_task(inputs.sources)
+            gathered = ordered or spec.one_task(reader.opened)
             spec = self.spec = replace(spec, gathered=gathered)
-        self._holds = RetentionHolds(spec, self._checkpoint, inputs.sources)
+        self._holds = RetentionHolds(spec, self._checkpoint, reader.opened)
         self._holds.prepare()
         self.progress.held(self._holds)
         if spec.sink is None:
@@ -186,7 +184,7 @@ def _described(spec: QuerySpec, checkpoint: Checkpoint, pipeline: str) -> QueryD
         spec.query.source.name,
         spec.sink is None,
         tuple(".".join(lookup.table.name[-2:]) for lookup in spec.query.lookups),
-        spec.sources,
+        spec.source,
         tuple(spec.source_tables),
         spec.lookups,
         tuple(at for _, at in spec.pinned),

@@ -22,15 +22,15 @@ def unordered_first_read(spec: QuerySpec) -> str | None:
     """
     if spec.sink is not None or not _depends_on_order(spec):
         return None
-    for source in spec.sources:
-        if source.address is not None and _mixes_commits(spec, source):
-            return (
-                f"the first read of {source.address.identifier} follows its files, because not all "
-                "of its commits can be read one by one: of several rows with one key of "
-                f"{spec.target.identifier}, the row of an older commit may be merged last; give "
-                f"{spec.target.identifier} a 'sequence.field' if this matters"
-            )
-    return None
+    source = spec.source
+    if source.address is None or not _mixes_commits(spec, source):
+        return None
+    return (
+        f"the first read of {source.address.identifier} follows its files, because not all of its "
+        f"commits can be read one by one: of several rows with one key of {spec.target.identifier},"
+        f" the row of an older commit may be merged last; give {spec.target.identifier} a "
+        "'sequence.field' if this matters"
+    )
 
 
 def _depends_on_order(spec: QuerySpec) -> bool:

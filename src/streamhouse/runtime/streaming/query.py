@@ -116,7 +116,7 @@ class JobQuery(ABC):
         """Release what the query holds besides its progress and checkpoint; called in any case."""
         return
 
-    def use_shared(self, number: int, folder: Path) -> None:
+    def use_shared(self, folder: Path) -> None:
         """Let a source read the folder that a `SharedReader` fills; call it before `prepare`.
 
         `number`: the index of the source in the description's `sources`.

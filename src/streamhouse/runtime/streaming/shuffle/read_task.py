@@ -49,20 +49,20 @@ class ReadTask:
         self._operator.bind(self._task.now_ms, {})
         with ExitStack() as stack:
             rows = 0
-            for src in self._numbered(self._sources(stack)):
+            for src in self._numbered(self._source(stack)):
                 yield from self._blocks(src)
                 rows += src.num_rows
         counted = self._task.index % self._count
         for task in range(self._count):
             yield block_row(task, -1, None, self._report(rows if task == counted else 0))
 
-    def _numbered(self, sources: list[Source]) -> Iterator[pa.Table]:
+    def _numbered(self, source: Source) -> Iterator[pa.Table]:
         """The rows with their numbers, in chunks; all at once if they must be reordered."""
         index, reorder_key = self._task.index, self._spec.query.reorder_key
         collected = []
         for number, split in enumerate(self._task.splits):
             first = first_row_number(index, number)
-            for chunk in chunks(sources[split.source].read(split.partition)):
+            for chunk in chunks(source.read(split)):
                 if reorder_key:
                     collected.append(chunk)
                 else:
@@ -72,15 +72,14 @@ class ReadTask:
             whole = current_rows_last(pa.concat_tables(collected), reorder_key)
             yield numbered(whole, first_row_number(index, 0))
 
-    def _sources(self, stack: ExitStack) -> list[Source]:
-        """The query's sources; with a retry policy other ones, which `stack` closes."""
+    def _source(self, stack: ExitStack) -> Source:
+        """The query's source; with a retry policy another one, which `stack` closes."""
         if self._spec.retry is None:
-            return self._run.open.sources
+            return self._run.open.source
         # Rows that may become pending need all columns.
-        sources = [source.open() for source in self._spec.sources]
-        for source in sources:
-            stack.callback(source.close)
-        return sources
+        source = self._spec.source.open()
+        stack.callback(source.close)
+        return source
 
     def _report(self, rows: int) -> str:
         """What a join task needs to know; one of them counts the rows of this task."""

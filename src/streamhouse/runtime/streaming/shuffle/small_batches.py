@@ -14,9 +14,9 @@ from pathlib import Path
 
 from streamhouse.lookup.options import CacheOptions
 from streamhouse.paimon.catalog.table_address import TableAddress
-from streamhouse.runtime.query_sources import QuerySources, source_offsets
+from streamhouse.runtime.query_source import source_offset
 from streamhouse.runtime.query_spec import QuerySpec
-from streamhouse.source import Offset
+from streamhouse.source import Offset, Source
 
 _FILE = "small-batch.json"
 _DIMENSION_ROWS = 100_000
@@ -26,8 +26,8 @@ _DIMENSION_ROWS = 100_000
 class SmallBatches:
     """Decides for each batch of a query whether it skips the shuffle; planner only."""
 
-    def __init__(self, spec: QuerySpec, inputs: QuerySources, folder: Path) -> None:
-        self._inputs, self._folder = inputs, folder
+    def __init__(self, spec: QuerySpec, source: Source, folder: Path) -> None:
+        self._source, self._folder = source, folder
         self._address: TableAddress | None = None
         if spec.shuffle is not None:
             lookup = spec.query.lookups[spec.shuffle]
@@ -51,7 +51,7 @@ class SmallBatches:
         """Whether the batch is known to have few source rows; pending rows are not counted."""
         if not start:
             return False
-        rows = self._inputs.rows(source_offsets(start), source_offsets(end))
+        rows = self._source.rows(source_offset(start), source_offset(end))
         return rows is not None and rows < self._most_rows
 
     def _small_dimension(self, address: TableAddress, end: Offset) -> bool:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import pyarrow as pa
 
 from streamhouse.runtime.query_operator import numbered
-from streamhouse.runtime.query_sources import SourceSplit
 from streamhouse.runtime.query_spec import QuerySpec
 from streamhouse.runtime.streaming.tasks.ordered_waiting import OrderedWaiting
 from streamhouse.runtime.streaming.tasks.steps import CurrentRowsLast, LookUp, Output, TaskStep
@@ -35,7 +35,7 @@ class Task:
             self._steps.close()
         yield self._run.result(messages)
 
-    def _read(self, number: int, split: SourceSplit) -> None:
+    def _read(self, number: int, split: Any) -> None:
         run, first = self._run, 0
         # Rows that may have to wait in order need all columns.
         chunks = run.chunks(number, split, pruned=not run.spec.waits_in_order)

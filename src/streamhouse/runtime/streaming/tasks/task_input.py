@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
-from streamhouse.runtime.query_sources import SourceSplit
 from streamhouse.runtime.streaming.tasks.row_files import RowFiles
 from streamhouse.source import Offset
 
@@ -30,14 +30,15 @@ class TaskInput:
 
 @dataclass(frozen=True)
 class SplitsInput(TaskInput):
-    """The splits that a task of a continuous query reads and, with `due`, the due pending rows.
+    """What a task of a continuous query reads, and with `due` it retries the due pending rows.
 
-    Splits are read in chunks. If several tasks share the splits, this one takes every `shares`-th
-    chunk, beginning with number `share`, and the others take the rest. `shuffled`: it sends its
-    rows to other tasks, which join them. `files` are for rows that it sends to the driver.
+    `splits`, some of `Source.partitions`, are read in chunks. If several tasks share the splits,
+    this one takes every `shares`-th chunk, beginning with number `share`, and the others take the
+    rest. `shuffled`: it sends its rows to other tasks, which join them. `files` are for rows that
+    it sends to the driver.
     """
 
-    splits: tuple[SourceSplit, ...] = field(repr=False)
+    splits: tuple[Any, ...] = field(repr=False)
     due: bool
     share: int = 0
     shares: int = 1

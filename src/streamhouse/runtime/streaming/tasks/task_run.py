@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
+from typing import Any
 
 import pyarrow as pa
 
@@ -14,7 +15,7 @@ from streamhouse.connectors.base import Message, SinkWriter
 from streamhouse.connectors.paimon.sink import PaimonSinkWriter
 from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.runtime.failpoint import TASK_STEP, reached
-from streamhouse.runtime.query_sources import SourceSplit, open_source
+from streamhouse.runtime.query_source import open_source
 from streamhouse.runtime.query_spec import QuerySpec
 from streamhouse.runtime.streaming.tasks.task_input import SplitsInput
 from streamhouse.runtime.streaming.tasks.task_results import TaskAttempt, results
@@ -47,7 +48,7 @@ class TaskRun:
         self.open = resources_of(spec)
         number = spec.gathered and spec.query.rows.numbered_sql is not None
         self.operator = self.open.operator(number)
-        self.split: tuple[int, SourceSplit] | None = None
+        self.split: tuple[int, Any] | None = None
         """The number of the split whose rows are taken, and the split."""
         self.read_rows = self.missed = 0
         self._bad = 0
@@ -67,26 +68,26 @@ class TaskRun:
         """Bind the rows of the lookups' tables that the rows of `src` may join."""
         self.open.dimensions.bind(self.operator, src)
 
-    def chunks(self, number: int, split: SourceSplit, pruned: bool) -> Iterator[pa.Table]:
+    def chunks(self, number: int, split: Any, pruned: bool) -> Iterator[pa.Table]:
         """Read a split; collects the bad records, and counts the changes, that the source met.
 
         `pruned`: only the columns that the query needs.
         """
         self.split = number, split
         if pruned:
-            yield from self._chunks(self.open.sources[split.source], split)
+            yield from self._chunks(self.open.source, split)
             return
-        source = open_source(self.spec, self.spec.sources[split.source], pruned=False)
+        source = open_source(self.spec, pruned=False)
         try:
             yield from self._chunks(source, split)
         finally:
             source.close()
 
-    def _chunks(self, source: Source, split: SourceSplit) -> Iterator[pa.Table]:
+    def _chunks(self, source: Source, split: Any) -> Iterator[pa.Table]:
         if isinstance(source, dead_letter_table.SkippingSource):
             source.bad_records()  # of an attempt that failed
         source.changes_read()
-        yield from chunks(source.read(split.partition))
+        yield from chunks(source.read(split))
         self._take_bad_records(source)
         if not self.task.share:
             self._changes.update(source.changes_read())

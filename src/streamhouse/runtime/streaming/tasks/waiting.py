@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from streamhouse.connectors.base import Message
 from streamhouse.runtime.query_operator import ROW, numbered, only, without
-from streamhouse.runtime.query_sources import SourceSplit, open_source
+from streamhouse.runtime.query_source import open_source
 from streamhouse.runtime.state import pending_rows as pending
 from streamhouse.runtime.streaming.tasks.steps import TaskStep
 from streamhouse.runtime.streaming.tasks.task_run import TaskRun, chunks
@@ -74,7 +74,7 @@ class Waiting:
         self._run, self._following = run, following
         self._rows = WaitingRows(run)
         self._places, self._own = places, own
-        self._missed: dict[int, tuple[SourceSplit, list[Any]]] = {}
+        self._missed: dict[int, tuple[Any, list[Any]]] = {}
         """The numbers of the rows that must wait, by the number of their split."""
         self.close = following.close
 
@@ -140,12 +140,12 @@ class Waiting:
             self._read_again(number, split, np.sort(np.concatenate(found)))
         return [*self._following.finish(), *self._rows.write()]
 
-    def _read_again(self, number: int, split: SourceSplit, missed: Any) -> None:
+    def _read_again(self, number: int, split: Any, missed: Any) -> None:
         """Keep missed rows of a split, which is read again with all columns."""
         run, first = self._run, 0
-        source = open_source(run.spec, run.spec.sources[split.source], pruned=False)
+        source = open_source(run.spec, pruned=False)
         try:
-            for chunk in chunks(source.read(split.partition)):
+            for chunk in chunks(source.read(split)):
                 here = missed[(missed >= first) & (missed < first + chunk.num_rows)]
                 if len(here):
                     rows = numbered(chunk, first).take(pa.array(here - first))

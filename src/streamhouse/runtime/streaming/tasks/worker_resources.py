@@ -8,7 +8,7 @@ from functools import cached_property
 from streamhouse.connectors.base import Sink
 from streamhouse.lookup.strategies.selection import choose_all
 from streamhouse.runtime.query_operator import QueryOperator
-from streamhouse.runtime.query_sources import open_source
+from streamhouse.runtime.query_source import open_source
 from streamhouse.runtime.query_spec import QuerySpec
 from streamhouse.runtime.state.lookup_journal import LookupJournal
 from streamhouse.runtime.streaming.dimensions.open_dimensions import Dimensions
@@ -18,7 +18,7 @@ _open: dict[tuple[int, str], tuple[str, WorkerResources]] = {}
 
 
 class WorkerResources:
-    """The open sources, lookups, sink and compiled SQL of one query; each is opened when needed."""
+    """The open source, lookups, sink and compiled SQL of one query; each is opened when needed."""
 
     def __init__(self, spec: QuerySpec) -> None:
         self._spec = spec
@@ -45,9 +45,9 @@ class WorkerResources:
         return None if self._spec.lookup_journal is None else LookupJournal(self._spec)
 
     @cached_property
-    def sources(self) -> list[Source]:
-        """The sources, with the needed columns only; their connections stay open."""
-        return [open_source(self._spec, source) for source in self._spec.sources]
+    def source(self) -> Source:
+        """The source, with the needed columns only; its connections stay open."""
+        return open_source(self._spec)
 
     @cached_property
     def sink(self) -> Sink:
@@ -58,8 +58,8 @@ class WorkerResources:
         """Close what has been opened and does not close itself once it is unused."""
         if "dimensions" in vars(self):
             self.dimensions.close()
-        for source in vars(self).get("sources", ()):
-            source.close()
+        if "source" in vars(self):
+            self.source.close()
 
 
 def resources_of(spec: QuerySpec) -> WorkerResources:
@@ -88,8 +88,8 @@ def close_resources(query_id: str) -> None:
 def _version(spec: QuerySpec) -> str:
     lookup_options = [sorted(lookup.table.options.items()) for lookup in spec.query.lookups]
     tables = (
-        spec.sources,
-        [sorted(source.options.items()) for source in spec.sources],
+        spec.source,
+        sorted(spec.source.options.items()),
         spec.lookups,
         lookup_options,
         spec.target,
