@@ -39,8 +39,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from benchmarks.server_time import Busy, Times, listed, viewing, writing
 
-from streamhouse.demo.s3_requests import S3Request, read_requests
-from streamhouse.demo.s3_server import BUCKET, S3Server
+from streamhouse.demo.s3_server import BUCKET, S3Request, S3Server, read_requests
 from streamhouse.errors import TableError
 from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.paimon.changelog.stream_source import PaimonSource

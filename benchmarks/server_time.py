@@ -10,7 +10,7 @@ from urllib.parse import unquote
 
 import numpy as np
 
-from streamhouse.demo.s3_requests import S3Request
+from streamhouse.demo.s3_server import S3Request
 
 Times = np.ndarray[Any, Any]
 

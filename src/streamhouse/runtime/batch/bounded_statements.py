@@ -26,8 +26,8 @@ from streamhouse.paimon.write.overwrite import overwrite_table
 from streamhouse.paimon.write.table_writer import TableWriter
 from streamhouse.runtime.batch.hidden_rows import WrittenKeys
 from streamhouse.runtime.batch.insert_columns import given_columns
+from streamhouse.runtime.batch.insert_differences import InsertResult
 from streamhouse.runtime.batch.insert_into_sink import insert_into_sink
-from streamhouse.runtime.batch.insert_result import InsertResult
 from streamhouse.runtime.batch.progress_line import ProgressLine, progress
 from streamhouse.runtime.batch.scans import Scans, scan_of
 from streamhouse.runtime.query_operator import conformed

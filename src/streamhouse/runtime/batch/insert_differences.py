@@ -10,6 +10,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import nullcontext
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
@@ -33,10 +34,38 @@ from streamhouse.paimon.write.commit_retries import (
 )
 from streamhouse.paimon.write.table_writer import TableWriter
 from streamhouse.paimon.write.temporary_table import TemporaryTable
-from streamhouse.runtime.batch.insert_result import InsertResult
 from streamhouse.runtime.batch.progress_line import ProgressLine
 from streamhouse.source import ROW_KIND
 from streamhouse.sql.options.merge_functions import sequence_fields
+
+
+@dataclass(frozen=True)
+class InsertResult:
+    """How many rows an INSERT produced, and how many of them were new or changed existing rows.
+
+    If the rows are written without a comparison with the table, all count as inserted. `hidden`
+    rows cannot be seen after it.
+    """
+
+    rows: int
+    inserted: int
+    updated: int = 0
+    hidden: int = 0
+
+    def __str__(self) -> str:
+        if not self.hidden:
+            return self._written()
+        return (
+            f"{self._written()}; {self.hidden:,} cannot be seen: a record with a greater "
+            "'sequence.field' has deleted the key"
+        )
+
+    def _written(self) -> str:
+        text = f"{self.rows:,} {'row' if self.rows == 1 else 'rows'}"
+        if self.inserted == self.rows:
+            return f"{text} written"
+        return f"{text}: {self.inserted:,} inserted, {self.updated:,} updated, the others unchanged"
+
 
 EQUAL_ROWS = "insert.equal-rows"
 """The hint on a target: `skip` rows that the table has already (default), or `write` them."""
