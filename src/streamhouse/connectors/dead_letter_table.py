@@ -43,11 +43,8 @@ def create_tables(address: TableAddress) -> None:
     """Create both tables if they do not exist, in a database that may not exist either."""
     warehouse = Warehouse(address.warehouse)
     for table, columns in ((address, COLUMNS), (requests_of(address), REQUESTS)):
-        database, name = split_identifier(table.identifier)
-        warehouse.create_database(database, if_not_exists=True)
-        warehouse.create_table(
-            database, name, list(columns), (), options={"bucket": "-1"}, if_not_exists=True
-        )
+        warehouse.create_database(split_identifier(table.identifier)[0], if_not_exists=True)
+        table.create(columns, (), {"bucket": "-1"})
     found = set(address.open().arrow_schema.names)
     missing = [column.name for column in COLUMNS if column.name not in found]
     if missing:

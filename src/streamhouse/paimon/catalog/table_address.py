@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.paimon.read.table import Table
+from streamhouse.paimon.schema.table_name import split_identifier
+from streamhouse.sql.plan import Column
 
 
 @dataclass(frozen=True)
@@ -23,6 +25,18 @@ class TableAddress:
     def open(self) -> Table:
         """The table as it is now."""
         return Warehouse(self.warehouse).table(self.identifier)
+
+    def create(
+        self,
+        columns: Sequence[Column],
+        primary_key: Sequence[str],
+        options: Mapping[str, str],
+    ) -> None:
+        """Create the table if it does not exist."""
+        database, name = split_identifier(self.identifier)
+        Warehouse(self.warehouse).create_table(
+            database, name, columns, primary_key, options=options, if_not_exists=True
+        )
 
     def follow(self) -> Table:
         """The table for those that read or write it again and again (`Warehouse.followed`)."""

@@ -25,8 +25,6 @@ import pyarrow.compute as pc
 from streamhouse.connectors.base import BatchLog
 from streamhouse.errors import TableError
 from streamhouse.paimon.catalog.table_address import TableAddress
-from streamhouse.paimon.catalog.warehouse import Warehouse
-from streamhouse.paimon.schema.table_name import split_identifier
 from streamhouse.paimon.storage.object_store.store_retries import retried
 from streamhouse.paimon.write.commit import TableCommitter
 from streamhouse.paimon.write.table_writer import TableWriter, file_prefix, query_tag
@@ -89,15 +87,7 @@ class Lineage:
     def __init__(self, spec: QuerySpec) -> None:
         self._spec = spec
         self._address = spec.target.auxiliary_table(SUFFIX)
-        database, name = split_identifier(self._address.identifier)
-        Warehouse(self._address.warehouse).create_table(
-            database,
-            name,
-            COLUMNS,
-            ("query_id", "batch_id"),
-            options=_OPTIONS,
-            if_not_exists=True,
-        )
+        self._address.create(COLUMNS, ("query_id", "batch_id"), _OPTIONS)
         self._committer = TableCommitter(
             self._address.warehouse, self._address.identifier, spec.query_id, followed=True
         )

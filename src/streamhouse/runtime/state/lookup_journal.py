@@ -23,9 +23,7 @@ from streamhouse.duckdb_connection import LastingConnection
 from streamhouse.errors import StreamhouseError
 from streamhouse.lookup.dimension import ServerRows, is_server
 from streamhouse.paimon.catalog.table_address import TableAddress
-from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.paimon.read.table import Table
-from streamhouse.paimon.schema.table_name import split_identifier
 from streamhouse.runtime.query_spec import QuerySpec
 from streamhouse.runtime.state import lineage_retention
 from streamhouse.source import ROW_KIND
@@ -53,10 +51,7 @@ _WINDOW_BATCHES = 1000
 
 def create_table(address: TableAddress) -> None:
     """Create the `__looked_up` table if it does not exist."""
-    database, name = split_identifier(address.identifier)
-    Warehouse(address.warehouse).create_table(
-        database, name, COLUMNS, KEY, options={"bucket": "1"}, if_not_exists=True
-    )
+    address.create(COLUMNS, KEY, {"bucket": "1"})
 
 
 class LookupJournal:

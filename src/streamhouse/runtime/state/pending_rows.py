@@ -20,7 +20,6 @@ from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.schema.evolution import column_ids
-from streamhouse.paimon.schema.table_name import split_identifier
 from streamhouse.source import ROW_KIND
 from streamhouse.sql.plan import Column
 from streamhouse.sql.schema_changes import (
@@ -112,25 +111,12 @@ def create_tables(
     kind = [Column(KIND, "STRING")] if changelog else []
     key = [Column(QUERY, "STRING", False), Column(ROW_ID, "STRING", False)]
     pending_columns = [*key, Column(DUE, "TIMESTAMP(3)"), Column(ATTEMPTS, "INT"), *kind]
-    _create(pending, [*pending_columns, *source_columns], (QUERY, ROW_ID), {"bucket": "1"})
+    pending.create([*pending_columns, *source_columns], (QUERY, ROW_ID), {"bucket": "1"})
     unmatched_columns = [*kind, Column(ATTEMPTS, "INT"), Column(MISSED_AT, "TIMESTAMP(3)")]
-    _create(unmatched, [*source_columns, *unmatched_columns], (), {"bucket": "-1"})
+    unmatched.create([*source_columns, *unmatched_columns], (), {"bucket": "-1"})
     table = None if source is None else source.open()
     for address, fixed in ((pending, pending_columns), (unmatched, unmatched_columns)):
         follow(address, [column.name for column in fixed], source_columns, table)
-
-
-def _create(
-    address: TableAddress,
-    columns: Sequence[Column],
-    primary_key: Sequence[str],
-    options: dict[str, str],
-) -> None:
-    database, name = split_identifier(address.identifier)
-    warehouse = Warehouse(address.warehouse)
-    warehouse.create_table(
-        database, name, columns, primary_key, options=options, if_not_exists=True
-    )
 
 
 @dataclass(frozen=True)
