@@ -11,7 +11,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 import pyarrow as pa
 
@@ -21,6 +21,13 @@ ROW_KIND = "rowkind"
 """Name of the string column that carries a row's kind: one of `ROW_KINDS`."""
 
 ROW_KINDS = ("+I", "-U", "+U", "-D")
+
+_Rows = TypeVar("_Rows", pa.RecordBatch, pa.Table)
+
+
+def of_kind(rows: _Rows, kind: str) -> _Rows:
+    """The rows with a last column `rowkind` of one kind."""
+    return rows.append_column(ROW_KIND, pa.repeat(pa.scalar(kind), rows.num_rows))
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from streamhouse.connectors.kafka.records import RecordLayout
 from streamhouse.errors import OptionError, StreamhouseError
 from streamhouse.formats.base import Encoder
 from streamhouse.formats.registry import format_of
-from streamhouse.source import ROW_KIND
+from streamhouse.source import ROW_KIND, of_kind
 
 KEY, VALUE, TIMESTAMP, HEADERS = "key", "value", "timestamp", "headers"
 _HEADERS = pa.map_(pa.string(), pa.binary())
@@ -95,5 +95,5 @@ def last_of_keys(
     """The last row of each key, in the order of these rows, with a row kind."""
     table = pa.Table.from_batches(batches)
     if ROW_KIND not in table.column_names:
-        table = table.append_column(ROW_KIND, pa.repeat(pa.scalar("+I"), table.num_rows))
+        table = of_kind(table, "+I")
     yield from last_of_each_key(table, keys).combine_chunks().to_batches()

@@ -37,7 +37,7 @@ from streamhouse.paimon.write.merge_rules.unaccepted_retractions import (
 )
 from streamhouse.paimon.write.rows import to_table
 from streamhouse.paimon.write.write_error import write_error
-from streamhouse.source import ROW_KIND
+from streamhouse.source import ROW_KIND, of_kind
 from streamhouse.sql.options.merge_functions import MERGING_ENGINES, removes_records
 
 COMMIT_OPTIONS = {
@@ -216,7 +216,7 @@ class TableWriter:
                 f"table '{self._table.identifier}': rows with a '{ROW_KIND}' came after rows "
                 "without one; set it in all of them"
             )
-        return batch.append_column(ROW_KIND, pa.repeat("+I", batch.num_rows))
+        return of_kind(batch, "+I")
 
     def prepare(self, identifier: int) -> list[bytes]:
         """Close the files and return the serialised commit messages.

@@ -26,7 +26,7 @@ from streamhouse.runtime.audit.unread_source_rows import Unread, unread
 from streamhouse.runtime.audit.view_audit import compare_view, is_view
 from streamhouse.runtime.partial_aggregation import PartialAggregation
 from streamhouse.runtime.state.lineage import recorded_lineage
-from streamhouse.source import ROW_KIND
+from streamhouse.source import ROW_KIND, of_kind
 from streamhouse.sql.options.merge_functions import MERGING_ENGINES, merge_function, remove_option
 
 _KIND_COLUMN = "rowkind.field"
@@ -306,7 +306,7 @@ class ExpectedRows(TemporaryTable):
                 rows = rows.drop_columns([ROW_KIND])
         elif self._like.primary_key and ROW_KIND not in rows.column_names:
             # Later rows may have a row kind, and all rows of a writer need the same schema.
-            rows = rows.append_column(ROW_KIND, pa.repeat("+I", rows.num_rows))
+            rows = of_kind(rows, "+I")
         super().write(rows)
 
     def merged(self) -> pa.Table:

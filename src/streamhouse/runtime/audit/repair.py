@@ -38,7 +38,7 @@ from streamhouse.runtime.batch.progress_line import ProgressLine, progress
 from streamhouse.runtime.batch.row_kinds import functions_of
 from streamhouse.runtime.query_source import source_offset
 from streamhouse.runtime.state.lineage import recorded_lineage
-from streamhouse.source import ROW_KIND
+from streamhouse.source import ROW_KIND, of_kind
 
 _TRIES = 20
 _PAUSE_S = 0.5
@@ -320,7 +320,7 @@ def _queries(table: Table, batches: list[Batch]) -> list[str]:
 def _retracted(rows: pa.Table, kind: str) -> pa.Table:
     """The rows with a `rowkind` column: unchanged for `kind` +I, inverted for -U."""
     if ROW_KIND not in rows.column_names:
-        return rows.append_column(ROW_KIND, pa.repeat(pa.scalar(kind), rows.num_rows))
+        return of_kind(rows, kind)
     if kind == "+I":
         return rows
     index = rows.column_names.index(ROW_KIND)

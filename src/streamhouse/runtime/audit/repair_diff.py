@@ -17,7 +17,7 @@ from streamhouse.duckdb_database import open_database
 from streamhouse.errors import OptionError
 from streamhouse.paimon.changelog.differences.state_difference import RowNumbers
 from streamhouse.runtime.audit.row_differences import ABSOLUTE, differs_sql
-from streamhouse.source import ROW_KIND
+from streamhouse.source import of_kind
 
 _ROW = "row"
 
@@ -59,9 +59,9 @@ class Deviation:
             nulls = pa.nulls(before.num_rows, field.type)
             before = before.set_column(index, field, nulls)
             after = after.set_column(index, field, nulls)
-        yield _of_kind(before, "-U")
-        yield _of_kind(after, "+U")
-        yield _of_kind(self.new.take(pa.array(self.new_rows[self.old_rows < 0])), "+I")
+        yield of_kind(before, "-U")
+        yield of_kind(after, "+U")
+        yield of_kind(self.new.take(pa.array(self.new_rows[self.old_rows < 0])), "+I")
 
     def _corrected(self, both: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> pa.Table:
         after = self.new.take(pa.array(self.new_rows[both]))
@@ -185,10 +185,6 @@ def _joined(rows: pa.Table, keys: pa.Table, names: Sequence[str], kind: str) -> 
             f"SELECT r.{_ROW} FROM r {kind} JOIN k ON {same} ORDER BY r.{_ROW}"
         ).to_arrow_table()
     return rows.take(matches.column(0))
-
-
-def _of_kind(rows: pa.Table, kind: str) -> pa.Table:
-    return rows.append_column(ROW_KIND, pa.repeat(pa.scalar(kind), rows.num_rows))
 
 
 def _numbered(table: pa.Table) -> pa.Table:

@@ -35,7 +35,7 @@ from streamhouse.paimon.write.commit_retries import (
 from streamhouse.paimon.write.table_writer import TableWriter
 from streamhouse.paimon.write.temporary_table import TemporaryTable
 from streamhouse.runtime.batch.progress_line import ProgressLine
-from streamhouse.source import ROW_KIND
+from streamhouse.source import ROW_KIND, of_kind
 from streamhouse.sql.options.merge_functions import sequence_fields
 
 
@@ -203,7 +203,7 @@ class _Try:
         schema = self._table.arrow_schema
         if not self._writes_kinds:
             rows = new.take(pa.array(new_rows)).cast(schema)
-            yield rows.append_column(ROW_KIND, pa.repeat(pa.scalar("+I"), rows.num_rows))
+            yield of_kind(rows, "+I")
             return
         exists = old_rows >= 0
         for table, indices, kind in (

@@ -13,7 +13,7 @@ from streamhouse.errors import TableError
 from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.write.merge_rules.remove_record_on_delete import without_values
 from streamhouse.runtime.query_operator import conformed
-from streamhouse.source import ROW_KIND
+from streamhouse.source import of_kind
 from streamhouse.sql.options.merge_functions import (
     merge_function,
     remove_option,
@@ -169,19 +169,19 @@ def kinds(table: Table, strategy: DmlStrategy, change: DmlQuery, batch: pa.Table
     updates, deletes, inserts = (pc.equal(action, a) for a in ("update", "delete", "insert"))
     updated = conformed(new.filter(updates), schema, table.primary_key)
     _check_updates(table, change, old.filter(updates), updated)
-    result = [_of_kind(updated, "+U")]
+    result = [of_kind(updated, "+U")]
     if strategy.retracts:
-        replaced = _of_kind(conformed(old.filter(updates), schema), "-U")
+        replaced = of_kind(conformed(old.filter(updates), schema), "-U")
         result = [_alternating(replaced, result[0])]
     deleted = conformed(old.filter(deletes), schema)
     if strategy.resets:
         # The changelog needs the old values, which the resetting `-D` does not have.
         if table.options.get("changelog-producer") == "input" and strategy.retracts:
             if all(name in _RETRACTS for name in functions_of(table).values()):
-                result.append(_of_kind(deleted, "-U"))
+                result.append(of_kind(deleted, "-U"))
         deleted = without_values(table, deleted)
-    result.append(_of_kind(deleted, "-D"))
-    result.append(_of_kind(conformed(new.filter(inserts), schema, table.primary_key), "+I"))
+    result.append(of_kind(deleted, "-D"))
+    result.append(of_kind(conformed(new.filter(inserts), schema, table.primary_key), "+I"))
     return [rows for rows in result if rows.num_rows]
 
 
@@ -257,7 +257,3 @@ def _alternating(first: pa.Table, second: pa.Table) -> pa.Table:
     """The rows of two tables of equal length, interleaved."""
     indices = np.arange(2 * first.num_rows).reshape(2, -1).T.ravel()
     return pa.concat_tables([first, second]).combine_chunks().take(pa.array(indices))
-
-
-def _of_kind(rows: pa.Table, kind: str) -> pa.Table:
-    return rows.append_column(ROW_KIND, pa.repeat(pa.scalar(kind), rows.num_rows))

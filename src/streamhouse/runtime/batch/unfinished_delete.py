@@ -19,7 +19,7 @@ from streamhouse.paimon.storage.lock import commit_lock
 from streamhouse.paimon.write.commit import TableCommitter
 from streamhouse.paimon.write.commit_retries import CHANGE_USER, attempt, dead_attempts, prefix_of
 from streamhouse.paimon.write.table_writer import TableWriter
-from streamhouse.source import ROW_KIND
+from streamhouse.source import ROW_KIND, of_kind
 from streamhouse.sql.options.merge_functions import remove_option
 
 
@@ -108,8 +108,7 @@ def _remaining(table: Table, snapshot: int, option: str) -> _Remaining | None:
     left = rows.join(deleted, keys=key, join_type="left semi").select(rows.column_names)
     if not left.num_rows:
         return None
-    kinds = pa.repeat(pa.scalar("-D"), left.num_rows)
-    return _Remaining(left.append_column(ROW_KIND, kinds))
+    return _Remaining(of_kind(left, "-D"))
 
 
 def _since(table: Table, snapshot: int) -> list[int]:

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streamhouse.paimon.read.table import Table
-from streamhouse.source import ROW_KIND
+from streamhouse.source import of_kind
 
 EVERY_S = 60.0
 LEAST = 100
@@ -55,8 +55,4 @@ def removals(lineage: Table, user: str, before: int) -> pa.Table | None:
             {**row, "definition": row["definition"] or definition} for row in first.to_pylist()
         ]
     updated = pa.Table.from_pylist(new_holders, schema=rows.schema)
-    return pa.concat_tables([_of_kind(updated, "+U"), _of_kind(expired, "-D")])
-
-
-def _of_kind(rows: pa.Table, kind: str) -> pa.Table:
-    return rows.append_column(ROW_KIND, pa.repeat(pa.scalar(kind), rows.num_rows))
+    return pa.concat_tables([of_kind(updated, "+U"), of_kind(expired, "-D")])

@@ -26,7 +26,7 @@ from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.paimon.read.table import Table
 from streamhouse.runtime.query_spec import QuerySpec
 from streamhouse.runtime.state import lineage_retention
-from streamhouse.source import ROW_KIND
+from streamhouse.source import of_kind
 from streamhouse.sql.expressions.binder import quote
 from streamhouse.sql.plan import Column, LookupJoin
 from streamhouse.sql.resolution.columns import physical
@@ -113,9 +113,7 @@ class LookupJournal:
         ]
         table = self._address.open()
         records_table = pa.Table.from_pylist(records, schema=table.arrow_schema)
-        added = records_table.append_column(
-            ROW_KIND, pa.repeat(pa.scalar("+I"), records_table.num_rows)
-        )
+        added = of_kind(records_table, "+I")
         expired = self._expired(table, batch)
         return [added] if expired is None else [expired, added]
 
@@ -132,7 +130,7 @@ class LookupJournal:
         rows = rows.filter(pc.less(rows.column(BATCH), end))
         if rows.num_rows < lineage_retention.LEAST:
             return None
-        return rows.append_column(ROW_KIND, pa.repeat(pa.scalar("-D"), rows.num_rows))
+        return of_kind(rows, "-D")
 
     def _query_filter(self, *more: Mapping[str, Any]) -> Mapping[str, Any]:
         of_query = {"method": "equal", "field": QUERY, "literals": [self._user]}

@@ -29,7 +29,7 @@ import pyarrow.compute as pc
 from streamhouse.paimon.read.key_set import KeySet
 from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.schema.nulling_columns import collecting_columns, nulling_columns
-from streamhouse.source import ROW_KIND
+from streamhouse.source import ROW_KIND, of_kind
 from streamhouse.sql.options.merge_functions import (
     group_sequence_fields,
     removes_records,
@@ -236,7 +236,7 @@ class _Rows:
 def _with_kinds(batch: pa.RecordBatch) -> pa.RecordBatch:
     if ROW_KIND in batch.schema.names:
         return batch
-    return batch.append_column(ROW_KIND, pa.repeat("+I", batch.num_rows))
+    return of_kind(batch, "+I")
 
 
 def _by_key(batch: pa.RecordBatch, keys: Sequence[str]) -> dict[_Key, list[int]]:

@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from streamhouse.errors import TableError
 from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.schema.options import bucket_rules
-from streamhouse.source import ROW_KIND
+from streamhouse.source import ROW_KIND, of_kind
 from streamhouse.sql.options.merge_functions import (
     MERGING_ENGINES,
     ignores_retractions,
@@ -53,7 +53,7 @@ class BeforeImageFilter:
         if ROW_KIND not in batch.schema.names:
             if self._held is None:
                 return batch
-            batch = batch.append_column(ROW_KIND, pa.repeat("+I", batch.num_rows))
+            batch = of_kind(batch, "+I")
         if self._held is not None:
             batch, self._held = pa.concat_batches([self._held, batch]), None
         kinds = batch.column(ROW_KIND)
