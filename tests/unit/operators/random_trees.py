@@ -331,7 +331,17 @@ class TreeGenerator(Generator):
         rng = self._random
         partition = rng.choice(("PARTITION BY product", "PARTITION BY customer_id, product", ""))
         tie = rng.choice((", id", "", ", amount"))
-        most = rng.choice(("rn = 1", "rn <= 2", "rn < 3", "rn = 2", "rn > 1", "rn BETWEEN 2 AND 3"))
+        most = rng.choice(
+            (
+                "rn = 1",
+                "rn <= 2",
+                "rn < 3",
+                "rn = 2",
+                "rn > 1",
+                "rn BETWEEN 2 AND 3",
+                "rn BETWEEN SYMMETRIC 3 AND 1",
+            )
+        )
         return rng.choice(
             (
                 f"SELECT id, product FROM (SELECT *, ROW_NUMBER() OVER ({partition} ORDER BY price "

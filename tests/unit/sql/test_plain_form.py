@@ -88,6 +88,8 @@ _R = "(VALUES (1, 'a'), (2, 'q'), (1, CAST(NULL AS STRING))) AS r (c, d)"
         ),
         ("SELECT x + y FROM (VALUES ROW(1, 2), (3, 4), row(5, 6)) AS t (x, y)", [3, 7, 11]),
         ("SELECT x + 1 FROM (VALUES ROW(1), 2) AS t (x)", [2, 3]),
+        ("VALUES CAST('1' AS INT), ROW(2), (3) ORDER BY 1 LIMIT 2", [1, 2]),
+        ("VALUES ROW(1, 2) UNION ALL VALUES (3, 4)", [1, 3]),
         (
             f"SELECT d FROM {_L}, LATERAL (SELECT d FROM {_R} WHERE c = l.a ORDER BY d DESC "
             "LIMIT 1)",

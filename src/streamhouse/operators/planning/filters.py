@@ -31,7 +31,7 @@ def passing(rows: Rows, terms: list[exp.Expr]) -> Rows:
 
 def _most(term: exp.Expr, rows: Rows) -> tuple[str, int]:
     """The column that a condition limits from above, and the greatest value that passes."""
-    if isinstance(term, exp.Between):
+    if isinstance(term, exp.Between) and not term.args.get("symmetric"):
         term = exp.LTE(this=term.this, expression=term.args["high"])
     left, right = term.args.get("this"), term.args.get("expression")
     if isinstance(left, exp.Column) and isinstance(right, exp.Literal) and right.is_int:

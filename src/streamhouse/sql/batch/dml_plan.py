@@ -273,8 +273,8 @@ class _Analysis:
         select = exp.Select(expressions=[exp.Star()])
         alias = exp.TableAlias(this=_quoted("changes"))
         select.set("from_", exp.From(this=exp.Subquery(this=wide, alias=alias)))
-        applies = exp.Is(this=exp.column(_quoted(ACTION)), expression=exp.Null())
-        select.set("where", exp.Where(this=exp.Not(this=applies)))
+        applies = _null_test(exp.column(_quoted(ACTION)), False)
+        select.set("where", exp.Where(this=applies))
         return select
 
     def _output(self) -> list[str]:
@@ -343,17 +343,14 @@ def _deduplicated(wide: exp.Select) -> exp.Select:
             expressions=[exp.Ordered(this=exp.column(_quoted(ACTION)), nulls_first=False)]
         ),
     )
-    counted = exp.Select(expressions=[exp.Star(), _named(number, "__nth")])
+    select = exp.Select(expressions=[exp.Star()])
     alias = exp.TableAlias(this=_quoted("changes"))
-    counted.set("from_", exp.From(this=exp.Subquery(this=wide, alias=alias)))
-    select = exp.Select(expressions=[exp.column(_quoted(item.alias)) for item in wide.expressions])
-    alias = exp.TableAlias(this=_quoted("counted"))
-    select.set("from_", exp.From(this=exp.Subquery(this=counted, alias=alias)))
-    acts = exp.Not(this=exp.Is(this=exp.column(_quoted(ACTION)), expression=exp.Null()))
-    first = exp.EQ(this=exp.column(_quoted("__nth")), expression=exp.Literal.number(1))
+    select.set("from_", exp.From(this=exp.Subquery(this=wide, alias=alias)))
+    first = exp.EQ(this=number, expression=exp.Literal.number(1))
     # A source row that matches nothing and that no clause inserts is no row of the target.
     unchanged = exp.and_(first, _null_test(exp.column(_quoted(ROW)), False))
-    select.set("where", exp.Where(this=exp.or_(acts, unchanged)))
+    acts = _null_test(exp.column(_quoted(ACTION)), False)
+    select.set("qualify", exp.Qualify(this=exp.or_(acts, unchanged)))
     return select
 
 
