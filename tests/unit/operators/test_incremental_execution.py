@@ -59,7 +59,7 @@ def test_random_trees(seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     for number in range(_QUERIES):
         monkeypatch.setattr(incremental, "MERGED_ROWS", number % 3 * 10)
         query = TreeGenerator(seed * _QUERIES + number).query()
-        _check_changes(query, random.Random(seed * _QUERIES + number), tmp_path / str(number))
+        check_changes(query, random.Random(seed * _QUERIES + number), tmp_path / str(number))
 
 
 _OF_GROUPS = (
@@ -108,13 +108,13 @@ _NAMES = ("_weight", "_w0", "`range`", "_k0", "_n0", "_a0", "_g0", "_s0k0", "_v"
 @pytest.mark.parametrize("query", (*_WITHOUT_KEY, *_OF_GROUPS))
 def test_a_query(query: str, tmp_path: Path) -> None:
     for seed in range(2):
-        _check_changes(query, random.Random(seed), tmp_path / str(seed))
+        check_changes(query, random.Random(seed), tmp_path / str(seed))
 
 
 @pytest.mark.parametrize("query", _PLAINER)
 def test_clauses_that_are_rewritten(query: str, tmp_path: Path) -> None:
     assert not whole_reason(analyzed(query)[1])
-    _check_changes(query, random.Random(3), tmp_path / "state")
+    check_changes(query, random.Random(3), tmp_path / "state")
 
 
 @pytest.mark.parametrize("rank", ["ROW_NUMBER", "RANK", "DENSE_RANK"])
@@ -136,7 +136,7 @@ _SOAKED = [pytest.param(name, q, marks=pytest.mark.soak) for name in _NAMES for 
     [("_weight", _NAMED[0]), ("_w0", _NAMED[1]), ("`range`", _NAMED[3]), *_SOAKED],
 )
 def test_columns_may_have_any_name(name: str, query: str, tmp_path: Path) -> None:
-    _check_changes(query.format(name=name), random.Random(1), tmp_path / "state")
+    check_changes(query.format(name=name), random.Random(1), tmp_path / "state")
 
 
 @pytest.mark.parametrize("side", ["", "LEFT", "FULL"])
@@ -157,7 +157,8 @@ def test_which_changes_read_all_rows_of_a_side(side: str) -> None:
     assert read == {orders, customers} | own
 
 
-def _check_changes(query: str, rng: random.Random, folder: Path) -> None:
+def check_changes(query: str, rng: random.Random, folder: Path) -> None:
+    """Assert that the changes of a query over random changes of its tables add up to its rows."""
     plan, root = analyzed(query, growing=False)
     tree, store = CompiledTree(root), StateStore(folder)
     if any(map(obstacle, tree.operators)):

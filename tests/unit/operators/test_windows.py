@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from tests.unit.operators.random_trees import analyzed, bag, random_rows, run
-from tests.unit.operators.test_incremental_execution import _check_changes
+from tests.unit.operators.test_incremental_execution import check_changes
 
 from streamhouse.operators.trees.drawing import whole_reason
 
@@ -142,7 +142,7 @@ def _intervals(rng: random.Random) -> str:
 def test_windows_from_changes(seed: int, tmp_path: Path) -> None:
     for number in range(_QUERIES):
         rng = random.Random(seed * _QUERIES + number)
-        _check_changes(windowed_query(rng), rng, tmp_path / str(number))
+        check_changes(windowed_query(rng), rng, tmp_path / str(number))
 
 
 @pytest.mark.parametrize(

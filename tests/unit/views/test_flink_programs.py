@@ -18,14 +18,18 @@ _LEAST_EQUAL = 120
 _MOST_REFUSED = 4
 """But for those with `_LATER` in their reason."""
 _LATER = (
-    "window function", "FOR SYSTEM_TIME AS OF", "MATCH_RECOGNIZE", "CURRENT_WATERMARK",
-    "LATERAL TABLE", "inlineFunction",
+    "windows over processing time", "_PROCTIME", "FOR SYSTEM_TIME AS OF", "MATCH_RECOGNIZE",
+    "CURRENT_WATERMARK", "LATERAL TABLE", "inlineFunction",
 )  # fmt: skip
 _TIME = (
     "state-ttl", "proc-time", "proctime", "temporal-sort", "out-of-order", "upsert-filter",
-    "deduplicate",
+    "deduplicate", "group-window-", "window-table-function", "window-aggregate", "window-join",
+    "window-rank",
 )  # fmt: skip
-"""Parts of the names of programs in which Flink drops or keeps rows by the time or their order."""
+"""Parts of the names of programs in which Flink drops or keeps rows by the time or their order.
+
+Windows appear in Flink when the watermark passes their end, and late rows are dropped.
+"""
 _UNCHECKED = ("sink-primary-key", "constraint-enforcer-drop")
 """Programs that declare a key or NOT NULL fields that their rows do not have."""
 

@@ -242,7 +242,7 @@ def _unnested(left: Rows, node: exp.Expr, kind: JoinKind, on: list[exp.Expr]) ->
     columns = tuple(f"{alias}.{name}" for name in names)
     numbered = " WITH ORDINALITY" if node.args.get("offset") else ""
     table = f"UNNEST({collections}){numbered}"
-    series = kind is JoinKind.INNER and node.expressions[0].name == "GENERATE_SERIES"
+    series = kind is JoinKind.INNER and node.expressions[0].name == "RANGE"
     unnest = checked(Unnest(left.operator, table, columns, kind is JoinKind.LEFT, series))
     called = {(alias.lower(), n.lower()): c for n, c in zip(names, columns, strict=True)}
     return Rows(unnest, {**left.names, **called})

@@ -116,8 +116,8 @@ def _window(script: Script, call: GroupWindow) -> Window:
         raise node_errors.error(script, call, duration_error(call.name))
     durations = [length for length in lengths if length is not None]
     window = Window(call.name, durations[-1], durations[0] if count > 1 else 0)
-    if (message := window.error()) is not None:
-        raise node_errors.error(script, call, message)
+    if (error := window.error()) is not None:
+        raise node_errors.error(script, call, error)
     return window
 
 

@@ -73,8 +73,8 @@ class WindowTablesParser(JsonFunctionsParser):
             values.get("SLIDE", values.get("STEP", 0)),
             values.get("OFFSET", 0),
         )
-        if (message := window.error()) is not None:
-            raise FlinkParseError(message, token)
+        if (error := window.error()) is not None:
+            raise FlinkParseError(error, token)
         return windowed(window, values["DATA"], values["TIMECOL"], keys)
 
     def _parse_data(self) -> exp.Expr:

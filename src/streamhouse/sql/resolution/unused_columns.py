@@ -11,7 +11,7 @@ Q = TypeVar("Q", bound=exp.Expr)
 
 # For sqlglot every function that it does not know may return several rows. Here none does in a
 # SELECT list; else a column PROCTIME() that nobody reads would make a view depend on the time.
-exp.SET_RETURNING_FUNCTIONS = (exp.UDTF, exp.ExplodingGenerateSeries)
+vars(exp)["SET_RETURNING_FUNCTIONS"] = (exp.UDTF, exp.ExplodingGenerateSeries)
 
 
 def without_unused_columns(tree: Q) -> Q:
