@@ -16,6 +16,7 @@ from streamhouse.mysql.foreign_keys import (
     unlogged_foreign_keys,
 )
 from streamhouse.mysql.options import MySqlOptions
+from streamhouse.mysql.pending_commits import counts_commits
 from streamhouse.mysql.position import BinlogPosition
 from streamhouse.mysql.requirements import (
     server_requirements,
@@ -73,8 +74,13 @@ class Server:
         return BinlogPosition(rows[0][0], int(rows[0][1]))
 
     def gtids(self, session: Session, position: BinlogPosition) -> str | None:
-        """The GTIDs of the transactions before a position; '' for none, None if not known."""
+        """The GTIDs of the transactions before a position; '' for none, None if not known.
+
+        MySQL reports them for the end of its binlog only, and only if each transaction has one.
+        """
         if not self.mariadb:
+            if not counts_commits(session):
+                return None
             file, pos, _, _, executed = session.rows(self.status_statement)[0][:5]
             known = BinlogPosition(file, int(pos)) == position
             return "".join(str(executed or "").split()) if known else None
