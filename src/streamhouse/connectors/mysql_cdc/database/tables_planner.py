@@ -65,7 +65,11 @@ class TablesPlanner(ABC):
         self._options, self._table_sets, self._relay = options, table_sets, relay
         self._skip_snapshot = skip_snapshot
         self._session = session or Session(options)
-        self._server: Server = check_server(self._session, options)
+        try:
+            self._server: Server = check_server(self._session, options)
+        except Exception:
+            self._session.close()
+            raise
         self._binlog = BinlogInspector(self._session, options, self._server)
         self._relayed = RelayedBatches(options.heartbeat_ms)
         self._plan: tuple[Offset, Mapping[str, list[Chunk]]] | None = None
