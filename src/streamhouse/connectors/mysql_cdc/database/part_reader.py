@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
@@ -30,7 +30,6 @@ from streamhouse.connectors.mysql_cdc.snapshot.chunk_reader import (
     ChunkReader,
     ChunkRows,
 )
-from streamhouse.connectors.mysql_cdc.snapshot.chunks import Chunk
 from streamhouse.connectors.mysql_cdc.snapshot.key_filter import SnapshotFilter
 from streamhouse.connectors.mysql_cdc.snapshot.keyless_reader import KeylessReader
 from streamhouse.mysql.options import MySqlOptions
@@ -40,49 +39,6 @@ from streamhouse.mysql.values.rows import RowWriter
 from streamhouse.mysql.values.table_errors import errors_of, naming
 
 _INSERT = pa.scalar("+I")
-
-
-def snapshot_batches(
-    captured: CapturedTable,
-    server: Server,
-    writer: RowWriter,
-    chunks: Sequence[Chunk],
-    as_of: TablePosition,
-    lookback: TablePosition | None = None,
-    connections: ChunkConnections | None = None,
-) -> Iterator[pa.RecordBatch]:
-    """The rows of the chunks as of a position; see `ChunkReader` for the parameters.
-
-    `KeylessReader` reads a table without a key.
-    """
-    for rows in _rows(captured, server, chunks, as_of, lookback, connections):
-        if rows.columns and len(rows.columns[0]):
-            yield writer.snapshot(rows.columns)
-        if rows.plain:
-            yield writer.changed(pa.repeat(_INSERT, len(rows.plain[0])), rows.plain)
-
-
-def _rows(
-    captured: CapturedTable,
-    server: Server,
-    chunks: Sequence[Chunk],
-    as_of: TablePosition,
-    lookback: TablePosition | None,
-    connections: ChunkConnections | None,
-) -> Iterator[ChunkRows]:
-    if not captured.table.key:
-        keyless = KeylessReader(captured, server, as_of)
-        try:
-            yield from keyless.read()
-        finally:
-            keyless.close()
-        return
-    reader = ChunkReader(captured, server, as_of, lookback, connections)
-    try:
-        for chunk in chunks:
-            yield from reader.read(chunk)
-    finally:
-        reader.close()
 
 
 Numbers: TypeAlias = Sequence[int] | npt.NDArray[np.int64]
@@ -168,11 +124,24 @@ class PartReader:
     def _chunks(self, number: int, part: TablePart, as_of: TablePosition) -> Iterator[TableRows]:
         captured = part.table.captured_table(self._options, self._server, self._relay)
         writer = part.table.writer(self._zone, self._options.zero_dates)
-        batches = snapshot_batches(
-            captured, self._server, writer, part.chunks, as_of, part.lookback, self._connections
-        )
-        for rows in batches:
-            yield TableRows(number, rows, None)
+        for rows in self._chunk_rows(captured, part, as_of):
+            if rows.columns and len(rows.columns[0]):
+                yield TableRows(number, writer.snapshot(rows.columns), None)
+            if rows.plain:
+                kinds = pa.repeat(_INSERT, len(rows.plain[0]))
+                yield TableRows(number, writer.changed(kinds, rows.plain), None)
+
+    def _chunk_rows(
+        self, captured: CapturedTable, part: TablePart, as_of: TablePosition
+    ) -> Iterator[ChunkRows]:
+        if not captured.table.key:
+            with closing(KeylessReader(captured, self._server, as_of)) as keyless:
+                yield from keyless.read()
+            return
+        chunks = ChunkReader(captured, self._server, as_of, part.lookback, self._connections)
+        with closing(chunks) as reader:
+            for chunk in part.chunks:
+                yield from reader.read(chunk)
 
 
 def in_order(

@@ -103,7 +103,7 @@ class ChunkReader:
 
     `lookback`: an earlier position. MySQL, unlike MariaDB, does not report which transactions a
     SELECT sees, so that on MySQL, the binlog between the two positions corrects the SELECT, too.
-    `connections`: shared with other readers; None: its own.
+    `connections`: shared with other readers.
     """
 
     def __init__(
@@ -112,7 +112,7 @@ class ChunkReader:
         server: Server,
         as_of: TablePosition,
         lookback: TablePosition | None,
-        connections: ChunkConnections | None = None,
+        connections: ChunkConnections,
     ) -> None:
         self._captured = captured
         self._server = server
@@ -120,8 +120,7 @@ class ChunkReader:
         self._position = as_of.position
         self._lookback = lookback
         self._keys = KeySpace(captured.table)
-        self._connections = connections or ChunkConnections(captured.options)
-        self._shares = connections is not None
+        self._connections = connections
         self._session = self._connections.session
         names = [column.name for column in captured.columns]
         self._key_at = [names.index(column.name) for column in captured.table.key]
@@ -161,8 +160,6 @@ class ChunkReader:
         yield ChunkRows(plain=self._changed(Chunk(low, chunk.high)))
 
     def close(self) -> None:
-        if not self._shares:
-            self._connections.close()
         if self._reader is not None:
             self._reader.close()
             self._reader = None
