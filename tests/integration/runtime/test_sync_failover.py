@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import random
+import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -196,6 +198,35 @@ def test_it_goes_on_at_a_replica(pair: Replication, tmp_path: Path) -> None:
     assert sum("of another server, after" in notice for notice in sync.notices) == 1
 
 
+@pytest.mark.soak
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("pair", KINDS, indirect=True)
+def test_it_goes_on_after_a_stop_under_load(pair: Replication, tmp_path: Path, seed: int) -> None:
+    """The last offset has its GTIDs also if the server never rests."""
+    chance, sync = random.Random(seed), Sync(pair.server, tmp_path)
+    kept, enough = Kept(sync.warehouse), threading.Event()
+    changes(pair.server, chance)
+    sync.database("shop.*", **MORE)
+
+    def write() -> None:
+        while not enough.is_set():
+            changes(pair.server, chance)
+
+    with ThreadPoolExecutor(1) as pool:
+        written = pool.submit(write)
+        last = sync.warehouse.table("ods.t").latest_snapshot_id() or 0
+        try:
+            with sync.running("shop.*", **MORE) as until:
+                until(lambda: (sync.warehouse.table("ods.t").latest_snapshot_id() or 0) > last + 3)
+        finally:
+            enough.set()
+        written.result()
+    pair.wait()
+    sync.server = pair.promote()
+    sync.database("shop.*", **MORE)
+    kept.check(rows(pair.replica))
+
+
 def behind(pair: Replication, sync: Sync, chance: random.Random) -> None:
     """The replica lacks a transaction that was read, and gives its number to another one."""
     pair.replica.execute(pair.pause)
@@ -235,9 +266,14 @@ def restored(pair: Replication, sync: Sync, chance: random.Random) -> None:
 
 
 LOSSES = [
-    pytest.param(Replication, behind, marks=NOT_MYSQL),
+    pytest.param(Replication, behind, marks=NOT_MYSQL, id="behind"),
     *(
-        pytest.param((kind, *options), way, marks=[pytest.mark.soak, *marks])
+        pytest.param(
+            (kind, *options),
+            way,
+            marks=[pytest.mark.soak, *marks],
+            id=f"{way.__name__}-{kind.__name__}",
+        )
         for kind, marks, unlogs in (
             (Replication, [NOT_MYSQL], "--skip-log-slave-updates"),
             (MySqlReplication, [], "--skip-log-replica-updates"),
