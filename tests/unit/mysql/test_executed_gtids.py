@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import random
 from typing import Any, cast
-from unittest.mock import patch
+from unittest.mock import MagicMock, patch
 
 import pytest
 
+from streamhouse.connectors.mysql_cdc.database.progress import DatabaseProgress
+from streamhouse.connectors.mysql_cdc.database.sync_tables_planner import SyncTablesPlanner
+from streamhouse.connectors.mysql_cdc.relay.state import RelayState
 from streamhouse.mysql import pending_commits
 from streamhouse.mysql.connection import Session
 from streamhouse.mysql.gtids import known_gtids
-from streamhouse.mysql.position import BinlogPosition
+from streamhouse.mysql.position import NO_BINLOG_STATE, BinlogPosition
 from streamhouse.mysql.table import Server
 
 ORIGIN = "11111111-1111-1111-1111-111111111111"
@@ -113,3 +116,20 @@ def test_a_server_that_gives_no_gtids_has_none() -> None:
             ),
         ):
             assert Server(False, STATUS).gtids(cast(Session, mysql), mysql.position) is None
+
+
+def test_a_batch_of_a_sync_has_the_gtids_of_the_log_by_which_it_was_planned() -> None:
+    """The log goes on meanwhile, and has the GTIDs at its end only."""
+    begin, end, later = (BinlogPosition("binlog.000001", pos) for pos in (4, 50, 90))
+    states = [RelayState(at, {}, {}, {}, {}, {}, f"{ORIGIN}:1-{at.pos}") for at in (end, later)]
+    planner = object.__new__(SyncTablesPlanner)
+    with (
+        patch.object(planner, "_relay_log", lambda: MagicMock(state=lambda: states[1])),
+        patch.object(planner, "_planned_log", states[0], create=True),
+        patch.object(planner, "_binlog", MagicMock(), create=True) as binlog,
+    ):
+        binlog.completed = lambda state, position: state
+        before = DatabaseProgress(1, begin, NO_BINLOG_STATE)
+        found = planner._advanced(before, end)
+        assert (found.position, found.binlog_state.gtids) == (end, f"{ORIGIN}:1-50")
+        assert planner._advanced(before, later).binlog_state.gtids == f"{ORIGIN}:1-90"
