@@ -6,8 +6,8 @@ import ssl
 import sys
 import threading
 import time
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
 
 import pymysql
 from pymysql.constants import CR, ER
@@ -18,6 +18,7 @@ from streamhouse.mysql.options import MySqlOptions
 from streamhouse.mysql.position import START_AGAIN
 from streamhouse.mysql.tls import Tls, handshake_reason, is_interrupted
 
+_T = TypeVar("_T")
 _FIRST_DELAY = 0.1
 _LONGEST_DELAY = 5.0
 _RESTART_SECONDS = 300.0
@@ -266,6 +267,23 @@ class Backoff:
         time.sleep(self._delay) if stop is None else stop.wait(self._delay)
         self._delay = min(2 * self._delay, _LONGEST_DELAY)
         return True
+
+
+def retried(
+    options: MySqlOptions, action: Callable[[], _T], lost: Callable[[], None] = lambda: None
+) -> _T:
+    """The result of a read-only action, which is done again after a lost connection.
+
+    `lost` closes what the action has opened. Raises other errors in a readable form.
+    """
+    backoff = Backoff(options)
+    while True:
+        try:
+            return action()
+        except (pymysql.err.MySQLError, OSError) as error:
+            lost()
+            if not is_lost(error) or not backoff.wait(error):
+                raise readable(error, options) from None
 
 
 class Session:

@@ -16,6 +16,7 @@ from streamhouse.mysql.position import BinlogPosition
 
 _GRACE_SECONDS = 0.1
 _POLL_SECONDS = 0.005
+_COUNTED_SECONDS = 1.0
 _SEMI_SYNC = ("rpl_semi_sync_source", "rpl_semi_sync_master")
 """The prefixes of the plug-in's variables: of version 8.0.26 and later, and of earlier ones."""
 _DELAY = "binlog_group_commit_sync_delay"
@@ -84,6 +85,22 @@ def unreported_delay(session: Session) -> float | None:
         if waits and values.get(f"{prefix}_wait_point") != "AFTER_COMMIT":
             return None
     return _GRACE_SECONDS + float(values.get(_DELAY, 0)) / 1e6
+
+
+def counts_commits(session: Session) -> bool:
+    """Wait until `gtid_executed` has all commits that the binlog had before; False if it may not.
+
+    MySQL logs a commit before it adds its GTID to that set, with semi-synchronous replication
+    long before. A session may also own a GTID (`gtid_next`) for as long as its transaction lasts.
+    """
+    if not uses_gtids(session):
+        return False
+    deadline = time.monotonic() + _COUNTED_SECONDS
+    pending = _owned_gtids(session)
+    while pending and time.monotonic() < deadline:
+        time.sleep(_POLL_SECONDS)
+        pending &= _owned_gtids(session)
+    return not pending
 
 
 def _owned_gtids(session: Session) -> set[str]:

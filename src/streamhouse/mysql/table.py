@@ -16,6 +16,7 @@ from streamhouse.mysql.foreign_keys import (
     unlogged_foreign_keys,
 )
 from streamhouse.mysql.options import MySqlOptions
+from streamhouse.mysql.pending_commits import counts_commits
 from streamhouse.mysql.position import BinlogPosition
 from streamhouse.mysql.requirements import (
     server_requirements,
@@ -43,10 +44,10 @@ _UNIQUE = f"""
 SELECT {KEY_FACTS} AND table_schema = %s AND table_name = %s ORDER BY index_name, seq_in_index
 """
 
-_TABLE = """
-SELECT table_type, engine, table_collation, table_rows, avg_row_length
-FROM information_schema.tables
-WHERE table_schema = %s AND table_name = %s
+TABLE_FACTS = "table_type, engine, table_collation, table_rows, avg_row_length"
+"""The columns of `information_schema.tables` that `definition_of` needs."""
+_TABLE = f"""
+SELECT {TABLE_FACTS} FROM information_schema.tables WHERE table_schema = %s AND table_name = %s
 """
 ENGINES = ("innodb", "myisam", "aria", "memory", "rocksdb", "tokudb")
 """Storage engines that log each changed row in the server's binlog."""
@@ -73,8 +74,13 @@ class Server:
         return BinlogPosition(rows[0][0], int(rows[0][1]))
 
     def gtids(self, session: Session, position: BinlogPosition) -> str | None:
-        """The GTIDs of the transactions before a position; '' for none, None if not known."""
+        """The GTIDs of the transactions before a position; '' for none, None if not known.
+
+        MySQL reports them for the end of its binlog only, and only if each transaction has one.
+        """
         if not self.mariadb:
+            if not counts_commits(session):
+                return None
             file, pos, _, _, executed = session.rows(self.status_statement)[0][:5]
             known = BinlogPosition(file, int(pos)) == position
             return "".join(str(executed or "").split()) if known else None
@@ -168,13 +174,34 @@ def load_table(session: Session, options: MySqlOptions) -> TableDefinition:
 
     Raises `TableError` if the table is missing, naming the most similar one, or has no usable key.
     """
-    columns = load_columns(session, options)
-    charset, engine, size = _check_kind(session, options)
     names = (options.database, options.table)
-    index, key = key_of(options.name, columns, session.rows(_UNIQUE, names))
+    columns = load_columns(session, options)
+    facts = session.rows(_TABLE, names)[0]
+    foreign_keys = unlogged_foreign_keys(session, [options.database], [names]).get(names, ())
+    definition = definition_of(names, facts, columns, session.rows(_UNIQUE, names), foreign_keys)
+    check_no_foreign_keys(options.name, foreign_keys)
+    return definition
+
+
+def definition_of(
+    names: tuple[str, str],
+    facts: Sequence[Any],
+    columns: tuple[MySqlColumn, ...],
+    keys: Sequence[tuple[Any, ...]],
+    foreign_keys: tuple[ForeignKey, ...],
+) -> TableDefinition:
+    """The table that rows of `TABLE_FACTS` and `KEY_FACTS` describe.
+
+    Raises `TableError` unless all changes but those of foreign keys are logged as rows.
+    """
+    kind, engine, collation, rows, row_bytes = facts
+    check_logged(".".join(names), kind, engine)
+    index, key = key_of(".".join(names), columns, keys)
+    charset = None if collation is None else charset_of(str(collation))
+    size = Size(int(rows or 0), int(row_bytes or 0))
     consistent = is_consistent(engine)
     return TableDefinition(
-        options.database, options.table, columns, key, charset, consistent, index, size
+        *names, columns, key, charset, consistent, index, size, foreign_keys=foreign_keys
     )
 
 
@@ -224,17 +251,6 @@ def check_key_exists(table: TableDefinition) -> None:
             f"MySQL table {table.full_name} has no primary key, and no unique key of NOT NULL "
             f"columns, which a sync needs; {add_key(table)}, or declare the table in a script"
         )
-
-
-def _check_kind(session: Session, options: MySqlOptions) -> tuple[str | None, str | None, Size]:
-    """Check that all changes of the table are logged as rows; its character set, engine, size."""
-    names = (options.database, options.table)
-    kind, engine, collation, rows, row_bytes = session.rows(_TABLE, names)[0]
-    check_logged(options.name, kind, engine)
-    keys = unlogged_foreign_keys(session, [options.database], [names])
-    check_no_foreign_keys(options.name, keys.get(names, ()))
-    charset = None if collation is None else charset_of(str(collation))
-    return charset, engine, Size(int(rows or 0), int(row_bytes or 0))
 
 
 def is_consistent(engine: str | None) -> bool:

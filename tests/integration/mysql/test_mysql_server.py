@@ -443,7 +443,8 @@ def test_rows_that_foreign_keys_change(database: Database) -> None:
     assert {key: row["p"] for (key,), row in child.rows.items()} == {20: 9, 30: 3}
     assert {key: row["t"] for (key,), row in grandchild.rows.items()} == {100: None, 101: 20}
     options = parse(database.options("t"))
-    found = Discovery(Session(options), options, TableFilter(database.name)).found()
+    with contextlib.closing(Session(options)) as session:
+        found = Discovery(session, options, TableFilter(database.name)).found()
     assert [item.reason for item in found] == [None, None, None]
 
 

@@ -14,12 +14,18 @@ from typing import Any
 import pymysql
 import pytest
 from tests.integration.conftest import Installed
-from tests.integration.mysql.history import Database, apply, catch_up, rows_of
+from tests.integration.mysql.history import (
+    Database,
+    apply,
+    catch_up,
+    rows_of,
+    snapshot_start,
+)
 from tests.mysql_server import Server
-from tests.waiting import DEADLINE_S
+from tests.waiting import DEADLINE_S, until
 
 from streamhouse.connectors.mysql_cdc.source import MySqlSource
-from streamhouse.demo.mariadb import MariaDB
+from streamhouse.demo.mariadb import USER, MariaDB
 from streamhouse.errors import DataLossError, SchemaChangeError, TableError
 from streamhouse.source import ROW_KIND
 from streamhouse.sql.plan import Column
@@ -480,3 +486,18 @@ def test_a_large_range_is_bounded_between_transactions(database: Database) -> No
         offset = end
     assert ids == list(range(2, 602))
     assert max(sizes) == 2 and all(size % 2 == 0 for size in sizes)
+
+
+def test_a_source_that_does_not_plan_keeps_no_connection(database: Database) -> None:
+    """Each task opens one, with which it only reads."""
+    database.run("CREATE TABLE t (id INT PRIMARY KEY)", "INSERT INTO t VALUES (1), (2)")
+    planning = database.source("t")
+    start = snapshot_start(planning)
+    (partition,) = planning.partitions(start, planning.latest_offset(start))
+    planning.close()
+    own = f"SELECT id FROM information_schema.processlist WHERE user = '{USER}'"
+    before = {*database.run(own)}
+    reading = database.source("t")
+    until(lambda: {*database.run(own)} <= before)
+    assert sum(rows.num_rows for rows in reading.read(partition)) == 2
+    until(lambda: {*database.run(own)} <= before)

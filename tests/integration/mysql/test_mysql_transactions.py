@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -331,14 +332,13 @@ def test_an_unlogged_prepare_without_changes_is_harmless(own: Database) -> None:
     own.run(f"XA COMMIT {name}")
     source = own.source("t")
     offset, _ = ids(source, source.initial_offset())
-    connection = own.server.connect(own.name)
-    with connection.cursor() as cursor:
+    with closing(own.server.connect(own.name)) as connection, connection.cursor() as cursor:
         cursor.execute(f"XA START {name}")
         with pytest.raises(pymysql.err.IntegrityError):
             cursor.execute("INSERT INTO t VALUES (3, 1), (1, 1)")
         cursor.execute(f"XA END {name}")
         cursor.execute(f"XA PREPARE {name}")
-    own.server.kill()
+        own.server.kill()
     own.server.start()
     own.run(f"XA COMMIT {name}", "INSERT INTO t VALUES (4, 1)")
     assert ids(own.source("t"), offset)[1] == [4]

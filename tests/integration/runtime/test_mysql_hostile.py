@@ -244,6 +244,7 @@ def test_tables_equal_mysql_after_any_kill(shop: Shop, installed: Installed, met
             shop.settle(script(database), mark=mark)
             check(shop, database)
             print(f"{kills} kills, {writers.restarts} restarts of the server", flush=True)
+        writers.finish()
 
 
 @pytest.mark.soak

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.integration.conftest import Installed
+from tests.integration.replication import MySqlPositions, MySqlReplication, Replication
 from tests.integration.runtime.conftest import failing_at
 from tests.integration.runtime.test_sync import Sync, there
-from tests.mysql_server import IS_MYSQL, Server
+from tests.mysql_server import IS_MYSQL, MySql, Server
 from tests.unit.runtime.local_pipeline import LocalPipeline
+from tests.waiting import until
 
 from streamhouse.demo.mariadb import PASSWORD, USER, MariaDB
 from streamhouse.errors import DataLossError
@@ -101,14 +105,20 @@ def test_a_table_that_is_read_whole_again_ends_as_mysqls(
 
 
 def changes(server: MariaDB, chance: random.Random) -> None:
-    """Random rows, of which each key is in one of the two shards."""
+    """Random rows, of which each key is in one of the two shards; some with tagged GTIDs."""
     for _ in range(12):
         key = chance.randrange(40)
         table = "shop.t" if key % 2 else "shop_2.t"
+        change = f"DELETE FROM {table} WHERE id = {key}"
         if chance.random() < 0.6:
-            server.execute(f"REPLACE INTO {table} VALUES ({key}, 'v{chance.randrange(99)}')")
-        else:
-            server.execute(f"DELETE FROM {table} WHERE id = {key}")
+            change = f"REPLACE INTO {table} VALUES ({key}, 'v{chance.randrange(99)}')"
+        tag = chance.choice(["", ":blue", ":green"])
+        tagged = [f"SET gtid_next = 'AUTOMATIC{tag}'"] if tag and has_tags(server) else []
+        server.execute(*tagged, change)
+
+
+def has_tags(server: MariaDB) -> bool:
+    return isinstance(server, MySql) and server.execute("SELECT @@gtid_mode") == [("ON",)]
 
 
 @dataclass
@@ -136,105 +146,213 @@ class Kept:
         assert sorted(self.rows.values()) == model
 
 
+NOT_MYSQL = pytest.mark.skipif(IS_MYSQL, reason="MariaDB's replication")
+KINDS = [
+    pytest.param(Replication, marks=NOT_MYSQL),
+    pytest.param(MySqlReplication, marks=pytest.mark.soak),
+]
+
+
 @pytest.fixture
-def replica(server: MariaDB, installed: Installed, tmp_path: Path) -> Iterator[MariaDB]:
-    """A server that has replicated all of `server` from its first transaction on."""
-    options = ["--server-id=2", "--log-slave-updates", "--binlog-checksum=NONE"]
-    with Server(installed(tmp_path / "replica"), server_options=options) as replica:
-        replica.execute(
-            "RESET MASTER",
-            f"CHANGE MASTER TO master_host = '127.0.0.1', master_port = {server.port},"
-            f" master_user = '{USER}', master_password = '{PASSWORD}',"
-            " master_use_gtid = slave_pos",
-            "SET GLOBAL gtid_slave_pos = ''",
-            "START SLAVE",
+def pair(request: pytest.FixtureRequest, tmp_path: Path, spark_here: None) -> Iterator[Replication]:
+    """A server with two tables, and its replica, of the kind that is the parameter."""
+    kind, *options = request.param if isinstance(request.param, tuple) else (request.param,)
+    name = "installed" if kind is Replication else "installed_mysql"
+    with kind.running(request.getfixturevalue(name), tmp_path, *options) as pair:
+        pair.server.execute(
+            "CREATE DATABASE shop",
+            "CREATE TABLE shop.t (id INT PRIMARY KEY, v VARCHAR(9000))",
+            "INSERT INTO shop.t VALUES (1, 'a'), (3, 'c')",
+            "CREATE DATABASE shop_2",
+            "CREATE TABLE shop_2.t LIKE shop.t",
         )
-        replicated(server, replica)
-        yield replica
+        pair.start()
+        yield pair
 
 
-def replicated(server: MariaDB, replica: MariaDB) -> None:
-    position = server.execute("SELECT @@gtid_binlog_pos")[0][0]
-    waited = replica.execute(f"SELECT MASTER_GTID_WAIT('{position}', 60)")
-    assert waited == [(0,)], replica.execute("SHOW SLAVE STATUS")
+MORE: dict[str, Any] = {"table_conf": {"changelog-producer": "input", "bucket": "1"}}
 
 
-def promoted(server: MariaDB, replica: MariaDB) -> None:
-    """Let the replica take the place of the server, which is away."""
-    replica.execute("STOP SLAVE", "RESET SLAVE ALL")
-    server.stop()
-
-
-@pytest.mark.skipif(IS_MYSQL, reason="MariaDB's replication")
-@pytest.mark.parametrize("behind", [False, True])
-def test_it_goes_on_at_a_replica(
-    sync: Sync, server: MariaDB, replica: MariaDB, behind: bool
-) -> None:
-    """With changes before, between and after; but not if a change that was read is lost."""
-    chance, kept = random.Random(3), Kept(sync.warehouse)
-    more: dict[str, Any] = {"table_conf": {"changelog-producer": "input", "bucket": "1"}}
-    server.execute("CREATE DATABASE shop_2", "CREATE TABLE shop_2.t LIKE shop.t")
-    server.execute("DELETE FROM shop.t WHERE id = 2")
-    changes(server, chance)
-    sync.database("shop.*", **more)
-    if behind:
-        replicated(server, replica)
-        replica.execute("STOP SLAVE")
-    changes(server, chance)
-    sync.database("shop.*", **more)
-    kept.check(rows(server))
-    if behind:
-        promoted(server, replica)
-        # The new server gives the same numbers to other transactions.
-        for _ in range(3):
-            changes(replica, chance)
-        sync.server = replica
-        with pytest.raises(DataLossError, match="another server than before, and .* cannot go on"):
-            sync.database("shop.*", **more)
-        return
-    changes(server, chance)
-    replica.execute("FLUSH BINARY LOGS")
-    changes(server, chance)
-    replicated(server, replica)
-    promoted(server, replica)
-    sync.server = replica
-    sync.database("shop.*", **more)
-    kept.check(rows(replica))
-    changes(replica, chance)
-    replica.execute("FLUSH BINARY LOGS")
-    changes(replica, chance)
-    sync.database("shop.*", **more)
-    kept.check(rows(replica))
+@pytest.mark.parametrize("pair", KINDS, indirect=True)
+def test_it_goes_on_at_a_replica(pair: Replication, tmp_path: Path) -> None:
+    """With changes before, between and after."""
+    chance, sync = random.Random(3), Sync(pair.server, tmp_path)
+    kept = Kept(sync.warehouse)
+    for _ in range(2):
+        changes(pair.server, chance)
+        sync.database("shop.*", **MORE)
+        kept.check(rows(pair.server))
+    changes(pair.server, chance)
+    pair.replica.execute("FLUSH BINARY LOGS")
+    changes(pair.server, chance)
+    pair.wait()
+    sync.server = pair.promote()
+    for _ in range(2):
+        sync.database("shop.*", **MORE)
+        kept.check(rows(pair.replica))
+        changes(pair.replica, chance)
+        pair.replica.execute("FLUSH BINARY LOGS")
+        changes(pair.replica, chance)
+    sync.database("shop.*", **MORE)
+    kept.check(rows(pair.replica))
     assert sum("of another server, after" in notice for notice in sync.notices) == 1
 
 
-@pytest.mark.skipif(IS_MYSQL, reason="MariaDB's replication")
-def test_a_script_goes_on_at_a_replica(server: MariaDB, replica: MariaDB, tmp_path: Path) -> None:
-    """Two declared tables, which share one reader of the binlog."""
-    chance, lake = random.Random(4), LocalPipeline(tmp_path)
-    server.execute("CREATE DATABASE shop_2", "CREATE TABLE shop_2.t LIKE shop.t")
-    columns = "(id INT PRIMARY KEY NOT ENFORCED, v STRING)"
+@pytest.mark.soak
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("pair", KINDS, indirect=True)
+def test_it_goes_on_after_a_stop_under_load(pair: Replication, tmp_path: Path, seed: int) -> None:
+    """The last offset has its GTIDs also if the server never rests."""
+    chance, sync = random.Random(seed), Sync(pair.server, tmp_path)
+    kept, enough = Kept(sync.warehouse), threading.Event()
+    changes(pair.server, chance)
+    sync.database("shop.*", **MORE)
 
-    def copied(server: MariaDB) -> None:
-        script = ""
+    def write() -> None:
+        while not enough.is_set():
+            changes(pair.server, chance)
+
+    with ThreadPoolExecutor(1) as pool:
+        written = pool.submit(write)
+        last = sync.warehouse.table("ods.t").latest_snapshot_id() or 0
+        try:
+            with sync.running("shop.*", **MORE) as until:
+                until(lambda: (sync.warehouse.table("ods.t").latest_snapshot_id() or 0) > last + 3)
+        finally:
+            enough.set()
+        written.result()
+    pair.wait()
+    sync.server = pair.promote()
+    sync.database("shop.*", **MORE)
+    kept.check(rows(pair.replica))
+
+
+def behind(pair: Replication, sync: Sync, chance: random.Random) -> None:
+    """The replica lacks a transaction that was read, and gives its number to another one."""
+    pair.replica.execute(pair.pause)
+    changes(pair.server, chance)
+    sync.database("shop.*")
+    pair.promote()
+    for _ in range(3):
+        changes(pair.replica, chance)
+
+
+def purged(pair: Replication, sync: Sync, chance: random.Random) -> None:
+    """The replica has removed the binlog with transactions that were not read yet."""
+    changes(pair.server, chance)
+    pair.wait()
+    replica = pair.promote()
+    file = replica.execute("FLUSH BINARY LOGS", "SHOW MASTER STATUS")[0][0]
+    # MariaDB keeps a file until its storage engines have flushed it.
+    purge = f"PURGE BINARY LOGS TO '{file}'"
+    until(lambda: len(replica.execute(purge, "SHOW BINARY LOGS")) == 1)
+
+
+def unlogged(pair: Replication, sync: Sync, chance: random.Random) -> None:
+    """The replica has transactions that were not read yet, and its binlog never had them."""
+    changes(pair.server, chance)
+    pair.wait()
+    pair.promote()
+    changes(pair.replica, chance)
+
+
+def restored(pair: Replication, sync: Sync, chance: random.Random) -> None:
+    """The other server is a backup with transactions that were not read yet."""
+    changes(pair.server, chance)
+    pair.wait()
+    pair.restore()
+    pair.promote()
+    changes(pair.replica, chance)
+
+
+LOSSES = [
+    pytest.param(Replication, behind, marks=NOT_MYSQL, id="behind"),
+    *(
+        pytest.param(
+            (kind, *options),
+            way,
+            marks=[pytest.mark.soak, *marks],
+            id=f"{way.__name__}-{kind.__name__}",
+        )
+        for kind, marks, unlogs in (
+            (Replication, [NOT_MYSQL], "--skip-log-slave-updates"),
+            (MySqlReplication, [], "--skip-log-replica-updates"),
+            (MySqlPositions, [], "--skip-log-replica-updates"),
+        )
+        for way, *options in ((behind,), (purged,), (restored,), (unlogged, unlogs))
+        if (kind, way) != (Replication, behind)
+    ),
+]
+
+
+@pytest.mark.parametrize(("pair", "way"), LOSSES, indirect=["pair"])
+def test_changes_that_another_server_lacks_are_data_loss(
+    pair: Replication, way: Callable[[Replication, Sync, random.Random], None], tmp_path: Path
+) -> None:
+    """Also on the second attempt; nothing is written."""
+    chance, sync = random.Random(5), Sync(pair.server, tmp_path)
+    changes(pair.server, chance)
+    sync.database("shop.*")
+    way(pair, sync, chance)
+    sync.server, before = pair.replica, there(sync.warehouse, "ods.t")
+    for _ in range(2):
+        with pytest.raises(DataLossError):
+            sync.database("shop.*")
+    assert there(sync.warehouse, "ods.t") == before
+
+
+class Copies:
+    """A script with two declared tables, which share one reader of the binlog."""
+
+    def __init__(self, folder: Path) -> None:
+        self.lake = LocalPipeline(folder)
+
+    def run(self, server: MariaDB) -> None:
+        columns, script = "(id INT PRIMARY KEY NOT ENFORCED, v STRING)", ""
         for name in ("shop", "shop_2"):
             script += f"""CREATE TABLE IF NOT EXISTS copy_{name} {columns} WITH ('bucket' = '1');
               CREATE TEMPORARY TABLE {name} {columns} WITH ('connector' = 'mysql-cdc',
                 'hostname' = '127.0.0.1', 'port' = '{server.port}', 'username' = '{USER}',
                 'password' = '{PASSWORD}', 'database-name' = '{name}', 'table-name' = 't');
               INSERT INTO copy_{name} SELECT id, v FROM {name};"""
-        lake.run(script)
+        self.lake.run(script)
+
+    def check(self, server: MariaDB) -> None:
+        self.run(server)
         for name in ("shop", "shop_2"):
-            there = sorted((row["id"], row["v"]) for row in lake.rows(f"copy_{name}"))
+            there = sorted((row["id"], row["v"]) for row in self.lake.rows(f"copy_{name}"))
             assert there == sorted(server.execute(f"SELECT * FROM {name}.t")), name
 
-    copied(server)
+
+@pytest.mark.parametrize("pair", KINDS, indirect=True)
+def test_a_script_goes_on_at_a_replica(pair: Replication, tmp_path: Path) -> None:
+    chance, copies = random.Random(4), Copies(tmp_path)
+    copies.check(pair.server)
     for _ in range(2):
-        changes(server, chance)
-    copied(server)
-    changes(server, chance)
-    replicated(server, replica)
-    promoted(server, replica)
+        changes(pair.server, chance)
+    copies.check(pair.server)
+    changes(pair.server, chance)
+    pair.wait()
+    replica = pair.promote()
     for _ in range(3):
         changes(replica, chance)
-        copied(replica)
+        copies.check(replica)
+
+
+@pytest.mark.parametrize(
+    "pair", [pytest.param(MySqlPositions, marks=pytest.mark.soak)], indirect=True
+)
+def test_a_script_without_gtids_does_not_go_on_at_a_replica(
+    pair: Replication, tmp_path: Path
+) -> None:
+    chance, copies = random.Random(4), Copies(tmp_path)
+    copies.check(pair.server)
+    changes(pair.server, chance)
+    copies.check(pair.server)
+    changes(pair.server, chance)
+    pair.wait()
+    replica = pair.promote()
+    for _ in range(2):
+        changes(replica, chance)
+        with pytest.raises(DataLossError):
+            copies.run(replica)

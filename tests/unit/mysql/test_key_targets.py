@@ -15,9 +15,9 @@ from streamhouse.connectors.mysql_cdc.database.tables.type_mapping import MODES,
 from streamhouse.errors import TableError
 from streamhouse.mysql.columns import selected_columns
 from streamhouse.mysql.options import parse
-from streamhouse.mysql.values.dates import ZERO_DATES, ZeroDates
+from streamhouse.mysql.values.dates import ZERO_DATES, DateReading, ZeroDates
 from streamhouse.mysql.values.rows import RowWriter
-from streamhouse.mysql.values.types import MySqlColumn
+from streamhouse.mysql.values.types import MySqlColumn, from_values, key_of_value, to_values
 from streamhouse.paimon.schema import types
 from streamhouse.sql.plan import Column
 from streamhouse.types import arrow_type
@@ -148,8 +148,9 @@ def written(
         return numbers(writer.snapshot([pa.array(raw, pa.binary())]).column(0))
 
     def changes(some: list[Any]) -> list[Any]:
-        rows = [(logged(column, value, as_text),) for value in some]
-        return numbers(writer.changes(["+I"] * len(rows), rows).column(0))
+        values = [logged(column, value, as_text) for value in some]
+        plain = from_values(column, values, DateReading(zeros, True, as_text))
+        return numbers(writer.changed(pa.repeat("+I", len(plain)), [plain]).column(0))
 
     accepted = {}
     for value in values:
@@ -249,6 +250,18 @@ def test_values_that_fit_a_narrower_type_are_accepted() -> None:
     assert accepted_by("varchar(99)", "BIGINT", BERLIN, ["1", "01", "200"]) == ["1", "200"]
     assert accepted_by("decimal(9,2)", "DOUBLE", BERLIN, ["0.01", "9999999.99"])
     assert accepted_by("bigint(20)", "DOUBLE", BERLIN, ["1", "-1"])
+
+
+@pytest.mark.parametrize("zeros", ZERO_DATES)
+@pytest.mark.parametrize("as_text", [False, True])
+def test_keys_of_plain_arrays(zeros: ZeroDates, as_text: bool) -> None:
+    """The keys of rows that are decoded by column are those of rows decoded one by one."""
+    reading = DateReading(zeros, True, as_text)
+    for source, texts in COLUMNS:
+        values = [logged(source, text, as_text) for text in texts]
+        found = to_values(source, from_values(source, values, reading))
+        keys = [key_of_value(source, value, reading) for value in values]
+        assert [key_of_value(source, value, reading) for value in found] == keys, source
 
 
 def test_rounded_zero_dates_are_not_checked() -> None:

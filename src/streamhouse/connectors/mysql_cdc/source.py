@@ -122,6 +122,7 @@ class MySqlSource(Source):
             self._reader = ShardsReader(parsed, columns, fields)
             self._keyed_by = self._key_columns()
             self._schema = metadata.schema(fields or self._tables.like.writer(self._zone).schema)
+            session.close()  # It reconnects to plan; tasks, which only read, need none.
         except Exception:
             self._planner.close()
             raise

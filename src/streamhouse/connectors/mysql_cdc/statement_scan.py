@@ -6,8 +6,6 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-import pymysql
-
 from streamhouse.connectors.mysql_cdc.binlog.captured_table import CapturedTable
 from streamhouse.connectors.mysql_cdc.binlog.change_decoder import TRANSACTION_CONTROL
 from streamhouse.connectors.mysql_cdc.binlog.dump import BinlogDump, RawEvent
@@ -19,7 +17,7 @@ from streamhouse.connectors.mysql_cdc.binlog.format.events import (
 from streamhouse.connectors.mysql_cdc.binlog.limits import reset_error
 from streamhouse.connectors.mysql_cdc.binlog.query import Statement, statement_of
 from streamhouse.connectors.mysql_cdc.binlog.statements import ParsedStatement
-from streamhouse.mysql.connection import Backoff, is_lost, readable
+from streamhouse.mysql.connection import retried
 from streamhouse.mysql.position import BinlogPosition
 
 _STALLED_SECONDS = 20.0
@@ -47,28 +45,17 @@ class StatementScan:
 
     def between(self, start: BinlogPosition, end: BinlogPosition) -> list[FoundStatement]:
         """The statements between two ends of transactions."""
-        backoff = Backoff(self._options)
-        while start < end:
-            try:
-                return self._read(start, end)
-            except (pymysql.err.MySQLError, OSError) as error:
-                self.close()
-                if not is_lost(error) or not backoff.wait(error):
-                    raise readable(error, self._options) from None
-        return []
+        if not start < end:
+            return []
+        return retried(self._options, lambda: self._read(start, end), self.close)
 
     def group(self, start: BinlogPosition) -> tuple[list[FoundStatement], BinlogPosition]:
         """The statements of the group of events at a position, and the end of the group."""
-        backoff = Backoff(self._options)
-        while True:
-            try:
-                found = self._read(start, None)
-                return found, self._track.position
-            except (pymysql.err.MySQLError, OSError) as error:
-                if not is_lost(error) or not backoff.wait(error):
-                    raise readable(error, self._options) from None
-            finally:
-                self.close()
+        try:
+            found = retried(self._options, lambda: self._read(start, None), self.close)
+            return found, self._track.position
+        finally:
+            self.close()
 
     def close(self) -> None:
         dump, self._dump = self._dump, None

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -31,7 +30,6 @@ from streamhouse.mysql.values.types import (
     MySqlColumn,
     convert,
     from_texts,
-    from_values,
     zoned,
 )
 from streamhouse.source import ROW_KIND
@@ -141,15 +139,6 @@ class RowWriter:
             for i, (column, _) in enumerate(self.columns)
         ]
         return self._batch(self._converted(plain), pa.repeat(_INSERT, len(columns[0])))
-
-    def changes(self, kinds: Sequence[str], rows: Sequence[tuple[Any, ...]]) -> pa.RecordBatch:
-        """Rows of the binlog, with their kinds."""
-        values = list(zip(*rows, strict=True))
-        plain = [
-            from_values(column, values[i], self._readings[i])
-            for i, (column, _) in enumerate(self.columns)
-        ]
-        return self._batch(self._converted(plain), pa.array(kinds, pa.string()))
 
     def changed(self, kinds: pa.Array, plain: Sequence[pa.Array]) -> pa.RecordBatch:
         """Rows of the binlog, with their kinds, from plain arrays of their columns."""

@@ -281,6 +281,18 @@ def from_values(
     return pa.array(values, plain)
 
 
+def to_values(column: MySqlColumn, plain: pa.Array) -> list[Any]:
+    """The binlog decoder's values of a plain array, as `from_values` takes them."""
+    if pa.types.is_timestamp(plain.type):
+        plain = plain.cast(pa.int64())
+    elif pa.types.is_date32(plain.type):
+        plain = plain.cast(pa.int32())
+    values: list[Any] = plain.to_pylist()
+    if column.family == "decimal" and pa.types.is_string(plain.type):
+        return [None if value is None else Decimal(value) for value in values]
+    return values
+
+
 def _parsed_decimals(texts: pa.Array, plain: pa.DataType) -> pa.Array:
     try:
         return texts.cast(plain)

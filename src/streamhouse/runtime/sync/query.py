@@ -10,7 +10,6 @@ from pyspark.sql import DataFrame, SparkSession
 from streamhouse.connectors.mysql_cdc.binlog.binlog_inspector import BinlogInspector
 from streamhouse.connectors.mysql_cdc.binlog.startup import position_on_other_server
 from streamhouse.connectors.mysql_cdc.database.progress import DatabaseProgress
-from streamhouse.connectors.mysql_cdc.database.relay import DatabaseRelay
 from streamhouse.connectors.mysql_cdc.database.sync_startup import (
     SyncStartup,
     absent_tables,
@@ -20,6 +19,10 @@ from streamhouse.connectors.mysql_cdc.database.table_part import TablesAt
 from streamhouse.connectors.mysql_cdc.database.tables.discovery import Discovery
 from streamhouse.connectors.mysql_cdc.database.tables.followed_table import FollowedTable
 from streamhouse.connectors.mysql_cdc.database.tables.table_sets import TableSets, TableVersions
+from streamhouse.connectors.mysql_cdc.relay.folder import FOLDER, own_folder
+from streamhouse.connectors.mysql_cdc.relay.log import RelayTable
+from streamhouse.connectors.mysql_cdc.relay.relay import MOST_BYTES, Relay
+from streamhouse.connectors.mysql_cdc.relay.state import RelayView
 from streamhouse.errors import DataLossError
 from streamhouse.mysql.connection import FIRST_START_SECONDS, Session
 from streamhouse.mysql.position import (
@@ -87,7 +90,7 @@ class SyncQuery(JobQuery):
         # A sync that resumes waits longer for its server.
         resumes = bool(self.progress.last_offset)
         self._session = Session(options.mysql, *(() if resumes else (FIRST_START_SECONDS,)))
-        self._relay: DatabaseRelay | None = None
+        self._relay: Relay | None = None
         self._watch: TableWatch | None = None
         self._moved_from: Offset | None = None
         self._past: tuple[SyncStartup, Server] | None = None
@@ -118,21 +121,30 @@ class SyncQuery(JobQuery):
         """Find the tables, and create those that are missing in Paimon."""
         self._check_origin()
         server = check_server(self._session, self._options.mysql)
-        self._relay = DatabaseRelay(
-            self._options.mysql, [], self._checkpoint.path, *self._resume_position(server)
+        position, gtids = self._resume_position(server)
+        folder, lock = own_folder(self._checkpoint.path / FOLDER)
+        self._relay = Relay(
+            self._options.mysql,
+            [],
+            folder,
+            [] if position is None else [position],
+            self._options.mysql.relay_bytes or MOST_BYTES,
+            complete=True,
+            gtids={} if position is None or gtids is None else {position: gtids},
+            lock=lock,
         )
         self.spec = SyncSpec(
             self._query_id,
             self._options,
             self._checkpoint.path,
-            self._relay.folder,
+            folder,
             self._parallelism,
         )
         self._holds = SyncHolds(self.spec, self._checkpoint)
         self._committer = SyncCommitter(self.spec, self._before_commit)
         before = list(self._table_sets.latest().tables.values())
         self._start_in_the_past(before, self._table_sets.latest_number())
-        self._relay.follow([table.names for table in before])
+        self._relay.follow([RelayTable(*table.names) for table in before])
         self._holds.add(dict.fromkeys(table.target for table in before), self.progress.replayed)
         self._tables = SyncTables(
             self._options,
@@ -149,7 +161,7 @@ class SyncQuery(JobQuery):
         note_server(self._checkpoint.path, self._options)
         kept = self._table_sets.latest().tables
         self._compare_changed_targets([table for table in before if table.id in kept])
-        self.progress.prepared(self._relay, server, self._tables.discover)
+        self.progress.prepared(RelayView(folder), server, self._tables.discover)
         self._drop_old_table_sets()
         if not self.progress.replayed:
             self._committer.remove_leftovers(self.tables, next_batch(self.progress.last_offset))
@@ -187,7 +199,7 @@ class SyncQuery(JobQuery):
         self._relay.check()
         database = self.progress.database
         if database is not None and self.progress.last_offset != self._moved_from:
-            self._relay.committed(database.position)
+            self._relay.needed_from(database.position)
             self.progress.observe()
         self._holds.tick()
 
@@ -283,7 +295,7 @@ class SyncQuery(JobQuery):
         assert self._relay is not None
         self._start_in_the_past(tables, self._table_sets.latest_number() + 1)
         self._holds.add(dict.fromkeys(table.target for table in tables))
-        self._relay.follow([table.names for table in tables])
+        self._relay.follow([RelayTable(*table.names) for table in tables])
         names = ", ".join(table.full_name for table in tables[:3])
         more = f" and {len(tables) - 3} more" if len(tables) > 3 else ""
         if self._run.started:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 
 from streamhouse.connectors.mysql_cdc.database.progress import DatabaseProgress
-from streamhouse.connectors.mysql_cdc.database.relay import DatabaseRelay
 from streamhouse.connectors.mysql_cdc.database.tables.table_sets import TableSet, TableSets
 from streamhouse.connectors.mysql_cdc.lag import Snapshots, source_state
+from streamhouse.connectors.mysql_cdc.relay.state import RelayView
 from streamhouse.mysql.connection import Session
 from streamhouse.mysql.table import Server
 from streamhouse.runtime.state.checkpoint import Checkpoint
@@ -28,7 +28,7 @@ class SyncProgress:
         self._unread = UnreadTargets(checkpoint.path)
         self._session = Session(options.mysql)
         self._table_states = TableStates()
-        self._relay: DatabaseRelay | None = None
+        self._view: RelayView | None = None
         self._server: Server | None = None
         self._find_tables: Callable[[], int] = lambda: 0
 
@@ -45,14 +45,12 @@ class SyncProgress:
         """How far the last committed batch has read the databases; None before the first."""
         return DatabaseProgress.from_offset(self._last.get("source", {}))
 
-    def prepared(
-        self, relay: DatabaseRelay, server: Server, find_tables: Callable[[], int]
-    ) -> None:
-        """Compare with this relay and server from now on.
+    def prepared(self, view: RelayView, server: Server, find_tables: Callable[[], int]) -> None:
+        """Compare with this relay log and server from now on.
 
         `find_tables` looks for new tables, and returns how many it has found.
         """
-        self._relay, self._server, self._find_tables = relay, server, find_tables
+        self._view, self._server, self._find_tables = view, server, find_tables
 
     def committed(self, batch: SyncedBatch) -> None:
         """Record a committed batch."""
@@ -63,15 +61,15 @@ class SyncProgress:
     def observe(self) -> None:
         """Record which tables have changes that are not read yet; called often."""
         database = self.database
-        if database is None or self._relay is None:
+        if database is None or self._view is None:
             return
-        state = self._relay.view.state()
+        state = self._view.state()
         if state is not None:
             self._table_states.observe(database.position, state.changed)
 
     def caught_up_offset(self) -> Offset | None:
         last, database = self._last, self.database
-        if database is None or self._relay is None or self._server is None:
+        if database is None or self._view is None or self._server is None:
             return None
         planned = self._table_sets.get(database.table_set)
         unread = self._unread.of(int(last["batch"]))
@@ -79,7 +77,7 @@ class SyncProgress:
             return None
         if self._options.ends_with_snapshot:
             return last
-        server, view = self._server, self._relay.view
+        server, view = self._server, self._view
         if not view.has(database.binlog_state.identity, database.position):
             return None
         state = view.current(lambda: server.position(self._session))
@@ -92,11 +90,11 @@ class SyncProgress:
     def lag(self) -> Lag | None:
         """The longest lag of a table; its seconds are None before the snapshots are complete."""
         database = self.database
-        if database is None or self._relay is None:
+        if database is None or self._view is None:
             return None
         states = self.states()
         known = [followed.lag_s for followed in states if followed.lag_s is not None]
-        log = self._relay.view.state()
+        log = self._view.state()
         unread = [followed for followed in states if not followed.complete]
         rows = sum(max(0, followed.estimate - followed.snapshot_rows) for followed in unread)
         snapshots = Snapshots(len(unread), rows, self._options.mysql.chunk_size)
@@ -112,12 +110,14 @@ class SyncProgress:
         """The progress of each followed table."""
         database = self.database
         planned = () if database is None else self._table_sets.get(database.table_set).tables
-        silent_s = 0.0 if self._relay is None else self._relay.view.silent_s()
+        silent_s = 0.0 if self._view is None else self._view.silent_s()
         return self._table_states.states(self._table_sets.latest(), database, planned, silent_s)
 
     def close(self) -> None:
-        """Close the connection."""
+        """Close the connection and the log."""
         self._session.close()
+        if self._view is not None:
+            self._view.close()
 
     def _names(self) -> list[str]:
         """The names of all followed tables in MySQL."""

@@ -5,9 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TypeVar
-
-import pymysql
 
 from streamhouse.connectors.mysql_cdc.binlog.dump import BinlogDump
 from streamhouse.connectors.mysql_cdc.binlog.format.events import FORMAT, PositionTracker
@@ -20,12 +17,7 @@ from streamhouse.connectors.mysql_cdc.binlog.xa import (
     xid_sql,
 )
 from streamhouse.errors import ConnectError, DataLossError
-from streamhouse.mysql.connection import (
-    Backoff,
-    Session,
-    is_lost,
-    readable,
-)
+from streamhouse.mysql.connection import Session, retried
 from streamhouse.mysql.options import MySqlOptions
 from streamhouse.mysql.position import (
     BINLOG_START,
@@ -36,7 +28,6 @@ from streamhouse.mysql.position import (
 )
 from streamhouse.mysql.table import Server
 
-_T = TypeVar("_T")
 _UNDECIDED_SECONDS = 30.0
 _VISIBLE_SECONDS = 30.0
 
@@ -79,7 +70,7 @@ class BinlogInspector:
         """When and by which server a binlog file was created."""
         known = self._current_identities()
         if file not in known:
-            found = self._retried(lambda: _identity(self._options, file))
+            found = retried(self._options, lambda: _identity(self._options, file))
             if file == log_files(self._session)[0][0]:
                 self._await_next_second(found)
             known[file] = found
@@ -161,8 +152,8 @@ class BinlogInspector:
         if not wanted:
             return wanted
         now = self._server.position(self._session)
-        found, decided = self._retried(
-            lambda: prepared_before(self._session, self._options, now, wanted)
+        found, decided = retried(
+            self._options, lambda: prepared_before(self._session, self._options, now, wanted)
         )
         return wanted - found.keys() - decided.keys()
 
@@ -188,7 +179,7 @@ class BinlogInspector:
         names = prepared_xids(self._session, self._server.mariadb)
         if not names and self._scan is None:
             return {}, set()
-        return self._retried(lambda: self._scanned(position, names))
+        return retried(self._options, lambda: self._scanned(position, names))
 
     def _scanned(self, position: BinlogPosition, names: set[str]) -> tuple[Prepared, set[str]]:
         try:
@@ -214,15 +205,6 @@ class BinlogInspector:
             self._scan = XaScan(self._options, position)
         self._scan.advance(position)
         return self._scan
-
-    def _retried(self, action: Callable[[], _T]) -> _T:
-        backoff = Backoff(self._options)
-        while True:
-            try:
-                return action()
-            except (pymysql.err.MySQLError, OSError) as error:
-                if not is_lost(error) or not backoff.wait(error):
-                    raise readable(error, self._options) from None
 
 
 def _identity(options: MySqlOptions, file: str) -> BinlogIdentity:

@@ -1,4 +1,4 @@
-"""Decodes binlog events into row events of one table; skips events of other tables."""
+"""Decodes binlog events into row events of followed tables; skips events of other tables."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from streamhouse.connectors.mysql_cdc.binlog.format.events import (
     query_of,
 )
 from streamhouse.connectors.mysql_cdc.binlog.format.table_map import LoggedColumn, logged_columns
-from streamhouse.connectors.mysql_cdc.binlog.query import OLD_LOADS, statement_of
+from streamhouse.connectors.mysql_cdc.binlog.query import OLD_LOADS, Statement, statement_of
 from streamhouse.connectors.mysql_cdc.binlog.rows.event import LoggedTable, RowEvent
 from streamhouse.connectors.mysql_cdc.binlog.statements import (
     REDECLARE,
@@ -28,7 +28,6 @@ from streamhouse.mysql.values.types import MySqlColumn
 
 TRANSACTION_CONTROL = frozenset({"BEGIN", "COMMIT", "ROLLBACK"})
 """The SQL text of QUERY events that nearly every transaction has; they concern no table."""
-_NUMBER, _NUMBER_END = HEADER.size, HEADER.size + 6
 _MAP_BODY = HEADER.size + 8
 """Where the names start in a TABLE_MAP event: after the table's id and flags."""
 
@@ -37,51 +36,13 @@ TableEvent: TypeAlias = tuple[int, RowEvent]
 """A row event, and the index of its table."""
 
 
-class ChangeDecoder:
-    """Decodes events into row events of the followed table, by the last TABLE_MAP events.
+class _FollowedTable:
+    """Describes a table's row events by its TABLE_MAP events and by statements about it."""
 
-    The first event must be the first one of a transaction. Raises `SchemaChangeError`,
-    `DataLossError` or `ConnectError` for events that cannot be followed.
-    """
-
-    def __init__(self, captured: CapturedTable, known: TableDefinition | None = None) -> None:
+    def __init__(self, captured: CapturedTable) -> None:
         self._captured = captured
-        table = captured.table
-        self._names = folded_names(names_of(table.database, table.name), captured.ignores_case)
-        self._statements = StatementCheck(captured, known)
-        self._by_table_id: dict[bytes, LoggedTable] = {}
+        self._statements = StatementCheck(captured, None)
         self._by_map_body: dict[bytes, LoggedTable] = {}
-
-    def selects(self, kind: int, data: bytes, at: int, end: int) -> bool:
-        """Whether `process` needs this event, which is not a row event."""
-        return kind != TABLE_MAP or self._is_followed(data, at)
-
-    def row_event(
-        self, kind: int, data: bytes, at: int, end: int, skipped: int = 0
-    ) -> RowEvent | None:
-        """The row event with its description of the table; None for other tables.
-
-        `skipped`: how many of its first changes to leave out.
-        """
-        table = self._by_table_id.get(data[at + _NUMBER : at + _NUMBER_END])
-        return None if table is None else RowEvent(table, kind, data, at, end, skipped)
-
-    def process(self, kind: int, data: bytes, at: int, end: int, file: str, pos: int) -> None:
-        """Take an event that is not a row event; `file` and `pos`: its end, for messages."""
-        if kind == TABLE_MAP:
-            self._map(data, at, end, file, pos)
-        elif kind in STATEMENTS:
-            self._check_statement(kind, data, at, end, BinlogPosition(file, pos))
-        elif kind in OLD_LOADS:
-            raise DataLossError(
-                f"MySQL table {self._captured.table.full_name}: the binlog has a LOAD DATA at "
-                f"{BinlogPosition(file, pos)} in the form of MySQL 4; {START_AGAIN}"
-            )
-        elif kind == PARTIAL_UPDATE and table_id(data, at) in self._by_table_id:
-            raise ConnectError(
-                f"the binlog of MySQL at {self._captured.options.address} contains partial row "
-                "events, which are not supported; set binlog_row_value_options = ''"
-            )
 
     def set_table(self, table: TableDefinition | None) -> None:
         """Set the table's columns at the position of the next event; None: they are not known."""
@@ -89,22 +50,21 @@ class ChangeDecoder:
             self._statements.resume(table)
             self._by_map_body.clear()
 
-    def _map(self, data: bytes, at: int, end: int, file: str, pos: int) -> None:
-        number = data[at + _NUMBER : at + _NUMBER_END]
-        if not self._is_followed(data, at):
-            self._by_table_id.pop(number, None)
-            return
+    def take(self, statement: Statement, where: BinlogPosition) -> bool:
+        """Check that the stream can continue; whether row events get another description."""
+        if not self._statements.take(statement, where):
+            return False
+        self._by_map_body.clear()
+        return True
+
+    def logged(self, data: bytes, at: int, end: int, where: BinlogPosition) -> LoggedTable:
+        """The description by the TABLE_MAP event at bytes `at` to `end`."""
         body = data[at + _MAP_BODY : end]
         table = self._by_map_body.get(body)
         if table is None:
             wires = logged_columns(data, at, end, self._captured.mariadb)
-            table = self._by_map_body[body] = self._described(wires, BinlogPosition(file, pos))
-        self._by_table_id[number] = table
-
-    def _is_followed(self, data: bytes, at: int) -> bool:
-        if self._captured.ignores_case:
-            return folded_names(table_names(data, at), ignores_case=True) == self._names
-        return data.startswith(self._names, at + _MAP_BODY)
+            table = self._by_map_body[body] = self._described(wires, where)
+        return table
 
     def _described(self, wires: list[LoggedColumn], where: BinlogPosition) -> LoggedTable:
         table = self._captured.table
@@ -140,28 +100,22 @@ class ChangeDecoder:
         _ = made.readers  # Raises the error of a column that cannot be read.
         return made
 
-    def _check_statement(
-        self, kind: int, data: bytes, at: int, end: int, where: BinlogPosition
-    ) -> None:
-        if kind == QUERY and query_of(data, at, end)[1] in TRANSACTION_CONTROL:
-            return
-        statement = statement_of(kind, data, at, end, self._captured.mariadb)
-        if self._statements.take(statement, where):
-            self._by_map_body.clear()
-            self._by_table_id.clear()
-
 
 class TablesDecoder:
-    """Decodes events into row events of several tables; `set_tables` before the first event."""
+    """Decodes events into row events of tables of one server, by the last TABLE_MAP events.
+
+    Call `set_tables` before the first event, which must be the first one of a transaction. Raises
+    `SchemaChangeError`, `DataLossError` or `ConnectError` for events that cannot be followed.
+    """
 
     def __init__(self, tables: Sequence[CapturedTable]) -> None:
-        self._all = [ChangeDecoder(table) for table in tables]
-        self._ignores_case = tables[0].ignores_case
+        self._captured = tables[0]
+        self._all = [_FollowedTable(table) for table in tables]
         self._by_names = {
             self._names(names_of(table.table.database, table.table.name)): index
             for index, table in enumerate(tables)
         }
-        self._by_table_id: dict[bytes, int] = {}
+        self._by_table_id: dict[bytes, tuple[int, LoggedTable]] = {}
 
     def selects(self, kind: int, data: bytes, at: int, end: int) -> bool:
         """Whether `process` needs this event, which is not a row event."""
@@ -174,33 +128,52 @@ class TablesDecoder:
 
         `skipped`: how many of its first changes to leave out.
         """
-        index = self._by_table_id.get(table_id(data, at))
-        if index is None:
+        found = self._by_table_id.get(table_id(data, at))
+        if found is None:
             return None
-        event = self._all[index].row_event(kind, data, at, end, skipped)
-        return None if event is None else (index, event)
+        return found[0], RowEvent(found[1], kind, data, at, end, skipped)
 
     def process(self, kind: int, data: bytes, at: int, end: int, file: str, pos: int) -> None:
         """Take an event that is not a row event; `file` and `pos`: its end, for messages."""
-        if kind != TABLE_MAP:
-            for decoder in self._all:
-                decoder.process(kind, data, at, end, file, pos)
-            return
-        number = table_id(data, at)
-        index = self._by_names.get(self._names(table_names(data, at)))
-        if index is None:
-            self._by_table_id.pop(number, None)
-        else:
-            self._by_table_id[number] = index
-            self._all[index].process(kind, data, at, end, file, pos)
+        if kind == TABLE_MAP:
+            number = table_id(data, at)
+            index = self._by_names.get(self._names(table_names(data, at)))
+            if index is None:
+                self._by_table_id.pop(number, None)
+            else:
+                table = self._all[index].logged(data, at, end, BinlogPosition(file, pos))
+                self._by_table_id[number] = index, table
+        elif kind in STATEMENTS:
+            self._check_statement(kind, data, at, end, BinlogPosition(file, pos))
+        elif kind in OLD_LOADS:
+            raise DataLossError(
+                f"MySQL table {self._captured.table.full_name}: the binlog has a LOAD DATA at "
+                f"{BinlogPosition(file, pos)} in the form of MySQL 4; {START_AGAIN}"
+            )
+        elif kind == PARTIAL_UPDATE and table_id(data, at) in self._by_table_id:
+            raise ConnectError(
+                f"the binlog of MySQL at {self._captured.options.address} contains partial row "
+                "events, which are not supported; set binlog_row_value_options = ''"
+            )
 
     def set_tables(self, tables: Sequence[TableDefinition | None]) -> None:
         """Set the tables' columns at the position of the next event; None: they are not known."""
-        for decoder, table in zip(self._all, tables, strict=True):
-            decoder.set_table(table)
+        for followed, table in zip(self._all, tables, strict=True):
+            followed.set_table(table)
+
+    def _check_statement(
+        self, kind: int, data: bytes, at: int, end: int, where: BinlogPosition
+    ) -> None:
+        if kind == QUERY and query_of(data, at, end)[1] in TRANSACTION_CONTROL:
+            return
+        statement = statement_of(kind, data, at, end, self._captured.mariadb)
+        altered = {index for index, table in enumerate(self._all) if table.take(statement, where)}
+        if altered:
+            kept = self._by_table_id.items()
+            self._by_table_id = {id: found for id, found in kept if found[0] not in altered}
 
     def _names(self, names: bytes) -> bytes:
-        return folded_names(names, self._ignores_case)
+        return folded_names(names, self._captured.ignores_case)
 
 
 def table_names(data: bytes, at: int) -> bytes:

@@ -189,11 +189,17 @@ class _Search:
                 self._check_same(wanted, origin, previous.servers[origin])
         start: BinlogPosition | None = None
         until: BinlogPosition | None = None
+        anonymous: BinlogPosition | None = None
         skipping, last = False, dict[str, int]()
         for event in self._events(BinlogPosition(file, BINLOG_START)):
             if event.kind in GTIDS:
                 origin, number = gtid_of(event.kind, event.data, event.at)
                 skipping = wanted.contains(origin, number)
+                if not origin:
+                    anonymous = anonymous or event.begin
+                elif skipping and anonymous is not None:
+                    reason = f"the transaction at {anonymous}, before others of them, has no GTID"
+                    raise OptionError(self._not_logged(wanted, reason))
                 if wanted.mariadb and missing.get(origin) == number:
                     self._check_origin(event, wanted, origin)
                 if wanted.mariadb and missing and number < last.get(origin, 0):
@@ -335,11 +341,26 @@ class _Search:
         )
 
     def _check_executed(self, wanted: GtidSet, server: Server) -> None:
+        """Check that MySQL has executed a set, and logged what it has executed besides.
+
+        A replica's binlog may lack transactions: of the time before its copy was made, or all of
+        its source (`log_replica_updates`).
+        """
         if server.mariadb:
             return
-        executed = str(self._session.rows("SELECT @@GLOBAL.gtid_executed")[0][0])
-        if not executed.strip() or not parse_gtids(executed).includes(wanted):
+        executed = self._gtids("gtid_executed")
+        if not executed.includes(wanted):
             raise OptionError(self._not_logged(wanted, f"it has '{executed}'"))
+        if not wanted.includes(purged := self._gtids("gtid_purged")):
+            raise DataLossError(
+                f"option '{_GTID_OPTION}': the binlog of MySQL at {self._options.address} lacks "
+                f"transactions that are not in '{wanted}' (its gtid_purged is '{purged}'): "
+                f"{_WITH_SNAPSHOT}"
+            )
+
+    def _gtids(self, variable: str) -> GtidSet:
+        text = str(self._session.rows(f"SELECT @@GLOBAL.{variable}")[0][0] or "").strip()
+        return parse_gtids(text) if text else GtidSet({}, False, {})
 
     def _not_logged(self, wanted: GtidSet, reason: str) -> str:
         return (

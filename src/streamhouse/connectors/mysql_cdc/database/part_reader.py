@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
@@ -11,25 +12,25 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from streamhouse.connectors.mysql_cdc.binlog.captured_table import CapturedTable
+from streamhouse.connectors.mysql_cdc.binlog.change_decoder import TableEvent
 from streamhouse.connectors.mysql_cdc.binlog.rows.batch_decoder import (
     MOST_BYTES,
     BatchDecoder,
+    RowSelection,
     Seconds,
 )
-from streamhouse.connectors.mysql_cdc.binlog.rows.event import RowEvent
 from streamhouse.connectors.mysql_cdc.change_reader import (
     TablePosition,
     TableRange,
     read_tables,
 )
-from streamhouse.connectors.mysql_cdc.database.table_part import KeyGroup, TablePart
+from streamhouse.connectors.mysql_cdc.database.table_part import TablePart
 from streamhouse.connectors.mysql_cdc.snapshot.chunk_reader import (
     ChunkConnections,
     ChunkReader,
     ChunkRows,
 )
-from streamhouse.connectors.mysql_cdc.snapshot.chunks import Chunk
-from streamhouse.connectors.mysql_cdc.snapshot.key_filter import FilteredChanges, SnapshotFilter
+from streamhouse.connectors.mysql_cdc.snapshot.key_filter import SnapshotFilter
 from streamhouse.connectors.mysql_cdc.snapshot.keyless_reader import KeylessReader
 from streamhouse.mysql.options import MySqlOptions
 from streamhouse.mysql.position import BinlogPosition
@@ -38,51 +39,6 @@ from streamhouse.mysql.values.rows import RowWriter
 from streamhouse.mysql.values.table_errors import errors_of, naming
 
 _INSERT = pa.scalar("+I")
-
-
-def snapshot_batches(
-    captured: CapturedTable,
-    server: Server,
-    writer: RowWriter,
-    chunks: Sequence[Chunk],
-    as_of: TablePosition,
-    lookback: TablePosition | None = None,
-    connections: ChunkConnections | None = None,
-) -> Iterator[pa.RecordBatch]:
-    """The rows of the chunks as of a position; see `ChunkReader` for the parameters.
-
-    `KeylessReader` reads a table without a key.
-    """
-    for rows in _rows(captured, server, chunks, as_of, lookback, connections):
-        if rows.columns and len(rows.columns[0]):
-            yield writer.snapshot(rows.columns)
-        if rows.values:
-            yield writer.changes(["+I"] * len(rows.values), rows.values)
-        if rows.plain:
-            yield writer.changed(pa.repeat(_INSERT, len(rows.plain[0])), rows.plain)
-
-
-def _rows(
-    captured: CapturedTable,
-    server: Server,
-    chunks: Sequence[Chunk],
-    as_of: TablePosition,
-    lookback: TablePosition | None,
-    connections: ChunkConnections | None,
-) -> Iterator[ChunkRows]:
-    if not captured.table.key:
-        keyless = KeylessReader(captured, server, as_of)
-        try:
-            yield from keyless.read()
-        finally:
-            keyless.close()
-        return
-    reader = ChunkReader(captured, server, as_of, lookback, connections)
-    try:
-        for chunk in chunks:
-            yield from reader.read(chunk)
-    finally:
-        reader.close()
 
 
 Numbers: TypeAlias = Sequence[int] | npt.NDArray[np.int64]
@@ -101,54 +57,19 @@ class TableRows(NamedTuple):
     numbers: Numbers = ()
 
 
-class _TableEvents:
-    """Collects row events of a table whose snapshot is complete."""
+class _TableEvents(NamedTuple):
+    """Collects the row events of a part; `part`: its index, `table`: its name."""
 
-    def __init__(self, writer: RowWriter, key_group: KeyGroup | None) -> None:
-        self._writer = writer
-        self._events = BatchDecoder(key_group)
+    part: int
+    table: str
+    writer: RowWriter
+    decoder: BatchDecoder
 
-    @property
-    def bytes(self) -> int:
-        return self._events.bytes
-
-    def add(self, event: RowEvent, number: int) -> None:
-        """Add an event; `number`: its index among the events of all tables."""
-        self._events.add(event, number)
-
-    def drain(self, part: int) -> Iterator[TableRows]:
+    def drain(self) -> Iterator[TableRows]:
         """Decode and remove all events."""
-        for rows in self._events.drain():
-            batch = self._writer.changed(rows.kinds, rows.columns)
-            yield TableRows(part, batch, rows.seconds, rows.numbers)
-
-    def close(self) -> None: ...
-
-
-class _FilteredEvents:
-    """Collects row events of a table, of keys that its snapshot has read."""
-
-    def __init__(self, writer: RowWriter, snapshot_filter: SnapshotFilter) -> None:
-        self._writer, self._filter = writer, snapshot_filter
-        self._changes = FilteredChanges(snapshot_filter)
-        self.bytes = 0
-
-    def add(self, event: RowEvent, number: int) -> None:
-        """Add an event; `number`: its index among the events of all tables."""
-        self._changes.add(event, number)
-        self.bytes += event.end - event.at
-
-    def drain(self, part: int) -> Iterator[TableRows]:
-        """Return and remove all rows."""
-        changes = self._changes
-        if changes.rows:
-            rows = self._writer.changes(changes.kinds, changes.rows)
-            yield TableRows(part, rows, changes.seconds, changes.numbers)
-        changes.clear()
-        self.bytes = 0
-
-    def close(self) -> None:
-        self._filter.close()
+        for rows in self.decoder.drain():
+            batch = self.writer.changed(rows.kinds, rows.columns)
+            yield TableRows(self.part, batch, rows.seconds, rows.numbers)
 
 
 class PartReader:
@@ -173,38 +94,23 @@ class PartReader:
         A range has one or more entries for each part with changes in it. `in_order` restores the
         order of their rows.
         """
-        changing = [(n, part) for n, part in enumerate(parts) if part.changes is not None]
-        if not changing:
-            return
         ranges: list[TableRange] = []
-        collected: list[_TableEvents | _FilteredEvents] = []
-        for _, part in changing:
-            assert part.changes is not None
-            captured = part.table.captured_table(self._options, self._server, self._relay)
-            ranges.append(TableRange(captured, part.changes))
-            collected.append(self._collector(part, captured))
-        held = 0
-        try:
-            for number, (index, event) in enumerate(read_tables(ranges, end)):
-                with errors_of(changing[index][1].table.full_name):
-                    collected[index].add(event, number)
-                held += event.end - event.at
-                if held >= MOST_BYTES:
-                    held = 0
-                    yield _drained(changing, collected)
-            if held:
-                yield _drained(changing, collected)
-        finally:
-            for rows in collected:
-                rows.close()
-
-    def _collector(
-        self, part: TablePart, captured: CapturedTable
-    ) -> _TableEvents | _FilteredEvents:
-        writer = part.table.writer(self._zone, self._options.zero_dates)
-        if part.up_to is None:
-            return _TableEvents(writer, part.key_group)
-        return _FilteredEvents(writer, SnapshotFilter(captured, part.up_to, captured.options))
+        tables: list[_TableEvents] = []
+        with ExitStack() as stack:
+            for number, part in enumerate(parts):
+                if part.changes is None:
+                    continue
+                captured = part.table.captured_table(self._options, self._server, self._relay)
+                ranges.append(TableRange(captured, part.changes))
+                selection: RowSelection | None = part.key_group
+                if part.up_to is not None:
+                    selection = read = SnapshotFilter(captured, part.up_to)
+                    stack.callback(read.close)
+                writer = part.table.writer(self._zone, self._options.zero_dates)
+                own = _TableEvents(number, part.table.full_name, writer, BatchDecoder(selection))
+                tables.append(own)
+            if ranges:
+                yield from _collected(tables, read_tables(ranges, end))
 
     def snapshot(self, number: int, part: TablePart) -> Iterator[TableRows]:
         """The rows of the part's chunks; `number`: the part's index."""
@@ -218,11 +124,24 @@ class PartReader:
     def _chunks(self, number: int, part: TablePart, as_of: TablePosition) -> Iterator[TableRows]:
         captured = part.table.captured_table(self._options, self._server, self._relay)
         writer = part.table.writer(self._zone, self._options.zero_dates)
-        batches = snapshot_batches(
-            captured, self._server, writer, part.chunks, as_of, part.lookback, self._connections
-        )
-        for rows in batches:
-            yield TableRows(number, rows, None)
+        for rows in self._chunk_rows(captured, part, as_of):
+            if rows.columns and len(rows.columns[0]):
+                yield TableRows(number, writer.snapshot(rows.columns), None)
+            if rows.plain:
+                kinds = pa.repeat(_INSERT, len(rows.plain[0]))
+                yield TableRows(number, writer.changed(kinds, rows.plain), None)
+
+    def _chunk_rows(
+        self, captured: CapturedTable, part: TablePart, as_of: TablePosition
+    ) -> Iterator[ChunkRows]:
+        if not captured.table.key:
+            with closing(KeylessReader(captured, self._server, as_of)) as keyless:
+                yield from keyless.read()
+            return
+        chunks = ChunkReader(captured, self._server, as_of, part.lookback, self._connections)
+        with closing(chunks) as reader:
+            for chunk in part.chunks:
+                yield from reader.read(chunk)
 
 
 def in_order(
@@ -266,12 +185,21 @@ def _merged(
     return rows.take(pa.array(order)), numbers[order]
 
 
-def _drained(
-    changing: Sequence[tuple[int, TablePart]], collected: Sequence[_TableEvents | _FilteredEvents]
-) -> list[TableRows]:
-    pairs = zip(changing, collected, strict=True)
-    return [
-        rows
-        for (number, part), batch in pairs
-        for rows in naming(part.table.full_name, batch.drain(number))
-    ]
+def _collected(
+    tables: Sequence[_TableEvents], events: Iterable[TableEvent]
+) -> Iterator[list[TableRows]]:
+    """The rows of the events, in ranges of about `MOST_BYTES`."""
+    held = 0
+    for number, (index, event) in enumerate(events):
+        with errors_of(tables[index].table):
+            tables[index].decoder.add(event, number)
+        held += event.end - event.at
+        if held >= MOST_BYTES:
+            held = 0
+            yield _drained(tables)
+    if held:
+        yield _drained(tables)
+
+
+def _drained(tables: Sequence[_TableEvents]) -> list[TableRows]:
+    return [rows for one in tables for rows in naming(one.table, one.drain())]

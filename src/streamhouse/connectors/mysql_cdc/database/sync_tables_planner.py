@@ -38,7 +38,7 @@ from streamhouse.connectors.mysql_cdc.database.tables.table_sets import (
     TableVersions,
 )
 from streamhouse.connectors.mysql_cdc.database.tables_planner import BATCH_CHUNKS, TablesPlanner
-from streamhouse.connectors.mysql_cdc.relay.state import BATCH_BYTES, RelayView
+from streamhouse.connectors.mysql_cdc.relay.state import BATCH_BYTES, RelayState, RelayView
 from streamhouse.errors import DataLossError
 from streamhouse.mysql.columns import server_zone
 from streamhouse.mysql.options import MySqlOptions
@@ -72,6 +72,7 @@ class SyncTablesPlanner(TablesPlanner):
         self._foreign_keys = ForeignKeyChanges(options, self._server, relay)
         self._statements = TableStatements(options, self._server, relay, self._relay_log)
         self._unread: Collection[str] = ()
+        self._planned_log: RelayState | None = None
 
     def unread(self, targets: Collection[str]) -> None:
         """Reload targets whose rows the last batch could not read, as their tables were altered."""
@@ -288,6 +289,7 @@ class SyncTablesPlanner(TablesPlanner):
         if view is None or state is None:
             return start  # The reader of the binlog has ended; the driver reports the reason.
         tables = [table.definition for table in newest.tables.values()]
+        self._planned_log = state
         # `_next_statement` finds the statements.
         end = self._relayed.end(view, state, before.position, tables, None, at_statements=False)
         if end == before.position:
@@ -327,8 +329,11 @@ class SyncTablesPlanner(TablesPlanner):
         return {**found, **before.stale}
 
     def _advanced(self, before: DatabaseProgress, end: BinlogPosition) -> DatabaseProgress:
-        view = self._relay_log()
-        state = None if view is None else view.state()
+        state = self._planned_log
+        if state is None or state.end != end:
+            # Only the log that ends there has its GTIDs.
+            view = self._relay_log()
+            state = None if view is None else view.state()
         if state is None:
             raise DataLossError(f"the reader of the binlog has ended before {end}")
         binlog_state = self._binlog.completed(state.binlog_state_at(end), end)

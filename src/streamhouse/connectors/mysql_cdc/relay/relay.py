@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
+import shutil
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -52,6 +54,8 @@ _FULL_S = 0.1
 class Relay:
     """Reads a server's binlog over one connection, and keeps the changes of `tables` in `folder`.
 
+    `lock`: that of the folder, if `close` removes it.
+
     It starts at the oldest of `resume_positions` after which the binlog has at most half of
     `most_bytes`, or else at the end of the binlog. Queries read older changes, and changes that the
     log has dropped because of `most_bytes`, over connections of their own. `gtids`: those before
@@ -77,10 +81,11 @@ class Relay:
         complete: bool = False,
         all_known: bool = False,
         gtids: Mapping[BinlogPosition, str] | None = None,
+        lock: int | None = None,
     ) -> None:
         self._options = options
         self._tables = list(tables)
-        self._folder = folder
+        self.folder, self._lock = folder, lock
         self._resume_positions = list(resume_positions)
         self._most = most_bytes
         self._complete = complete
@@ -99,9 +104,18 @@ class Relay:
         self.error: StreamhouseError | None = None
 
     def start(self, wait_s: float = 30.0) -> None:
-        """Start the thread; waits up to `wait_s` seconds until it has events, or has failed."""
+        """Start the thread; waits up to `wait_s` seconds until it has events.
+
+        Raises its error if it fails until then.
+        """
         self._thread.start()
         self._ready.wait(wait_s)
+        self.check()
+
+    def check(self) -> None:
+        """Raise the error that ended the thread, if any."""
+        if self.error is not None:
+            raise self.error
 
     def needed_from(self, position: BinlogPosition | None) -> None:
         """Allow dropping events before `position`; None: only those above the size limit."""
@@ -116,13 +130,17 @@ class Relay:
                 self._log.follow(tables)
 
     def close(self, wait_s: float = 10.0) -> None:
-        """Stop the thread."""
+        """Stop the thread, and remove the folder if it is locked."""
         self._stopped.set()
         # Otherwise it would wait for the next event, which may be a heartbeat in a second.
         if (dump := self._dump) is not None:
             dump.interrupt()
         if self._thread.is_alive():
             self._thread.join(wait_s)
+        if self._lock is not None:
+            shutil.rmtree(self.folder, ignore_errors=True)
+            os.close(self._lock)
+            self._lock = None
 
     def _run(self) -> None:
         try:
@@ -149,7 +167,7 @@ class Relay:
             gtids = self._gtids.get(start)
             if gtids is None:
                 gtids = self._server.gtids(self._session, start)
-            relay_log = RelayLog(self._folder, self._tables, start, self._most, self._server, gtids)
+            relay_log = RelayLog(self.folder, self._tables, start, self._most, self._server, gtids)
             self._log = relay_log
         backoff = Backoff(self._options, _RECONNECT_S)
         try:
@@ -229,7 +247,7 @@ class Relay:
             self._cleaned = now
             if self._log is not None:
                 self._log.heard()
-            drop_old(self._folder, self._needed, None if self._waits else self._most)
+            drop_old(self.folder, self._needed, None if self._waits else self._most)
 
     def _wait_for_readers(self) -> None:
         """Wait while the log has more than `most_bytes` that a reader needs."""
@@ -237,8 +255,8 @@ class Relay:
         if not self._waits or now - self._measured < _FULL_S:
             return
         self._measured = now
-        while not self._stopped.is_set() and held_bytes(self._folder) > self._most:
-            drop_old(self._folder, self._needed, None)
+        while not self._stopped.is_set() and held_bytes(self.folder) > self._most:
+            drop_old(self.folder, self._needed, None)
             self._stopped.wait(_FULL_S)
 
 

@@ -5,18 +5,14 @@ docs/decisions/042-one-binlog-reader.md says why.
 
 from __future__ import annotations
 
-import fcntl
-import os
-import shutil
-import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from streamhouse.connectors.base import SharingSource
 from streamhouse.connectors.mysql_cdc.binlog.binlog_inspector import BinlogInspector
 from streamhouse.connectors.mysql_cdc.binlog.limits import earliest_position
 from streamhouse.connectors.mysql_cdc.binlog.startup import position_on_other_server
+from streamhouse.connectors.mysql_cdc.relay.folder import FOLDER, own_folder
 from streamhouse.connectors.mysql_cdc.relay.log import RelayTable
 from streamhouse.connectors.mysql_cdc.relay.relay import Relay
 from streamhouse.mysql.connection import Session, start_session
@@ -29,16 +25,10 @@ from streamhouse.mysql.position import (
 from streamhouse.mysql.table import check_server
 from streamhouse.source import Offset
 
-FOLDER = ".relay"
-"""The folder of relay logs, beside the checkpoints of a pipeline's queries."""
-_LOCK = "lock"
-
 
 @dataclass
 class _Running:
     relay: Relay
-    folder: Path
-    lock: int
     sources: Sequence[SharingSource]
     resumed: Sequence[_Resumed]
 
@@ -80,8 +70,7 @@ class Relays:
     def step(self) -> None:
         """Raise the error of a relay, if any; let relays drop events that no query needs."""
         for running in self._running:
-            if running.relay.error is not None:
-                raise running.relay.error
+            running.relay.check()
             both = zip(running.resumed, running.sources, strict=True)
             positions = [resumed.now(source) for resumed, source in both]
             known = [position for position in positions if position is not None]
@@ -92,8 +81,6 @@ class Relays:
         relays, self._running = self._running, []
         for running in relays:
             running.relay.close()
-            shutil.rmtree(running.folder, ignore_errors=True)
-            os.close(running.lock)
 
     def _start(self, sources: Sequence[SharingSource], options: Sequence[MySqlOptions]) -> None:
         # One connection waits for the server; all others follow once it has succeeded.
@@ -102,7 +89,6 @@ class Relays:
             resumed = _resumed(session, sources, options)
         finally:
             session.close()
-        folder, lock = own_folder(sources[0].checkpoint_path.parent / FOLDER)
         tables = {
             table: None
             for source, given in zip(sources, options, strict=True)
@@ -112,13 +98,19 @@ class Relays:
         max_bytes = max(of_source.relay_bytes for of_source in options)
         all_known = len(known) == len(resumed)
         gtids = {one.position: one.gtids for one in resumed if one.position and one.gtids}
+        folder, lock = own_folder(sources[0].checkpoint_path.parent / FOLDER)
         relay = Relay(
-            options[0], list(tables), folder, known, max_bytes, all_known=all_known, gtids=gtids
+            options[0],
+            list(tables),
+            folder,
+            known,
+            max_bytes,
+            all_known=all_known,
+            gtids=gtids,
+            lock=lock,
         )
-        self._running.append(_Running(relay, folder, lock, sources, resumed))
+        self._running.append(_Running(relay, sources, resumed))
         relay.start()
-        if relay.error is not None:
-            raise relay.error
         for source in sources:
             source.use_shared(folder)
 
@@ -164,33 +156,3 @@ def _startup_position(offset: Offset, options: MySqlOptions) -> BinlogPosition |
         finally:
             session.close()
     return None
-
-
-def own_folder(root: Path) -> tuple[Path, int]:
-    """Create and lock a new folder; removes the folders of drivers that have died."""
-    root.mkdir(parents=True, exist_ok=True)
-    for folder in root.iterdir():
-        handle = _lock(folder)
-        if handle is not None:
-            shutil.rmtree(folder, ignore_errors=True)
-            os.close(handle)
-    while True:
-        folder = root / uuid.uuid4().hex[:12]
-        folder.mkdir(mode=0o700)
-        handle = _lock(folder)
-        # Else another driver of this pipeline has just removed the folder as a leftover: try again.
-        if handle is not None and folder.exists():
-            return folder, handle
-
-
-def _lock(folder: Path) -> int | None:
-    try:
-        handle = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT, 0o600)
-    except OSError:
-        return None
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        os.close(handle)
-        return None
-    return handle

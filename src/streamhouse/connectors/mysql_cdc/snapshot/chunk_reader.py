@@ -38,6 +38,7 @@ from streamhouse.mysql.connection import (
     connect,
     is_lost,
     readable,
+    retried,
     run,
 )
 from streamhouse.mysql.keys import KeySpace, check_key, escaped, key_select
@@ -46,21 +47,20 @@ from streamhouse.mysql.pending_commits import await_commits
 from streamhouse.mysql.position import START_AGAIN, BinlogPosition, KeyJson
 from streamhouse.mysql.table import Server
 from streamhouse.mysql.values.result_rows import Columns, stream_columns
-from streamhouse.mysql.values.types import key_of_text, key_of_value
+from streamhouse.mysql.values.types import from_values, key_of_text, key_of_value
 
 _VISIBLE_SECONDS = 30.0
 
 
 @dataclass(frozen=True)
 class ChunkRows:
-    """Rows of a chunk as of the position, from up to three sources.
+    """Rows of a chunk as of the position.
 
-    `columns`: rows of the SELECT, as binary arrays; empty if there are none. `values`: rows of the
-    binlog, as tuples. `plain`: rows of the binlog, as plain arrays.
+    `columns`: rows of the SELECT, as binary arrays; empty if there are none. `plain`: rows of the
+    binlog, as plain arrays.
     """
 
-    columns: Sequence[pa.Array]
-    values: Sequence[Row]
+    columns: Sequence[pa.Array] = ()
     plain: Sequence[pa.Array] = ()
 
 
@@ -103,7 +103,7 @@ class ChunkReader:
 
     `lookback`: an earlier position. MySQL, unlike MariaDB, does not report which transactions a
     SELECT sees, so that on MySQL, the binlog between the two positions corrects the SELECT, too.
-    `connections`: shared with other readers; None: its own.
+    `connections`: shared with other readers.
     """
 
     def __init__(
@@ -112,7 +112,7 @@ class ChunkReader:
         server: Server,
         as_of: TablePosition,
         lookback: TablePosition | None,
-        connections: ChunkConnections | None = None,
+        connections: ChunkConnections,
     ) -> None:
         self._captured = captured
         self._server = server
@@ -120,8 +120,7 @@ class ChunkReader:
         self._position = as_of.position
         self._lookback = lookback
         self._keys = KeySpace(captured.table)
-        self._connections = connections or ChunkConnections(captured.options)
-        self._shares = connections is not None
+        self._connections = connections
         self._session = self._connections.session
         names = [column.name for column in captured.columns]
         self._key_at = [names.index(column.name) for column in captured.table.key]
@@ -147,7 +146,7 @@ class ChunkReader:
                 for rows in self._pieces(Chunk(low, chunk.high)):
                     self._check_keys(rows)
                     done = self._key_of_last(rows)
-                    yield ChunkRows(self._unchanged(rows), ())
+                    yield ChunkRows(self._unchanged(rows))
                 break
             except (pymysql.err.MySQLError, OSError) as error:
                 self._connections.disconnect()
@@ -156,13 +155,11 @@ class ChunkReader:
                 if not again or not backoff.wait(error):
                     raise readable(error, self._captured.options) from None
             if done != low:
-                yield ChunkRows((), self._changed(Chunk(low, done)))
+                yield ChunkRows(plain=self._changed(Chunk(low, done)))
                 low, backoff = done, Backoff(self._captured.options)
-        yield ChunkRows((), self._changed(Chunk(low, chunk.high)))
+        yield ChunkRows(plain=self._changed(Chunk(low, chunk.high)))
 
     def close(self) -> None:
-        if not self._shares:
-            self._connections.close()
         if self._reader is not None:
             self._reader.close()
             self._reader = None
@@ -185,11 +182,19 @@ class ChunkReader:
         self._read_binlog(self._server.position(self._session))
         yield from pieces
 
-    def _changed(self, chunk: Chunk) -> list[Row]:
-        """The rows as of the position of the chunk's keys that changed after it."""
+    def _changed(self, chunk: Chunk) -> list[pa.Array]:
+        """The rows as of the position of the chunk's keys that changed after it; [] for none."""
         rows = [(key, row) for key, row in self._rows_at_position.items() if row is not None]
         inside = self._keys.within([key for key, _ in rows], chunk.low, chunk.high, self._session)
-        return [row for (_, row), is_in in zip(rows, inside, strict=True) if is_in]
+        changed = [row for (_, row), is_in in zip(rows, inside, strict=True) if is_in]
+        if not changed:
+            return []
+        return [
+            from_values(column, values, self._captured.date_reading(column))
+            for column, values in zip(
+                self._captured.columns, zip(*changed, strict=True), strict=True
+            )
+        ]
 
     def _unchanged(self, rows: Columns) -> Columns:
         """The selected rows, without the keys that changed after the position."""
@@ -249,19 +254,18 @@ class ChunkReader:
             time.sleep(0.005)
 
     def _read_binlog(self, end: BinlogPosition) -> None:
-        backoff = Backoff(self._captured.options)
-        while True:
-            try:
-                self._read_lookback()
-                self._read_up_to(end)
-                return
-            except (pymysql.err.MySQLError, OSError) as error:
-                if not is_lost(error) or not backoff.wait(error):
-                    raise readable(error, self._captured.options) from None
-                if self._reader is not None:
-                    self._relayed = not isinstance(self._reader, RelayReader)
-                    self._reader.close()
-                    self._reader = None
+        def read() -> None:
+            self._read_lookback()
+            self._read_up_to(end)
+
+        retried(self._captured.options, read, self._lost)
+
+    def _lost(self) -> None:
+        """Close the reader, after an error; the server has what the relay log lacks."""
+        if self._reader is not None:
+            self._relayed = not isinstance(self._reader, RelayReader)
+            self._reader.close()
+            self._reader = None
 
     def _read_lookback(self) -> None:
         if self._lookback_read or self._lookback is None or self._server.mariadb:

@@ -85,8 +85,8 @@ class KeylessReader:
             if self._rows:
                 with pa.ipc.open_stream(file) as stream:
                     for batch in stream:
-                        yield ChunkRows(batch.columns, ())
-            yield ChunkRows((), (), missing)
+                        yield ChunkRows(batch.columns)
+            yield ChunkRows(plain=missing)
 
     def close(self) -> None:
         self._session.close()

@@ -22,20 +22,18 @@ from streamhouse.mysql.options import MySqlOptions
 from streamhouse.mysql.table import (
     COLUMN_FACTS,
     KEY_FACTS,
+    TABLE_FACTS,
     TableDefinition,
-    charset_of,
     check_key_exists,
-    check_logged,
     column_of,
-    is_consistent,
-    key_of,
+    definition_of,
 )
 
 TableNames = tuple[str, str]
 """The names of a database and of a table in it."""
 
-_TABLES = """
-SELECT table_schema, table_name, table_type, engine, table_collation, table_rows, table_comment
+_TABLES = f"""
+SELECT table_schema, table_name, table_comment, {TABLE_FACTS}
 FROM information_schema.tables WHERE table_schema IN %s"""
 _NAMES = "SELECT table_schema, table_name FROM information_schema.tables WHERE table_schema IN %s"
 _NO_VIEWS = " AND table_type IN ('BASE TABLE', 'SYSTEM VERSIONED')"
@@ -161,48 +159,23 @@ class Discovery:
         keys: Sequence[tuple[Any, ...]],
         foreign_keys: tuple[ForeignKey, ...],
     ) -> FoundTable:
-        kind, engine, collation, rows, comment = facts
+        comment, *facts = facts
         definition, reason, left_out = None, None, False
         try:
-            definition = self._definition(
-                names, (kind, engine, collation), columns, keys, foreign_keys
-            )
+            described = tuple(column_of(row[1:]) for row in columns)
+            definition = definition_of(names, facts, described, keys, foreign_keys)
+            if not self._compares:
+                check_no_foreign_keys(definition.full_name, foreign_keys)
+            self._check(definition)
         except ConnectError:
             raise
         except TableError as error:
+            definition = None
             reason, left_out = str(error), isinstance(error, NotSyncedError)
         comments = {str(row[1]): str(row[0]) for row in columns if row[0]}
         return FoundTable(
-            names, definition, reason, int(rows or 0), comment or None, comments, left_out
+            names, definition, reason, int(facts[3] or 0), comment or None, comments, left_out
         )
-
-    def _definition(
-        self,
-        names: TableNames,
-        facts: tuple[str, str | None, str | None],
-        columns: Sequence[tuple[Any, ...]],
-        keys: Sequence[tuple[Any, ...]],
-        foreign_keys: tuple[ForeignKey, ...],
-    ) -> TableDefinition:
-        kind, engine, collation = facts
-        full = ".".join(names)
-        check_logged(full, kind, engine)
-        if not self._compares:
-            check_no_foreign_keys(full, foreign_keys)
-        described = tuple(column_of(row[1:]) for row in columns)
-        index, key = key_of(full, described, keys)
-        charset = None if collation is None else charset_of(str(collation))
-        definition = TableDefinition(
-            *names,
-            described,
-            key,
-            charset,
-            is_consistent(engine),
-            index,
-            foreign_keys=foreign_keys,
-        )
-        self._check(definition)
-        return definition
 
     def _check_all_columns(self, table: TableDefinition) -> None:
         check_key_exists(table)
