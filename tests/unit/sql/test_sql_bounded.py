@@ -261,12 +261,3 @@ def test_a_query_only_reads(catalog: Catalog, inner: str) -> None:
     ):
         with pytest.raises(SqlError):
             catalog.bounded(text.format(inner))
-
-
-def test_columns_that_nothing_reads_are_not_computed(catalog: Catalog) -> None:
-    text = (
-        "SELECT COUNT(*) AS n, price FROM (SELECT price, proc_time, FLOOR(order_time TO DAY) AS d "
-        "FROM orders) GROUP BY price"
-    )
-    plan = catalog.bounded(text)
-    assert "now" not in plan.sql and plan.scans[0].columns == ("price",)

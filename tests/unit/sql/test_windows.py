@@ -102,7 +102,7 @@ def test_rows_are_in_the_windows_of_a_plain_model(catalog: Catalog, seed: int) -
 
 
 MINUTE = "INTERVAL '1' MINUTE"
-_BIDS = [
+_BIDS: list[Row] = [
     {"id": n, "k": item, "ts": datetime(2020, 4, 15, 8, minute)}
     for n, (minute, item) in enumerate(zip((5, 7, 9, 11, 13, 17), "CADBEF", strict=True))
 ]
@@ -209,7 +209,7 @@ def test_windows_of_a_join_and_of_hinted_tables(catalog: Catalog) -> None:
 def test_streams_compute_tumbling_windows(catalog: Catalog) -> None:
     """A stream computes TUMBLE of each row, also by the time at which it reads the row."""
     text = "SELECT id, window_start FROM TUMBLE(TABLE events, DESCRIPTOR({}), INTERVAL '10' MINUTE)"
-    rows = [*_BIDS, {"id": 9}]
+    rows: list[Row] = [*_BIDS, {"id": 9}]
     expected = [(n, _at(n // 3 * 10)) for n in range(6)]
     assert _events(catalog).rows(text.format("ts"), rows) == expected
     read = [(row["id"], datetime(2024, 5, 6, 7)) for row in rows]

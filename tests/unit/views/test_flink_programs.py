@@ -23,8 +23,7 @@ _LATER = (
 )  # fmt: skip
 _TIME = (
     "state-ttl", "proc-time", "proctime", "temporal-sort", "out-of-order", "upsert-filter",
-    "deduplicate", "group-window-", "window-table-function", "window-aggregate", "window-join",
-    "window-rank",
+    "deduplicate", "group-window-", "tvf-agg", "window-aggregate", "window-join", "window-rank",
 )  # fmt: skip
 """Parts of the names of programs in which Flink drops or keeps rows by the time or their order.
 

@@ -174,7 +174,7 @@ def _not_null_if(node: exp.Expr, rows: Rows) -> Key | None:
         found = (_not_null_if(each, rows) for each in (inner.this, *inner.expressions))
         return next((each for each in found if each is not None and not each), None)
     if isinstance(inner, exp.Add | exp.Sub) or inner.name in _NULL_FOR_NULLS:
-        parts = inner.expressions or (inner.left, inner.right)
+        parts = inner.expressions or (inner.this, inner.expression)
         needed = [_not_null_if(each, rows) for each in parts]
         known = [each for each in needed if each is not None]
         return Key().union(*known) if len(known) == len(needed) else None

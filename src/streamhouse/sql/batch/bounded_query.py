@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from sqlglot import exp
 from sqlglot.errors import OptimizeError
+from sqlglot.optimizer.pushdown_projections import pushdown_projections
 from sqlglot.optimizer.qualify import qualify
 from sqlglot.schema import MappingSchema
 
@@ -30,7 +31,6 @@ from streamhouse.sql.resolution import columns as names
 from streamhouse.sql.resolution import insert_target as targets
 from streamhouse.sql.resolution import window_columns
 from streamhouse.sql.resolution.columns import Parsed, physical
-from streamhouse.sql.resolution.unused_columns import without_unused_columns
 from streamhouse.sql.resolution.used_columns import columns_read
 from streamhouse.sql.resolution.view_expansion import inlined
 from streamhouse.sql.resolution.visible_columns import check_columns, check_width, leftmost
@@ -169,7 +169,7 @@ def analyze_tree(
             parsed.script, qualified, scans.relations, bounded=True, declared=scans.declared
         )
         aggregates.compensate(lowered)
-        final = without_unused_columns(lowered)
+        final = pushdown_projections(lowered)
     except OptimizeError as error:
         raise node_errors.error(parsed.script, tree, _resolution_error(error)) from None
     assert isinstance(final, exp.Query)

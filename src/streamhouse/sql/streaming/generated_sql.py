@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from sqlglot import exp
+from sqlglot.optimizer.pushdown_projections import pushdown_projections
 
 from streamhouse.sql import node_errors
 from streamhouse.sql.expressions import lowering, timestamp_digits
 from streamhouse.sql.expressions.binder import BindError, describe, generate, refusal
 from streamhouse.sql.plan import TableInfo
 from streamhouse.sql.resolution.columns import physical
-from streamhouse.sql.resolution.unused_columns import without_unused_columns
 from streamhouse.sql.streaming.query_blocks import Lookup, SelectBlock, conjuncts, equalities
 from streamhouse.sql.streaming.retraction import retracts
 from streamhouse.sql.text import Script
@@ -92,7 +92,7 @@ class Stream:
         lowered = lowering.lower(
             self.script, select, self.relations, bounded=False, declared=self.declared
         )
-        pruned = without_unused_columns(lowered)
+        pruned = pushdown_projections(lowered)
         assert isinstance(pruned, exp.Select)
         return pruned
 
