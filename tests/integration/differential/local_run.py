@@ -110,7 +110,9 @@ class LocalRun(StreamRun):
         try:
             for folder in ("offsets", "commits"):
                 (self._checkpoint / folder).mkdir(exist_ok=True)
-            done = [int(path.name) for path in (self._checkpoint / "commits").iterdir()]
+            # Spark, which may have run before, writes files of checksums, too.
+            names = [path.name for path in (self._checkpoint / "commits").iterdir()]
+            done = [int(name) for name in names if name.isdigit()]
             number = max(done, default=-1) + 1
             start: Offset = self._logged(number - 1) if number else {}
             while not self._stopping.is_set():
