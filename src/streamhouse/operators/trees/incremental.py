@@ -293,9 +293,9 @@ class IncrementalRefresh:
         arrangements = self._tree.arrangements
         missing = [each for each in arrangements.values() if each.name not in self.segments]
         read = {id(each) for kept in missing for each in walk(kept.operator)}
+        scans = [each for each in self._tree.operators if isinstance(each, Scan)]
         made: dict[int, str] = {}
         for number, source in enumerate(self._tree.sources):
-            scans = [each for each in self._tree.operators if isinstance(each, Scan)]
             own = [each for each in scans if each.relation in source.relations]
             kept, name = source.arrangement, f"_w{number}"
             if kept not in missing and not any(id(each) in read for each in own):

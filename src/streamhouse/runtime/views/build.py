@@ -82,7 +82,7 @@ class Build:
 
         segments = Limits.growing(built, MEMORY).segments
         labels = tree.labels(segments)
-        store.fill(replace(manifest, arrangements=segments, labels=labels, kept_at=offset))
+        store.fill(replace(manifest, arrangements=segments, labels=labels, as_of=offset))
 
     def _manifest(self, store: StateStore) -> Manifest:
         """The manifest that gets the rows: that of the last batch, if it is known.

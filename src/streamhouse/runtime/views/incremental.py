@@ -82,10 +82,10 @@ class IncrementalView:
         """
         kept, start, end = self._start(), self._task.start, self._task.end
         segments: Mapping[str, Segments] = self._store.merged(kept.arrangements)
-        late = None if kept.kept == start else self._input_changes(kept.kept, start)
+        late = None if kept.kept_at == start else self._input_changes(kept.kept_at, start)
         changes = self._input_changes(start, end)
         if late is not None:
-            with self._refresh(segments, late, kept.kept, start, limits) as (_, refresh):
+            with self._refresh(segments, late, kept.kept_at, start, limits) as (_, refresh):
                 refresh.apply(late)
             segments = refresh.segments
         with self._refresh(segments, changes, start, end, limits) as (connection, refresh):
@@ -177,7 +177,7 @@ class IncrementalView:
     def _check_extent(self, kept: Manifest | None) -> None:
         """Raise `UnsuitableError` if recomputing the view is faster than using what is kept."""
         end = self._task.end
-        changed, rows = _extent(self._spec, end if kept is None else kept.kept, end)
+        changed, rows = _extent(self._spec, end if kept is None else kept.kept_at, end)
         if rows < SMALL_ROWS:
             raise UnsuitableError(f"its inputs have fewer than {SMALL_ROWS:,} rows")
         if kept is None:
@@ -185,7 +185,7 @@ class IncrementalView:
         if changed > rows * LARGE_CHANGE:
             self.stale = "outdated"
             raise UnsuitableError("much has changed")
-        sources = self._changed_sources(kept.kept, end)
+        sources = self._changed_sources(kept.kept_at, end)
         relations = {name for each in sources for name in each.relations}
         read = {name for name, readers in self._tree.read_whole if readers & relations}
         if sum(f.rows for n in read for f in kept.arrangements.get(n, ())) > rows * LARGE_READ:

@@ -23,7 +23,7 @@ def kept_rows(warehouse: str, root: Path | None, view: str | None = None) -> lis
 
 
 def _record(view: str, manifest: Manifest) -> dict[str, Any]:
-    vector = manifest.kept.get("vector", {})
+    vector = manifest.kept_at.get("vector", {})
     snapshots = {key.rpartition("#")[2]: position["snapshot"] for key, position in vector.items()}
     kept = [
         {

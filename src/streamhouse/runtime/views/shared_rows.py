@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import json
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -89,13 +90,23 @@ class _NearPositions:
     def __init__(self, spec: ViewSpec, tree: CompiledTree, vector: Mapping[str, Any]) -> None:
         self._spec, self._vector = spec, vector
         self._sources = {table_key(address_of(spec, each)): each for each in tree.sources}
+        self._held: dict[tuple[str, str], bool] = {}
 
     def tables(self, arrangement: Arrangement) -> set[str]:
         """The names, in vectors, of the tables that an arrangement reads."""
         return {self._spec.origins[scan.relation][0] for scan in arrangement.scans}
 
     def holds(self, key: str, position: Any) -> bool:
-        """Whether few changes, which are known, lead from a position to that of the view."""
+        """Whether few changes, which are known, lead from a position to that of the view.
+
+        Several manifests have the same position, and a comparison reads the changes.
+        """
+        asked = key, json.dumps(position, sort_keys=True)
+        if asked not in self._held:
+            self._held[asked] = self._compared(key, position)
+        return self._held[asked]
+
+    def _compared(self, key: str, position: Any) -> bool:
         own, address = self._vector[key], self._spec.tables[key]
         if position is None or position["snapshot"] > own["snapshot"]:
             return False
@@ -114,7 +125,7 @@ class _NearPositions:
 
 def _shared(tree: CompiledTree, manifest: Manifest, near: _NearPositions) -> SharedRows:
     """What a manifest has of the rows that a tree keeps."""
-    vector = manifest.kept.get("vector", {})
+    vector = manifest.kept_at.get("vector", {})
     tables = {
         name: near.tables(arrangement)
         for name, arrangement in tree.arrangements.items()
