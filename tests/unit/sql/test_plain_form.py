@@ -120,13 +120,18 @@ def _decided(sign: str, left: Row, right: Row) -> bool | None:
     return None if None in (*first, a, b) else _COMPARED[sign](a, b)
 
 
-@pytest.mark.parametrize("sign", [*_COMPARED, "IS DISTINCT FROM", "IS NOT DISTINCT FROM"])
-def test_rows_are_compared_field_by_field(catalog: Catalog, sign: str) -> None:
-    pairs = list(itertools.product((None, 1, 2), repeat=4))
-    rows = ", ".join(
+def _numbered(pairs: list[tuple[int | None, ...]]) -> str:
+    """The rows of VALUES: a number, and the values of a tuple."""
+    return ", ".join(
         f"({n}, {', '.join('CAST(NULL AS INT)' if v is None else str(v) for v in pair)})"
         for n, pair in enumerate(pairs)
     )
+
+
+@pytest.mark.parametrize("sign", [*_COMPARED, "IS DISTINCT FROM", "IS NOT DISTINCT FROM"])
+def test_rows_are_compared_field_by_field(catalog: Catalog, sign: str) -> None:
+    pairs = list(itertools.product((None, 1, 2), repeat=4))
+    rows = _numbered(pairs)
     row = "(SELECT p.c, p.d FROM t AS p WHERE p.n = t.n)"
     query = (
         f"WITH t AS (SELECT * FROM (VALUES {rows}) AS v (n, a, b, c, d)) SELECT n, (a, b) {sign} "
@@ -179,10 +184,7 @@ def test_a_column_list_names_each_column(catalog: Catalog, query: str) -> None:
 @pytest.mark.parametrize("sign", _COMPARED)
 def test_rows_are_compared_with_all_rows_of_a_query(catalog: Catalog, sign: str) -> None:
     pairs = list(itertools.product((None, 1, 2), repeat=2))
-    rows = ", ".join(
-        f"({n}, {', '.join('CAST(NULL AS INT)' if v is None else str(v) for v in pair)})"
-        for n, pair in enumerate(pairs)
-    )
+    rows = _numbered(pairs)
     others = "(SELECT a, b FROM t AS p WHERE p.n > t.n AND p.n < t.n + 4)"
     query = (
         f"WITH t AS (SELECT * FROM (VALUES {rows}) AS v (n, a, b)) SELECT n, (a, b) {sign} ANY "

@@ -22,6 +22,7 @@ from streamhouse.sql.batch import (
 )
 from streamhouse.sql.expressions import aggregates, lowering, timestamp_digits
 from streamhouse.sql.expressions.binder import BindError, describe, generate, refusal
+from streamhouse.sql.functions.expression_builders import quoted
 from streamhouse.sql.literal_rows import LiteralRows
 from streamhouse.sql.nesting_depth import limited_depth
 from streamhouse.sql.parser import hints
@@ -250,7 +251,7 @@ def _scan(
     info = override or names.resolve_table(
         parsed.script, table, as_of_clause.resolver_as_of(resolver, as_of)
     )
-    relation = exp.to_identifier(f"scan_{len(scans.tables)}", quoted=True)
+    relation = quoted(f"scan_{len(scans.tables)}")
     scans.tables.append((info, options, as_of))
     alias = table.args.get("alias") or exp.TableAlias(this=table.this.copy())
     new: exp.Expr = exp.Table(this=relation)
@@ -263,12 +264,12 @@ def _scan(
             exp.alias_(
                 expression.copy()
                 if expression is not None
-                else exp.column(_quoted(name), _quoted(inner)),
-                _quoted(shown),
+                else exp.column(quoted(name), quoted(inner)),
+                quoted(shown),
             )
             for (name, expression), shown in zip(visible.items(), listed, strict=True)
         ]
-        new.set("alias", exp.TableAlias(this=_quoted(inner)))
+        new.set("alias", exp.TableAlias(this=quoted(inner)))
         select = exp.Select(expressions=items)
         select.set("from_", exp.From(this=new))
         new = exp.Subquery(this=select)
@@ -277,10 +278,6 @@ def _scan(
         if table.args.get(key):
             new.set(key, table.args[key])
     table.replace(new)
-
-
-def _quoted(name: str) -> exp.Identifier:
-    return exp.to_identifier(name, quoted=True)
 
 
 def _qualified(parsed: Parsed, tree: exp.Query, scans: _Scans) -> exp.Query:
@@ -334,9 +331,9 @@ def _name_outputs(tree: exp.Expr) -> list[str]:
     if isinstance(first, exp.Select):
         for item, name in zip(first.selects, output, strict=True):
             if isinstance(item, exp.Alias):
-                item.set("alias", _quoted(name))
+                item.set("alias", quoted(name))
             elif item.alias_or_name != name:
-                item.replace(exp.alias_(item.copy(), _quoted(name)))
+                item.replace(exp.alias_(item.copy(), quoted(name)))
     return output
 
 
@@ -368,12 +365,12 @@ def _into_target(
         if mapping.index is None:
             item = targets.cast_to(exp.Null(), "STRING", mapping.column.type)
         else:
-            column = exp.column(_quoted(output[mapping.index]), _quoted("made"))
+            column = exp.column(quoted(output[mapping.index]), quoted("made"))
             kind = types[mapping.index]
             item = targets.converted(parsed.script, node, column, kind, mapping.column)
-        items.append(exp.alias_(item, _quoted(mapping.column.name)))
+        items.append(exp.alias_(item, quoted(mapping.column.name)))
     select = exp.Select(expressions=items)
-    alias = exp.TableAlias(this=_quoted("made"))
+    alias = exp.TableAlias(this=quoted("made"))
     select.set("from_", exp.From(this=exp.Subquery(this=tree, alias=alias)))
     return select
 

@@ -13,6 +13,7 @@ from streamhouse.errors import SqlError
 from streamhouse.sql import node_errors
 from streamhouse.sql.batch.bounded_query import Analyzed, analyze_tree
 from streamhouse.sql.batch.dml_syntax import MATCHED, MISSING, ORPHAN, Clause, Parts, parts_of
+from streamhouse.sql.functions.expression_builders import quoted
 from streamhouse.sql.nesting_depth import limited_depth
 from streamhouse.sql.plan import ROW, Column, DmlQuery, Resolver, TableInfo
 from streamhouse.sql.resolution import insert_target as targets
@@ -223,7 +224,7 @@ class _Analysis:
             if column.table == other:
                 raise self._error(column, f"{clause.when} has no row of '{other}'; use '{own}'")
             if not column.table and column.name in own_columns:
-                column.set("table", exp.to_identifier(own, quoted=True))
+                column.set("table", quoted(own))
 
     def _wide(self) -> exp.Select:
         """The wide query: the target's old row, then all conditions and values, over the join."""
@@ -245,7 +246,7 @@ class _Analysis:
         marker = _named(exp.true(), SOURCE_EXISTS)
         inner = exp.Select(expressions=[exp.Star(), marker])
         inner.set("from_", exp.From(this=parts.source.copy()))
-        alias = exp.TableAlias(this=_quoted(self._source_alias))
+        alias = exp.TableAlias(this=quoted(self._source_alias))
         join = exp.Join(this=exp.Subquery(this=inner, alias=alias), on=parts.on.copy())
         side = {(True, True): "FULL", (True, False): "LEFT", (False, True): "RIGHT"}
         if (targets_stay, sources_stay) in side:
@@ -271,9 +272,9 @@ class _Analysis:
         if self._everything:
             return wide if self._parts.source is None else _deduplicated(wide)
         select = exp.Select(expressions=[exp.Star()])
-        alias = exp.TableAlias(this=_quoted("changes"))
+        alias = exp.TableAlias(this=quoted("changes"))
         select.set("from_", exp.From(this=exp.Subquery(this=wide, alias=alias)))
-        applies = _null_test(exp.column(_quoted(ACTION)), False)
+        applies = _null_test(exp.column(quoted(ACTION)), False)
         select.set("where", exp.Where(this=applies))
         return select
 
@@ -308,7 +309,7 @@ class _Analysis:
     ) -> list[exp.Expr]:
         """The new value of each column; a clause's values are computed for its own rows only."""
         # DuckDB can refer to another projection by its alias, but not if that contains a subquery.
-        action_column = action if action.find(exp.Query) else exp.column(_quoted(ACTION))
+        action_column = action if action.find(exp.Query) else exp.column(quoted(ACTION))
         values = {(value.column.name, value.clause): value for value in self._values}
         new_values = []
         for before, column in zip(old, self._target.columns, strict=True):
@@ -338,18 +339,18 @@ def _deduplicated(wide: exp.Select) -> exp.Select:
     """Remove duplicates of an unchanged target row that matches several source rows."""
     number = exp.Window(
         this=exp.RowNumber(),
-        partition_by=[exp.column(_quoted(ROW))],
+        partition_by=[exp.column(quoted(ROW))],
         order=exp.Order(
-            expressions=[exp.Ordered(this=exp.column(_quoted(ACTION)), nulls_first=False)]
+            expressions=[exp.Ordered(this=exp.column(quoted(ACTION)), nulls_first=False)]
         ),
     )
     select = exp.Select(expressions=[exp.Star()])
-    alias = exp.TableAlias(this=_quoted("changes"))
+    alias = exp.TableAlias(this=quoted("changes"))
     select.set("from_", exp.From(this=exp.Subquery(this=wide, alias=alias)))
     first = exp.EQ(this=number, expression=exp.Literal.number(1))
     # A source row that matches nothing and that no clause inserts is no row of the target.
-    unchanged = exp.and_(first, _null_test(exp.column(_quoted(ROW)), False))
-    acts = _null_test(exp.column(_quoted(ACTION)), False)
+    unchanged = exp.and_(first, _null_test(exp.column(quoted(ROW)), False))
+    acts = _null_test(exp.column(quoted(ACTION)), False)
     select.set("qualify", exp.Qualify(this=exp.or_(acts, unchanged)))
     return select
 
@@ -361,7 +362,7 @@ def _case(cases: Sequence[tuple[exp.Expr, exp.Expr]], otherwise: exp.Expr | None
 
 def _named(node: exp.Expr, name: str) -> exp.Alias:
     # Not `exp.alias_`: that aliases a subquery as if it were in FROM.
-    return exp.Alias(this=node.copy(), alias=_quoted(name))
+    return exp.Alias(this=node.copy(), alias=quoted(name))
 
 
 def _null_test(node: exp.Expr, null: bool) -> exp.Expr:
@@ -370,11 +371,7 @@ def _null_test(node: exp.Expr, null: bool) -> exp.Expr:
 
 
 def _column(alias: str, name: str) -> exp.Column:
-    return exp.column(_quoted(name), _quoted(alias))
-
-
-def _quoted(name: str) -> exp.Identifier:
-    return exp.to_identifier(name, quoted=True)
+    return exp.column(quoted(name), quoted(alias))
 
 
 def _dotted(target: TableInfo) -> str:

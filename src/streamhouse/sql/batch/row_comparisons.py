@@ -6,6 +6,7 @@ from sqlglot import exp
 from sqlglot.optimizer.scope import traverse_scope
 
 from streamhouse.sql.expressions import comparisons
+from streamhouse.sql.functions.expression_builders import quoted
 
 
 def rewrite(tree: exp.Query) -> None:
@@ -18,9 +19,9 @@ def rewrite(tree: exp.Query) -> None:
 def of_values(tree: exp.Values) -> exp.Select:
     """A SELECT over VALUES, with Flink's column names `EXPR$0`, `EXPR$1`, …."""
     width = len(tree.expressions[0].expressions)
-    column_names = [exp.to_identifier(f"EXPR${i}", quoted=True) for i in range(width)]
+    column_names = [quoted(f"EXPR${i}") for i in range(width)]
     tree = tree.copy()
-    alias = exp.TableAlias(this=exp.to_identifier("given", quoted=True), columns=column_names)
+    alias = exp.TableAlias(this=quoted("given"), columns=column_names)
     tree.set("alias", alias)
     items = [exp.alias_(exp.column(name.copy()), name.copy()) for name in column_names]
     select = exp.Select(expressions=items)
@@ -70,8 +71,8 @@ def by_exists(test: exp.Expr, alias: str) -> exp.Expr | None:
     if query is None:
         return None
     values = _fields(test.this) or [test.this]
-    names = [exp.to_identifier(f"_c{n}", quoted=True) for n in range(len(values))]
-    table = exp.to_identifier(alias, quoted=True)
+    names = [quoted(f"_c{n}") for n in range(len(values))]
+    table = quoted(alias)
     columns = exp.TableAlias(this=table, columns=names)
     found: list[exp.Expr] = [exp.column(name.copy(), table.copy()) for name in names]
     passed = _compared(kind, list(zip(values, found, strict=True)))
@@ -119,8 +120,8 @@ def _fields(node: exp.Expr, count: int = 0) -> list[exp.Expr] | None:
         return list(node.expressions)
     if not isinstance(node, exp.Query) or not count:
         return None
-    names = [exp.to_identifier(f"_f{n}", quoted=True) for n in range(count)]
-    alias = exp.TableAlias(this=exp.to_identifier("_fields", quoted=True), columns=names)
+    names = [quoted(f"_f{n}") for n in range(count)]
+    alias = exp.TableAlias(this=quoted("_fields"), columns=names)
     rows = exp.Subquery(this=node.copy(), alias=alias)
     fields = (exp.select(exp.column(name.copy(), alias.this.copy())) for name in names)
     return [each.from_(rows.copy()).subquery() for each in fields]

@@ -55,6 +55,11 @@ def number(value: int) -> exp.Expr:
     return exp.Literal.number(value)
 
 
+def quoted(name: str) -> exp.Identifier:
+    """A name in any case and with any characters."""
+    return exp.to_identifier(name, quoted=True)
+
+
 def cast(node: exp.Expr, kind: str | exp.DataType) -> exp.Cast:
     """A cast of a DuckDB expression with DuckDB's semantics, not lowered like a user's CAST."""
     tree = exp.Cast(this=node, to=exp.DataType.build(kind, dialect="duckdb"))

@@ -11,7 +11,7 @@ from sqlglot import exp
 
 from streamhouse.sql import node_errors
 from streamhouse.sql.expressions import intervals
-from streamhouse.sql.functions.expression_builders import Args
+from streamhouse.sql.functions.expression_builders import Args, quoted
 from streamhouse.sql.parser.windowed_rows import Window, duration_error, windowed
 from streamhouse.sql.select_parts import sources
 from streamhouse.sql.text import Script
@@ -68,7 +68,7 @@ def _rewrite(
     place = {key: window.meta[key] for key in ("line", "col", "start", "end")}
     columns = dict[str, exp.Column]()
     for name in _COLUMNS.values():
-        columns[name] = exp.column(_quoted(name), _quoted(element.alias_or_name))
+        columns[name] = exp.column(quoted(name), quoted(element.alias_or_name))
         columns[name].this.meta.update(place)
     keys = [each for each in group.expressions if each is not window]
     if window.name == "SESSION":
@@ -80,7 +80,7 @@ def _rewrite(
     for call in calls:
         if call is not window:
             _replace(call, columns[named[id(call)]].copy())
-    rows = exp.Subquery(alias=exp.TableAlias(this=_quoted(element.alias_or_name)))
+    rows = exp.Subquery(alias=exp.TableAlias(this=quoted(element.alias_or_name)))
     rows.meta.update(place)
     element.replace(rows)
     where = select.args.get("where") if window.name == "SESSION" else None
@@ -92,10 +92,6 @@ def _rewrite(
         select.where(exp.Not(this=exp.Is(this=start, expression=exp.Null())), copy=False)
     condition = None if where is None else where.this
     rows.set("this", windowed(spec, element, time, keys, condition, tuple(columns)))
-
-
-def _quoted(name: str) -> exp.Identifier:
-    return exp.to_identifier(name, quoted=True)
 
 
 def _check_keys(script: Script, keys: Sequence[exp.Expr]) -> None:
@@ -138,7 +134,7 @@ def _element(script: Script, select: exp.Select, window: GroupWindow) -> exp.Exp
         )
         raise node_errors.unsupported(script, window, message)
     if not found[0].alias_or_name:
-        found[0].set("alias", exp.TableAlias(this=_quoted("_data")))
+        found[0].set("alias", exp.TableAlias(this=quoted("_data")))
     return found[0]
 
 
@@ -164,6 +160,6 @@ def _replace(call: exp.Expr, column: exp.Expr) -> None:
     """Replace a call by a column, which keeps the name of an expression."""
     parent = call.parent
     if isinstance(parent, exp.Select) and call.arg_key == "expressions":
-        call.replace(exp.Alias(this=column, alias=_quoted(f"EXPR${call.index}")))
+        call.replace(exp.Alias(this=column, alias=quoted(f"EXPR${call.index}")))
     else:
         call.replace(column)

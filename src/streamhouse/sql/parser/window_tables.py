@@ -11,6 +11,7 @@ from sqlglot import exp
 from sqlglot.tokenizer_core import Token, TokenType
 
 from streamhouse.sql.expressions import intervals
+from streamhouse.sql.functions.expression_builders import quoted
 from streamhouse.sql.parser.json_functions import JsonFunctionsParser
 from streamhouse.sql.parser.strict_parser import FlinkParseError
 from streamhouse.sql.parser.windowed_rows import Window, duration_error, windowed
@@ -87,7 +88,7 @@ class WindowTablesParser(JsonFunctionsParser):
         if not isinstance(data, exp.Table | exp.Subquery):
             raise FlinkParseError("name a table here, or write a (SELECT …)", self._prev)
         if not data.alias_or_name:
-            data.set("alias", exp.TableAlias(this=exp.to_identifier(_DATA, quoted=True)))
+            data.set("alias", exp.TableAlias(this=quoted(_DATA)))
         return data
 
     def _parse_window_keys(self, name: str) -> list[exp.Expr]:

@@ -18,6 +18,7 @@ from streamhouse.sql.functions.expression_builders import (
     call,
     cast,
     number,
+    quoted,
     when,
 )
 
@@ -103,14 +104,14 @@ def _aligned(
     start = window.floor(moment, window.step if window.kind == "HOP" else window.size)
     end = _plus(start, window.size)
     if window.kind != "TUMBLE":
-        alias = exp.TableAlias(this=_name(_WINDOWS), columns=[_name(_DISTANCE)])
+        alias = exp.TableAlias(this=quoted(_WINDOWS), columns=[quoted(_DISTANCE)])
         steps = (cast(number(each), "BIGINT") for each in (0, window.size, window.step))
         joins.append(
             exp.Join(
                 this=exp.Unnest(expressions=[call("RANGE", *steps)], alias=alias), kind="CROSS"
             )
         )
-    distance = call("TO_MILLISECONDS", exp.column(_name(_DISTANCE), _name(_WINDOWS)))
+    distance = call("TO_MILLISECONDS", exp.column(quoted(_DISTANCE), quoted(_WINDOWS)))
     if window.kind == "HOP":
         start = exp.Paren(this=exp.Sub(this=start, expression=distance))
         end = _plus(start, window.size)
@@ -120,7 +121,7 @@ def _aligned(
         last, first = end, _plus(window.floor(moment, window.step), window.step)
         end = exp.Paren(this=exp.Add(this=first, expression=distance))
         where = exp.Where(this=exp.and_(where.this, exp.LTE(this=end.copy(), expression=last)))
-    star = exp.Column(this=exp.Star(), table=_name(data.alias_or_name))
+    star = exp.Column(this=exp.Star(), table=quoted(data.alias_or_name))
     select = exp.Select(expressions=[star, *_columns(start, end, time, names)], where=where)
     select.set("from_", exp.From(this=data))
     select.set("joins", joins)
@@ -153,14 +154,14 @@ def _sessions(
     )
     marked = exp.Select(expressions=[exp.Star(), *marks], where=where)
     marked.set("from_", exp.From(this=data))
-    first, last = exp.column(_name(_FIRST)), exp.column(_name(_LAST))
+    first, last = exp.column(quoted(_FIRST)), exp.column(quoted(_LAST))
     start = _over(exp.Max(this=first), keys, moment, ("UNBOUNDED", "PRECEDING"),
                   ("CURRENT ROW", None))  # fmt: skip
     end = _over(exp.Min(this=last), keys, moment, ("CURRENT ROW", None),
                 ("UNBOUNDED", "FOLLOWING"))  # fmt: skip
     star = exp.Star(**{"except_": [first.copy(), last.copy()]})
     select = exp.Select(expressions=[star, *_columns(start, _plus(end, window.size), time, names)])
-    alias = exp.TableAlias(this=_name(data.alias_or_name))
+    alias = exp.TableAlias(this=quoted(data.alias_or_name))
     select.set("from_", exp.From(this=exp.Subquery(this=marked, alias=alias)))
     return select
 
@@ -203,7 +204,3 @@ def _plus(moment: exp.Expr, millis: int) -> exp.Expr:
 
 def _duration(millis: int) -> exp.Expr:
     return call("TO_MILLISECONDS", number(millis))
-
-
-def _name(name: str) -> exp.Identifier:
-    return exp.to_identifier(name, quoted=True)
