@@ -27,7 +27,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from benchmarks.mysql.orders import server_cpu
 
 from streamhouse.demo.mariadb import PASSWORD, USER, MariaDB
-from streamhouse.demo.peak_memory import PeakMemory
+from streamhouse.demo.measured_run import PeakMemory
 from streamhouse.paimon.catalog.warehouse import Warehouse
 
 GOAL_S = 10.0

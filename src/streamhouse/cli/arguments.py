@@ -15,6 +15,8 @@ from streamhouse.secret_references import resolve_secrets
 
 if TYPE_CHECKING:
     from streamhouse.paimon.catalog.warehouse import Warehouse
+    from streamhouse.runtime.spark.options import SparkOptions
+
 
 PortOption = Annotated[
     int, typer.Option("--port", min=0, max=65535, help="The port; 0 chooses a free one.")
@@ -174,3 +176,43 @@ def open_warehouse(warehouse: str, options: Sequence[str] | None = None) -> Ware
     catalog = catalog_options(warehouse, options)
     check_warehouse(catalog)
     return Warehouse(catalog)
+
+
+DEFAULT_MASTER = "local[2]"
+
+MasterArgument = Annotated[
+    str,
+    typer.Option(
+        "--master",
+        metavar="MASTER",
+        help="Where Spark runs tasks: local[2], or a cluster such as spark://host:7077 or yarn.",
+    ),
+]
+ConfArgument = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--conf",
+        metavar="KEY=VALUE",
+        help="A setting of Spark, such as spark.executor.memory=2g; can be repeated.",
+    ),
+]
+
+
+def spark_settings(conf: Sequence[str] | None) -> dict[str, str]:
+    """The settings of `--conf`; `OptionError` for one that is not written `key=value`."""
+    return key_values("--conf", conf, "spark.driver.memory=2g")
+
+
+def spark_options(
+    master: str, conf: Sequence[str] | None = None, verbose: bool = False
+) -> SparkOptions:
+    """The options of Spark; `OptionError` for a setting that is not one of Spark's (`spark.…`)."""
+    from streamhouse.runtime.spark.options import SparkOptions
+
+    settings = spark_settings(conf)
+    for key in settings:
+        if not key.startswith("spark."):
+            raise OptionError(
+                f"option '--conf': '{key}' is not a setting of Spark, which start with 'spark.'"
+            )
+    return SparkOptions(master, settings, verbose)

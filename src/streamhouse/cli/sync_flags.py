@@ -7,9 +7,15 @@ from inspect import Parameter
 from pathlib import Path
 from typing import Any
 
-from streamhouse.cli.arguments import DEFAULT_WAREHOUSE, OptionsArgument, WarehouseArgument
+from streamhouse.cli.arguments import (
+    DEFAULT_MASTER,
+    DEFAULT_WAREHOUSE,
+    ConfArgument,
+    MasterArgument,
+    OptionsArgument,
+    WarehouseArgument,
+)
 from streamhouse.cli.flags import Flag
-from streamhouse.cli.spark_arguments import DEFAULT_MASTER, ConfArgument, MasterArgument
 from streamhouse.options import table_of
 
 _TABLE = table_of(__package__, "sync_flags.toml")

@@ -14,8 +14,7 @@ from rich.panel import Panel
 from rich.text import Text
 
 from streamhouse.demo.driver import Check
-from streamhouse.demo.kills import Kills
-from streamhouse.demo.measured_run import DemoScenario, wait_for_first_result
+from streamhouse.demo.measured_run import DemoScenario, Kills, wait_for_first_result
 from streamhouse.demo.page import DemoPage
 from streamhouse.demo.scripted_changes import ScriptedSteps
 

@@ -2,16 +2,72 @@
 
 from __future__ import annotations
 
+import contextlib
+import random
 import sys
+import threading
 import time
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-from streamhouse.demo.driver import Check
-from streamhouse.demo.kills import Killable, Kills
-from streamhouse.demo.peak_memory import PeakMemory
+import psutil
+
+from streamhouse.demo.driver import Check, Driver
+from streamhouse.demo.latency import SnapshotClock
 from streamhouse.demo.scripted_changes import ScriptedSteps
 from streamhouse.errors import StreamhouseError
+
+
+class Killable(Protocol):
+    """A pipeline that `Kills` can kill and restart, with the clock of its view's snapshots."""
+
+    driver: Driver
+    clock: SnapshotClock
+
+    def start(self) -> None:
+        """Start the pipeline again."""
+
+
+@dataclass
+class Kills:
+    """SIGKILLs the driver repeatedly, each time about `every_s` seconds after it has recovered.
+
+    Halfway between two kills it kills only the Java sidecar, if one runs.
+    """
+
+    every_s: float
+    times: list[float] = field(default_factory=list)
+    recoveries: list[float] = field(default_factory=list)
+    sidecars: int = 0
+    _next: float | None = None
+    _sidecar: float = 0.0
+
+    def step(self, scenario: Killable) -> str | None:
+        """Kill and restart if it is time; returns a message for the user, if any."""
+        if len(self.recoveries) < len(self.times):
+            recovered = scenario.clock.first_after(self.times[-1])
+            if recovered is None:
+                return None
+            self.recoveries.append(recovered - self.times[-1])
+            self._next = None
+        now = time.time()
+        if self._next is None:
+            if scenario.clock.first_after(0) is not None:
+                pause = self.every_s * random.uniform(0.75, 1.25)
+                self._next, self._sidecar = now + pause, now + pause / 2
+            return None
+        if now >= self._next:
+            self.times.append(now)
+            scenario.driver.kill()
+            scenario.start()
+            return f"SIGKILL number {len(self.times)}: restarting the driver"
+        if now >= self._sidecar:
+            self._sidecar = self._next
+            if scenario.driver.kill_sidecar():
+                self.sidecars += 1
+                return f"SIGKILL number {self.sidecars} of the Java sidecar"
+        return None
 
 
 def print_progress(text: str | None) -> None:
@@ -170,3 +226,53 @@ def _run_steps(
         if changes.followed:
             break
     return minutes
+
+
+_EVERY_S = 3.0
+_PAUSE_FACTOR = 20
+"""The least pause between two measurements, as a multiple of the time that one takes: the system
+walks through all memory of a process to compute its share, which may take long."""
+
+
+class PeakMemory:
+    """The peak memory of a process and its descendants, in MiB; measured by a thread.
+
+    `pid`: the process; None for this one. Memory that processes share, such as libraries and
+    unchanged pages after a fork, counts once.
+    """
+
+    def __init__(self, pid: int | None = None) -> None:
+        self.peak_mb = 0.0
+        self._root = psutil.Process(pid)
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="peak-memory", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> float:
+        self._stopped.set()
+        self._thread.join(5)
+        return self.peak_mb
+
+    def _run(self) -> None:
+        pause = _EVERY_S
+        while not self._stopped.wait(pause):
+            began, total = time.monotonic(), 0
+            for process in self._processes():
+                with contextlib.suppress(psutil.Error):
+                    total += _memory(process)
+            self.peak_mb = max(self.peak_mb, total / 2**20)
+            pause = max(_EVERY_S, _PAUSE_FACTOR * (time.monotonic() - began))
+
+    def _processes(self) -> list[psutil.Process]:
+        try:
+            return [self._root, *self._root.children(recursive=True)]
+        except psutil.NoSuchProcess:
+            return []
+
+
+def _memory(process: psutil.Process) -> int:
+    """A process's memory in bytes, with its share of shared pages (PSS); else its RSS."""
+    try:
+        return int(process.memory_full_info().pss)
+    except (AttributeError, psutil.AccessDenied):
+        return int(process.memory_info().rss)

@@ -8,7 +8,7 @@ from typing import Any
 
 from py4j.protocol import Py4JJavaError
 
-from streamhouse.paimon.java.rewritten_files import check_schema, discard
+from streamhouse.paimon.java.bucket_compaction import check_schema, discard
 from streamhouse.paimon.storage.lock import commit_lock
 
 COMMIT_USER = "streamhouse-procedures"

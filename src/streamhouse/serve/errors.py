@@ -16,12 +16,12 @@
 | too_many     | 429    | the client exceeds its request rate                               |
 | failed       | 500    | an internal error, or a damaged table                             |
 | busy         | 503    | the server is overloaded, the warehouse cannot be reached, or a   |
-|              |        | disk is full; the client may retry                                |
-"""
+|              |        | disk is full; the client may retry                                |"""
 
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -34,7 +34,6 @@ from starlette.responses import JSONResponse, Response
 from streamhouse import errors
 from streamhouse.options import hide_secrets
 from streamhouse.serve.formats.cells import printable
-from streamhouse.serve.private_paths import hide_path
 
 STATUS = {
     "bad_request": 400,
@@ -170,3 +169,14 @@ def _validation_message(problems: list[Any]) -> str:
         kind = "parameter" if location[:1] in (["query"], ["path"], ["header"]) else "body"
         texts.append(f"{kind} '{name}': {problem.get('msg', 'not valid')}")
     return "; ".join(texts)
+
+
+NAME = "the warehouse"
+
+
+def hide_path(text: str, warehouse: str) -> str:
+    """The message with the warehouse's path replaced by `NAME`, also without the leading `/`."""
+    bare = re.escape(warehouse.strip("/"))
+    if not bare:
+        return text
+    return re.sub(rf"(?<![\w/.-]){bare}(?=/)", NAME, text.replace(warehouse, NAME))

@@ -96,7 +96,7 @@ class ServerSettings:
 
     `max_rows` limits the rows of a GET. A SELECT, or a GET with a filter, runs at most `query_s`
     seconds within `query_memory` bytes; a SELECT returns at most `query_rows` rows. `queries` is
-    how many of them, and of large GETs, run at a time (`serve.admission.request_queues`). `rate` is
+    how many of them, and of large GETs, run at a time (`serve.admission.fair_queue`). `rate` is
     how many requests a second one client (its token or address) may make, with bursts of ten times
     as many; 0: unlimited.
     """

@@ -10,9 +10,8 @@ from tests.integration.mysql.history import Database, catch_up
 from tests.mysql_server import IS_MYSQL
 
 from streamhouse.errors import SchemaChangeError, TableError
-from streamhouse.mysql.charsets import KNOWN, charsets_of
+from streamhouse.mysql.charsets import KNOWN, charset_of, charsets_of
 from streamhouse.mysql.options import parse
-from streamhouse.mysql.values.collations import charset_of
 from streamhouse.mysql.values.unicode import UNICODE
 from streamhouse.sql.plan import Column
 

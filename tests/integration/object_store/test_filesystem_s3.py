@@ -23,7 +23,7 @@ from streamhouse.connectors.filesystem.source import FilesystemSource
 from streamhouse.connectors.specs import SinkSpec, SourceSpec
 from streamhouse.demo.s3_server import S3Server
 from streamhouse.errors import DataLossError, StoreError
-from streamhouse.paimon.storage.object_store.staged_objects import StagedObjects
+from streamhouse.paimon.storage.object_store.object_files import StagedObjects
 
 QUERY = "0123456789abcdef01234567"
 

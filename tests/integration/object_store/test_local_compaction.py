@@ -14,8 +14,8 @@ from streamhouse.demo.s3_server import S3Server
 from streamhouse.errors import CommitConflictError, StreamhouseError
 from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.paimon.changelog.stream_source import PaimonSource
-from streamhouse.paimon.java.local_copies import copy as local_copy
-from streamhouse.paimon.java.local_copies.copy import LocalCopy
+from streamhouse.paimon.java import local_copy
+from streamhouse.paimon.java.local_copy import LocalCopy
 from streamhouse.paimon.java.sidecar import Sidecar
 from streamhouse.paimon.storage.data_files import data_files
 from streamhouse.paimon.storage.files import files_of

@@ -14,7 +14,7 @@ from streamhouse.connectors.filesystem.folders import folder_of
 from streamhouse.connectors.filesystem.object_commits import ObjectCommitLog
 from streamhouse.errors import DataLossError, StoreError
 from streamhouse.paimon.storage.object_store import s3_client
-from streamhouse.paimon.storage.object_store.staged_objects import StagedObjects
+from streamhouse.paimon.storage.object_store.object_files import StagedObjects
 
 STORE = {
     "s3.endpoint": "http://127.0.0.1:9", "s3.access-key": "a", "s3.secret-key": "b",

@@ -11,8 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from streamhouse.connectors.datagen.connector import DatagenSource
-from streamhouse.connectors.datagen.options import check
+from streamhouse.connectors.datagen.connector import DatagenSource, check
 from streamhouse.errors import OptionError
 from streamhouse.source import Lag
 from streamhouse.sql.plan import Column

@@ -6,8 +6,8 @@ import time
 
 import pytest
 
-from streamhouse.demo import peak_memory
-from streamhouse.demo.peak_memory import PeakMemory
+from streamhouse.demo import measured_run
+from streamhouse.demo.measured_run import PeakMemory
 
 _HOLDS_64_MB = "data = bytearray(b'x' * (64 << 20)); print(flush=True); input()"
 _WITH_A_CHILD = (
@@ -20,7 +20,7 @@ _WITH_A_CHILD = (
 def test_a_process_and_its_children_are_measured_alone(
     code: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(peak_memory, "_EVERY_S", 0.05)
+    monkeypatch.setattr(measured_run, "_EVERY_S", 0.05)
     own = bytearray(b"x" * (256 << 20))
     command = [sys.executable, "-c", code, "child"]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
@@ -34,7 +34,7 @@ def test_a_process_and_its_children_are_measured_alone(
 
 
 def test_a_process_that_has_ended_has_no_more_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(peak_memory, "_EVERY_S", 0.01)
+    monkeypatch.setattr(measured_run, "_EVERY_S", 0.01)
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
         memory = PeakMemory(process.pid)
         process.communicate(b"\n")

@@ -11,8 +11,8 @@ import pyarrow as pa
 import pytest
 
 from streamhouse.formats.base import Decoded, Decoder
+from streamhouse.formats.json.columns import LEAST, RegularDecoder
 from streamhouse.formats.json.options import JsonOptions
-from streamhouse.formats.json.regular import LEAST, RegularDecoder
 from streamhouse.formats.registry import format_of
 
 SCHEMA = pa.schema(

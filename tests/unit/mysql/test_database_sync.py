@@ -23,8 +23,7 @@ from streamhouse.mysql.position import (
 from streamhouse.mysql.table import TableDefinition, check_logged
 from streamhouse.mysql.values.types import MySqlColumn
 from streamhouse.runtime.sync.micro_batch.commit import SyncedBatch
-from streamhouse.runtime.sync.source_progress import has_unread_rows
-from streamhouse.runtime.sync.table_states import TableStates
+from streamhouse.runtime.sync.source_progress import TableStates, has_unread_rows
 
 KEY = MySqlColumn("id", "int", "int(11)", nullable=False)
 NOTE = MySqlColumn("note", "varchar", "varchar(9)", charset="utf8mb4", collation="utf8mb4_bin")

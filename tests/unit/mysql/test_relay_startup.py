@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from streamhouse.connectors.mysql_cdc.relay.startup import RelayStartup, relay_startup
+from streamhouse.connectors.mysql_cdc.relay.relay import RelayStartup, relay_startup
 from streamhouse.mysql.connection import Session
 from streamhouse.mysql.position import BinlogPosition
 from streamhouse.mysql.table import Server

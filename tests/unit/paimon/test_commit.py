@@ -11,8 +11,7 @@ from tests.waiting import DEADLINE_S
 from streamhouse.errors import CommitConflictError, StreamhouseError, TableError
 from streamhouse.paimon.read.time_travel import table_as_of
 from streamhouse.paimon.storage.lock import commit_lock
-from streamhouse.paimon.write.table_writer import TableWriter, file_prefix, query_tag
-from streamhouse.paimon.write.write_error import write_error
+from streamhouse.paimon.write.table_writer import TableWriter, file_prefix, query_tag, write_error
 from streamhouse.sql.plan import AsOf
 
 if TYPE_CHECKING:

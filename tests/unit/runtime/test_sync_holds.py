@@ -16,8 +16,8 @@ from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.paimon.changelog.consumers import Consumers, query_consumer
 from streamhouse.paimon.write.commit import TableCommitter
 from streamhouse.paimon.write.table_writer import TableWriter
-from streamhouse.runtime.sync.micro_batch import sync_holds
-from streamhouse.runtime.sync.micro_batch.sync_holds import SyncHolds
+from streamhouse.runtime.sync.micro_batch import commit
+from streamhouse.runtime.sync.micro_batch.commit import SyncHolds
 from streamhouse.sql.plan import Column
 
 QUERY = "abcdef0123456789"
@@ -33,7 +33,7 @@ def write(options: dict[str, str], commit: int, user: str = QUERY) -> None:
 def test_a_consumer_is_written_before_a_commit_only_if_it_moves(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sync_holds, "MOVE_S", 0.0)
+    monkeypatch.setattr(commit, "MOVE_S", 0.0)
     options = {"warehouse": str(tmp_path / "lake")}
     warehouse = Warehouse(options)
     warehouse.create_database("d")

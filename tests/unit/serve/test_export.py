@@ -18,7 +18,7 @@ import pytest
 from streamhouse.errors import DataLossError, OptionError, TableError
 from streamhouse.serve.export.exporter import ExportedFile, Exporter, ExportStopped
 from streamhouse.serve.export.extract import Extractor
-from streamhouse.serve.formats import columnar
+from streamhouse.serve.formats import row_formats
 from streamhouse.serve.formats.row_formats import RowFormat
 from streamhouse.serve.queries.row_files import RowsOrigin
 from streamhouse.sql.plan import Column
@@ -162,7 +162,7 @@ def test_duckdb_reads_exported_files(shop: Any, types: str, tmp_path: Path) -> N
 def test_many_rows_in_order_in_batches(
     shop: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(columnar, "ROW_GROUP_ROWS", 10_000)
+    monkeypatch.setattr(row_formats, "ROW_GROUP_ROWS", 10_000)
     table = shop.sales()
     count = 150_000
     shop.write(table, *((f"c{i * 7919 % count:06d}", i, float(i)) for i in range(count)))

@@ -16,7 +16,7 @@ from tests.waiting import DEADLINE_S, looks, until
 from websockets.exceptions import InvalidStatus
 
 from streamhouse.errors import OptionError
-from streamhouse.serve.admission.request_queues import RateLimiter
+from streamhouse.serve.admission.fair_queue import RateLimiter
 from streamhouse.serve.admission.silent_connections import client_network
 from streamhouse.serve.auth import tokens
 from streamhouse.serve.auth.scope import Scope

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from streamhouse.paimon.write.rows import gathered
-from streamhouse.serve.formats import columnar, row_formats
+from streamhouse.serve.formats import row_formats
 from streamhouse.serve.formats.row_formats import slices, write_csv, write_rows
 
 MIB = 1 << 20
@@ -74,17 +74,17 @@ def test_batches_are_combined_up_to_a_size(wide: pa.RecordBatch) -> None:
 def test_row_groups_have_bounded_size(
     wide: pa.RecordBatch, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(columnar, "ROW_GROUP_BYTES", 10 * MIB)
+    monkeypatch.setattr(row_formats, "ROW_GROUP_BYTES", 10 * MIB)
 
     def ones() -> Iterator[pa.RecordBatch]:
         return (wide.slice(i, 1) for i in range(ROWS))
 
     parquet, stream = io.BytesIO(), io.BytesIO()
-    columnar.write_parquet(parquet, wide.schema, ones(), "zstd")
+    row_formats.write_parquet(parquet, wide.schema, ones(), "zstd")
     file = pq.ParquetFile(io.BytesIO(parquet.getvalue()))
     assert [file.metadata.row_group(i).num_rows for i in range(file.num_row_groups)] == [10] * 6 + [
         4
     ]
-    columnar.write_stream(stream, wide.schema, ones())
+    row_formats.write_stream(stream, wide.schema, ones())
     with pa.ipc.open_stream(stream.getvalue()) as reader:
         assert [batch.num_rows for batch in reader] == [8] * 8

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from streamhouse.connectors.datagen.options import check as check_datagen
+from streamhouse.connectors.datagen.connector import check as check_datagen
 from streamhouse.errors import OptionError
 from streamhouse.sql.options.known_options import check_lookup, check_set
 from streamhouse.sql.plan import Column

@@ -10,15 +10,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from streamhouse.cli.arguments import (
+    DEFAULT_MASTER,
     DEFAULT_WAREHOUSE,
+    ConfArgument,
+    MasterArgument,
     OptionsArgument,
     WarehouseArgument,
     open_warehouse,
-)
-from streamhouse.cli.spark_arguments import (
-    DEFAULT_MASTER,
-    ConfArgument,
-    MasterArgument,
     spark_options,
 )
 from streamhouse.errors import SqlError

@@ -23,7 +23,7 @@ from streamhouse.errors import OptionError
 
 if TYPE_CHECKING:
     from streamhouse.demo.driver import Check
-    from streamhouse.demo.kills import Kills
+    from streamhouse.demo.measured_run import Kills
     from streamhouse.demo.page import DemoPage
 
 _SHOW_CURSOR = b"\x1b[?25h\n"
@@ -80,7 +80,7 @@ def demo(
     from streamhouse.demo.measured_run import print_progress
 
     check_packages(with_demo=True)
-    from streamhouse.demo.kills import Kills
+    from streamhouse.demo.measured_run import Kills
 
     if seconds is None and as_json:
         raise OptionError("--json needs --seconds N, since it prints at the end of the demo")

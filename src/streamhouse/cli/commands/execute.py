@@ -10,17 +10,15 @@ from typing import Annotated
 import typer
 
 from streamhouse.cli.arguments import (
+    DEFAULT_MASTER,
     DEFAULT_WAREHOUSE,
+    ConfArgument,
+    MasterArgument,
     OptionsArgument,
     ScriptWarehouseArgument,
     VariablesArgument,
     open_warehouse,
     script_variables,
-)
-from streamhouse.cli.spark_arguments import (
-    DEFAULT_MASTER,
-    ConfArgument,
-    MasterArgument,
     spark_options,
 )
 

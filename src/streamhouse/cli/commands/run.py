@@ -12,6 +12,9 @@ import typer
 
 from streamhouse.cli import restart_state
 from streamhouse.cli.arguments import (
+    DEFAULT_MASTER,
+    ConfArgument,
+    MasterArgument,
     OptionsArgument,
     ScriptWarehouseArgument,
     VariablesArgument,
@@ -19,18 +22,13 @@ from streamhouse.cli.arguments import (
     check_store,
     is_local,
     script_variables,
+    spark_options,
 )
 from streamhouse.cli.errors import INTERRUPTED, explain, on_failure
 from streamhouse.cli.flags import with_flags
 from streamhouse.cli.restart_state import restart_after
 from streamhouse.cli.run_output import JsonOutput, RunOutput, TextOutput
 from streamhouse.cli.script_text import join_scripts, parse_scripts, read_scripts
-from streamhouse.cli.spark_arguments import (
-    DEFAULT_MASTER,
-    ConfArgument,
-    MasterArgument,
-    spark_options,
-)
 from streamhouse.cli.stop_signals import StopSignal
 
 if TYPE_CHECKING:

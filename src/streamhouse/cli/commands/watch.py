@@ -92,7 +92,7 @@ def _interval(every: str | None, warehouse: str) -> int:
 def _print_once(table: str, warehouse: Warehouse, as_of: str, format: WatchFormat) -> None:
     from streamhouse.cli.output import console
     from streamhouse.cli.table_view import TableView
-    from streamhouse.serve.feeds.static_feed import StaticFeed
+    from streamhouse.serve.feeds.factory import StaticFeed
 
     feed = StaticFeed(warehouse, table, as_of)
     view, change = TableView(feed), feed.poll()

@@ -11,9 +11,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streamhouse.close_matches import nearest
+from streamhouse.connectors.datagen.connector import COMMON_OPTIONS
 from streamhouse.connectors.datagen.disorder import Disorder
 from streamhouse.connectors.datagen.nested import Array, ColumnValues, Map, Row, with_nulls
-from streamhouse.connectors.datagen.options import COMMON_OPTIONS
 from streamhouse.connectors.datagen.random_streams import RowNumbers
 from streamhouse.connectors.faker.directives import Directive, compute, parse_expression
 from streamhouse.connectors.faker.pools import check_locale

@@ -9,8 +9,7 @@ import pyarrow as pa
 import pymysql
 
 from streamhouse.connectors.jdbc.options import JdbcServer, ScanOptions
-from streamhouse.connectors.jdbc.parallel_read import parallel_rows
-from streamhouse.connectors.jdbc.ranges import conditions
+from streamhouse.connectors.jdbc.parallel_read import conditions, parallel_rows
 from streamhouse.mysql.columns import selected_columns, server_zone
 from streamhouse.mysql.connection import (
     Session,
@@ -80,7 +79,7 @@ class JdbcReader:
         return pa.Table.from_batches(batches, self.schema)
 
     def ranges(self, scan: ScanOptions) -> list[str]:
-        """The conditions that split a read of all rows, see `jdbc.ranges`."""
+        """The conditions that split a read of all rows, see `jdbc.parallel_read`."""
         columns = load_columns(self._session, self._options)
         return conditions(self._session, _table(self._options), columns, scan)
 

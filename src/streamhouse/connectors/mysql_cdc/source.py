@@ -21,12 +21,13 @@ from streamhouse.connectors.mysql_cdc.database.sharding.shard_tables import (
     encoded,
     shards_of,
 )
-from streamhouse.connectors.mysql_cdc.database.sharding.shards import Shards, expressions
-from streamhouse.connectors.mysql_cdc.database.sharding.shards_planner import ShardsPlanner
-from streamhouse.connectors.mysql_cdc.database.sharding.shards_reader import (
+from streamhouse.connectors.mysql_cdc.database.sharding.shards import (
+    Shards,
     ShardsPart,
     ShardsReader,
+    expressions,
 )
+from streamhouse.connectors.mysql_cdc.database.sharding.shards_planner import ShardsPlanner
 from streamhouse.connectors.mysql_cdc.database.table_part import TablePart, key_group_count
 from streamhouse.connectors.mysql_cdc.database.tables.discovery import Discovery, TableNames
 from streamhouse.connectors.mysql_cdc.database.tables.followed_table import FollowedTable

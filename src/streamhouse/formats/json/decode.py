@@ -12,7 +12,7 @@ import orjson
 import pyarrow as pa
 
 from streamhouse.formats.base import BadRecord, Decoded
-from streamhouse.formats.json.columns import column
+from streamhouse.formats.json.columns import RegularDecoder, column
 from streamhouse.formats.json.exact import (
     NeedsText,
     ValueMismatch,
@@ -21,7 +21,6 @@ from streamhouse.formats.json.exact import (
     parse_exactly,
 )
 from streamhouse.formats.json.options import JsonOptions
-from streamhouse.formats.json.regular import RegularDecoder
 from streamhouse.types import flink_type
 
 Rows: TypeAlias = Callable[[Any], list[tuple[str, Any]]]

@@ -11,8 +11,7 @@ from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.paimon.changelog.change_reader import ChangeReader
 from streamhouse.paimon.changelog.consumer_progress import ConsumerProgress
 from streamhouse.paimon.changelog.offset_origin import Origin, bare
-from streamhouse.paimon.changelog.offset_planner import OffsetPlanner
-from streamhouse.paimon.changelog.partition_planner import PartitionPlanner
+from streamhouse.paimon.changelog.offset_planner import OffsetPlanner, PartitionPlanner
 from streamhouse.paimon.changelog.scan_options import ScanOptions
 from streamhouse.paimon.changelog.snapshot_units import SnapshotUnits, snapshots_between
 from streamhouse.paimon.changelog.unread_commits import StreamLag

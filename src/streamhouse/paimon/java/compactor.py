@@ -9,13 +9,16 @@ from typing import TYPE_CHECKING, Any
 
 from py4j.protocol import Py4JJavaError
 
-from streamhouse.paimon.java.bucket_compaction import compacted, loses_retractions
+from streamhouse.paimon.java.bucket_compaction import (
+    check_schema,
+    compacted,
+    discard,
+    loses_retractions,
+)
 from streamhouse.paimon.java.core_connection import CoreConnection
 from streamhouse.paimon.java.core_errors import gave_up, is_conflict
-from streamhouse.paimon.java.local_copies.compaction import CopiedCompaction
-from streamhouse.paimon.java.local_copies.copy import LocalCopies
+from streamhouse.paimon.java.local_copy import CopiedCompaction, LocalCopies
 from streamhouse.paimon.java.long_lived_writer import LongLivedWriter
-from streamhouse.paimon.java.rewritten_files import check_schema, discard
 from streamhouse.paimon.java.unfinished_compactions import compaction_marker
 from streamhouse.paimon.schema.table_name import branch_root
 from streamhouse.paimon.storage.files import files_of, is_local

@@ -98,7 +98,7 @@ class Sidecar:
         With `keep`, and neither `full` nor `partitions`, the Java writer of a local table stays
         open for the next such call (`paimon.java.long_lived_writer`).
         `followed` is the table as `Warehouse.followed` opens it, of a caller that compacts it again
-        and again: if it is small, it is compacted in a local copy (`paimon.java.local_copies`).
+        and again: if it is small, it is compacted in a local copy (`paimon.java.local_copy`).
         """
         if followed is not None and partitions is None:
             done = self._core.run(

@@ -8,7 +8,7 @@ from contextlib import suppress
 from typing import Any
 
 from streamhouse.errors import CommitConflictError
-from streamhouse.paimon.java.rewritten_files import check_schema
+from streamhouse.paimon.java.bucket_compaction import check_schema
 from streamhouse.paimon.java.sidecar import Sidecar
 from streamhouse.paimon.storage.snapshots import PURGE_USER
 

@@ -24,8 +24,7 @@ from streamhouse.paimon.storage.object_store.parallel import start
 from streamhouse.paimon.storage.object_store.store_retries import retried
 from streamhouse.paimon.storage.split_groups import file_ids as _ids
 from streamhouse.paimon.write.merge_rules.sum_limits import SumLimits
-from streamhouse.paimon.write.table_writer import writable
-from streamhouse.paimon.write.write_error import write_error
+from streamhouse.paimon.write.table_writer import writable, write_error
 from streamhouse.sql.plan import AsOf
 
 

@@ -13,8 +13,7 @@ from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.storage import rust_core
 from streamhouse.paimon.storage.lock import commit_lock
 from streamhouse.paimon.write.merge_rules.sum_limits import check_overwritten_sums
-from streamhouse.paimon.write.table_writer import overwrite_builder, writable
-from streamhouse.paimon.write.write_error import write_error
+from streamhouse.paimon.write.table_writer import overwrite_builder, writable, write_error
 
 
 def overwrite_table(

@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from streamhouse.errors import TableError
+from streamhouse.errors import CommitConflictError, StoreError, StreamhouseError, TableError
 from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.paimon.read.rust_core.postpone_bucket import check_written
 from streamhouse.paimon.read.table import Table
@@ -18,6 +18,7 @@ from streamhouse.paimon.schema.file_formats.nanosecond_timestamps import check_t
 from streamhouse.paimon.schema.file_formats.orc_values import OrcValues, may_hold_orc
 from streamhouse.paimon.storage import rust_core
 from streamhouse.paimon.storage.metadata_mirror.write import MirroredWrite
+from streamhouse.paimon.storage.object_store.store_retries import is_temporary
 from streamhouse.paimon.write.merge_rules.merged_elements import MergedElements
 from streamhouse.paimon.write.merge_rules.remove_record_on_delete import removals_without_values
 from streamhouse.paimon.write.merge_rules.retraction_file_split import (
@@ -36,7 +37,6 @@ from streamhouse.paimon.write.merge_rules.unaccepted_retractions import (
     takes_upserts,
 )
 from streamhouse.paimon.write.rows import to_table
-from streamhouse.paimon.write.write_error import write_error
 from streamhouse.source import ROW_KIND, of_kind
 from streamhouse.sql.options.merge_functions import MERGING_ENGINES, removes_records
 
@@ -282,3 +282,32 @@ def _buffer_options(table: Table, buffer_bytes: int | None) -> dict[str, str]:
         shared = (buffer_bytes or 0) // max(1, table.bucket)
         size = f"{max(_LEAST_BUFFER_BYTES, shared)} b"
     return {"write.parquet-buffer-size": size}
+
+
+def write_error(table: Table, error: Exception) -> StreamhouseError:
+    """The error of a failed write or commit in terms of what the user can do about it."""
+    text = " ".join(str(error).split())
+    if "No space left on device" in text or "StorageFull" in text:
+        return StreamhouseError(
+            f"table {table.identifier}: the disk under {table.location} is full; free some space "
+            "and try again; nothing committed is lost"
+        )
+    if is_temporary(error):
+        return StoreError(f"table {table.identifier} cannot be written: {text}")
+    if "invalid config" in text:
+        reason = text.partition("invalid config:")[2].strip() or text
+        return StreamhouseError(
+            f"table {table.identifier} cannot be written, since its options conflict: {reason}"
+        )
+    if "different total bucket counts" in text:
+        return TableError(
+            f"table {table.identifier}: its option 'bucket' was changed to {table.bucket}, but "
+            "existing rows are in another number of buckets; rewrite the table with INSERT "
+            f"OVERWRITE {table.identifier} SELECT … FROM {table.identifier}, then try again"
+        )
+    if "conflict" in text.lower() or "retries" in text.lower():
+        return CommitConflictError(
+            f"table {table.identifier}: the commit conflicted with other writers too often; try "
+            f"again, or let fewer queries and compactions write this table at once: {text}"
+        )
+    return StreamhouseError(f"table {table.identifier} cannot be written: {text}")

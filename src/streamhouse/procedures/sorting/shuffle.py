@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -12,6 +12,11 @@ import pyarrow as pa
 from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.paimon.write.table_writer import TableWriter, file_prefix
 from streamhouse.procedures.sorting.space_filling_curves import Curve
+from streamhouse.procedures.spark_job import collected, slots
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
 
 SAMPLE = "sample BINARY, rows BIGINT"
 RANGES = "range INT, rows BINARY"
@@ -158,3 +163,72 @@ def _packed(rows: pa.Table) -> bytes:
     ) as out:
         out.write_table(rows)
     return bytes(sink.getvalue())
+
+
+class SortRunner(Protocol):
+    """Runs the steps of a sort over the splits of a table; returns the rows of their results."""
+
+    def sampled(self, splits: Sequence[bytes], sample: Sample) -> Sequence[Any]: ...
+
+    def sort(
+        self, splits: Sequence[bytes], partitioner: RangePartitioner, write: Write
+    ) -> Sequence[Any]: ...
+
+
+class LocalSort:
+    """Sorts in this process, with all rows in memory: for tables too small for a Spark job."""
+
+    def sampled(self, splits: Sequence[bytes], sample: Sample) -> Sequence[Mapping[str, Any]]:
+        return _rows(sample(_split_batches(splits)))
+
+    def sort(
+        self, splits: Sequence[bytes], partitioner: RangePartitioner, write: Write
+    ) -> Sequence[Mapping[str, Any]]:
+        return _rows(write(partitioner(_split_batches(splits))))
+
+
+@dataclass(frozen=True)
+class SparkSort:
+    """Sorts the table `name` in a Spark job.
+
+    `parallelism`: tasks that read, and the most that write; None: up to four per slot that read,
+    and one per range that writes.
+    """
+
+    spark: SparkSession
+    name: str
+    parallelism: int | None
+
+    def sampled(self, splits: Sequence[bytes], sample: Sample) -> Sequence[Any]:
+        tasks = self._tasks(splits)
+        result = self._frame(splits, tasks).mapInArrow(sample, SAMPLE)
+        return collected(result, f"sample {self.name}", tasks)
+
+    def sort(
+        self, splits: Sequence[bytes], partitioner: RangePartitioner, write: Write
+    ) -> Sequence[Any]:
+        tasks = self.parallelism or self._tasks(splits)
+        writers = (
+            partitioner.count
+            if self.parallelism is None
+            else min(partitioner.count, self.parallelism)
+        )
+        frame = self._frame(splits, tasks).mapInArrow(partitioner, RANGES)
+        result = frame.repartitionById(writers, "range").mapInArrow(write, WRITTEN)
+        return collected(result, f"sort {self.name}", tasks + writers)
+
+    def _tasks(self, splits: Sequence[bytes]) -> int:
+        return max(1, min(len(splits), 4 * slots(self.spark)))
+
+    def _frame(self, splits: Sequence[bytes], tasks: int) -> Any:
+        data = [(index % tasks, split) for index, split in enumerate(splits)]
+        frame = self.spark.createDataFrame(data, "task INT, split BINARY")
+        return frame.repartitionById(tasks, "task")
+
+
+def _split_batches(splits: Sequence[bytes]) -> Iterator[pa.RecordBatch]:
+    yield pa.record_batch({"split": pa.array(splits, pa.binary())})
+
+
+def _rows(batches: Iterable[pa.RecordBatch]) -> list[Mapping[str, Any]]:
+    return [row for batch in batches for row in batch.to_pylist()]

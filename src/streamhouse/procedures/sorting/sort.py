@@ -30,8 +30,14 @@ from streamhouse.procedures.bucket_entries import (
 from streamhouse.procedures.commit_messages import commit, deserialised
 from streamhouse.procedures.context import Context
 from streamhouse.procedures.registry import rows
-from streamhouse.procedures.sorting.runner import LocalSort, SortRunner, SparkSort
-from streamhouse.procedures.sorting.shuffle import RangePartitioner, Sample, Write
+from streamhouse.procedures.sorting.shuffle import (
+    LocalSort,
+    RangePartitioner,
+    Sample,
+    SortRunner,
+    SparkSort,
+    Write,
+)
 from streamhouse.procedures.sorting.space_filling_curves import MOST_COLUMNS, Curve, is_sortable
 
 STRATEGIES = ("order", "zorder", "hilbert")

@@ -13,8 +13,7 @@ from streamhouse.runtime.sync.options import (
     sync_database_options,
     sync_table_options,
 )
-from streamhouse.runtime.sync.progress import Listener
-from streamhouse.runtime.sync.run import SyncRun, run_sync
+from streamhouse.runtime.sync.run import Listener, SyncRun, run_sync
 
 
 def sync_mysql_table(

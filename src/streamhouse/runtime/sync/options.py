@@ -7,8 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import TypedDict, Unpack, get_type_hints
 
 from streamhouse.close_matches import nearest
-from streamhouse.connectors.mysql_cdc.database.tables.discovery import TableNames
-from streamhouse.connectors.mysql_cdc.database.tables.table_filter import TableFilter
+from streamhouse.connectors.mysql_cdc.database.tables.discovery import TableFilter, TableNames
 from streamhouse.connectors.mysql_cdc.database.tables.type_mapping import NOT_BOOL, TypeMapping
 from streamhouse.connectors.mysql_cdc.metadata import DATABASE, TABLE, TIME
 from streamhouse.errors import OptionError

@@ -44,9 +44,8 @@ from streamhouse.runtime.sync.existing_rows.present_rows import (
     why_other_rows,
 )
 from streamhouse.runtime.sync.mapping.comments import copy_comments
-from streamhouse.runtime.sync.micro_batch.commit import SyncCommitter
+from streamhouse.runtime.sync.micro_batch.commit import SyncCommitter, SyncHolds
 from streamhouse.runtime.sync.micro_batch.spec import SyncSpec
-from streamhouse.runtime.sync.micro_batch.sync_holds import SyncHolds
 from streamhouse.runtime.sync.micro_batch.unread_targets import UnreadTargets
 from streamhouse.runtime.sync.options import SyncOptions
 from streamhouse.runtime.sync.source_progress import SyncProgress

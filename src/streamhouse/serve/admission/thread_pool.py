@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, TypeVar
 
-from streamhouse.serve.admission.request_queues import WAIT_S
+from streamhouse.serve.admission.fair_queue import WAIT_S
 
 if TYPE_CHECKING:
     from streamhouse.paimon.catalog.warehouse import Warehouse

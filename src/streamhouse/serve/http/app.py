@@ -13,7 +13,7 @@ from fastapi import FastAPI
 from starlette.middleware.cors import CORSMiddleware
 
 from streamhouse.serve import errors
-from streamhouse.serve.admission.request_queues import READERS, RequestQueues
+from streamhouse.serve.admission.fair_queue import READERS, RequestQueues
 from streamhouse.serve.admission.response_memory import UnsentResponses
 from streamhouse.serve.admission.thread_pool import QueuedThreads, WarehousePool
 from streamhouse.serve.feeds.feed_memory import FeedMemory

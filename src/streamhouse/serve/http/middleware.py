@@ -21,7 +21,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from streamhouse.errors import NoSpaceError, is_full, is_panic
 from streamhouse.options import hide_secrets
 from streamhouse.serve.access_log import LOGGER, log_request
-from streamhouse.serve.admission.request_queues import CLIENT, RateLimiter
+from streamhouse.serve.admission.fair_queue import CLIENT, RateLimiter
 from streamhouse.serve.admission.response_memory import UnsentResponse, UnsentResponses
 from streamhouse.serve.admission.silent_connections import client_network
 from streamhouse.serve.errors import Problem, problem_of

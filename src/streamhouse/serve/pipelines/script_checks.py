@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from streamhouse.errors import LimitError, TimeLimitError
-from streamhouse.serve.private_paths import hide_path
+from streamhouse.serve.errors import hide_path
 from streamhouse.serve.queries.read_request import ScriptRequest
 
 if TYPE_CHECKING:

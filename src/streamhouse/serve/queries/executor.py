@@ -20,8 +20,7 @@ from streamhouse.errors import LimitError, SqlError, StreamhouseError, TimeLimit
 from streamhouse.serve.access_log import LOGGER
 from streamhouse.serve.admission.thread_pool import WarehousePool
 from streamhouse.serve.errors import Problem
-from streamhouse.serve.queries.fork_messages import LENGTH, LONG_S
-from streamhouse.serve.queries.fork_server import ForkServer
+from streamhouse.serve.queries.fork_server import LENGTH, LONG_S, ForkServer
 from streamhouse.serve.queries.read_execution import UnexpectedError, delete_output, read_if_small
 from streamhouse.serve.queries.read_request import (
     ReadRequest,
@@ -32,7 +31,7 @@ from streamhouse.serve.queries.read_request import (
 
 if TYPE_CHECKING:
     from streamhouse.paimon.catalog.warehouse import Warehouse
-    from streamhouse.serve.admission.request_queues import RequestQueues
+    from streamhouse.serve.admission.fair_queue import RequestQueues
     from streamhouse.serve.admission.response_memory import UnsentResponses
     from streamhouse.serve.http.metrics import Metrics
     from streamhouse.serve.settings import ServerSettings

@@ -1,8 +1,7 @@
 """Forks worker processes for clients' queries from a server that has all modules loaded.
 
 Starting a fresh process takes more than a second of CPU time, and each query that is killed costs
-a process.
-"""
+a process."""
 
 from __future__ import annotations
 
@@ -11,11 +10,11 @@ import contextlib
 import os
 import signal
 import socket
+import struct
 import sys
 from typing import Protocol
 
 from streamhouse.errors import StreamhouseError
-from streamhouse.serve.queries.fork_messages import END, FORK, MESSAGE, NUMBER
 
 _START_S = 60.0
 _END_S = 0.5
@@ -118,3 +117,14 @@ class ForkServer:
         with child_end:
             self._parent = await start_fork_server(child_end)
         self._control = own_end
+
+
+LENGTH = struct.Struct("!Q")
+"""Length prefix of the messages between the server and a worker."""
+MESSAGE = struct.Struct("!cq")
+FORK, END = b"F", b"E"
+"""Commands of the server to the parent: fork a worker for the socket sent along; kill a pid."""
+NUMBER = struct.Struct("!q")
+"""The parent's reply: the pid."""
+LONG_S = 1.0
+"""A query that runs longer gets a lower priority, and its process is not reused."""

@@ -13,8 +13,13 @@ from typing import Any, BinaryIO
 import pyarrow as pa
 
 from streamhouse.errors import LimitError, TooLargeError
-from streamhouse.serve.formats import columnar
-from streamhouse.serve.formats.row_formats import RowFormat, write_csv, write_rows
+from streamhouse.serve.formats.row_formats import (
+    RowFormat,
+    write_csv,
+    write_parquet,
+    write_rows,
+    write_stream,
+)
 
 MEDIA_TYPES = {
     RowFormat.JSON: "application/json",
@@ -75,9 +80,9 @@ def write(
                 with text:
                     write_csv(schema, rows, text)
             case RowFormat.ARROW:
-                columnar.write_stream(out, stored, rows)
+                write_stream(out, stored, rows)
             case RowFormat.PARQUET:
-                columnar.write_parquet(out, stored, rows, "zstd")
+                write_parquet(out, stored, rows, "zstd")
     return written
 
 

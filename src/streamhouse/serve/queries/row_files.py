@@ -21,7 +21,7 @@ from typing import BinaryIO
 
 import pyarrow as pa
 
-from streamhouse.serve.formats import columnar, row_formats
+from streamhouse.serve.formats import row_formats
 from streamhouse.serve.formats.row_formats import RowFormat
 from streamhouse.serve.streams.event import iso
 
@@ -77,6 +77,6 @@ def write_rows(
             row_formats.write_csv(schema, batches, text)
             text.detach()
         case RowFormat.ARROW:
-            columnar.write_file(out, stored, batches)
+            row_formats.write_file(out, stored, batches)
         case RowFormat.PARQUET:
-            columnar.write_parquet(out, stored, batches, "snappy")
+            row_formats.write_parquet(out, stored, batches, "snappy")

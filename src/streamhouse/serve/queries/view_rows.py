@@ -25,7 +25,7 @@ from streamhouse.serve.queries.pinned_tables import (
 )
 from streamhouse.serve.queries.read_request import ReadResult, RowsRequest
 from streamhouse.serve.queries.row_files import RowsOrigin
-from streamhouse.serve.views.definition import hide_definition_errors
+from streamhouse.serve.views.served_view import hide_definition_errors
 from streamhouse.serve.views.warehouse_tables import WarehouseTables, table_info
 from streamhouse.sql import node_errors
 from streamhouse.sql.batch.bounded_query import analyze_tree

@@ -26,7 +26,7 @@ from typing import Any, BinaryIO
 
 from streamhouse.errors import StreamhouseError
 from streamhouse.paimon.catalog.warehouse import Warehouse
-from streamhouse.serve.queries.fork_messages import FORK, LENGTH, LONG_S, MESSAGE, NUMBER
+from streamhouse.serve.queries.fork_server import FORK, LENGTH, LONG_S, MESSAGE, NUMBER
 from streamhouse.serve.queries.read_execution import run_request
 from streamhouse.serve.queries.read_request import ReadRequest, ScriptRequest
 

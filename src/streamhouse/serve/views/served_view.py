@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-from streamhouse.errors import OptionError, TableError
+from streamhouse.errors import OptionError, StreamhouseError, TableError
+from streamhouse.serve.access_log import LOGGER
+from streamhouse.serve.views.warehouse_tables import WarehouseTables
+from streamhouse.sql.batch.bounded_query import analyze_bounded
+from streamhouse.sql.statements.create_view import ticked
+from streamhouse.sql.syntax import Query, TextPosition
+
+if TYPE_CHECKING:
+    from streamhouse.paimon.catalog.warehouse import Warehouse
+
 
 MAX_CHARACTERS = 300
 
@@ -73,3 +83,41 @@ class ServedView:
     def key(self) -> Key:
         """All fields that determine the rows; views with equal keys share one stream."""
         return self.name, self.source, self.columns, self.filter
+
+
+def definition(view: ServedView) -> str:
+    """The SELECT of a served view: its columns and its filter over the source."""
+    columns = "*" if view.columns is None else ", ".join(map(ticked, view.columns))
+    database, table = view.source.split(".", 1)
+    text = f"SELECT {columns} FROM {ticked(database)}.{ticked(table)}"
+    # On a line of its own, so that a comment at its end does not hide the bracket.
+    return text if view.filter is None else f"{text} WHERE (\n{view.filter}\n)"
+
+
+@contextlib.contextmanager
+def hide_definition_errors(warehouse: Warehouse, view: ServedView) -> Iterator[None]:
+    """Replace an error that the view's own definition causes; its message may name hidden columns.
+
+    Raises `TableError` without details then; they are in the server's log.
+    """
+    try:
+        yield
+    except StreamhouseError:
+        error = _definition_error(warehouse, view)
+        if error is None:
+            raise
+        LOGGER.warning("view '%s' cannot be read as it is defined: %s", view.name, error)
+        raise TableError(
+            f"view '{view.name}' cannot be read as it is defined in the server's file of views; "
+            "the server's log has the details"
+        ) from None
+
+
+def _definition_error(warehouse: Warehouse, view: ServedView) -> StreamhouseError | None:
+    if view.columns is None and view.filter is None:
+        return None
+    try:
+        analyze_bounded(Query(definition(view), TextPosition(1, 1)), WarehouseTables(warehouse))
+    except StreamhouseError as error:
+        return error
+    return None

@@ -10,17 +10,16 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from streamhouse.cli import restart_state
-from streamhouse.cli.arguments import catalog_options, key_values
+from streamhouse.cli.arguments import catalog_options, key_values, spark_options
 from streamhouse.cli.errors import INTERRUPTED, on_failure, report_errors
 from streamhouse.cli.flags import with_flags
 from streamhouse.cli.run_output import StartOutput
-from streamhouse.cli.spark_arguments import spark_options
 from streamhouse.cli.stop_signals import StopSignal
 from streamhouse.cli.sync_flags import DATABASE_FLAGS, RUN_FLAGS, TABLE_FLAGS
 
 if TYPE_CHECKING:
     from streamhouse.runtime.sync.options import SyncOptions
-    from streamhouse.runtime.sync.progress import Report
+    from streamhouse.runtime.sync.run import Report
 
 _EXAMPLES = {
     "mysql_conf": "hostname=localhost",

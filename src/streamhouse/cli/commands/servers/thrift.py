@@ -9,18 +9,20 @@ from pathlib import Path
 import typer
 
 from streamhouse.cli.arguments import (
+    DEFAULT_MASTER,
     DEFAULT_WAREHOUSE,
+    MasterArgument,
     OptionsArgument,
     PortFileOption,
     PortOption,
     WarehouseArgument,
     is_local,
     open_warehouse,
+    spark_settings,
     write_port,
 )
 from streamhouse.cli.errors import INTERRUPTED
 from streamhouse.cli.flags import with_flags
-from streamhouse.cli.spark_arguments import DEFAULT_MASTER, MasterArgument, spark_settings
 from streamhouse.cli.stop_signals import StopSignal
 from streamhouse.errors import OptionError, StreamhouseError
 from streamhouse.options import hide_secrets

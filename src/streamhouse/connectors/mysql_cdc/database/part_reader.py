@@ -30,13 +30,15 @@ from streamhouse.connectors.mysql_cdc.snapshot.chunk_reader import (
     ChunkReader,
     ChunkRows,
 )
-from streamhouse.connectors.mysql_cdc.snapshot.key_filter import SnapshotFilter
 from streamhouse.connectors.mysql_cdc.snapshot.keyless_reader import KeylessReader
+from streamhouse.mysql.connection import Session
+from streamhouse.mysql.keys import KeySpace
 from streamhouse.mysql.options import MySqlOptions
-from streamhouse.mysql.position import BinlogPosition
+from streamhouse.mysql.position import BinlogPosition, KeyJson
 from streamhouse.mysql.table import Server
 from streamhouse.mysql.values.rows import RowWriter
 from streamhouse.mysql.values.table_errors import errors_of, naming
+from streamhouse.mysql.values.types import key_of_value, to_values
 
 _INSERT = pa.scalar("+I")
 
@@ -203,3 +205,31 @@ def _collected(
 
 def _drained(tables: Sequence[_TableEvents]) -> list[TableRows]:
     return [rows for one in tables for rows in naming(one.table, one.drain())]
+
+
+class SnapshotFilter:
+    """Selects the rows with keys up to `up_to`; a `RowSelection`."""
+
+    def __init__(self, captured: CapturedTable, up_to: KeyJson) -> None:
+        self._columns = [(column, captured.date_reading(column)) for column in captured.table.key]
+        names = [column.name for column in captured.columns]
+        self.key_indexes = [names.index(column.name) for column in captured.table.key]
+        self._up_to = up_to
+        self._space = KeySpace(captured.table)
+        self._session = Session(captured.options)
+        self._known: dict[KeyJson, bool] = {}
+
+    def mask(self, columns: Sequence[pa.Array]) -> npt.NDArray[np.bool_]:
+        """Which rows the snapshot has read; `columns`: those of the key."""
+        values = [
+            [key_of_value(column, value, reading) for value in to_values(column, array)]
+            for (column, reading), array in zip(self._columns, columns, strict=True)
+        ]
+        keys: list[KeyJson] = list(zip(*values, strict=True))
+        new = [key for key in dict.fromkeys(keys) if key not in self._known]
+        within = self._space.within(new, None, self._up_to, self._session)
+        self._known |= dict(zip(new, within, strict=True))
+        return np.array([self._known[key] for key in keys], np.bool_)
+
+    def close(self) -> None:
+        self._session.close()

@@ -29,9 +29,8 @@ from streamhouse.connectors.mysql_cdc.database.table_statements import (
     SchemaFollower,
     TableStatements,
 )
-from streamhouse.connectors.mysql_cdc.database.tables.discovery import Discovery
+from streamhouse.connectors.mysql_cdc.database.tables.discovery import Discovery, TableFilter
 from streamhouse.connectors.mysql_cdc.database.tables.followed_table import FollowedTable
-from streamhouse.connectors.mysql_cdc.database.tables.table_filter import TableFilter
 from streamhouse.connectors.mysql_cdc.database.tables.table_sets import (
     TableSet,
     TableSets,

@@ -22,12 +22,12 @@ from streamhouse.connectors.mysql_cdc.binlog.captured_table import CapturedTable
 from streamhouse.connectors.mysql_cdc.binlog.rows.event import Change, Row
 from streamhouse.connectors.mysql_cdc.change_reader import (
     Reader,
+    RelayReader,
     TablePosition,
     TableRange,
     changes_of,
     open_reader,
 )
-from streamhouse.connectors.mysql_cdc.relay.reader import RelayReader
 from streamhouse.connectors.mysql_cdc.snapshot.chunks import Chunk, chunk_select
 from streamhouse.errors import ConnectError, DataLossError
 from streamhouse.mysql.connection import (

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import io
+import json
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from datetime import datetime
+from pathlib import Path
 from types import TracebackType
 from typing import Any
 
@@ -147,3 +150,89 @@ class _Upload(io.BufferedIOBase):
         # A garbage-collected upload is one that was never completed.
         if not self.closed:
             self._discard()
+
+
+_PART_BYTES = 16 << 20
+
+
+class StagedObjects(ObjectFiles):
+    """`ObjectFiles` with multipart uploads, which other processes complete or give up.
+
+    An upload is a text: its id, and the ETags of its parts.
+    """
+
+    def entries(self, path: str) -> Iterator[tuple[str, int, datetime]]:
+        """The object at `path` (under the name ''), else all below it: name, bytes, time."""
+        head = self.requests.head(path)
+        if head is not None:
+            yield "", int(head["ContentLength"]), head["LastModified"]
+            return
+        _, key = bucket_and_key(path)
+        prefix = f"{key.rstrip('/')}/" if key else ""
+        with self.requests.explained():
+            for page in self.requests.pages(path):
+                for item in page.get("Contents", ()):
+                    # Some programs make empty objects that stand for folders.
+                    if not item["Key"].endswith("/"):
+                        yield item["Key"][len(prefix) :], int(item["Size"]), item["LastModified"]
+
+    def size(self, path: str) -> int | None:
+        """The bytes of an object; None if there is none."""
+        head = self.requests.head(path)
+        return None if head is None else int(head["ContentLength"])
+
+    def upload_parts(self, path: str, local: Path) -> str:
+        """Upload a local file without making it visible; returns the upload."""
+        bucket, key = bucket_and_key(path)
+        with self.requests.explained(), local.open("rb") as file:
+            made = self.requests.client.create_multipart_upload(Bucket=bucket, Key=key)
+            etags: list[str] = []
+            while (part := file.read(_PART_BYTES)) or not etags:
+                answer = self.requests.client.upload_part(
+                    Bucket=bucket, Key=key, UploadId=made["UploadId"],
+                    PartNumber=len(etags) + 1, Body=part,
+                )  # fmt: skip
+                etags.append(answer["ETag"])
+        return json.dumps({"id": made["UploadId"], "parts": etags})
+
+    def complete_upload(self, path: str, upload: str) -> bool:
+        """Make an upload visible; False if neither it nor its object is there."""
+        bucket, key = bucket_and_key(path)
+        known = json.loads(upload)
+        parts = [{"PartNumber": n, "ETag": etag} for n, etag in enumerate(known["parts"], 1)]
+        with self.requests.explained():
+            try:
+                self.requests.client.complete_multipart_upload(
+                    Bucket=bucket, Key=key, UploadId=known["id"], MultipartUpload={"Parts": parts}
+                )
+            except self.requests.client.exceptions.ClientError as error:
+                if not s3_client.is_missing_upload(error):
+                    raise
+                # It was completed before, perhaps by this request, whose answer was lost.
+                return self.requests.head(path) is not None
+        return True
+
+    def abort_upload(self, path: str, upload: str) -> None:
+        """Give an upload up, if it is still there."""
+        bucket, key = bucket_and_key(path)
+        with self.requests.explained():
+            try:
+                self.requests.client.abort_multipart_upload(
+                    Bucket=bucket, Key=key, UploadId=json.loads(upload)["id"]
+                )
+            except self.requests.client.exceptions.ClientError as error:
+                if not s3_client.is_missing_upload(error):
+                    raise
+
+    def uploads(self, path: str) -> list[tuple[str, str]]:
+        """The paths and ids of all uploads below a path that are neither completed nor given up."""
+        bucket, key = bucket_and_key(path)
+        found = []
+        with self.requests.explained():
+            pages = self.requests.client.get_paginator("list_multipart_uploads").paginate(
+                Bucket=bucket, Prefix=f"{key.rstrip('/')}/"
+            )
+            for page in pages:
+                for upload in page.get("Uploads", ()):
+                    found.append((f"s3://{bucket}/{upload['Key']}", upload["UploadId"]))
+        return found

@@ -14,7 +14,7 @@ from starlette.responses import JSONResponse, Response
 from streamhouse.errors import StreamhouseError
 from streamhouse.options import hide_secrets
 from streamhouse.serve.access_log import LOGGER
-from streamhouse.serve.admission.request_queues import client_of
+from streamhouse.serve.admission.fair_queue import client_of
 from streamhouse.serve.auth.scope import EVERYTHING, RUN, Scope
 from streamhouse.serve.errors import Problem
 from streamhouse.serve.http.access_control import MayRead, token_scope

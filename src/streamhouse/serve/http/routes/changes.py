@@ -28,7 +28,7 @@ from streamhouse.errors import (
     StreamhouseError,
     TableError,
 )
-from streamhouse.serve.admission.request_queues import client_of
+from streamhouse.serve.admission.fair_queue import client_of
 from streamhouse.serve.auth import scope as scopes
 from streamhouse.serve.errors import Problem, problem_of
 from streamhouse.serve.formats.json_rows import compact

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
-from streamhouse.serve.admission.request_queues import client_of
+from streamhouse.serve.admission.fair_queue import client_of
 from streamhouse.serve.http.access_control import MayRead
 from streamhouse.serve.http.models import (
     FilesResponse,

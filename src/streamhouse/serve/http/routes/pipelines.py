@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 from fastapi import APIRouter, Depends, Path, Query, Request
 from starlette.responses import Response
 
-from streamhouse.serve.admission.request_queues import client_of
+from streamhouse.serve.admission.fair_queue import client_of
 from streamhouse.serve.admission.thread_pool import QueuedThreads
 from streamhouse.serve.auth.scope import RUN, Scope
 from streamhouse.serve.errors import Problem

@@ -10,7 +10,7 @@ from starlette.responses import Response
 
 from streamhouse.errors import OptionError, SqlError
 from streamhouse.options import check_known
-from streamhouse.serve.admission.request_queues import client_of
+from streamhouse.serve.admission.fair_queue import client_of
 from streamhouse.serve.errors import Problem
 from streamhouse.serve.formats.row_formats import RowFormat
 from streamhouse.serve.http.access_control import MayQuery

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
-from streamhouse.serve.admission.request_queues import client_of
+from streamhouse.serve.admission.fair_queue import client_of
 from streamhouse.serve.http.access_control import MayRead
 from streamhouse.serve.http.models import RowsResponse, View, ViewsResponse
 from streamhouse.serve.http.openapi import content_in_all_formats, error_responses

@@ -39,7 +39,7 @@ from streamhouse.connectors.mysql_cdc.binlog.format.temporal import (
     year_reader,
 )
 from streamhouse.errors import SchemaChangeError
-from streamhouse.mysql.charsets import KNOWN, Charsets
+from streamhouse.mysql.charsets import KNOWN, Charsets, charset_of
 from streamhouse.mysql.position import START_AGAIN
 from streamhouse.mysql.values.byte_values import (
     geometry_text,
@@ -47,7 +47,6 @@ from streamhouse.mysql.values.byte_values import (
     inet6_text,
     uuid_text,
 )
-from streamhouse.mysql.values.collations import charset_of
 from streamhouse.mysql.values.dates import AS_NULL, DateReading, first_of
 from streamhouse.mysql.values.types import (
     MySqlColumn,

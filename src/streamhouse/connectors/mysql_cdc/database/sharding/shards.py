@@ -1,26 +1,29 @@
 """The MySQL tables of a declared table: one, or all that match regular expressions.
 
-docs/decisions/157-shards-of-a-declared-table.md says how names are interpreted.
-"""
+docs/decisions/157-shards-of-a-declared-table.md says how names are interpreted."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
 from streamhouse.close_matches import nearest
+from streamhouse.connectors.mysql_cdc.database.part_reader import PartReader, in_order
+from streamhouse.connectors.mysql_cdc.database.table_part import TablePart
 from streamhouse.connectors.mysql_cdc.database.tables.discovery import (
     Discovery,
     FoundTable,
+    TableFilter,
     TableNames,
     options_of,
 )
 from streamhouse.connectors.mysql_cdc.database.tables.followed_table import FollowedTable
-from streamhouse.connectors.mysql_cdc.database.tables.table_filter import TableFilter
+from streamhouse.connectors.mysql_cdc.metadata import MetadataColumns
 from streamhouse.errors import TableError
 from streamhouse.mysql.columns import (
     check_columns,
@@ -30,6 +33,7 @@ from streamhouse.mysql.columns import (
 from streamhouse.mysql.connection import Session
 from streamhouse.mysql.keys import KeySpace
 from streamhouse.mysql.options import MySqlOptions
+from streamhouse.mysql.position import BinlogPosition
 from streamhouse.mysql.table import (
     Server,
     TableDefinition,
@@ -37,6 +41,7 @@ from streamhouse.mysql.table import (
     load_table,
 )
 from streamhouse.mysql.values.types import MySqlColumn
+from streamhouse.source import ROW_KIND
 from streamhouse.sql.plan import Column
 
 _SPECIAL = frozenset("\\^$.|?*+()[]{}")
@@ -183,3 +188,62 @@ def _different(name: str, columns: Sequence[tuple[str, Any]], like: FollowedTabl
         f"{text(columns)}, not {text(like.columns)}; alter it, choose another regular expression, "
         "or declare the columns to read"
     )
+
+
+@dataclass(frozen=True)
+class ShardsPart:
+    """A partition; `relay`: the folder of the relay log with the changes, if any."""
+
+    parts: tuple[TablePart, ...]
+    end: BinlogPosition
+    server: Server
+    zone: str
+    relay: Path | None
+
+
+@dataclass(frozen=True)
+class ShardsReader:
+    """Reads the rows of partitions, each with its row kind in the last column.
+
+    `declared`: the columns of the declared table; None: all columns of the MySQL tables. `fields`:
+    the declared columns without METADATA.
+    """
+
+    options: MySqlOptions
+    declared: Sequence[Column] | None
+    fields: pa.Schema | None
+
+    def read(
+        self, partition: ShardsPart, count: Callable[[pa.RecordBatch], None]
+    ) -> Iterator[pa.RecordBatch]:
+        """The rows of a partition; calls `count` with those of the binlog."""
+        reader = PartReader(self.options, partition.server, partition.zone, partition.relay)
+        columns = [MetadataColumns.of(self.declared, *part.table.names) for part in partition.parts]
+        try:
+            for rows_of_range in reader.changes(partition.parts, partition.end):
+                batches = []
+                for entry in rows_of_range:
+                    count(entry.rows)
+                    rows = columns[entry.part].added(self._filled(entry.rows), entry.seconds)
+                    batches.append((rows, entry.numbers))
+                if len(partition.parts) == 1:
+                    yield from (rows for rows, _ in batches)
+                else:
+                    yield from in_order(batches)
+            for number, part in enumerate(partition.parts):
+                for rows in reader.snapshot(number, part):
+                    yield columns[number].added(self._filled(rows.rows), rows.seconds)
+        finally:
+            reader.close()
+
+    def _filled(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """The rows with nulls in the declared columns that their table lacks."""
+        if self.fields is None or rows.num_columns > len(self.fields):
+            return rows
+        schema = self.fields.append(rows.schema.field(ROW_KIND))
+        names = set(rows.schema.names)
+        arrays = [
+            rows.column(field.name) if field.name in names else pa.nulls(rows.num_rows, field.type)
+            for field in schema
+        ]
+        return pa.record_batch(arrays, schema=schema)
