@@ -1,9 +1,14 @@
-"""Small files that are replaced atomically, and survive a power failure after that."""
+"""Small files that are replaced atomically and then survive a power failure, and file locks."""
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
+import json
 import os
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 
 def replace_text(path: Path, text: str) -> None:
@@ -15,6 +20,38 @@ def replace_text(path: Path, text: str) -> None:
         os.fsync(file.fileno())
     partial.replace(path)
     sync_folder(path.parent)
+
+
+def replace_json(path: Path, value: object) -> None:
+    """Write or replace a file that `read_json` reads, and make its folder if there is none."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    replace_text(path, json.dumps(value))
+
+
+def read_json(path: Path) -> Any:
+    """The value in a file; None if there is no file."""
+    try:
+        return json.loads(path.read_text())
+    except FileNotFoundError:
+        return None
+
+
+@contextlib.contextmanager
+def locked(path: Path | str, wait: bool = True) -> Iterator[bool]:
+    """Hold the lock of a file or folder that exists; the system releases it if the process dies.
+
+    Without `wait` it gives False if another process or thread has the lock.
+    """
+    handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+        is_held = True
+    except BlockingIOError:
+        is_held = False
+    try:
+        yield is_held
+    finally:
+        os.close(handle)
 
 
 def sync_folder(folder: Path) -> None:

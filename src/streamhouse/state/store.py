@@ -7,16 +7,16 @@ kept rows of the batch before it as they were. Whatever is missing or damaged co
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import itertools
 import os
 import shutil
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TypeAlias
 
-from streamhouse.durable_files import replace_text
+from streamhouse.durable_files import locked, replace_text
 from streamhouse.state.manifest import Manifest, Segments
 from streamhouse.state.merges import Merge
 from streamhouse.state.segment import Segment, SegmentFile, StateError, mapped
@@ -94,17 +94,9 @@ class StateStore:
         """Write the manifest of a batch that others may have followed since."""
         replace_text(self._path(manifest.batch), manifest.to_json())
 
-    @contextlib.contextmanager
-    def merging(self) -> Iterator[bool]:
+    def merging(self) -> AbstractContextManager[bool]:
         """Whether this process may merge segments beside the batches: one at a time does."""
-        folder = os.open(self.folder, os.O_RDONLY)
-        try:
-            fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            yield True
-        except BlockingIOError:
-            yield False
-        finally:
-            os.close(folder)
+        return locked(self.folder, wait=False)
 
     def record(self, merge: Merge) -> None:
         """Write the record of a merge, which later batches use."""

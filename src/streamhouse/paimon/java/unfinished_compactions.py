@@ -11,13 +11,13 @@ from __future__ import annotations
 import fcntl
 import json
 import logging
-import os
 import time
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from streamhouse.durable_files import locked
 from streamhouse.paimon.java.expiry.shared_files import orphan_files
 from streamhouse.paimon.storage.data_files import data_files
 from streamhouse.paimon.storage.files import Files, LocalFiles, local_path
@@ -94,16 +94,10 @@ def _is_dead(files: Files, path: str, age_s: float) -> bool:
 
 def _is_locked(path: str) -> bool:
     try:
-        descriptor = os.open(local_path(path), os.O_RDONLY | os.O_CLOEXEC)
+        with locked(local_path(path), wait=False) as is_free:
+            return not is_free
     except FileNotFoundError:
         return True
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    finally:
-        os.close(descriptor)
-    return False
 
 
 def _remove(sidecar: Sidecar, table: Table, compaction_id: str) -> int:

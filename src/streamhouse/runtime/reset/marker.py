@@ -7,15 +7,12 @@ behind; the next run of a script that writes one of the targets finishes the res
 
 from __future__ import annotations
 
-import fcntl
 import json
-import os
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from streamhouse.durable_files import replace_text
+from streamhouse.durable_files import locked, replace_text
 from streamhouse.runtime.state.checkpoint import pipeline_folder
 
 NAME = ".from-scratch.json"
@@ -49,12 +46,12 @@ class ResetMarker:
     def add(self, resets: Mapping[str, Reset]) -> None:
         """Record resets as begun, atomically."""
         self._folder.mkdir(parents=True, exist_ok=True)
-        with self._locked():
+        with locked(self._folder):
             self._write({**self.read(), **resets})
 
     def remove(self, targets: Iterable[str]) -> None:
         """Record the resets of these targets as finished."""
-        with self._locked():
+        with locked(self._folder):
             finished = set(targets)
             self._write(
                 {name: reset for name, reset in self.read().items() if name not in finished}
@@ -67,16 +64,6 @@ class ResetMarker:
             return
         records = {name: asdict(reset) for name, reset in resets.items()}
         replace_text(path, json.dumps(records, indent=1))
-
-    @contextmanager
-    def _locked(self) -> Iterator[None]:
-        """Hold a file lock: scripts of the same pipeline may reset other targets concurrently."""
-        handle = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX)
-            yield
-        finally:
-            os.close(handle)
 
 
 def any_left(roots: Iterable[Path]) -> bool:

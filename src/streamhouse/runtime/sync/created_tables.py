@@ -6,11 +6,10 @@ table may have other columns by the next run, and the target must not keep the o
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from streamhouse.durable_files import replace_text
+from streamhouse.durable_files import read_json, replace_json
 from streamhouse.paimon.read.table import Table
 
 _FILE = "created-tables.json"
@@ -25,9 +24,8 @@ class CreatedTables:
     def note(self, tables: Mapping[str, tuple[Sequence[str], Sequence[str]]]) -> None:
         """Record tables, with their columns and primary keys, before they are created."""
         if tables:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
             noted = {name: [list(names), list(key)] for name, (names, key) in tables.items()}
-            replace_text(self._path, json.dumps(self._all() | noted))
+            replace_json(self._path, self._all() | noted)
 
     def names(self) -> frozenset[str]:
         """The recorded tables."""
@@ -44,8 +42,4 @@ class CreatedTables:
         self._path.unlink(missing_ok=True)
 
     def _all(self) -> dict[str, list[list[str]]]:
-        try:
-            found: dict[str, list[list[str]]] = json.loads(self._path.read_text())
-        except FileNotFoundError:
-            return {}
-        return found
+        return read_json(self._path) or {}

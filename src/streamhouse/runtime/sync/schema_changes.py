@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, get_args
 
 from streamhouse.close_matches import nearest
-from streamhouse.durable_files import replace_text
+from streamhouse.durable_files import read_json, replace_json
 from streamhouse.errors import OptionError
 from streamhouse.options import choice
 
@@ -29,18 +28,11 @@ class AddedColumns:
     def replace(self, target: str, names: Collection[str]) -> None:
         """Record these columns instead, before they are added."""
         found = self._all()
-        if set(found.get(target, ())) == set(names):
-            return
-        found[target] = sorted(names)
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        replace_text(self._path, json.dumps(found, sort_keys=True))
+        if set(found.get(target, ())) != set(names):
+            replace_json(self._path, {**found, target: sorted(names)})
 
     def _all(self) -> dict[str, list[str]]:
-        try:
-            found: dict[str, list[str]] = json.loads(self._path.read_text())
-        except FileNotFoundError:
-            return {}
-        return found
+        return read_json(self._path) or {}
 
 
 Behavior = Literal["evolve", "try_evolve", "lenient", "ignore", "exception"]

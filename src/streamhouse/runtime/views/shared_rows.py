@@ -7,14 +7,14 @@ A view whose SELECT has changed finds its own former rows in the same way.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
-import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from streamhouse.durable_files import locked
 from streamhouse.operators.operator import walk
 from streamhouse.operators.trees.arrangement import Arrangement
 from streamhouse.operators.trees.compiled_tree import CompiledTree
@@ -41,15 +41,9 @@ class SharedRows:
 _NONE = SharedRows({}, {})
 
 
-@contextlib.contextmanager
-def building(store: StateStore) -> Iterator[None]:
+def building(store: StateStore) -> AbstractContextManager[bool]:
     """Wait until no other view of the same checkpoints is built: its rows can be shared then."""
-    folder = os.open(_checkpoints(store), os.O_RDONLY)
-    try:
-        fcntl.flock(folder, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(folder)
+    return locked(_checkpoints(store))
 
 
 def shared_rows(

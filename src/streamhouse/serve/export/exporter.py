@@ -14,7 +14,7 @@ from typing import BinaryIO, Protocol
 
 import pyarrow as pa
 
-from streamhouse.durable_files import sync_folder
+from streamhouse.durable_files import locked, sync_folder
 from streamhouse.errors import DataLossError, OptionError, TableError
 from streamhouse.serve.export.extract import Extract, ExtractedRows, Extractor
 from streamhouse.serve.formats.row_formats import RowFormat
@@ -54,13 +54,13 @@ def sweep(path: Path) -> int:
 
 def _sweep_one(part: Path) -> bool:
     try:
-        with part.open("rb") as file:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            part.unlink()
-    except (BlockingIOError, FileNotFoundError, PermissionError):
-        # Another process is writing it or has just finished, or it belongs to another user.
+        with locked(part, wait=False) as is_dead:
+            if is_dead:
+                part.unlink()
+            return is_dead
+    except (FileNotFoundError, PermissionError):
+        # Another process has just finished it, or it belongs to another user.
         return False
-    return True
 
 
 @contextlib.contextmanager

@@ -6,11 +6,9 @@ current ones, unless a statement has altered the table since: what it had before
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from streamhouse.connectors.mysql_cdc.binlog.binlog_inspector import BinlogInspector
 from streamhouse.connectors.mysql_cdc.binlog.ddl_change import KeptColumns
@@ -23,7 +21,7 @@ from streamhouse.connectors.mysql_cdc.change_reader import (
 )
 from streamhouse.connectors.mysql_cdc.database.tables.followed_table import FollowedTable
 from streamhouse.connectors.mysql_cdc.statement_scan import FoundStatement, StatementScan
-from streamhouse.durable_files import replace_text
+from streamhouse.durable_files import read_json, replace_json
 from streamhouse.errors import SchemaChangeError
 from streamhouse.mysql.connection import Session
 from streamhouse.mysql.options import MySqlOptions
@@ -55,17 +53,13 @@ class SyncStartup:
             "tables": self.table_set,
             "gone": sorted(self.gone),
         }
-        checkpoint.mkdir(parents=True, exist_ok=True)
-        replace_text(checkpoint / _FILE, json.dumps(text))
+        replace_json(checkpoint / _FILE, text)
 
     @staticmethod
     def read(checkpoint: Path) -> SyncStartup | None:
         """Read what `write` has written; None if the checkpoint has nothing."""
-        try:
-            parsed: Mapping[str, Any] = json.loads((checkpoint / _FILE).read_text())
-        except FileNotFoundError:
-            return None
-        return SyncStartup(
+        parsed = read_json(checkpoint / _FILE)
+        return parsed and SyncStartup(
             BinlogPosition(parsed["file"], int(parsed["pos"])),
             BinlogState.from_offset(parsed),
             int(parsed["tables"]),

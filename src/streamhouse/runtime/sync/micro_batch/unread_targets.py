@@ -6,12 +6,10 @@ is complete, and the next one is planned with it: it reloads these targets.
 
 from __future__ import annotations
 
-import json
-import os
 from collections.abc import Collection
 from pathlib import Path
 
-from streamhouse.durable_files import replace_text
+from streamhouse.durable_files import read_json, replace_json
 
 _FOLDER = "unread"
 
@@ -26,16 +24,11 @@ class UnreadTargets:
         """Note the targets that a batch has not read; removes the files of earlier batches."""
         if not targets:
             return
-        self._folder.mkdir(parents=True, exist_ok=True)
-        for name in os.listdir(self._folder):
-            if name.isdigit() and int(name) < batch - 1:
-                (self._folder / name).unlink(missing_ok=True)
-        replace_text(self._folder / str(batch), json.dumps(sorted({*targets, *self.of(batch)})))
+        for path in self._folder.glob("[0-9]*"):
+            if int(path.name) < batch - 1:
+                path.unlink(missing_ok=True)
+        replace_json(self._folder / str(batch), sorted({*targets, *self.of(batch)}))
 
     def of(self, batch: int) -> list[str]:
         """The targets that a batch has not read."""
-        try:
-            found: list[str] = json.loads((self._folder / str(batch)).read_text())
-        except FileNotFoundError:
-            return []
-        return found
+        return read_json(self._folder / str(batch)) or []
