@@ -37,9 +37,10 @@ import psutil
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+from benchmarks.s3_requests import S3Request, read_requests, recording_server
 from benchmarks.server_time import Busy, Times, listed, viewing, writing
 
-from streamhouse.demo.s3_server import BUCKET, S3Request, S3Server, read_requests
+from streamhouse.demo.s3_server import BUCKET
 from streamhouse.errors import TableError
 from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.paimon.changelog.stream_source import PaimonSource
@@ -259,7 +260,7 @@ def measure_on_s3(seconds: int, rate: int, listing: bool = False) -> dict[str, A
     """The figures of one run on a private S3 server; prints its requests if `listing`."""
     with tempfile.TemporaryDirectory(prefix="streamhouse-freshness-") as folder:
         requests = Path(folder) / "requests"
-        with S3Server(requests=requests) as server, patch.dict(os.environ, server.environment):
+        with recording_server(requests) as server, patch.dict(os.environ, server.environment):
             metrics = measure(seconds, rate, f"s3://{BUCKET}/warehouse", requests)
         if listing:
             print(*listed(list(read_requests(requests))), sep="\n", file=sys.stderr)

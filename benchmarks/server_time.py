@@ -9,8 +9,7 @@ from typing import Any
 from urllib.parse import unquote
 
 import numpy as np
-
-from streamhouse.demo.s3_server import S3Request
+from benchmarks.s3_requests import S3Request
 
 Times = np.ndarray[Any, Any]
 

@@ -1,90 +1,22 @@
 """A private S3-compatible server on 127.0.0.1, for demos and tests: moto, objects in memory.
 
 `python -m streamhouse.demo.s3_server PORT` serves until its standard input ends, and prints its
-port. With a second argument, it records each request in that file (`S3Request`).
+port.
 """
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import subprocess
 import sys
 import threading
-import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass
-from pathlib import Path
-from typing import Any, TextIO
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
 
 from streamhouse.errors import ConnectError
 
 Application = Callable[[Mapping[str, Any], Callable[..., Any]], Iterable[bytes]]
-
-
-@dataclass(frozen=True)
-class S3Request:
-    """One request: `began` in epoch seconds, and the seconds until its response was complete.
-
-    `path` has the bucket and the key. `port` is the client's, which identifies a connection.
-    """
-
-    began: float
-    seconds: float
-    method: str
-    path: str
-    query: str
-    status: int
-    agent: str
-    port: int
-
-    @property
-    def ended(self) -> float:
-        """When the response was complete, in epoch seconds."""
-        return self.began + self.seconds
-
-
-def recorded(app: Application, file: TextIO) -> Application:
-    """A WSGI application that does what `app` does, and writes each request as a line of JSON."""
-    lock = threading.Lock()
-
-    def application(environ: Mapping[str, Any], start: Callable[..., Any]) -> Iterable[bytes]:
-        began, clock, status = time.time(), time.perf_counter(), [""]
-
-        def started(line: str, *rest: Any) -> Any:
-            status[0] = line
-            return start(line, *rest)
-
-        body = app(environ, started)
-        try:
-            parts = list(body)
-        finally:
-            if hasattr(body, "close"):
-                body.close()
-        request = S3Request(
-            began,
-            time.perf_counter() - clock,
-            environ["REQUEST_METHOD"],
-            environ["PATH_INFO"],
-            environ.get("QUERY_STRING", ""),
-            int(status[0].split()[0]),
-            environ.get("HTTP_USER_AGENT", ""),
-            int(environ.get("REMOTE_PORT", 0)),
-        )
-        with lock:
-            file.write(json.dumps(asdict(request)) + "\n")
-        return parts
-
-    return application
-
-
-def read_requests(path: Path) -> Iterator[S3Request]:
-    """The requests that a server has recorded in a file, in the order of their responses."""
-    with open(path, encoding="utf-8") as file:
-        for line in file:
-            if line.endswith("\n"):
-                yield S3Request(**json.loads(line))
 
 
 BUCKET = "streamhouse"
@@ -101,15 +33,15 @@ class S3Server:
     """The server as a process that ends with this one, even if this one is killed.
 
     It has one empty bucket, `BUCKET`. `environment` has what AWS's tools, and so Streamhouse, need
-    to use it. `requests` is a file in which it records the requests; None: nowhere. Raises
-    `ConnectError` if moto is not installed or does not start.
+    to use it. `program` are Python's arguments before the port. Raises `ConnectError` if moto is
+    not installed or does not start.
     """
 
-    def __init__(self, port: int = 0, requests: Path | None = None) -> None:
-        command = [sys.executable, "-m", "streamhouse.demo.s3_server", str(port)]
-        command += [] if requests is None else [str(requests)]
+    def __init__(
+        self, port: int = 0, program: Sequence[str] = ("-m", "streamhouse.demo.s3_server")
+    ) -> None:
         self._process = subprocess.Popen(
-            command,
+            [sys.executable, *program, str(port)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -174,8 +106,8 @@ class S3Server:
         self.stop()
 
 
-def main() -> None:
-    """Serve S3 until the standard input ends."""
+def serve(port: int, wrapped: Callable[[Application], Application] = lambda app: app) -> None:
+    """Serve S3, by what `wrapped` makes of moto, until the standard input ends."""
     # Objects above this size go to a file; the default is 16 KB, and each is one more file.
     os.environ.setdefault("MOTO_S3_DEFAULT_KEY_BUFFER_SIZE", str(4 << 20))
     import boto3
@@ -184,13 +116,10 @@ def main() -> None:
 
     _accept_empty_bodies()
     # Without moto's choice of a service, which lists its folder at each request.
-    app = _with_raw_uri(create_backend_app("s3"))
-    if len(sys.argv) > 2:
-        app = recorded(app, open(sys.argv[2], "w", buffering=1, encoding="utf-8"))
     server = create_server(
-        app,
+        wrapped(_with_raw_uri(create_backend_app("s3"))),
         host="127.0.0.1",
-        port=int(sys.argv[1]),
+        port=port,
         threads=_THREADS,
         connection_limit=_CONNECTIONS,
         channel_timeout=_IDLE_S,
@@ -234,4 +163,4 @@ def _with_raw_uri(app: Application) -> Application:
 
 
 if __name__ == "__main__":
-    main()
+    serve(int(sys.argv[1]))

@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from benchmarks.s3_requests import S3Request, read_requests, recorded
 from benchmarks.server_time import Busy, viewing, writing
-
-from streamhouse.demo.s3_server import S3Request, read_requests, recorded
 
 RUST, JAVA, BOTO = "paimon-rust/0.4.0", "Hadoop 3.3.4, aws-sdk-java/1.12", "Boto3/1.44"
 
