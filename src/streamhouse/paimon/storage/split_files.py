@@ -17,6 +17,7 @@ _HEAD = struct.Struct(">qii qiq i")
 """Frame magic, version and type; split magic, version and snapshot; size of the partition."""
 _FRAME_MAGIC, _FRAME_VERSION, _DATA_SPLIT = 0x53504C49545F5631, 1, 1
 _SPLIT_MAGIC, _SPLIT_VERSIONS = -2394839472490812314, (8, 9)
+_SNAPSHOT = slice(28, 36)
 _ANY_SNAPSHOT = 1
 _INT = struct.Struct(">i")
 _SHORT = struct.Struct(">H")
@@ -120,7 +121,7 @@ class SplitFrame:
     @classmethod
     def parse(cls, split: bytes) -> SplitFrame:
         """Parse the bytes of `Split.serialize()`; `StreamhouseError` for an unknown format."""
-        magic, version, kind, split_magic, split_version, _, partition = _HEAD.unpack_from(split)
+        magic, version, kind, split_magic, split_version, *_ = _HEAD.unpack_from(split)
         is_split = (magic, version, kind, split_magic) == (
             _FRAME_MAGIC,
             _FRAME_VERSION,
@@ -133,10 +134,7 @@ class SplitFrame:
                 f"supports {_FRAME_VERSION}/{_DATA_SPLIT}/{_SPLIT_VERSIONS}: install the version "
                 "of pypaimon-rust that it was built for"
             )
-        at = _HEAD.size + partition + _INT.size
-        size = _short(split, at)
-        folder = split[at + _SHORT.size : at + _SHORT.size + size].decode()
-        at += _SHORT.size + size
+        folder, at = _folder(split, _bucket_at(split) + _INT.size)
         at += 1 + (_INT.size if split[at] else 0)
         if integer(split, at) or split[at + _INT.size]:
             raise StreamhouseError("a split with files of an earlier state cannot be read")
@@ -186,8 +184,7 @@ class SplitFrame:
     @property
     def bucket_id(self) -> tuple[bytes, int]:
         """The serialised partition, and the bucket."""
-        *_, size = _HEAD.unpack_from(self.head)
-        end = _HEAD.size + size
+        end = _bucket_at(self.head)
         return self.head[_HEAD.size : end], integer(self.head, end)
 
     def paths(self) -> list[str]:
@@ -208,10 +205,9 @@ class SplitFrame:
 
     def moved(self, folder: str) -> SplitFrame:
         """The same split with its files in another folder."""
-        *_, size = _HEAD.unpack_from(self.head)
-        at, path = _HEAD.size + size + _INT.size, folder.encode()
-        rest = self.head[at + _SHORT.size + _short(self.head, at) :]
-        head = self.head[:at] + _SHORT.pack(len(path)) + path + rest
+        at, path = _bucket_at(self.head) + _INT.size, folder.encode()
+        _, end = _folder(self.head, at)
+        head = self.head[:at] + _SHORT.pack(len(path)) + path + self.head[end:]
         return replace(self, head=head, folder=folder)
 
     def only(self, predicate: Callable[[SplitFile], bool]) -> SplitFrame:
@@ -277,8 +273,17 @@ def _short(split: bytes, at: int) -> int:
     return int(_SHORT.unpack_from(split, at)[0])
 
 
-_SNAPSHOT = slice(28, 36)
-_INT, _LENGTH, _TOTAL = struct.Struct(">i"), struct.Struct(">H"), struct.Struct(">?i")
+def _bucket_at(split: bytes) -> int:
+    """Where the number of the bucket is, after the partition; its folder follows."""
+    *_, partition = _HEAD.unpack_from(split)
+    return _HEAD.size + int(partition)
+
+
+def _folder(split: bytes, at: int) -> tuple[str, int]:
+    """The folder at an offset, and where it ends."""
+    start = at + _SHORT.size
+    end = start + _short(split, at)
+    return split[start:end].decode(), end
 
 
 @dataclass(frozen=True)
@@ -295,14 +300,9 @@ class BucketHeader:
     @classmethod
     def parse(cls, split: bytes) -> BucketHeader:
         """From a serialised split."""
-        (partition,) = _INT.unpack_from(split, _SNAPSHOT.stop)
-        at = _SNAPSHOT.stop + _INT.size + partition
-        (number,) = _INT.unpack_from(split, at)
-        (length,) = _LENGTH.unpack_from(split, at + _INT.size)
-        start = at + _INT.size + _LENGTH.size
-        end = start + length
-        is_known, total = _TOTAL.unpack_from(split, end)
-        return cls(number, split[start:end].decode(), total if is_known else -1)
+        at = _bucket_at(split)
+        folder, end = _folder(split, at + _INT.size)
+        return cls(integer(split, at), folder, integer(split, end + 1) if split[end] else -1)
 
 
 def bucket_folder(split: bytes) -> str:
