@@ -7,7 +7,7 @@ import importlib.util
 import os
 import sys
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
@@ -15,7 +15,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
-from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    InputPartition,
+)
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.streaming.datasource import (
     ReadAllAvailable,
@@ -35,6 +40,7 @@ _DATA_SOURCES = (
     ("streamhouse.connectors.kafka.datasource", "KafkaDataSource"),
 )
 
+_FROM_SPARK = ("path", "checkpointlocation")
 _REGISTERING = threading.Lock()
 _PYTHON = "spark.pyspark.python"
 _BYTES_OF_BATCH = "spark.sql.execution.arrow.maxBytesPerBatch"
@@ -186,6 +192,16 @@ def read_limits(options: Mapping[str, str]) -> tuple[int | None, int]:
     )
 
 
+def spelled(options: Mapping[str, str], known: Iterable[str]) -> dict[str, str]:
+    """The options without Spark's own, spelled as in `known`; Spark gives them in lower case."""
+    spelling = {key.lower(): key for key in known}
+    return {
+        spelling.get(key.lower(), key): value
+        for key, value in options.items()
+        if key.lower() not in _FROM_SPARK
+    }
+
+
 @dataclass
 class SourcePartition(InputPartition):
     """A partition of a source, wrapped for Spark."""
@@ -195,6 +211,25 @@ class SourcePartition(InputPartition):
     def __init__(self, partition: Any) -> None:
         super().__init__(None)
         self.partition = partition
+
+
+class BoundedReader(DataSourceReader):
+    """Rows of a source as of the time of planning; `partitions` plans them."""
+
+    def __init__(
+        self, source: Source, schema: StructType, partitions: Callable[[], Sequence[Any]]
+    ) -> None:
+        self._source, self._schema, self._partitions = source, schema, partitions
+
+    def partitions(self) -> Sequence[InputPartition]:
+        try:
+            return [SourcePartition(partition) for partition in self._partitions()]
+        finally:
+            self._source.close()
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        assert isinstance(partition, SourcePartition)
+        return for_spark(images(self._source.read(partition.partition), self._schema), self._schema)
 
 
 @runtime_checkable

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, MutableMapping, Sequence
+from collections.abc import MutableMapping
+from functools import partial
+from typing import Any
 
-import pyarrow as pa
 from pyspark.errors import PySparkTypeError
 from pyspark.sql.datasource import (
     DataSource,
     DataSourceReader,
     DataSourceStreamReader,
-    InputPartition,
 )
 from pyspark.sql.pandas.types import to_arrow_type
 from pyspark.sql.types import DataType, StructType
@@ -27,19 +27,12 @@ from streamhouse.connectors.kafka.source import KafkaSource
 from streamhouse.errors import OptionError
 from streamhouse.secret_references import resolve_secrets
 from streamhouse.source import ROW_KIND
-from streamhouse.spark import (
-    SourcePartition,
-    SourceStreamReader,
-    for_spark,
-    images,
-    read_limits,
-)
+from streamhouse.spark import BoundedReader, SourceStreamReader, read_limits, spelled
 from streamhouse.sql.plan import Column
 
 WHERE = "kafka-records"
 _METADATA = "metadata."
 _SPARK_KEYS = ("maxRowsPerTrigger", "parallelism")
-_FROM_SPARK = ("path", "checkpointlocation")
 
 
 class KafkaDataSource(DataSource):
@@ -57,26 +50,21 @@ class KafkaDataSource(DataSource):
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
         super().__init__(options)
-        spelling = {key.lower(): key for key in (*known_keys(), *_SPARK_KEYS)}
-        spelled = {
-            spelling.get(key.lower(), key): value
-            for key, value in options.items()
-            if key.lower() not in _FROM_SPARK
-        }
+        given = spelled(options, (*known_keys(), *_SPARK_KEYS))
         self._metadata = {
             key.removeprefix(_METADATA).lower(): value
-            for key, value in spelled.items()
+            for key, value in given.items()
             if key.startswith(_METADATA)
         }
         own = {
             key: value
-            for key, value in spelled.items()
+            for key, value in given.items()
             if key not in _SPARK_KEYS and not key.startswith(_METADATA)
         }
         self._options = parse(resolve_secrets(own, WHERE), WHERE)
         if self._options.bad_records.mode != FAIL:
             raise OptionError(f"{WHERE}: 'bad-records' can only be '{FAIL}' here; leave it out")
-        self._max_rows, self._parallelism = read_limits(spelled)
+        self._max_rows, self._parallelism = read_limits(given)
 
     @classmethod
     def name(cls) -> str:
@@ -92,7 +80,7 @@ class KafkaDataSource(DataSource):
         source = self._source(self._options.for_bounded_read(), schema)
         if source.changelog:
             raise OptionError(f"{WHERE}: records of changes can only be read as a stream")
-        return KafkaReader(source, schema, self._parallelism)
+        return BoundedReader(source, schema, partial(_until_end, source, self._parallelism))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         source = self._source(self._options, schema)
@@ -122,26 +110,13 @@ def flink_type(kind: DataType, name: str) -> str:
         ) from None
 
 
-class KafkaReader(DataSourceReader):
-    """The records up to the end of the topics when the read was planned."""
-
-    def __init__(self, source: KafkaSource, schema: StructType, parallelism: int) -> None:
-        self._source, self._schema, self._parallelism = source, schema, parallelism
-
-    def partitions(self) -> Sequence[InputPartition]:
-        partitions: list[InputPartition] = []
-        try:
-            before = self._source.initial_offset()
-            offset = self._source.latest_offset(before)
-            while True:
-                found = self._source.partitions(before, offset, self._parallelism)
-                partitions += [SourcePartition(partition) for partition in found]
-                if self._source.finished(offset):
-                    return partitions
-                before, offset = offset, self._source.latest_offset(offset)
-        finally:
-            self._source.close()
-
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        assert isinstance(partition, SourcePartition)
-        return for_spark(images(self._source.read(partition.partition), self._schema), self._schema)
+def _until_end(source: KafkaSource, parallelism: int) -> list[Any]:
+    """The partitions up to the end of the topics."""
+    partitions: list[Any] = []
+    before = source.initial_offset()
+    while True:
+        offset = source.latest_offset(before)
+        partitions += source.partitions(before, offset, parallelism)
+        if source.finished(offset):
+            return partitions
+        before = offset

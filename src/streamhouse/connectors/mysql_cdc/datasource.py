@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, MutableMapping, Sequence
+from collections.abc import MutableMapping
+from functools import partial
 
-import pyarrow as pa
 from pyspark.sql.datasource import (
     DataSource,
     DataSourceReader,
     DataSourceStreamReader,
-    InputPartition,
 )
 from pyspark.sql.types import StringType, StructType
 
@@ -24,17 +23,9 @@ from streamhouse.mysql.passthrough import (
 from streamhouse.options import boolean, check_known
 from streamhouse.secret_references import resolve_secrets
 from streamhouse.source import ROW_KIND
-from streamhouse.spark import (
-    SourcePartition,
-    SourceStreamReader,
-    for_spark,
-    images,
-    read_limits,
-    spark_schema,
-)
+from streamhouse.spark import BoundedReader, SourceStreamReader, read_limits, spark_schema, spelled
 
 _SPARK_KEYS = ("rowkind", "maxRowsPerTrigger", "parallelism")
-_FROM_SPARK = ("path", "checkpointlocation")
 
 
 class MysqlCdcDataSource(DataSource):
@@ -53,19 +44,14 @@ class MysqlCdcDataSource(DataSource):
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
         super().__init__(options)
-        spelling = {key.lower(): key for key in (*KNOWN, *WITHOUT_EFFECT, *_SPARK_KEYS)}
-        spelled = {
-            spelling.get(key.lower(), key): value
-            for key, value in options.items()
-            if key.lower() not in _FROM_SPARK
-        }
-        own = {key: value for key, value in spelled.items() if key not in _SPARK_KEYS}
+        given = spelled(options, (*KNOWN, *WITHOUT_EFFECT, *_SPARK_KEYS))
+        own = {key: value for key, value in given.items() if key not in _SPARK_KEYS}
         unknown = [key for key in own if key not in KNOWN and without_effect(key) is None]
         if not any(refusal(key, own[key]) for key in unknown):
             check_known(unknown, [*KNOWN, *_SPARK_KEYS], WHERE)
         self._source_options = resolve_secrets(own, WHERE)
-        self._row_kind = boolean("rowkind", spelled.get("rowkind", "false"))
-        self._max_rows, self._parallelism = read_limits(spelled)
+        self._row_kind = boolean("rowkind", given.get("rowkind", "false"))
+        self._max_rows, self._parallelism = read_limits(given)
 
     @classmethod
     def name(cls) -> str:
@@ -88,28 +74,9 @@ class MysqlCdcDataSource(DataSource):
             raise OptionError(
                 "option 'maxRowsPerTrigger' applies only to streams; leave it out of spark.read"
             )
-        return MySqlReader(MySqlSource(self._source_options), schema, self._parallelism)
+        source = MySqlSource(self._source_options)
+        return BoundedReader(source, schema, partial(source.whole_table, self._parallelism))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         source = MySqlSource(self._source_options)
         return SourceStreamReader(source, schema, self._max_rows, self._parallelism)
-
-
-class MySqlReader(DataSourceReader):
-    """The whole table as of one point in time."""
-
-    def __init__(self, source: MySqlSource, schema: StructType, parallelism: int) -> None:
-        self._source = source
-        self._schema = schema
-        self._parallelism = parallelism
-
-    def partitions(self) -> Sequence[InputPartition]:
-        try:
-            partitions = self._source.whole_table(self._parallelism)
-        finally:
-            self._source.close()
-        return [SourcePartition(partition) for partition in partitions]
-
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        assert isinstance(partition, SourcePartition)
-        return for_spark(images(self._source.read(partition.partition), self._schema), self._schema)
