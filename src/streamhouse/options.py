@@ -131,13 +131,7 @@ class OptionValues:
         return integer(self.before + key, self.text(key), minimum)
 
     def duration_ms(self, key: str, minimum: int = 0) -> int:
-        value = duration_ms(self.before + key, self.text(key))
-        if value < minimum:
-            raise OptionError(
-                f"option '{self.before}{key}': '{self.text(key)}' is too short; the least is "
-                f"'{minimum}ms'"
-            )
-        return value
+        return duration_ms(self.before + key, self.text(key), minimum)
 
     def choice(self, key: str) -> str:
         """One of the words in the declared type, in any case."""
@@ -158,7 +152,7 @@ def check_known(given: Iterable[str], known: Iterable[str], where: str) -> None:
             raise OptionError(f"{where}: unknown option '{key}'; {nearest(key, names)}")
 
 
-def duration_ms(key: str, value: str) -> int:
+def duration_ms(key: str, value: str, minimum: int = 0) -> int:
     """Milliseconds of a duration such as `500ms`, `1 s`, `2 min`; bare numbers are milliseconds."""
     match = _DURATION.match(value)
     unit = match.group(2).lower() if match else ""
@@ -167,7 +161,10 @@ def duration_ms(key: str, value: str) -> int:
             f"option '{key}': '{value}' is not a duration; write a number and a unit, "
             "such as '500ms', '1s', '2 min'"
         )
-    return int(int(match.group(1)) * _DURATION_MS[unit])
+    duration = int(int(match.group(1)) * _DURATION_MS[unit])
+    if duration < minimum:
+        raise OptionError(f"option '{key}': '{value}' is too short; the least is '{minimum}ms'")
+    return duration
 
 
 def integer(key: str, value: str, minimum: int | None = None) -> int:

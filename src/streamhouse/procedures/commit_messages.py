@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Sequence
+from contextlib import closing
 from typing import Any
 
 from py4j.protocol import Py4JJavaError
@@ -20,15 +20,6 @@ COMMIT_OPTIONS = {
     "commit.max-retry-wait": "50 ms",
     "commit.max-retries": "20",
 }
-
-
-@contextmanager
-def closing(value: Any) -> Iterator[Any]:
-    """Close a Java object at the end."""
-    try:
-        yield value
-    finally:
-        value.close()
 
 
 def serialised(jvm: Any, messages: Iterable[Any]) -> list[bytes]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from contextlib import closing
 from typing import Any
 
 import pyarrow as pa
@@ -14,7 +15,7 @@ from streamhouse.paimon.java.expiry.partitions import expire_partitions as expir
 from streamhouse.paimon.java.expiry.partitions import java_spec, spec_text
 from streamhouse.procedures.arguments import age_ms, parse_options, timestamp_ms
 from streamhouse.procedures.bucket_entries import partition_specs
-from streamhouse.procedures.commit_messages import COMMIT_USER, closing
+from streamhouse.procedures.commit_messages import COMMIT_USER
 from streamhouse.procedures.consumers import refuse_if_held
 from streamhouse.procedures.context import Context
 from streamhouse.procedures.registry import Options, procedure, row, rows

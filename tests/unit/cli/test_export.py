@@ -147,7 +147,7 @@ def test_a_view_and_a_dropped_table(
         (["sales"], "'sales' names no database; write database.table"),
         (["shop.sales", "--columns", "country,revenu"], "has no column 'revenu'; did you mean"),
         (["shop.sales", "--columns", ","], "option '--columns' is empty"),
-        (["shop.sales", "--every", "0s"], "the least is 1ms"),
+        (["shop.sales", "--every", "0s"], "the least is '1ms'"),
         (["shop.sales", "--every", "1s", "--as-of", "1"], "cannot be combined"),
         (["shop.sales", "--as-of", "x"], "has no tag 'x'"),
     ],

@@ -227,7 +227,7 @@ def test_empty_table_and_waiting(shop: Any, watch: Callable[..., Watching]) -> N
         (["shpo.sales"], "did you mean 'shop'"),
         (["sales"], "error: 'sales' names no database; write database.table"),
         (["shop.sales", "--every", "soon"], "error: option '--every': 'soon' is not a duration"),
-        (["shop.sales", "--every", "0s"], "the least is 1ms"),
+        (["shop.sales", "--every", "0s"], "the least is '1ms'"),
         (["shop.sales", "--option", "s3"], "error: --option takes KEY=VALUE"),
         (["shop.sales", "--warehouse", "/no/such"], "error: there is no warehouse at '/no/such'"),
     ],

@@ -59,7 +59,7 @@ def export(
     csv is RFC 4180; parquet and arrow have the columns' own types, and the snapshot id in their
     metadata. Rows of a table with a primary key are in the order of the key.
     """
-    interval = None if every is None else _interval(every)
+    interval = None if every is None else duration_ms("--every", every, 1) / 1000
     if interval is not None and as_of is not None:
         raise OptionError(
             "options '--every' and '--as-of' cannot be combined: a past state does not change"
@@ -106,13 +106,6 @@ def _wait_for(future: Future[_T]) -> _T:
     while not future.done():
         wait([future], STEP_S)
     return future.result()
-
-
-def _interval(every: str) -> float:
-    interval = duration_ms("--every", every)
-    if interval < 1:
-        raise OptionError(f"option '--every': '{every}' is too short; the least is 1ms")
-    return interval / 1000
 
 
 def _names(columns: str) -> list[str]:

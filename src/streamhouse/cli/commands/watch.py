@@ -81,12 +81,9 @@ def watch(
 
 
 def _interval(every: str | None, warehouse: str) -> int:
-    if every is None:
-        return LOCAL_POLL_MS if is_local(warehouse) else REMOTE_POLL_MS
-    interval = duration_ms("--every", every)
-    if interval < 1:
-        raise OptionError(f"option '--every': '{every}' is too short; the least is 1ms")
-    return interval
+    if every is not None:
+        return duration_ms("--every", every, 1)
+    return LOCAL_POLL_MS if is_local(warehouse) else REMOTE_POLL_MS
 
 
 def _print_once(table: str, warehouse: Warehouse, as_of: str, format: WatchFormat) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from dataclasses import replace
 from typing import Any
 
@@ -13,7 +14,7 @@ from streamhouse.errors import CommitConflictError, OptionError, TableError
 from streamhouse.options import choice, integer
 from streamhouse.procedures.arguments import names, parse_options, split_options
 from streamhouse.procedures.bucket_entries import BucketEntry, bucket_entries, select_entries
-from streamhouse.procedures.commit_messages import COMMIT_USER, closing, commit, deserialised
+from streamhouse.procedures.commit_messages import COMMIT_USER, commit, deserialised
 from streamhouse.procedures.compaction.worker import RESULT, CompactionTask, send_jar
 from streamhouse.procedures.context import Context
 from streamhouse.procedures.registry import Options, procedure, row, rows

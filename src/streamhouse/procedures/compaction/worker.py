@@ -6,7 +6,7 @@ import os
 import tempfile
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +15,7 @@ import pyarrow as pa
 from streamhouse.paimon.java.bucket_compaction import compacted
 from streamhouse.paimon.java.jars import JAR_VARIABLE, paimon_jar
 from streamhouse.paimon.java.sidecar import Sidecar
-from streamhouse.procedures.commit_messages import COMMIT_USER, closing, serialised
+from streamhouse.procedures.commit_messages import COMMIT_USER, serialised
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -9,7 +9,7 @@ the top level, where readers see them, if the files of a bucket have no key in c
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import closing, nullcontext
 from typing import Any
 
 from streamhouse.options import boolean
@@ -17,7 +17,7 @@ from streamhouse.paimon.java.sidecar import Sidecar
 from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.read.visibility import hides_new_rows
 from streamhouse.paimon.storage.lock import commit_lock
-from streamhouse.procedures.commit_messages import COMMIT_OPTIONS, closing, deserialised
+from streamhouse.procedures.commit_messages import COMMIT_OPTIONS, deserialised
 
 _DYNAMIC = "dynamic-partition-overwrite"
 _UPGRADE = "overwrite-upgrade"

@@ -88,7 +88,7 @@ def serve(
         allow_run=allow_run,
         allow_origins=tuple(allow_origin or ()),
         max_rows=max_rows,
-        query_s=_seconds("--query-timeout", query_timeout, 1),
+        query_s=duration_ms("--query-timeout", query_timeout, 1) / 1000,
         query_rows=query_rows,
         query_memory=memory_bytes("--query-memory", query_memory),
         queries=queries,
@@ -169,7 +169,8 @@ def _views(path: str | None) -> tuple[ServedView, ...] | None:
 def _connections(total: int, per_address: int, send_timeout: str) -> ConnectionLimits:
     from streamhouse.serve.settings import ConnectionLimits
 
-    return ConnectionLimits(total, per_address, _seconds("--send-timeout", send_timeout, 100))
+    seconds = duration_ms("--send-timeout", send_timeout, 100) / 1000
+    return ConnectionLimits(total, per_address, seconds)
 
 
 def _log_format(text: str) -> str:
@@ -183,8 +184,8 @@ def _stream_settings(every: str | None, heartbeat: str, queue: int, local: bool)
 
     poll = every or (LOCAL_POLL if local else REMOTE_POLL)
     return StreamSettings(
-        every_ms=_at_least("--every", poll, 1),
-        heartbeat_s=_seconds("--heartbeat", heartbeat, 10),
+        every_ms=duration_ms("--every", poll, 1),
+        heartbeat_s=duration_ms("--heartbeat", heartbeat, 10) / 1000,
         queue_events=queue,
     )
 
@@ -210,14 +211,3 @@ def _tls(cert: str | None, key: str | None) -> ssl.SSLContext | None:
     from streamhouse.serve.http.tls_handshakes import tls_context
 
     return tls_context(cert, key)
-
-
-def _seconds(key: str, text: str, least_ms: int) -> float:
-    return _at_least(key, text, least_ms) / 1000
-
-
-def _at_least(key: str, text: str, least_ms: int) -> int:
-    value = duration_ms(key, text)
-    if value < least_ms:
-        raise OptionError(f"option '{key}': '{text}' is too short; the least is {least_ms}ms")
-    return value
