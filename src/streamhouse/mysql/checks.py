@@ -17,17 +17,8 @@ from streamhouse.mysql.pending_commits import (
     unreported_delay,
     unreported_message,
 )
-from streamhouse.mysql.requirements import (
-    Requirement,
-    account,
-    server_requirements,
-    variables_of,
-)
-from streamhouse.mysql.table import (
-    check_binlog_filter,
-    check_server,
-    load_table,
-)
+from streamhouse.mysql.requirements import Requirement, account, server_requirements, variables_of
+from streamhouse.mysql.table import check_binlog_filter, check_server, load_table
 from streamhouse.mysql.table_lock import check_lockable
 from streamhouse.mysql.values.types import UTC_NAMES, quote
 

@@ -9,12 +9,7 @@ from dataclasses import dataclass, field
 
 from streamhouse.errors import OptionError
 from streamhouse.mysql.gtids import parse_gtids
-from streamhouse.mysql.passthrough import (
-    DEBEZIUM,
-    LOCK_TIMEOUT,
-    refusal,
-    without_effect,
-)
+from streamhouse.mysql.passthrough import DEBEZIUM, LOCK_TIMEOUT, refusal, without_effect
 from streamhouse.mysql.position import BinlogPosition
 from streamhouse.mysql.tls import OPTIONS as TLS_OPTIONS
 from streamhouse.mysql.tls import Tls, parse_tls

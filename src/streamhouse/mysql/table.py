@@ -10,18 +10,11 @@ from typing import Any, NamedTuple
 from streamhouse.close_matches import nearest
 from streamhouse.errors import ConnectError, NotSyncedError, StreamhouseError, TableError
 from streamhouse.mysql.connection import Session
-from streamhouse.mysql.foreign_keys import (
-    ForeignKey,
-    check_no_foreign_keys,
-    unlogged_foreign_keys,
-)
+from streamhouse.mysql.foreign_keys import ForeignKey, check_no_foreign_keys, unlogged_foreign_keys
 from streamhouse.mysql.options import MySqlOptions
 from streamhouse.mysql.pending_commits import counts_commits
 from streamhouse.mysql.position import BinlogPosition
-from streamhouse.mysql.requirements import (
-    server_requirements,
-    variables_of,
-)
+from streamhouse.mysql.requirements import server_requirements, variables_of
 from streamhouse.mysql.values.types import MySqlColumn, quote
 
 COLUMN_FACTS = """

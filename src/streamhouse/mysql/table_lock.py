@@ -15,12 +15,7 @@ import pymysql
 from pymysql.constants import ER
 
 from streamhouse.errors import ConnectError, TableError
-from streamhouse.mysql.connection import (
-    close_quietly,
-    code_of,
-    connect,
-    run,
-)
+from streamhouse.mysql.connection import close_quietly, code_of, connect, run
 from streamhouse.mysql.options import MySqlOptions
 from streamhouse.mysql.position import BinlogPosition
 from streamhouse.mysql.table import Server, TableDefinition, add_key

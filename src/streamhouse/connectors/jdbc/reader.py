@@ -11,12 +11,7 @@ import pymysql
 from streamhouse.connectors.jdbc.options import JdbcServer, ScanOptions
 from streamhouse.connectors.jdbc.parallel_read import conditions, parallel_rows
 from streamhouse.mysql.columns import selected_columns, server_zone
-from streamhouse.mysql.connection import (
-    Session,
-    close_quietly,
-    connect,
-    readable,
-)
+from streamhouse.mysql.connection import Session, close_quietly, connect, readable
 from streamhouse.mysql.table import load_columns
 from streamhouse.mysql.values.result_rows import stream_columns
 from streamhouse.mysql.values.rows import RowWriter

@@ -7,21 +7,13 @@ from functools import partial
 from typing import Any
 
 from pyspark.errors import PySparkTypeError
-from pyspark.sql.datasource import (
-    DataSource,
-    DataSourceReader,
-    DataSourceStreamReader,
-)
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
 from pyspark.sql.pandas.types import to_arrow_type
 from pyspark.sql.types import DataType, StructType
 
 from streamhouse import types
 from streamhouse.connectors.bad_records import FAIL
-from streamhouse.connectors.kafka.options import (
-    KafkaOptions,
-    known_keys,
-    parse,
-)
+from streamhouse.connectors.kafka.options import KafkaOptions, known_keys, parse
 from streamhouse.connectors.kafka.records import RecordLayout
 from streamhouse.connectors.kafka.source import KafkaSource
 from streamhouse.errors import OptionError

@@ -42,12 +42,7 @@ from streamhouse.connectors.kafka.producing import (
     produce_rows,
     recoverable,
 )
-from streamhouse.errors import (
-    CommitConflictError,
-    ConnectError,
-    DataLossError,
-    StreamhouseError,
-)
+from streamhouse.errors import CommitConflictError, ConnectError, DataLossError, StreamhouseError
 
 log = logging.getLogger("streamhouse.kafka")
 

@@ -6,13 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from streamhouse.connectors.base import Connector, Option
-from streamhouse.connectors.kinesis.options import (
-    DECLARED,
-    OPTIONS,
-    WHERE,
-    KinesisOptions,
-    parse,
-)
+from streamhouse.connectors.kinesis.options import DECLARED, OPTIONS, WHERE, KinesisOptions, parse
 from streamhouse.connectors.kinesis.rows import METADATA, RecordRows, table_schema
 from streamhouse.connectors.specs import SourceSpec
 from streamhouse.errors import OptionError

@@ -10,10 +10,7 @@ from typing import Any
 
 import boto3
 from botocore.config import Config
-from botocore.credentials import (
-    AssumeRoleCredentialFetcher,
-    DeferredRefreshableCredentials,
-)
+from botocore.credentials import AssumeRoleCredentialFetcher, DeferredRefreshableCredentials
 from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError, NoRegionError
 
 from streamhouse.connectors.kinesis.aggregation import HashKeyRange

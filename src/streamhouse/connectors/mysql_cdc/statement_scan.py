@@ -9,11 +9,7 @@ from typing import NamedTuple
 from streamhouse.connectors.mysql_cdc.binlog.captured_table import CapturedTable
 from streamhouse.connectors.mysql_cdc.binlog.change_decoder import TRANSACTION_CONTROL
 from streamhouse.connectors.mysql_cdc.binlog.dump import BinlogDump, RawEvent
-from streamhouse.connectors.mysql_cdc.binlog.format.events import (
-    QUERY,
-    PositionTracker,
-    query_of,
-)
+from streamhouse.connectors.mysql_cdc.binlog.format.events import QUERY, PositionTracker, query_of
 from streamhouse.connectors.mysql_cdc.binlog.limits import reset_error
 from streamhouse.connectors.mysql_cdc.binlog.query import Statement, statement_of
 from streamhouse.connectors.mysql_cdc.binlog.statements import ParsedStatement

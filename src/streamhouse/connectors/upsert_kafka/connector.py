@@ -10,12 +10,7 @@ import pyarrow.compute as pc
 
 from streamhouse.close_matches import nearest
 from streamhouse.connectors.base import Connector, Delivery, Scan
-from streamhouse.connectors.kafka.connector import (
-    GUARANTEE_NOTE,
-    delivery,
-    one_topic,
-    scanned,
-)
+from streamhouse.connectors.kafka.connector import GUARANTEE_NOTE, delivery, one_topic, scanned
 from streamhouse.connectors.kafka.encoding import Encoding, last_of_keys
 from streamhouse.connectors.kafka.metadata import METADATA
 from streamhouse.connectors.kafka.options import (

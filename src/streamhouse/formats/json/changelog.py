@@ -12,13 +12,7 @@ import pyarrow as pa
 
 from streamhouse.errors import OptionError
 from streamhouse.formats.base import Decoded, Format
-from streamhouse.formats.json.decode import (
-    Columns,
-    Rows,
-    check_object,
-    parsed_singly,
-    without_bad,
-)
+from streamhouse.formats.json.decode import Columns, Rows, check_object, parsed_singly, without_bad
 from streamhouse.formats.json.encode import JsonEncoder
 from streamhouse.formats.json.options import OPTIONS, JsonOptions
 from streamhouse.options import Option, boolean, choice

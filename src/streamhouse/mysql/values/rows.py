@@ -26,12 +26,7 @@ from streamhouse.mysql.values.key_targets import (
     check_key,
     keeps_apart,
 )
-from streamhouse.mysql.values.types import (
-    MySqlColumn,
-    convert,
-    from_texts,
-    zoned,
-)
+from streamhouse.mysql.values.types import MySqlColumn, convert, from_texts, zoned
 from streamhouse.source import ROW_KIND
 
 

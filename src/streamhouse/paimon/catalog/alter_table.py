@@ -12,11 +12,7 @@ from streamhouse.paimon.catalog.immutable_options import AlterableTable, check_o
 from streamhouse.paimon.schema import types
 from streamhouse.paimon.schema.file_formats import orc_values
 from streamhouse.paimon.schema.file_formats.nanosecond_timestamps import check_type
-from streamhouse.paimon.schema.options import (
-    computed_columns,
-    iceberg_metadata,
-    option_columns,
-)
+from streamhouse.paimon.schema.options import computed_columns, iceberg_metadata, option_columns
 from streamhouse.paimon.schema.options.table_options import plain_values, unknown_key
 from streamhouse.paimon.schema.type_widening import widens, widens_in_iceberg, wider
 from streamhouse.paimon.schema.validation.declared_schema import DeclaredSchema

@@ -14,9 +14,7 @@ from pyspark.sql.datasource import (
     DataSourceWriter,
     InputPartition,
 )
-from pyspark.sql.datasource import (
-    Filter as SparkFilter,
-)
+from pyspark.sql.datasource import Filter as SparkFilter
 from pyspark.sql.streaming.datasource import (
     ReadAllAvailable,
     ReadLimit,

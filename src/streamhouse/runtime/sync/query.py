@@ -25,10 +25,7 @@ from streamhouse.connectors.mysql_cdc.relay.relay import MOST_BYTES, Relay
 from streamhouse.connectors.mysql_cdc.relay.state import RelayView
 from streamhouse.errors import DataLossError
 from streamhouse.mysql.connection import FIRST_START_SECONDS, Session
-from streamhouse.mysql.position import (
-    BinlogPosition,
-    BinlogState,
-)
+from streamhouse.mysql.position import BinlogPosition, BinlogState
 from streamhouse.mysql.table import Server, check_server
 from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.runtime.query_description import QueryDescription

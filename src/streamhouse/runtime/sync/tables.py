@@ -24,10 +24,7 @@ from streamhouse.connectors.mysql_cdc.database.tables.table_sets import TableSet
 from streamhouse.errors import SchemaChangeError, TableError
 from streamhouse.mysql.columns import server_zone
 from streamhouse.mysql.connection import Session
-from streamhouse.mysql.foreign_keys import (
-    ForeignKey,
-    unlogged_foreign_keys,
-)
+from streamhouse.mysql.foreign_keys import ForeignKey, unlogged_foreign_keys
 from streamhouse.mysql.table import Server
 from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.paimon.schema import types

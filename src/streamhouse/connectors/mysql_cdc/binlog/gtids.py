@@ -11,12 +11,7 @@ from streamhouse.connectors.mysql_cdc.binlog.format.events import (
     TAGGED_GTID,
 )
 from streamhouse.errors import DataLossError
-from streamhouse.mysql.gtids import (
-    GtidSet,
-    mariadb_set,
-    merged_ranges,
-    tagged_origin,
-)
+from streamhouse.mysql.gtids import GtidSet, mariadb_set, merged_ranges, tagged_origin
 
 
 def gtid_of(kind: int, data: bytes, at: int) -> tuple[str, int]:

@@ -7,11 +7,7 @@ from collections.abc import Sequence
 
 from streamhouse.errors import ConnectError, DataLossError
 from streamhouse.mysql.connection import Session
-from streamhouse.mysql.position import (
-    BINLOG_START,
-    START_AGAIN,
-    BinlogPosition,
-)
+from streamhouse.mysql.position import BINLOG_START, START_AGAIN, BinlogPosition
 from streamhouse.mysql.table import TableDefinition
 
 _MOST_BYTES = 256 * 1024 * 1024

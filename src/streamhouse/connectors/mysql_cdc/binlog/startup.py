@@ -22,13 +22,7 @@ from streamhouse.errors import DataLossError, OptionError
 from streamhouse.mysql.connection import Session, readable
 from streamhouse.mysql.gtids import GtidSet, parse_gtids
 from streamhouse.mysql.options import MySqlOptions
-from streamhouse.mysql.position import (
-    BINLOG_START,
-    START_AGAIN,
-    BinlogPosition,
-    BinlogState,
-    Skip,
-)
+from streamhouse.mysql.position import BINLOG_START, START_AGAIN, BinlogPosition, BinlogState, Skip
 from streamhouse.mysql.table import Server
 
 _PREVIOUS_GTIDS, _GTID_LIST = 35, 163

@@ -26,11 +26,7 @@ from streamhouse.connectors.mysql_cdc.binlog.query import OLD_LOADS
 from streamhouse.connectors.mysql_cdc.binlog.transaction_buffer import TransactionBuffer
 from streamhouse.errors import DataLossError
 from streamhouse.mysql.gtids import GtidSet
-from streamhouse.mysql.position import (
-    START_AGAIN,
-    BinlogIdentity,
-    BinlogPosition,
-)
+from streamhouse.mysql.position import START_AGAIN, BinlogIdentity, BinlogPosition
 
 _ROW_EVENTS = ROWS | {PARTIAL_UPDATE}
 _OTHER_WRITES = OLD_LOADS | (STATEMENTS - {QUERY})

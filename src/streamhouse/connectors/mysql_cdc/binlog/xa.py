@@ -6,11 +6,7 @@ import logging
 from collections.abc import Collection
 
 from streamhouse.connectors.mysql_cdc.binlog.dump import BinlogDump
-from streamhouse.connectors.mysql_cdc.binlog.format.events import (
-    PositionTracker,
-    Step,
-    xid_text,
-)
+from streamhouse.connectors.mysql_cdc.binlog.format.events import PositionTracker, Step, xid_text
 from streamhouse.connectors.mysql_cdc.binlog.limits import log_files
 from streamhouse.connectors.mysql_cdc.binlog.transaction_buffer import TransactionBuffer
 from streamhouse.connectors.mysql_cdc.binlog.transactions import (
@@ -21,11 +17,7 @@ from streamhouse.connectors.mysql_cdc.binlog.transactions import (
 from streamhouse.errors import ConnectError, DataLossError
 from streamhouse.mysql.connection import Session
 from streamhouse.mysql.options import MySqlOptions
-from streamhouse.mysql.position import (
-    BINLOG_START,
-    START_AGAIN,
-    BinlogPosition,
-)
+from streamhouse.mysql.position import BINLOG_START, START_AGAIN, BinlogPosition
 
 log = logging.getLogger("streamhouse.mysql")
 _DENIED = "XAER_RMERR"

@@ -19,11 +19,7 @@ from streamhouse.connectors.mysql_cdc.binlog.rows.batch_decoder import (
     RowSelection,
     Seconds,
 )
-from streamhouse.connectors.mysql_cdc.change_reader import (
-    TablePosition,
-    TableRange,
-    read_tables,
-)
+from streamhouse.connectors.mysql_cdc.change_reader import TablePosition, TableRange, read_tables
 from streamhouse.connectors.mysql_cdc.database.table_part import TablePart
 from streamhouse.connectors.mysql_cdc.snapshot.chunk_reader import (
     ChunkConnections,

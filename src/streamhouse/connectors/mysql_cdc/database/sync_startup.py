@@ -14,11 +14,7 @@ from streamhouse.connectors.mysql_cdc.binlog.binlog_inspector import BinlogInspe
 from streamhouse.connectors.mysql_cdc.binlog.ddl_change import KeptColumns
 from streamhouse.connectors.mysql_cdc.binlog.startup import check_startup, startup_position
 from streamhouse.connectors.mysql_cdc.binlog.statements import ParsedStatement
-from streamhouse.connectors.mysql_cdc.change_reader import (
-    TablePosition,
-    TableRange,
-    open_reader,
-)
+from streamhouse.connectors.mysql_cdc.change_reader import TablePosition, TableRange, open_reader
 from streamhouse.connectors.mysql_cdc.database.tables.followed_table import FollowedTable
 from streamhouse.connectors.mysql_cdc.statement_scan import FoundStatement, StatementScan
 from streamhouse.durable_files import read_json, replace_json

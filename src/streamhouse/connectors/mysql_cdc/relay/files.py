@@ -25,9 +25,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from streamhouse.connectors.mysql_cdc.binlog.format.events import CHECKSUM_BYTES
-from streamhouse.mysql.position import (
-    BinlogPosition,
-)
+from streamhouse.mysql.position import BinlogPosition
 
 FRAME = struct.Struct("<QIB3x")
 """A frame's header: its end in the server's binlog file, the bytes of its events, its kind."""

@@ -27,10 +27,7 @@ from streamhouse.connectors.mysql_cdc.binlog.format.events import (
     query_of,
 )
 from streamhouse.connectors.mysql_cdc.binlog.gtids import gtid_of
-from streamhouse.connectors.mysql_cdc.binlog.query import (
-    OLD_LOADS,
-    statement_of,
-)
+from streamhouse.connectors.mysql_cdc.binlog.query import OLD_LOADS, statement_of
 from streamhouse.connectors.mysql_cdc.binlog.sql.tokens import TableName
 from streamhouse.connectors.mysql_cdc.binlog.statements import ParsedStatement
 from streamhouse.connectors.mysql_cdc.binlog.transaction_buffer import TransactionBuffer

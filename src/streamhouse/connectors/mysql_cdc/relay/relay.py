@@ -29,12 +29,7 @@ from streamhouse.connectors.mysql_cdc.binlog.xa import read_prepared
 from streamhouse.connectors.mysql_cdc.relay.files import drop_old, held_bytes
 from streamhouse.connectors.mysql_cdc.relay.log import ReadPrepared, RelayLog, RelayTable
 from streamhouse.errors import DataLossError, StreamhouseError
-from streamhouse.mysql.connection import (
-    Backoff,
-    Session,
-    is_lost,
-    readable,
-)
+from streamhouse.mysql.connection import Backoff, Session, is_lost, readable
 from streamhouse.mysql.options import MySqlOptions
 from streamhouse.mysql.position import BinlogPosition
 from streamhouse.mysql.table import Server, check_server

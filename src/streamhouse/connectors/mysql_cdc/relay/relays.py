@@ -17,11 +17,7 @@ from streamhouse.connectors.mysql_cdc.relay.log import RelayTable
 from streamhouse.connectors.mysql_cdc.relay.relay import Relay
 from streamhouse.mysql.connection import Session, start_session
 from streamhouse.mysql.options import MySqlOptions, parse
-from streamhouse.mysql.position import (
-    BinlogPosition,
-    BinlogState,
-    position_of,
-)
+from streamhouse.mysql.position import BinlogPosition, BinlogState, position_of
 from streamhouse.mysql.table import check_server
 from streamhouse.source import Offset
 

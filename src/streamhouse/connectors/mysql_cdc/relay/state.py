@@ -14,11 +14,7 @@ from typing import Any, NamedTuple
 from streamhouse.connectors.mysql_cdc.binlog.limits import byte_budget
 from streamhouse.connectors.mysql_cdc.relay.files import bounded, segments
 from streamhouse.machine import machine
-from streamhouse.mysql.position import (
-    BinlogIdentity,
-    BinlogPosition,
-    BinlogState,
-)
+from streamhouse.mysql.position import BinlogIdentity, BinlogPosition, BinlogState
 from streamhouse.mysql.table import TableDefinition
 
 KEPT_STATEMENTS = 16

@@ -26,11 +26,7 @@ from streamhouse.connectors.mysql_cdc.binlog.rows.batch_decoder import (
     ChangedRows,
 )
 from streamhouse.connectors.mysql_cdc.binlog.xa import prepared_xids, xid_sql
-from streamhouse.connectors.mysql_cdc.change_reader import (
-    TablePosition,
-    TableRange,
-    open_reader,
-)
+from streamhouse.connectors.mysql_cdc.change_reader import TablePosition, TableRange, open_reader
 from streamhouse.connectors.mysql_cdc.snapshot.chunk_reader import ChunkRows
 from streamhouse.errors import ConnectError, DataLossError, StreamhouseError
 from streamhouse.mysql.connection import (

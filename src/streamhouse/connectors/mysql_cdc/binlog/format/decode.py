@@ -41,17 +41,9 @@ from streamhouse.connectors.mysql_cdc.binlog.format.temporal import (
 from streamhouse.errors import SchemaChangeError
 from streamhouse.mysql.charsets import KNOWN, Charsets, charset_of
 from streamhouse.mysql.position import START_AGAIN
-from streamhouse.mysql.values.byte_values import (
-    geometry_text,
-    inet4_text,
-    inet6_text,
-    uuid_text,
-)
+from streamhouse.mysql.values.byte_values import geometry_text, inet4_text, inet6_text, uuid_text
 from streamhouse.mysql.values.dates import AS_NULL, DateReading, first_of
-from streamhouse.mysql.values.types import (
-    MySqlColumn,
-    unreadable,
-)
+from streamhouse.mysql.values.types import MySqlColumn, unreadable
 
 _INTEGERS = {
     FIELD_TYPE.TINY: 1,

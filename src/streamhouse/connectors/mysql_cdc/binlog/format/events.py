@@ -7,11 +7,7 @@ import re
 import struct
 
 from streamhouse.errors import ConnectError
-from streamhouse.mysql.position import (
-    BINLOG_START,
-    BinlogIdentity,
-    BinlogPosition,
-)
+from streamhouse.mysql.position import BINLOG_START, BinlogIdentity, BinlogPosition
 
 QUERY, STOP, ROTATE, FORMAT, XID, TABLE_MAP, INCIDENT = 2, 3, 4, 15, 16, 19, 26
 HEARTBEATS = frozenset({27, 41})

@@ -26,17 +26,8 @@ from streamhouse.connectors.mysql_cdc.binlog.format.table_map import (
 )
 from streamhouse.connectors.mysql_cdc.binlog.format.temporal import Read
 from streamhouse.connectors.mysql_cdc.binlog.rows.images import Block, IntArray, Values
-from streamhouse.mysql.values.dates import (
-    DateReading,
-    first_scalar,
-    is_first,
-    texts_of,
-)
-from streamhouse.mysql.values.types import (
-    MySqlColumn,
-    from_values,
-    unreadable,
-)
+from streamhouse.mysql.values.dates import DateReading, first_scalar, is_first, texts_of
+from streamhouse.mysql.values.types import MySqlColumn, from_values, unreadable
 
 ToArray: TypeAlias = Callable[[Block, Values], pa.Array]
 """The plain array of a column's values."""

@@ -25,21 +25,12 @@ from streamhouse.connectors.mysql_cdc.database.tables.discovery import (
 from streamhouse.connectors.mysql_cdc.database.tables.followed_table import FollowedTable
 from streamhouse.connectors.mysql_cdc.metadata import MetadataColumns
 from streamhouse.errors import TableError
-from streamhouse.mysql.columns import (
-    check_columns,
-    selected_columns,
-    server_zone,
-)
+from streamhouse.mysql.columns import check_columns, selected_columns, server_zone
 from streamhouse.mysql.connection import Session
 from streamhouse.mysql.keys import KeySpace
 from streamhouse.mysql.options import MySqlOptions
 from streamhouse.mysql.position import BinlogPosition
-from streamhouse.mysql.table import (
-    Server,
-    TableDefinition,
-    check_binlog_filter,
-    load_table,
-)
+from streamhouse.mysql.table import Server, TableDefinition, check_binlog_filter, load_table
 from streamhouse.mysql.values.types import MySqlColumn
 from streamhouse.source import ROW_KIND
 from streamhouse.sql.plan import Column

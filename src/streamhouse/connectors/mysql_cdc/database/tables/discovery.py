@@ -12,11 +12,7 @@ from streamhouse.close_matches import nearest
 from streamhouse.errors import ConnectError, NotSyncedError, OptionError, TableError
 from streamhouse.mysql.columns import check_columns
 from streamhouse.mysql.connection import Session
-from streamhouse.mysql.foreign_keys import (
-    ForeignKey,
-    check_no_foreign_keys,
-    unlogged_foreign_keys,
-)
+from streamhouse.mysql.foreign_keys import ForeignKey, check_no_foreign_keys, unlogged_foreign_keys
 from streamhouse.mysql.keys import KeySpace
 from streamhouse.mysql.options import MySqlOptions
 from streamhouse.mysql.table import (
