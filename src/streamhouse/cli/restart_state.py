@@ -10,7 +10,6 @@ import time
 from collections.abc import MutableMapping
 from typing import TYPE_CHECKING
 
-from streamhouse.cli import restart_state
 from streamhouse.cli.errors import INTERNAL_ERROR, explain
 from streamhouse.errors import StreamhouseError, is_panic
 
@@ -48,14 +47,14 @@ def restart_after(error: BaseException, reporter: Reporter | None) -> None:
 def _restart(reporter: Reporter | None, failure: str, cause: str) -> None:
     """Replace this process by a new one of the same command.
 
-    After more than `restart_state.MAX_RESTARTS` restarts within an hour, raises `StreamhouseError`
-    instead; at once if a restart has just led to the same programming error.
+    After more than `MAX_RESTARTS` restarts within an hour, raises `StreamhouseError` instead;
+    at once if a restart has just led to the same programming error.
     """
-    if restart_state.is_same_again(cause) and _PROGRAMMING.search(cause):
+    if is_same_again(cause) and _PROGRAMMING.search(cause):
         raise StreamhouseError(f"{failure}, and again after a restart: {cause}")
-    restart_state.record_cause(cause)
-    count = restart_state.record_restart()
-    if count > restart_state.MAX_RESTARTS:
+    record_cause(cause)
+    count = record_restart()
+    if count > MAX_RESTARTS:
         raise StreamhouseError(f"{failure}, {count} times within an hour; the last cause: {cause}")
     message = f"{failure} ({cause or 'without a message'})"
     print(f"notice: {message}; restarting", file=sys.stderr, flush=True)

@@ -12,6 +12,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any, Self
 
@@ -131,14 +132,11 @@ class MariaDB(PrivateServer):
 
     def execute(self, *statements: str, database: str | None = None) -> list[tuple[Any, ...]]:
         """Run the statements as `root`, one after another; the rows of the last one."""
-        connection = self.connect(database)
-        try:
+        with closing(self.connect(database)) as connection:
             with connection.cursor() as cursor:
                 for statement in statements:
                     cursor.execute(statement)
                 return list(cursor.fetchall())
-        finally:
-            connection.close()
 
     def _server_command(self) -> list[str]:
         own = self.server_options

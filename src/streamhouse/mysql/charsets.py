@@ -12,6 +12,7 @@ import functools
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 
 from streamhouse.mysql.connection import Session
@@ -82,11 +83,8 @@ class Charsets:
 @functools.cache
 def _charsets(process: int, options: MySqlOptions) -> Charsets:
     def select(statement: str) -> list[tuple[object, ...]]:
-        session = Session(options)
-        try:
+        with closing(Session(options)) as session:
             return session.rows(statement)
-        finally:
-            session.close()
 
     return Charsets(select)
 

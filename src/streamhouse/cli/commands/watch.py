@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from functools import partial
 from typing import IO, TYPE_CHECKING, Annotated
 
@@ -68,16 +69,13 @@ def watch(
     if as_of is not None:
         _print_once(table, open_warehouse(warehouse, option), as_of, format)
         return
-    feed = _open(table, warehouse, option, wait, consumer_id, fail_on_data_loss)
-    try:
+    with closing(_open(table, warehouse, option, wait, consumer_id, fail_on_data_loss)) as feed:
         if format is WatchFormat.JSON:
             _print_json(_changes(feed, every_ms), sys.stdout, feed.store_progress)
         elif sys.stdout.isatty():
             _print_live(feed, every_ms, sys.stdout)
         else:
             _print_states(feed, every_ms, sys.stdout)
-    finally:
-        feed.close()
 
 
 def _interval(every: str | None, warehouse: str) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import replace
 
 import pyarrow as pa
@@ -100,12 +100,9 @@ class JdbcSink:
             if self._spec.primary_key and options.guarantee is None:
                 # A transaction that is tried again writes the same rows by key.
                 options = replace(options, guarantee="at-least-once")
-            committer = JdbcCommitter(self._spec, self._server, options, query_id)
-            try:
+            with closing(JdbcCommitter(self._spec, self._server, options, query_id)) as committer:
                 committer.write(0, spool)
                 committer.forget()
-            finally:
-                committer.close()
 
 
 class JdbcCommitter(SinkCommitter):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -63,8 +64,7 @@ class TargetTable:
 
 def load_target(options: JdbcTarget, declared: Sequence[Column], key: Sequence[str]) -> TargetTable:
     """Inspect the table; raises `TableError` if the declared columns or key do not fit it."""
-    session = Session(options)
-    try:
+    with closing(Session(options)) as session:
         selected = selected_columns(options, load_columns(session, options), declared)
         zone = options.server_time_zone or server_zone(
             session, selected, "serverTimezone in the option 'url'"
@@ -72,8 +72,6 @@ def load_target(options: JdbcTarget, declared: Sequence[Column], key: Sequence[s
         names = (options.database, options.table)
         unique = _unique_keys(session.rows(_INDEXES, names))
         kind, engine, packet = session.rows(_ENGINE, names)[0]
-    finally:
-        session.close()
     if kind in ("VIEW", "SYSTEM VIEW"):
         raise TableError(f"MySQL table {options.name} is a view; write its base table")
     for column, target in selected:

@@ -14,7 +14,7 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from contextlib import suppress
+from contextlib import closing, suppress
 from functools import partial
 from typing import Any
 
@@ -257,12 +257,9 @@ class KafkaSinkCommitter(SinkCommitter):
 
     def _recorded_number(self) -> int:
         """The recorded number of the next batch; negative if there is none."""
-        reader = consumer(self._options, _number_consumer(self._id))
-        try:
+        with closing(consumer(self._options, _number_consumer(self._id))) as reader:
             self._group = reader.consumer_group_metadata()
             (found,) = reader.committed([TopicPartition(self._topic, 0)], TIMEOUT_S)
-        finally:
-            reader.close()
         if found.error is not None:
             # It has no offset either, which would mean that no batch was written.
             raise KafkaException(found.error)

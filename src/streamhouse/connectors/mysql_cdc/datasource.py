@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import MutableMapping
+from contextlib import closing
 from functools import partial
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
@@ -50,11 +51,8 @@ class MysqlCdcDataSource(DataSource):
         return WHERE
 
     def schema(self) -> StructType:
-        source = MySqlSource(self._source_options)
-        try:
+        with closing(MySqlSource(self._source_options)) as source:
             schema = spark_schema(source.schema)
-        finally:
-            source.close()
         return schema.add(ROW_KIND, StringType()) if self._row_kind else schema
 
     def reader(self, schema: StructType) -> DataSourceReader:

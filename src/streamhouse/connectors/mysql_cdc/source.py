@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -391,8 +392,7 @@ def inserted(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 def followed_tables(options: MySqlOptions, offset: Offset) -> list[RelayTable]:
     """The tables whose changes the source with these options reads after an offset."""
-    session = Session(options, FIRST_START_SECONDS)
-    try:
+    with closing(Session(options, FIRST_START_SECONDS)) as session:
         tables = expressions(session, options)
         if tables is None:
             return [RelayTable(options.database, options.table)]
@@ -400,5 +400,3 @@ def followed_tables(options: MySqlOptions, offset: Offset) -> list[RelayTable]:
         if not known or options.new_tables:
             known |= Discovery(session, options, tables, views=False).names()
         return [RelayTable(*names) for names in sorted(known)]
-    finally:
-        session.close()

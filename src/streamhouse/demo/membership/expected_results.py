@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
 
@@ -91,22 +92,16 @@ class ResultComparison:
     def _rows(self, name: str, query: str, non_empty: str) -> set[tuple[Any, ...]]:
         columns = [part.split()[-1] for part in _projections(query)]
         table = self._read(name, columns)
-        db = open_database()
-        try:
+        with closing(open_database()) as db:
             db.register("t", table)
             projection = ", ".join(columns)
             return set(db.sql(f"SELECT {projection} FROM t WHERE {non_empty}").fetchall())
-        finally:
-            db.close()
 
     def _ods(self, sql: str) -> set[tuple[Any, ...]]:
-        db = open_database()
-        try:
+        with closing(open_database()) as db:
             for name in ("ods_member_order", "dim_product"):
                 db.register(name, self._read(name))
             return set(db.sql(f"{_FROM_ODS} {sql}").fetchall())
-        finally:
-            db.close()
 
     def _mysql(self, sql: str) -> set[tuple[Any, ...]]:
         return set(self._mariadb.execute(f"{_TRUTH} {sql}", database="membership"))

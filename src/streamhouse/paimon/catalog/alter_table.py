@@ -57,8 +57,6 @@ def alter_table(
             with schema_errors(identifier):
                 catalog.alter_table(identifier, new_schema_changes, False)
         if defaults:
-            from streamhouse.paimon.catalog.alter_table import set_defaults
-
             set_defaults(warehouse.options, identifier, defaults)
 
 

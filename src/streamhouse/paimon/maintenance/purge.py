@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Mapping
-from contextlib import suppress
+from contextlib import closing, suppress
 from typing import Any
 
 from streamhouse.errors import CommitConflictError
@@ -78,8 +78,7 @@ def _compact(jvm: Any, table: Any) -> None:
     with tempfile.TemporaryDirectory(prefix="streamhouse-") as spill:
         manager = jvm.org.apache.paimon.disk.IOManager.create(spill)
         identifier = int(table.snapshotManager().latestSnapshotId() or 0) + 1
-        write = table.newWrite(PURGE_USER).withIOManager(manager)
-        try:
+        with closing(table.newWrite(PURGE_USER).withIOManager(manager)) as write:
             entries = list(table.newSnapshotReader().withLevel(0).bucketEntries())
             if not entries:
                 return
@@ -87,10 +86,5 @@ def _compact(jvm: Any, table: Any) -> None:
                 write.compact(entry.partition(), entry.bucket(), True)
             messages = write.prepareCommit(True, identifier)
             check_schema(table, messages)
-            commit = table.copy(_COMMIT_OPTIONS).newCommit(PURGE_USER)
-            try:
+            with closing(table.copy(_COMMIT_OPTIONS).newCommit(PURGE_USER)) as commit:
                 commit.commit(identifier, messages)
-            finally:
-                commit.close()
-        finally:
-            write.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
+from contextlib import closing
 from dataclasses import replace
 
 from pyspark.sql import DataFrame, SparkSession
@@ -238,12 +239,10 @@ class SyncQuery(JobQuery):
         }
         if not names:
             return
-        session = Session(self._options.mysql)  # Of this thread: Spark calls back in its own.
-        try:
+        # Of this thread: Spark calls back in its own.
+        with closing(Session(self._options.mysql)) as session:
             discovery = Discovery(session, self._options.mysql, self._options.tables)
             found = discovery.described(set(names.values()))
-        finally:
-            session.close()
         copy_comments(self._options, found.values(), self._notice)
 
     def _before_commit(self, targets: Collection[str]) -> None:

@@ -6,6 +6,7 @@ import asyncio
 import weakref
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from functools import partial
 from typing import TypeVar
 
@@ -192,16 +193,13 @@ class FirstEventsBuilder:
             return self._encoder.memory_chunks(now.state.select(now.schema.names))
         if now.keyed or not now.commit.snapshot:
             return ()
-        feed = self._open_feed(self._view)
-        try:
+        with closing(self._open_feed(self._view)) as feed:
             commit = now.commit
             same = StreamPosition.of(feed.incarnation, commit.snapshot, commit.time_ms) == commit
             same = same and same_columns(feed.schema, now.schema)
             if not isinstance(feed, TableFeed) or not same:
                 raise DataLossError(f"{self._view.name} was recreated or altered")
             return self._encoder.table_chunks(feed.shown, now.schema.names, commit.snapshot)
-        finally:
-            feed.close()
 
     async def _catch_up(self, position: ResumePosition) -> FirstEvents | None:
         async with self._resources.catching_up:
@@ -218,12 +216,9 @@ class FirstEventsBuilder:
     def _read_missed(
         self, position: ResumePosition, now: PollResult
     ) -> tuple[StreamEvent, ...] | None:
-        feed = self._open_feed(self._view)
-        try:
+        with closing(self._open_feed(self._view)) as feed:
             target = ResumeTarget(now.commit, now.state)
             return read_missed_events(feed, position, target, self._encoder)
-        finally:
-            feed.close()
 
 
 async def _awaited(make: Callable[[], Awaitable[FirstEvents | None]]) -> FirstEvents | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from contextlib import closing
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -141,11 +142,8 @@ def _compare_states(
     old, new = feed.state_at(start.snapshot), target.state
     if new is None:
         raise DataLossError(f"the rows of {encoder.name} are not in memory")
-    differ = Differ()
-    try:
+    with closing(Differ()) as differ:
         changes = differ.by_key(cast_to_schema(old, new.schema), new, feed.primary_key)
-    finally:
-        differ.close()
     visible = changes.select([ROW_KIND, *feed.schema.names]).to_batches()
     # An updated row counts twice, as -U and as +U.
     chunks = encoder.chunks(visible, _subject(encoder.name, start), 2 * encoder.max_rows)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from contextlib import closing
 from pathlib import Path
 
 import typer
@@ -61,8 +62,9 @@ def thrift(
     from streamhouse.runtime.spark.session import jvm_has_exited
     from streamhouse.thrift.server import ThriftServer
 
-    server = ThriftServer(opened, host, port, master, settings, _notice, verbose, password)
-    try:
+    with closing(
+        ThriftServer(opened, host, port, master, settings, _notice, verbose, password)
+    ) as server:
         if port_file is not None:
             write_port(port_file, server.port)
         url = f"jdbc:hive2://{host}:{server.port}"
@@ -81,8 +83,6 @@ def thrift(
                 )
             server.refresh()
             refreshed = time.monotonic()
-    finally:
-        server.close()
     if stop.interrupted:
         raise typer.Exit(INTERRUPTED)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import replace
 
 from streamhouse.connectors.mysql_cdc.binlog.dump import BinlogDump
@@ -209,13 +210,10 @@ class BinlogInspector:
 
 def _identity(options: MySqlOptions, file: str) -> BinlogIdentity:
     start = BinlogPosition(file, BINLOG_START)
-    dump = BinlogDump(options, start)
-    try:
+    with closing(BinlogDump(options, start)) as dump:
         track = PositionTracker(start, dump.checksums)
         for event in dump.events():
             track.take(event.data, event.at)
             if event.kind == FORMAT and track.binlog is not None:
                 return track.binlog
         raise AssertionError("unreachable")
-    finally:
-        dump.close()

@@ -6,6 +6,7 @@ docs/decisions/140-statements-in-the-binlog.md says why.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import replace
 from typing import NoReturn
 
@@ -280,12 +281,9 @@ class StatementCheck:
         if target is None:
             return "may change it"
         words = {token.text.lower() for token in statement.readings[0]}
-        session = Session(self._captured.options)
-        try:
+        with closing(Session(self._captured.options)) as session:
             table = None if temporary else (target.database, str(target.name))
             reason = side_effects(session, table, words)
-        finally:
-            session.close()
         return None if reason is None else f"may change it: {reason}"
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection
+from contextlib import closing
 
 from streamhouse.connectors.mysql_cdc.binlog.dump import BinlogDump
 from streamhouse.connectors.mysql_cdc.binlog.format.events import PositionTracker, Step, xid_text
@@ -98,11 +99,8 @@ def prepared_before(
         if not remaining:
             break
         log.info("mysql-cdc: searching %s for prepared XA transactions", file)
-        scan = XaScan(options, BinlogPosition(file, BINLOG_START))
-        try:
+        with closing(XaScan(options, BinlogPosition(file, BINLOG_START))) as scan:
             scan.advance(end, file_only=file != end.file)
-        finally:
-            scan.close()
         found |= {xid: at for xid, at in scan.prepared.items() if xid in remaining}
         decided |= {xid: step for xid, step in scan.decided.items() if xid in remaining}
         remaining -= found.keys() | decided.keys()
@@ -120,11 +118,8 @@ def read_prepared(
     assert committed.xid is not None
     begin, xid = committed.begin, committed.xid
     if begin is None:
-        session = Session(options)
-        try:
+        with closing(Session(options)) as session:
             found, decided = prepared_before(session, options, before, [xid])
-        finally:
-            session.close()
         last = decided.get(xid)
         expected = Step.XA_ROLLBACK if committed.rolled_back else Step.XA_COMMIT
         if last is not None and last is not expected:

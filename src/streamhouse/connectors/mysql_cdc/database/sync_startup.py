@@ -7,6 +7,7 @@ current ones, unless a statement has altered the table since: what it had before
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -69,11 +70,8 @@ def sync_startup(session: Session, options: MySqlOptions, server: Server) -> Syn
     Raises `OptionError`, or `DataLossError` if the server no longer has the binlog from there on.
     """
     check_startup(session, options, server)
-    binlog = BinlogInspector(session, options, server)
-    try:
+    with closing(BinlogInspector(session, options, server)) as binlog:
         return SyncStartup(*startup_position(session, options, server, binlog))
-    finally:
-        binlog.close()
 
 
 def absent_tables(
@@ -91,11 +89,8 @@ def absent_tables(
     """
     end = server.position(session)
     captured = {table.full_name: table.captured_table(options, server) for table in tables}
-    scan = StatementScan(list(captured.values()))
-    try:
+    with closing(StatementScan(list(captured.values()))) as scan:
         found = scan.between(start.position, end)
-    finally:
-        scan.close()
     by_table: dict[str, list[FoundStatement]] = {}
     for event in found:
         by_table.setdefault(event.table.table.full_name, []).append(event)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple, Protocol
@@ -206,11 +207,8 @@ class TableStatements:
         """
         names = _names(tables)
         if not self._scanned.covers(names, start, end):
-            scan = StatementScan([self._captured(table) for table in tables])
-            try:
+            with closing(StatementScan([self._captured(table) for table in tables])) as scan:
                 found = scan.between(start, end)
-            finally:
-                scan.close()
             self._scanned = _ScannedRange(names, start, end, found)
         return self._scanned.found
 

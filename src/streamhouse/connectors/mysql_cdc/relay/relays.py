@@ -6,6 +6,7 @@ docs/decisions/042-one-binlog-reader.md says why.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 
 from streamhouse.connectors.base import SharingSource
@@ -80,11 +81,10 @@ class Relays:
 
     def _start(self, sources: Sequence[SharingSource], options: Sequence[MySqlOptions]) -> None:
         # One connection waits for the server; all others follow once it has succeeded.
-        session = start_session(options[0], all(source.last_offset for source in sources))
-        try:
+        with closing(
+            start_session(options[0], all(source.last_offset for source in sources))
+        ) as session:
             resumed = _resumed(session, sources, options)
-        finally:
-            session.close()
         tables = {
             table: None
             for source, given in zip(sources, options, strict=True)
@@ -146,9 +146,6 @@ def _startup_position(offset: Offset, options: MySqlOptions) -> BinlogPosition |
     if options.startup_mode == "specific-offset" and not options.startup_searched:
         return options.startup_position
     if options.startup_mode == "earliest-offset":
-        session = Session(options)
-        try:
+        with closing(Session(options)) as session:
             return earliest_position(session)
-        finally:
-            session.close()
     return None

@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
 
@@ -271,13 +272,12 @@ class ChunkReader:
         if self._lookback_read or self._lookback is None or self._server.mariadb:
             return
         self._rows_at_position.clear()
-        reader = open_reader([TableRange(self._captured, self._lookback)], self._relayed)
-        try:
+        with closing(
+            open_reader([TableRange(self._captured, self._lookback)], self._relayed)
+        ) as reader:
             for change in changes_of(reader, self._position):
                 self._set(change.before, None)
                 self._set(change.after, change.after)
-        finally:
-            reader.close()
         self._lookback_read = True
 
     def _read_up_to(self, end: BinlogPosition) -> None:

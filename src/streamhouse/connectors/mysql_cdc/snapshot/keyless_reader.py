@@ -10,7 +10,7 @@ import functools
 import sys
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from typing import IO, Any, TypeAlias
 
 import numpy as np
@@ -156,16 +156,15 @@ class KeylessReader:
         differences = RowDifferences(self._captured.columns, self._options.zero_dates)
         gathered = BatchDecoder()
         if self._as_of.position < now:
-            reader = open_reader([TableRange(self._captured, self._as_of)], self._relayed)
-            try:
+            with closing(
+                open_reader([TableRange(self._captured, self._as_of)], self._relayed)
+            ) as reader:
                 for _, event in reader.row_events(seen):
                     gathered.add(event)
                     if gathered.bytes >= MOST_BYTES:
                         differences.add(gathered.drain())
                 for _ in reader.row_events(now):
                     pass
-            finally:
-                reader.close()
         differences.add(gathered.drain())
         differences.complete()
         return differences

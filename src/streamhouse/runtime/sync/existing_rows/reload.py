@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -104,8 +105,7 @@ class Reload:
         if self._table.latest_snapshot_id() is not None:
             for batch in self._table.read():
                 self._old.add(_whole(batch, self._schema))
-        differ = Differ()
-        try:
+        with closing(Differ()) as differ:
             for number in range(self._count):
                 new = last_of_each_key(self._new.load(number), self._key)
                 old = self._old.load(number)
@@ -113,8 +113,6 @@ class Reload:
                 if not deletes:
                     changes = changes.filter(pc.not_equal(changes.column(ROW_KIND), "-D"))
                 yield from self._written(changes)
-        finally:
-            differ.close()
 
     def _written(self, changes: pa.Table) -> Iterator[pa.RecordBatch]:
         changes = _with_kept(changes, self._kept)
