@@ -3,26 +3,24 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Protocol
-
-from streamhouse.errors import OptionError
-from streamhouse.paimon.storage.object_store.store_retries import retried
-from streamhouse.sql.options.store_options import is_object_store
-
-if TYPE_CHECKING:
-    from streamhouse.paimon.storage.object_store.object_files import StagedObjects
-from collections.abc import Sequence
-from dataclasses import dataclass
 
 import pyarrow as pa
 
 from streamhouse.connectors.base import Metadata
 from streamhouse.connectors.filesystem.options import HIDDEN
+from streamhouse.errors import OptionError
+from streamhouse.paimon.storage.object_store.store_retries import retried
+from streamhouse.sql.options.store_options import is_object_store
 from streamhouse.sql.plan import Column
 from streamhouse.types import arrow_type
+
+if TYPE_CHECKING:
+    from streamhouse.paimon.storage.object_store.object_files import StagedObjects
 
 
 @dataclass(frozen=True, order=True)

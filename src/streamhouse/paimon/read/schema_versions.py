@@ -5,24 +5,22 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from functools import partial
-from typing import TYPE_CHECKING
-
-from streamhouse.errors import DataLossError
-from streamhouse.paimon.storage.object_store.object_files import ObjectFiles
-from streamhouse.paimon.storage.object_store.parallel import run_parallel
-
-if TYPE_CHECKING:
-    from streamhouse.paimon.read.table import Table
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from streamhouse.errors import DataLossError
 from streamhouse.paimon.schema import types
 from streamhouse.paimon.schema.file_formats import nanosecond_timestamps
 from streamhouse.paimon.schema.options.bucket_rules import crosses_partitions
+from streamhouse.paimon.storage.object_store.object_files import ObjectFiles
+from streamhouse.paimon.storage.object_store.parallel import run_parallel
 from streamhouse.sql.options.renamed_options import stored
 from streamhouse.sql.plan import Column
 from streamhouse.sql.views.stored_view import shown_columns
+
+if TYPE_CHECKING:
+    from streamhouse.paimon.read.table import Table
 
 
 class TableSchema:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
@@ -13,6 +16,7 @@ from starlette.responses import JSONResponse, Response
 
 from streamhouse.errors import StreamhouseError
 from streamhouse.options import hide_secrets
+from streamhouse.paimon.storage.files import is_local, local_path
 from streamhouse.serve.access_log import LOGGER
 from streamhouse.serve.admission.fair_queue import client_of
 from streamhouse.serve.auth.scope import EVERYTHING, RUN, Scope
@@ -28,12 +32,7 @@ if TYPE_CHECKING:
     from streamhouse.paimon.catalog.warehouse import Warehouse
     from streamhouse.serve.settings import ServerSettings
     from streamhouse.serve.views.catalog import ViewCatalog
-import asyncio
-import os
-from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING
 
-from streamhouse.paimon.storage.files import is_local, local_path
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
