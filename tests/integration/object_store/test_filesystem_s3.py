@@ -18,7 +18,7 @@ from tests.unit.connectors.test_filesystem import COLUMNS, ROWS, batch
 from tests.unit.connectors.test_filesystem import read as rows_of
 
 from streamhouse.connectors.base import WrittenBatch
-from streamhouse.connectors.filesystem.object_commits import ObjectCommitLog
+from streamhouse.connectors.filesystem.commit_log import ObjectCommitLog
 from streamhouse.connectors.filesystem.source import FilesystemSource
 from streamhouse.connectors.specs import SinkSpec, SourceSpec
 from streamhouse.demo.s3_server import S3Server

@@ -10,8 +10,8 @@ import pytest
 from tests.waiting import DEADLINE_S, until
 
 from streamhouse.errors import SchemaChangeError
-from streamhouse.runtime.sync.micro_batch import target_writers
-from streamhouse.runtime.sync.micro_batch.target_writers import TargetWriters
+from streamhouse.runtime.sync.micro_batch import task
+from streamhouse.runtime.sync.micro_batch.task import TargetWriters
 
 
 class Target:
@@ -143,7 +143,7 @@ def test_close_drops_what_waits_and_closes_the_writers() -> None:
 
 def test_few_bytes_of_rows_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     size = rows(1).nbytes
-    monkeypatch.setattr(target_writers, "_WAITING_BYTES", 2 * size)
+    monkeypatch.setattr(task, "_WAITING_BYTES", 2 * size)
     target = Target()
     target.may_write.clear()
     writers = writers_of({"a": target})
@@ -168,7 +168,7 @@ def test_few_bytes_of_rows_wait(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_large_target_is_closed_before_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(target_writers, "_SMALL_BYTES", 0)
+    monkeypatch.setattr(task, "_SMALL_BYTES", 0)
     target = Target()
     writers = writers_of({"a": target})
     writers.write("a", rows(1))

@@ -12,10 +12,14 @@ from pathlib import Path
 import pyarrow as pa
 
 from streamhouse.connectors.base import BatchLog, SinkCommitter, WrittenBatch
-from streamhouse.connectors.filesystem.commit_log import OWN_FOLDER, CommitLog, StagedFile
+from streamhouse.connectors.filesystem.commit_log import (
+    OWN_FOLDER,
+    CommitLog,
+    ObjectCommitLog,
+    StagedFile,
+)
 from streamhouse.connectors.filesystem.file_writers import FileWriter, open_writer
 from streamhouse.connectors.filesystem.folders import objects_of
-from streamhouse.connectors.filesystem.object_commits import ObjectCommitLog
 from streamhouse.connectors.filesystem.options import FilesystemOptions, parse
 from streamhouse.connectors.filesystem.partitions import split_rows
 from streamhouse.connectors.specs import SinkSpec
