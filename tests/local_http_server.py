@@ -1,4 +1,4 @@
-"""An HTTP server on a free port of 127.0.0.1, in threads of the test's process."""
+"""An HTTP server on a free port of this machine, in threads of the test's process."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from tests.waiting import DEADLINE_S
 class LocalHttpServer:
     """Serves requests by a handler while the `with` lasts."""
 
-    def __init__(self, handler: type[BaseHTTPRequestHandler]) -> None:
+    def __init__(self, handler: type[BaseHTTPRequestHandler], address: str = "127.0.0.1") -> None:
         # A header and its body are two packets: a client would acknowledge the first after 40 ms.
         handler.disable_nagle_algorithm = True
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+        self._server = ThreadingHTTPServer((address, 0), handler)
         self._server.daemon_threads = True
         # It looks this often, in seconds, whether it is to end.
         arguments = {"poll_interval": 0.02}
@@ -25,7 +25,7 @@ class LocalHttpServer:
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self._server.server_port}"
+        return f"http://{self._server.server_address[0]!s}:{self._server.server_port}"
 
     def __enter__(self) -> Self:
         self._thread.start()

@@ -26,6 +26,7 @@ FOLDER = "state"
 MANIFESTS_KEPT = 2
 """The last batch may run again, from the state after the one before it. Besides them, the newest
 manifest with rows before the last batch is kept."""
+_MANIFEST = "manifest-"
 LEFT_OVER_S = 3600.0
 """Files that no manifest names are left by dead tasks, or belong to a running one."""
 
@@ -65,9 +66,9 @@ class StateStore:
         return list(self._manifests())
 
     def _manifests(self) -> Iterator[Manifest]:
-        for number in sorted(self._numbers(), reverse=True):
+        for path in sorted(self._manifest_paths(), key=_batch_of, reverse=True):
             with contextlib.suppress(OSError, UnicodeDecodeError, StateError):
-                yield Manifest.from_json(self._path(number).read_text())
+                yield Manifest.from_json(path.read_text())
 
     def segment(self, file: SegmentFile) -> Segment:
         """An open segment; a process opens each once, and verifies it then.
@@ -87,12 +88,18 @@ class StateStore:
 
     def save(self, manifest: Manifest) -> None:
         """Write a batch's manifest, and remove what the last ones do not need."""
-        self.fill(manifest)
+        StateStore.fill(self, manifest)
         self._remove_unneeded(manifest.batch)
 
     def fill(self, manifest: Manifest) -> None:
         """Write the manifest of a batch that others may have followed since."""
-        replace_text(self._path(manifest.batch), manifest.to_json())
+        text = manifest.to_json()
+        # Named by its checksum, so that a file of one name never changes.
+        path = self.folder / f"{_MANIFEST}{manifest.batch}-{text.partition(' ')[0]}.json"
+        replace_text(path, text)
+        for other in self._manifest_paths():
+            if _batch_of(other) == manifest.batch and other != path:
+                other.unlink(missing_ok=True)
 
     def merging(self) -> AbstractContextManager[bool]:
         """Whether this process may merge segments beside the batches: one at a time does."""
@@ -127,14 +134,16 @@ class StateStore:
 
     def _remove_unneeded(self, batch: int) -> None:
         # A checkpoint that was set back numbers its batches anew.
-        for number in (n for n in self._numbers() if n > batch):
-            self._path(number).unlink(missing_ok=True)
+        for path in self._manifest_paths():
+            if _batch_of(path) > batch:
+                path.unlink(missing_ok=True)
         manifests = self.manifests()
         before = (each for each in manifests if each.batch < batch and each.arrangements)
         needed = [*manifests[:MANIFESTS_KEPT], *itertools.islice(before, 1)]
-        for manifest in manifests:
-            if manifest not in needed:
-                self._path(manifest.batch).unlink(missing_ok=True)
+        batches = {manifest.batch for manifest in needed}
+        for path in self._manifest_paths():
+            if _batch_of(path) not in batches:
+                path.unlink(missing_ok=True)
         files = set().union(*(manifest.files for manifest in needed))
         for path, merge in self._recorded():
             if files.issuperset(merge.inputs) and merge.output.name not in files:
@@ -150,12 +159,14 @@ class StateStore:
                         _open.pop(path, None)
                         path.unlink()
 
-    def _numbers(self) -> list[int]:
-        names = (path.stem.partition("-")[2] for path in self.folder.glob("manifest-*.json"))
-        return [int(name) for name in names if name.isdigit()]
+    def _manifest_paths(self) -> list[Path]:
+        return [path for path in self.folder.glob(f"{_MANIFEST}*.json") if _batch_of(path) >= 0]
 
-    def _path(self, batch: int) -> Path:
-        return self.folder / f"manifest-{batch}.json"
+
+def _batch_of(manifest: Path) -> int:
+    """The batch of a manifest's file; -1 for another file."""
+    number = manifest.name.removeprefix(_MANIFEST).partition("-")[0]
+    return int(number) if number.isdigit() else -1
 
 
 def _stamp(path: Path) -> _Stamp:

@@ -94,6 +94,11 @@ class Host:
         self._started.append(process)
         return process
 
+    @property
+    def temporary(self) -> Path:
+        """The folder that is the host's /tmp."""
+        return Path(f"/proc/{self._pid}/root/tmp")
+
     def cut(self) -> None:
         """Cut the host from the network."""
         _run("ip", "link", "set", self._link, "down")

@@ -18,16 +18,22 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from tests.integration.cluster.hosts import Cluster, cluster, why_not
+from tests.integration.cluster.hosts import Cluster, Host, cluster, why_not
 from tests.integration.conftest import Installed
+from tests.integration.object_store.faulty_proxy import FaultyProxy
 from tests.integration.runtime import revenue
 from tests.integration.runtime.conftest import Ended, Run, Shop
 from tests.mysql_server import Server
 
 from streamhouse.demo.mariadb import PASSWORD, USER, MariaDB
+from streamhouse.demo.s3_server import BUCKET, S3Server
 from streamhouse.paimon.java.installed_java import java_command
 from streamhouse.paimon.java.jvm import spark_jars
 from streamhouse.runtime.audit.audit import audit
+from streamhouse.runtime.execute import execute
+from streamhouse.runtime.state.checkpoint import VIEWS, Checkpoint, checkpoints_of
+from streamhouse.state.manifest import Manifest
+from streamhouse.state.store import StateStore
 
 EXECUTOR = "CoarseGrainedExecutorBackend"
 WORKER = "deploy.worker.Worker"
@@ -240,6 +246,76 @@ def test_what_executors_lack_is_reported_in_one_line(hosts: Cluster, shop: Shop)
     apart.do(revenue.TABLES + revenue.CUSTOMERS)
     ended = start(apart, hosts, script).wait()
     assert ended.code == 1 and "does not see the warehouse" in ended.err, ended.err
+
+
+_TOTALS = "SELECT customer, COUNT(*) AS n, MAX(price) AS most FROM orders GROUP BY customer"
+
+
+@pytest.mark.soak
+def test_a_view_in_an_object_store_goes_on_from_what_it_keeps_on_any_host(
+    hosts: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both hosts refresh it from changes; a lost host and a lost driver let nothing be rebuilt."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    with S3Server() as server, FaultyProxy(server.port, hosts.network.address) as store:
+        options = server.options(store.url)
+        lake = f"s3://{BUCKET}/lake"
+        words = [f"--option={key}={value}" for key, value in options.items()]
+        # So many that the few new rows are not merged with them.
+        digits = (
+            "(SELECT * FROM (VALUES (0), (1), (2), (3), (4), (5), (6), (7), (8), (9)) AS d (n))"
+        )
+        execute(
+            {"warehouse": lake, **server.options()},
+            "CREATE TABLE orders (id BIGINT PRIMARY KEY NOT ENFORCED, customer INT, price INT) "
+            "WITH ('bucket' = '1'); INSERT INTO orders SELECT -1 - a.n - 10 * b.n - 100 * c.n - "
+            f"1000 * d.n, b.n, c.n FROM {digits} a, {digits} b, {digits} c, {digits} d",
+        )
+        script = tmp_path / "views.sql"
+        script.write_text(f"""
+            SET 'view.refresh-strategy' = 'incremental';
+            CREATE TEMPORARY TABLE made (id BIGINT, customer INT, price INT) WITH (
+              'connector' = 'datagen', 'number-of-rows' = '20000', 'rows-per-second' = '200',
+              'fields.id.kind' = 'sequence', 'fields.id.start' = '1', 'fields.id.end' = '20000',
+              'fields.customer.min' = '1', 'fields.customer.max' = '50');
+            INSERT INTO orders SELECT * FROM made;
+            CREATE MATERIALIZED VIEW IF NOT EXISTS totals AS {_TOTALS};""")
+
+        def started() -> ClusterRun:
+            arguments = ["run", str(script), "--warehouse", lake, *words, *hosts.options]
+            return ClusterRun(tmp_path, arguments, {})
+
+        checkpoint = Checkpoint(checkpoints_of(lake), VIEWS, "default.totals")
+
+        def kept() -> Manifest | None:
+            newest = StateStore.of(checkpoint.path).newest
+            return newest if newest is not None and newest.arrangements else None
+
+        def moved(batches: int) -> bool:
+            now = kept()
+            return now is not None and now.batch >= batches
+
+        run = started()
+        run.until(lambda: kept() is not None)
+        first = kept()
+        assert first is not None
+        run.until(lambda: moved(first.batch + 6))
+        found = {host.name: _segments(host) for host in hosts.worker_hosts}
+        lose_worker(hosts, 0)
+        run.until(lambda: moved(first.batch + 12))
+        run.kill_driver()
+        run = started()
+        run.until(lambda: moved(first.batch + 18))
+        last = kept()
+        run.signal(signal.SIGTERM)
+        assert run.wait().code == 0
+    assert last is not None and last.files & first.files, "the kept rows were computed anew"
+    assert all(found.values()), found
+
+
+def _segments(host: Host) -> int:
+    """How many segments the executors of a host have copied."""
+    return len(list(host.temporary.glob("**/streamhouse-state/*/*.arrow")))
 
 
 @pytest.mark.soak

@@ -42,9 +42,12 @@ Choose = Callable[[Request], Fault | None]
 
 
 class FaultyProxy(LocalHttpServer):
-    """Forwards to a port of this machine, with the faults that `choose` returns."""
+    """Forwards to a port of this machine, with the faults that `choose` returns.
 
-    def __init__(self, port: int) -> None:
+    `address` is the one on which it listens.
+    """
+
+    def __init__(self, port: int, address: str = "127.0.0.1") -> None:
         self.choose: Choose = lambda request: None
         self.pause: Callable[[], object] = partial(time.sleep, 1.0)
         """What a slow request waits for."""
@@ -56,7 +59,7 @@ class FaultyProxy(LocalHttpServer):
         class Handler(_Handler):
             owner, target = proxy, port
 
-        super().__init__(Handler)
+        super().__init__(Handler, address)
 
     def fault(self, method: str, path: str) -> Fault | None:
         with self._lock:

@@ -58,7 +58,7 @@ def register_checkpoint(warehouse: Mapping[str, str], checkpoint: Checkpoint) ->
     files = _files(warehouse)
     if files is None:
         return
-    path = f"{_folder(warehouse, checkpoint)}/{checkpoint.path.name}.json"
+    path = f"{_place(warehouse, checkpoint)}.json"
     own = RegisteredCheckpoint(checkpoint.query_id(), socket.gethostname(), str(checkpoint.path))
     if ConditionalObjects(files.requests).create(path, json.dumps(asdict(own))) is not None:
         return
@@ -80,7 +80,7 @@ def registered_checkpoints(
     files = _files(warehouse)
     if files is None:
         return {}
-    folder, own = _folder(warehouse, checkpoint), checkpoint.path.name
+    folder, own = _place(warehouse, checkpoint).rpartition("/")[0], checkpoint.path.name
     paths = [
         f"{folder}/{name}"
         for name, is_folder in files.names(folder)
@@ -95,6 +95,13 @@ def unregister_checkpoints(warehouse: Mapping[str, str], checkpoint: Checkpoint)
     if files is not None:
         for path in registered_checkpoints(warehouse, checkpoint):
             files.delete_file(path)
+            files.delete(path.removesuffix(".json"))
+
+
+def shared_folder(warehouse: Mapping[str, str], checkpoint: Checkpoint) -> str | None:
+    """The folder in an object store for what all hosts need of a checkpoint; None in a local
+    warehouse, which has the checkpoint itself."""
+    return None if _files(warehouse) is None else _place(warehouse, checkpoint)
 
 
 def _files(warehouse: Mapping[str, str]) -> ObjectFiles | None:
@@ -104,5 +111,6 @@ def _files(warehouse: Mapping[str, str]) -> ObjectFiles | None:
     return files if isinstance(files, ObjectFiles) else None
 
 
-def _folder(warehouse: Mapping[str, str], checkpoint: Checkpoint) -> str:
-    return f"{warehouse['warehouse'].rstrip('/')}/{FOLDER}/{checkpoint.path.parent.name}"
+def _place(warehouse: Mapping[str, str], checkpoint: Checkpoint) -> str:
+    folder = f"{warehouse['warehouse'].rstrip('/')}/{FOLDER}/{checkpoint.path.parent.name}"
+    return f"{folder}/{checkpoint.path.name}"

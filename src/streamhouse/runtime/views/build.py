@@ -52,7 +52,7 @@ class Build:
 
     def run(self, spec: ViewSpec) -> None:
         """Compute the rows that no other view has, and name all in the batch's manifest."""
-        tree, store = compiled(spec), StateStore(Path(spec.state))
+        tree, store = compiled(spec), spec.open_store(segments=False)
         if not unsuitable(spec, store, tree, self.offset):
             with building(store):
                 self._build(spec, tree, store)
@@ -115,8 +115,7 @@ def main(folder: Path) -> None:
 class Builder:
     """Starts builds for one view, one at a time, as processes of low priority; driver only.
 
-    Executors on other hosts do not have the checkpoint, so they have no use for what it keeps. If
-    batches drop again and again what was built, the next build waits longer.
+    If batches drop again and again what was built, the next build waits longer.
     """
 
     def __init__(self, view: str, folder: Path) -> None:

@@ -11,7 +11,6 @@ import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -63,7 +62,7 @@ class IncrementalView:
     def __init__(self, spec: ViewSpec, task: TaskInput, table: Table) -> None:
         """`table` is the view's table."""
         self._spec, self._task, self._table = spec, task, table
-        self._store = StateStore(Path(spec.state))
+        self._store = spec.open_store()
         latest = table.latest_snapshot_id()
         self._newest = None if latest is None else table.snapshot(latest)
         self.stale: Stale = ""

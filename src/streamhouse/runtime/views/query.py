@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 
 from streamhouse.connectors.base import BatchLog
 from streamhouse.errors import DataLossError, TableError
 from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.paimon.storage.object_store.store_retries import retried
 from streamhouse.runtime.query_description import QueryDescription
+from streamhouse.runtime.spark.options import is_local
 from streamhouse.runtime.state.batch_logs import next_batch
 from streamhouse.runtime.state.checkpoint import Checkpoint
+from streamhouse.runtime.state.checkpoint_registry import shared_folder
 from streamhouse.runtime.streaming.batch_commit import BatchCommitter
 from streamhouse.runtime.streaming.progress import ContinuousProgress
 from streamhouse.runtime.streaming.query import CountedBatch, JobQuery, acquired
@@ -21,7 +23,8 @@ from streamhouse.runtime.views.build import Builder
 from streamhouse.runtime.views.holds import ViewHolds
 from streamhouse.runtime.views.planner import ViewPlanner
 from streamhouse.runtime.views.spec import PROGRESS, ViewSpec
-from streamhouse.state.store import StateStore
+from streamhouse.state.replica import ReplicatedStore
+from streamhouse.state.store import FOLDER, StateStore
 
 _MOST_COUNTED = 5_000_000
 """So many records of a view are counted at the start of its query, which takes about a second."""
@@ -35,6 +38,7 @@ class ViewQuery(JobQuery):
 
     spec: ViewSpec
     progress: ContinuousProgress
+    _replica: ReplicatedStore | None = None
 
     def __init__(self, spec: ViewSpec, checkpoint: Checkpoint, pipeline: str) -> None:
         with acquired(checkpoint):
@@ -78,6 +82,19 @@ class ViewQuery(JobQuery):
                 "--from-scratch to empty the table, or INSERT into a new one"
             )
 
+    def start(self, spark: SparkSession) -> None:
+        if not is_local(str(spark.sparkContext.master)):
+            self._replicate()
+        super().start(spark)
+
+    def _replicate(self) -> None:
+        """Let the tasks of a cluster find the kept rows where its hosts find the table."""
+        folder = shared_folder(self.spec.target.warehouse, self._checkpoint)
+        if folder is not None:
+            self.spec = replace(self.spec, replica=f"{folder}/{FOLDER}")
+            self._replica = self.spec.open_replica()
+            self._replica.remove_leftovers()
+
     def prepare(self) -> None:
         self.progress.planned(ViewPlanner(self.spec))
         self._holds = ViewHolds(self.spec, self._checkpoint)
@@ -111,6 +128,9 @@ class ViewQuery(JobQuery):
         if batch is None:
             return None
         end = batch.record.end
+        if self._replica is not None:
+            # For those who ask this host what the view keeps.
+            self._replica.fetch(segments=False)
         self._recomputed = any(each["strategy"] == "recompute" for each in batch.reports)
         for report in batch.reports:
             self._builder.batch_done(report)

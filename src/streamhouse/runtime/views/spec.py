@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
+import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import Literal, TypeAlias
 
 from streamhouse.connectors.base import Sink
@@ -15,6 +18,9 @@ from streamhouse.operators.planning.view_plan import ViewPlan
 from streamhouse.operators.trees.arrangement import Origins
 from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.paimon.schema.evolution import column_ids
+from streamhouse.paimon.storage.files import files_of
+from streamhouse.state.replica import ReplicatedStore
+from streamhouse.state.store import StateStore
 
 PROGRESS = "rows_read"
 Stale: TypeAlias = Literal["", "missing", "outdated"]
@@ -30,8 +36,9 @@ class ViewSpec:
     `inputs` are the tables of the scans of `plan.query`, in order; None for a scan of a system
     table or of a fixed snapshot. `query_id` is the id of the checkpoint and the commit user.
     `freshness_s` is the least time between the starts of two refreshes. `progress` is the file in
-    which a task says how many rows it has read; empty: none. `state` is the folder of kept rows;
-    empty: none are kept. `strategy`: how it is refreshed. `select` is the SELECT of an INSERT, with
+    which a task says how many rows it has read; empty: none. `state` is the folder of kept rows on
+    the driver's host; empty: none are kept. `replica` is where all hosts find them, if they do not
+    share that folder. `strategy`: how it is refreshed. `select` is the SELECT of an INSERT, with
     full names of its tables, and the INSERT's column list; None for a view, which has it.
     """
 
@@ -43,6 +50,7 @@ class ViewSpec:
     max_rows: int | None = None
     progress: str = ""
     state: str = ""
+    replica: str = ""
     strategy: Strategy = "auto"
     select: tuple[str, tuple[str, ...]] | None = None
 
@@ -72,6 +80,24 @@ class ViewSpec:
             for scan, address in scans
             if address is not None
         }
+
+    def open_store(self, segments: bool = True) -> StateStore:
+        """The store of kept rows, up to date; `segments` as for `ReplicatedStore.fetch`."""
+        if not self.replica:
+            return StateStore(Path(self.state))
+        store = self.open_replica()
+        store.fetch(segments)
+        return store
+
+    def open_replica(self) -> ReplicatedStore:
+        """This host's copy of the replica."""
+        folder = Path(self.state)
+        if not folder.parent.is_dir():
+            # Spark deletes it with the executor.
+            local = os.environ.get("SPARK_LOCAL_DIRS", tempfile.gettempdir()).split(",")[0]
+            folder = Path(local, "streamhouse-state", self.query_id)
+        files = files_of(self.replica, self.target.warehouse)
+        return ReplicatedStore(folder, files, self.replica)
 
     def open_sink(self) -> Sink:
         """The view's table as a sink."""

@@ -1,0 +1,145 @@
+"""Replicas: the kept rows of a view in an object store, which each host copies from there.
+
+The tasks of a cluster run on any of its hosts. Manifests and segments never change, and no two have
+one name, so a host is up to date once it has the files whose names it lacked.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+import uuid
+from collections.abc import Callable, Collection, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, Protocol
+
+from streamhouse.errors import StreamhouseError
+from streamhouse.state.manifest import Manifest
+from streamhouse.state.segment import Segment, SegmentFile
+from streamhouse.state.store import StateStore
+
+log = logging.getLogger("streamhouse.views")
+_AT_ONCE = 16
+"""So many files are copied at the same time."""
+
+
+class Files(Protocol):
+    """What a replica needs of `paimon.storage.files.Files`."""
+
+    def names(self, path: str) -> list[tuple[str, bool]]: ...
+    def open_output(self, path: str) -> Any: ...
+    def open_input(self, path: str) -> Any: ...
+    def delete(self, path: str) -> None: ...
+
+
+class ReplicatedStore(StateStore):
+    """The kept rows in a folder of this host, which is made, and in a replica at `location`.
+
+    What one host saves is in the replica before `save` returns. If the store fails, this host goes
+    on with its own copy, and others find no rows of the last batch: they recompute the view.
+    """
+
+    def __init__(self, folder: Path, files: Files, location: str) -> None:
+        super().__init__(folder)
+        self._files, self._location = files, location
+        self._known: set[str] = set()
+        """The manifests and their segments that are in the replica, as far as this host knows."""
+        folder.mkdir(parents=True, exist_ok=True)
+
+    def fetch(self, segments: bool = True) -> None:
+        """Copy the manifests of the replica, and the segments of the newest one with rows.
+
+        Other segments are copied when they are read.
+        """
+
+        def work() -> None:
+            there = {name for name, _ in self._files.names(self._location)}
+            manifests = {name for name in there if name.startswith("manifest-")}
+            for path in self._manifest_paths():
+                if path.name not in manifests:
+                    path.unlink(missing_ok=True)
+            self._in_parallel(self._download, self._missing(manifests))
+            self._known = there & (manifests | self._named())
+            newest = self.newest if segments else None
+            self._in_parallel(self._download, self._missing(newest.files if newest else ()))
+
+        self._attempt("read", work)
+
+    def remove_leftovers(self) -> None:
+        """Remove the segments of the replica that no manifest names; nothing else may run."""
+
+        def work() -> None:
+            self.fetch(segments=False)
+            there = {name for name, _ in self._files.names(self._location)}
+            self._in_parallel(self._delete, there - self._known)
+
+        self._attempt("cleaned", work)
+
+    def segment(self, file: SegmentFile) -> Segment:
+        if file.name in self._known and self._missing((file.name,)):
+            self._attempt("read", lambda: self._download(file.name))
+        return super().segment(file)
+
+    def save(self, manifest: Manifest) -> None:
+        super().save(manifest)
+        self._attempt("written", self._publish)
+
+    def fill(self, manifest: Manifest) -> None:
+        super().fill(manifest)
+        self._attempt("written", self._publish)
+
+    def clear(self) -> None:
+        super().clear()
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self._attempt("cleared", self._publish)
+
+    def _publish(self) -> None:
+        """Copy what is new to the replica, manifests last, and delete what is needed no more."""
+        segments, manifests = self._named(), {path.name for path in self._manifest_paths()}
+        self._in_parallel(self._upload, segments - self._known - set(self._missing(segments)))
+        self._in_parallel(self._upload, manifests - self._known)
+        self._in_parallel(self._delete, self._known - segments - manifests)
+        self._known = segments | manifests
+
+    def _named(self) -> set[str]:
+        return set().union(*(manifest.files for manifest in self.manifests()))
+
+    def _missing(self, names: Collection[str]) -> list[str]:
+        return [name for name in names if not (self.folder / name).exists()]
+
+    def _download(self, name: str) -> None:
+        # A file without its last name is not seen by other processes of the host.
+        part = self.folder / f"{name}.{uuid.uuid4().hex[:12]}.part"
+        try:
+            with self._files.open_input(self._path_of(name)) as source, part.open("xb") as target:
+                shutil.copyfileobj(source, target)
+            os.replace(part, self.folder / name)
+        except FileNotFoundError:
+            # Another host has removed it since.
+            log.debug("%s is gone", self._path_of(name))
+        finally:
+            part.unlink(missing_ok=True)
+
+    def _upload(self, name: str) -> None:
+        path = self._path_of(name)
+        with (self.folder / name).open("rb") as source, self._files.open_output(path) as target:
+            shutil.copyfileobj(source, target)
+
+    def _delete(self, name: str) -> None:
+        self._files.delete(self._path_of(name))
+
+    def _path_of(self, name: str) -> str:
+        return f"{self._location}/{name}"
+
+    def _in_parallel(self, work: Callable[[str], None], names: Iterable[str]) -> None:
+        with ThreadPoolExecutor(_AT_ONCE) as pool:
+            for done in [pool.submit(work, name) for name in names]:
+                done.result()
+
+    def _attempt(self, done: str, work: Callable[[], None]) -> None:
+        try:
+            work()
+        except (OSError, StreamhouseError) as error:
+            log.warning("kept rows at %s are not %s: %s", self._location, done, error)
