@@ -12,6 +12,7 @@ from tests.unit.runtime.test_script import BATCH, CollectedOutput
 
 from streamhouse.duckdb_engine import bounded_reader
 from streamhouse.paimon.catalog.warehouse import Warehouse
+from streamhouse.runtime.execute import execute
 from streamhouse.runtime.script import ScriptOptions, ScriptRunner
 from streamhouse.runtime.session.session import Session
 from streamhouse.serve.views.warehouse_tables import WarehouseTables
@@ -143,3 +144,16 @@ def test_every_reader_sees_the_declared_order(tmp_path: Path, seed: int) -> None
         values = {renames.get(name, name): value for name, value in values.items()}
         values = {name: values.get(name) for name in model.stored}
         _check(lab, model, model.row(values))
+
+
+def test_computed_columns_read_fields_of_rows(tmp_path: Path) -> None:
+    """Also a field that is named like a column."""
+    execute(
+        {"warehouse": str(tmp_path)},
+        "CREATE TABLE t (k INT, p ROW<k INT, q ROW<k INT>>, a AS p.k, b AS p.q.k + k, c AS p.q); "
+        "INSERT INTO t VALUES (1, CAST(ROW(2, ROW(3)) AS ROW<k INT, q ROW<k INT>>))",
+    )
+    warehouse = Warehouse(str(tmp_path))
+    query = analyze_bounded(_query("SELECT k, a, b, c FROM t"), WarehouseTables(warehouse))
+    with bounded_reader(query, warehouse) as reader:
+        assert reader.read_all().to_pylist() == [{"k": 1, "a": 2, "b": 4, "c": {"k": 3}}]

@@ -161,17 +161,18 @@ def visible_columns(info: TableInfo, alias: str) -> dict[str, exp.Expr | None]:
         tree = query_parser.parse_tokens(script, query_parser.lex(script))
         tree = lowering.simplify(script, tree)
         for column in list(tree.find_all(exp.Column)):
-            if column.name not in visible:
+            name, *fields = (part.name for part in column.parts)
+            if name not in visible:
                 raise TableError(
                     f"table {'.'.join(info.name)}: computed column '{computed.name}' uses "
-                    f"'{column.name}', which is not a column; {nearest(column.name, visible)}"
+                    f"'{name}', which is not a column; {nearest(name, visible)}"
                 )
-            expression = visible[column.name]
-            new = (
-                _column(alias, column.name)
-                if expression is None
-                else exp.Paren(this=expression.copy())
+            expression = visible[name]
+            new: exp.Expr = (
+                _column(alias, name) if expression is None else exp.Paren(this=expression.copy())
             )
+            for field in fields:
+                new = exp.Dot(this=new, expression=exp.to_identifier(field, quoted=True))
             tree = new if column is tree else tree
             column.replace(new)
         for node in tree.walk():

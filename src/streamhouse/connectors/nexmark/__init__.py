@@ -1,0 +1,1 @@
+"""The `nexmark` connector: the persons, auctions and bids of the benchmark Nexmark."""

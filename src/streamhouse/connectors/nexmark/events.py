@@ -1,0 +1,231 @@
+"""Computes events from their numbers, in the proportions and distributions of Nexmark.
+
+The ids of persons and auctions follow from the number of an event, so that others can refer to
+them. Facts from the generator of github.com/nexmark/nexmark; values are random numbers of our own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property, lru_cache
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from streamhouse.connectors.datagen.random_streams import (
+    Bits,
+    Numbers,
+    RowNumbers,
+    random_bits,
+    stream_seed,
+    unit_interval,
+)
+from streamhouse.connectors.faker.patterns import regex_texts
+from streamhouse.connectors.nexmark.options import EVENT_TYPE, KINDS, NexmarkOptions
+
+_FIRST_ID, _FIRST_CATEGORY, _CATEGORIES = 1000, 10, 5
+_LEAD = 10
+"""So many persons and auctions are referred to before they are there."""
+_ACTIVE_PERSONS, _OPEN_AUCTIONS = 1000, 100
+_HOT = 100
+"""Every so many persons and auctions, one is hot."""
+_POOL, _CHANNELS = 4096, 10_000
+_STATES = "AZ CA ID OR WA WY".split()
+_CITIES = ("Phoenix", "Los Angeles", "San Francisco", "Boise", "Portland", "Bend", "Redmond",
+           "Seattle", "Kent", "Cheyenne")  # fmt: skip
+_FIRST_NAMES = "Peter Paul Luke John Saul Vicky Kate Julie Sarah Deiter Walter".split()
+_LAST_NAMES = "Shultz Abrams Spencer White Bartels Walton Smith Jones Noris".split()
+_HOT_CHANNELS = "Google Facebook Baidu Apple".split()
+
+Values: TypeAlias = Mapping[str, Callable[[], pa.Array]]
+_Mask: TypeAlias = npt.NDArray[np.bool_]
+
+
+def event_columns(
+    options: NexmarkOptions, schema: pa.Schema, numbers: Numbers, due_ms: Numbers
+) -> list[pa.Array]:
+    """The columns of events, of which a schema has some."""
+    group = options.group
+    shuffled = numbers // group * group + numbers * 953 % group
+    times = due_ms + (shuffled - numbers) * 1000 // options.rate
+    persons, auctions, bids = options.proportions
+    place = numbers % (persons + auctions + bids)
+    kind = (place >= persons).astype(np.int32) + (place >= persons + auctions)
+
+    def column(field: pa.Field) -> pa.Array:
+        if field.name == EVENT_TYPE:
+            return pa.array(kind)
+        number = list(KINDS).index(field.name)
+        mask: _Mask = kind == number
+        made = _Events(options, RowNumbers(numbers[mask], times[mask], options.seed))
+        values = (made.persons, made.auctions, made.bids)[number]
+        rows = pa.StructArray.from_arrays(
+            [values[part.name]().cast(part.type) for part in field.type], fields=list(field.type)
+        )
+        return rows.take(pa.array(np.cumsum(mask) - 1, mask=~mask))
+
+    return [column(field).cast(field.type) for field in schema]
+
+
+class _Events:
+    """The values of events of one kind."""
+
+    def __init__(self, options: NexmarkOptions, rows: RowNumbers) -> None:
+        self._options, self._rows = options, rows
+        self._epoch, self._place = np.divmod(rows.numbers, sum(options.proportions))
+        self._auction_places = self._place - options.proportions[0]
+
+    @property
+    def persons(self) -> Values:
+        return {
+            "id": lambda: pa.array(self._last_person + _FIRST_ID),
+            "name": lambda: self._joined(" ", self._one_of(_FIRST_NAMES, "first"),
+                                         self._one_of(_LAST_NAMES, "last")),
+            "emailAddress": lambda: self._joined(
+                "", self._text("[a-z]{3,6}", "user"), pa.scalar("@"),
+                self._text("[a-z]{3,4}", "domain"), pa.scalar(".com")),
+            "creditCard": lambda: self._joined(
+                " ", *(self._text("[0-9]{4}", f"card{part}") for part in range(4))),
+            "city": lambda: self._one_of(_CITIES, "city"),
+            "state": lambda: self._one_of(_STATES, "state"),
+            "dateTime": lambda: self._times,
+            "extra": lambda: self._extra(0, 70),
+        }  # fmt: skip
+
+    @property
+    def auctions(self) -> Values:
+        sellers = self._hot(2, "seller", self._last_person // _HOT * _HOT, self._any_person)
+        initial = self._price("initial")
+        span = max(1, 2 * 1000 * _OPEN_AUCTIONS * sum(self._options.proportions)
+                   // self._options.proportions[1] // self._options.rate)  # fmt: skip
+        return {
+            "id": lambda: pa.array(self._last_auction + _FIRST_ID),
+            "itemName": lambda: self._text("[a-z ]{3,19}", "item"),
+            "description": lambda: self._text("[a-z ]{3,99}", "description"),
+            "initialBid": lambda: pa.array(initial),
+            "reserve": lambda: pa.array(initial + self._price("reserve")),
+            "dateTime": lambda: self._times,
+            "expires": lambda: pa.array(self._rows.due_ms + 1 + self._below(span, "expires")),
+            "seller": lambda: pa.array(sellers + _FIRST_ID),
+            "category": lambda: pa.array(_FIRST_CATEGORY + self._below(_CATEGORIES, "category")),
+            "extra": lambda: self._extra(1, 110),
+        }
+
+    @property
+    def bids(self) -> Values:
+        auctions = self._hot(0, "auction", self._last_auction // _HOT * _HOT, self._any_auction)
+        bidders = self._hot(1, "bidder", self._last_person // _HOT * _HOT + 1, self._any_person)
+        channels, urls = _channels(self._options.seed)
+        cold = len(_HOT_CHANNELS) + self._below(_CHANNELS, "channel")
+        hot = self._below(len(_HOT_CHANNELS), "hot channel")
+        channel = pa.array(np.where(self._below(2, "is hot channel") > 0, hot, cold))
+        return {
+            "auction": lambda: pa.array(auctions + _FIRST_ID),
+            "bidder": lambda: pa.array(bidders + _FIRST_ID),
+            "price": lambda: pa.array(self._price("price")),
+            "channel": lambda: channels.take(channel),
+            "url": lambda: urls.take(channel),
+            "dateTime": lambda: self._times,
+            "extra": lambda: self._extra(2, 32),
+        }
+
+    @cached_property
+    def _times(self) -> pa.Array:
+        return pa.array(self._rows.due_ms).cast(pa.timestamp("ms"))
+
+    @cached_property
+    def _last_person(self) -> Numbers:
+        """The newest person, counted from 0; of the event itself if it is one."""
+        persons = self._options.proportions[0]
+        return self._epoch * persons + np.minimum(self._place, persons - 1)
+
+    @cached_property
+    def _last_auction(self) -> Numbers:
+        """The newest auction, counted from 0; that of the epoch before if a person comes next."""
+        auctions, place = self._options.proportions[1], self._auction_places
+        before = place < 0
+        place = np.where(before, auctions - 1, np.minimum(place, auctions - 1))
+        found: Numbers = np.maximum((self._epoch - before) * auctions + place, 0)
+        return found
+
+    @cached_property
+    def _any_person(self) -> Numbers:
+        count = self._last_person + 1
+        active = np.minimum(count, _ACTIVE_PERSONS)
+        found: Numbers = count - active + self._below(active + _LEAD, "any person")
+        return found
+
+    @cached_property
+    def _any_auction(self) -> Numbers:
+        last = self._last_auction
+        first = np.maximum(last - _OPEN_AUCTIONS, 0)
+        return first + self._below(last - first + 1 + _LEAD, "any auction")
+
+    def _hot(self, ratio: int, stream: str, hot: Numbers, others: Numbers) -> Numbers:
+        is_hot = self._below(self._options.hot[ratio], f"hot {stream}") > 0
+        found: Numbers = np.where(is_hot, hot, others)
+        return found
+
+    def _below(self, bound: int | Numbers, stream: str) -> Numbers:
+        bits = self._rows.bits(stream)
+        found: Numbers = (bits % np.asarray(bound).astype(np.uint64)).astype(np.int64)
+        return found
+
+    def _price(self, stream: str) -> Numbers:
+        exponents = unit_interval(self._rows.bits(stream)) * 6
+        found: Numbers = np.round(10.0**exponents * 100).astype(np.int64)
+        return found
+
+    def _one_of(self, words: Sequence[str], stream: str) -> pa.Array:
+        return pa.array(words).take(pa.array(self._below(len(words), stream)))
+
+    def _text(self, pattern: str, stream: str) -> pa.Array:
+        pool = _texts(pattern, self._options.seed)
+        return pool.take(pa.array(self._below(len(pool), stream)))
+
+    def _extra(self, kind: int, size: int) -> pa.Array:
+        """Texts that fill an event up to its average size, with a deviation of a fifth."""
+        missing = max(0, self._options.sizes[kind] - size)
+        spread = round(missing * 0.2)
+        pool = _letters(missing - spread, max(1, 2 * spread), self._options.seed)
+        return pool.take(pa.array(self._below(len(pool), "extra")))
+
+    def _joined(self, separator: str, *parts: pa.Array) -> pa.Array:
+        return pc.binary_join_element_wise(*parts, pa.scalar(separator))
+
+
+@lru_cache(maxsize=64)
+def _texts(pattern: str, seed: str, count: int = _POOL) -> pa.Array:
+    """Texts of a pattern, from which those of events are picked."""
+    return regex_texts(pattern, count, lambda part: _pool_bits(f"{seed}#{pattern}/{part}", count))
+
+
+@lru_cache(maxsize=4)
+def _letters(least: int, spread: int, seed: str) -> pa.Array:
+    """Texts of `least` or more letters, fewer than `least` + `spread`."""
+    lengths = least + (_pool_bits(f"{seed}#length", _POOL) % np.uint64(spread)).astype(np.int64)
+    letters = _pool_bits(f"{seed}#letters", int(lengths.sum())) % np.uint64(26) + np.uint64(97)
+    text, ends = letters.astype(np.uint8).tobytes().decode(), np.cumsum(lengths)
+    return pa.array(text[end - length : end] for length, end in zip(lengths, ends, strict=True))
+
+
+@lru_cache(maxsize=4)
+def _channels(seed: str) -> tuple[pa.Array, pa.Array]:
+    """The channels of bids, the hot ones first, and their URLs, most of which name the channel."""
+    count = len(_HOT_CHANNELS) + _CHANNELS
+    path = "https://www\\.nexmark\\.com/[a-z_]{3,4}/[a-z_]{3,4}/[a-z_]{3,4}/item\\.htm\\?query=1"
+    urls = _texts(path, seed, count)
+    numbers = np.arange(count, dtype=np.int64) - len(_HOT_CHANNELS)
+    named = (numbers >= 0) & (_pool_bits(f"{seed}#named", count) % np.uint64(10) > 0)
+    ids = (_pool_bits(f"{seed}#id", count) >> np.uint64(33)).astype(np.int64)
+    endings = pc.binary_join_element_wise("&channel_id=", pa.array(ids).cast(pa.string()), "")
+    urls = pc.binary_join_element_wise(urls, pc.if_else(pa.array(named), endings, ""), "")
+    names = [*_HOT_CHANNELS, *(f"channel-{number}" for number in range(_CHANNELS))]
+    return pa.array(names), urls
+
+
+def _pool_bits(name: str, count: int) -> Bits:
+    return random_bits(np.arange(count, dtype=np.int64), stream_seed(name, "pool"))
