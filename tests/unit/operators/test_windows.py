@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 from tests.unit.operators.random_trees import analyzed, bag, random_rows, run
-from tests.unit.operators.test_incremental_execution import check_changes
+from tests.unit.operators.test_incremental_execution import check_changes, result_of
 
 from streamhouse.operators.trees.drawing import whole_reason
+from streamhouse.sql.batch import window_slices
 
 _QUERIES = 5
 
@@ -37,18 +38,36 @@ def _table(rng: random.Random, table: str = "orders", time: str = "at_") -> str:
     )
 
 
-_AGGREGATES = ("COUNT(*)", "SUM(amount)", "MAX(price)", "COUNT(DISTINCT product)", "AVG(price)")
+_AGGREGATES = (
+    "COUNT(*)", "SUM(amount)", "MAX(price)", "COUNT(DISTINCT product)", "AVG(price)",
+    "SUM(price) FILTER (WHERE amount > 1)", "COUNT(rate)", "MIN(product)", "AVG(amount)",
+    "SUM(DISTINCT amount) FILTER (WHERE id > 2)", "SUM(amount + 1)", "MAX(rate) - MIN(rate)",
+    "AVG(DISTINCT price)", "COUNT(*) FILTER (WHERE product = 'pen')", "SUM(rate)", "AVG(rate)",
+    "STDDEV_POP(amount)", "COUNT(DISTINCT customer_id) FILTER (WHERE amount IS NOT NULL)",
+    "SUM(COUNT(*)) OVER ()", "LISTAGG(product) WITHIN GROUP (ORDER BY product)",
+)  # fmt: skip
 
 
 def _window_groups(rng: random.Random) -> str:
     keys = rng.choice(("window_start, window_end", "window_start, window_end, product",
-                       "window_time"))  # fmt: skip
-    group = rng.choice((keys, f"GROUPING SETS (({keys}), (window_start))", f"ROLLUP ({keys})"))
+                       "window_time", "window_end, customer_id + 1, product"))  # fmt: skip
+    group = rng.choice(
+        (keys, keys, f"GROUPING SETS (({keys}), (window_start))", f"ROLLUP ({keys})")
+    )
     if "(window_start)" in group and "window_start" not in keys:
         keys = f"{keys}, window_start"
+    shown = keys.replace("customer_id + 1", "customer_id + 1 AS c")
+    where = rng.choice(
+        (
+            f"id > {rng.randint(-1, 4)}",
+            f"amount > 0 AND window_end > TIMESTAMP '2026-01-01 00:00:0{rng.randint(0, 7)}'",
+            "id IN (SELECT id FROM customers)",
+        )
+    )
+    having = rng.choice(("", "", " HAVING COUNT(*) > 1", " HAVING MAX(amount) > 1"))
     return (
-        f"SELECT {keys}, {rng.choice(_AGGREGATES)} AS a, {rng.choice(_AGGREGATES)} AS b FROM "
-        f"{_table(rng)} WHERE id > {rng.randint(-1, 4)} GROUP BY {group}"
+        f"SELECT {shown}, {rng.choice(_AGGREGATES)} AS a, {rng.choice(_AGGREGATES)} AS b FROM "
+        f"{_table(rng)} WHERE {where} GROUP BY {group}{having}"
     )
 
 
@@ -157,6 +176,27 @@ def test_trees_of_windows(seed: int) -> None:
         before = random_rows(rng)
         expected, results = run(plan, tree, before, random_rows(rng, before))
         assert bag(results["new"][-1]) == bag(expected), query
+
+
+@pytest.mark.parametrize(
+    "seed", [0, *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(1, 100))]
+)
+def test_slices_have_the_rows_of_windows(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Groups of windows are those of the rows in them, whether or not slices are grouped first."""
+    sliced = 0
+    for number in range(4 * _QUERIES):
+        rng = random.Random(seed * 4 * _QUERIES + number)
+        query = rng.choice((_window_groups, _group_windows))(rng)
+        rows, found = random_rows(rng), []
+        for form in ("slices", "rows"):
+            with monkeypatch.context() as patched:
+                if form == "rows":
+                    patched.setattr(window_slices, "aggregate_slices", lambda *_: None)
+                plan, _ = analyzed(query)
+            sliced += "_p0" in plan.sql
+            found.append(result_of(plan, rows))
+        assert found[0] == found[1], query
+    assert sliced
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,7 @@ from streamhouse.sql.batch import (
     plain_form,
     row_comparisons,
     total_order,
+    window_slices,
 )
 from streamhouse.sql.expressions import aggregates, lowering, timestamp_digits
 from streamhouse.sql.expressions.binder import BindError, describe, generate, refusal
@@ -171,6 +172,7 @@ def analyze_tree(
         )
         aggregates.compensate(lowered)
         final = pushdown_projections(lowered)
+        window_slices.aggregate_slices(final, scans.relations)
     except OptimizeError as error:
         raise node_errors.error(parsed.script, tree, _resolution_error(error)) from None
     assert isinstance(final, exp.Query)
