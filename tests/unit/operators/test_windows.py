@@ -9,6 +9,9 @@ import pytest
 from tests.unit.operators.random_trees import analyzed, bag, random_rows, run
 from tests.unit.operators.test_incremental_execution import check_changes, result_of
 
+from streamhouse.operators.over import PartitionSteps, WindowFunction
+from streamhouse.operators.scan import Scan
+from streamhouse.operators.trees.compiled_tree import CompiledTree
 from streamhouse.operators.trees.drawing import whole_reason
 from streamhouse.sql.batch import window_slices
 
@@ -136,6 +139,8 @@ def _overs(rng: random.Random) -> str:
         f"LEAD(price) OVER ({window()})",
         f"FIRST_VALUE(id) OVER ({window()})",
         f"LAST_VALUE(price) OVER ({window()} ROWS BETWEEN {frame})",
+        f"NTH_VALUE(amount, {rng.randint(1, 2)}) OVER ({window()})",
+        f"LAST_VALUE(amount) RESPECT NULLS OVER ({window()} ROWS BETWEEN {frame})",
         f"NTILE({rng.randint(1, 3)}) OVER ({window()})",
         f"PERCENT_RANK() OVER ({window()})",
         f"CUME_DIST() OVER ({window()})",
@@ -197,6 +202,30 @@ def test_slices_have_the_rows_of_windows(seed: int, monkeypatch: pytest.MonkeyPa
             found.append(result_of(plan, rows))
         assert found[0] == found[1], query
     assert sliced
+
+
+@pytest.mark.parametrize(
+    ("query", "operators", "kept"),
+    [
+        ("SELECT window_end, product, SUM(amount) AS s FROM SESSION(TABLE orders PARTITION BY "
+         "product, DESCRIPTOR(at_), INTERVAL '1' HOUR) GROUP BY window_end, product", 1, 2),
+        ("SELECT id, LAG(id) OVER (PARTITION BY product ORDER BY at_) AS a, COUNT(*) OVER "
+         "(PARTITION BY product ORDER BY at_ RANGE INTERVAL '1' SECOND PRECEDING) AS b FROM orders",
+         1, 1),
+        ("SELECT id, LAG(id) OVER (PARTITION BY product ORDER BY at_) AS a, COUNT(*) OVER "
+         "(PARTITION BY customer_id) AS b FROM orders", 2, 2),
+        ("SELECT r, SUM(rate) OVER (PARTITION BY product) AS s FROM (SELECT product, rate, "
+         "RANK() OVER (PARTITION BY product ORDER BY at_) AS r FROM orders)", 2, 4),
+    ],
+)  # fmt: skip
+def test_window_functions_over_the_same_partitions_keep_their_input_once(
+    query: str, operators: int, kept: int
+) -> None:
+    tree = CompiledTree(analyzed(query)[1])
+    found = [e for e in tree.operators if isinstance(e, WindowFunction | PartitionSteps)]
+    own = [each for each in tree.arrangements.values() if not isinstance(each.operator, Scan)]
+    of_scans = {each.name for kept in tree.kept.values() for each in kept} - {e.name for e in own}
+    assert (len(found), len(own) + len(of_scans)) == (operators, kept)
 
 
 @pytest.mark.parametrize(
