@@ -9,6 +9,8 @@ import pytest
 from tests.unit.operators.random_trees import analyzed, bag, random_rows, run
 from tests.unit.operators.test_incremental_execution import check_changes, result_of
 
+from streamhouse.operators.join import Join
+from streamhouse.operators.operator import walk
 from streamhouse.operators.over import PartitionSteps, WindowFunction
 from streamhouse.operators.scan import Scan
 from streamhouse.operators.trees.compiled_tree import CompiledTree
@@ -20,9 +22,8 @@ _QUERIES = 5
 
 def windowed_query(rng: random.Random) -> str:
     """A SELECT over the orders' times, which are within eight seconds."""
-    return rng.choice((_window_groups, _group_windows, _window_joins, _ranks, _overs, _intervals))(
-        rng
-    )
+    kinds = (_window_groups, _group_windows, _window_joins, _ranks, _overs, _intervals, _nearest)
+    return rng.choice(kinds)(rng)
 
 
 def _table(rng: random.Random, table: str = "orders", time: str = "at_") -> str:
@@ -153,11 +154,27 @@ def _overs(rng: random.Random) -> str:
 def _intervals(rng: random.Random) -> str:
     kind = rng.choice(("JOIN", "LEFT JOIN", "RIGHT JOIN", "FULL JOIN"))
     on = rng.choice(("o.product = p.product AND ", ""))
-    on += "p.at_ BETWEEN o.at_ - INTERVAL '1' SECOND AND o.at_ + INTERVAL '2' SECOND"
+    on += rng.choice(
+        (
+            "p.at_ BETWEEN o.at_ - INTERVAL '1' SECOND AND o.at_ + INTERVAL '2' SECOND",
+            "p.at_ > o.at_ - INTERVAL '2' SECOND AND p.at_ <= o.at_",
+            "o.at_ >= p.at_ + INTERVAL '1' SECOND AND o.at_ - INTERVAL '5' SECOND < p.at_",
+            "p.at_ BETWEEN o.at_ + INTERVAL '1' SECOND AND o.at_ - INTERVAL '1' SECOND",
+        )
+    )
     if rng.random() < 0.3:
         word = rng.choice(("EXISTS", "NOT EXISTS"))
         return f"SELECT o.id FROM orders o WHERE {word} (SELECT 1 FROM orders p WHERE {on})"
     return f"SELECT o.id, p.id AS id2 FROM orders o {kind} orders p ON {on}"
+
+
+def _nearest(rng: random.Random) -> str:
+    test = f"o.at_ {rng.choice(('>=', '>', '<=', '<'))} p.at_"
+    keys = rng.choice(("o.product = p.product AND ", "o.customer_id = p.amount AND o.product = "
+                       "p.product AND ", ""))  # fmt: skip
+    items = rng.choice(("o.id, p.id AS id2", "o.id, p.amount", "o.product, p.price"))
+    side = rng.choice(("", "LEFT"))
+    return f"SELECT {items} FROM orders o ASOF {side} JOIN orders p ON {keys}{test}"
 
 
 @pytest.mark.parametrize(
@@ -245,3 +262,28 @@ def test_windows_are_computed_from_changes(table: str) -> None:
     assert not whole_reason(root)
     assert root.keys == {frozenset(["window_start", "window_end"])}
     assert root.not_null == ({"window_start", "window_end"} if "SESSION" not in table else set())
+
+
+def test_a_row_has_one_nearest_row() -> None:
+    joined = "SELECT o.id, p.price FROM orders o ASOF LEFT JOIN orders p ON o.product = p.product"
+    _, root = analyzed(f"{joined} AND o.at_ > p.at_")
+    assert root.keys == {frozenset(["id"])}
+    _, root = analyzed(f"{joined} AND o.amount = p.rate AND o.at_ > p.at_")
+    assert not root.keys
+
+
+@pytest.mark.parametrize("kind", ["", "LEFT", "RIGHT"])
+@pytest.mark.parametrize("keys", ["", "o.product = p.product AND "])
+def test_a_range_of_time_looks_rows_up_by_pieces(kind: str, keys: str) -> None:
+    """Not all rows of a side, or of a key, and no pieces if the key of a side is equal."""
+    query = (
+        f"SELECT o.id, p.id AS id2 FROM orders o {kind} JOIN orders p ON {keys}p.at_ BETWEEN "
+        "o.at_ AND o.at_ + INTERVAL '5' SECOND"
+    )
+    _, root = analyzed(query)
+    (join,) = (each for each in walk(root) if isinstance(each, Join))
+    assert all(len(kept.by) == 1 + bool(keys) for kept in join.keeps)
+    assert root.keys == {frozenset(["id", "id2"])}
+    _, root = analyzed(query.replace(keys or "ON ", f"{keys or 'ON '}o.id = p.amount AND ", 1))
+    (join,) = (each for each in walk(root) if isinstance(each, Join))
+    assert all(len(kept.by) == 1 + bool(keys) for kept in join.keeps)

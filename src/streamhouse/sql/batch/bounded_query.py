@@ -15,6 +15,7 @@ from streamhouse.close_matches import nearest
 from streamhouse.sql import node_errors
 from streamhouse.sql.batch import (
     as_of_clause,
+    joins_in_time,
     literal_insert,
     plain_form,
     row_comparisons,
@@ -166,6 +167,7 @@ def analyze_tree(
     try:
         qualified = _qualified(parsed, tree, scans)
         window_columns.check_stored_times(parsed.script, qualified)
+        joins_in_time.rewrite(parsed.script, qualified, scans.relations)
         row_comparisons.rows_in_correlated_queries(qualified)
         lowered = lowering.lower(
             parsed.script, qualified, scans.relations, bounded=True, declared=scans.declared
