@@ -1,6 +1,6 @@
 """Windows and joins in time as views, against DuckDB and against the same without time.
 
-`events` has `--events` rows of one hour, of 100,000 keys and 1,000 pages; `visits` has `--visits`
+`events` has `--events` rows of one hour, of 100,000 keys and 100 pages; `visits` has `--visits`
 rows of 100,000 keys in clusters, and `answers` one for each of them, within two minutes.
 
 tumble    COUNT(*) by key in windows of an hour. `ratio` is the time of the same SELECT in DuckDB,
@@ -40,7 +40,8 @@ from streamhouse.runtime.execute import execute
 
 GOALS = {"tumble": 0.3, "hop": 0.5, "session": 0.3, "interval": 0.3, "fresh": 1.0}
 HOUR_MS = 3_600_000
-KEYS, PAGES, CLUSTERS = 100_000, 1_000, 2
+KEYS, PAGES, CLUSTERS = 100_000, 100, 2
+START_MS = EPOCH_MS - EPOCH_MS % HOUR_MS
 TABLES = """
 CREATE DATABASE IF NOT EXISTS shop; USE shop;
 CREATE TABLE events (id BIGINT, k INT, page INT, ts TIMESTAMP(3)) WITH ('bucket' = '-1');
@@ -110,7 +111,7 @@ class Lab(Tables):
         """Commit events of now; their table, its snapshot, and the time of the commit in ms."""
         ids = np.arange(self._live, self._live + count)
         self._live += count
-        now = np.full(count, int(time.time() * 1000) - EPOCH_MS)
+        now = np.full(count, int(time.time() * 1000) - START_MS)
         time_ms = self.write("live", iter([_rows(ids, now)]))
         return "live", self.snapshot("live"), time_ms
 
@@ -131,14 +132,14 @@ def _rows(ids: Keys, ms: Keys) -> pa.RecordBatch:
             "id": pa.array(ids),
             "k": pa.array((ids * 7919 % KEYS).astype(np.int32)),
             "page": pa.array((ids * 7919 % PAGES).astype(np.int32)),
-            "ts": pa.array(ms + EPOCH_MS).cast(pa.timestamp("ms")),
+            "ts": pa.array(ms + START_MS).cast(pa.timestamp("ms")),
         }
     )
 
 
 def _answers(ids: Keys, rows: int) -> pa.RecordBatch:
     ms = _clustered(ids, rows) + ids * 37 % 120_000
-    times = pa.array(ms + EPOCH_MS).cast(pa.timestamp("ms"))
+    times = pa.array(ms + START_MS).cast(pa.timestamp("ms"))
     return pa.record_batch({"id": pa.array(ids), "ts": times})
 
 

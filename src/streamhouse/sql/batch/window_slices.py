@@ -1,41 +1,22 @@
-"""Aggregates the rows of HOP and CUMULATE by slices of time first, then the slices of each window.
+"""Groups slices of time before the windows of HOP, CUMULATE and SESSION.
 
-A row is in many windows, but in one slice. So rows are grouped once, and there are far fewer slices
-to be unnested than rows. Aggregates must combine: that of a window must follow from those of its
-slices. Sums of doubles do not, since they depend on where they are cut.
+A row is in many windows of HOP and CUMULATE, but in one slice. So rows are grouped once, and there
+are far fewer slices to be unnested than rows. Rows of one key in a piece of time of the length of a
+gap are in one session, so sessions follow from the first and last times of these pieces.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-
 from sqlglot import exp
 
-from streamhouse.sql.expressions.binder import (
-    BindError,
-    Relations,
-    aggregate_names,
-    describe,
-    function_name,
-    generate,
-)  # fmt: skip
-from streamhouse.sql.functions.expression_builders import cast, number, quoted, when
-from streamhouse.sql.parser.windowed_rows import SLICE, SLICED
-from streamhouse.sql.select_parts import sources, with_queries
+from streamhouse.sql.batch.slices import CLAUSES, NotSlicedError, Slices
+from streamhouse.sql.expressions.binder import Relations
+from streamhouse.sql.functions.expression_builders import call, cast, number, quoted, when
+from streamhouse.sql.parser.windowed_rows import FIRST, LAST, SLICE, SLICED, Window
+from streamhouse.sql.select_parts import sources
 
-_COMBINED: dict[type[exp.Expr], type[exp.Expr]] = {
-    exp.Count: exp.Sum, exp.CountIf: exp.Sum, exp.Sum: exp.Sum, exp.Min: exp.Min, exp.Max: exp.Max,
-    exp.LogicalAnd: exp.LogicalAnd, exp.LogicalOr: exp.LogicalOr,
-}  # fmt: skip
-"""Aggregates, and those that combine them."""
-_EXACT = ("HUGEINT", "DECIMAL")
-_CLAUSES = ("expressions", "group", "having", "qualify", "order")
-"""The clauses that read the groups of a SELECT."""
 _OTHERS = ("from_", "joins", "where", "with_", "distinct", "limit", "offset")
-
-
-class _NotSlicedError(Exception):
-    """A SELECT must be computed from the rows of each window."""
+_PIECE, _LATEST = "window$piece", "window$latest"
 
 
 def aggregate_slices(tree: exp.Expr, relations: Relations) -> None:
@@ -44,8 +25,10 @@ def aggregate_slices(tree: exp.Expr, relations: Relations) -> None:
         element = _windowed(select)
         if element is not None:
             try:
-                _Slices(select, element).rewrite(relations)
-            except _NotSlicedError:
+                window: Window = element.this.meta[SLICED]
+                kind = _SessionSlices if window.kind == "SESSION" else Slices
+                kind(select, element).rewrite(relations)
+            except NotSlicedError:
                 continue
 
 
@@ -56,7 +39,7 @@ def _windowed(select: exp.Select) -> exp.Subquery | None:
         for each in sources(select)
         if isinstance(each, exp.Subquery) and each.this.meta.get(SLICED)
     ]
-    others = {key for key, value in select.args.items() if value} - {*_CLAUSES, *_OTHERS}
+    others = {key for key, value in select.args.items() if value} - {*CLAUSES, *_OTHERS}
     if len(found) != 1 or others or not select.args.get("group"):
         return None
     joins = select.args.get("joins") or []
@@ -66,218 +49,77 @@ def _windowed(select: exp.Select) -> exp.Subquery | None:
     return None if outer or own.side or own.kind not in ("", "INNER", "CROSS") else found[0]
 
 
-class _Slices:
-    """The rewriting of one SELECT over an element of FROM with rows in windows."""
+class _SessionSlices(Slices):
+    """The rewriting of a SELECT that groups sessions by the keys that divide their rows."""
 
     def __init__(self, select: exp.Select, element: exp.Subquery) -> None:
-        self._select, self._element = select, element
-        self._rows: exp.Select = element.this
-        # The windowed rows have the columns of the rows and those of the windows.
-        self._windows = {
-            item.alias for item in self._rows.selects if not isinstance(item.this, exp.Column)
-        }
-        self._keys: list[tuple[exp.Expr, exp.Expr]] = []
-        self._partial: dict[str, tuple[exp.Expr, exp.Expr]] = {}
+        super().__init__(select, element)
+        marked = self._rows.args["from_"].this.this
+        window = marked.find(exp.Window)
+        self._divided: list[exp.Expr] = window.args.get("partition_by") or []
+        if not all(isinstance(each, exp.Column) for each in self._divided):
+            raise NotSlicedError
+        for each in self._divided:
+            self._key(self._column(each.name))
+        self._gap = call("TO_MILLISECONDS", number(element.this.meta[SLICED].size))
 
-    def rewrite(self, relations: Relations) -> None:
-        """Change the SELECT; `_NotSlicedError`, without a change, if that is not possible."""
-        for node in _leaves(self._select.args["group"]):
-            if not self._reads_window(node):
-                self._key(node)
-            elif not self._reads_windows_only(node):
-                raise _NotSlicedError
-        below, above = self._conditions()
-        replaced = [
-            (node, self._over_slices(node))
-            for clause in _CLAUSES
-            for node in _nodes(self._select.args.get(clause))
-        ]
-        grouped = self._grouped(below)
-        self._check_types(grouped, relations)
-        for node, new in replaced:
-            keeps_name = isinstance(node, exp.Column) and node.parent is self._select
-            node.replace(exp.alias_(new, node.name, quoted=True) if keeps_name else new)
-        self._set_rows(grouped, above)
+    def _group_by(self, node: exp.Expr) -> None:
+        if not any(node == known for known, _ in self._keys):
+            raise NotSlicedError
 
-    def _reads_window(self, node: exp.Expr) -> bool:
-        alias = self._element.alias_or_name
-        return any(
-            each.table == alias and each.name in self._windows for each in node.find_all(exp.Column)
-        )
+    def _check(self, terms: list[exp.Expr]) -> None:
+        # Sessions are those of all rows; rows of other keys are between those of a session.
+        if terms or self._select.args.get("joins") or len(self._keys) > len(self._divided):
+            raise NotSlicedError
 
-    def _reads_windows_only(self, node: exp.Expr) -> bool:
-        return node.find(exp.Query) is None and all(
-            self._reads_window(each) for each in node.find_all(exp.Column)
-        )
+    def _slice(self) -> tuple[exp.Expr, dict[str, exp.Expr]]:
+        time = self._column(SLICE)
+        piece = call("TIME_BUCKET", self._gap.copy(), cast(time.copy(), "TIMESTAMP"))
+        first, last = exp.Min(this=time.copy()), exp.Max(this=time.copy())
+        return piece.copy(), {_PIECE: piece, SLICE: first, _LATEST: last}
 
-    def _conditions(self) -> tuple[list[exp.Expr], list[exp.Expr]]:
-        """The terms of WHERE that rows must pass, and those that windows must pass."""
-        joins = self._select.args.get("joins") or ()
-        if any(map(self._reads_window, joins)):
-            raise _NotSlicedError
-        where = self._select.args.get("where")
-        terms = [] if where is None else list(where.this.flatten()) if isinstance(
-            where.this, exp.And
-        ) else [where.this]  # fmt: skip
-        above = [term for term in terms if self._reads_window(term)]
-        if not all(map(self._reads_windows_only, above)):
-            raise _NotSlicedError
-        return [term for term in terms if not self._reads_window(term)], above
+    def _source(self) -> exp.Subquery:
+        found: exp.Subquery = super()._source().this.args["from_"].this
+        return found
 
-    def _over_slices(self, node: exp.Expr) -> exp.Expr:
-        """An expression of the SELECT over the slices of each window."""
-        for known, column in self._keys:
-            if node == known:
-                return column.copy()
-        if isinstance(node, exp.Query):
-            raise _NotSlicedError
-        if isinstance(node, exp.Column):
-            if node.table and not self._reads_window(node):
-                raise _NotSlicedError
-            return node.copy()
-        if not isinstance(node, exp.Window):
-            if _is_aggregate(node):
-                return self._combined(node)
-            return _with_children(node, self._over_slices)
-        # The function of a window is over groups; only its arguments can be aggregates.
-        function = node.this
-        new = _with_children(
-            node, lambda each: each if each is function else self._over_slices(each)
-        )
-        new.set("this", _with_children(function, self._over_slices))
-        return new
+    def _windowed(self, grouped: exp.Select) -> exp.Select:
+        """The pieces with the first and last times of sessions; the windows are divided by keys."""
+        alias = super()._source().alias_or_name
 
-    def _combined(self, node: exp.Expr) -> exp.Expr:
-        """An aggregate of a window from those of its slices."""
-        condition, core = None, node
-        if isinstance(node, exp.Filter):
-            condition, core = node.expression.this, node.this
-        if isinstance(core, exp.Grouping):
-            return _with_children(node, self._over_slices)
-        if core.args.get("expressions") or any(
-            _is_aggregate(each) or isinstance(each, exp.Window | exp.Query)
-            for child in node.iter_expressions() if child is not core
-            for each in child.walk()
-        ):  # fmt: skip
-            raise _NotSlicedError
-        if isinstance(core.this, exp.Distinct):
-            return self._of_distinct(core, condition)
-        combine = _COMBINED.get(type(core))
-        if combine is None:
-            raise _NotSlicedError
-        column = self._column(f"_p{len(self._partial)}")
-        _, column = self._partial.setdefault(node.sql(), (node.copy(), column))
-        combined = combine(this=column.copy())
-        if not isinstance(core, exp.Count | exp.CountIf):
-            return combined
-        return cast(exp.Coalesce(this=combined, expressions=[number(0)]), "BIGINT")
+        def own(name: str) -> exp.Expr:
+            return exp.column(quoted(name), quoted(alias))
 
-    def _of_distinct(self, core: exp.Expr, condition: exp.Expr | None) -> exp.Expr:
-        """An aggregate of distinct values, which become keys of the slices."""
-        values = core.this.expressions
-        if (
-            not isinstance(core, exp.Count | exp.Sum | exp.Avg | exp.Min | exp.Max)
-            or len(values) > 1
-        ):
-            raise _NotSlicedError
-        (value,) = values
-        value = value.copy() if condition is None else when(condition.copy(), value.copy())
-        return type(core)(this=exp.Distinct(expressions=[self._key(value)]))
-
-    def _key(self, node: exp.Expr) -> exp.Expr:
-        """The column of a key of the slices, which is added if there is none."""
-        for known, column in self._keys:
-            if node == known:
-                return column.copy()
-        self._keys.append((node.copy(), self._column(f"_k{len(self._keys)}")))
-        return self._keys[-1][1].copy()
-
-    def _column(self, name: str) -> exp.Expr:
-        return exp.column(quoted(name), quoted(self._element.alias_or_name))
-
-    def _grouped(self, terms: list[exp.Expr]) -> exp.Select:
-        """The aggregates of each slice."""
-        keys = [(node, column.name) for node, column in self._keys]
-        keys.append((self._column(SLICE), SLICE))
-        items = [*keys, *((node, column.name) for node, column in self._partial.values())]
-        grouped = exp.Select(
-            expressions=[exp.alias_(node.copy(), name, quoted=True) for node, name in items],
-            group=exp.Group(expressions=[node.copy() for node, _ in keys]),
-            where=exp.Where(this=exp.and_(*(each.copy() for each in terms))) if terms else None,
-        )
-        for clause in ("from_", "joins"):
-            value = self._select.args.get(clause)
-            copied = (
-                [each.copy() for each in value]
-                if isinstance(value, list)
-                else value.copy()
-                if value
-                else None
+        def beside(function: type[exp.Expr], name: str) -> exp.Expr:
+            return exp.Window(
+                this=function(this=_moment(own(name))),
+                partition_by=[own(column.name) for _, column in self._keys],
+                order=exp.Order(expressions=[exp.Ordered(this=own(_PIECE))]),
+                over="OVER",
             )
-            grouped.set(clause, copied)
-        element = next(
-            each for each in sources(grouped) if each.alias_or_name == self._element.alias_or_name
-        )
-        element.set("this", self._rows.args["from_"].this.this.copy())
-        return grouped
 
-    def _check_types(self, grouped: exp.Select, relations: Relations) -> None:
-        """Raise `_NotSlicedError` unless all sums are exact."""
-        described = grouped.copy()
-        described.set("with_", with_queries(self._select))
-        try:
-            kinds = describe(generate(described), relations)
-        except BindError:
-            raise _NotSlicedError from None
-        sums = {
-            column.name
-            for node, column in self._partial.values()
-            if isinstance(node.this if isinstance(node, exp.Filter) else node, exp.Sum)
-        }
-        if not all(str(kind).startswith(_EXACT) for name, kind in kinds if name in sums):
-            raise _NotSlicedError
+        first, last = _moment(own(SLICE)), _moment(own(_LATEST))
+        earliest = exp.Sub(this=first.copy(), expression=self._gap.copy())
+        latest = exp.Add(this=last.copy(), expression=self._gap.copy())
+        goes_on = exp.GTE(this=beside(exp.Lag, _LATEST), expression=earliest)
+        ends_later = exp.LTE(this=beside(exp.Lead, SLICE), expression=latest)
+        marks = {
+            FIRST: when(goes_on, exp.Null(), first), LAST: when(ends_later, exp.Null(), last)
+        }  # fmt: skip
+        items = [exp.alias_(own(each.alias), each.alias, quoted=True) for each in grouped.selects]
+        items += [exp.alias_(value, name, quoted=True) for name, value in marks.items()]
+        self._divide_by_keys()
+        select = exp.Select(expressions=items)
+        rows = exp.Subquery(this=grouped, alias=exp.TableAlias(this=quoted(alias)))
+        select.set("from_", exp.From(this=rows))
+        return select
 
-    def _set_rows(self, grouped: exp.Select, terms: list[exp.Expr]) -> None:
-        """Let the SELECT read windows of slices."""
-        source = self._rows.args["from_"].this
-        alias = source.alias_or_name
-        columns = [column for _, column in (*self._keys, *self._partial.values())]
-        windows = [item for item in self._rows.selects if item.alias in self._windows]
-        kept = (
-            exp.alias_(exp.column(quoted(each.name), quoted(alias)), each.name, quoted=True)
-            for each in columns
-        )
-        source.set("this", grouped)
-        self._rows.set("expressions", [*kept, *windows])
-        self._select.set("from_", exp.From(this=self._element))
-        self._select.set("joins", None)
-        where = exp.Where(this=exp.and_(*(each.copy() for each in terms))) if terms else None
-        self._select.set("where", where)
+    def _divide_by_keys(self) -> None:
+        alias = super()._source().alias_or_name
+        for window in self._rows.find_all(exp.Window):
+            if window.find_ancestor(exp.Select) is self._rows:
+                columns = [exp.column(quoted(c.name), quoted(alias)) for _, c in self._keys]
+                window.set("partition_by", columns)
 
 
-def _is_aggregate(node: exp.Expr) -> bool:
-    core = node.this if isinstance(node, exp.Filter | exp.WithinGroup) else node
-    return isinstance(core, exp.AggFunc) or function_name(core) in aggregate_names()
-
-
-def _with_children(node: exp.Expr, new: Callable[[exp.Expr], exp.Expr]) -> exp.Expr:
-    """A copy of a node with others in place of its children."""
-    made = node.copy()
-    for old, child in zip(
-        list(node.iter_expressions()), list(made.iter_expressions()), strict=True
-    ):
-        child.replace(new(old))
-    return made
-
-
-def _nodes(clause: object) -> list[exp.Expr]:
-    return clause if isinstance(clause, list) else [clause] if isinstance(clause, exp.Expr) else []
-
-
-def _leaves(group: exp.Expr) -> Iterator[exp.Expr]:
-    """The expressions of GROUP BY, also those of its grouping sets."""
-    for node in group.iter_expressions():
-        if isinstance(node, exp.Rollup | exp.Cube | exp.GroupingSets | exp.Tuple | exp.Paren):
-            yield from _leaves(node)
-        elif not isinstance(node, exp.Literal):
-            yield node
+def _moment(time: exp.Expr) -> exp.Expr:
+    return cast(time, "TIMESTAMP")

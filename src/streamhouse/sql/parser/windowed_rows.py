@@ -26,13 +26,14 @@ from streamhouse.sql.functions.expression_builders import (
 WINDOWED = "windowed"
 """Key in the `meta` of a SELECT that adds the columns of windows to rows."""
 SLICED = "sliced"
-"""Key in the `meta` of such a SELECT if slices of time belong to several of its windows."""
+"""Key in the `meta` of such a SELECT: its `Window`, if slices of time may be grouped first."""
 WINDOW_COLUMNS = ("window_start", "window_end", "window_time")
 SLICE, WINDOWS = "window$slice", "_windows"
 """The start of a row's slice, of which the windows of HOP and CUMULATE consist; the relation of
 the windows that a slice belongs to."""
 _DISTANCE = "_distance"
-_FIRST, _LAST = "window$first", "window$last"
+FIRST, LAST = "window$first", "window$last"
+"""The times of the first and the last rows of sessions, null for all other rows."""
 
 
 @dataclass(frozen=True)
@@ -120,15 +121,8 @@ def _sliced(
     Windows are unnested from their distances to the first one. These are constants, which DuckDB
     unnests seven times as fast as a series for each row.
     """
-    length = math.gcd(window.step, window.size)
-    first = exp.Anonymous(
-        this=LAST_MOMENT, expressions=[window.floor(_of(time), length), time.copy()]
-    )
-    slices = exp.Select(
-        expressions=[exp.Star(), exp.alias_(first, SLICE, quoted=True)], where=where
-    )
-    slices.set("from_", exp.From(this=data))
-    time = exp.column(quoted(SLICE), quoted(data.alias_or_name))
+    first = window.floor(_of(time), math.gcd(window.step, window.size))
+    source, time = _with_slices(data, time, first, where)
     moment = _of(time)
     distance = exp.column(quoted(_DISTANCE), quoted(WINDOWS))
     steps = (cast(number(each), "BIGINT") for each in (0, window.size, window.step))
@@ -156,10 +150,23 @@ def _sliced(
         joins=[exp.Join(this=windows, kind="CROSS")],
         where=condition,
     )
-    alias = exp.TableAlias(this=quoted(data.alias_or_name))
-    select.set("from_", exp.From(this=exp.Subquery(this=slices, alias=alias)))
-    select.meta[SLICED] = window.size > window.step
+    select.set("from_", exp.From(this=source))
+    select.meta[SLICED] = window if window.size > window.step else None
     return select
+
+
+def _with_slices(
+    data: exp.Expr, time: exp.Expr, first: exp.Expr, where: exp.Where
+) -> tuple[exp.Subquery, exp.Expr]:
+    """The rows with the start of the slice of each, in the type of the time; and this column."""
+    start = exp.Anonymous(this=LAST_MOMENT, expressions=[first, time.copy()])
+    select = exp.Select(
+        expressions=[exp.Star(), exp.alias_(start, SLICE, quoted=True)], where=where
+    )
+    select.set("from_", exp.From(this=data))
+    alias = quoted(data.alias_or_name)
+    rows = exp.Subquery(this=select, alias=exp.TableAlias(this=alias))
+    return rows, exp.column(quoted(SLICE), alias.copy())
 
 
 def _sessions(
@@ -174,7 +181,9 @@ def _sessions(
 
     A first SELECT marks the first and last times of sessions, a second one spreads them.
     """
-    moment = call("DATE_TRUNC", exp.Literal.string("milliseconds"), _of(time))
+    first = call("DATE_TRUNC", exp.Literal.string("milliseconds"), _of(time))
+    source, time = _with_slices(data, time, first, where)
+    moment = _of(time)
     gap, next_one = _duration(window.size), _duration(1)
     before = _over(exp.Max(this=moment.copy()), keys, moment, (gap, "PRECEDING"),
                    (next_one, "PRECEDING"))  # fmt: skip
@@ -184,19 +193,20 @@ def _sessions(
         exp.alias_(
             when(exp.Is(this=value, expression=exp.Null()), moment.copy()), name, quoted=True
         )
-        for value, name in ((before, _FIRST), (after, _LAST))
+        for value, name in ((before, FIRST), (after, LAST))
     )
-    marked = exp.Select(expressions=[exp.Star(), *marks], where=where)
-    marked.set("from_", exp.From(this=data))
-    first, last = exp.column(quoted(_FIRST)), exp.column(quoted(_LAST))
+    marked = exp.Select(expressions=[exp.Star(), *marks])
+    marked.set("from_", exp.From(this=source))
+    first, last = exp.column(quoted(FIRST)), exp.column(quoted(LAST))
     start = _over(exp.Max(this=first), keys, moment, ("UNBOUNDED", "PRECEDING"),
                   ("CURRENT ROW", None))  # fmt: skip
     end = _over(exp.Min(this=last), keys, moment, ("CURRENT ROW", None),
                 ("UNBOUNDED", "FOLLOWING"))  # fmt: skip
-    star = exp.Star(**{"except_": [first.copy(), last.copy()]})
+    star = exp.Star(**{"except_": [first.copy(), last.copy(), exp.column(quoted(SLICE))]})
     select = exp.Select(expressions=[star, *_columns(start, _plus(end, window.size), time, names)])
     alias = exp.TableAlias(this=quoted(data.alias_or_name))
     select.set("from_", exp.From(this=exp.Subquery(this=marked, alias=alias)))
+    select.meta[SLICED] = window
     return select
 
 
