@@ -89,6 +89,7 @@ def _range(left: Rows, right: Rows, terms: list[exp.Expr]) -> tuple[_Bound, _Bou
 
 
 def _bounds(term: exp.Expr, left: Rows, right: Rows) -> Iterator[_Bound]:
+    pairs: list[tuple[type[exp.Expr], exp.Expr, exp.Expr]]
     if isinstance(term, exp.Between) and not term.args.get("symmetric"):
         pairs = [(exp.GTE, term.this, term.args["low"]), (exp.LTE, term.this, term.args["high"])]
     elif isinstance(term, tuple(_FLIPPED)):

@@ -149,7 +149,8 @@ class Analyzed:
             _bound(self.parsed, tree, self.scans)
         scans = self.scans.plan(tree)
         called = functions_in(tree)
-        return BoundedQuery(scans, generate(tree), tuple(output), self.scans.rows, called)
+        sql = generate(joins_in_time.in_duckdb(tree))
+        return BoundedQuery(scans, sql, tuple(output), self.scans.rows, called)
 
 
 def analyze_tree(

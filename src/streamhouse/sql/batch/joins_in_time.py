@@ -7,7 +7,7 @@ corrects what was joined before, and the delta form is that of OVER and of joins
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from sqlglot import exp
@@ -20,8 +20,8 @@ from streamhouse.sql.resolution.visible_columns import leftmost
 from streamhouse.sql.text import Script
 
 NEAREST = "nearest"
-"""Key in the `meta` of a term of a join: the names of right columns. With equalities of all these,
-a left row has one match at most."""
+"""Key in the `meta` of a term of a join: the names of right columns. If there are some, and
+equalities of all of them, a left row has one match at most."""
 _FROM, _UNTIL = "time$from", "time$until"
 """The columns of the times between which a row is the newest of its key."""
 _FLIPPED: dict[type[exp.Expr], type[exp.Expr]] = {
@@ -70,21 +70,24 @@ class _Versions:
 
     outer: exp.Select
     inner: exp.Select
-    item: exp.Alias
+    item: exp.Expr
 
     @classmethod
     def of(cls, element: exp.Expr) -> _Versions | None:
         """The parts of such a subquery; None for any other element of FROM."""
         outer = element.this if isinstance(element, exp.Subquery) else None
-        source = outer.args["from_"].this if _reads_one(outer) else None
+        if not isinstance(outer, exp.Select) or not _reads_one(outer):
+            return None
+        source = outer.args["from_"].this
         inner = source.this if isinstance(source, exp.Subquery) else None
-        if not isinstance(outer, exp.Select) or not isinstance(inner, exp.Select):
+        if not isinstance(inner, exp.Select):
             return None
         where = outer.args.get("where")
         test = None if where is None else where.this.unnest()
         if isinstance(test, exp.EQ | exp.LTE) and test.expression == exp.Literal.number(1):
             for item in inner.selects:
-                if item.alias_or_name == test.this.name and _numbers_down(item.unalias()):
+                named = isinstance(item, exp.Alias) and item.alias == test.this.name
+                if named and _numbers_down(item.this):
                     return cls(outer, inner, item)
         return None
 
@@ -106,6 +109,7 @@ class _Versions:
         until.set("this", exp.Lag(this=time.copy()))
         for value, name in ((until, _UNTIL), (time.copy(), _FROM)):
             self.inner.append("expressions", exp.alias_(value, name, quoted=True))
+        self.inner.set("qualify", _without_ties(until, time))
         # The newest row as of a time has the number 1.
         window.replace(cast(number(1), "BIGINT"))
         self.inner.where(exp.Not(this=exp.Is(this=time.copy(), expression=exp.Null())), copy=False)
@@ -116,12 +120,10 @@ class _Versions:
         self.outer.set("where", None)
 
 
-def _reads_one(select: object) -> bool:
-    """Whether a query is a SELECT of rows of one relation, without any clause but WHERE."""
-    if not isinstance(select, exp.Select) or select.args.get("from_") is None:
-        return False
+def _reads_one(select: exp.Select) -> bool:
+    """Whether a SELECT reads one relation, without any clause but WHERE."""
     clauses = {key for key, value in select.args.items() if value}
-    return clauses <= {"expressions", "from_", "where"} and not select.find(exp.AggFunc)
+    return "from_" in clauses and clauses <= {"expressions", "from_", "where"}
 
 
 def _numbers_down(node: exp.Expr) -> bool:
@@ -135,14 +137,13 @@ def _numbers_down(node: exp.Expr) -> bool:
 def _join_nearest(script: Script, join: exp.Join, relations: Relations) -> None:
     """ASOF JOIN: the right row with equal keys whose time is the nearest on one side."""
     alias, condition = join.this.alias_or_name, join.args.get("match_condition")
-    on = join.args.get("on")
-    terms = [] if on is None else list(on.flatten()) if isinstance(on, exp.And) else [on]
-    tests = [condition] if condition is not None else [
+    terms = list(_terms(join.args.get("on")))
+    tests: list[exp.Expr] = [condition] if condition is not None else [
         term for term in terms if isinstance(term, tuple(_FLIPPED))
     ]  # fmt: skip
     equal = [term for term in terms if not any(term is each for each in tests)]
     keys = [_right_side(term, alias) for term in equal if isinstance(term, exp.EQ)]
-    test = tests[0].unnest() if len(tests) == 1 else None
+    test: exp.Expr | None = tests[0].unnest() if len(tests) == 1 else None
     time = _right_side(test, alias) if isinstance(test, tuple(_FLIPPED)) else None
     if time is None or None in keys or len(keys) < len(equal) or join.side not in ("", "LEFT"):
         message = (
@@ -164,6 +165,16 @@ def _join_nearest(script: Script, join: exp.Join, relations: Relations) -> None:
     join.set("method", None)
 
 
+def _terms(condition: exp.Expr | None) -> Iterator[exp.Expr]:
+    """The AND-ed terms of a condition."""
+    node = None if condition is None else condition.unnest()
+    if isinstance(node, exp.And):
+        yield from _terms(node.this)
+        yield from _terms(node.expression)
+    elif node is not None:
+        yield node
+
+
 def _right_side(test: exp.Expr | None, alias: str) -> exp.Expr | None:
     """The side of a comparison that reads the relation `alias` alone; None if there is none."""
     if test is None or test.find(exp.Query):
@@ -172,9 +183,11 @@ def _right_side(test: exp.Expr | None, alias: str) -> exp.Expr | None:
         {column.table for column in side.find_all(exp.Column)}
         for side in (test.this, test.expression)
     ]
-    if read[1] == {alias} and alias not in read[0]:
-        return test.expression
-    return test.this if read[0] == {alias} and alias not in read[1] else None
+    sides: tuple[exp.Expr, exp.Expr] = (test.this, test.expression)
+    for place in (0, 1):
+        if read[place] == {alias} and alias not in read[1 - place]:
+            return sides[place]
+    return None
 
 
 def _with_next(
@@ -196,9 +209,16 @@ def _with_next(
         exp.alias_(time.copy(), _FROM, quoted=True), exp.alias_(until, _UNTIL, quoted=True)
     ]  # fmt: skip
     present = exp.Not(this=exp.Is(this=time.copy(), expression=exp.Null()))
-    select = exp.Select(expressions=items, where=exp.Where(this=present))
+    select = exp.Select(
+        expressions=items, where=exp.Where(this=present), qualify=_without_ties(until, time)
+    )
     select.set("from_", exp.From(this=element.copy()))
     return exp.Subquery(this=select, alias=exp.TableAlias(this=alias.copy()))
+
+
+def _without_ties(until: exp.Expr, time: exp.Expr) -> exp.Qualify:
+    """The condition that no other row replaces a row at its own time."""
+    return exp.Qualify(this=exp.NullSafeNEQ(this=until.copy(), expression=time.copy()))
 
 
 def _columns(element: exp.Expr, relations: Relations) -> list[str]:
@@ -206,18 +226,35 @@ def _columns(element: exp.Expr, relations: Relations) -> list[str]:
     given = element.alias_column_names
     if given:
         return list(given)
-    if isinstance(element, exp.Subquery):
-        first = leftmost(element.this)
-        return [item.alias_or_name for item in getattr(first, "selects", ())]
     found = relations.get(element.name)
-    if found is not None:
+    if found is not None and not isinstance(element, exp.Subquery):
         return list(found)
-    queries = (cte for cte in element.root().find_all(exp.CTE) if cte.alias == element.name)
-    cte = next(queries, None)
-    if cte is None:
-        return []
-    first = leftmost(cte.this)
-    return list(cte.alias_column_names) or [each.alias_or_name for each in first.selects]
+    query: exp.Expr | None = element
+    if not isinstance(element, exp.Subquery):
+        queries = (cte for cte in element.root().find_all(exp.CTE) if cte.alias == element.name)
+        query = next(queries, None)
+    first = None if query is None else leftmost(query.this)
+    given = query.alias_column_names if isinstance(query, exp.CTE) else []
+    selects = first.selects if isinstance(first, exp.Select) else []
+    return list(given) or [item.alias_or_name for item in selects]
+
+
+def in_duckdb(tree: exp.Expr) -> exp.Expr:
+    """A query in DuckDB's terms, with its ASOF JOIN instead of such plain joins.
+
+    It sorts both sides; a plain join would compare each row with all of its key.
+    """
+    if not any(each.meta.get(NEAREST) is not None for each in tree.find_all(exp.Or)):
+        return tree
+    made = tree.copy()
+    for join in made.find_all(exp.Join):
+        terms = list(_terms(join.args.get("on")))
+        rest = [term for term in terms if NEAREST not in term.meta]
+        times = [term for term in rest if not isinstance(term, exp.EQ)]
+        if len(rest) < len(terms) and len(times) == 1 and isinstance(times[0], tuple(_FLIPPED)):
+            join.set("on", exp.and_(*rest))
+            join.set("method", "ASOF")
+    return made
 
 
 def _between(
@@ -228,6 +265,6 @@ def _between(
     last = exp.Is(this=until.copy(), expression=exp.Null())
     before = _BEFORE_NEXT[kind](this=time.copy(), expression=until)
     either = exp.or_(last, before)
-    if keys and all(isinstance(key, exp.Column) for key in keys):
-        either.meta[NEAREST] = [(key.table, key.name) for key in keys]
+    columns = [(key.table, key.name) for key in keys if isinstance(key, exp.Column)]
+    either.meta[NEAREST] = columns if len(columns) == len(keys) else []
     return exp.and_(kind(this=time.copy(), expression=own), exp.Paren(this=either))

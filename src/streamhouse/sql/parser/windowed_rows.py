@@ -181,8 +181,8 @@ def _sessions(
 
     A first SELECT marks the first and last times of sessions, a second one spreads them.
     """
-    first = call("DATE_TRUNC", exp.Literal.string("milliseconds"), _of(time))
-    source, time = _with_slices(data, time, first, where)
+    millis = call("DATE_TRUNC", exp.Literal.string("milliseconds"), _of(time))
+    source, time = _with_slices(data, time, millis, where)
     moment = _of(time)
     gap, next_one = _duration(window.size), _duration(1)
     before = _over(exp.Max(this=moment.copy()), keys, moment, (gap, "PRECEDING"),
