@@ -164,6 +164,7 @@ def _ranked(over: _Over, rows: list[Row], row: Row) -> dict[str, Any]:
         values |= {
             "ROW_NUMBER()": place + 1,
             "NTILE(3)": tiles[place] + 1,
+            "NTH_VALUE(n, 2)": rows[1]["n"] if place else None,
             "LAG(n)": at(place - 1, "n"),
             "LAG(n, 2, 7)": at(place - 2, "n", 7),
             "LEAD(id)": at(place + 1, "id"),
