@@ -92,16 +92,51 @@ GROUP BY c.country, p.category
 """
 
 
-class Lab:
+class Tables:
+    """The tables of one warehouse, in the database `shop`."""
+
+    def __init__(self, folder: str, statements: str) -> None:
+        self.warehouse, self._commits = Warehouse(folder), 0
+        execute(self.warehouse.options, statements)
+
+    def snapshot(self, table: str) -> int:
+        """The newest snapshot of a table; 0 if it has none, or does not exist."""
+        if not self.warehouse.exists("shop", table):
+            return 0
+        return self.warehouse.table(f"shop.{table}").latest_snapshot_id() or 0
+
+    def commit_time(self, table: str, snapshot: int) -> int:
+        return self.warehouse.table(f"shop.{table}").snapshot(snapshot).time_ms
+
+    def files(self, table: str) -> list[str]:
+        """The data files of a table."""
+        return [
+            row["file_path"] for row in self.rows(f"SELECT file_path FROM shop.`{table}$files`")
+        ]
+
+    def rows(self, query: str) -> list[dict[str, Any]]:
+        (statement,) = parse_script(query)
+        assert isinstance(statement, Select)
+        plan = analyze_bounded(statement.query, Session(self.warehouse.options))
+        rows: list[dict[str, Any]] = run_bounded(plan, self.warehouse).to_pylist()
+        return rows
+
+    def write(self, name: str, batches: Iterator[pa.RecordBatch]) -> int:
+        """Commit rows of a table; returns the time of the commit, in ms."""
+        self._commits += 1
+        append(self.warehouse.path, f"shop.{name}", self._commits, batches)
+        return self.commit_time(name, self.snapshot(name))
+
+
+class Lab(Tables):
     """One warehouse with the three tables."""
 
     def __init__(self, folder: str, orders: int, customers: int, products: int) -> None:
-        self.warehouse = Warehouse(folder)
-        self._customers, self._products, self._commits = customers, products, 0
-        execute(self.warehouse.options, TABLES)
-        self._write("customers", (_customers(keys) for keys in chunks(np.arange(customers))))
-        self._write("products", (_products(keys) for keys in chunks(np.arange(products))))
-        self._write("orders", (self._orders(keys) for keys in chunks(np.arange(orders))))
+        super().__init__(folder, TABLES)
+        self._customers, self._products = customers, products
+        self.write("customers", (_customers(keys) for keys in chunks(np.arange(customers))))
+        self.write("products", (_products(keys) for keys in chunks(np.arange(products))))
+        self.write("orders", (self._orders(keys) for keys in chunks(np.arange(orders))))
         self._compact(Path(folder).with_name("compact.sql"))
 
     def _compact(self, script: Path) -> None:
@@ -112,7 +147,7 @@ class Lab:
 
     def change(self, keys: Keys) -> int:
         """Commit other prices of orders; returns the time of the commit, in ms."""
-        return self._write("orders", iter([self._orders(keys, self._commits)]))
+        return self.write("orders", iter([self._orders(keys, self._commits)]))
 
     def change_all(self, keys: Keys) -> list[tuple[str, int, int]]:
         """Change orders, and a tenth as many customers and products; the table and snapshot of each
@@ -125,7 +160,7 @@ class Lab:
         }
         commits = []
         for name, batch in made.items():
-            time_ms = self._write(name, iter([batch]))
+            time_ms = self.write(name, iter([batch]))
             commits.append((name, self.snapshot(name), time_ms))
         return commits
 
@@ -134,16 +169,16 @@ class Lab:
         for keys in chunks(np.arange(orders)):
             batch = self._orders(keys)
             ids = pa.array(np.zeros(len(keys), np.int32))
-            self._write("orders", iter([batch.set_column(1, "customer_id", ids)]))
+            self.write("orders", iter([batch.set_column(1, "customer_id", ids)]))
 
     def move(self) -> int:
         """Let customer 0 move to another country; returns the time of the commit, in ms."""
-        return self._write("customers", iter([_customers(np.arange(1), 1)]))
+        return self.write("customers", iter([_customers(np.arange(1), 1)]))
 
     def pulse(self) -> None:
         """Commit a row of the other view's table."""
         rows = pa.record_batch({"n": pa.array([self._commits], pa.int32())})
-        self._write("pulses", iter([rows]))
+        self.write("pulses", iter([rows]))
 
     def limit(self, runs: int = 3) -> float:
         """The seconds of the same SELECT in DuckDB over the data files."""
@@ -151,39 +186,22 @@ class Lab:
         with duckdb.connect(config={"threads": 2}) as db:
             db.sql("CREATE SCHEMA shop")
             for table in TABLE_NAMES:
-                files = self._rows(f"SELECT file_path FROM shop.`{table}$files`")
-                paths = [row["file_path"] for row in files]
-                db.sql(f"CREATE VIEW shop.{table} AS SELECT * FROM read_parquet({paths})")
+                files = self.files(table)
+                db.sql(f"CREATE VIEW shop.{table} AS SELECT * FROM read_parquet({files})")
             for _ in range(runs + 1):
                 started = time.perf_counter()
                 db.sql(SELECT).fetchall()
                 times.append(time.perf_counter() - started)
         return statistics.median(times[1:])
 
-    def snapshot(self, table: str) -> int:
-        """The newest snapshot of a table; 0 if it has none, or does not exist."""
-        if not self.warehouse.exists("shop", table):
-            return 0
-        return self.warehouse.table(f"shop.{table}").latest_snapshot_id() or 0
-
-    def commit_time(self, table: str, snapshot: int) -> int:
-        return self.warehouse.table(f"shop.{table}").snapshot(snapshot).time_ms
-
     def check(self) -> None:
         """Assert that the view has the rows of its SELECT."""
-        wrong = self._rows(
+        wrong = self.rows(
             f"(SELECT * FROM shop.sales EXCEPT ALL {SELECT}) UNION ALL "
             f"({SELECT} EXCEPT ALL SELECT * FROM shop.sales)"
         )
         if wrong:
             raise SystemExit(f"the view is wrong: {wrong[:3]}")
-
-    def _rows(self, query: str) -> list[dict[str, Any]]:
-        (statement,) = parse_script(query)
-        assert isinstance(statement, Select)
-        plan = analyze_bounded(statement.query, Session(self.warehouse.options))
-        rows: list[dict[str, Any]] = run_bounded(plan, self.warehouse).to_pylist()
-        return rows
 
     def _orders(self, keys: Keys, version: int = 0) -> pa.RecordBatch:
         cents = (keys * 37 + version * 101) % 100_000
@@ -196,11 +214,6 @@ class Lab:
                 "order_time": pa.array(keys + EPOCH_MS).cast(pa.timestamp("ms")),
             }
         )
-
-    def _write(self, name: str, batches: Iterator[pa.RecordBatch]) -> int:
-        self._commits += 1
-        append(self.warehouse.path, f"shop.{name}", self._commits, batches)
-        return self.commit_time(name, self.snapshot(name))
 
 
 def _customers(keys: Keys, version: int = 0) -> pa.RecordBatch:
@@ -224,15 +237,12 @@ def _products(keys: Keys, version: int = 0) -> pa.RecordBatch:
 
 
 class Pipeline:
-    """A running `streamhouse run` that keeps the view."""
+    """A running `streamhouse run` that keeps a view, and perhaps others."""
 
-    def __init__(self, lab: Lab, folder: Path) -> None:
-        self._lab, self._folder = lab, folder
+    def __init__(self, lab: Tables, folder: Path, view: str, statements: str) -> None:
+        self._lab, self._folder, self._view = lab, folder, view
         script = folder / "views.sql"
-        script.write_text(
-            f"USE shop; CREATE MATERIALIZED VIEW sales AS {SELECT}; "
-            f"CREATE MATERIALIZED VIEW beats AS {PULSE};"
-        )
+        script.write_text(f"USE shop; {statements}")
         self._command = [STREAMHOUSE, "run", str(script), "--warehouse", lab.warehouse.path]
         self._command += ["--checkpoints", str(folder / "state")]
         self.worker_mb = 0.0
@@ -261,7 +271,7 @@ class Pipeline:
     def vectors(self) -> dict[int, dict[str, int]]:
         """The snapshots of the inputs of each batch of the view."""
         found = {}
-        for path in (self._folder / "state").rglob("shop.sales/offsets/*"):
+        for path in (self._folder / "state").rglob(f"shop.{self._view}/offsets/*"):
             if path.name.isdigit():
                 offset = json.loads(path.read_text().splitlines()[-1])
                 found[int(offset["batch"])] = {
@@ -276,14 +286,14 @@ class Pipeline:
         while time.monotonic() < deadline:
             if self._process.poll() is not None:
                 break
-            if self._lab.snapshot("sales") > after:
-                return self._lab.commit_time("sales", after + 1)
+            if self._lab.snapshot(self._view) > after:
+                return self._lab.commit_time(self._view, after + 1)
             time.sleep(0.02)
         raise SystemExit((self._folder / "views.log").read_text()[-2000:])
 
     def planned_ms(self) -> int:
         """When the first refresh was planned, as its offset says."""
-        (path,) = (self._folder / "state").rglob("shop.sales/offsets/0")
+        (path,) = (self._folder / "state").rglob(f"shop.{self._view}/offsets/0")
         return int(json.loads(path.read_text().splitlines()[-1])["now"])
 
     def stop(self) -> None:
@@ -297,7 +307,10 @@ def figures(folder: Path, given: argparse.Namespace) -> Iterator[dict[str, Any]]
     lab = Lab(str(folder / "warehouse"), given.orders, given.customers, given.products)
     limit = lab.limit()
     started = time.time()
-    pipeline = Pipeline(lab, folder)
+    views = (
+        f"CREATE MATERIALIZED VIEW sales AS {SELECT}; CREATE MATERIALIZED VIEW beats AS {PULSE};"
+    )
+    pipeline = Pipeline(lab, folder, "sales", views)
     try:
         backfilled = pipeline.refreshed(0)
         seconds = (backfilled - pipeline.planned_ms()) / 1000
@@ -359,7 +372,7 @@ def _fan_out(lab: Lab, pipeline: Pipeline, given: argparse.Namespace) -> dict[st
     before = lab.snapshot("sales")
     lab.crowd(given.orders // 5)
     pipeline.refreshed(before)
-    _settle(lab)
+    settle(lab, "sales")
     first, before, moved = lab.snapshot("beats"), lab.snapshot("sales"), False
     deadline = time.monotonic() + WAIT_S
     pulses = 0
@@ -377,29 +390,23 @@ def _fan_out(lab: Lab, pipeline: Pipeline, given: argparse.Namespace) -> dict[st
     return _goal("fan_out", FAN_OUT_S / pause, {"longest_pause_s": pause})
 
 
-def _settle(lab: Lab, quiet_s: float = 5.0) -> None:
-    """Wait until the view does not change for some time."""
-    last, since = lab.snapshot("sales"), time.monotonic()
+def settle(lab: Tables, view: str, quiet_s: float = 5.0) -> None:
+    """Wait until a view does not change for some time."""
+    last, since = lab.snapshot(view), time.monotonic()
     while time.monotonic() - since < quiet_s:
         time.sleep(0.2)
-        if lab.snapshot("sales") != last:
-            last, since = lab.snapshot("sales"), time.monotonic()
+        if lab.snapshot(view) != last:
+            last, since = lab.snapshot(view), time.monotonic()
 
 
-def _fresh(lab: Lab, pipeline: Pipeline, given: argparse.Namespace) -> dict[str, Any]:
-    _settle(lab)
-    random, commits = np.random.default_rng(8), list[tuple[str, int, int]]()
-    first, started = lab.snapshot("sales"), time.monotonic()
-    while time.monotonic() - started < given.seconds:
-        # 250 orders, 25 customers and 25 products.
-        commits += lab.change_all(random.integers(0, given.orders, 250))
-        due = started + 0.3 * len(commits) / 3
-        time.sleep(max(0.0, due - time.monotonic()))
-    _settle(lab)
-    vectors, table = pipeline.vectors(), lab.warehouse.table("shop.sales")
+def delays(
+    lab: Tables, pipeline: Pipeline, view: str, first: int, commits: list[tuple[str, int, int]]
+) -> list[int]:
+    """The milliseconds from commits of tables to those of a view after `first` that show them."""
+    vectors, table = pipeline.vectors(), lab.warehouse.table(f"shop.{view}")
     shown = [
         (vectors[each.commit_identifier], each.time_ms)
-        for each in map(table.snapshot, range(first + 1, lab.snapshot("sales") + 1))
+        for each in map(table.snapshot, range(first + 1, lab.snapshot(view) + 1))
         if each.commit_identifier in vectors and each.commit_kind == "APPEND"
     ]
     shows = [
@@ -407,7 +414,20 @@ def _fresh(lab: Lab, pipeline: Pipeline, given: argparse.Namespace) -> dict[str,
         for name, snapshot, time_ms in commits
     ]
     # The last commits may have changed nothing that the view shows.
-    times = [each for each in shows if each is not None]
+    return [each for each in shows if each is not None]
+
+
+def _fresh(lab: Lab, pipeline: Pipeline, given: argparse.Namespace) -> dict[str, Any]:
+    settle(lab, "sales")
+    random, commits = np.random.default_rng(8), list[tuple[str, int, int]]()
+    first, started = lab.snapshot("sales"), time.monotonic()
+    while time.monotonic() - started < given.seconds:
+        # 250 orders, 25 customers and 25 products.
+        commits += lab.change_all(random.integers(0, given.orders, 250))
+        due = started + 0.3 * len(commits) / 3
+        time.sleep(max(0.0, due - time.monotonic()))
+    settle(lab, "sales")
+    times = delays(lab, pipeline, "sales", first, commits)
     median = statistics.median(times)
     rest = {"median_ms": median, "p95_ms": float(np.percentile(times, 95))}
     return _goal("fresh", FRESH_MS / median, rest)
@@ -429,6 +449,13 @@ def _line(name: str, limit: float, seconds: list[float], rest: dict[str, Any]) -
     }
 
 
+def show(figures: Iterator[dict[str, Any]], as_json: bool) -> None:
+    """Print figures, each as soon as it is there."""
+    for line in figures:
+        text = ", ".join(f"{key} {value}" for key, value in line.items())
+        print(json.dumps(line) if as_json else text, flush=True)
+
+
 def main() -> int:
     text = argparse.RawDescriptionHelpFormatter
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=text)
@@ -443,11 +470,7 @@ def main() -> int:
     given = parser.parse_args()
     os.environ["PYSPARK_PYTHON"] = sys.executable
     with tempfile.TemporaryDirectory(prefix="streamhouse-views-") as folder:
-        for line in figures(Path(folder), given):
-            if given.json:
-                print(json.dumps(line), flush=True)
-            else:
-                print(", ".join(f"{key} {value}" for key, value in line.items()), flush=True)
+        show(figures(Path(folder), given), given.json)
     return 0
 
 

@@ -23,8 +23,9 @@ from streamhouse.sql.batch.bounded_query import analyze_bounded
 from streamhouse.sql.batch.dml_plan import analyze_dml
 from streamhouse.sql.options import known_options
 from streamhouse.sql.parser import hints
-from streamhouse.sql.plan import Name, TableInfo
+from streamhouse.sql.plan import Name, TableInfo, ViewInfo
 from streamhouse.sql.statements import script
+from streamhouse.sql.statements.create_view import CreateView
 from streamhouse.sql.streaming.query_planner import is_bounded, plan_stream_queries
 from streamhouse.sql.syntax import (
     CreateTable,
@@ -46,21 +47,30 @@ LATER = {"docs/demo.svg"}
 
 
 class Scratch:
-    """The tables that a script creates, by their last name."""
+    """The tables and views that a script creates, by their last name."""
 
     def __init__(self) -> None:
         self.tables: dict[str, TableInfo] = {}
+        self.views: dict[str, ViewInfo] = {}
+
+    def view(self, name: Name) -> ViewInfo | None:
+        return self.views.get(name[-1])
 
     def table(self, name: Name) -> TableInfo:
         if name[-1] not in self.tables:
             raise TableError(f"there is no table '{name[-1]}'")
         return self.tables[name[-1]]
 
+    viewed = table
+
     def take(self, statement: Statement) -> int:
         """Check a statement; how many queries it has."""
         match statement:
             case CreateTable():
                 self._create(statement)
+            case CreateView():
+                info = ViewInfo(statement.name, (), statement.query.text)
+                self.views[statement.name[-1]] = info
             case SetOption(key=str(key), value=str(value)):
                 known_options.check_set(key, value)
             case CreateMaterializedView():

@@ -46,6 +46,7 @@ class Equality:
 
     `left_column` and `right_column` name the columns that they are; empty for other expressions.
     `exact`: a value of one side equals one value of the other at most. `nulls`: nulls are equal.
+    `added`: the query does not have it, but it is true where the join's condition is.
     """
 
     left: str
@@ -54,6 +55,7 @@ class Equality:
     right_column: str = ""
     exact: bool = False
     nulls: bool = False
+    added: bool = False
 
     @property
     def sql(self) -> str:
@@ -66,12 +68,13 @@ class Join(Binary):
     """Joins the rows for which all `equalities` hold, and `residual`, over `LEFT` and `RIGHT`.
 
     Without equalities and residual it is a cross join. The columns of the inputs differ in name;
-    the result does not have those that are `left_out`.
+    the result does not have those that are `left_out`. `single`: a left row has one match at most.
     """
 
     kind: JoinKind
     equalities: tuple[Equality, ...] = ()
     residual: str = ""
+    single: bool = False
     left_out: frozenset[str] = frozenset()
 
     @property
@@ -87,13 +90,15 @@ class Join(Binary):
         left, right, kind = self.left, self.right, self.kind
         if kind.one_sided:
             return left.keys
-        pairs = frozenset(a | b for a in left.keys for b in right.keys)
+        # A left row has one value of these columns.
+        added = {each.right_column for each in self.equalities if each.added}
+        pairs = frozenset(a | (b - added) for a in left.keys for b in right.keys)
         if kind is JoinKind.FULL:
             # A null may come from the row or from the missing match.
             return frozenset(key for key in pairs if key and key <= left.not_null | right.not_null)
         found = set(pairs)
         equal = [each for each in self.equalities if each.exact]
-        if _has_key(right, {each.right_column for each in equal}):
+        if self.single or _has_key(right, {each.right_column for each in equal}):
             found |= left.keys
         if kind is not JoinKind.LEFT and _has_key(left, {each.left_column for each in equal}):
             found |= right.keys

@@ -1,4 +1,4 @@
-"""OVER: a column computed from the rows of each row's partition."""
+"""OVER: columns computed from the rows of each row's partition."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from streamhouse.operators.operator import INPUT, Unary, plain
+from streamhouse.operators.operator import INPUT, Key, Unary, plain
 from streamhouse.operators.project import Item, never_null
 
 _TIES = "OVER depends on the order of rows that are alike in its ORDER BY"
@@ -63,3 +63,47 @@ class Over(WindowFunction):
 
     def describe(self) -> str:
         return plain(f"over: {self.item.sql}")
+
+
+@dataclass(frozen=True)
+class PartitionSteps(Unary):
+    """Operators of which each reads the one before it, and none rows of another partition.
+
+    Their input is kept once. The first of the `steps` reads it, and says what the partitions are.
+    """
+
+    steps: tuple[Unary, ...]
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        return self.steps[-1].columns
+
+    @cached_property
+    def keys(self) -> frozenset[Key]:
+        return self.steps[-1].keys
+
+    @cached_property
+    def not_null(self) -> frozenset[str]:
+        return self.steps[-1].not_null
+
+    @property
+    def expressions(self) -> tuple[str, ...]:
+        return tuple(sql for step in self.steps for sql in step.expressions)
+
+    @property
+    def loses(self) -> str:
+        return self.steps[0].loses
+
+    @property
+    def partitions(self) -> tuple[tuple[str, ...], ...] | None:
+        return self.steps[0].partitions
+
+    def whole(self, inputs: Sequence[str]) -> str:
+        relation = inputs[0]
+        for step in self.steps:
+            relation = f"({step.whole([relation])})"
+        return relation[1:-1]
+
+    def describe(self) -> str:
+        computed = (step.item.sql for step in self.steps if isinstance(step, Over))
+        return plain(f"over: {', '.join(computed)}")

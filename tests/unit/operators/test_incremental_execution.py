@@ -166,7 +166,7 @@ def check_changes(query: str, rng: random.Random, folder: Path) -> None:
         return
     store.folder.mkdir()
     rows = random_rows(rng)
-    kept, result = _built(plan, tree, store, rows), Counter(_result(plan, rows))
+    kept, result = _built(plan, tree, store, rows), Counter(result_of(plan, rows))
     for _ in range(_CHANGES):
         before, rows = rows, random_rows(rng, rows)
         # A table without a key only grows.
@@ -175,7 +175,7 @@ def check_changes(query: str, rng: random.Random, folder: Path) -> None:
         for row, weight in delta.items():
             result[row] += weight
         assert min(result.values(), default=0) >= 0, query
-        assert +result == _result(plan, rows), query
+        assert +result == result_of(plan, rows), query
 
 
 @pytest.mark.parametrize(
@@ -190,7 +190,7 @@ def test_the_time_is_an_input(seed: int, tmp_path: Path) -> None:
         tree, store = CompiledTree(root), StateStore(tmp_path / str(number))
         store.folder.mkdir()
         rows, now = random_rows(rng), _ms(START)
-        kept, result = _built(plan, tree, store, rows, now), _result(plan, rows, now)
+        kept, result = _built(plan, tree, store, rows, now), result_of(plan, rows, now)
         for _ in range(_CHANGES):
             before, old_now = rows, now
             now += rng.choice((1, 500, 1000, 4000))
@@ -201,7 +201,7 @@ def test_the_time_is_an_input(seed: int, tmp_path: Path) -> None:
             for row, weight in delta.items():
                 result[row] += weight
             assert min(result.values(), default=0) >= 0, query
-            assert +result == _result(plan, rows, now), query
+            assert +result == result_of(plan, rows, now), query
 
 
 def _ms(time: datetime) -> int:
@@ -216,7 +216,7 @@ def _scanner(plan: BoundedQuery, rows: Rows) -> Any:
     return scanner
 
 
-def _result(plan: BoundedQuery, rows: Rows, now: int | None = None) -> Counter[Any]:
+def result_of(plan: BoundedQuery, rows: Rows, now: int | None = None) -> Counter[Any]:
     with opened(plan, _scanner(plan, rows), threads=1, now_ms=now) as connection:
         return bag(connection.sql(plan.sql).to_arrow_table())
 

@@ -1,11 +1,10 @@
-"""OVER with ROWS and RANGE frames has the rows of a plain model."""
+"""OVER against a plain model: frames, directions, ties, nulls, and several windows in one query."""
 
 from __future__ import annotations
 
 import random
 from collections.abc import Callable
 from datetime import datetime, timedelta
-from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -13,95 +12,198 @@ import pytest
 if TYPE_CHECKING:
     from tests.unit.sql.conftest import Catalog
 
-_START = datetime(2026, 1, 1)
 Row = dict[str, Any]
+_START = datetime(2026, 1, 1)
+_PEERS = "RANGE BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW"
 
 
-def _rank(row: Row, downwards: bool) -> tuple[Any, ...]:
-    """The place of a row by time, with nulls as the least, and by its number."""
-    at = -1 if row["ts"] is None else (row["ts"] - _START).seconds
-    return (-at if downwards else at, row["id"])
+def _rows(rng: random.Random) -> list[Row]:
+    def value(*values: Any) -> Any:
+        return rng.choice((None, *values))
+
+    return [
+        {
+            "id": number,
+            "k": value("a", "b"),
+            "n": value(*range(-2, 4)),
+            "ts": value(*(_START + timedelta(seconds=s) for s in range(5))),
+        }
+        for number in rng.sample(range(20), rng.randint(0, 10))
+    ]
 
 
-def _numbers(rows: list[Row], downwards: bool) -> dict[str, list[Any]]:
-    """Functions of the place; `rows` are those of one partition in order."""
-    times = [_rank(row, downwards)[0] for row in rows]
-    count, ids = len(rows), [row["id"] for row in rows]
-    least = [times.index(each) for each in times]
-    greatest = [count - times[::-1].index(each) for each in times]
-    tiles = [size for n in range(3) for size in [n + 1] * (count // 3 + (n < count % 3))]
-    return {
-        "ROW_NUMBER() OVER (ORDERED, id)": list(range(1, count + 1)),
-        "RANK() OVER (ORDERED)": [place + 1 for place in least],
-        "DENSE_RANK() OVER (ORDERED)": [len({*times[:place]}) + 1 for place in least],
-        "NTILE(3) OVER (ORDERED, id)": tiles,
-        "PERCENT_RANK() OVER (ORDERED)": [float(Fraction(n, max(1, count - 1))) for n in least],
-        "CUME_DIST() OVER (ORDERED)": [float(Fraction(n, count)) for n in greatest],
-        "LAG(id) OVER (ORDERED, id)": [None, *ids][:count],
-        "LEAD(id, 2, -5) OVER (ORDERED, id)": [*ids[2:], -5, -5][:count],
+class _Over:
+    """A window of random rows: its SQL, and the partition and the frame of each row."""
+
+    def __init__(self, rng: random.Random) -> None:
+        self.by = rng.choice(((), ("k",), ("k", "n")))
+        self.spans = rng.random() < 0.4
+        self.terms = [
+            (rng.choice(("ts", "n")), rng.random() < 0.4, rng.choice((None, True, False)))
+        ]
+        unit = "SECOND" if self.terms[0][0] == "ts" else ""
+        if self.spans:
+            self.frame = sorted(rng.choice((None, -2, -1, 0, 1, 2)) or 0 for _ in range(2))
+        else:
+            self.terms.append(("id", rng.random() < 0.3, None))
+            self.frame = sorted(rng.randint(-2, 2) for _ in range(2))
+        self.open = (rng.random() < 0.3, rng.random() < 0.3)
+        ends = [
+            _bound(at, unit if self.spans else "", is_open, self.spans, word)
+            for at, is_open, word in zip(
+                self.frame, self.open, ("PRECEDING", "FOLLOWING"), strict=True
+            )
+        ]
+        self.text = f"{'RANGE' if self.spans else 'ROWS'} BETWEEN {ends[0]} AND {ends[1]}"
+        order = ", ".join(
+            f"{name}{' DESC' if down else ''}"
+            f"{'' if nulls is None else ' NULLS FIRST' if nulls else ' NULLS LAST'}"
+            for name, down, nulls in self.terms
+        )
+        by = f"PARTITION BY {', '.join(self.by)} " if self.by else ""
+        self.order = f"{by}ORDER BY {order}"
+
+    def sorted(self, rows: list[Row], row: Row) -> list[Row]:
+        """The rows of the partition of a row, in order."""
+        found = [each for each in rows if all(each[name] == row[name] for name in self.by)]
+        found.sort(key=lambda each: each["id"])
+        for name, down, nulls in reversed(self.terms):
+            first = not down if nulls is None else nulls
+            known = [each for each in found if each[name] is not None]
+            known.sort(key=lambda each, name=name: each[name], reverse=down)  # type: ignore[misc]
+            unknown = [each for each in found if each[name] is None]
+            found = unknown + known if first else known + unknown
+        return found
+
+    def peers(self, rows: list[Row], row: Row) -> list[Row]:
+        return [each for each in rows if all(each[t[0]] == row[t[0]] for t in self.terms)]
+
+    def framed(self, rows: list[Row], row: Row) -> list[Row]:
+        """The rows of the frame of a row, in order."""
+        place = rows.index(row)
+        if not self.spans:
+            first = 0 if self.open[0] else max(0, place + self.frame[0])
+            last = len(rows) if self.open[1] else max(0, place + self.frame[1] + 1)
+            return rows[first:last]
+        name, down, _ = self.terms[0]
+        same = self.peers(rows, row)
+        first, last = rows.index(same[0]), rows.index(same[-1])
+
+        def within(each: Row) -> bool:
+            at = rows.index(each)
+            before, after = at < first, at > last
+            if self.open[0] and self.open[1]:
+                return True
+            if row[name] is None or each[name] is None:
+                # Nulls are peers of each other, and at no distance from other values.
+                return (each[name] is None and row[name] is None) or (
+                    (before and self.open[0]) or (after and self.open[1])
+                )
+            apart = each[name] - row[name]
+            apart = apart.total_seconds() if isinstance(apart, timedelta) else apart
+            apart = -apart if down else apart
+            return (self.open[0] or apart >= self.frame[0]) and (
+                self.open[1] or apart <= self.frame[1]
+            )
+
+        return [each for each in rows if within(each)]
+
+
+def _bound(at: int, unit: str, is_open: bool, spans: bool, word: str) -> str:
+    if is_open:
+        return f"UNBOUNDED {word}"
+    if at == 0:
+        return "CURRENT ROW"
+    side = "PRECEDING" if at < 0 else "FOLLOWING"
+    return f"INTERVAL '{abs(at)}' {unit} {side}" if spans and unit else f"{abs(at)} {side}"
+
+
+def _known(rows: list[Row], name: str = "n") -> list[Any]:
+    return [row[name] for row in rows if row[name] is not None]
+
+
+_FRAMED: dict[str, Callable[[list[Row]], Any]] = {
+    "COUNT(*)": len,
+    "COUNT(n)": lambda rows: len(_known(rows)),
+    "SUM(n)": lambda rows: sum(_known(rows)) if _known(rows) else None,
+    "MIN(n)": lambda rows: min(_known(rows), default=None),
+    "MAX(ts)": lambda rows: max(_known(rows, "ts"), default=None),
+    "AVG(n)": lambda rows: int(sum(_known(rows)) / len(_known(rows))) if _known(rows) else None,
+    "COUNT(DISTINCT n)": lambda rows: len(set(_known(rows))),
+}
+_PLACED: dict[str, Callable[[list[Row]], Any]] = {
+    "FIRST_VALUE(n)": lambda rows: next(iter(_known(rows)), None),
+    "LAST_VALUE(n)": lambda rows: next(iter(reversed(_known(rows))), None),
+    "FIRST_VALUE(id)": lambda rows: rows[0]["id"] if rows else None,
+    "FIRST_VALUE(n) RESPECT NULLS": lambda rows: rows[0]["n"] if rows else None,
+    "LAST_VALUE(n) RESPECT NULLS": lambda rows: rows[-1]["n"] if rows else None,
+    "NTH_VALUE(n, 2)": lambda rows: rows[1]["n"] if len(rows) > 1 else None,
+    "LAST_VALUE(id)": lambda rows: rows[-1]["id"] if rows else None,
+}
+"""Functions that take a row of the frame; of ROWS frames only, whose order is total here."""
+
+
+def _ranked(over: _Over, rows: list[Row], row: Row) -> dict[str, Any]:
+    """Functions without a frame."""
+    place, same = rows.index(row), over.peers(rows, row)
+    first, last, count = rows.index(same[0]), rows.index(same[-1]), len(rows)
+    keys = [tuple(each[name] for name, _, _ in over.terms) for each in rows[: place + 1]]
+
+    def at(number: int, name: str, other: Any = None) -> Any:
+        return rows[number][name] if 0 <= number < count else other
+
+    values: dict[str, Any] = {
+        "RANK()": first + 1,
+        "DENSE_RANK()": len(set(keys)),
+        "PERCENT_RANK()": first / (count - 1) if count > 1 else 0.0,
+        "CUME_DIST()": (last + 1) / count,
     }
-
-
-def _frames(rows: list[Row], downwards: bool) -> dict[str, list[Any]]:
-    """Functions of frames of rows and of times."""
-
-    def by_rows(before: int, after: int) -> list[list[Row]]:
-        return [rows[max(0, n - before) : n + after + 1] for n in range(len(rows))]
-
-    def by_times(before: int, after: int) -> list[list[Row]]:
-        return [[each for each in rows if near(row, each, before, after)] for row in rows]
-
-    def near(row: Row, other: Row, before: int, after: int) -> bool:
-        if row["ts"] is None or other["ts"] is None:
-            return row["ts"] is other["ts"]
-        distance = (other["ts"] - row["ts"]).total_seconds() * (-1 if downwards else 1)
-        return bool(-before <= distance <= after)
-
-    def add(frame: list[Row]) -> int | None:
-        values = [row["v"] for row in frame if row["v"] is not None]
-        return sum(values) if values else None
-
-    def last(frame: list[Row]) -> int | None:
-        """The last value; Flink's LAST_VALUE passes over nulls."""
-        return next((row["v"] for row in reversed(frame) if row["v"] is not None), None)
-
-    row_frame = "ROWS BETWEEN 2 PRECEDING AND 1 FOLLOWING"
-    time_frame = "RANGE BETWEEN INTERVAL '2' SECOND PRECEDING AND INTERVAL '1' SECOND FOLLOWING"
-    return {
-        f"SUM(v) OVER (ORDERED, id {row_frame})": [add(f) for f in by_rows(2, 1)],
-        f"LAST_VALUE(v) OVER (ORDERED, id {row_frame})": [last(f) for f in by_rows(2, 1)],
-        "FIRST_VALUE(id) OVER (ORDERED, id)": [rows[0]["id"] for _ in rows],
-        f"SUM(v) OVER (ORDERED {time_frame})": [add(f) for f in by_times(2, 1)],
-        f"COUNT(v) OVER (ORDERED {time_frame})": [
-            sum(row["v"] is not None for row in f) for f in by_times(2, 1)
-        ],
-    }
+    if not over.spans:
+        small, big = divmod(count, 3)
+        tiles = [n for n in range(3) for _ in range(small + (n < big))]
+        values |= {
+            "ROW_NUMBER()": place + 1,
+            "NTILE(3)": tiles[place] + 1,
+            "NTH_VALUE(n, 2)": rows[1]["n"] if place else None,
+            "LAG(n)": at(place - 1, "n"),
+            "LAG(n, 2, 7)": at(place - 2, "n", 7),
+            "LEAD(id)": at(place + 1, "id"),
+            "LEAD(id, 2, -1)": at(place + 2, "id", -1),
+        }
+    return values
 
 
 @pytest.mark.parametrize(
-    "seed", [*range(4), *(pytest.param(n, marks=pytest.mark.soak) for n in range(4, 300))]
+    "seed", [*range(40), *(pytest.param(n, marks=pytest.mark.soak) for n in range(40, 1000))]
 )
 def test_over_has_the_values_of_a_plain_model(catalog: Catalog, seed: int) -> None:
     rng = random.Random(seed)
-    catalog.add("CREATE TABLE events (id INT, k STRING, v INT, ts TIMESTAMP(3))")
-    rows: list[Row] = [
-        {"id": n, "k": rng.choice(("a", "b", None)), "v": rng.choice((None, 1, 2, 3)),
-         "ts": rng.choice((None, *(_START + timedelta(seconds=s) for s in range(6))))}
-        for n in range(rng.randint(1, 14))
-    ]  # fmt: skip
-    rng.shuffle(rows)
-    downwards = rng.random() < 0.5
-    ordered = f"PARTITION BY k ORDER BY ts {'DESC' if downwards else ''}"
-    expected: dict[str, dict[int, Any]] = {}
-    models: tuple[Callable[[list[Row], bool], dict[str, list[Any]]], ...] = (_numbers, _frames)
-    for key in {row["k"] for row in rows}:
-        part = sorted((r for r in rows if r["k"] == key), key=lambda r: _rank(r, downwards))
-        for call, values in (pair for model in models for pair in model(part, downwards).items()):
-            found = zip((row["id"] for row in part), values, strict=True)
-            expected.setdefault(call, {}).update(found)
-    listed = ", ".join(
-        f"{call.replace('ORDERED', ordered)} AS c{n}" for n, call in enumerate(expected)
-    )
-    for number, *values in catalog.query(f"SELECT id, {listed} FROM events", rows):
-        for call, value in zip(expected, values, strict=True):
-            assert value == pytest.approx(expected[call][number]), (call, ordered, rows)
+    rows = _rows(rng)
+    catalog.add("CREATE TABLE t (id INT, k STRING, n INT, ts TIMESTAMP(3))")
+    overs = [_Over(rng) for _ in range(2)]
+    calls, models = [], list[Callable[[Row], Any]]()
+    for over in overs:
+        framed = {**_FRAMED, **({} if over.spans else _PLACED)}
+        for call in rng.sample(sorted(framed), 3):
+            calls.append(f"{call} OVER ({over.order} {over.text})")
+            models.append(
+                lambda row, over=over, value=framed[call]: value(  # type: ignore[misc]
+                    over.framed(over.sorted(rows, row), row)
+                )
+            )
+        names = (
+            sorted(_ranked(over, [*over.sorted(rows, rows[0])], rows[0])) if rows else ["RANK()"]
+        )
+        for call in rng.sample(names, min(2, len(names))):
+            calls.append(f"{call} OVER ({over.order})")
+            models.append(
+                lambda row, over=over, call=call: _ranked(  # type: ignore[misc]
+                    over, over.sorted(rows, row), row
+                )[call]
+            )
+    listed = ", ".join(f"{call} AS c{number}" for number, call in enumerate(calls))
+    text = f"SELECT id, {listed} FROM t"
+    found = {row[0]: row[1:] for row in catalog.query(text, rows)}
+    for row in rows:
+        expected = tuple(model(row) for model in models)
+        assert found[row["id"]] == expected, (text, row)

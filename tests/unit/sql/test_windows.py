@@ -206,6 +206,16 @@ def test_windows_of_a_join_and_of_hinted_tables(catalog: Catalog) -> None:
     assert catalog.bounded(text).scans[0].options == {"scan.mode": "latest"}
 
 
+@pytest.mark.parametrize("call", ["HOP({}, INTERVAL '5' MINUTE, {})", "SESSION({}, {})"])
+def test_all_columns_of_rows_in_windows_and_of_a_joined_table(catalog: Catalog, call: str) -> None:
+    rows = call.format("TABLE events, DESCRIPTOR(ts)", "INTERVAL '5' MINUTE")
+    text = f"SELECT * FROM {rows} AS w JOIN events AS e USING (id)"
+    plan = _events(catalog).bounded(text)
+    own = ["window_start", "window_end", "window_time"]
+    assert list(plan.output) == ["id", "k", "ts", "now_", *own, "k0", "ts0", "now_0"]
+    assert len(catalog.query(text, _BIDS, _BIDS)) == len(_BIDS)
+
+
 def test_streams_compute_tumbling_windows(catalog: Catalog) -> None:
     """A stream computes TUMBLE of each row, also by the time at which it reads the row."""
     text = "SELECT id, window_start FROM TUMBLE(TABLE events, DESCRIPTOR({}), INTERVAL '10' MINUTE)"

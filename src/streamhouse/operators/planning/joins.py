@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import replace
 
 from sqlglot import exp
@@ -21,7 +22,10 @@ from streamhouse.operators.planning.rows import (
     plain_column,
     sides_of,
 )  # fmt: skip
+from streamhouse.operators.planning.time_ranges import ADDED, in_pieces
 from streamhouse.operators.project import Item, Project
+from streamhouse.sql.batch.joins_in_time import NEAREST
+from streamhouse.sql.functions.expression_builders import quoted
 
 _RIGHT = re.compile(rf'"?\b{RIGHT}"?\.(?=")')
 
@@ -61,9 +65,28 @@ def combined(kind: JoinKind, left: Rows, right: Rows, terms: list[exp.Expr]) -> 
     # The time passes for the rows of a filter, not for all pairs of rows.
     timed = [term for term in terms if _is_timed(term)] if kind is JoinKind.INNER else []
     terms = [term for term in terms if not any(term is each for each in timed)]
-    operator = joined(left.operator, right.operator, kind, *condition(left, right, terms))
+    equalities, rest = condition(left, right, terms)
+    if rest and not _has_key(left, right, equalities):
+        left, right, terms = in_pieces(kind, left, right, terms)
+        equalities, rest = condition(left, right, terms)
+    single = any(_is_nearest(term, equalities, right) for term in terms)
+    operator = joined(left.operator, right.operator, kind, equalities, rest, single)
     names = left.names if kind.one_sided else {**left.names, **right.names}
     return passing(Rows(operator, names), timed)
+
+
+def _has_key(left: Rows, right: Rows, equalities: Sequence[Equality]) -> bool:
+    """Whether rows of one side meet one row of the other at most, by these equalities."""
+    columns = {e.left_column for e in equalities}, {e.right_column for e in equalities}
+    sides = zip(columns, (left.operator, right.operator), strict=True)
+    return any(key <= equal for equal, side in sides for key in side.keys)
+
+
+def _is_nearest(term: exp.Expr, equalities: Sequence[Equality], right: Rows) -> bool:
+    """Whether a left row has one match at most, since a term selects the nearest of equal keys."""
+    equal = {each.right_column for each in equalities if each.exact} - {""}
+    keys = [exp.column(quoted(n), quoted(table)) for table, n in term.meta.get(NEAREST, ())]
+    return bool(keys) and all(right.find(key) in equal for key in keys)
 
 
 def _is_timed(term: exp.Expr) -> bool:
@@ -91,6 +114,7 @@ def joined(
     kind: JoinKind,
     equalities: tuple[Equality, ...],
     rest: tuple[str, ...] = (),
+    single: bool = False,
 ) -> Operator:
     """A join; one that only asks whether there is a match gets each key of the right side once."""
     if kind.one_sided and equalities and not rest:
@@ -104,7 +128,7 @@ def joined(
         )
         right = distinct(checked(Project(right, keys)))
     residual = " AND ".join(f"({each})" for each in rest) if len(rest) > 1 else "".join(rest)
-    return checked(Join(left, right, kind, equalities, residual))
+    return checked(Join(left, right, kind, equalities, residual, single))
 
 
 def is_true(term: exp.Expr) -> bool:
@@ -128,4 +152,5 @@ def _equality(term: exp.Expr, sides: Sides) -> Equality:
     names = plain_column(first, left), plain_column(second, right)
     exact = all(names) and comparable(left.operator.types[names[0]], right.operator.types[names[1]])
     fragments = fragment(first, sides[:1]), fragment(second, sides[1:])
-    return Equality(*fragments, *names, exact, isinstance(term, exp.NullSafeEQ))
+    nulls, added = isinstance(term, exp.NullSafeEQ), bool(term.meta.get(ADDED))
+    return Equality(*fragments, *names, exact, nulls, added)

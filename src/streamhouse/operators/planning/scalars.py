@@ -22,8 +22,9 @@ from streamhouse.operators.planning.rows import (
     reference,
     sides_of,
 )  # fmt: skip
-from streamhouse.operators.planning.select_list import Grouping, function_name
+from streamhouse.operators.planning.select_list import Grouping
 from streamhouse.operators.project import Item, Project
+from streamhouse.sql.expressions.binder import function_name
 
 
 def beside(rows: Rows, operator: Operator, name: str) -> tuple[Rows, exp.Expr]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from functools import cache
 from itertools import count
 
 from sqlglot import exp
@@ -24,7 +23,7 @@ from streamhouse.operators.planning.rows import (
 )  # fmt: skip
 from streamhouse.operators.project import Item
 from streamhouse.sql.batch import total_order
-from streamhouse.sql.expressions.sandboxed_connection import sandboxed
+from streamhouse.sql.expressions.binder import aggregate_names, function_name
 
 _WRAPPERS = (exp.Filter, exp.WithinGroup, exp.IgnoreNulls, exp.RespectNulls)
 _RANKS = {"ROW_NUMBER", "RANK", "DENSE_RANK"}
@@ -37,32 +36,12 @@ _ANY_ORDER = {
 _PEERS = {"rank", "dense_rank", "percent_rank", "cume_dist"}
 
 
-@cache
-def _aggregates() -> frozenset[str]:
-    with sandboxed() as connection:
-        kinds = connection.execute(
-            "SELECT function_name FROM duckdb_functions() GROUP BY function_name "
-            "HAVING bool_and(function_type = 'aggregate')"
-        ).fetchall()
-    return frozenset(name for (name,) in kinds) | {"histogram", "grouping", "grouping_id"}
-
-
-def function_name(node: exp.Expr) -> str:
-    """The name by which DuckDB calls the function of a node, in lower case; empty for others."""
-    if isinstance(node, exp.AnonymousAggFunc | exp.Anonymous):
-        return str(node.this).lower()
-    if not isinstance(node, exp.Func) or isinstance(node, exp.Cast | exp.Case | exp.Query):
-        return ""
-    text, bracket, _ = node.sql(dialect="duckdb").partition("(")
-    return text.strip('"').lower() if bracket else ""
-
-
 def is_aggregate(node: exp.Expr) -> bool:
     """Whether a node is an aggregate, with its FILTER and the like, not of OVER."""
     core = _core(node)
     if isinstance(node.parent, (*_WRAPPERS, exp.Window)) and node.arg_key == "this":
         return False
-    return isinstance(core, exp.AggFunc) or function_name(core) in _aggregates()
+    return isinstance(core, exp.AggFunc) or function_name(core) in aggregate_names()
 
 
 def _core(node: exp.Expr) -> exp.Expr:

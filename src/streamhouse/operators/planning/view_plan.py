@@ -146,8 +146,10 @@ def _check_lookups(parsed: Parsed, resolver: Resolver) -> None:
                 parsed.script,
                 table,
                 "FOR SYSTEM_TIME AS OF a column joins each row once, as of its time, and a view is "
-                "computed from the tables as they are now. Leave the clause out to join the newest "
-                "rows: a change of this table then changes rows that were joined before",
+                "computed from the tables as they are now. As of a stored time, name a view that "
+                "has the newest row of each key by ROW_NUMBER over a table that only grows. To "
+                "join the newest rows, leave the clause out: a change of this table then changes "
+                "rows that were joined before",
             )
 
 

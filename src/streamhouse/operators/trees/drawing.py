@@ -17,15 +17,16 @@ from streamhouse.operators.operator import (
     plain,
     walk,
 )  # fmt: skip
-from streamhouse.operators.over import WindowFunction
+from streamhouse.operators.over import PartitionSteps, WindowFunction
 from streamhouse.operators.project import Project
 from streamhouse.operators.trees.compiled_tree import obstacle
+from streamhouse.operators.trees.shared_partitions import shared
 
 
 def drawn(root: Operator) -> list[str]:
     """A line for each operator of a tree: what it is, its key, what it emits, and what it keeps, or
     why it is recomputed; inputs below the operators that read them."""
-    return list(_lines(root, "", ""))
+    return list(_lines(shared(root), "", ""))
 
 
 def _lines(operator: Operator, first: str, rest: str) -> Iterator[str]:
@@ -98,6 +99,8 @@ def _expressions(operator: Operator) -> Mapping[str, str]:
             return {item.name: plain(item.sql) for item in (*operator.by, *operator.aggregates)}
         case WindowFunction():
             return {**_expressions(operator.input), operator.item.name: plain(operator.item.sql)}
+        case PartitionSteps():
+            return _expressions(operator.steps[-1])
         case Filter() | Limit():
             return _expressions(operator.input)
         case Project() if operator.keeps_values:

@@ -34,7 +34,7 @@ def pruned(root: Operator) -> Operator:
             needed[id(child)].update(columns)
     made: dict[int, Operator] = {}
     for each in operators:
-        made[id(each)] = _narrowed(_over(each, made), needed[id(each)])
+        made[id(each)] = _narrowed(over_others(each, made), needed[id(each)])
     found = made[id(root)]
     try:
         for each in walk(found):
@@ -69,7 +69,7 @@ def _columns(alias: str, expressions: Iterable[str]) -> set[str]:
     return {match[2].replace('""', '"') for match in found if match[1] == alias}
 
 
-def _over(operator: Operator, made: dict[int, Operator]) -> Operator:
+def over_others(operator: Operator, made: dict[int, Operator]) -> Operator:
     """The operator over other inputs."""
     changed: dict[str, Any] = {}
     for field in fields(operator):

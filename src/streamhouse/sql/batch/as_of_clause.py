@@ -6,13 +6,14 @@ import duckdb
 from sqlglot import exp
 
 from streamhouse.errors import OptionError
-from streamhouse.sql import functions, node_errors
+from streamhouse.sql import node_errors
 from streamhouse.sql.expressions import lowering
 from streamhouse.sql.expressions.binder import generate
 from streamhouse.sql.expressions.sandboxed_connection import sandboxed
 from streamhouse.sql.options.time_travel_options import epoch_ms, split_options
 from streamhouse.sql.plan import AsOf, Name, Resolver, TableInfo, TravellingResolver
 from streamhouse.sql.resolution import columns as names
+from streamhouse.sql.resolution import event_time
 from streamhouse.sql.resolution.columns import Parsed
 
 
@@ -87,12 +88,14 @@ def _clause(parsed: Parsed, tree: exp.Expr, table: exp.Table, resolver: Resolver
         return AsOf(timestamp_ms=epoch_ms(int(as_of.name)))
     if as_of.find(exp.Column) is None:
         return AsOf(timestamp_ms=_milliseconds(parsed, version, as_of))
-    if isinstance(as_of, exp.Column) and _is_processing_time(tree, as_of.name, resolver):
+    if isinstance(as_of, exp.Column) and event_time.is_processing_time(tree, as_of.name, resolver):
         return AsOf()
     raise node_errors.unsupported(
         parsed.script,
         version,
-        "FOR SYSTEM_TIME AS OF takes a TIMESTAMP '…' or a column that is computed as PROCTIME()",
+        "FOR SYSTEM_TIME AS OF takes a TIMESTAMP '…' or a column that is computed as PROCTIME(); "
+        "as of a stored time, name a view that has the newest row of each key by ROW_NUMBER over "
+        "a table that only grows",
     )
 
 
@@ -106,19 +109,6 @@ def _version(parsed: Parsed, version: exp.Expr) -> AsOf:
             return AsOf(snapshot=int(text))
     message = "VERSION AS OF takes a snapshot's number or a tag's 'name'"
     raise node_errors.error(parsed.script, version, message)
-
-
-def _is_processing_time(tree: exp.Expr, name: str, resolver: Resolver) -> bool:
-    for alias in tree.find_all(exp.Alias):
-        if alias.alias == name and functions.current_time_name(alias.this) == "PROCTIME":
-            return True
-    for table in names.leaves(tree):
-        if table.name.startswith("scan_"):
-            continue
-        for computed in resolver.table(names.table_name(table)).computed:
-            if computed.name == name:
-                return "".join(computed.expression.upper().split()) == "PROCTIME()"
-    return False
 
 
 def _milliseconds(parsed: Parsed, version: exp.Expr, as_of: exp.Expr) -> int:

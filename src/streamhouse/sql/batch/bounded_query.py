@@ -15,10 +15,12 @@ from streamhouse.close_matches import nearest
 from streamhouse.sql import node_errors
 from streamhouse.sql.batch import (
     as_of_clause,
+    joins_in_time,
     literal_insert,
     plain_form,
     row_comparisons,
     total_order,
+    window_slices,
 )
 from streamhouse.sql.expressions import aggregates, lowering, timestamp_digits
 from streamhouse.sql.expressions.binder import BindError, describe, generate, refusal
@@ -147,7 +149,8 @@ class Analyzed:
             _bound(self.parsed, tree, self.scans)
         scans = self.scans.plan(tree)
         called = functions_in(tree)
-        return BoundedQuery(scans, generate(tree), tuple(output), self.scans.rows, called)
+        sql = generate(joins_in_time.in_duckdb(tree))
+        return BoundedQuery(scans, sql, tuple(output), self.scans.rows, called)
 
 
 def analyze_tree(
@@ -165,12 +168,14 @@ def analyze_tree(
     try:
         qualified = _qualified(parsed, tree, scans)
         window_columns.check_stored_times(parsed.script, qualified)
+        joins_in_time.rewrite(parsed.script, qualified, scans.relations)
         row_comparisons.rows_in_correlated_queries(qualified)
         lowered = lowering.lower(
             parsed.script, qualified, scans.relations, bounded=True, declared=scans.declared
         )
         aggregates.compensate(lowered)
         final = pushdown_projections(lowered)
+        window_slices.aggregate_slices(final, scans.relations)
     except OptimizeError as error:
         raise node_errors.error(parsed.script, tree, _resolution_error(error)) from None
     assert isinstance(final, exp.Query)

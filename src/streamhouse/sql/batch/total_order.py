@@ -98,7 +98,10 @@ def _windows(select: exp.Select) -> None:
         if _tells_rows_apart(window):
             window.set("order", ended)
         else:
-            function.set("this", exp.Order(this=function.this, expressions=ended.expressions))
+            # An order follows the last argument.
+            last = "offset" if isinstance(function, exp.NthValue) else "this"
+            total = exp.Order(this=function.args[last], expressions=ended.expressions)
+            function.set(last, total)
             function.meta[_TOTAL] = True
         window.meta[_TOTAL] = True
 

@@ -93,8 +93,10 @@ def _error_unless_equal(one: exp.Expr, other: exp.Expr, message: str, text: exp.
 
 
 def _ordered(whole: exp.Expr, core: exp.Expr, name: str) -> exp.Expr:
-    """FIRST_VALUE or LAST_VALUE, which skip nulls."""
+    """FIRST_VALUE or LAST_VALUE, which skip nulls, unless RESPECT NULLS is written."""
     if isinstance(whole, exp.Window):
+        if isinstance(whole.this, exp.RespectNulls):
+            return whole
         return _with_aggregate(_without_null_treatment(whole), exp.IgnoreNulls(this=core.copy()))
     not_null: exp.Expr = exp.Not(
         this=exp.Is(this=exp.Paren(this=core.this.copy()), expression=exp.Null())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import TypeAlias
 
 import duckdb
@@ -101,6 +101,27 @@ def _check_case(columns: list[str]) -> None:
                 f"columns '{first_spelling}' and '{column}' differ only in case, which SQL "
                 "here does not distinguish; rename one of them"
             )
+
+
+@cache
+def aggregate_names() -> frozenset[str]:
+    """The names of DuckDB's aggregate functions, in lower case."""
+    with sandboxed() as connection:
+        kinds = connection.execute(
+            "SELECT function_name FROM duckdb_functions() GROUP BY function_name "
+            "HAVING bool_and(function_type = 'aggregate')"
+        ).fetchall()
+    return frozenset(name for (name,) in kinds) | {"histogram", "grouping", "grouping_id"}
+
+
+def function_name(node: exp.Expr) -> str:
+    """The name by which DuckDB calls the function of a node, in lower case; empty for others."""
+    if isinstance(node, exp.AnonymousAggFunc | exp.Anonymous):
+        return str(node.this).lower()
+    if not isinstance(node, exp.Func) or isinstance(node, exp.Cast | exp.Case | exp.Query):
+        return ""
+    text, bracket, _ = node.sql(dialect="duckdb").partition("(")
+    return text.strip('"').lower() if bracket else ""
 
 
 def computes(sql: str) -> bool:

@@ -120,6 +120,7 @@ _AGGREGATES: Table = {
     "VARIANCE": (1, 1, plain(exp.Variance)),
     "FIRST_VALUE": (1, 1, plain(exp.FirstValue)),
     "LAST_VALUE": (1, 1, plain(exp.LastValue)),
+    "NTH_VALUE": (2, 2, plain(exp.NthValue, "this", "offset")),
     "LISTAGG": (1, 2, _list),
     "ROW_NUMBER": (0, 0, lambda _: exp.RowNumber()),
     "RANK": (0, 0, lambda _: exp.Rank()),

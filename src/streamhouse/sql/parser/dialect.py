@@ -74,6 +74,7 @@ class Flink(Dialect):
             "BYTES": TokenType.VARBINARY,
             "ROW": TokenType.STRUCT,
             "MATCH_RECOGNIZE": TokenType.MATCH_RECOGNIZE,
+            "MATCH_CONDITION": TokenType.MATCH_CONDITION,
         }
 
         def tokenize(self, sql: str) -> list[Token]:
@@ -88,6 +89,7 @@ class Flink(Dialect):
         declared: Declarations = NONE
         """The Python functions that the script has declared, by lower-case name."""
 
+        TABLE_ALIAS_TOKENS = parser.Parser.TABLE_ALIAS_TOKENS - {TokenType.MATCH_CONDITION}
         IS_PREDICATE_PRECEDENCE = parser.IsPredicatePrecedence.COMPARISON
         FUNCTIONS = {**functions.BUILDERS, **GROUP_WINDOWS}
         FUNCTION_PARSERS = {

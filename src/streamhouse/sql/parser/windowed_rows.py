@@ -6,6 +6,7 @@ milliseconds. Rows without a time are in no window. All of it is as in Flink.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -24,9 +25,15 @@ from streamhouse.sql.functions.expression_builders import (
 
 WINDOWED = "windowed"
 """Key in the `meta` of a SELECT that adds the columns of windows to rows."""
+SLICED = "sliced"
+"""Key in the `meta` of such a SELECT: its `Window`, if slices of time may be grouped first."""
 WINDOW_COLUMNS = ("window_start", "window_end", "window_time")
-_WINDOWS, _DISTANCE = "_windows", "_distance"
-_FIRST, _LAST = "window$first", "window$last"
+SLICE, WINDOWS = "window$slice", "_windows"
+"""The start of a row's slice, of which the windows of HOP and CUMULATE consist; the relation of
+the windows that a slice belongs to."""
+_DISTANCE = "_distance"
+FIRST, LAST = "window$first", "window$last"
+"""The times of the first and the last rows of sessions, null for all other rows."""
 
 
 @dataclass(frozen=True)
@@ -95,37 +102,71 @@ def windowed(
 def _aligned(
     window: Window, data: exp.Expr, time: exp.Expr, where: exp.Where, names: Sequence[str]
 ) -> exp.Select:
-    """Rows with their windows of TUMBLE, HOP or CUMULATE, which depend on nothing but the time.
+    """Rows with their windows of TUMBLE, HOP or CUMULATE, which depend on nothing but the time."""
+    if window.kind != "TUMBLE":
+        return _sliced(window, data, time, where, names)
+    start = window.floor(_of(time), window.size)
+    star = exp.Column(this=exp.Star(), table=quoted(data.alias_or_name))
+    columns = _columns(start, _plus(start, window.size), time, names)
+    select = exp.Select(expressions=[star, *columns], where=where)
+    select.set("from_", exp.From(this=data))
+    return select
 
-    HOP and CUMULATE unnest the distances from the first window. These are constants, which DuckDB
+
+def _sliced(
+    window: Window, data: exp.Expr, time: exp.Expr, where: exp.Where, names: Sequence[str]
+) -> exp.Select:
+    """Rows with their windows of HOP or CUMULATE, which follow from their slices.
+
+    Windows are unnested from their distances to the first one. These are constants, which DuckDB
     unnests seven times as fast as a series for each row.
     """
-    moment, joins = _of(time), list[exp.Expr]()
-    start = window.floor(moment, window.step if window.kind == "HOP" else window.size)
-    end = _plus(start, window.size)
-    if window.kind != "TUMBLE":
-        alias = exp.TableAlias(this=quoted(_WINDOWS), columns=[quoted(_DISTANCE)])
-        steps = (cast(number(each), "BIGINT") for each in (0, window.size, window.step))
-        joins.append(
-            exp.Join(
-                this=exp.Unnest(expressions=[call("RANGE", *steps)], alias=alias), kind="CROSS"
-            )
-        )
-    distance = call("TO_MILLISECONDS", exp.column(quoted(_DISTANCE), quoted(_WINDOWS)))
+    first = window.floor(_of(time), math.gcd(window.step, window.size))
+    source, time = _with_slices(data, time, first, where)
+    moment = _of(time)
+    distance = exp.column(quoted(_DISTANCE), quoted(WINDOWS))
+    steps = (cast(number(each), "BIGINT") for each in (0, window.size, window.step))
+    windows = exp.Unnest(
+        expressions=[call("RANGE", *steps)],
+        alias=exp.TableAlias(this=quoted(WINDOWS), columns=[quoted(_DISTANCE)]),
+    )
+    apart = call("TO_MILLISECONDS", distance.copy())
+    condition = None
     if window.kind == "HOP":
-        start = exp.Paren(this=exp.Sub(this=start, expression=distance))
+        start: exp.Expr = exp.Paren(
+            this=exp.Sub(this=window.floor(moment, window.step), expression=apart)
+        )
         end = _plus(start, window.size)
         if window.size % window.step:
-            where = exp.Where(this=exp.and_(where.this, exp.LT(this=moment, expression=end.copy())))
-    elif window.kind == "CUMULATE":
-        last, first = end, _plus(window.floor(moment, window.step), window.step)
-        end = exp.Paren(this=exp.Add(this=first, expression=distance))
-        where = exp.Where(this=exp.and_(where.this, exp.LTE(this=end.copy(), expression=last)))
-    star = exp.Column(this=exp.Star(), table=quoted(data.alias_or_name))
-    select = exp.Select(expressions=[star, *_columns(start, end, time, names)], where=where)
-    select.set("from_", exp.From(this=data))
-    select.set("joins", joins)
+            condition = exp.Where(this=exp.LT(this=moment, expression=end.copy()))
+    else:
+        start = window.floor(moment, window.size)
+        end = exp.Paren(this=exp.Add(this=_plus(moment, window.step), expression=apart))
+        last = _plus(start, window.size)
+        condition = exp.Where(this=exp.LTE(this=end.copy(), expression=last))
+    star = exp.Star(**{"except_": [exp.column(quoted(SLICE)), exp.column(quoted(_DISTANCE))]})
+    select = exp.Select(
+        expressions=[star, *_columns(start, end, time, names)],
+        joins=[exp.Join(this=windows, kind="CROSS")],
+        where=condition,
+    )
+    select.set("from_", exp.From(this=source))
+    select.meta[SLICED] = window if window.size > window.step else None
     return select
+
+
+def _with_slices(
+    data: exp.Expr, time: exp.Expr, first: exp.Expr, where: exp.Where
+) -> tuple[exp.Subquery, exp.Expr]:
+    """The rows with the start of the slice of each, in the type of the time; and this column."""
+    start = exp.Anonymous(this=LAST_MOMENT, expressions=[first, time.copy()])
+    select = exp.Select(
+        expressions=[exp.Star(), exp.alias_(start, SLICE, quoted=True)], where=where
+    )
+    select.set("from_", exp.From(this=data))
+    alias = quoted(data.alias_or_name)
+    rows = exp.Subquery(this=select, alias=exp.TableAlias(this=alias))
+    return rows, exp.column(quoted(SLICE), alias.copy())
 
 
 def _sessions(
@@ -140,7 +181,9 @@ def _sessions(
 
     A first SELECT marks the first and last times of sessions, a second one spreads them.
     """
-    moment = call("DATE_TRUNC", exp.Literal.string("milliseconds"), _of(time))
+    millis = call("DATE_TRUNC", exp.Literal.string("milliseconds"), _of(time))
+    source, time = _with_slices(data, time, millis, where)
+    moment = _of(time)
     gap, next_one = _duration(window.size), _duration(1)
     before = _over(exp.Max(this=moment.copy()), keys, moment, (gap, "PRECEDING"),
                    (next_one, "PRECEDING"))  # fmt: skip
@@ -150,19 +193,20 @@ def _sessions(
         exp.alias_(
             when(exp.Is(this=value, expression=exp.Null()), moment.copy()), name, quoted=True
         )
-        for value, name in ((before, _FIRST), (after, _LAST))
+        for value, name in ((before, FIRST), (after, LAST))
     )
-    marked = exp.Select(expressions=[exp.Star(), *marks], where=where)
-    marked.set("from_", exp.From(this=data))
-    first, last = exp.column(quoted(_FIRST)), exp.column(quoted(_LAST))
+    marked = exp.Select(expressions=[exp.Star(), *marks])
+    marked.set("from_", exp.From(this=source))
+    first, last = exp.column(quoted(FIRST)), exp.column(quoted(LAST))
     start = _over(exp.Max(this=first), keys, moment, ("UNBOUNDED", "PRECEDING"),
                   ("CURRENT ROW", None))  # fmt: skip
     end = _over(exp.Min(this=last), keys, moment, ("CURRENT ROW", None),
                 ("UNBOUNDED", "FOLLOWING"))  # fmt: skip
-    star = exp.Star(**{"except_": [first.copy(), last.copy()]})
+    star = exp.Star(**{"except_": [first.copy(), last.copy(), exp.column(quoted(SLICE))]})
     select = exp.Select(expressions=[star, *_columns(start, _plus(end, window.size), time, names)])
     alias = exp.TableAlias(this=quoted(data.alias_or_name))
     select.set("from_", exp.From(this=exp.Subquery(this=marked, alias=alias)))
+    select.meta[SLICED] = window
     return select
 
 

@@ -13,6 +13,7 @@ from streamhouse.errors import SqlError
 from streamhouse.sql import node_errors
 from streamhouse.sql.plan import Name, Resolver, ViewInfo, ViewResolver
 from streamhouse.sql.resolution import columns as names
+from streamhouse.sql.resolution import event_time
 from streamhouse.sql.resolution.columns import Parsed
 from streamhouse.sql.syntax import Query, TextPosition
 from streamhouse.sql.text import Script
@@ -25,12 +26,14 @@ def inlined(parsed: Parsed, resolver: Resolver) -> Parsed:
     """The query with each view that it reads replaced by the view's own query.
 
     An error in a view has the position at which the query names the view. Raises
-    `UnsupportedSqlError` for `AS OF` on a view, and for OPTIONS on a view of several tables.
+    `UnsupportedSqlError` for `AS OF` on a view, and for OPTIONS on a view of several tables. Joins
+    as of a stored time have it as a term of ON.
     """
     if not isinstance(resolver, ViewResolver):
         return parsed
     used: list[str] = []
     tree = _Views(parsed.script, resolver, used).inlined(parsed.tree, ())
+    event_time.mark(parsed.script, tree, resolver)
     # A changed view must change the fingerprint of the query.
     canonical = "\n".join([parsed.canonical, *used])
     return Parsed(parsed.script, tree, canonical) if used else parsed
@@ -63,19 +66,16 @@ class _Views:
             name = ".".join(view.name[-2:])
             message = f"view {name} reads itself; DROP it and CREATE it again"
             raise node_errors.error(self.script, table, message)
-        if table.args.get("version") is not None:
-            raise node_errors.unsupported(
-                self.script,
-                table,
-                f"'{table.name}' is a view, which takes no AS OF and cannot be looked up; name the "
-                "table that it reads",
-            )
+        version = table.args.get("version")
+        if version is not None and not isinstance(version.args.get("expression"), exp.Column):
+            raise event_time.not_as_of(self.script, table, table.name)
         position = {key: table.this.meta[key] for key in _POSITION_KEYS if key in table.this.meta}
         inner = self.inlined(_body(view, position), (*enclosing, view.name))
         _pass_options(self.script, table, inner)
         alias = table.args.get("alias") or exp.TableAlias(this=table.this.copy())
         new = exp.Subquery(this=inner, alias=alias.copy())
         new.meta.update(position)
+        new.set("version", version)
         for key in _MOVED_ARGS:
             if table.args.get(key):
                 new.set(key, table.args[key])

@@ -164,9 +164,12 @@ def _selects(scope: Scope, relations: Relations) -> list[str] | None:
             outputs.append(item.alias_or_name)
             continue
         star_alias = item.table if isinstance(item, exp.Column) else None
+        left_out = {
+            each.name for star in item.find_all(exp.Star) for each in star.args.get("except_") or ()
+        }
         for alias, columns in visible_in(scope, relations).items():
             if star_alias in (None, "", alias):
                 if columns is None:
                     return None
-                outputs += columns
+                outputs += [name for name in columns if name not in left_out]
     return outputs

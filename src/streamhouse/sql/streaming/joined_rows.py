@@ -7,6 +7,7 @@ of the joined rows fills a table, and the rest of the SELECT reads that table, a
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -17,7 +18,7 @@ from sqlglot.tokenizer_core import Token, TokenType
 from streamhouse.errors import StreamhouseError
 from streamhouse.sql import node_errors
 from streamhouse.sql.parser import query_parser
-from streamhouse.sql.plan import Name, Resolver
+from streamhouse.sql.plan import Name, Resolver, ViewResolver
 from streamhouse.sql.resolution import columns as names
 from streamhouse.sql.resolution.view_expansion import inlined
 from streamhouse.sql.statements.create_view import ticked
@@ -68,7 +69,8 @@ def joined_rows(query: Query, resolver: Resolver) -> JoinedRows | None:
     """
     for select in names.parse_query(query).tree.find_all(exp.Select):
         joins = select.args.get("joins") or []
-        count = next((n for n, join in enumerate(joins) if not _is_lookup(join)), len(joins))
+        lookups = itertools.takewhile(lambda join: _is_lookup(join, resolver), joins)
+        count = len(list(lookups))
         if count:
             try:
                 split = _Split(query, select, count, resolver)
@@ -79,8 +81,13 @@ def joined_rows(query: Query, resolver: Resolver) -> JoinedRows | None:
     return None
 
 
-def _is_lookup(join: exp.Join) -> bool:
-    return isinstance(join.this, exp.Table) and join.this.args.get("version") is not None
+def _is_lookup(join: exp.Join, resolver: Resolver) -> bool:
+    """Whether a join looks rows of a table up; views are joined as of stored times."""
+    table = join.this
+    if not isinstance(table, exp.Table) or table.args.get("version") is None:
+        return False
+    views = resolver.view if isinstance(resolver, ViewResolver) else lambda _: None
+    return views(names.table_name(table)) is None
 
 
 class _Split:

@@ -315,8 +315,9 @@ class QueryBlockReader:
         if functions.current_time_name(expression) != "PROCTIME":
             message = (
                 f"'{self.script.text[slice(*offsets)]}' is not a processing-time column, and a "
-                "join as of another time is not supported; a column that is computed as PROCTIME() "
-                "joins the rows at the time of processing"
+                "join of a table as of another time is not supported, since a table has its newest "
+                "rows; name a view that has the newest row of each key by ROW_NUMBER over a table "
+                "that only grows"
             )
             self._refuse(timestamp, message)
 

@@ -1,0 +1,120 @@
+"""Joins whose condition relates times by a range get an equality: that of pieces of time.
+
+The times that a left row may meet are in two pieces of the length of the range at most. So a change
+looks up the rows of a piece, not all rows, or all rows of its key.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from sqlglot import exp
+
+from streamhouse.operators.join import JoinKind
+from streamhouse.operators.operator import INPUT
+from streamhouse.operators.planning.filters import passing
+from streamhouse.operators.planning.rows import Rows, checked, plain_column, reference
+from streamhouse.operators.project import Item, Project
+from streamhouse.operators.unnest import Unnest
+from streamhouse.sql.expressions import intervals
+from streamhouse.sql.expressions.binder import quote
+
+ADDED = "added"
+"""Key in the `meta` of an equality that the query does not have."""
+_LEAST_MS = 1_000
+_LOWER = (exp.GT, exp.GTE)
+_FLIPPED: dict[type[exp.Expr], type[exp.Expr]] = {
+    exp.GT: exp.LT, exp.GTE: exp.LTE, exp.LT: exp.GT, exp.LTE: exp.GTE,
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class _Bound:
+    """The right time is not before, or not after, the left one plus a duration."""
+
+    left: str
+    right: str
+    ms: int
+    lower: bool
+
+
+def in_pieces(
+    kind: JoinKind, left: Rows, right: Rows, terms: list[exp.Expr]
+) -> tuple[Rows, Rows, list[exp.Expr]]:
+    """The sides of a join and its terms, with an equality of pieces of time if times have a range.
+
+    Each right row is there for both pieces of left rows that it may meet; a left row is in one.
+    """
+    found = None if kind is JoinKind.FULL else _range(left, right, terms)
+    if found is None:
+        return left, right, terms
+    first, last = found
+    used = {*left.operator.columns, *right.operator.columns}
+    number = next(n for n in range(len(used) + 1) if used.isdisjoint(_names(n)))
+    own, other = _names(number)
+    length = max(_LEAST_MS, last.ms - first.ms)
+    piece, later = _piece(first.left, first.ms, length), _piece(first.right, 0, length)
+    items = (*map(Item.of, left.operator.columns), Item(own, piece))
+    rows = Rows(checked(Project(left.operator, items)), left.names)
+    present = exp.Not(this=exp.Is(this=reference(first.right), expression=exp.Null()))
+    others = passing(right, [present])
+    both = f"UNNEST([{later}, {later} - to_milliseconds({length})])"
+    unnest = checked(Unnest(others.operator, both, (other,), False, True))
+    equal = exp.EQ(this=reference(own), expression=reference(other))
+    equal.meta[ADDED] = True
+    return rows, Rows(unnest, right.names), [*terms, equal]
+
+
+def _names(number: int) -> tuple[str, str]:
+    """The columns of the pieces of the left and of the right side."""
+    return f"_l{number}_piece", f"_r{number}_piece"
+
+
+def _piece(column: str, ms: int, length: int) -> str:
+    """The SQL of the start of the piece of a time plus a duration."""
+    time = f"CAST({INPUT}.{quote(column)} AS TIMESTAMP) + to_milliseconds({ms})"
+    return f"time_bucket(to_milliseconds({length}), {time})"
+
+
+def _range(left: Rows, right: Rows, terms: list[exp.Expr]) -> tuple[_Bound, _Bound] | None:
+    """The bounds of the time of the right side; None if it has no lower or no upper one."""
+    bounds = [bound for term in terms for bound in _bounds(term, left, right)]
+    for first in bounds:
+        for last in bounds:
+            same = (first.left, first.right) == (last.left, last.right)
+            if same and first.lower and not last.lower and first.ms <= last.ms:
+                return first, last
+    return None
+
+
+def _bounds(term: exp.Expr, left: Rows, right: Rows) -> Iterator[_Bound]:
+    pairs: list[tuple[type[exp.Expr], exp.Expr, exp.Expr]]
+    if isinstance(term, exp.Between) and not term.args.get("symmetric"):
+        pairs = [(exp.GTE, term.this, term.args["low"]), (exp.LTE, term.this, term.args["high"])]
+    elif isinstance(term, tuple(_FLIPPED)):
+        pairs = [(type(term), term.this, term.expression)]
+    else:
+        return
+    for kind, one, two in pairs:
+        for test, own, other in ((kind, one, two), (_FLIPPED[kind], two, one)):
+            time, start = _time(own, right), _time(other, left)
+            if time is not None and start is not None:
+                lower = test in _LOWER
+                # Fractions of a millisecond are left out.
+                ms = start[1] - time[1] + (-1 if lower else 1)
+                yield _Bound(start[0], time[0], ms, lower)
+
+
+def _time(node: exp.Expr, rows: Rows) -> tuple[str, int] | None:
+    """The column and the duration of a column of a side plus or minus a duration."""
+    inner = node.unnest()
+    if isinstance(inner, exp.Add | exp.Sub):
+        length = intervals.milliseconds(inner.expression)
+        time = _time(inner.this, rows)
+        if length is None or time is None:
+            return None
+        return time[0], time[1] + (length if isinstance(inner, exp.Add) else -length)
+    column = plain_column(inner, rows)
+    kind = rows.operator.types[column] if column else ""
+    return (column, 0) if kind.startswith("TIMESTAMP") else None

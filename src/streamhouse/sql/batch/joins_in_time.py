@@ -1,0 +1,270 @@
+"""Joins with one row as of a time: `FOR SYSTEM_TIME AS OF o.ts`, and `ASOF JOIN`.
+
+Each becomes a plain join: rows of the right side get the time at which the next one of their key
+replaces them, and a left row meets those between whose times it is. So a row that comes late
+corrects what was joined before, and the delta form is that of OVER and of joins.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from sqlglot import exp
+
+from streamhouse.sql import node_errors
+from streamhouse.sql.expressions.binder import Relations
+from streamhouse.sql.functions.expression_builders import cast, number, quoted
+from streamhouse.sql.resolution.event_time import JOINED_AS_OF
+from streamhouse.sql.resolution.visible_columns import leftmost
+from streamhouse.sql.text import Script
+
+NEAREST = "nearest"
+"""Key in the `meta` of a term of a join: the names of right columns. If there are some, and
+equalities of all of them, a left row has one match at most."""
+_FROM, _UNTIL = "time$from", "time$until"
+"""The columns of the times between which a row is the newest of its key."""
+_FLIPPED: dict[type[exp.Expr], type[exp.Expr]] = {
+    exp.GT: exp.LT, exp.GTE: exp.LTE, exp.LT: exp.GT, exp.LTE: exp.GTE,
+}  # fmt: skip
+_BEFORE_NEXT: dict[type[exp.Expr], type[exp.Expr]] = {
+    exp.GTE: exp.LT, exp.GT: exp.LTE, exp.LTE: exp.GT, exp.LT: exp.GTE,
+}  # fmt: skip
+"""How a left time compares with that of the next row, by how it does with that of its own."""
+_UNVERSIONED = (
+    "FOR SYSTEM_TIME AS OF a stored time needs all versions of the rows, and '{}' has none that "
+    "can be read; join a view with the newest row of each key of a table that only grows: SELECT "
+    "… FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY key ORDER BY time DESC) AS n FROM history) "
+    "WHERE n = 1"
+)
+
+
+def rewrite(script: Script, tree: exp.Expr, relations: Relations) -> None:
+    """Rewrite all such joins of a query whose columns are resolved."""
+    for join in list(tree.find_all(exp.Join)):
+        on = join.args.get("on")
+        marks = [] if on is None else [e for e in on.find_all(exp.Anonymous) if _is_mark(e, join)]
+        if marks:
+            _join_versions(script, join, marks[0])
+        elif join.method.upper() == "ASOF":
+            _join_nearest(script, join, relations)
+
+
+def _is_mark(node: exp.Anonymous, join: exp.Join) -> bool:
+    return node.name == JOINED_AS_OF and node.find_ancestor(exp.Join) is join
+
+
+def _join_versions(script: Script, join: exp.Join, mark: exp.Anonymous) -> None:
+    """Join a view of the newest row of each key as of a time."""
+    alias, time = join.this.alias_or_name, mark.expressions[0]
+    versions = _Versions.of(join.this)
+    if versions is None:
+        raise node_errors.unsupported(script, join.this, _UNVERSIONED.format(alias))
+    versions.show_times()
+    mark.replace(_between(time, exp.GTE, alias, versions.keys(alias)))
+
+
+@dataclass(frozen=True)
+class _Versions:
+    """A subquery of the rows that have the number 1, the `item`, from the last time on."""
+
+    outer: exp.Select
+    inner: exp.Select
+    item: exp.Expr
+
+    @classmethod
+    def of(cls, element: exp.Expr) -> _Versions | None:
+        """The parts of such a subquery; None for any other element of FROM."""
+        outer = element.this if isinstance(element, exp.Subquery) else None
+        if not isinstance(outer, exp.Select) or not _reads_one(outer):
+            return None
+        source = outer.args["from_"].this
+        inner = source.this if isinstance(source, exp.Subquery) else None
+        if not isinstance(inner, exp.Select):
+            return None
+        where = outer.args.get("where")
+        test = None if where is None else where.this.unnest()
+        if isinstance(test, exp.EQ | exp.LTE) and test.expression == exp.Literal.number(1):
+            for item in inner.selects:
+                named = isinstance(item, exp.Alias) and item.alias == test.this.name
+                if named and _numbers_down(item.this):
+                    return cls(outer, inner, item)
+        return None
+
+    def keys(self, alias: str) -> list[exp.Expr]:
+        """The columns, under an alias, that differ between keys; empty if some are not there."""
+        known = {item.alias_or_name: item.unalias() for item in self.inner.selects}
+        found = []
+        for key in self.item.this.args.get("partition_by") or ():
+            shown = (item.alias for item in self.outer.selects if known.get(item.this.name) == key)
+            found.append(next(shown, ""))
+        return [exp.column(quoted(name), quoted(alias)) for name in found] if all(found) else []
+
+    def show_times(self) -> None:
+        """Let the subquery have all rows, each with the times between which it is the newest."""
+        window = self.item.this
+        time = window.args["order"].expressions[0].this
+        until = window.copy()
+        # Of rows with one time it is the one that has the number 1 in the end.
+        until.set("this", exp.Lag(this=time.copy()))
+        for value, name in ((until, _UNTIL), (time.copy(), _FROM)):
+            self.inner.append("expressions", exp.alias_(value, name, quoted=True))
+        self.inner.set("qualify", _without_ties(until, time))
+        # The newest row as of a time has the number 1.
+        window.replace(cast(number(1), "BIGINT"))
+        self.inner.where(exp.Not(this=exp.Is(this=time.copy(), expression=exp.Null())), copy=False)
+        source = self.outer.args["from_"].this.alias_or_name
+        for name in (_FROM, _UNTIL):
+            column = exp.column(quoted(name), quoted(source))
+            self.outer.append("expressions", exp.alias_(column, name, quoted=True))
+        self.outer.set("where", None)
+
+
+def _reads_one(select: exp.Select) -> bool:
+    """Whether a SELECT reads one relation, without any clause but WHERE."""
+    clauses = {key for key, value in select.args.items() if value}
+    return "from_" in clauses and clauses <= {"expressions", "from_", "where"}
+
+
+def _numbers_down(node: exp.Expr) -> bool:
+    """Whether a window function numbers the rows of a partition from the last time on."""
+    if not isinstance(node, exp.Window) or not isinstance(node.this, exp.RowNumber):
+        return False
+    order = node.args.get("order")
+    return order is not None and bool(order.expressions[0].args.get("desc"))
+
+
+def _join_nearest(script: Script, join: exp.Join, relations: Relations) -> None:
+    """ASOF JOIN: the right row with equal keys whose time is the nearest on one side."""
+    alias, condition = join.this.alias_or_name, join.args.get("match_condition")
+    terms = list(_terms(join.args.get("on")))
+    tests: list[exp.Expr] = [condition] if condition is not None else [
+        term for term in terms if isinstance(term, tuple(_FLIPPED))
+    ]  # fmt: skip
+    equal = [term for term in terms if not any(term is each for each in tests)]
+    keys = [_right_side(term, alias) for term in equal if isinstance(term, exp.EQ)]
+    test: exp.Expr | None = tests[0].unnest() if len(tests) == 1 else None
+    time = _right_side(test, alias) if isinstance(test, tuple(_FLIPPED)) else None
+    if time is None or None in keys or len(keys) < len(equal) or join.side not in ("", "LEFT"):
+        message = (
+            "an ASOF JOIN is JOIN or LEFT JOIN with one comparison of times (<, <=, >, >=) and "
+            "equalities, each of a column of either side; write other conditions in WHERE"
+        )
+        raise node_errors.unsupported(script, join.this, message)
+    assert test is not None
+    kind = type(test) if time is test.expression else _FLIPPED[type(test)]
+    left = test.this if time is test.expression else test.expression
+    by = [key for key in keys if key is not None]
+    rows = _with_next(join.this, by, time, kind in (exp.GT, exp.GTE), relations)
+    matched = _between(left, kind, alias, by)
+    join.set("on", exp.and_(*(each.copy() for each in equal), matched))
+    join.this.replace(rows)
+    if condition is not None:
+        join.set("side", "LEFT")
+    join.set("match_condition", None)
+    join.set("method", None)
+
+
+def _terms(condition: exp.Expr | None) -> Iterator[exp.Expr]:
+    """The AND-ed terms of a condition."""
+    node = None if condition is None else condition.unnest()
+    if isinstance(node, exp.And):
+        yield from _terms(node.this)
+        yield from _terms(node.expression)
+    elif node is not None:
+        yield node
+
+
+def _right_side(test: exp.Expr | None, alias: str) -> exp.Expr | None:
+    """The side of a comparison that reads the relation `alias` alone; None if there is none."""
+    if test is None or test.find(exp.Query):
+        return None
+    read = [
+        {column.table for column in side.find_all(exp.Column)}
+        for side in (test.this, test.expression)
+    ]
+    sides: tuple[exp.Expr, exp.Expr] = (test.this, test.expression)
+    for place in (0, 1):
+        if read[place] == {alias} and alias not in read[1 - place]:
+            return sides[place]
+    return None
+
+
+def _with_next(
+    element: exp.Expr, by: Sequence[exp.Expr], time: exp.Expr, ascending: bool, relations: Relations
+) -> exp.Subquery:
+    """An element of FROM with the time of each row, and that of the next one of its keys."""
+    alias = quoted(element.alias_or_name)
+    until = exp.Window(
+        this=exp.Lead(this=time.copy()),
+        partition_by=[key.copy() for key in by],
+        order=exp.Order(expressions=[exp.Ordered(this=time.copy(), desc=not ascending)]),
+        over="OVER",
+    )
+    items = [
+        exp.alias_(exp.column(quoted(name), alias.copy()), name, quoted=True)
+        for name in _columns(element, relations)
+    ]
+    items += [
+        exp.alias_(time.copy(), _FROM, quoted=True), exp.alias_(until, _UNTIL, quoted=True)
+    ]  # fmt: skip
+    present = exp.Not(this=exp.Is(this=time.copy(), expression=exp.Null()))
+    select = exp.Select(
+        expressions=items, where=exp.Where(this=present), qualify=_without_ties(until, time)
+    )
+    select.set("from_", exp.From(this=element.copy()))
+    return exp.Subquery(this=select, alias=exp.TableAlias(this=alias.copy()))
+
+
+def _without_ties(until: exp.Expr, time: exp.Expr) -> exp.Qualify:
+    """The condition that no other row replaces a row at its own time."""
+    return exp.Qualify(this=exp.NullSafeNEQ(this=until.copy(), expression=time.copy()))
+
+
+def _columns(element: exp.Expr, relations: Relations) -> list[str]:
+    """The names of the columns of an element of FROM."""
+    given = element.alias_column_names
+    if given:
+        return list(given)
+    found = relations.get(element.name)
+    if found is not None and not isinstance(element, exp.Subquery):
+        return list(found)
+    query: exp.Expr | None = element
+    if not isinstance(element, exp.Subquery):
+        queries = (cte for cte in element.root().find_all(exp.CTE) if cte.alias == element.name)
+        query = next(queries, None)
+    first = None if query is None else leftmost(query.this)
+    given = query.alias_column_names if isinstance(query, exp.CTE) else []
+    selects = first.selects if isinstance(first, exp.Select) else []
+    return list(given) or [item.alias_or_name for item in selects]
+
+
+def in_duckdb(tree: exp.Expr) -> exp.Expr:
+    """A query in DuckDB's terms, with its ASOF JOIN instead of such plain joins.
+
+    It sorts both sides; a plain join would compare each row with all of its key.
+    """
+    if not any(each.meta.get(NEAREST) is not None for each in tree.find_all(exp.Or)):
+        return tree
+    made = tree.copy()
+    for join in made.find_all(exp.Join):
+        terms = list(_terms(join.args.get("on")))
+        rest = [term for term in terms if NEAREST not in term.meta]
+        times = [term for term in rest if not isinstance(term, exp.EQ)]
+        if len(rest) < len(terms) and len(times) == 1 and isinstance(times[0], tuple(_FLIPPED)):
+            join.set("on", exp.and_(*rest))
+            join.set("method", "ASOF")
+    return made
+
+
+def _between(
+    time: exp.Expr, kind: type[exp.Expr], alias: str, keys: Sequence[exp.Expr]
+) -> exp.Expr:
+    """The condition that a left time meets a row, and none of its key that is nearer."""
+    own, until = (exp.column(quoted(name), quoted(alias)) for name in (_FROM, _UNTIL))
+    last = exp.Is(this=until.copy(), expression=exp.Null())
+    before = _BEFORE_NEXT[kind](this=time.copy(), expression=until)
+    either = exp.or_(last, before)
+    columns = [(key.table, key.name) for key in keys if isinstance(key, exp.Column)]
+    either.meta[NEAREST] = columns if len(columns) == len(keys) else []
+    return exp.and_(kind(this=time.copy(), expression=own), exp.Paren(this=either))
