@@ -75,6 +75,7 @@ class SessionViews:
     def create(self, statement: CreateView) -> bool:
         """Run CREATE VIEW; raises an error if its query cannot be planned.
 
+        A view that reads what is dropped when the script ends is temporary, too, as a notice says.
         False if the view exists, which IF NOT EXISTS leaves as it is; a notice says if its query
         is another.
         """
@@ -82,6 +83,13 @@ class SessionViews:
         if "$" in full[2]:
             name = ".".join(full[1:])
             raise TableError(f"view {name}: a name with $ is a branch or a system table")
+        read = None if statement.temporary else self._temporary_read(statement)
+        if read is not None:
+            self._notice(
+                f"view {'.'.join(full[1:])} reads '{read[2]}', and is dropped like it when the "
+                "script ends; write CREATE TEMPORARY VIEW"
+            )
+            statement = replace(statement, temporary=True)
         with nullcontext() if statement.temporary else self._warehouse(full[0]).creating():
             return self._create(statement, full)
 
@@ -100,7 +108,7 @@ class SessionViews:
             statement,
             full,
             self._names,
-            with_full_names(statement.query, lambda name: self._stored_name(statement, full, name)),
+            with_full_names(statement.query, lambda name: self._stored_name(full, name)),
         )
         if old is not None and not statement.replace:
             if (old.query, old.columns) != (view.query, view.columns):
@@ -152,15 +160,21 @@ class SessionViews:
     def _remove(self, full: Name) -> None:
         Views(self._warehouse(full[0])).drop(full[1], full[2])
 
-    def _stored_name(self, statement: CreateView, view: Name, name: Name) -> Name:
-        """A table's name as the view stores it; `TableError` if only the view would be stored."""
+    def _temporary_read(self, statement: CreateView) -> Name | None:
+        """A table or view that the query reads, and that only this session has; None: none."""
+        read: list[Name] = []
+
+        def note(name: Name) -> Name:
+            read.append(self._names.full(name))
+            return name
+
+        with_full_names(statement.query, note)
+        temporary = (n for n in read if n in self._temporary or self._names.is_temporary(n))
+        return next(temporary, None)
+
+    def _stored_name(self, view: Name, name: Name) -> Name:
+        """A table's name as the view stores it."""
         full = self._names.full(name)
         if full == view:
             raise TableError(f"view {'.'.join(view[1:])} reads itself; name another table")
-        is_temporary = full in self._temporary or self._names.is_temporary(full)
-        if is_temporary and not statement.temporary:
-            raise TableError(
-                f"view {'.'.join(view[1:])} reads '{full[2]}', which is dropped when the script "
-                "ends; write CREATE TEMPORARY VIEW"
-            )
         return full[1:] if full[0] == view[0] else full
