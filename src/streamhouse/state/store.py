@@ -92,7 +92,8 @@ class StateStore:
 
     def fill(self, manifest: Manifest) -> None:
         """Write the manifest of a batch that others may have followed since."""
-        replace_text(self._path(manifest.batch), manifest.to_json())
+        # Segments are not durable, either: what a power failure damages is computed anew.
+        replace_text(self._path(manifest.batch), manifest.to_json(), durable=False)
 
     @contextlib.contextmanager
     def merging(self) -> Iterator[bool]:
