@@ -207,7 +207,7 @@ class Join(Binary):
         if not changes[number].delta:
             return ""
         by, alias = self._partitions[number], self.aliases[number]
-        return f"SELECT DISTINCT {keys(by)} FROM {changes[number].delta} AS {alias}"
+        return f"SELECT {keys(by)} FROM {changes[number].delta} AS {alias}"
 
     def delta(self, changes: Sequence[Change], result: str = "") -> str:
         """The change of the left side against the new right one, then the old left side against the

@@ -197,8 +197,8 @@ class Operator(ABC):
         sides = zip(changes, self.aliases, self._partitions, strict=True)
         if not self.inputs:
             return "SELECT 1 AS _k WHERE false"
-        return " UNION ".join(
-            f"SELECT DISTINCT {keys(by)} FROM {part.delta} AS {alias}" for part, alias, by in sides
+        return " UNION ALL ".join(
+            f"SELECT {keys(by)} FROM {part.delta} AS {alias}" for part, alias, by in sides
         )
 
     @property

@@ -196,7 +196,7 @@ class IncrementalRefresh:
         """The SQL of a change whose rows that leave are those of the kept result."""
         name, kept = f"_r{number}", self._tree.results[number]
         self._db.execute(f"CREATE TEMP TABLE {name} AS {delta}")
-        keys = f"SELECT DISTINCT {keys_of(kept.by)} FROM {name} AS {kept.alias}"
+        keys = f"SELECT {keys_of(kept.by)} FROM {name} AS {kept.alias}"
         old = f"{name}_old"
         self._create_old(old, kept, self._fetched(old, kept, keys))
         columns = ", ".join(map(quote, operator.columns))
