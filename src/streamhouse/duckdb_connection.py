@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
 
 import duckdb
 import pyarrow as pa
 
-from streamhouse.duckdb_database import open_database
+from streamhouse.duckdb_database import in_utc, open_database
 from streamhouse.sql.functions.builtin_udfs import register
 from streamhouse.sql.udf.function import PythonFunction
 from streamhouse.sql.udf_modules.evaluation import PythonUdfs
@@ -57,15 +58,9 @@ class LastingConnection:
 
         Raises `QueryError` if a Python function raises, else DuckDB's errors.
         """
-        self._queries += 1
-        if self._queries % QUERIES == 0:
-            self.close()
-        if self._connection is None:
-            self._connection = self._opened()
-        connection = self._connection
+        connection = self._ready(sql, 1)
         for name, table in relations.items():
             connection.register(name, table)
-        register(connection, sql, self._functions)
         try:
             return connection.sql(sql).to_arrow_table()
         except duckdb.Error as error:
@@ -73,6 +68,24 @@ class LastingConnection:
         finally:
             for name in relations:
                 connection.unregister(name)
+
+    @contextmanager
+    def cursor(self, sql: str, queries: int) -> Iterator[duckdb.DuckDBPyConnection]:
+        """A connection for about so many queries with the functions that `sql` calls.
+
+        Its relations and variables end with it.
+        """
+        with closing(self._ready(sql, queries).cursor()) as connection:
+            yield in_utc(connection)
+
+    def _ready(self, sql: str, queries: int) -> duckdb.DuckDBPyConnection:
+        self._queries += queries
+        if self._queries >= QUERIES:
+            self.close()
+        if self._connection is None:
+            self._connection = self._opened()
+        register(self._connection, sql, self._functions)
+        return self._connection
 
     def close(self) -> None:
         """Free DuckDB's memory."""
@@ -82,7 +95,7 @@ class LastingConnection:
 
     def _opened(self) -> duckdb.DuckDBPyConnection:
         connection = open_database(self._threads, **self._config)
-        self._functions = set()
+        self._functions, self._queries = set(), 0
         self._python.register(connection)
         for statement in self._set.values():
             connection.execute(statement)

@@ -21,6 +21,11 @@ def open_database(threads: int = 2, **config: str | int | bool) -> duckdb.DuckDB
             **config,
         },
     )
+    return in_utc(connection)
+
+
+def in_utc(connection: duckdb.DuckDBPyConnection) -> duckdb.DuckDBPyConnection:
+    """Give a new connection to a database the settings that all queries need."""
     connection.execute("SET TimeZone = 'UTC'")
     # If Python runs without a script file, DuckDB draws one on standard output, among the results.
     connection.execute("SET enable_progress_bar = false")

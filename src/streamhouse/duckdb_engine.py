@@ -13,6 +13,7 @@ import math
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
@@ -103,32 +104,36 @@ def opened(
     threads: int = THREADS,
     now_ms: int | None = None,
     more: Mapping[str, tuple[pa.Schema, Batches]] = MappingProxyType({}),
+    lasting: AbstractContextManager[duckdb.DuckDBPyConnection] | None = None,
 ) -> Iterator[duckdb.DuckDBPyConnection]:
     """A connection to a new DuckDB in which a query's relations and functions are registered.
 
-    `now_ms` is the time of the query (epoch ms; default: now), `more` are further relations. Errors
-    of DuckDB are raised as `run_bounded` does.
+    `now_ms` is the time of the query (epoch ms; default: now), `more` are further relations,
+    `lasting` is a connection to another DuckDB, with the built-in functions. Errors of DuckDB are
+    raised as `run_bounded` does.
     """
     scanner = tables if callable(tables) else warehouse_scanner(tables)
-    with work_folder("streamhouse-spill-") as spill:
-        config = _config(spill, limits or Limits())
-        connection = open_database(threads, **config)
+    with lasting or _new_database(query.sql, limits or Limits(), threads) as connection:
         clock = _Clock(connection, limits, cancelled)
-        try:
-            _prepare(connection, now_ms)
-            register(connection, query.sql)
-            python = PythonUdfs(query.functions)
-            python.register(connection)
-            scans = {scan.relation: _Scan(*scanner(scan)) for scan in query.scans}
-            scans |= {relation: _Scan(*scan) for relation, scan in more.items()}
-            for relation, scan in scans.items():
-                connection.register(relation, scan)
-            if query.rows is not None:
-                connection.register(ROWS, query.rows.table())
-            with clock, _readable_errors(list(scans.values()), clock, python, query, connection):
-                yield connection
-        finally:
-            connection.close()
+        _prepare(connection, now_ms)
+        python = PythonUdfs(query.functions)
+        python.register(connection)
+        scans = {scan.relation: _Scan(*scanner(scan)) for scan in query.scans}
+        scans |= {relation: _Scan(*scan) for relation, scan in more.items()}
+        for relation, scan in scans.items():
+            connection.register(relation, scan)
+        if query.rows is not None:
+            connection.register(ROWS, query.rows.table())
+        with clock, _readable_errors(list(scans.values()), clock, python, query, connection):
+            yield connection
+
+
+@contextlib.contextmanager
+def _new_database(sql: str, limits: Limits, threads: int) -> Iterator[duckdb.DuckDBPyConnection]:
+    with work_folder("streamhouse-spill-") as spill:
+        with contextlib.closing(open_database(threads, **_config(spill, limits))) as connection:
+            register(connection, sql)
+            yield connection
 
 
 def _config(spill: str, limits: Limits) -> dict[str, str | int | bool]:

@@ -11,15 +11,20 @@ from pathlib import Path
 from typing import Any
 
 
-def replace_text(path: Path, text: str) -> None:
-    """Write a file, or replace it: other processes read the old text or the new, never a part."""
+def replace_text(path: Path, text: str, durable: bool = True) -> None:
+    """Write a file, or replace it: other processes read the old text or the new, never a part.
+
+    If it need not be `durable`, it may be damaged after a power failure.
+    """
     partial = path.with_name(f".{path.name}.part")
     with partial.open("w", encoding="utf-8") as file:
         file.write(text)
         file.flush()
-        os.fsync(file.fileno())
+        if durable:
+            os.fsync(file.fileno())
     partial.replace(path)
-    sync_folder(path.parent)
+    if durable:
+        sync_folder(path.parent)
 
 
 def replace_json(path: Path, value: object) -> None:

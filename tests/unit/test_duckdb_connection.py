@@ -59,3 +59,17 @@ def test_a_connection_of_one_thread_starts_no_others() -> None:
     lasting = LastingConnection(threads=1)
     assert threads() <= before
     lasting.close()
+
+
+def test_relations_of_a_cursor_end_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(duckdb_connection, "QUERIES", 3)
+    lasting = LastingConnection(threads=1)
+    for number in range(5):
+        with lasting.cursor("SELECT flink_average('3', 2, 1)", 1) as connection:
+            connection.register("src", pa.table({"n": [number]}))
+            connection.execute("CREATE TEMP TABLE made AS SELECT * FROM src")
+            found = connection.execute(
+                "SELECT n, flink_average('3', 2, 1), current_setting('TimeZone') FROM made"
+            )
+            assert found.fetchall() == [(number, "1.5", "UTC")]
+    lasting.close()

@@ -128,7 +128,9 @@ class Aggregate(Unary):
     def keeps(self) -> tuple[Kept, ...]:
         if self.partitions is None:
             return super().keeps
-        found = (Kept(RESULT, self._names), Kept(0, self.partitions[0], rare=bool(self.steps)))
+        only_lost = bool(self.steps)
+        rows = Kept(0, self.partitions[0], rare=only_lost, weighted=only_lost)
+        found = (Kept(RESULT, self._names), rows)
         never_lost = self.input.emits <= Emits.INSERTS or not any(e.extreme for e in self.steps)
         return found[:1] if self.steps and never_lost else found
 
@@ -145,24 +147,19 @@ class Aggregate(Unary):
     def delta(self, changes: Sequence[Change], result: str = "") -> str:
         if self.partitions is None:
             return super().delta(changes)
-        groups = self._touched_keys(changes)
-        if self.steps and len(self.keeps) > 1:
-            groups = self._lost(changes[0].delta, result)
         if self.steps:
-            new = self._merged(changes, result)
+            lost = f"WITH _touched AS (SELECT * FROM {changes[0].keys}) "
+            touching, new = lost if len(self.keeps) > 1 else "", self._merged(changes, result)
         else:
-            new = self.whole([self._again(changes[0].new)])
+            touching = f"WITH _touched AS ({self._touched_keys(changes)}) "
+            new = self.whole([touched(changes[0].new, INPUT, [item.sql for item in self.by])])
         columns = ", ".join(map(quote, self.columns))
         # The one row of all groups is there, unless nothing has changed.
         some = "" if self.by else f" WHERE EXISTS (SELECT 1 FROM {result})"
         return (
-            f"WITH _touched AS ({groups}) SELECT {columns}, 1 AS {WEIGHT} FROM ({new}){some} "
+            f"{touching}SELECT {columns}, 1 AS {WEIGHT} FROM ({new}){some} "
             f"UNION ALL SELECT {columns}, -1 AS {WEIGHT} FROM {result}"
         )
-
-    def _again(self, relation: str) -> str:
-        """The rows of the groups that are computed again."""
-        return touched(relation, INPUT, [item.sql for item in self.by])
 
     @property
     def _steps(self) -> list[tuple[Item, Step]]:
@@ -199,7 +196,7 @@ class Aggregate(Unary):
         for source, change in enumerate(changes):
             parts.append(self._part(source, change.delta, self._changed))
         if len(self.keeps) > 1:
-            parts.append(self._part(0, self._again(changes[0].new), _extreme))
+            parts.append(self._left(changes[0].new))
         names = [f"_u.{quote(item.name)}" for item in self.by]
         items = ", ".join([*names, *(self._final(*each) for each in self._steps)])
         some = f"HAVING sum(_u.{quote(self.rows)}) > 0"
@@ -207,14 +204,26 @@ class Aggregate(Unary):
         return f"SELECT {items} FROM ({' UNION ALL '.join(parts)}) AS _u{grouped}"
 
     def _part(self, source: int, relation: str, value: Callable[[Item, Step], str]) -> str:
-        """Values of the aggregates of a source for each group; -1: the old result."""
+        """Values of the aggregates for each row of a source; -1: the old result."""
         by = [item.sql for item in self.by] if source == 0 else self._names
         items = [f"{sql} AS {quote(item.name)}" for sql, item in zip(by, self.by, strict=True)]
         for item, step in self._steps:
             found = value(item, step) if source in (step.source, -1) else "NULL"
             items.append(f"{found} AS {quote(item.name)}")
-        grouped = "" if source == -1 else self._grouped
-        return f"SELECT {', '.join(items)} FROM {relation} AS {INPUT}{grouped}"
+        return f"SELECT {', '.join(items)} FROM {relation} AS {INPUT}"
+
+    def _left(self, rows: str) -> str:
+        """As `_part`, the values of extremes of which there are rows, which have a `WEIGHT`."""
+        by, items = [str(n + 1) for n in range(len(self.by))], dict[str, str]()
+        for n, (item, step) in enumerate(self._steps, len(by) + 1):
+            if not step.extreme:
+                continue
+            # Grouped by their values, 0.0 and -0.0 would be one.
+            real = self.types[item.name] in ("DOUBLE", "FLOAT")
+            by.append(f"CAST({step.argument} AS VARCHAR)" if real else str(n))
+            items[item.name] = f"any_value({step.argument})" if real else step.argument
+        values = self._part(0, rows, lambda item, step: items.get(item.name, "NULL"))
+        return f"{values} GROUP BY {', '.join(by)} HAVING sum({WEIGHT}) > 0"
 
     def _old(self, item: Item, step: Step) -> str:
         name = f"{INPUT}.{quote(item.name)}"
@@ -225,12 +234,12 @@ class Aggregate(Unary):
 
     def _changed(self, item: Item, step: Step) -> str:
         if step.extreme:
-            return f"{step.function}({step.argument}) FILTER (WHERE {WEIGHT} > 0)"
+            return f"CASE WHEN {WEIGHT} > 0 THEN {step.argument} END"
         if step.function == "COUNT":
-            return f"sum({WEIGHT}) FILTER (WHERE ({step.argument}) IS NOT NULL)"
+            return f"CASE WHEN ({step.argument}) IS NOT NULL THEN {WEIGHT} END"
         kind = self.types[item.name]
         weight = "HUGEINT" if kind == "HUGEINT" else "DECIMAL(18, 0)"
-        return f"sum(CAST({step.argument} AS {kind}) * CAST({WEIGHT} AS {weight}))"
+        return f"CAST({step.argument} AS {kind}) * CAST({WEIGHT} AS {weight})"
 
     def _final(self, item: Item, step: Step) -> str:
         total = f"sum(_u.{quote(item.name)})"
@@ -248,7 +257,3 @@ class Aggregate(Unary):
         if not self._shown:
             return plain(f"distinct {by}")
         return plain(f"aggregate{f' by {by}' if by else ''}: {', '.join(self._shown)}")
-
-
-def _extreme(item: Item, step: Step) -> str:
-    return f"{step.function}({step.argument})" if step.extreme else "NULL"

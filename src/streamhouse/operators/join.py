@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from streamhouse.operators.operator import (
@@ -165,8 +165,14 @@ class Join(Binary):
 
     @property
     def keeps(self) -> tuple[Kept, ...]:
-        left, right = super().keeps
+        left, right = (replace(each, weighted=self._weighted) for each in super().keeps)
         return (right, left)
+
+    @property
+    def _weighted(self) -> bool:
+        """Whether a row is joined whatever the others are, and no condition may fail for rows that
+        have left."""
+        return self.kind is JoinKind.INNER and not (self.residual or self.timed)
 
     @property
     def recomputed(self) -> str:
@@ -203,8 +209,10 @@ class Join(Binary):
         alone = self.kind is JoinKind.FULL or (number == 0 and self.kind is not JoinKind.INNER)
         if self.timed or alone:
             return super().lookups(number, changes, found)
+        if not changes[number].delta:
+            return ""
         by, alias = self._partitions[number], self.aliases[number]
-        return f"SELECT DISTINCT {keys(by)} FROM {changes[number].delta} AS {alias}"
+        return f"SELECT {keys(by)} FROM {changes[number].delta} AS {alias}"
 
     def delta(self, changes: Sequence[Change], result: str = "") -> str:
         """The change of the left side against the new right one, then the old left side against the
@@ -212,6 +220,13 @@ class Join(Binary):
         if self.timed:
             return super().delta(changes)
         (left, right), kind, names = changes, self.kind, ", ".join(map(quote, self.columns))
+        if self._weighted:
+            names, on = f"{names}, {LEFT}.{WEIGHT} * {RIGHT}.{WEIGHT} AS {WEIGHT}", self.condition
+            return " UNION ALL ".join(
+                f"SELECT {names} FROM {a} AS {LEFT} JOIN {b} AS {RIGHT} ON {on or 'true'}"
+                for a, b in ((left.delta, right.new), (left.old, right.delta))
+                if a and b
+            )
         full = kind is JoinKind.FULL
         first = self._joined(JoinKind.LEFT if full else kind, left.delta, right.new)
         parts = [f"SELECT {names}, {WEIGHT} FROM ({first})"]

@@ -19,7 +19,6 @@ from streamhouse.operators.operator import (
     keys,
     plain,
     same_keys,
-    touched,
 )  # fmt: skip
 from streamhouse.sql.expressions.binder import quote
 
@@ -61,8 +60,8 @@ class FirstRows(Unary):
         names = ", ".join(f"{INPUT}.{quote(name)}" for name in self.input.columns)
         lost, again, others = "", "", "true"
         if len(self.keeps) > 1:
-            lost = f"_touched AS ({self._lost(change.delta, result)}), "
-            again = f"SELECT * FROM {touched(change.new, INPUT, by)} UNION ALL "
+            lost = f"_touched AS (SELECT * FROM {change.keys}), "
+            again = f"SELECT * FROM {change.new} UNION ALL "
             same = same_keys(by, "_t") or "true"
             others = f"NOT EXISTS (SELECT 1 FROM _touched AS _t WHERE {same})"
         columns = ", ".join(map(quote, self.columns))

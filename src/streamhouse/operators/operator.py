@@ -6,7 +6,8 @@ operator, `whole` of the new inputs is `whole` of the old ones plus `delta`. Ope
 they compute it:
 
 - linear ones (`Filter`, `Project`, `Unnest`, UNION ALL) from the changes alone;
-- an inner join from the changes of one side and the rows of the other: Δl ⋈ r_new + l_old ⋈ Δr;
+- an inner join from the changes of one side and the rows of the other: Δl ⋈ r_new + l_old ⋈ Δr,
+  in which weights are multiplied;
 - others by `partitions`: no row of one partition affects the result of another, so the change is
   the new result of the touched partitions minus their old one;
 - the rest are one partition, which any change touches: `recomputed` says why.
@@ -60,12 +61,14 @@ class Change:
     """The names of relations for one input: its change, and its rows before and after it.
 
     `old` has at least the rows whose keys were looked up, and `new` those and the change. No row
-    of `delta` enters and leaves at once.
+    of `delta` enters and leaves at once. `keys` are those that were looked up, if this is `rare`:
+    then `new` has no other rows.
     """
 
     delta: str
     old: str = ""
     new: str = ""
+    keys: str = ""
 
 
 @dataclass(frozen=True)
@@ -74,13 +77,15 @@ class Kept:
 
     `by` are SQL expressions over these rows, with the input's alias (`INPUT` for the result). If it
     is empty, all rows are looked up at once, of these only the ones for which `where` is true. An
-    input occurs once in an operator's `keeps`. `rare`: few changes look any rows up.
+    input occurs once in an operator's `keeps`. `rare`: few changes look any rows up. `weighted`:
+    the rows are read with their `WEIGHT`, and the weights of equal rows need not be summed.
     """
 
     input: int
     by: tuple[str, ...]
     where: str = ""
     rare: bool = False
+    weighted: bool = False
 
     @property
     def whole(self) -> bool:
@@ -180,7 +185,9 @@ class Operator(ABC):
         """The SQL of the keys, `_k0`, `_k1`, …, to look up for `keeps[number]`.
 
         It reads the inputs' `Change.delta` and the relations of rows `found` by the lookups before.
-        If `by` is empty, all rows are looked up if it returns any row.
+        If `by` is empty, all rows are looked up if it returns any row. Of operators that keep rows
+        that are `weighted`, a change whose `delta` is empty has none, and no keys are looked up for
+        it.
         """
         return self._touched_keys(changes)
 
@@ -190,8 +197,8 @@ class Operator(ABC):
         sides = zip(changes, self.aliases, self._partitions, strict=True)
         if not self.inputs:
             return "SELECT 1 AS _k WHERE false"
-        return " UNION ".join(
-            f"SELECT DISTINCT {keys(by)} FROM {part.delta} AS {alias}" for part, alias, by in sides
+        return " UNION ALL ".join(
+            f"SELECT {keys(by)} FROM {part.delta} AS {alias}" for part, alias, by in sides
         )
 
     @property

@@ -146,6 +146,9 @@ def found_in(segments: Iterable[Segment], hashes: Hashes, schema: pa.Schema) -> 
 
 def _row_numbers(own: Hashes, asked: Hashes) -> npt.NDArray[np.int64]:
     """The numbers of the rows whose hash is among those asked for."""
+    if len(own) < len(asked):
+        last = len(asked) - 1
+        return np.flatnonzero(asked[np.minimum(np.searchsorted(asked, own), last)] == own)
     first = np.searchsorted(own, asked)
     found = own[np.minimum(first, len(own) - 1)] == asked
     first, asked = first[found], asked[found]

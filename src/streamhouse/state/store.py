@@ -96,7 +96,8 @@ class StateStore:
         text = manifest.to_json()
         # Named by its checksum, so that a file of one name never changes.
         path = self.folder / f"{_MANIFEST}{manifest.batch}-{text.partition(' ')[0]}.json"
-        replace_text(path, text)
+        # Segments are not durable, either: what a power failure damages is computed anew.
+        replace_text(path, text, durable=False)
         for other in self._manifest_paths():
             if _batch_of(other) == manifest.batch and other != path:
                 other.unlink(missing_ok=True)

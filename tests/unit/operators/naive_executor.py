@@ -69,6 +69,7 @@ class NaiveExecutor:
         changes = [Change(self.name(each, "delta")) for each in operator.inputs]
         found: list[str] = []
         relations: dict[int, str] = {}
+        looked_up: dict[int, Change] = {}
         for number, kept in enumerate(operator.keeps):
             own = kept.input == RESULT
             alias = INPUT if own else operator.aliases[kept.input]
@@ -80,11 +81,19 @@ class NaiveExecutor:
             rows += f"(SELECT 1 FROM {keys} AS _t WHERE {same_keys(kept.by, '_t') or 'true'})"
             found.append(self._create(self.name(operator, f"found{number}"), rows))
             relations[kept.input] = found[-1]
-        for n, each in enumerate(operator.inputs):
-            if n in relations:
-                rows = added(each, relations[n], changes[n].delta)
-                new = self._create(self.name(operator, f"input{n}"), rows)
-                changes[n] = Change(changes[n].delta, relations[n], new)
+            if not own:
+                rows = added(source, found[-1], changes[kept.input].delta)
+                if kept.rare:
+                    same = same_keys(kept.by, "_t") or "true"
+                    rows = f"SELECT {alias}.* FROM ({rows}) AS {alias} WHERE EXISTS "
+                    rows += f"(SELECT 1 FROM {keys} AS _t WHERE {same})"
+                new = self._create(self.name(operator, f"input{kept.input}"), rows)
+                old, new = (
+                    f"(SELECT *, 1 AS {WEIGHT} FROM {each})" if kept.weighted else each
+                    for each in (found[-1], new)
+                )
+                looked_up[kept.input] = Change(changes[kept.input].delta, old, new, keys)
+        changes = [looked_up.get(n, change) for n, change in enumerate(changes)]
         return operator.delta(changes, relations.get(RESULT, ""))
 
 

@@ -62,6 +62,15 @@ def test_random_trees(seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         check_changes(query, random.Random(seed * _QUERIES + number), tmp_path / str(number))
 
 
+_EXTREMES = (
+    "SELECT product, MAX(rate) AS m, MIN(rate) AS l, MIN(amount) AS a, MAX(7) AS s FROM orders "
+    "GROUP BY product",
+    "SELECT MAX(rate) AS m, MIN(price) FILTER (WHERE amount > 0) AS l FROM orders",
+    "SELECT c.name, MAX(o.rate) AS m, MIN(v.seconds) AS s, COUNT(DISTINCT o.amount) AS d FROM "
+    "orders o JOIN customers c ON o.amount = c.id JOIN visits v ON v.customer_id = c.id "
+    "GROUP BY c.name",
+)
+"""Extremes that a group may lose, and 0.0 and -0.0."""
 _OF_GROUPS = (
     "SELECT o.product, SUM(id) AS s FROM orders o GROUP BY o.product HAVING SUM(id) > (SELECT "
     "SUM(amount) FROM orders p WHERE p.product = o.product)",
@@ -105,7 +114,7 @@ _NAMES = ("_weight", "_w0", "`range`", "_k0", "_n0", "_a0", "_g0", "_s0k0", "_v"
           "_number", "_is", "_r", "_i", "_t", "h", "c0")  # fmt: skip
 
 
-@pytest.mark.parametrize("query", (*_WITHOUT_KEY, *_OF_GROUPS))
+@pytest.mark.parametrize("query", (*_WITHOUT_KEY, *_EXTREMES, *_OF_GROUPS))
 def test_a_query(query: str, tmp_path: Path) -> None:
     for seed in range(2):
         check_changes(query, random.Random(seed), tmp_path / str(seed))

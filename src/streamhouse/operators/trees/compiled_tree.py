@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -130,17 +129,38 @@ class CompiledTree:
 
     @cached_property
     def passed(self) -> frozenset[int]:
-        """The numbers of operators whose change has a row for each row of the one they read.
+        """The numbers of operators whose change is computed where it is read.
 
-        Only one operator reads it, and it is not kept, so it need not be stored.
+        One operator reads it, and it is not kept. It has a row for each row of the change that it
+        reads, or its reader computes each row on its own.
         """
-        readers = Counter(id(each) for operator in self.operators for each in operator.inputs)
+        return self._passing[0]
+
+    @cached_property
+    def over_gross(self) -> frozenset[int]:
+        """The numbers of operators that read changes in which rows may enter and leave at once."""
+        return self._passing[1]
+
+    @cached_property
+    def _passing(self) -> tuple[frozenset[int], frozenset[int]]:
+        readers: dict[int, list[Operator]] = {id(each): [] for each in self.operators}
+        for operator in self.operators:
+            for each in operator.inputs:
+                readers[id(each)].append(operator)
         stored = {id(each.operator) for each in self.arrangements.values()}
-        return frozenset(
-            n
-            for n, each in enumerate(self.operators)
-            if readers[id(each)] <= 1 and id(each) not in stored and self._passes(each)
-        )
+        passed, over_gross, gross = set[int](), set[int](), set[int]()
+        for n, each in enumerate(self.operators):
+            if gross.intersection(map(id, each.inputs)):
+                over_gross.add(n)
+            if id(each) in stored or len(readers[id(each)]) > 1:
+                continue
+            if _is_linear(each) and any(map(_is_linear, readers[id(each)])):
+                passed.add(n)
+                if n in over_gross or not each.is_net:
+                    gross.add(id(each))
+            elif n not in over_gross and self._passes(each):
+                passed.add(n)
+        return frozenset(passed), frozenset(over_gross)
 
     def _passes(self, operator: Operator) -> bool:
         if isinstance(operator, Scan):
@@ -181,6 +201,10 @@ class CompiledTree:
             arrangement = Arrangement(rows, kept.by, alias, kinds, kept.where, self._origins)
             found.append(arrangement)
         return tuple(found)
+
+
+def _is_linear(operator: Operator) -> bool:
+    return isinstance(operator, Linear) and not operator.timed
 
 
 def _looking(operator: Operator, number: int) -> frozenset[str]:

@@ -70,10 +70,11 @@ class IncrementalRefresh:
         """The kept rows after the refresh."""
         self.merges: list[tuple[Segments, Arrangement]] = []
         """Segments that are to be merged beside the batches."""
-        self._created: set[str] = set()
+        self._changes: dict[str, str] = {}
+        """The relations of changes that may have rows, by their names in the tree."""
 
     def apply(self, changes: Mapping[Source, SourceChange]) -> str:
-        """Compute the change of the result; returns the name of its table, with `WEIGHT` last."""
+        """Compute the change of the result; returns its relation, with `WEIGHT` last."""
         empty = {self._source(n, each, changes) for n, each in enumerate(self._tree.sources)}
         relations = {
             relation: f"_s{n}"
@@ -89,7 +90,7 @@ class IncrementalRefresh:
                 self._operator(number, operator)
         for name, arrangement in self._tree.arrangements.items():
             delta = self._delta_of(arrangement)
-            if delta in self._created:
+            if delta in self._changes:
                 self._add(name, arrangement, delta)
         return self._needed(self._tree.root)
 
@@ -112,23 +113,23 @@ class IncrementalRefresh:
         assert change.keys is not None
         by, kept = source.arrangement.by, source.arrangement
         self._db.register(f"_keys{number}", change.keys)
-        keys = f"(SELECT DISTINCT {keys_of(by)} FROM _keys{number} AS {kept.alias})"
-        self._find(f"_p{number}", kept, f"SELECT * FROM {keys}")
+        keys, old = f"SELECT {keys_of(by)} FROM _keys{number} AS {kept.alias}", f"_p{number}"
+        if self._fetched(old, kept, keys, summed=False):
+            new += f" UNION ALL SELECT {columns}, -{WEIGHT} FROM ({kept.weighted(f'{old}_raw')})"
         same = " AND ".join(f"{sql} = _t._k{n}" for n, sql in enumerate(by))
-        old, new = (
-            f"SELECT {columns}, {weight} AS {WEIGHT} FROM {rows} AS {kept.alias} "
-            f"WHERE EXISTS (SELECT 1 FROM {keys} AS _t WHERE {same})"
-            for rows, weight in ((f"_p{number}", -1), (f"_in{number}", 1))
-        )
-        return "" if self._create(name, net(scan, f"({old} UNION ALL {new})")) else name
+        both = f"SELECT * FROM ({new}) AS {kept.alias} WHERE EXISTS "
+        both += f"(SELECT 1 FROM ({keys}) AS _t WHERE {same})"
+        return "" if self._create(name, net(scan, f"({both})")) else name
 
     def _operator(self, number: int, operator: Operator) -> None:
         """Create the table of the change of an operator's result, unless it is empty."""
-        deltas = [self._tree.delta(each) for each in operator.inputs]
-        if not operator.timed and not self._created.intersection(deltas):
+        names = [self._tree.delta(each) for each in operator.inputs]
+        if not operator.timed and not self._changes.keys() & names:
             return
-        for each in operator.inputs:
-            self._needed(each)
+        if operator.keeps and all(wanted.weighted for wanted in operator.keeps):
+            return self._weighted(number, operator)
+        changed = [name in self._changes for name in names]
+        deltas = list(map(self._needed, operator.inputs))
         arrangements = self._tree.kept.get(number, ())
         found = [f"_f{number}_{n}" for n in range(len(arrangements))]
         changes, result = list(map(Change, deltas)), ""
@@ -136,37 +137,68 @@ class IncrementalRefresh:
             if wanted.input == RESULT:
                 result = name
             else:
-                delta = deltas[wanted.input]
-                new = f"{name}_new" if delta in self._created else name
-                changes[wanted.input] = Change(delta, name, new)
+                new = f"{name}_new" if changed[wanted.input] else name
+                keys = f"{name}_keys" if wanted.rare else ""
+                changes[wanted.input] = Change(deltas[wanted.input], name, new, keys)
         lookups = [operator.lookups(n, changes, found[:n]) for n in range(len(found))]
         sql = operator.delta(changes, result)
         for n, (name, wanted) in enumerate(zip(found, operator.keeps, strict=True)):
             change = None if wanted.input == RESULT else changes[wanted.input]
-            reading = " ".join([sql, *lookups[n + 1 :]])
-            keys = lookups[n] if wanted.rare else ""
-            rows = self._fetched(name, arrangements[n], lookups[n])
-            self._create_found(name, arrangements[n], rows, change, reading, keys)
+            reading, keys = " ".join([sql, *lookups[n + 1 :]]), lookups[n]
+            if wanted.rare:
+                self._db.execute(f"CREATE TEMP TABLE {name}_keys AS {keys}")
+                keys = f"SELECT * FROM {name}_keys"
+            rows = self._fetched(name, arrangements[n], keys, summed=not wanted.weighted)
+            if wanted.weighted and change is not None:
+                changes[wanted.input] = self._with_weights(name, arrangements[n], rows, change)
+                sql = operator.delta(changes, result)
+            else:
+                self._create_found(name, arrangements[n], rows, change, reading)
         if number in self._tree.results:
             sql = self._from_result(number, operator, sql)
         self._made(number, operator, sql)
 
+    def _weighted(self, number: int, operator: Operator) -> None:
+        """As `_operator`, if all rows are looked up with their weights."""
+        names = [self._tree.delta(each) for each in operator.inputs]
+        changes = [Change(self._changes.get(name, "")) for name in names]
+        arrangements = zip(operator.keeps, self._tree.kept[number], strict=True)
+        for n, (wanted, kept) in enumerate(arrangements):
+            name, change = f"_f{number}_{n}", changes[wanted.input]
+            keys = operator.lookups(n, changes, ())
+            rows = self._fetched(name, kept, keys, summed=False) if keys else []
+            changes[wanted.input] = self._with_weights(name, kept, rows, change)
+        self._made(number, operator, operator.delta(changes))
+
+    def _with_weights(
+        self, name: str, kept: Arrangement, rows: list[pa.Table], change: Change
+    ) -> Change:
+        """A change with the SQL of the found rows before and after it, with the weight of each."""
+        delta, types = change.delta, {**kept.operator.types, WEIGHT: "BIGINT"}
+        old = kept.weighted(f"{name}_raw") if rows else _no_rows(types)
+        columns = ", ".join(map(quote, types))
+        new = f"{old} UNION ALL SELECT {columns} FROM {delta}" if delta else old
+        if change.keys:
+            same = same_keys(kept.by, "_t") or "true"
+            exists = f"EXISTS (SELECT 1 FROM {change.keys} AS _t WHERE {same})"
+            new = f"SELECT {kept.alias}.* FROM ({new}) AS {kept.alias} WHERE {exists}"
+        return Change(delta, f"({old})", f"({new})", change.keys)
+
     def _made(self, number: int, operator: Operator, delta: str) -> None:
-        """Create the relation of an operator's change."""
+        """Make the relation of an operator's change."""
         if number in self._tree.passed:
-            # It is not empty, because that of its input is not.
-            self._db.execute(f"CREATE TEMP VIEW _d{number} AS {delta}")
-            self._created.add(f"_d{number}")
+            self._changes[f"_d{number}"] = f"({delta})"
         else:
-            sql = delta if operator.is_net else net(operator, f"({delta})")
-            self._create(f"_d{number}", sql)
+            is_net = operator.is_net and number not in self._tree.over_gross
+            self._create(f"_d{number}", delta if is_net else net(operator, f"({delta})"))
 
     def _from_result(self, number: int, operator: Operator, delta: str) -> str:
         """The SQL of a change whose rows that leave are those of the kept result."""
         name, kept = f"_r{number}", self._tree.results[number]
         self._db.execute(f"CREATE TEMP TABLE {name} AS {delta}")
-        keys = f"SELECT DISTINCT {keys_of(kept.by)} FROM {name} AS {kept.alias}"
-        old = self._find(f"{name}_old", kept, keys)
+        keys = f"SELECT {keys_of(kept.by)} FROM {name} AS {kept.alias}"
+        old = f"{name}_old"
+        self._create_old(old, kept, self._fetched(old, kept, keys))
         columns = ", ".join(map(quote, operator.columns))
         same = same_keys(kept.by, "_t") or "true"
         return (
@@ -175,11 +207,6 @@ class IncrementalRefresh:
             f"WHERE EXISTS (SELECT 1 FROM ({keys}) AS _t WHERE {same})"
         )
 
-    def _find(self, name: str, kept: Arrangement, keys: str) -> str:
-        """Create the relation of the kept rows with some keys."""
-        self._create_old(name, kept, self._fetched(name, kept, keys))
-        return name
-
     def _create_found(
         self,
         name: str,
@@ -187,39 +214,32 @@ class IncrementalRefresh:
         rows: list[pa.Table],
         change: Change | None,
         reading: str,
-        keys: str,
     ) -> None:
-        """Create the relations of found rows before and after a change that the SQL `reading` has.
-
-        If `keys` are given, the change has many rows with other keys.
-        """
-        old = _reads(reading, name)
-        if old:
+        """Create the relations of found rows, before and after a change, that `reading` reads."""
+        if _reads(reading, name):
             self._create_old(name, kept, rows)
         if change is None or change.new == change.old or not _reads(reading, change.new):
             return
-        columns = ", ".join(map(quote, kept.operator.columns))
-        parts = [f"SELECT {columns}, {WEIGHT} FROM {change.delta} AS {kept.alias}"]
-        if keys:
-            same = same_keys(kept.by, "_t") or "true"
-            parts[0] += f" WHERE EXISTS (SELECT 1 FROM ({keys}) AS _t WHERE {same})"
-        if old:
-            parts.append(f"SELECT {columns}, 1 AS {WEIGHT} FROM {name}")
-        elif rows:
-            parts.append(kept.weighted(f"{name}_raw"))
-        both = net(kept.operator, f"({' UNION ALL '.join(parts)})")
+        new = net(kept.operator, self._with_weights(name, kept, rows, change).new)
         # A removed row may have another key than those looked up.
-        self._bag(change.new, kept.operator, f"{both} AND sum({WEIGHT}) > 0")
+        self._bag(change.new, kept.operator, f"{new} AND sum({WEIGHT}) > 0")
 
-    def _fetched(self, name: str, kept: Arrangement, keys: str) -> list[pa.Table]:
-        """The parts of segments that have some keys, by segment; the relation `<name>_raw`."""
+    def _fetched(
+        self, name: str, kept: Arrangement, keys: str, summed: bool = True
+    ) -> list[pa.Table]:
+        """The parts of segments that have some keys, by segment; the relation `<name>_raw`.
+
+        Counts of rows that are not `summed` later are checked by key.
+        """
         segments = [self._store.segment(file) for file in self.segments[kept.name]]
         if kept.by:
             names = [f"_k{n}" for n in range(len(kept.by))]
-            sql = f"SELECT DISTINCT {hash_of(names, kept.kinds)} AS h FROM ({keys})"
-            hashes: Any = np.sort(self._db.sql(sql).fetchnumpy()["h"])
+            sql = f"SELECT {hash_of(names, kept.kinds)} AS h FROM ({keys})"
+            hashes: Any = np.unique(self._db.execute(sql).fetchnumpy()["h"])
             found = (list(each.found(hashes)) for each in segments)
             rows = [pa.Table.from_batches(batches) for batches in found if batches]
+            if not summed:
+                _check_counts(rows, hashes)
         else:
             asked = self._db.execute(f"SELECT 1 FROM ({keys}) LIMIT 1").fetchall()
             rows = [each.table for each in segments if each.num_rows] if asked else []
@@ -230,7 +250,7 @@ class IncrementalRefresh:
     def _create_old(self, name: str, kept: Arrangement, rows: list[pa.Table]) -> None:
         """Create the relation of found rows, which `<name>_raw` has."""
         if not rows:
-            self._empty(name, kept.operator)
+            self._db.execute(f"CREATE TEMP VIEW {name} AS {_no_rows(kept.operator.types)}")
         elif not kept.where and _are_apart(rows):
             self._unpack(name, kept, rows)
         else:
@@ -255,22 +275,15 @@ class IncrementalRefresh:
         """Create the table of a change; False if it is empty."""
         ((rows,),) = self._db.execute(f"CREATE TEMP TABLE {name} AS {sql}").fetchall()
         if rows:
-            self._created.add(name)
+            self._changes[name] = name
             return True
         self._db.execute(f"DROP TABLE {name}")
         return False
 
     def _needed(self, operator: Operator) -> str:
-        """The table of an operator's change, which is made if it is empty."""
-        name = self._tree.delta(operator)
-        if name not in self._created:
-            self._db.execute(f"DROP TABLE IF EXISTS {name}")
-            self._empty(name, operator, f"{WEIGHT} BIGINT")
-        return name
-
-    def _empty(self, name: str, operator: Operator, *more: str) -> None:
-        columns = [f"{quote(column)} {kind}" for column, kind in operator.types.items()]
-        self._db.execute(f"CREATE TEMP TABLE {name} ({', '.join([*columns, *more])})")
+        """The relation of an operator's change, also if it is empty."""
+        none = f"({_no_rows({**operator.types, WEIGHT: 'BIGINT'})})"
+        return self._changes.get(self._tree.delta(operator), none)
 
     def _add(self, name: str, kept: Arrangement, delta: str) -> None:
         """Add a change to an arrangement, and merge its segments if there are many."""
@@ -330,6 +343,22 @@ class IncrementalRefresh:
         rows = self._store.segment(files[0]).table
         self._db.register(f"{name}_raw", rows)
         self._unpack(name, arrangement, [rows])
+
+
+def _check_counts(tables: Sequence[pa.Table], hashes: Any) -> None:
+    """Raise `StateError` if the sum of the counts of a hash is negative."""
+    if tables:
+        own, counts = (
+            np.concatenate([each.column(name).to_numpy() for each in tables])
+            for name in (HASH, COUNT)
+        )
+        if np.bincount(np.searchsorted(hashes, own), counts).min(initial=0) < 0:
+            raise StateError(_NEGATIVE)
+
+
+def _no_rows(types: Mapping[str, str]) -> str:
+    nulls = (f"CAST(NULL AS {kind}) AS {quote(name)}" for name, kind in types.items())
+    return f"SELECT {', '.join(nulls)} WHERE false"
 
 
 def _reads(sql: str, relation: str) -> bool:

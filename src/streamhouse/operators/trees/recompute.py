@@ -55,16 +55,20 @@ class Recompute:
         return Limits.growing(lambda limits: _started(run(limits)), MEMORY)
 
     def changes(
-        self, tables: Scanner, now_ms: int, kept: tuple[pa.Schema, Batches]
+        self,
+        tables: Scanner,
+        now_ms: int,
+        kept: tuple[pa.Schema, Batches],
+        updates: bool = True,
     ) -> Iterator[tuple[str, pa.RecordBatch]]:
-        """The changes that turn the `kept` rows into the result: row kinds, each with rows.
+        """The changes that turn the `kept` rows into the result: see `view_changes`.
 
-        First all that leave (`-D`, `-U`), then all that enter (`+U`, `+I`).
+        They are row kinds, each with rows.
         """
 
         def run(limits: Limits) -> Iterator[tuple[str, pa.RecordBatch]]:
             with self._opened(tables, now_ms, limits, {_KEPT: kept}) as connection:
-                yield from view_changes(connection, self.plan, _KEPT, f"({self._result})")
+                yield from view_changes(connection, self.plan, _KEPT, f"({self._result})", updates)
 
         return Limits.growing(lambda limits: _started(run(limits)), MEMORY)
 

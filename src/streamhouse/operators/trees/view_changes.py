@@ -18,14 +18,17 @@ _CHANGES = "view_changes"
 
 
 def view_changes(
-    connection: duckdb.DuckDBPyConnection, plan: ViewPlan, old: str, new: str
+    connection: duckdb.DuckDBPyConnection, plan: ViewPlan, old: str, new: str, updates: bool = True
 ) -> Iterator[tuple[str, pa.RecordBatch]]:
     """The changes that turn the rows of relation `old` into those of `new`: row kinds, with rows.
 
-    First all that leave (`-D`, `-U`), then all that enter (`+U`, `+I`).
+    First all that leave (`-D`, `-U`), then all that enter (`+U`, `+I`). Without `updates` those
+    that others replace (`-U`) are left out.
     """
     connection.execute(_difference(plan, old, new))
     for kind, sql in _parts(plan):
+        if kind == "-U" and not updates:
+            continue
         for batch in connection.sql(sql).to_arrow_reader(BATCH_ROWS):
             if batch.num_rows:
                 yield kind, batch

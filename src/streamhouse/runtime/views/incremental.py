@@ -7,6 +7,7 @@ batch recomputes the view.
 
 from __future__ import annotations
 
+import atexit
 import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from streamhouse.duckdb_connection import LastingConnection
 from streamhouse.duckdb_engine import THREADS, Limits, time_sql
 from streamhouse.lookup.storage.changed_keys import MOST_SNAPSHOTS
 from streamhouse.operators.operator import OLD_NOW, WEIGHT
@@ -26,7 +28,7 @@ from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.storage.snapshots import Snapshot
 from streamhouse.runtime.streaming.tasks.task_input import TaskInput
-from streamhouse.runtime.views.inputs import opened_alone
+from streamhouse.runtime.views.inputs import MEMORY, opened_alone
 from streamhouse.runtime.views.merges import start_merges
 from streamhouse.runtime.views.net_change import UnknownChangeError, net_change
 from streamhouse.runtime.views.spec import Stale, ViewSpec, table_key
@@ -48,8 +50,14 @@ LARGE_READ = 0.2
 _FEW_ROWS = 10_000
 """One thread computes fewer changes as fast as several."""
 
+_QUERIES = 60
+"""About how many queries compute few changes."""
+
 Changes = Iterator[tuple[str, pa.RecordBatch]]
 _trees: dict[str, CompiledTree] = {}
+_database = LastingConnection(memory_limit=MEMORY, temp_directory="")
+"""Computes few changes: to open a database takes longer. A task runs alone in its process."""
+atexit.register(_database.close)
 
 
 class UnsuitableError(Exception):
@@ -94,7 +102,8 @@ class IncrementalView:
 
             def read() -> Changes:
                 nonlocal wrote
-                for change in view_changes(connection, self._spec.plan, old, new):
+                updates = keeps_updates(self._table)
+                for change in view_changes(connection, self._spec.plan, old, new, updates):
                     wrote = True
                     yield change
 
@@ -114,8 +123,11 @@ class IncrementalView:
     ) -> Iterator[tuple[duckdb.DuckDBPyConnection, IncrementalRefresh]]:
         """A refresh from what was kept at one offset to another, and its connection."""
         few = sum(each.rows.num_rows for each in changes.values()) < _FEW_ROWS
-        threads, now_ms = 1 if few else THREADS, int(end["now"])
-        with opened_alone(self._spec, limits, threads, now_ms) as connection:
+        threads, now_ms, query = 1 if few else THREADS, int(end["now"]), self._spec.plan.query
+        # What needs more memory, or functions of users, gets a database of its own.
+        small = few and limits.memory == MEMORY and not query.functions
+        lasting = _database.cursor(query.sql, _QUERIES) if small else None
+        with opened_alone(self._spec, limits, threads, now_ms, lasting=lasting) as connection:
             connection.execute(f"SET VARIABLE {OLD_NOW} = {time_sql(int(start['now']))}")
             yield connection, IncrementalRefresh(self._tree, connection, self._store, segments)
 
@@ -232,6 +244,11 @@ class IncrementalView:
             key = table_key(address_of(self._spec, source))
             if start["vector"][key] != end["vector"][key]:
                 yield source
+
+
+def keeps_updates(table: Table) -> bool:
+    """Whether a view's table needs rows before an update: it keeps the changes as written."""
+    return bool(table.options.get("changelog-producer") == "input")
 
 
 def unsuitable(spec: ViewSpec, store: StateStore, tree: CompiledTree, end: Offset) -> str:

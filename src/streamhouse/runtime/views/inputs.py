@@ -106,10 +106,13 @@ def opened_alone(
     threads: int,
     now_ms: int | None = None,
     more: Mapping[str, tuple[pa.Schema, Batches]] = MappingProxyType({}),
+    lasting: AbstractContextManager[duckdb.DuckDBPyConnection] | None = None,
 ) -> AbstractContextManager[duckdb.DuckDBPyConnection]:
     """As `duckdb_engine.opened` for a view's query, without the query's tables."""
     query = replace(spec.plan.query, scans=())
-    return opened(query, _no_scan, limits, threads=threads, now_ms=now_ms, more=more)
+    return opened(
+        query, _no_scan, limits, threads=threads, now_ms=now_ms, more=more, lasting=lasting
+    )
 
 
 def _no_scan(scan: BoundedScan) -> NoReturn:

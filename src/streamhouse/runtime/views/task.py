@@ -21,7 +21,7 @@ from streamhouse.runtime.failpoint import TASK_STEP, reached
 from streamhouse.runtime.query_operator import conformed
 from streamhouse.runtime.streaming.tasks.task_input import TaskInput
 from streamhouse.runtime.streaming.tasks.task_results import TaskAttempt, results
-from streamhouse.runtime.views.incremental import IncrementalView, UnsuitableError
+from streamhouse.runtime.views.incremental import IncrementalView, UnsuitableError, keeps_updates
 from streamhouse.runtime.views.inputs import MEMORY, ViewInputs
 from streamhouse.runtime.views.spec import Stale, Strategy, ViewSpec
 from streamhouse.source import ROW_KIND
@@ -125,17 +125,15 @@ class RefreshTask:
         def kept() -> Iterator[pa.RecordBatch]:
             return table.read(snapshot=latest)
 
-        changes = recompute.changes(inputs.open, self._task.now_ms, (table.arrow_schema, kept))
+        rows = table.arrow_schema, kept
+        changes = recompute.changes(inputs.open, self._task.now_ms, rows, keeps_updates(table))
         self._put_all(writer, table, changes)
 
     def _put_all(
         self, writer: SinkWriter, table: Table, changes: Iterator[tuple[str, pa.RecordBatch]]
     ) -> None:
-        # Only the tables that keep the changes that are written need those before an update.
-        skipped = () if table.options.get("changelog-producer") == "input" else ("-U",)
         for kind, batch in changes:
-            if kind not in skipped:
-                self._put(writer, table, kind, batch)
+            self._put(writer, table, kind, batch)
 
     def _put(self, writer: SinkWriter, table: Table, kind: str, batch: pa.RecordBatch) -> None:
         if self._spec.plan.appends and kind != "+I":
