@@ -44,6 +44,14 @@ class ComputedColumn:
 
 
 @dataclass(frozen=True)
+class Watermark:
+    """`WATERMARK FOR column AS expression`: up to which time the rows of a table have arrived."""
+
+    column: str
+    expression: str
+
+
+@dataclass(frozen=True)
 class Capabilities:
     """What the planner may do with a table.
 
@@ -81,6 +89,7 @@ class TableInfo:
     options: Mapping[str, str] = field(default_factory=dict, repr=False)
     connector: str = "paimon"
     capabilities: Capabilities = Capabilities()
+    watermark: Watermark | None = None
 
     @property
     def declared(self) -> list[Column | ComputedColumn]:

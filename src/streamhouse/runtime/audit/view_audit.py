@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import math
 import time
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
@@ -16,6 +17,7 @@ import pyarrow as pa
 
 from streamhouse.duckdb_engine import Batches, opened, warehouse_scanner
 from streamhouse.errors import DataLossError, TableError
+from streamhouse.operators.planning.closed_windows import seen_query
 from streamhouse.operators.planning.view_plan import plan_view_into
 from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.paimon.catalog.warehouse import Warehouse
@@ -31,6 +33,7 @@ from streamhouse.runtime.views.planner import ViewPlanner
 from streamhouse.runtime.views.spec import ViewSpec, table_key
 from streamhouse.source import Offset
 from streamhouse.sql.batch.bounded_query import analyze_bounded
+from streamhouse.sql.batch.closed_windows import between, late_table
 from streamhouse.sql.expressions.binder import quote
 from streamhouse.sql.plan import BoundedQuery, BoundedScan, TableInfo
 from streamhouse.sql.statements.script import parse_script
@@ -118,9 +121,17 @@ def compare_view(address: TableAddress) -> ViewComparison:
     checkpoint = _checkpoint(address)
     last, newest = checkpoint.logs.last_offset(), ViewPlanner(spec).newest({})
     # The first word is the text of the query as the script has it; the second is the table.
-    if not last or last["view"].split()[-1] != newest["view"].split()[-1]:
+    current = bool(last) and last["view"].split()[-1] == newest["view"].split()[-1]
+    if spec.plan.windows is not None:
+        if not current:
+            raise TableError(
+                f"view {address.identifier} has windows as they were when a watermark closed them, "
+                "which only the checkpoint of its pipeline knows; audit it on that machine"
+            )
+        return Comparison(session, spec, text).at(last, checkpoint.known_id())
+    if not current:
         return compare_newest(session, spec, text)
-    result = _Comparison(session, spec, text).at(last, checkpoint.known_id())
+    result = Comparison(session, spec, text).at(last, checkpoint.known_id())
     # A statement may have refreshed the view since.
     if result.differences and last["vector"] != newest["vector"]:
         now = compare_newest(session, spec, text)
@@ -134,10 +145,10 @@ def compare_newest(session: Session, spec: ViewSpec, text: str) -> ViewCompariso
     Whether it has been refreshed since is not known.
     """
     newest = {"now": time.time_ns() // 1_000_000, **ViewPlanner(spec).newest({})}
-    return _Comparison(session, spec, text).at(newest, None, unknown=True)
+    return Comparison(session, spec, text).at(newest, None, unknown=True)
 
 
-class _Comparison:
+class Comparison:
     """Compares one view with its SELECT at given offsets."""
 
     def __init__(self, session: Session, spec: ViewSpec, text: str) -> None:
@@ -146,15 +157,21 @@ class _Comparison:
         self._columns = [c for c in self._table.columns if c.name != HIDDEN_KEY]
         target = TableInfo(("view",), tuple(self._columns))
         columns = spec.select[1] if spec.select is not None else ()
-        self._query: BoundedQuery = analyze_bounded(_query(text), session, target, columns)
+        windows = spec.plan.windows
+        self._query: BoundedQuery = (
+            analyze_bounded(_query(text), session, target, columns)
+            if windows is None
+            else seen_query(_query(text), session, windows, target)
+        )
         self._offset: Offset = {}
+        self._writer: str | None = None
 
     def at(self, offset: Offset, writer: str | None, unknown: bool = False) -> ViewComparison:
         """Compare at an offset; later batches of the query `writer` do not count.
 
         `unknown`: it is not known whether the view has been computed from the offset.
         """
-        self._offset = offset
+        self._offset, self._writer = offset, writer
         snapshot = self._snapshot(writer, int(offset.get("batch", 0)))
         inputs: dict[str, int] = {}
         unread: list[Unread] = []
@@ -177,7 +194,9 @@ class _Comparison:
         return None
 
     def _scan(self, scan: BoundedScan) -> tuple[pa.Schema, Batches]:
-        address = self._spec.inputs[self._query.scans.index(scan)]
+        if scan.table.connector == "late":
+            return self._late(scan)
+        address = self._spec.address(scan)
         if address is None:
             return warehouse_scanner(Warehouse(self._spec.target.warehouse))(scan)
         table, columns = address.planned(), list(scan.columns)
@@ -189,6 +208,27 @@ class _Comparison:
                 "view anew, and audit it again"
             )
         return table.read_schema(columns), lambda: _rows(table, snapshot, columns)
+
+    def _late(self, scan: BoundedScan) -> tuple[pa.Schema, Batches]:
+        """The late rows of a table function up to the offset, without those taken back later."""
+        batch, writer = int(self._offset["batch"]), self._writer
+        names = {
+            late_table(number, kind): (number, kind)
+            for number in range(len(self._spec.late))
+            for kind in ("+I", "-D")
+        }
+        number, kind = names[scan.table.name[-1]]
+        table = self._spec.late[number].open()
+        counts: Counter[str] = Counter()
+        rows: dict[str, Row] = {}
+        for row in (row for part in table.read() for row in part.to_pylist()):
+            if (row["_query"], row["_input"]) == (writer, number) and row["_batch"] <= batch:
+                shown = {name: row[name] for name in scan.columns}
+                counts[repr(shown)] += 1 if row["_kind"] == kind else -1
+                rows[repr(shown)] = shown
+        found = [rows[text] for text in counts.elements()]
+        schema = table.read_schema(list(scan.columns))
+        return schema, lambda: iter(pa.Table.from_pylist(found, schema).to_batches())
 
     def _compared(self, snapshot: int | None) -> tuple[int, tuple[Difference, ...]]:
         """The number of the view's rows, and the differences."""
@@ -213,7 +253,8 @@ class _Comparison:
     @property
     def _sql(self) -> str:
         """The SELECT as a relation; of rows with the same declared key the greatest one."""
-        sql, plan = f"({self._query.sql}) AS made", self._spec.plan
+        at = self._offset.get("watermark", {}).get("at")
+        sql, plan = f"({between(self._query.sql, None, at)}) AS made", self._spec.plan
         if plan.unique:
             return sql
         order = ", ".join(f"{quote(c.name)} DESC NULLS LAST" for c in self._columns)

@@ -52,11 +52,6 @@ class TableDefinitions:
             }
         if self._names.view(full) is not None:
             raise TableError(f"{where}: there is a view of that name; DROP it first")
-        if statement.watermark is not None:
-            self._notice(
-                f"{where}: WATERMARK FOR {statement.watermark} has no effect here: queries do "
-                "not wait for late rows, and do not drop them"
-            )
         if connector == "paimon":
             created = self._create_stored(statement, full, options, where)
             if not created:
@@ -64,7 +59,7 @@ class TableDefinitions:
             return created
         info = TableInfo(
             full, statement.columns, statement.computed, statement.primary_key,
-            statement.partitioned_by, options, connector,
+            statement.partitioned_by, options, connector, watermark=statement.watermark,
         )  # fmt: skip
         return self._create_temporary(statement, registry.declared(info), where)
 
@@ -125,7 +120,7 @@ class TableDefinitions:
             statement.columns,
             statement.primary_key,
             statement.partitioned_by,
-            options | options_of(statement.computed),
+            options | options_of(statement.computed, statement.watermark),
             statement.comment,
         )
         warehouse = self._catalogs.warehouse(full[0])

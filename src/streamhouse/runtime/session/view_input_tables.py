@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from streamhouse.errors import TableError, UnsupportedSqlError
+from streamhouse.paimon.schema.options.computed_columns import options_of
 from streamhouse.runtime.session.catalogs import Catalogs
 from streamhouse.runtime.session.views import Names
 from streamhouse.sql.plan import AsOf, Name, TableInfo, ViewInfo
@@ -79,14 +80,15 @@ class ViewInputTables:
         options = {"bucket": "1"} if source.primary_key else {}
         return TableInfo(
             (catalog, database, f"{view}__in_{source.name[-1]}"), columns, source.computed,
-            source.primary_key, (), options,
+            source.primary_key, (), options, watermark=source.watermark,
         )  # fmt: skip
 
     def _feed(self, source: Name, table: TableInfo) -> Insert:
         catalog, database, name = table.name
         self._catalogs.warehouse(catalog).create_table(
             database, name, table.columns, table.primary_key,
-            options=table.options, if_not_exists=True,
+            options={**table.options, **options_of(table.computed, table.watermark)},
+            if_not_exists=True,
         )  # fmt: skip
         listed = ", ".join(ticked(column.name) for column in table.columns)
         target, read = (".".join(map(ticked, full)) for full in (table.name, source))

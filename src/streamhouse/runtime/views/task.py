@@ -8,6 +8,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from dataclasses import replace
 
 import pyarrow as pa
 
@@ -23,8 +24,10 @@ from streamhouse.runtime.streaming.tasks.task_input import TaskInput
 from streamhouse.runtime.streaming.tasks.task_results import TaskAttempt, results
 from streamhouse.runtime.views.incremental import IncrementalView, UnsuitableError
 from streamhouse.runtime.views.inputs import MEMORY, ViewInputs
+from streamhouse.runtime.views.late_rows import LateWriter
 from streamhouse.runtime.views.spec import Stale, Strategy, ViewSpec
 from streamhouse.source import ROW_KIND
+from streamhouse.sql.batch.closed_windows import between
 from streamhouse.state.segment import StateError
 
 log = logging.getLogger("streamhouse.views")
@@ -54,7 +57,11 @@ class RefreshTask:
     def run(self) -> Iterator[pa.RecordBatch]:
         """Run the task; yields rows of `RESULT`."""
         spec, task = self._spec, self._task
-        messages = [(spec.target.identifier, message) for message in self.write()]
+        messages: list[tuple[str, Message]] = [
+            (spec.target.identifier, message) for message in self.write()
+        ]
+        late = LateWriter(spec, task, self._attempt.id)
+        messages += late.write()
         if not self._attempt.repeated:
             reached(TASK_STEP, task.batch, spec.target.identifier)
         counts = {
@@ -63,6 +70,7 @@ class RefreshTask:
             "changes": self.changes,
             "strategy": self.strategy,
             "stale": self.stale,
+            "late": late.rows,
         }
         yield results(task, self._attempt, messages, counts)
 
@@ -84,6 +92,9 @@ class RefreshTask:
 
     def _write(self, writer: SinkWriter, inputs: ViewInputs) -> None:
         table = self._spec.target.planned()
+        if self._spec.plan.windows is not None:
+            self._append_closed(writer, inputs, table)
+            return
         view = IncrementalView(self._spec, self._task, table)
         if view.committed:
             self.strategy = "incremental"
@@ -127,6 +138,25 @@ class RefreshTask:
 
         changes = recompute.changes(inputs.open, self._task.now_ms, (table.arrow_schema, kept))
         self._put_all(writer, table, changes)
+
+    def _append_closed(self, writer: SinkWriter, inputs: ViewInputs, table: Table) -> None:
+        """Append the rows of the windows that the batch closes."""
+        task = self._task
+        before, after = (each.get("watermark", {}).get("at") for each in (task.start, task.end))
+        latest = table.latest_snapshot_id()
+        if not task.start and latest and table.snapshot(latest).total_record_count != 0:
+            raise DataLossError(
+                f"view {table.identifier}: it has rows of windows, but its checkpoint is lost, so "
+                "it is not known which windows come next; run the script once with --from-scratch "
+                "to compute its targets anew"
+            )
+        if after is None or after == before:
+            return
+        query = self._spec.plan.query
+        closed = replace(query, sql=between(query.sql, before, after))
+        recompute = Recompute(replace(self._spec.plan, query=closed))
+        for batch in recompute.whole(inputs.open, task.now_ms):
+            self._put(writer, table, "+I", batch)
 
     def _put_all(
         self, writer: SinkWriter, table: Table, changes: Iterator[tuple[str, pa.RecordBatch]]

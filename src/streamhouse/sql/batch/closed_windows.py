@@ -1,0 +1,116 @@
+"""Limits windows to those that a watermark has closed, for results that show each window once.
+
+A window is closed when the watermark has reached its last moment (`window_time`), as in Flink. A
+batch takes the watermark from one value to another: `BEFORE` and `AFTER`, in epoch milliseconds.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from sqlglot import exp
+
+from streamhouse.sql.functions.expression_builders import call, cast, quoted
+from streamhouse.sql.parser.windowed_rows import WINDOWED
+
+BEFORE, AFTER = "watermark_before", "watermark_after"
+"""The DuckDB variables of the watermark before a batch and after it."""
+_ALIAS = "_windowed"
+_NONE = -62_135_596_800_000
+"""The watermark before there is one: the beginning of the year 1."""
+
+
+def windows(tree: exp.Expr) -> list[exp.Select]:
+    """The windowed rows of a query that are in no other windows."""
+    queries = {cte.alias: cte for cte in tree.find_all(exp.CTE)}
+    inner: set[str] = set()
+    found = [select for select in tree.find_all(exp.Select) if select.meta.get(WINDOWED)]
+    open_ = list[exp.Expr](found)
+    while open_:
+        names = {table.name for table in open_.pop().find_all(exp.Table) if not table.db}
+        open_ += [queries[name] for name in (names & queries.keys()) - inner]
+        inner |= names & queries.keys()
+    return [select for select in found if not _is_inner(select, inner)]
+
+
+def _is_inner(select: exp.Select, queries: set[str]) -> bool:
+    parent = select.parent
+    while parent is not None:
+        if parent.meta.get(WINDOWED) or (isinstance(parent, exp.CTE) and parent.alias in queries):
+            return True
+        parent = parent.parent
+    return False
+
+
+def close(tree: exp.Query, without_late: bool = False) -> None:
+    """Let a query have the windows alone that a batch closes.
+
+    `without_late`: as they were when they were closed, by the tables of late rows: `late_table`.
+    """
+    for number, select in enumerate(windows(tree)):
+        rows, (start, end, time) = _rows(select), _columns(select)
+        if without_late:
+            _undo(rows.find(exp.Subquery), number)
+        moment = cast(time, "TIMESTAMP")
+        closed = exp.and_(
+            exp.GT(this=moment, expression=_variable(BEFORE)),
+            exp.LTE(this=moment.copy(), expression=_variable(AFTER)),
+        )
+        # Operators find here which columns are those of the window. Of other kinds of windows,
+        # several may begin at one time.
+        aligned = [start] if select.meta[WINDOWED] in ("TUMBLE", "HOP") else []
+        named = exp.and_(*(call("ISFINITE", each) for each in (end, time, *aligned)))
+        condition = exp.Case(ifs=[exp.If(this=named, true=closed)])
+        select.replace(rows.where(condition))
+
+
+def late_table(number: int, kind: str) -> str:
+    """The name of the rows of one of the `windows` that entered (`+I`) or left (`-D`) too late."""
+    return f"late{kind}{number}"
+
+
+def _undo(rows: exp.Subquery | None, number: int) -> None:
+    """Take the late changes of windowed rows back."""
+    assert rows is not None
+    entered, left = (
+        exp.Select(expressions=[exp.Star()]).from_(exp.Table(this=quoted(late_table(number, kind))))
+        for kind in ("+I", "-D")
+    )
+    kept = exp.Except(this=rows.this, expression=entered, distinct=False)
+    rows.set("this", exp.Union(this=kept, expression=left, distinct=False))
+
+
+def late(tree: exp.Query) -> Iterator[exp.Query]:
+    """For each of the `windows`, a query of all columns of its rows that were closed `BEFORE`."""
+    with_ = tree.args.get("with_")
+    for select in windows(tree):
+        rows, (_, _, time) = _rows(select), _columns(select)
+        query = rows.where(exp.LTE(this=cast(time, "TIMESTAMP"), expression=_variable(BEFORE)))
+        if with_ is not None:
+            query.set("with_", with_.copy())
+        yield query
+
+
+def _rows(select: exp.Select) -> exp.Select:
+    alias = exp.TableAlias(this=quoted(_ALIAS))
+    rows = exp.Select(expressions=[exp.Star()])
+    rows.set("from_", exp.From(this=exp.Subquery(this=select.copy(), alias=alias)))
+    return rows
+
+
+def _columns(select: exp.Select) -> list[exp.Column]:
+    """The columns of the start, the end and the last moment of the windows."""
+    return [exp.column(quoted(each.alias), quoted(_ALIAS)) for each in select.selects[-3:]]
+
+
+def _variable(name: str) -> exp.Expr:
+    return call("MAKE_TIMESTAMP_MS", call("GETVARIABLE", exp.Literal.string(name)))
+
+
+def between(sql: str, before: int | None, after: int | None) -> str:
+    """The SQL of a query for a batch that takes the watermark from one value to another."""
+    for name, value in ((BEFORE, before), (AFTER, after)):
+        number = str(_NONE if value is None else value)
+        sql = re.sub(rf"getvariable\('{name}'\)", number, sql, flags=re.IGNORECASE)
+    return sql

@@ -1,0 +1,304 @@
+"""Windows that wait for a watermark, against a plain model: each once, and late rows in a table."""
+
+from __future__ import annotations
+
+import json
+import random
+import uuid
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import pytest
+from tests.unit.views.view_session import ViewSession, bag
+
+from streamhouse.connectors.base import WrittenBatch
+from streamhouse.paimon.write.commit import TableCommitter
+from streamhouse.runtime.audit.view_audit import Comparison
+from streamhouse.runtime.streaming.tasks.task_input import TaskInput
+from streamhouse.runtime.views.late_rows import COLUMNS, LateWriter
+from streamhouse.runtime.views.planner import ViewPlanner
+from streamhouse.runtime.views.task import RefreshTask
+from streamhouse.source import Offset
+from streamhouse.sql.statements.script import parse_script
+from streamhouse.sql.views.statement import CreateMaterializedView
+
+Row = tuple[Any, ...]
+Windowed = tuple[Row, datetime, datetime]
+"""A row with the start and the end of a window."""
+
+EPOCH, NOW = datetime(1970, 1, 1), 1_800_000_000_000
+MINUTE, MILLISECOND = timedelta(minutes=1), timedelta(milliseconds=1)
+DELAY, IDLE = timedelta(seconds=30), 60_000
+TABLES = """
+CREATE TABLE events (id INT, k STRING, ts TIMESTAMP(3), v INT,
+  WATERMARK FOR ts AS ts - INTERVAL '30' SECOND);
+CREATE TABLE bookings (id INT PRIMARY KEY NOT ENFORCED, k STRING, ts TIMESTAMP(3), v INT,
+  WATERMARK FOR ts AS ts - INTERVAL '30' SECOND) WITH ('bucket' = '1')
+"""
+
+
+def tumble(rows: Counter[Row], size: timedelta) -> Iterator[tuple[Windowed, int]]:
+    for row, count in rows.items():
+        if row[2] is not None:
+            start = EPOCH + (row[2] - EPOCH) // size * size
+            yield (row, start, start + size), count
+
+
+def hop(rows: Counter[Row]) -> Iterator[tuple[Windowed, int]]:
+    for (row, start, _), count in tumble(rows, MINUTE):
+        yield (row, start, start + 2 * MINUTE), count
+        yield (row, start - MINUTE, start + MINUTE), count
+
+
+def by_window(windowed: Counter[Windowed]) -> dict[tuple[datetime, datetime], list[Row]]:
+    groups: dict[tuple[datetime, datetime], list[Row]] = {}
+    for row, start, end in windowed.elements():
+        groups.setdefault((start, end), []).append(row)
+    return groups
+
+
+Groups = dict[tuple[datetime, datetime], list[Row]]
+
+
+def totals(groups: Groups, others: Groups) -> Iterator[Row]:
+    for (start, end), rows in groups.items():
+        for k in {row[1] for row in rows}:
+            values = [row[3] for row in rows if row[1] == k]
+            yield start, end, k, len(values), sum(values)
+
+
+def best(groups: Groups, others: Groups) -> Iterator[Row]:
+    for (start, end), rows in groups.items():
+        for place, row in enumerate(sorted(rows, key=lambda r: (-r[3], r[0]))[:2]):
+            yield start, end, row[0], row[3], place + 1
+
+
+def joined(groups: Groups, others: Groups) -> Iterator[Row]:
+    for (start, end), rows in groups.items():
+        for row in rows:
+            found = [o for o in others.get((start, end), []) if o[1] == row[1]]
+            for other in found or [(None,)]:
+                yield end, row[0], other[0]
+
+
+def unrelated(groups: Groups, others: Groups) -> Iterator[Row]:
+    for rows in groups.values():
+        for k in {row[1] for row in rows}:
+            yield k, sum(row[1] == k for row in rows)
+
+
+TUMBLED = "TUMBLE(TABLE {}, DESCRIPTOR(ts), INTERVAL '1' MINUTE)"
+HOPPED = "HOP(TABLE {}, DESCRIPTOR(ts), INTERVAL '1' MINUTE, INTERVAL '2' MINUTE)"
+BY = "window_start, window_end"
+
+
+@dataclass(frozen=True)
+class Case:
+    """A query, and what it computes: the windows of a row, and the result of closed ones."""
+
+    query: str
+    tables: tuple[str, ...]
+    windows: Callable[[Counter[Row]], Iterator[tuple[Windowed, int]]]
+    result: Callable[[Groups, Groups], Iterator[Row]]
+
+
+def one_minute(rows: Counter[Row]) -> Iterator[tuple[Windowed, int]]:
+    return tumble(rows, MINUTE)
+
+
+CASES = [
+    Case(f"SELECT {BY}, k, COUNT(*), SUM(v) FROM {TUMBLED} GROUP BY {BY}, k",
+         ("events",), one_minute, totals),
+    Case(f"SELECT {BY}, k, COUNT(*), SUM(v) FROM {HOPPED} GROUP BY {BY}, k",
+         ("bookings",), hop, totals),
+    Case("SELECT TUMBLE_START(ts, INTERVAL '1' MINUTE), TUMBLE_END(ts, INTERVAL '1' MINUTE), k, "
+         "COUNT(*), SUM(v) FROM {} GROUP BY k, TUMBLE(ts, INTERVAL '1' MINUTE)",
+         ("bookings",), one_minute, totals),
+    Case(f"SELECT {BY}, id, v, n FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY {BY} ORDER BY v "
+         f"DESC, id) AS n FROM {TUMBLED}) WHERE n <= 2", ("bookings",), one_minute, best),
+    Case(f"SELECT a.window_end, a.id, b.id FROM {TUMBLED} a LEFT JOIN {TUMBLED} b ON "
+         "a.window_start = b.window_start AND a.window_end = b.window_end AND a.k = b.k",
+         ("events", "bookings"), one_minute, joined),
+    # The same rows may be the result of different windows.
+    Case(f"SELECT k, COUNT(*) FROM {TUMBLED} GROUP BY {BY}, k",
+         ("bookings",), one_minute, unrelated),
+]  # fmt: skip
+
+
+@dataclass
+class Model:
+    """What a view of closed windows, and its table of late rows, must have."""
+
+    case: Case
+    rows: list[Counter[Row]]
+    watermarks: list[datetime | None]
+    moved: list[int]
+    at: datetime | None = None
+    result: Counter[Any] = field(default_factory=Counter)
+    late: Counter[Any] = field(default_factory=Counter)
+
+    def epoch(self, tables: list[Counter[Row]], entered: list[list[Row]], now: int) -> None:
+        before, old = self.at, self.rows
+        for n, rows in enumerate(entered):
+            times = [row[2] - DELAY for row in rows if row[2] is not None]
+            newest = [each for each in (self.watermarks[n], *times) if each is not None]
+            self.watermarks[n] = max(newest, default=None)
+            if tables[n] != old[n]:
+                self.moved[n] = now
+        pairs = zip(self.watermarks, self.moved, strict=True)
+        active = [watermark for watermark, moved in pairs if now - moved < IDLE]
+        known = [each for each in active or self.watermarks if each is not None]
+        if known and None not in active:
+            at = min(known) if active else max(known)
+            self.at = at if before is None else max(before, at)
+        self.rows = tables
+        for n, (was, now_) in enumerate(zip(old, tables, strict=True)):
+            change = Counter(dict(self.case.windows(now_)))
+            change.subtract(dict(self.case.windows(was)))
+            for (row, start, end), count in change.items():
+                if before is not None and end - MILLISECOND <= before and count:
+                    self.late["+I" if count > 0 else "-D", n, *row, start, end] += abs(count)
+        groups = [by_window(self._closed(rows, before)) for rows in tables]
+        self.result += bag(list(self.case.result(groups[0], groups[-1])))
+
+    def _closed(self, rows: Counter[Row], before: datetime | None) -> Counter[Windowed]:
+        closed: Counter[Windowed] = Counter()
+        for windowed, count in self.case.windows(rows):
+            last = windowed[2] - MILLISECOND
+            if self.at is not None and last <= self.at and (before is None or last > before):
+                closed[windowed] += count
+        return closed
+
+
+class ClosedView:
+    """Runs the batches of a view of closed windows in this process, with kills."""
+
+    def __init__(self, session: ViewSession, query: str) -> None:
+        self.session, self._query = session, query
+        self.offset: Offset = {}
+        self._id = str(uuid.uuid4())
+        self.restart()
+
+    def restart(self) -> None:
+        (statement,) = parse_script(f"CREATE MATERIALIZED VIEW t__view AS {self._query}")
+        assert isinstance(statement, CreateMaterializedView)
+        self.session.session.settings.set("table.exec.source.idle-timeout", f"{IDLE} ms")
+        self.session.session.materialized.create(
+            replace(statement, replace=True, appends=True, closed=True)
+        )
+        self.spec = replace(self.session.spec("t__view"), query_id=self._id)
+
+    def run(self, now: int, killed: str) -> None:
+        with patch("time.time_ns", lambda: now * 1_000_000):
+            end = ViewPlanner(self.spec).latest_offset(self.offset)
+        if end == self.offset:
+            return
+        for again in [True, False] if killed else [False]:
+            number = int(end["batch"])
+            task = RefreshTask(self.spec, TaskInput(0, self.offset, end))
+            messages = [bytes(message) for message in task.write()]
+            late = list(LateWriter(self.spec, TaskInput(0, self.offset, end), "a").write())
+            if killed == "before" and again:
+                continue
+            committer = self.spec.open_sink().committer(self._id)
+            committer.commit(lambda: WrittenBatch(number, messages), lambda: None)  # noqa: B023
+            if killed == "between" and again:
+                continue
+            for address in self.spec.auxiliary_tables:
+                own = [message for table, message in late if table == address.identifier]
+                TableCommitter(address.warehouse, address.identifier, self._id).commit(number, own)
+        self.offset = json.loads(json.dumps(end))
+
+    def check_audit(self) -> None:
+        """Assert that an audit finds no difference."""
+        session = self.session.session
+        stored = session.materialized.existing(session.full(("t__view",)))
+        comparison = Comparison(session, self.spec, stored.query)
+        assert not comparison.at(self.offset, self._id).differences
+
+    def result(self) -> Counter[Any]:
+        return self.session.rows("SELECT * FROM t__view")
+
+    def late(self) -> Counter[Any]:
+        names = [c.name for c in self.spec.late[0].open().columns if c not in COLUMNS]
+        start, end = names[-3:-1]
+        return self.session.rows(
+            f"SELECT _kind, _input, id, k, ts, v, `{start}`, `{end}` FROM t__late"
+        )
+
+
+def insert(table: str, rows: list[Row]) -> str:
+    values = ", ".join(
+        f"({i}, {'CAST(NULL AS STRING)' if k is None else repr(k)}, "
+        f"{'CAST(NULL AS TIMESTAMP(3))' if ts is None else f'TIMESTAMP {str(ts)!r}'}, {v})"
+        for i, k, ts, v in rows
+    )
+    return f"INSERT INTO {table} VALUES {values}"
+
+
+def change(
+    rng: random.Random, table: str, rows: Counter[Row], at: datetime, session: ViewSession
+) -> tuple[Counter[Row], list[Row]]:
+    """Change a table around a time; returns its rows, and those that entered."""
+
+    def row() -> Row:
+        ts = at + timedelta(seconds=rng.choice((0, 0, 0, -40, -100, -300)) + rng.randint(-30, 30))
+        number = rng.randint(0, 12)
+        return number, rng.choice("ab"), rng.choice((ts, ts, ts, ts, None)), rng.randint(0, 3)
+
+    new = [row() for _ in range(rng.randint(1, 4))]
+    if table == "events":
+        new += rng.sample(new, rng.randint(0, 1))
+        session.execute(insert(table, new))
+        return rows + Counter(new), new
+    keyed = {each[0]: each for each in rows}
+    if keyed and rng.random() < 0.4:
+        gone = rng.choice(sorted(keyed))
+        session.execute(f"DELETE FROM {table} WHERE id = {gone}")
+        del keyed[gone]
+    last = {each[0]: each for each in new}
+    session.execute(insert(table, list(last.values())))
+    return Counter((keyed | last).values()), list(last.values())
+
+
+@pytest.mark.parametrize(
+    "seed", [0, 1, *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(2, 60))]
+)
+@pytest.mark.parametrize("case", range(len(CASES)))
+def test_each_window_is_there_once_and_late_rows_are_kept(
+    case: int, seed: int, tmp_path: Path
+) -> None:
+    rng, session, of = random.Random(seed * 100 + case), ViewSession(tmp_path / "lake"), CASES[case]
+    session.execute(TABLES)
+    view = ClosedView(session, of.query.format(*of.tables))
+    count, now = len(of.tables), NOW
+    empty: list[Counter[Row]] = [Counter() for _ in of.tables]
+    model = Model(of, empty, [None] * count, [now] * count)
+    at = datetime(2026, 1, 1)
+    view.run(now, "")
+    model.epoch(empty, [[]] * count, now)
+    for _ in range(8 if seed > 1 else 6):
+        now += rng.choice((1_000, 1_000, IDLE))
+        at += timedelta(seconds=rng.choice((0, 20, 60, 200)))
+        tables, entered = list(model.rows), [list[Row]() for _ in of.tables]
+        for n, table in enumerate(of.tables):
+            if rng.random() < 0.8:
+                tables[n], entered[n] = change(rng, table, tables[n], at, session)
+        view.run(now, rng.choice(("", "", "before", "between")))
+        model.epoch(tables, entered, now)
+        assert view.offset["watermark"]["at"] == (
+            None if model.at is None else (model.at - datetime(1970, 1, 1)) // MILLISECOND
+        )
+        assert view.result() == model.result, (
+            view.result() - model.result,
+            model.result - view.result(),
+        )
+        assert view.late() == model.late, (view.late() - model.late, model.late - view.late())
+        if rng.random() < 0.2:
+            session.restart()
+            view.restart()
