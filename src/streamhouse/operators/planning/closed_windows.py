@@ -83,7 +83,7 @@ def closing_tree(parsed: Parsed, tree: exp.Query, resolver: Resolver) -> exp.Que
     if not found:
         raise UnsupportedSqlError("the SELECT has no windows")
     for select in tree.find_all(exp.Select):
-        if select.meta.get(WINDOWED) == "SESSION":
+        if WINDOWED in select.meta and select.meta[WINDOWED].kind == "SESSION":
             message = "sessions do not wait for a watermark; write to a table with a PRIMARY KEY"
             raise node_errors.unsupported(parsed.script, select, message)
     closed_windows.close(tree)

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from datetime import datetime, timedelta
 
 from sqlglot import exp
 
-from streamhouse.sql.functions.expression_builders import call, cast, quoted
-from streamhouse.sql.parser.windowed_rows import WINDOWED
+from streamhouse.sql.functions.expression_builders import WINDOWED_TIME, call, cast, number, quoted
+from streamhouse.sql.parser.windowed_rows import WINDOWED, Window
 
 BEFORE, AFTER = "watermark_before", "watermark_after"
 """The DuckDB variables of the watermark before a batch and after it."""
@@ -48,10 +49,11 @@ def close(tree: exp.Query, without_late: bool = False) -> None:
 
     `without_late`: as they were when they were closed, by the tables of late rows: `late_table`.
     """
-    for number, select in enumerate(windows(tree)):
+    for place, select in enumerate(windows(tree)):
         rows, (start, end, time) = _rows(select), _columns(select)
+        _limit(rows, select.meta[WINDOWED])
         if without_late:
-            _undo(rows.find(exp.Subquery), number)
+            _undo(rows.find(exp.Subquery), place)
         moment = cast(time, "TIMESTAMP")
         closed = exp.and_(
             exp.GT(this=moment, expression=_variable(BEFORE)),
@@ -59,10 +61,24 @@ def close(tree: exp.Query, without_late: bool = False) -> None:
         )
         # Operators find here which columns are those of the window. Of other kinds of windows,
         # several may begin at one time.
-        aligned = [start] if select.meta[WINDOWED] in ("TUMBLE", "HOP") else []
+        aligned = [start] if select.meta[WINDOWED].kind in ("TUMBLE", "HOP") else []
         named = exp.and_(*(call("ISFINITE", each) for each in (end, time, *aligned)))
         condition = exp.Case(ifs=[exp.If(this=named, true=closed)])
         select.replace(rows.where(condition))
+
+
+def _limit(rows: exp.Select, window: Window) -> None:
+    """Let scans skip files without times of windows that a batch closes."""
+    subquery = rows.find(exp.Subquery)
+    assert subquery is not None
+    for each in subquery.this.find_all(exp.Anonymous):
+        if each.name == WINDOWED_TIME:
+            limits = (
+                exp.GT(this=each.copy(), expression=_variable(BEFORE, -window.size)),
+                exp.LT(this=each.copy(), expression=_variable(AFTER, 1)),
+            )
+            subquery.this.where(*limits, copy=False)
+            return
 
 
 def late_table(number: int, kind: str) -> str:
@@ -104,13 +120,29 @@ def _columns(select: exp.Select) -> list[exp.Column]:
     return [exp.column(quoted(each.alias), quoted(_ALIAS)) for each in select.selects[-3:]]
 
 
-def _variable(name: str) -> exp.Expr:
-    return call("MAKE_TIMESTAMP_MS", call("GETVARIABLE", exp.Literal.string(name)))
+def _variable(name: str, more: int = 0) -> exp.Expr:
+    """A variable plus some milliseconds, as a time."""
+    value: exp.Expr = call("GETVARIABLE", exp.Literal.string(name))
+    if more:
+        value = exp.Add(this=value, expression=number(more))
+    return call("MAKE_TIMESTAMP_MS", value)
 
 
 def between(sql: str, before: int | None, after: int | None) -> str:
     """The SQL of a query for a batch that takes the watermark from one value to another."""
     for name, value in ((BEFORE, before), (AFTER, after)):
-        number = str(_NONE if value is None else value)
-        sql = re.sub(rf"getvariable\('{name}'\)", number, sql, flags=re.IGNORECASE)
+        at = _NONE if value is None else value
+        variable = rf"getvariable\('{name}'\)"
+        time = rf"make_timestamp_ms\({variable}(?: \+ (-?\d+))?\)"
+        sql = re.sub(time, lambda found: _literal(at, found[1]), sql, flags=re.IGNORECASE)  # noqa: B023
+        sql = re.sub(variable, str(at), sql, flags=re.IGNORECASE)
     return sql
+
+
+def _literal(millis: int, more: str | None) -> str:
+    """A time as a literal; with `more` that of a limit: a whole second or beyond, as scans need."""
+    if more is not None:
+        seconds = (millis + int(more)) // 1000 + (int(more) > 0)
+        millis = seconds * 1000
+    at = datetime(1970, 1, 1) + timedelta(milliseconds=max(_NONE, millis))
+    return f"CAST('{at}' AS TIMESTAMP)"

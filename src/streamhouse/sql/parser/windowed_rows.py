@@ -23,7 +23,7 @@ from streamhouse.sql.functions.expression_builders import (
 )
 
 WINDOWED = "windowed"
-"""Key in the `meta` of a SELECT that adds the columns of windows to rows: their kind."""
+"""Key in the `meta` of a SELECT that adds the columns of windows to rows: the `Window`."""
 WINDOW_COLUMNS = ("window_start", "window_end", "window_time")
 _WINDOWS, _DISTANCE = "_windows", "_distance"
 _FIRST, _LAST = "window$first", "window$last"
@@ -88,7 +88,7 @@ def windowed(
         select = _sessions(window, data, time, keys, where, names)
     else:
         select = _aligned(window, data, time, where, names)
-    select.meta[WINDOWED] = window.kind
+    select.meta[WINDOWED] = window
     return select
 
 
