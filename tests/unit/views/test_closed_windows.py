@@ -20,9 +20,9 @@ from streamhouse.connectors.base import WrittenBatch
 from streamhouse.paimon.write.commit import TableCommitter
 from streamhouse.runtime.audit.view_audit import Comparison
 from streamhouse.runtime.streaming.tasks.task_input import TaskInput
-from streamhouse.runtime.views.late_rows import COLUMNS, LateWriter
 from streamhouse.runtime.views.planner import ViewPlanner
 from streamhouse.runtime.views.task import RefreshTask
+from streamhouse.runtime.views.windows.late_rows import COLUMNS, LateWriter
 from streamhouse.source import Offset
 from streamhouse.sql.statements.script import parse_script
 from streamhouse.sql.views.statement import CreateMaterializedView

@@ -15,8 +15,8 @@ from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.paimon.schema.table_name import split_identifier
 from streamhouse.runtime.session.session import Session
 from streamhouse.runtime.state.auxiliary_tables import late_name
-from streamhouse.runtime.views.late_rows import COLUMNS
 from streamhouse.runtime.views.spec import Strategy, ViewSpec
+from streamhouse.runtime.views.windows.late_rows import COLUMNS
 from streamhouse.sql.plan import BoundedScan, TableInfo
 from streamhouse.sql.syntax import TextPosition
 

@@ -24,8 +24,8 @@ from streamhouse.runtime.streaming.tasks.task_input import TaskInput
 from streamhouse.runtime.streaming.tasks.task_results import TaskAttempt, results
 from streamhouse.runtime.views.incremental import IncrementalView, UnsuitableError
 from streamhouse.runtime.views.inputs import MEMORY, ViewInputs
-from streamhouse.runtime.views.late_rows import LateWriter
 from streamhouse.runtime.views.spec import Stale, Strategy, ViewSpec
+from streamhouse.runtime.views.windows.late_rows import LateWriter
 from streamhouse.source import ROW_KIND
 from streamhouse.sql.batch.closed_windows import between
 from streamhouse.state.segment import StateError
