@@ -19,12 +19,15 @@ from tests.unit.views.view_session import ViewSession, bag
 from streamhouse.connectors.base import WrittenBatch
 from streamhouse.paimon.write.commit import TableCommitter
 from streamhouse.runtime.audit.view_audit import Comparison
+from streamhouse.runtime.statements.insert_plan import plan_insert
+from streamhouse.runtime.statements.result_view import KeptResult, kept_spec
 from streamhouse.runtime.streaming.tasks.task_input import TaskInput
 from streamhouse.runtime.views.planner import ViewPlanner
 from streamhouse.runtime.views.task import RefreshTask
 from streamhouse.runtime.views.windows.late_rows import COLUMNS, LateWriter
 from streamhouse.source import Offset
 from streamhouse.sql.statements.script import parse_script
+from streamhouse.sql.syntax import Insert
 from streamhouse.sql.views.statement import CreateMaterializedView
 
 Row = tuple[Any, ...]
@@ -140,12 +143,14 @@ class Model:
     rows: list[Counter[Row]]
     watermarks: list[datetime | None]
     moved: list[int]
+    lateness: timedelta | None = None
     at: datetime | None = None
     result: Counter[Any] = field(default_factory=Counter)
     late: Counter[Any] = field(default_factory=Counter)
 
     def epoch(self, tables: list[Counter[Row]], entered: list[list[Row]], now: int) -> None:
-        before, old = self.at, self.rows
+        old_at, old = self.at, self.rows
+        before = None if old_at is None else old_at - (self.lateness or timedelta(0))
         for n, rows in enumerate(entered):
             times = [row[2] - DELAY for row in rows if row[2] is not None]
             newest = [each for each in (self.watermarks[n], *times) if each is not None]
@@ -157,7 +162,7 @@ class Model:
         known = [each for each in active or self.watermarks if each is not None]
         if known and None not in active:
             at = min(known) if active else max(known)
-            self.at = at if before is None else max(before, at)
+            self.at = at if old_at is None else max(old_at, at)
         self.rows = tables
         for n, (was, now_) in enumerate(zip(old, tables, strict=True)):
             change = Counter(dict(self.case.windows(now_)))
@@ -166,34 +171,54 @@ class Model:
                 if before is not None and end - MILLISECOND <= before and count:
                     self.late["+I" if count > 0 else "-D", n, *row, start, end] += abs(count)
         groups = [by_window(self._closed(rows, before)) for rows in tables]
+        if self.lateness is not None:
+            # Other windows have changed.
+            self.result = Counter({
+                row: count for row, count in self.result.items()
+                if before is not None and row[1] - MILLISECOND <= before
+            })  # fmt: skip
         self.result += bag(list(self.case.result(groups[0], groups[-1])))
 
     def _closed(self, rows: Counter[Row], before: datetime | None) -> Counter[Windowed]:
         closed: Counter[Windowed] = Counter()
         for windowed, count in self.case.windows(rows):
             last = windowed[2] - MILLISECOND
-            if self.at is not None and last <= self.at and (before is None or last > before):
+            reached = self.lateness is not None or (self.at is not None and last <= self.at)
+            if reached and (before is None or last > before):
                 closed[windowed] += count
         return closed
 
 
 class ClosedView:
-    """Runs the batches of a view of closed windows in this process, with kills."""
+    """Runs the batches of a view of closed windows in this process, with kills.
 
-    def __init__(self, session: ViewSession, query: str) -> None:
-        self.session, self._query = session, query
+    With a `lateness` it is a table with a key, whose windows change for so long.
+    """
+
+    def __init__(self, session: ViewSession, query: str, lateness: timedelta | None = None) -> None:
+        self.session, self._query, self._lateness = session, query, lateness
         self.offset: Offset = {}
         self._id = str(uuid.uuid4())
         self.restart()
 
     def restart(self) -> None:
-        (statement,) = parse_script(f"CREATE MATERIALIZED VIEW t__view AS {self._query}")
-        assert isinstance(statement, CreateMaterializedView)
-        self.session.session.settings.set("table.exec.source.idle-timeout", f"{IDLE} ms")
-        self.session.session.materialized.create(
-            replace(statement, replace=True, appends=True, closed=True)
-        )
-        self.spec = replace(self.session.spec("t__view"), query_id=self._id)
+        session, create = self.session.session, f"CREATE MATERIALIZED VIEW t__view AS {self._query}"
+        session.settings.set("table.exec.source.idle-timeout", f"{IDLE} ms")
+        if self._lateness is not None:
+            millis = self._lateness // MILLISECOND
+            session.settings.set("table.exec.emit.allow-lateness", f"{millis} ms")
+            create = f"INSERT INTO t__view {self._query}"
+        (statement,) = parse_script(create)
+        if isinstance(statement, Insert):
+            target = session.table(statement.target)
+            planned = plan_insert(session, statement, target)
+            assert isinstance(planned, KeptResult)
+            spec = kept_spec(session, statement, target, planned)
+        else:
+            assert isinstance(statement, CreateMaterializedView)
+            session.materialized.create(replace(statement, replace=True, appends=True, closed=True))
+            spec = self.session.spec("t__view")
+        self.spec = replace(spec, query_id=self._id)
 
     def run(self, now: int, killed: str) -> None:
         with patch("time.time_ns", lambda: now * 1_000_000):
@@ -218,9 +243,9 @@ class ClosedView:
 
     def check_audit(self) -> None:
         """Assert that an audit finds no difference."""
-        session = self.session.session
-        stored = session.materialized.existing(session.full(("t__view",)))
-        comparison = Comparison(session, self.spec, stored.query)
+        session, text = self.session.session, self.spec.select and self.spec.select[0]
+        text = text or session.materialized.existing(session.full(("t__view",))).query
+        comparison = Comparison(session, self.spec, text)
         assert not comparison.at(self.offset, self._id).differences
 
     def result(self) -> Counter[Any]:
@@ -279,12 +304,29 @@ def change(
 def test_each_window_is_there_once_and_late_rows_are_kept(
     case: int, seed: int, tmp_path: Path
 ) -> None:
-    rng, session, of = random.Random(seed * 100 + case), ViewSession(tmp_path / "lake"), CASES[case]
+    check(case, seed, tmp_path, None)
+
+
+@pytest.mark.parametrize(
+    "seed", [0, *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(1, 40))]
+)
+def test_windows_change_for_the_allowed_lateness(seed: int, tmp_path: Path) -> None:
+    check(1, seed, tmp_path, 90 * MINUTE / 60)
+
+
+def check(case: int, seed: int, folder: Path, lateness: timedelta | None) -> None:
+    """Compare a view with its model after each batch."""
+    rng, session, of = random.Random(seed * 100 + case), ViewSession(folder / "lake"), CASES[case]
     session.execute(TABLES)
-    view = ClosedView(session, of.query.format(*of.tables))
+    if lateness is not None:
+        session.execute(
+            "CREATE TABLE t__view (a TIMESTAMP(3), b TIMESTAMP(3), k STRING, n BIGINT, v BIGINT, "
+            "PRIMARY KEY (a, b, k) NOT ENFORCED) WITH ('bucket' = '1')"
+        )
+    view = ClosedView(session, of.query.format(*of.tables), lateness)
     count, now = len(of.tables), NOW
     empty: list[Counter[Row]] = [Counter() for _ in of.tables]
-    model = Model(of, empty, [None] * count, [now] * count)
+    model = Model(of, empty, [None] * count, [now] * count, lateness)
     at = datetime(2026, 1, 1)
     view.run(now, "")
     model.epoch(empty, [[]] * count, now)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
 from sqlglot import exp
@@ -31,7 +31,7 @@ from streamhouse.sql.batch.bounded_query import (
     planned_into,
     query_tree,
 )  # fmt: skip
-from streamhouse.sql.parser.windowed_rows import WINDOWED
+from streamhouse.sql.parser.windowed_rows import WINDOWED, Window
 from streamhouse.sql.plan import BoundedQuery, Column, Name, Resolver, TableInfo
 from streamhouse.sql.resolution import columns as names
 from streamhouse.sql.resolution.columns import Parsed
@@ -60,17 +60,41 @@ class LateRows:
     query: BoundedQuery
     linear: bool
     columns: tuple[Column, ...]
+    window: Window
 
 
 @dataclass(frozen=True)
 class ClosedWindows:
     """What a result of closed windows needs beside its query.
 
-    `watermarks`: for each table with a WATERMARK, a query of its greatest value.
+    `watermarks`: for each table with a WATERMARK, a query of its greatest value. `column` is one of
+    the result from which the last moment of a row's window follows, `offset_ms` later; empty if
+    there is none.
     """
 
     late: tuple[LateRows, ...]
     watermarks: tuple[BoundedQuery, ...]
+    column: str = ""
+    offset_ms: int = 0
+
+    def placed(self, result: Operator) -> ClosedWindows:
+        """The same for the tree of its result.
+
+        Raises `UnsupportedSqlError` if operators combine rows of different windows.
+        """
+        try:
+            roles = _roles(result)
+        except NotClosedError as reason:
+            raise UnsupportedSqlError(
+                f"the result would not be that of whole windows: {reason}; group, join and rank "
+                "rows by window_start and window_end"
+            ) from None
+        sizes = {late.window.size for late in self.late}
+        offsets = {"time": 0, "end": -1, "start": min(sizes) - 1}
+        known = [name for name, role in roles.items() if role != "start" or len(sizes) == 1]
+        if not known:
+            return self
+        return replace(self, column=known[0], offset_ms=offsets[roles[known[0]]])
 
 
 def closing_tree(parsed: Parsed, tree: exp.Query, resolver: Resolver) -> exp.Query:
@@ -96,7 +120,9 @@ def closed_plan(parsed: Parsed, tree: exp.Query, resolver: Resolver) -> ClosedWi
     Raises `UnsupportedSqlError` for windows of tables without a WATERMARK.
     """
     late, watermarks = [], dict[tuple[str, ...], BoundedQuery]()
-    for query in closed_windows.late(_expanded(parsed, tree, resolver)):
+    tree = _expanded(parsed, tree, resolver)
+    kinds = [select.meta[WINDOWED] for select in closed_windows.windows(tree)]
+    for query, window in zip(closed_windows.late(tree), kinds, strict=True):
         analyzed = analyze_tree(parsed, query, resolver)
         plan = analyzed.plan(analyzed.tree, analyzed.output)
         tables = [scan.table for scan in plan.scans]
@@ -106,7 +132,7 @@ def closed_plan(parsed: Parsed, tree: exp.Query, resolver: Resolver) -> ClosedWi
                 f"no WATERMARK says when windows over {listed} are complete; declare one: "
                 "CREATE TABLE … (…, WATERMARK FOR ts AS ts - INTERVAL '5' SECOND)"
             )
-        late.append(_late_rows(analyzed, plan))
+        late.append(_late_rows(analyzed, plan, window))
         for table in tables:
             if table.watermark is not None:
                 watermarks[table.name] = _watermark(parsed, table, resolver)
@@ -114,17 +140,21 @@ def closed_plan(parsed: Parsed, tree: exp.Query, resolver: Resolver) -> ClosedWi
 
 
 def seen_query(
-    query: Query, resolver: Resolver, windows: ClosedWindows, target: TableInfo
+    query: Query,
+    resolver: Resolver,
+    windows: ClosedWindows,
+    target: TableInfo,
+    columns: tuple[str, ...] = (),
 ) -> BoundedQuery:
     """The query of a result of closed windows as these were when they were closed.
 
-    It reads `late_table`s; `target` has the columns of the result.
+    It reads `late_table`s; `target` and `columns` as for `planned_into`.
     """
     parsed = names.parse_query(query)
     tree = _expanded(parsed, query_tree(parsed), resolver)
     closed_windows.close(tree, without_late=True)
     tables = cast(Resolver, _LateTables(resolver, windows))
-    return planned_into(analyze_tree(parsed, tree, tables), target)[1]
+    return planned_into(analyze_tree(parsed, tree, tables), target, columns)[1]
 
 
 class _LateTables:
@@ -146,12 +176,13 @@ class _LateTables:
         return self._tables.get(name[-1]) or self._resolver.table(name)
 
 
-def _late_rows(analyzed: Analyzed, plan: BoundedQuery) -> LateRows:
+def _late_rows(analyzed: Analyzed, plan: BoundedQuery, window: Window) -> LateRows:
     operators = list(walk(tree_of(analyzed.tree, plan.scans)))
     linear = len(plan.scans) == 1 and all(isinstance(each, Scan | Linear) for each in operators)
     kinds = zip(analyzed.output, analyzed.types, strict=True)
     columns = tuple(Column(name, stored_type(kind)) for name, kind in kinds)
-    return LateRows(plan, linear and not any(each.timed for each in operators), columns)
+    linear = linear and not any(each.timed for each in operators)
+    return LateRows(plan, linear, columns, window)
 
 
 def _expanded(parsed: Parsed, tree: exp.Query, resolver: Resolver) -> exp.Query:
@@ -168,17 +199,6 @@ def _watermark(parsed: Parsed, table: TableInfo, resolver: Resolver) -> BoundedQ
     assert isinstance(own.tree, exp.Query)
     analyzed = analyze_tree(own, own.tree, resolver, first=table)
     return analyzed.plan(analyzed.tree, ["at"])
-
-
-def check_closed(root: Operator) -> None:
-    """Raise `UnsupportedSqlError` if operators combine rows of different windows."""
-    try:
-        _roles(root)
-    except NotClosedError as reason:
-        raise UnsupportedSqlError(
-            f"the result would not be that of whole windows: {reason}; group, join and rank rows "
-            "by window_start and window_end"
-        ) from None
 
 
 def _roles(operator: Operator) -> Mapping[str, str]:

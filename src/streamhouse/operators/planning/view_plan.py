@@ -9,10 +9,10 @@ from dataclasses import dataclass, replace
 
 from sqlglot import exp
 
+from streamhouse.errors import UnsupportedSqlError
 from streamhouse.operators.operator import Operator, retraction, walk
 from streamhouse.operators.planning.closed_windows import (
     ClosedWindows,
-    check_closed,
     closed_plan,
     closing_tree,
 )  # fmt: skip
@@ -114,8 +114,8 @@ def plan_view(
         named = TableInfo(("view",), tuple(Column(name, kind) for name, kind in kinds))
         final, bounded = planned_into(analyzed, named)
         result = tree_of(final, bounded.scans)
-    if closed:
-        check_closed(result)
+    if windows is not None:
+        windows = windows.placed(result)
     never = result.not_null | set(key)
     columns = tuple(replace(column, nullable=column.name not in never) for column in named.columns)
     # Of rows that leave a window for another one, both windows have a row.
@@ -136,18 +136,34 @@ def plan_view(
 
 
 def plan_view_into(
-    query: Query, resolver: Resolver, target: TableInfo, columns: tuple[str, ...] = ()
+    query: Query,
+    resolver: Resolver,
+    target: TableInfo,
+    columns: tuple[str, ...] = (),
+    closed: bool = False,
 ) -> ViewPlan:
     """Plan a SELECT whose result an INSERT keeps in `target`, which has a primary key.
 
-    Raises as `plan_view`; `columns` is the INSERT's column list.
+    Raises as `plan_view`; `columns` is the INSERT's column list. `closed`: a window that has been
+    closed for long enough does not change any more.
     """
+    windows = None
     with limited_depth(query):
-        analyzed = _analyzed(query, resolver)
+        if closed:
+            parsed = names.parse_query(query)
+            windows = closed_plan(parsed, query_tree(parsed), resolver)
+        analyzed = _analyzed(query, resolver, closed)
         final, bounded = planned_into(analyzed, target, columns)
         result = tree_of(final, bounded.scans)
+    if windows is not None:
+        windows = windows.placed(result)
+        if not windows.column:
+            raise UnsupportedSqlError(
+                "table.exec.emit.allow-lateness needs the windows of the rows of "
+                f"{target.name[-1]}; add window_end to the SELECT and to the table"
+            )
     sink = Sink(result, target.primary_key, _covers(result, target.primary_key))
-    return _plan(analyzed, bounded, target.columns, sink)
+    return replace(_plan(analyzed, bounded, target.columns, sink), windows=windows)
 
 
 def _analyzed(query: Query, resolver: Resolver, closed: bool = False) -> Analyzed:

@@ -33,7 +33,7 @@ from streamhouse.runtime.views.planner import ViewPlanner
 from streamhouse.runtime.views.spec import ViewSpec, table_key
 from streamhouse.source import Offset
 from streamhouse.sql.batch.bounded_query import analyze_bounded
-from streamhouse.sql.batch.closed_windows import between, late_table
+from streamhouse.sql.batch.closed_windows import FOREVER, between, late_table
 from streamhouse.sql.expressions.binder import quote
 from streamhouse.sql.plan import BoundedQuery, BoundedScan, TableInfo
 from streamhouse.sql.statements.script import parse_script
@@ -88,8 +88,8 @@ def opened_view(address: TableAddress) -> tuple[Session, ViewSpec, str]:
     if kept is None or session.materialized.find(full) is not None:
         view = session.materialized.defined(full)
         return session, view_spec(session, table, view.plan), view.stored.query
-    text, columns = kept
-    plan = plan_view_into(_query(text), session, table, tuple(columns))
+    text, columns, closed = kept
+    plan = plan_view_into(_query(text), session, table, tuple(columns), closed)
     return session, replace(view_spec(session, table, plan), select=(text, tuple(columns))), text
 
 
@@ -98,11 +98,15 @@ def _checkpoint(address: TableAddress) -> Checkpoint:
     return Checkpoint(checkpoints_of(path), VIEWS, address.identifier)
 
 
-def _kept_select(checkpoint: Checkpoint) -> tuple[str, list[str]] | None:
-    """The SELECT of the INSERT that keeps a table, and its column list; None if there is none."""
+def _kept_select(checkpoint: Checkpoint) -> tuple[str, list[str], bool] | None:
+    """The SELECT of the INSERT that keeps a table, and its column list; None if there is none.
+
+    Last, whether its windows do not change any more after a time.
+    """
     record = checkpoint.previous()
-    found = json.loads(record["definition"]).get("select") if record else None
-    return None if found is None else (found[0], found[1])
+    definition = json.loads(record["definition"]) if record else {}
+    found = definition.get("select")
+    return None if found is None else (found[0], found[1], definition.get("closed", False))
 
 
 def _query(text: str) -> Query:
@@ -161,7 +165,7 @@ class Comparison:
         self._query: BoundedQuery = (
             analyze_bounded(_query(text), session, target, columns)
             if windows is None
-            else seen_query(_query(text), session, windows, target)
+            else seen_query(_query(text), session, windows, target, columns)
         )
         self._offset: Offset = {}
         self._writer: str | None = None
@@ -254,6 +258,7 @@ class Comparison:
     def _sql(self) -> str:
         """The SELECT as a relation; of rows with the same declared key the greatest one."""
         at = self._offset.get("watermark", {}).get("at")
+        at = at if self._spec.plan.appends else FOREVER
         sql, plan = f"({between(self._query.sql, None, at)}) AS made", self._spec.plan
         if plan.unique:
             return sql

@@ -19,10 +19,12 @@ from streamhouse.runtime.batch.insert_columns import given_columns
 from streamhouse.runtime.session.catalogs import DEFAULT_DATABASE
 from streamhouse.runtime.session.session import Session
 from streamhouse.runtime.session.view_input_tables import ViewInputTables
-from streamhouse.runtime.views.planned import check_view, view_spec
+from streamhouse.runtime.views.planned import check_view, early_fire_ms, lateness_ms, view_spec
 from streamhouse.runtime.views.spec import ViewSpec
+from streamhouse.sql.batch.closed_windows import windows
 from streamhouse.sql.options.merge_functions import MERGING_ENGINES
 from streamhouse.sql.plan import Name, TableInfo
+from streamhouse.sql.resolution.columns import parse_query
 from streamhouse.sql.statements.create_view import ticked, with_full_names
 from streamhouse.sql.syntax import Insert, Query, Select
 from streamhouse.sql.views.statement import CreateMaterializedView
@@ -69,6 +71,14 @@ def kept_result(
         inputs = session.materialized.inputs(target.name)
         with _refusing(refused):
             plan = plan_view_into(statement.query, inputs, target, given)
+        if lateness_ms(session):
+            try:
+                plan = plan_view_into(statement.query, inputs, target, given, closed=True)
+            except UnsupportedSqlError as why:
+                session.notice(
+                    f"INSERT INTO {'.'.join(statement.target)}: 'table.exec.emit.allow-lateness' "
+                    f"has no effect: {why.message}"
+                )
         check_view(plan, target, statement.position)
         return KeptResult(replace(plan, reason=_reason(refused)), inputs, given)
     filled = given or tuple(c.name for c in target.columns if not c.virtual)
@@ -94,7 +104,9 @@ def kept_result(
 def kept_spec(session: Session, statement: Insert, target: TableInfo, kept: KeptResult) -> ViewSpec:
     """The specification of the query that keeps the result of an INSERT in its target."""
     text = with_full_names(statement.query, kept.inputs.stored_name)
-    return replace(view_spec(session, target, kept.plan), select=(text, kept.columns))
+    windowed = windows(parse_query(statement.query).tree)
+    freshness_s = early_fire_ms(session) / 1000 if windowed else 0.0
+    return replace(view_spec(session, target, kept.plan, freshness_s), select=(text, kept.columns))
 
 
 def result_name(target: Name, suffix: str) -> Name:

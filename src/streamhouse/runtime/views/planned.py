@@ -20,7 +20,8 @@ from streamhouse.runtime.views.windows.late_rows import COLUMNS
 from streamhouse.sql.plan import BoundedScan, TableInfo
 from streamhouse.sql.syntax import TextPosition
 
-_IDLE = "table.exec.source.idle-timeout"
+_IDLE, _LATENESS = "table.exec.source.idle-timeout", "table.exec.emit.allow-lateness"
+_EARLY = "table.exec.emit.early-fire"
 
 
 def check_view(plan: ViewPlan, target: TableInfo, position: TextPosition) -> None:
@@ -58,7 +59,20 @@ def view_spec(
     return ViewSpec(
         plan, inputs, address, freshness_s=freshness_s, strategy=strategy,
         late=tuple(_late_tables(address, plan)), idle_timeout_ms=idle_ms,
+        lateness_ms=0 if plan.appends else lateness_ms(session),
     )  # fmt: skip
+
+
+def lateness_ms(session: Session) -> int:
+    """For how long windows of keyed targets change after they were closed; 0: for ever."""
+    return duration_ms(_LATENESS, session.settings.get(_LATENESS, "0 ms"))
+
+
+def early_fire_ms(session: Session) -> int:
+    """The least time between two results of windows of keyed targets."""
+    if session.settings.get(f"{_EARLY}.enabled", "false").lower() != "true":
+        return 0
+    return duration_ms(f"{_EARLY}.delay", session.settings.get(f"{_EARLY}.delay", "0 ms"))
 
 
 def _late_tables(view: TableAddress, plan: ViewPlan) -> Iterator[TableAddress]:

@@ -36,7 +36,7 @@ class ViewSpec:
     full names of its tables, and the INSERT's column list; None for a view, which has it. If the
     view has windows once they are closed, `late` are the tables of the late rows of
     `plan.windows.late`, and after `idle_timeout_ms` without rows an input holds no window back (0:
-    it does).
+    it does). `lateness_ms`: for so long after they were closed windows still change.
     """
 
     plan: ViewPlan
@@ -51,6 +51,7 @@ class ViewSpec:
     select: tuple[str, tuple[str, ...]] | None = None
     late: tuple[TableAddress, ...] = ()
     idle_timeout_ms: int = 0
+    lateness_ms: int = 0
 
     @property
     def tables(self) -> dict[str, TableAddress]:
@@ -117,6 +118,7 @@ class ViewSpec:
                 "query": {"scan": {"table": {"name": first}}},
                 "view": self.plan.query.sql,
                 "select": self.select,
+                "closed": self.plan.windows is not None,
             }
         )
 

@@ -11,6 +11,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from streamhouse import errors
 from streamhouse.connectors.base import Message, SinkWriter
@@ -27,7 +28,7 @@ from streamhouse.runtime.views.inputs import MEMORY, ViewInputs
 from streamhouse.runtime.views.spec import Stale, Strategy, ViewSpec
 from streamhouse.runtime.views.windows.late_rows import LateWriter
 from streamhouse.source import ROW_KIND
-from streamhouse.sql.batch.closed_windows import between
+from streamhouse.sql.batch.closed_windows import FOREVER, between
 from streamhouse.state.segment import StateError
 
 log = logging.getLogger("streamhouse.views")
@@ -93,7 +94,8 @@ class RefreshTask:
     def _write(self, writer: SinkWriter, inputs: ViewInputs) -> None:
         table = self._spec.target.planned()
         if self._spec.plan.windows is not None:
-            self._append_closed(writer, inputs, table)
+            write = self._append_closed if self._spec.plan.appends else self._correct_open
+            write(writer, inputs, table)
             return
         view = IncrementalView(self._spec, self._task, table)
         if view.committed:
@@ -152,11 +154,34 @@ class RefreshTask:
             )
         if after is None or after == before:
             return
+        for batch in self._of_windows(before, after).whole(inputs.open, task.now_ms):
+            self._put(writer, table, "+I", batch)
+
+    def _of_windows(self, before: int | None, after: int | None) -> Recompute:
         query = self._spec.plan.query
         closed = replace(query, sql=between(query.sql, before, after))
-        recompute = Recompute(replace(self._spec.plan, query=closed))
-        for batch in recompute.whole(inputs.open, task.now_ms):
-            self._put(writer, table, "+I", batch)
+        return Recompute(replace(self._spec.plan, query=closed))
+
+    def _correct_open(self, writer: SinkWriter, inputs: ViewInputs, table: Table) -> None:
+        """Write what has changed in windows that may still change."""
+        spec, windows = self._spec, self._spec.plan.windows
+        assert windows is not None
+        before = self._task.start.get("watermark", {}).get("at")
+        before = None if before is None else before - spec.lateness_ms
+        latest = table.latest_snapshot_id()
+
+        def kept() -> Iterator[pa.RecordBatch]:
+            for batch in () if latest is None else table.read(snapshot=latest):
+                if before is None:
+                    yield batch
+                    continue
+                column = batch.column(windows.column)
+                limit = pa.scalar(before - windows.offset_ms, pa.timestamp("ms"))
+                yield batch.filter(pc.greater(column, limit.cast(column.type)))
+
+        recompute = self._of_windows(before, FOREVER)
+        changes = recompute.changes(inputs.open, self._task.now_ms, (table.arrow_schema, kept))
+        self._put_all(writer, table, changes)
 
     def _put_all(
         self, writer: SinkWriter, table: Table, changes: Iterator[tuple[str, pa.RecordBatch]]

@@ -17,6 +17,8 @@ from streamhouse.sql.parser.windowed_rows import WINDOWED, Window
 
 BEFORE, AFTER = "watermark_before", "watermark_after"
 """The DuckDB variables of the watermark before a batch and after it."""
+FOREVER = 1 << 47
+"""A watermark that has passed all windows, in the year 6429."""
 _ALIAS = "_windowed"
 _NONE = -62_135_596_800_000
 """The watermark before there is one: the beginning of the year 1."""

@@ -56,6 +56,7 @@ class LateWriter:
         before = self._task.start.get("watermark", {}).get("at")
         if windows is None or before is None:
             return
+        before -= self._spec.lateness_ms
         for number, (late, address) in enumerate(zip(windows.late, self._spec.late, strict=True)):
             changes = LateChanges(self._spec, self._task, late)
             if not changes.unchanged:
