@@ -17,6 +17,7 @@ import pytest
 from tests.unit.views.view_session import ViewSession, bag
 
 from streamhouse.connectors.base import WrittenBatch
+from streamhouse.errors import StreamhouseError
 from streamhouse.paimon.write.commit import TableCommitter
 from streamhouse.runtime.audit.view_audit import Comparison
 from streamhouse.runtime.statements.insert_plan import plan_insert
@@ -26,6 +27,7 @@ from streamhouse.runtime.views.planner import ViewPlanner
 from streamhouse.runtime.views.task import RefreshTask
 from streamhouse.runtime.views.windows.late_rows import COLUMNS, LateWriter
 from streamhouse.source import Offset
+from streamhouse.sql.plan import Watermark
 from streamhouse.sql.statements.script import parse_script
 from streamhouse.sql.syntax import Insert
 from streamhouse.sql.views.statement import CreateMaterializedView
@@ -350,3 +352,27 @@ def check(case: int, seed: int, folder: Path, lateness: timedelta | None) -> Non
         if rng.random() < 0.2:
             session.restart()
             view.restart()
+
+
+def test_a_watermark_is_added_changed_copied_and_removed(tmp_path: Path) -> None:
+    session = ViewSession(tmp_path / "lake")
+
+    def watermark(table: str) -> Watermark | None:
+        return session.session.table((table,)).watermark
+
+    session.execute("CREATE TABLE plain (ts TIMESTAMP(3), v INT)")
+    session.execute("ALTER TABLE plain ADD WATERMARK FOR ts AS ts - INTERVAL '1' SECOND")
+    assert watermark("plain") == Watermark("ts", "ts - INTERVAL '1' SECOND")
+    session.execute("ALTER TABLE plain MODIFY WATERMARK FOR ts AS ts")
+    session.execute("CREATE TABLE other LIKE plain; CREATE TABLE less LIKE plain (EXCLUDING ALL)")
+    assert [watermark(each) for each in ("plain", "other", "less")] == [
+        Watermark("ts", "ts"), Watermark("ts", "ts"), None
+    ]  # fmt: skip
+    for change, error in (
+        ("ADD WATERMARK FOR x AS x", "no column 'x'"),
+        ("RENAME ts TO t", "watermark AS ts uses column 'ts'"),
+    ):
+        with pytest.raises(StreamhouseError, match=error):
+            session.execute(f"ALTER TABLE plain {change}")
+    session.execute("ALTER TABLE plain DROP WATERMARK")
+    assert watermark("plain") is None

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from streamhouse.close_matches import nearest
 from streamhouse.connectors import registry
 from streamhouse.errors import OptionError, TableError
 from streamhouse.paimon.catalog.declared_differences import differences
@@ -18,6 +19,7 @@ from streamhouse.sql.plan import Name, TableInfo
 from streamhouse.sql.schema_changes import ResetTableOption, SchemaChange, SetTableOption
 from streamhouse.sql.statements.alter_table import AlterTable
 from streamhouse.sql.statements.derived_table import like_table, table_of_query
+from streamhouse.sql.statements.watermark import TIME_OPTION
 from streamhouse.sql.syntax import CreateTable, Drop
 
 
@@ -91,8 +93,20 @@ class TableDefinitions:
         else:
             where = f"table {identifier}"
             changes = [self._resolved_change(change, where) for change in statement.changes]
+            self._check_watermark(full, changes)
             warehouse.alter_table(identifier, *changes)
         return True
+
+    def _check_watermark(self, table: Name, changes: Sequence[SchemaChange]) -> None:
+        """Raise `TableError` for a watermark of a column that a table does not have."""
+        for change in changes:
+            if isinstance(change, SetTableOption) and change.key == TIME_OPTION:
+                names = [column.name for column in self._names.table(table).declared]
+                if change.value not in names:
+                    raise TableError(
+                        f"table {'.'.join(table[1:])}: WATERMARK: there is no column "
+                        f"'{change.value}'; {nearest(change.value, names)}"
+                    )
 
     def _with_all_columns(self, statement: CreateTable) -> CreateTable:
         """The statement with the columns that its SELECT or its LIKE gives."""

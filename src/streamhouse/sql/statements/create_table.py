@@ -260,7 +260,8 @@ def _like(cursor: Cursor) -> Like:
 def _item(cursor: Cursor, body: _Body) -> None:
     """Parse one column, computed column, watermark or constraint."""
     if cursor.at("WATERMARK", "FOR"):
-        body.watermark = parse_watermark(cursor, body.watermark, _checked_expression)
+        cursor.expect("WATERMARK")
+        body.watermark = parse_watermark(cursor, body.watermark, checked_expression)
         return
     if cursor.at("CONSTRAINT") or cursor.at("PRIMARY", "KEY"):
         start = cursor.offset
@@ -290,7 +291,7 @@ def _column(cursor: Cursor, body: _Body) -> None:
         expression = cursor.until(",", "COMMENT")
         if not expression:
             cursor.fail("expected an expression")
-        _checked_expression(cursor, expression)
+        checked_expression(cursor, expression)
         if cursor.accept("COMMENT"):
             elements.string(cursor, "a comment")
         place = len(body.columns) + len(body.computed)
@@ -324,7 +325,7 @@ def _column(cursor: Cursor, body: _Body) -> None:
     body.columns.append(Column(name, kind, nullable, comment, metadata, virtual))
 
 
-def _checked_expression(cursor: Cursor, tokens: list[Token]) -> None:
+def checked_expression(cursor: Cursor, tokens: list[Token]) -> None:
     """Parse an expression, so that CREATE TABLE reports errors in it; refuse Python functions."""
     first, last = tokens[0].start, tokens[-1].end
     tree = query_parser.parse_tokens(cursor.script, cursor.lexed(first, last))

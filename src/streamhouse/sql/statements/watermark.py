@@ -12,6 +12,9 @@ from streamhouse.sql.parser.token_cursor import Cursor
 from streamhouse.sql.plan import Column, ComputedColumn, Watermark
 from streamhouse.sql.types import base
 
+TIME_OPTION, EXPRESSION_OPTION = "schema.watermark.0.rowtime", "schema.watermark.0.strategy.expr"
+"""The options with which Paimon's Flink catalog stores a table's watermark."""
+
 
 @dataclass(frozen=True)
 class WatermarkClause:
@@ -38,9 +41,12 @@ class WatermarkClause:
 def parse_watermark(
     cursor: Cursor, earlier: WatermarkClause | None, check: Callable[[Cursor, list[Token]], None]
 ) -> WatermarkClause:
-    """Parse the clause; `earlier`: that of the table so far. `check` checks the expression."""
+    """Parse the clause after WATERMARK; `earlier`: that of the table so far.
+
+    `check` checks the expression.
+    """
     start = cursor.offset
-    cursor.expect("WATERMARK", "FOR")
+    cursor.expect("FOR")
     if earlier is not None:
         raise cursor.script.error("a table has one WATERMARK; this is the second", start)
     at = cursor.offset

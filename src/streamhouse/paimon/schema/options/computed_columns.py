@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from streamhouse.sql.plan import Column, ComputedColumn, Name, TableInfo, Watermark
+from streamhouse.sql.statements.watermark import EXPRESSION_OPTION, TIME_OPTION
 from streamhouse.sql.views.stored_view import as_readers_see_it
 
 if TYPE_CHECKING:
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
     from streamhouse.paimon.read.table import Table
 
 _KEY = re.compile(r"schema\.(\d+)\.(.+)")
-_TIME, _WATERMARK = "schema.watermark.0.rowtime", "schema.watermark.0.strategy.expr"
 
 
 def options_of(
@@ -27,7 +27,7 @@ def options_of(
     """The options that define computed columns and a watermark."""
     options: dict[str, str] = {}
     if watermark is not None:
-        options |= {_TIME: watermark.column, _WATERMARK: watermark.expression}
+        options |= {TIME_OPTION: watermark.column, EXPRESSION_OPTION: watermark.expression}
     for column in computed:
         options[f"schema.{column.place}.name"] = column.name
         options[f"schema.{column.place}.expr"] = column.expression
@@ -50,8 +50,8 @@ def computed_of(options: Mapping[str, str]) -> tuple[ComputedColumn, ...]:
 
 def watermark_of(options: Mapping[str, str]) -> Watermark | None:
     """The watermark that a table's options define."""
-    both = options.get(_TIME), options.get(_WATERMARK)
-    return None if both[0] is None or both[1] is None else Watermark(both[0], both[1])
+    column, expression = options.get(TIME_OPTION), options.get(EXPRESSION_OPTION)
+    return None if column is None or expression is None else Watermark(column, expression)
 
 
 def declared_names(columns: Sequence[Column], options: Mapping[str, str]) -> list[str]:
