@@ -24,7 +24,7 @@ from streamhouse.operators.query_block import QueryBlock
 from streamhouse.operators.scan import Scan
 from streamhouse.operators.set_operation import SetOperation
 from streamhouse.sql import node_errors
-from streamhouse.sql.batch import closed_windows
+from streamhouse.sql.batch import closed_windows, total_order
 from streamhouse.sql.batch.bounded_query import (
     Analyzed,
     analyze_tree,
@@ -82,6 +82,11 @@ class ClosedWindows:
 
         Raises `UnsupportedSqlError` if operators combine rows of different windows.
         """
+        timed = next((each for each in walk(result) if each.timed), None)
+        if timed is not None:
+            raise UnsupportedSqlError(
+                f"closed windows cannot depend on the current time, as in {timed.describe()}"
+            )
         try:
             roles = _roles(result)
         except NotClosedError as reason:
@@ -154,7 +159,9 @@ def seen_query(
     tree = _expanded(parsed, query_tree(parsed), resolver)
     closed_windows.close(tree, without_late=True)
     tables = cast(Resolver, _LateTables(resolver, windows))
-    return planned_into(analyze_tree(parsed, tree, tables), target, columns)[1]
+    analyzed = analyze_tree(parsed, tree, tables)
+    total_order.complete(analyzed.tree)
+    return planned_into(analyzed, target, columns)[1]
 
 
 class _LateTables:
@@ -212,8 +219,6 @@ def _roles(operator: Operator) -> Mapping[str, str]:
     if not operator.inputs or isinstance(operator, QueryBlock):
         reason = operator.reason if isinstance(operator, QueryBlock) else operator.describe()
         raise NotClosedError(f"{reason} is outside of windows")
-    if operator.timed:
-        raise NotClosedError(operator.loses)
     inputs = [_roles(each) for each in operator.inputs]
     if isinstance(operator, Project):
         pairs = [(item.name, item.column) for item in operator.items]

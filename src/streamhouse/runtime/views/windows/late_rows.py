@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import cached_property
 from typing import Any
@@ -57,26 +57,27 @@ class LateWriter:
         if windows is None or before is None:
             return
         before -= self._spec.lateness_ms
-        for number, (late, address) in enumerate(zip(windows.late, self._spec.late, strict=True)):
-            changes = LateChanges(self._spec, self._task, late)
-            if not changes.unchanged:
-                for message in self._written(number, address, changes, before):
-                    yield address.identifier, message
+        for address in self._spec.auxiliary_tables:
+            numbers = [n for n, own in enumerate(self._spec.late) if own == address]
+            changes = {n: LateChanges(self._spec, self._task, windows.late[n]) for n in numbers}
+            changes = {n: each for n, each in changes.items() if not each.unchanged}
+            for message in self._written(address, changes, before) if changes else ():
+                yield address.identifier, message
 
     def _written(
-        self, number: int, address: TableAddress, changes: LateChanges, before: int
+        self, address: TableAddress, changes: Mapping[int, LateChanges], before: int
     ) -> list[Message]:
-        columns = address.planned().columns
-        writer = SinkSpec("paimon", {}, columns, address).open().writer(
-            self._spec.query_id, self._task.batch, f"{self._attempt}{number or ''}"
-        )  # fmt: skip
+        table, query_id = address.planned(), self._spec.query_id
+        sink = SinkSpec("paimon", {}, table.columns, address).open()
+        writer = sink.writer(query_id, self._task.batch, self._attempt)
         try:
-            for rows in changes.rows(number, before, self._spec.query_id):
-                self.rows += rows.num_rows
-                table = conformed(rows, address.planned().arrow_schema)
-                kinds = pa.repeat(pa.scalar("+I"), table.num_rows)
-                for part in table.append_column(ROW_KIND, kinds).combine_chunks().to_batches():
-                    writer.write(part)
+            for number, each in changes.items():
+                for rows in each.rows(number, before, query_id):
+                    self.rows += rows.num_rows
+                    late = conformed(rows, table.arrow_schema)
+                    kinds = pa.repeat(pa.scalar("+I"), late.num_rows)
+                    for part in late.append_column(ROW_KIND, kinds).combine_chunks().to_batches():
+                        writer.write(part)
             return list(writer.prepare())
         finally:
             writer.close()
@@ -86,7 +87,15 @@ class LateChanges:
     """The changes, between two offsets, of a table function's rows in windows closed before."""
 
     def __init__(self, spec: ViewSpec, task: TaskInput, late: LateRows) -> None:
-        self._spec, self._task, self._late = spec, task, late
+        self._spec, self._late = spec, late
+        # A table that the query did not read before had no rows for it.
+        vector = {
+            table_key(at): {"snapshot": 0, "time": 0, "table": Identity(at.open()).digest}
+            for at in spec.tables.values()
+            if table_key(at) not in task.start["vector"]
+        }
+        start = {**task.start, "vector": {**task.start["vector"], **vector}}
+        self._task = TaskInput(task.index, start, task.end)
 
     @property
     def unchanged(self) -> bool:
@@ -94,7 +103,7 @@ class LateChanges:
         addresses = [self._spec.address(scan) for scan in self._late.query.scans]
         old, new = self._task.start["vector"], self._task.end["vector"]
         keys = [table_key(address) for address in addresses if address is not None]
-        return all(old.get(key) == new[key] for key in keys)
+        return all(old[key] == new[key] for key in keys)
 
     def rows(self, number: int, before: int, query_id: str) -> Iterator[pa.Table]:
         """The rows that enter and leave, with the columns of the table of late rows."""
