@@ -45,10 +45,15 @@ class ComputedColumn:
 
 @dataclass(frozen=True)
 class Watermark:
-    """`WATERMARK FOR column AS expression`: up to which time the rows of a table have arrived."""
+    """`WATERMARK FOR column AS expression`: up to which time the rows of a table have arrived.
+
+    `split` is a column with the partition or shard of each row, which all have watermarks of their
+    own; empty: the table has one.
+    """
 
     column: str
     expression: str
+    split: str = ""
 
 
 @dataclass(frozen=True)

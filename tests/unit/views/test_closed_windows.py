@@ -376,3 +376,32 @@ def test_a_watermark_is_added_changed_copied_and_removed(tmp_path: Path) -> None
             session.execute(f"ALTER TABLE plain {change}")
     session.execute("ALTER TABLE plain DROP WATERMARK")
     assert watermark("plain") is None
+
+
+def test_each_partition_of_a_topic_has_a_watermark(tmp_path: Path) -> None:
+    session = ViewSession(tmp_path / "lake")
+    session.run(
+        "CREATE TEMPORARY TABLE topic (k STRING, ts TIMESTAMP(3), part INT METADATA FROM "
+        "'partition' VIRTUAL, WATERMARK FOR ts AS ts) WITH ('connector' = 'kafka', 'topic' = 't', "
+        "'properties.bootstrap.servers' = 'localhost:1', 'scan.startup.mode' = 'earliest-offset', "
+        "'format' = 'json')"
+    )
+    tumbled = TUMBLED.format("topic")
+    view = ClosedView(session, f"SELECT window_start, COUNT(*) FROM {tumbled} GROUP BY {BY}")
+    now, minute = NOW, datetime(2026, 1, 1)
+    for second, part, hours, at, closed in (
+        (10, 0, 0, 10, []),
+        (20, 1, 0, 10, []),
+        (90, 0, 0, 20, []),
+        (50, 1, 0, 50, []),
+        (62, 1, 0, 62, [[minute, 3]]),
+        (150, 0, 1, 150, [[minute, 3], [minute + MINUTE, 2]]),  # the other one is idle
+    ):
+        now += 1_000 + hours * 3_600_000
+        row = f"('a', TIMESTAMP '{minute + timedelta(seconds=second)}', {part})"
+        session.execute(f"INSERT INTO t__view__in_topic VALUES {row}")
+        view.run(now, "")
+        assert EPOCH + view.offset["watermark"]["at"] * MILLISECOND == minute + timedelta(
+            seconds=at
+        )
+        assert view.result() == bag(closed)

@@ -36,6 +36,7 @@ from streamhouse.sql.plan import BoundedQuery, Column, Name, Resolver, TableInfo
 from streamhouse.sql.resolution import columns as names
 from streamhouse.sql.resolution.columns import Parsed
 from streamhouse.sql.resolution.view_expansion import inlined
+from streamhouse.sql.statements.create_view import ticked
 from streamhouse.sql.syntax import Query, TextPosition
 from streamhouse.sql.types import stored_type
 
@@ -199,13 +200,21 @@ def _expanded(parsed: Parsed, tree: exp.Query, resolver: Resolver) -> exp.Query:
 
 
 def _watermark(parsed: Parsed, table: TableInfo, resolver: Resolver) -> BoundedQuery:
-    """The query of the greatest watermark of a table's rows, in epoch milliseconds."""
-    assert table.watermark is not None
-    text = f"SELECT MAX({table.watermark.expression}) AS `at` FROM `{table.name[-1]}`"
+    """The query of the greatest watermark of a table's rows, and of the split that it is of."""
+    watermark = table.watermark
+    assert watermark is not None
+    split, group = "''", ""
+    if watermark.split:
+        split = f"CAST({ticked(watermark.split)} AS STRING)"
+        group = f" GROUP BY {ticked(watermark.split)}"
+    text = (
+        f"SELECT MAX({watermark.expression}) AS `at`, {split} AS `split` "
+        f"FROM {ticked(table.name[-1])}{group}"
+    )
     own = names.parse_query(Query(text, TextPosition(1, 1)))
     assert isinstance(own.tree, exp.Query)
     analyzed = analyze_tree(own, own.tree, resolver, first=table)
-    return analyzed.plan(analyzed.tree, ["at"])
+    return analyzed.plan(analyzed.tree, ["at", "split"])
 
 
 def _roles(operator: Operator) -> Mapping[str, str]:

@@ -91,14 +91,15 @@ def _conditions(term: exp.Expr, schema: pa.Schema) -> Iterator[Filter]:
 def _compared(
     method: str, column: exp.Expr, literals: list[exp.Expr], schema: pa.Schema
 ) -> Iterator[Filter]:
-    plain = column.this if isinstance(column, exp.Cast) else column
-    if not isinstance(plain, exp.Column) or schema.get_field_index(plain.name) < 0:
+    cast = column.to.this if isinstance(column, exp.Cast) else None
+    column = column.this if cast is not None else column
+    if not isinstance(column, exp.Column) or schema.get_field_index(column.name) < 0:
         return
-    field = schema.field(plain.name)
-    if plain is not column and not _is_kept(field.type, column.to.this):
+    field = schema.field(column.name)
+    if cast is not None and not _is_kept(field.type, cast):
         return
     values = [_value(literal, field.type) for literal in literals]
-    if plain is not column and field.type.tz is not None:
+    if cast is not None and field.type.tz is not None:
         values = [value and value.replace(tzinfo=datetime.UTC) for value in values]
     condition = compared(method, field, values)
     if condition is not None:

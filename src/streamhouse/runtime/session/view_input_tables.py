@@ -8,10 +8,13 @@ from streamhouse.errors import TableError, UnsupportedSqlError
 from streamhouse.paimon.schema.options.computed_columns import options_of
 from streamhouse.runtime.session.catalogs import Catalogs
 from streamhouse.runtime.session.views import Names
-from streamhouse.sql.plan import AsOf, Name, TableInfo, ViewInfo
+from streamhouse.sql.plan import AsOf, Name, TableInfo, ViewInfo, Watermark
 from streamhouse.sql.statements.create_view import ticked
 from streamhouse.sql.statements.script import parse_script
 from streamhouse.sql.syntax import Insert
+
+_SPLITS = ("partition", "shard-id")
+"""The keys of METADATA columns that say from which part of a source a row comes."""
 
 
 class ViewInputTables:
@@ -80,7 +83,7 @@ class ViewInputTables:
         options = {"bucket": "1"} if source.primary_key else {}
         return TableInfo(
             (catalog, database, f"{view}__in_{source.name[-1]}"), columns, source.computed,
-            source.primary_key, (), options, watermark=source.watermark,
+            source.primary_key, (), options, watermark=_by_split(source),
         )  # fmt: skip
 
     def _feed(self, source: Name, table: TableInfo) -> Insert:
@@ -95,3 +98,9 @@ class ViewInputTables:
         (statement,) = parse_script(f"INSERT INTO {target} SELECT {listed} FROM {read}")
         assert isinstance(statement, Insert)
         return statement
+
+
+def _by_split(source: TableInfo) -> Watermark | None:
+    """The watermark of a source, of each partition or shard if a column has these."""
+    found = (column.name for column in source.columns if column.metadata in _SPLITS)
+    return source.watermark and replace(source.watermark, split=next(found, ""))

@@ -1,7 +1,9 @@
 """Watermarks of a view's inputs: computed on the driver, and stored in the offsets of batches.
 
 The part `watermark` of an offset has `at`, the watermark of the view after the batch, and for each
-input with a WATERMARK clause its own one, and when its last rows came (all in epoch milliseconds).
+input with a WATERMARK clause those of its splits, with the times when their last rows came (all in
+epoch milliseconds). A table is one split, unless a column says from which split of a source a row
+comes.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ from streamhouse.source import ROW_KIND, Offset
 from streamhouse.sql.plan import BoundedQuery, BoundedScan
 
 Watermark: TypeAlias = dict[str, Any]
+Splits: TypeAlias = dict[str, int | None]
 
 
 class Watermarks:
@@ -29,42 +32,44 @@ class Watermarks:
     def __init__(self, spec: ViewSpec) -> None:
         self._spec = spec
         self._queries = dict(_queries(spec))
-        self._known: dict[str, tuple[Any, int | None]] = {}
-        """The watermark of each input at the last position for which it was computed."""
+        self._known: dict[str, tuple[Any, Splits]] = {}
+        """The watermarks of each input at the last position for which they were computed."""
 
     def after(self, start: Offset, vector: Mapping[str, Any], now_ms: int) -> Watermark:
         """The watermark after a batch from `start` up to `vector`, which has the time `now_ms`."""
         before: Watermark = start.get("watermark", {"at": None, "inputs": {}})
         inputs = {}
         for key in self._queries:
-            value, moved_ms = before["inputs"].get(key, (None, now_ms))
+            splits = before["inputs"].get(key, {"": [None, now_ms]})
             old = start.get("vector", {}).get(key)
             if old != vector[key]:
-                value, moved_ms = _latest(value, self._greatest(key, old, vector[key])), now_ms
-            inputs[key] = [value, moved_ms]
+                found = self._greatest(key, old, vector[key])
+                splits = {name: each for name, each in splits.items() if each[0] is not None}
+                splits |= {
+                    name: [_latest(splits.get(name, [None])[0], value), now_ms]
+                    for name, value in found.items()
+                }
+            inputs[key] = splits or {"": [None, now_ms]}
         return {"at": _latest(before["at"], self._common(inputs, now_ms)), "inputs": inputs}
 
-    def _common(self, inputs: Mapping[str, list[Any]], now_ms: int) -> int | None:
-        """The least watermark of the inputs that are not idle; of idle ones alone the greatest."""
+    def _common(self, inputs: Mapping[str, Mapping[str, list[Any]]], now_ms: int) -> int | None:
+        """The least watermark of the splits that are not idle; of idle ones alone the greatest."""
         idle_ms = self._spec.idle_timeout_ms
-        active = [
-            value for value, moved_ms in inputs.values() if not 0 < idle_ms <= now_ms - moved_ms
-        ]
+        splits = [each for own in inputs.values() for each in own.values()]
+        active = [value for value, moved_ms in splits if not 0 < idle_ms <= now_ms - moved_ms]
         if active:
             return None if None in active else min(active)
-        return max((value for value, _ in inputs.values() if value is not None), default=None)
+        return max((value for value, _ in splits if value is not None), default=None)
 
-    def _greatest(self, key: str, start: Any, end: Any) -> int | None:
-        """The greatest watermark of the rows between two positions; at least of these rows."""
+    def _greatest(self, key: str, start: Any, end: Any) -> Splits:
+        """The greatest watermarks of the rows between two positions, at least of these rows."""
         if key not in self._known or self._known[key][0] != end:
             self._known[key] = end, self._computed(*self._queries[key], start, end)
         return self._known[key][1]
 
-    def _computed(
-        self, address: TableAddress, query: BoundedQuery, start: Any, end: Any
-    ) -> int | None:
+    def _computed(self, address: TableAddress, query: BoundedQuery, start: Any, end: Any) -> Splits:
         if not end["snapshot"]:
-            return None
+            return {"": None}
         added = _added(address, query.scans[0], start, end)
 
         def scanner(scan: BoundedScan) -> tuple[pa.Schema, Batches]:
@@ -74,8 +79,8 @@ class Watermarks:
             return added.schema, lambda: iter(added.to_batches())
 
         with opened(query, scanner, Limits(memory=MEMORY)) as connection:
-            (row,) = connection.execute(f'SELECT epoch_ms("at") FROM ({query.sql})').fetchall()
-        return None if row[0] is None else int(row[0])
+            sql = f'SELECT split, epoch_ms(CAST("at" AS TIMESTAMP)) FROM ({query.sql})'
+            return {str(split): at for split, at in connection.execute(sql).fetchall()}
 
 
 def _queries(spec: ViewSpec) -> Iterator[tuple[str, tuple[TableAddress, BoundedQuery]]]:
