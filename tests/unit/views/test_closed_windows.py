@@ -116,9 +116,13 @@ def one_minute(rows: Counter[Row]) -> Iterator[tuple[Windowed, int]]:
     return tumble(rows, MINUTE)
 
 
+def positive(rows: Counter[Row]) -> Iterator[tuple[Windowed, int]]:
+    return one_minute(Counter({row: count for row, count in rows.items() if row[3] > 0}))
+
+
 CASES = [
-    Case(f"SELECT {BY}, k, COUNT(*), SUM(v) FROM {TUMBLED} GROUP BY {BY}, k",
-         ("events",), one_minute, totals),
+    Case(f"SELECT {BY}, k, COUNT(*), SUM(v) FROM {TUMBLED} WHERE v > 0 GROUP BY {BY}, k",
+         ("events",), positive, totals),
     Case(f"SELECT {BY}, k, COUNT(*), SUM(v) FROM {HOPPED} GROUP BY {BY}, k",
          ("bookings",), hop, totals),
     Case("SELECT TUMBLE_START(ts, INTERVAL '1' MINUTE), TUMBLE_END(ts, INTERVAL '1' MINUTE), k, "

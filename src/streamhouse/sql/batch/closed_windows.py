@@ -100,14 +100,38 @@ def _undo(rows: exp.Subquery | None, number: int) -> None:
 
 
 def late(tree: exp.Query) -> Iterator[exp.Query]:
-    """For each of the `windows`, a query of all columns of its rows that were closed `BEFORE`."""
+    """For each of the `windows`, a query of all columns of its rows that were closed `BEFORE`.
+
+    Without those that the query around it filters out.
+    """
     with_ = tree.args.get("with_")
     for select in windows(tree):
         rows, (_, _, time) = _rows(select), _columns(select)
-        query = rows.where(exp.LTE(this=cast(time, "TIMESTAMP"), expression=_variable(BEFORE)))
+        alias, terms = _filters(select)
+        if alias:
+            subquery = rows.find(exp.Subquery)
+            assert subquery is not None
+            subquery.set("alias", exp.TableAlias(this=quoted(alias)))
+            time.set("table", quoted(alias))
+        closed = exp.LTE(this=cast(time, "TIMESTAMP"), expression=_variable(BEFORE))
+        query = rows.where(closed, *terms)
         if with_ is not None:
             query.set("with_", with_.copy())
         yield query
+
+
+def _filters(select: exp.Select) -> tuple[str, list[exp.Expr]]:
+    """The alias of windowed rows, and the terms of the WHERE around that read them alone."""
+    element = select.parent
+    outer = None if element is None else element.find_ancestor(exp.Select)
+    if not isinstance(element, exp.Subquery) or outer is None:
+        return "", []
+    from_, where = outer.args.get("from_"), outer.args.get("where")
+    if from_ is None or from_.this is not element or outer.args.get("joins") or where is None:
+        return "", []
+    terms = where.this.flatten() if isinstance(where.this, exp.And) else [where.this]
+    plain = [each.copy() for each in terms if each.find(exp.Query) is None]
+    return element.alias, plain
 
 
 def _rows(select: exp.Select) -> exp.Select:
