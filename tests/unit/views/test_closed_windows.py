@@ -14,11 +14,14 @@ from typing import Any
 from unittest.mock import patch
 
 import pytest
+from tests.integration.runtime.conftest import failing_at
+from tests.unit.runtime.local_pipeline import LocalPipeline
 from tests.unit.views.view_session import ViewSession, bag
 
 from streamhouse.connectors.base import WrittenBatch
 from streamhouse.errors import StreamhouseError
 from streamhouse.paimon.write.commit import TableCommitter
+from streamhouse.runtime.audit.audit import audit
 from streamhouse.runtime.audit.view_audit import Comparison
 from streamhouse.runtime.statements.insert_plan import plan_insert
 from streamhouse.runtime.statements.result_view import KeptResult, kept_spec
@@ -409,3 +412,33 @@ def test_each_partition_of_a_topic_has_a_watermark(tmp_path: Path) -> None:
             seconds=at
         )
         assert view.result() == bag(closed)
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        "target-committed",
+        pytest.param("batch-written", marks=pytest.mark.soak),
+        pytest.param("late-committed", marks=pytest.mark.soak),
+    ],
+)
+def test_a_pipeline_writes_windows_and_late_rows_once(step: str, tmp_path: Path) -> None:
+    shop = LocalPipeline(tmp_path)
+    tables = TABLES.split(";")[0].replace("TABLE", "TABLE IF NOT EXISTS")
+    script = (
+        f"{tables}; CREATE TABLE IF NOT EXISTS t (b TIMESTAMP(3), n BIGINT); INSERT INTO t SELECT "
+        f"window_end, COUNT(*) FROM {TUMBLED.format('events')} GROUP BY {BY}"
+    )
+    start, view = datetime(2026, 1, 1), "default.t__view_figures_sql"
+    for seconds in ((10, 100), (20, 200)):
+        rows = [(n, "a", start + timedelta(seconds=n), 0) for n in seconds]
+        shop.do(f"{tables}; {insert('events', rows)}")
+        if seconds[0] == 20:
+            with failing_at(f"{step}:0:{view}"):
+                shop.run(script)
+        output = shop.run(script)
+    assert any("later rows go to a table of late rows" in line for line in output)
+    ends = sorted(row["b"] for row in shop.rows("t"))
+    assert ends == [start + MINUTE, start + 2 * MINUTE]
+    assert [(row["id"], row["_kind"]) for row in shop.rows("t__late")] == [(20, "+I")]
+    assert audit(shop.options, view).equal
