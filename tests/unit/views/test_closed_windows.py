@@ -123,6 +123,24 @@ def positive(rows: Counter[Row]) -> Iterator[tuple[Windowed, int]]:
     return one_minute(Counter({row: count for row, count in rows.items() if row[3] > 0}))
 
 
+def of_minutes(rows: Counter[Row]) -> Iterator[tuple[Windowed, int]]:
+    """Windows of two minutes over the counts of each minute."""
+    for (_, end), group in by_window(Counter(dict(one_minute(rows)))).items():
+        last = end - MILLISECOND
+        start = EPOCH + (last - EPOCH) // (2 * MINUTE) * (2 * MINUTE)
+        for k, count in Counter(row[1] for row in group).items():
+            yield ((last, k, count), start, start + 2 * MINUTE), 1
+
+
+def summed(groups: Groups, others: Groups) -> Iterator[Row]:
+    for (_, end), rows in groups.items():
+        yield end, len(rows), sum(row[2] for row in rows)
+
+
+MINUTES = (
+    f"WITH m AS (SELECT window_time AS wt, k, COUNT(*) AS n FROM {TUMBLED} GROUP BY {BY}, "
+    "window_time, k) "
+)
 CASES = [
     Case(f"SELECT {BY}, k, COUNT(*), SUM(v) FROM {TUMBLED} WHERE v > 0 GROUP BY {BY}, k",
          ("events",), positive, totals),
@@ -139,6 +157,8 @@ CASES = [
     # The same rows may be the result of different windows.
     Case(f"SELECT k, COUNT(*) FROM {TUMBLED} GROUP BY {BY}, k",
          ("bookings",), one_minute, unrelated),
+    Case(MINUTES + "SELECT window_end, COUNT(*), SUM(n) FROM TUMBLE(TABLE m, DESCRIPTOR(wt), "
+         f"INTERVAL '2' MINUTE) GROUP BY {BY}", ("bookings",), of_minutes, summed),
 ]  # fmt: skip
 
 FAST = ((4, 0), (5, 0))
@@ -262,10 +282,8 @@ class ClosedView:
 
     def late(self) -> Counter[Any]:
         names = [c.name for c in self.spec.late[0].open().columns if c not in COLUMNS]
-        start, end = names[-3:-1]
-        return self.session.rows(
-            f"SELECT _kind, _input, id, k, ts, v, `{start}`, `{end}` FROM t__late"
-        )
+        listed = ", ".join(f"`{name}`" for name in names[:-1])
+        return self.session.rows(f"SELECT _kind, _input, {listed} FROM t__late")
 
 
 def insert(table: str, rows: list[Row]) -> str:
