@@ -30,6 +30,7 @@ from streamhouse.runtime.views.planner import ViewPlanner
 from streamhouse.runtime.views.task import RefreshTask
 from streamhouse.runtime.views.windows.late_rows import COLUMNS, LateWriter
 from streamhouse.source import Offset
+from streamhouse.sql.parser.windowed_rows import Window
 from streamhouse.sql.plan import Watermark
 from streamhouse.sql.statements.script import parse_script
 from streamhouse.sql.syntax import Insert
@@ -460,3 +461,18 @@ def test_a_pipeline_writes_windows_and_late_rows_once(step: str, tmp_path: Path)
     assert ends == [start + MINUTE, start + 2 * MINUTE]
     assert [(row["id"], row["_kind"]) for row in shop.rows("t__late")] == [(20, "+I")]
     assert audit(shop.options, view).equal
+
+
+@pytest.mark.parametrize(
+    ("window", "ends"),
+    [
+        (Window("TUMBLE", 7, 0, 3), {3 + 7 * n for n in range(-20, 20)}),
+        (Window("HOP", 7, 3, -1), {-1 + 3 * n + 7 for n in range(-40, 40)}),
+        (Window("CUMULATE", 12, 4, 5), {5 + 4 * n for n in range(-30, 30)}),
+    ],
+)
+def test_batches_know_whether_a_window_ends(window: Window, ends: set[int]) -> None:
+    for before in range(-30, 30):
+        for after in range(before, before + 15):
+            expected = any(before < end - 1 <= after for end in ends)
+            assert window.ends_between(before, after) == expected, (before, after)

@@ -143,7 +143,8 @@ class RefreshTask:
 
     def _append_closed(self, writer: SinkWriter, inputs: ViewInputs, table: Table) -> None:
         """Append the rows of the windows that the batch closes."""
-        task = self._task
+        task, spec = self._task, self._spec
+        assert spec.plan.windows is not None
         before, after = (each.get("watermark", {}).get("at") for each in (task.start, task.end))
         latest = table.latest_snapshot_id()
         if not task.start and latest and table.snapshot(latest).total_record_count != 0:
@@ -152,7 +153,10 @@ class RefreshTask:
                 "it is not known which windows come next; run the script once with --from-scratch "
                 "to compute its targets anew"
             )
-        if after is None or after == before:
+        windows = [late.window for late in spec.plan.windows.late]
+        if after is None or (
+            before is not None and not any(each.ends_between(before, after) for each in windows)
+        ):
             return
         for batch in self._of_windows(before, after).whole(inputs.open, task.now_ms):
             self._put(writer, table, "+I", batch)

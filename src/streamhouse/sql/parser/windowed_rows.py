@@ -54,6 +54,14 @@ class Window:
             )
         return None
 
+    def ends_between(self, before: int, after: int) -> bool:
+        """Whether the last moment of a window is after `before`, and not after `after` (epoch ms).
+
+        Only for windows that do not depend on the rows.
+        """
+        step, origin = self.step or self.size, self.offset + self.size - 1
+        return (after - origin) // step > (before - origin) // step
+
     def floor(self, time: exp.Expr, step: int) -> exp.Expr:
         """The last moment of a step that is not after a time."""
         moment = datetime(1970, 1, 1) + timedelta(milliseconds=self.offset % step)
