@@ -133,7 +133,6 @@ def _refuse_unsupported(cursor: Cursor, action: str) -> None:
 
 def _watermark(cursor: Cursor) -> list[SchemaChange]:
     cursor.take()
-    cursor.take()
     watermark = parse_watermark(cursor, None, checked_expression).watermark
     return [
         SetTableOption(TIME_OPTION, watermark.column),

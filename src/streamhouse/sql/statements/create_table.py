@@ -260,7 +260,6 @@ def _like(cursor: Cursor) -> Like:
 def _item(cursor: Cursor, body: _Body) -> None:
     """Parse one column, computed column, watermark or constraint."""
     if cursor.at("WATERMARK", "FOR"):
-        cursor.expect("WATERMARK")
         body.watermark = parse_watermark(cursor, body.watermark, checked_expression)
         return
     if cursor.at("CONSTRAINT") or cursor.at("PRIMARY", "KEY"):

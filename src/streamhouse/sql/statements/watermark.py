@@ -41,12 +41,9 @@ class WatermarkClause:
 def parse_watermark(
     cursor: Cursor, earlier: WatermarkClause | None, check: Callable[[Cursor, list[Token]], None]
 ) -> WatermarkClause:
-    """Parse the clause after WATERMARK; `earlier`: that of the table so far.
-
-    `check` checks the expression.
-    """
+    """Parse the clause; `earlier`: that of the table so far. `check` checks the expression."""
     start = cursor.offset
-    cursor.expect("FOR")
+    cursor.expect("WATERMARK", "FOR")
     if earlier is not None:
         raise cursor.script.error("a table has one WATERMARK; this is the second", start)
     at = cursor.offset
