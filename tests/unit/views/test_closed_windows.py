@@ -27,6 +27,7 @@ from streamhouse.runtime.statements.insert_plan import plan_insert
 from streamhouse.runtime.statements.result_view import KeptResult, kept_spec
 from streamhouse.runtime.streaming.tasks.task_input import TaskInput
 from streamhouse.runtime.views.planner import ViewPlanner
+from streamhouse.runtime.views.spec import ViewSpec
 from streamhouse.runtime.views.task import RefreshTask
 from streamhouse.runtime.views.windows.late_rows import COLUMNS, LateWriter
 from streamhouse.source import Offset
@@ -476,3 +477,32 @@ def test_batches_know_whether_a_window_ends(window: Window, ends: set[int]) -> N
         for after in range(before, before + 15):
             expected = any(before < end - 1 <= after for end in ends)
             assert window.ends_between(before, after) == expected, (before, after)
+
+
+def test_settings_of_early_results_and_lateness(tmp_path: Path) -> None:
+    session = ViewSession(tmp_path / "lake")
+    session.execute(
+        f"{TABLES}; CREATE TABLE ends (e TIMESTAMP(3) PRIMARY KEY NOT ENFORCED, n BIGINT)"
+    )
+    notices: list[str] = []
+    session.session.notice = notices.append
+    for key, value in (
+        ("early-fire.enabled", "true"), ("early-fire.delay", "2 s"), ("allow-lateness", "1 min")
+    ):  # fmt: skip
+        session.session.settings.set(f"table.exec.emit.{key}", value)
+
+    def spec(query: str) -> ViewSpec:
+        (statement,) = parse_script(f"INSERT INTO ends {query}")
+        assert isinstance(statement, Insert)
+        target = session.session.table(statement.target)
+        planned = plan_insert(session.session, statement, target)
+        assert isinstance(planned, KeptResult)
+        return kept_spec(session.session, statement, target, planned)
+
+    windowed = spec(f"SELECT window_end, COUNT(*) FROM {TUMBLED.format('events')} GROUP BY {BY}")
+    assert (windowed.freshness_s, windowed.lateness_ms, len(windowed.late)) == (2.0, 60_000, 1)
+    plain = spec("SELECT ts, AVG(v) FROM events GROUP BY ts")
+    assert (plain.freshness_s, plain.late) == (0.0, ())
+    assert not notices
+    spec(f"SELECT ts, AVG(v) FROM {TUMBLED.format('events')} GROUP BY ts")
+    assert "'table.exec.emit.allow-lateness' has no effect: the result would not be" in notices[0]

@@ -46,6 +46,10 @@ _ALIGNED = ("TUMBLE", "HOP")
 """Windows whose start determines their end."""
 
 
+class NoWindowsError(UnsupportedSqlError):
+    """A SELECT has no windows that a watermark could close."""
+
+
 class NotClosedError(Exception):
     """Rows of different windows affect each other."""
 
@@ -111,7 +115,7 @@ def closing_tree(parsed: Parsed, tree: exp.Query, resolver: Resolver) -> exp.Que
     tree = _expanded(parsed, tree, resolver)
     found = closed_windows.windows(tree)
     if not found:
-        raise UnsupportedSqlError("the SELECT has no windows")
+        raise NoWindowsError("the SELECT has no windows")
     for select in tree.find_all(exp.Select):
         if WINDOWED in select.meta and select.meta[WINDOWED].kind == "SESSION":
             message = "sessions do not wait for a watermark; write to a table with a PRIMARY KEY"

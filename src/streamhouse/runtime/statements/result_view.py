@@ -14,6 +14,7 @@ from types import MappingProxyType
 
 from streamhouse.connectors import registry
 from streamhouse.errors import NotStreamedError, SqlError, TableError, UnsupportedSqlError
+from streamhouse.operators.planning.closed_windows import NoWindowsError
 from streamhouse.operators.planning.view_plan import ViewPlan, plan_view, plan_view_into
 from streamhouse.runtime.batch.insert_columns import given_columns
 from streamhouse.runtime.session.catalogs import DEFAULT_DATABASE
@@ -74,6 +75,8 @@ def kept_result(
         if lateness_ms(session):
             try:
                 plan = plan_view_into(statement.query, inputs, target, given, closed=True)
+            except NoWindowsError:
+                pass
             except UnsupportedSqlError as why:
                 session.notice(
                     f"INSERT INTO {'.'.join(statement.target)}: 'table.exec.emit.allow-lateness' "
