@@ -142,10 +142,11 @@ def _closed(
     except UnsupportedSqlError as why:
         if only_inserts is None or not isinstance(statement, Insert):
             return None
+        waits = "" if isinstance(why, NoWindowsError) else f"; {why.message}"
         raise UnsupportedSqlError.at(
             statement.position,
             f"INSERT INTO {'.'.join(statement.target)}: {only_inserts}, and rows of the result "
-            f"change: {changing}; {why.message}. {_CHANGING}",
+            f"change: {changing}{waits}. {_CHANGING}",
         ) from None
 
 
