@@ -23,6 +23,7 @@ from streamhouse.errors import StreamhouseError
 from streamhouse.paimon.write.commit import TableCommitter
 from streamhouse.runtime.audit.audit import audit
 from streamhouse.runtime.audit.view_audit import Comparison
+from streamhouse.runtime.session.show_statements import table_text
 from streamhouse.runtime.statements.insert_plan import plan_insert
 from streamhouse.runtime.statements.result_view import KeptResult, kept_spec
 from streamhouse.runtime.streaming.tasks.task_input import TaskInput
@@ -34,7 +35,7 @@ from streamhouse.source import Offset
 from streamhouse.sql.parser.windowed_rows import Window
 from streamhouse.sql.plan import Watermark
 from streamhouse.sql.statements.script import parse_script
-from streamhouse.sql.syntax import Insert
+from streamhouse.sql.syntax import CreateTable, Insert
 from streamhouse.sql.views.statement import CreateMaterializedView
 
 Row = tuple[Any, ...]
@@ -391,6 +392,10 @@ def test_a_watermark_is_added_changed_copied_and_removed(tmp_path: Path) -> None
     session.execute("ALTER TABLE plain ADD WATERMARK FOR ts AS ts - INTERVAL '1' SECOND")
     assert watermark("plain") == Watermark("ts", "ts - INTERVAL '1' SECOND")
     session.execute("ALTER TABLE plain MODIFY WATERMARK FOR ts AS ts")
+    text = table_text(session.session.table(("plain",)))
+    assert "WATERMARK FOR `ts` AS ts" in text
+    (shown,) = parse_script(text)
+    assert isinstance(shown, CreateTable) and shown.watermark == watermark("plain")
     session.execute("CREATE TABLE other LIKE plain; CREATE TABLE less LIKE plain (EXCLUDING ALL)")
     assert [watermark(each) for each in ("plain", "other", "less")] == [
         Watermark("ts", "ts"), Watermark("ts", "ts"), None
