@@ -139,8 +139,8 @@ def closed_plan(parsed: Parsed, tree: exp.Query, resolver: Resolver) -> ClosedWi
         if not any(table.watermark for table in tables):
             listed = ", ".join(table.name[-1] for table in tables)
             raise UnsupportedSqlError(
-                f"no WATERMARK says when windows over {listed} are complete; declare one: "
-                "CREATE TABLE … (…, WATERMARK FOR ts AS ts - INTERVAL '5' SECOND)"
+                f"no WATERMARK says when windows over {listed} are complete; declare one in CREATE "
+                "TABLE, or ALTER TABLE … ADD WATERMARK FOR ts AS ts - INTERVAL '5' SECOND"
             )
         late.append(_late_rows(analyzed, plan, window))
         for table in tables:
