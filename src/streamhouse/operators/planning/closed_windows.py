@@ -87,7 +87,9 @@ class ClosedWindows:
 
         Raises `UnsupportedSqlError` if operators combine rows of different windows.
         """
-        timed = next((each for each in walk(result) if each.timed), None)
+        # A table may have a column of the present time that nothing reads.
+        others = (each for each in walk(result) if not isinstance(each, Project))
+        timed = next((each for each in others if each.timed), None)
         if timed is not None:
             raise UnsupportedSqlError(
                 f"closed windows cannot depend on the current time, as in {timed.describe()}"
@@ -193,7 +195,6 @@ def _late_rows(analyzed: Analyzed, plan: BoundedQuery, window: Window) -> LateRo
     linear = len(plan.scans) == 1 and all(isinstance(each, Scan | Linear) for each in operators)
     kinds = zip(analyzed.output, analyzed.types, strict=True)
     columns = tuple(Column(name, stored_type(kind)) for name, kind in kinds)
-    linear = linear and not any(each.timed for each in operators)
     return LateRows(plan, linear, columns, window)
 
 
@@ -234,6 +235,8 @@ def _roles(operator: Operator) -> Mapping[str, str]:
         raise NotClosedError(f"{reason} is outside of windows")
     inputs = [_roles(each) for each in operator.inputs]
     if isinstance(operator, Project):
+        if operator.timed:
+            raise NotClosedError(operator.loses)
         pairs = [(item.name, item.column) for item in operator.items]
         return {name: inputs[0][column] for name, column in pairs if column in inputs[0]}
     if isinstance(operator, Linear):

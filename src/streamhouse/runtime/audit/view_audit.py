@@ -31,6 +31,7 @@ from streamhouse.runtime.state.lineage import recorded_lineage
 from streamhouse.runtime.views.planned import view_spec
 from streamhouse.runtime.views.planner import ViewPlanner
 from streamhouse.runtime.views.spec import ViewSpec, table_key
+from streamhouse.runtime.views.windows.late_rows import NOW_MS
 from streamhouse.source import Offset
 from streamhouse.sql.batch.bounded_query import analyze_bounded
 from streamhouse.sql.batch.closed_windows import FOREVER, between, late_table
@@ -242,7 +243,7 @@ class Comparison:
             lambda: _rows(self._table, snapshot or 0, names),
         )
         listed = ", ".join(map(quote, names))
-        now_ms = int(self._offset["now"])
+        now_ms = int(self._offset["now"]) if self._spec.plan.windows is None else NOW_MS
         with opened(
             self._query, self._scan, threads=1, now_ms=now_ms, more={_VIEW: kept}
         ) as connection:

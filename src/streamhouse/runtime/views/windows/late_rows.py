@@ -39,6 +39,8 @@ COLUMNS = (
     Column("_batch", "BIGINT"), Column("_input", "INT"), Column("_query", "STRING"),
 )  # fmt: skip
 """The columns of a table of late rows after those of the rows and of their windows."""
+NOW_MS = 0
+"""The time in columns of the present time of late rows, so that an audit finds equal rows."""
 _MOST_KEYS = 5_000
 _OLD, _KEYS = "old_", "changed_keys"
 
@@ -122,7 +124,7 @@ class LateChanges:
             more[_KEYS] = _of(self._changed.keys)
         bound = replace(query, sql=" UNION ALL ".join(parts))
         with opened(
-            bound, self._new, Limits(memory=MEMORY), now_ms=self._task.now_ms, more=more
+            bound, self._new, Limits(memory=MEMORY), now_ms=NOW_MS, more=more
         ) as connection:
             for batch in connection.sql(bound.sql).to_arrow_reader(BATCH_ROWS):
                 yield pa.Table.from_batches([batch])
