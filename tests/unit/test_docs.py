@@ -14,7 +14,7 @@ from tests.documents import DOCUMENTS, GUIDES, ROOT, Block, blocks, code_words, 
 
 from streamhouse.cli.main import COMMANDS
 from streamhouse.connectors.registry import check_declaration, declared
-from streamhouse.errors import TableError
+from streamhouse.errors import NotStreamedError, TableError
 from streamhouse.operators.planning.view_plan import plan_view
 from streamhouse.paimon.schema.options.table_options import check_table_options
 from streamhouse.paimon.spark import options
@@ -82,7 +82,12 @@ class Scratch:
             case Insert():
                 target = self.table(statement.target)
                 read = analyze_bounded if is_bounded(statement.query, self) else plan_stream_queries
-                read(statement.query, self, target, statement.columns)
+                try:
+                    read(statement.query, self, target, statement.columns)
+                except NotStreamedError:
+                    if target.primary_key:
+                        raise
+                    plan_view(statement.query, self, statement.columns, closed=True)
                 return 1
             case Select():
                 plan_stream_queries(statement.query, self)
@@ -106,6 +111,7 @@ class Scratch:
             statement.partitioned_by,
             given,
             connector,
+            watermark=statement.watermark,
         )
         if connector != "paimon":
             check_declaration(self.tables[name], name)

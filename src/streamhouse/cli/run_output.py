@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from streamhouse.source import Lag
 
 _MAX_NAMED = 3
-_REPORTED = ("name", "target", "rows", "rows_per_second", "lag", "bad_records")
+_REPORTED = ("name", "target", "rows", "rows_per_second", "lag", "bad_records", "late_rows")
 """What a report has of each query, as JSON."""
 
 
@@ -120,7 +120,10 @@ class JsonOutput(_StartOutput):
         _print_json("progress", seconds=round(seconds, 1), queries=list(map(_record, queries)))
 
     def ended(self, outcome: Outcome, queries: Sequence[QueryStatus]) -> None:
-        _print_json(outcome, rows=totals(queries), bad_records=_bad_records(queries))
+        late = sum(query.late_rows for query in queries)
+        _print_json(
+            outcome, rows=totals(queries), bad_records=_bad_records(queries), late_rows=late
+        )
 
     def failed(self, message: str) -> None:
         _print_json("failed", error=message)
@@ -142,8 +145,9 @@ def _bad_records(queries: Sequence[QueryStatus]) -> int:
 
 
 def _bad_text(queries: Sequence[QueryStatus]) -> str:
-    count = _bad_records(queries)
-    return f"; {count:,} bad record{'' if count == 1 else 's'} skipped" if count else ""
+    count, late = _bad_records(queries), sum(query.late_rows for query in queries)
+    bad = f"; {count:,} bad record{'' if count == 1 else 's'} skipped" if count else ""
+    return f"{bad}; {late:,} late row{'' if late == 1 else 's'} kept aside" if late else bad
 
 
 def progress_text(seconds: float, queries: Sequence[QueryStatus]) -> str:

@@ -140,7 +140,7 @@ class Operator(ABC):
     @property
     def timed(self) -> bool:
         """Whether its own expressions depend on the time of the batch."""
-        return any("getvariable(" in sql.lower() for sql in self.expressions)
+        return any("getvariable('now')" in sql.lower() for sql in self.expressions)
 
     @property
     def ordered(self) -> bool:

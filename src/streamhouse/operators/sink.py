@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from streamhouse.operators.operator import INPUT, WEIGHT, Change, Emits, Kept, Key, Unary
+from streamhouse.sql.batch.closed_windows import AFTER
 from streamhouse.sql.expressions.binder import quote
 from streamhouse.sql.views.stored_view import HIDDEN_KEY
 
@@ -17,13 +18,15 @@ class Sink(Unary):
 
     `unique`: no two rows have the same key; else the last one counts, in the order of all columns.
     `hashed`, if it is not None: the key is `HIDDEN_KEY`, a column that the sink adds. It is a hash
-    of these columns, or, if `numbered`, of all columns, with a number for equal rows.
+    of these columns, or, if `numbered`, of all columns, with a number for equal rows. `closed`: the
+    number begins with the watermark of the batch, so that no two batches have the same key.
     """
 
     key: tuple[str, ...]
     unique: bool = True
     hashed: tuple[str, ...] | None = None
     numbered: bool = False
+    closed: bool = False
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -79,6 +82,8 @@ class Sink(Unary):
         inner = f'SELECT {hashed} AS "__hash", * FROM {relation} AS "made"'
         by = f'PARTITION BY "__hash" ORDER BY {names}'
         number = f" || '-' || (row_number() OVER ({by}))" if self.numbered else ""
+        if self.closed:
+            number = f" || '-' || getvariable('{AFTER}'){number}"
         return (
             f'SELECT "__hash"{number} AS "{HIDDEN_KEY}", {names}{more} FROM ({inner}) AS "hashed"'
         )

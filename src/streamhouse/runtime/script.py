@@ -308,7 +308,13 @@ class ScriptRunner:
     def _through_view(self, planned: ResultView) -> None:
         """Create the view of a result, and add its query and the one that reads it."""
         create = planned.create
-        self._note_recomputed(create.name)
+        if create.closed:
+            self._printer.notice(
+                f"{'.'.join(create.name[1:])}: gets each window once, when the watermark has "
+                "passed its end; later rows go to a table of late rows"
+            )
+        else:
+            self._note_recomputed(create.name)
         self._session.materialized.create(create)
         self._view(create)
         self._execute(planned.reader)

@@ -44,6 +44,19 @@ class ComputedColumn:
 
 
 @dataclass(frozen=True)
+class Watermark:
+    """`WATERMARK FOR column AS expression`: up to which time the rows of a table have arrived.
+
+    `split` is a column with the partition or shard of each row, which all have watermarks of their
+    own; empty: the table has one.
+    """
+
+    column: str
+    expression: str
+    split: str = ""
+
+
+@dataclass(frozen=True)
 class Capabilities:
     """What the planner may do with a table.
 
@@ -81,6 +94,7 @@ class TableInfo:
     options: Mapping[str, str] = field(default_factory=dict, repr=False)
     connector: str = "paimon"
     capabilities: Capabilities = Capabilities()
+    watermark: Watermark | None = None
 
     @property
     def declared(self) -> list[Column | ComputedColumn]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from streamhouse.sql.literal_rows import LiteralRows
-from streamhouse.sql.plan import Column, ComputedColumn, Name
+from streamhouse.sql.plan import Column, ComputedColumn, Name, Watermark
 from streamhouse.sql.udf.declaration import Declaration, Declarations
 
 
@@ -69,7 +69,7 @@ class Like:
 
 @dataclass(frozen=True)
 class CreateTable(Statement):
-    """CREATE [TEMPORARY] TABLE; `watermark` is the column of its WATERMARK clause, if any.
+    """CREATE [TEMPORARY] TABLE.
 
     `like` and `query` (of CREATE TABLE … AS) have columns that the statement does not name.
     """
@@ -83,7 +83,7 @@ class CreateTable(Statement):
     comment: str | None = None
     temporary: bool = False
     if_not_exists: bool = False
-    watermark: str | None = None
+    watermark: Watermark | None = None
     like: Like | None = None
     query: Query | None = None
 

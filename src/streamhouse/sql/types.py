@@ -246,3 +246,10 @@ def _nested_fits(kind: str, source: str, target: str) -> bool:
         target_parts = [_field(part)[1] for part in target_parts]
     pairs = zip(source_parts, target_parts, strict=False)
     return len(source_parts) == len(target_parts) and all(fits(a, b) for a, b in pairs)
+
+
+def stored_type(kind: str) -> str:
+    """The type of a stored column for the type of a query's column."""
+    if kind == NULL:
+        return "STRING"
+    return "TIME(3)" if kind == "TIME(6)" else kind

@@ -236,8 +236,7 @@ def layers(
     text = SCRIPT
     for name, part in (("first", rows[:200]), ("second", rows[200:])):
         text = text.replace(f"{{{name}}}", values(part))
-    output = shop.settle_here(text)
-    assert "WATERMARK FOR event_time has no effect here" in output
+    shop.settle_here(text)
     with duckdb.connect(":memory:") as truth:
         truth.execute(f"CREATE TABLE log ({COLUMNS})")
         truth.executemany(f"INSERT INTO log VALUES ({', '.join('?' * 13)})", rows)

@@ -135,8 +135,9 @@ def test_the_end_names_each_target_once(capsys: pytest.CaptureFixture[str]) -> N
         "",
         "caught up: 5 rows into shop.a, 1 row into shop.b\n",
     )
-    TextOutput().ended("caught up", [replace(ended[0], bad_records=2), ended[1]])
-    assert capsys.readouterr().err.endswith("1 row into shop.b; 2 bad records skipped\n")
+    TextOutput().ended("caught up", [replace(ended[0], bad_records=2, late_rows=1), ended[1]])
+    end = "1 row into shop.b; 2 bad records skipped; 1 late row kept aside\n"
+    assert capsys.readouterr().err.endswith(end)
 
 
 def test_json_is_one_object_a_line_on_standard_output(capsys: pytest.CaptureFixture[str]) -> None:
@@ -155,7 +156,7 @@ def test_json_is_one_object_a_line_on_standard_output(capsys: pytest.CaptureFixt
     captured = capsys.readouterr()
     lag = {"seconds": 0.5, "rows": 50, "snapshots": None, "bytes": None, "waiting_rows": None}
     query = {"name": "shop.a", "target": "shop.a", "rows": 1200, "rows_per_second": 100.0,
-             "bad_records": 0}  # fmt: skip
+             "bad_records": 0, "late_rows": 0}  # fmt: skip
     lines = [json.loads(line) for line in captured.out.splitlines()]
     assert lines[1].pop("took_s") < 5
     assert (captured.err, lines) == (
@@ -168,7 +169,7 @@ def test_json_is_one_object_a_line_on_standard_output(capsys: pytest.CaptureFixt
             {"event": "row", "row": {"k": 1, "at": None}},
             {"event": "change", "rowkind": "-U", "row": {"k": 1}},
             {"event": "change", "rowkind": "+U", "row": {"k": 2}},
-            {"event": "stopped", "rows": {"shop.a": 1200}, "bad_records": 0},
+            {"event": "stopped", "rows": {"shop.a": 1200}, "bad_records": 0, "late_rows": 0},
             {"event": "failed", "error": "no"},
         ],
     )

@@ -113,7 +113,6 @@ def test_mistakes_are_errors_with_a_position(text: str, message: str) -> None:
 UNSUPPORTED = [
     ("ALTER TABLE t ADD PRIMARY KEY (a) NOT ENFORCED", "a primary key cannot be changed"),
     ("ALTER TABLE t DROP PRIMARY KEY", "a primary key cannot be changed"),
-    ("ALTER TABLE t ADD WATERMARK FOR a AS a", "WATERMARK is not supported yet"),
     ("ALTER TABLE t ADD b AS a + 1", "computed columns are part of CREATE TABLE"),
     ("ALTER TABLE t MODIFY r.x INT FIRST", "'r.x' is a field of a ROW, but only columns can be"),
     ("ALTER TABLE t ALTER COLUMN r.x AFTER y", "'r.x' is a field of a ROW, but only columns can"),

@@ -12,7 +12,7 @@ from tests.unit.sql.conftest import Catalog
 
 from streamhouse.errors import SqlError
 from streamhouse.runtime.batch.insert_columns import given_columns
-from streamhouse.sql.plan import StreamQuery
+from streamhouse.sql.plan import StreamQuery, Watermark
 from streamhouse.sql.statements.script import parse_script
 from streamhouse.sql.streaming.query_planner import plan_stream_queries
 from streamhouse.sql.syntax import CreateTable, Explain, Insert, StatementSet
@@ -126,7 +126,7 @@ def test_a_watermark_is_read(expression: str) -> None:
         "PRIMARY KEY (id) NOT ENFORCED)"
     )
     assert isinstance(made, CreateTable)
-    assert made.watermark == ("made" if expression == "made" else "t")
+    assert made.watermark == Watermark("made" if expression == "made" else "t", expression)
     assert [column.name for column in made.columns] == ["id", "t", "s"]
 
 

@@ -9,7 +9,13 @@ from dataclasses import dataclass, replace
 
 from sqlglot import exp
 
+from streamhouse.errors import UnsupportedSqlError
 from streamhouse.operators.operator import Operator, retraction, walk
+from streamhouse.operators.planning.closed_windows import (
+    ClosedWindows,
+    closed_plan,
+    closing_tree,
+)  # fmt: skip
 from streamhouse.operators.planning.query_tree import tree_of
 from streamhouse.operators.sink import Sink
 from streamhouse.sql import node_errors
@@ -26,7 +32,7 @@ from streamhouse.sql.resolution import columns as names
 from streamhouse.sql.resolution.columns import Parsed
 from streamhouse.sql.resolution.view_expansion import inlined
 from streamhouse.sql.syntax import Query
-from streamhouse.sql.types import NULL
+from streamhouse.sql.types import NULL, stored_type
 from streamhouse.sql.views.stored_view import HIDDEN_KEY
 
 
@@ -37,8 +43,9 @@ class ViewPlan:
     `query` gives the table's columns, in order, as one SQL text; `tree` is the same query as
     operators, up to the sink with its key. `timed`: the result depends on the time. `ordered`: it
     depends on the order of rows, so one thread computes it. `appends`: no row may leave the
-    table. `untyped` are columns that are NULL in the query. `reason`: why no streaming query
-    computes the SELECT; empty for a materialized view.
+    table. `windows`: each batch appends the rows of the windows that it closes. `untyped` are
+    columns that are NULL in the query. `reason`: why no streaming query computes the SELECT; empty
+    for a materialized view.
     """
 
     query: BoundedQuery
@@ -48,6 +55,7 @@ class ViewPlan:
     ordered: bool
     fingerprint: str
     appends: bool = False
+    windows: ClosedWindows | None = None
     untyped: frozenset[str] = frozenset()
     reason: str = ""
 
@@ -74,15 +82,24 @@ class ViewPlan:
 
 
 def plan_view(
-    query: Query, resolver: Resolver, column_names: Sequence[str] = (), key: Sequence[str] = ()
+    query: Query,
+    resolver: Resolver,
+    column_names: Sequence[str] = (),
+    key: Sequence[str] = (),
+    closed: bool = False,
 ) -> ViewPlan:
     """Plan a view of its own table: its columns, types and key are inferred.
 
-    `column_names` rename the columns; `key` declares a primary key. Raises `SqlError` for a query
-    that is wrong, and `UnsupportedSqlError` for one that cannot be kept up to date.
+    `column_names` rename the columns; `key` declares a primary key. `closed`: the view has each
+    window once, after a watermark has closed it. Raises `SqlError` for a query that is wrong, and
+    `UnsupportedSqlError` for one that cannot be kept up to date.
     """
+    windows = None
     with limited_depth(query):
-        analyzed = _analyzed(query, resolver)
+        if closed:
+            parsed = names.parse_query(query)
+            windows = closed_plan(parsed, query_tree(parsed), resolver)
+        analyzed = _analyzed(query, resolver, closed)
         parsed = analyzed.parsed
         output = list(column_names) or analyzed.output
         if len(output) != len(analyzed.output):
@@ -93,46 +110,68 @@ def plan_view(
                 f"{len(analyzed.output)}: {', '.join(analyzed.output)}",
             )
         names.reserved(parsed.script, output, parsed.tree)
-        kinds = zip(output, map(_stored_type, analyzed.types), strict=True)
+        kinds = zip(output, map(stored_type, analyzed.types), strict=True)
         named = TableInfo(("view",), tuple(Column(name, kind) for name, kind in kinds))
         final, bounded = planned_into(analyzed, named)
         result = tree_of(final, bounded.scans)
+    if windows is not None:
+        windows = windows.placed(result)
     never = result.not_null | set(key)
     columns = tuple(replace(column, nullable=column.name not in never) for column in named.columns)
-    inferred = _best_key(result)
+    # Of rows that leave a window for another one, both windows have a row.
+    inferred = None if closed else _best_key(result)
     stored_key = tuple(key) or _storable(inferred, columns)
     if stored_key:
         sink = Sink(result, stored_key, _covers(result, stored_key))
     else:
-        sink = Sink(result, (HIDDEN_KEY,), True, inferred or (), inferred is None)
+        sink = Sink(result, (HIDDEN_KEY,), True, inferred or (), inferred is None, closed)
         hashed = sink.whole([f"({bounded.sql})"])
         bounded = replace(bounded, sql=hashed, output=sink.columns)
         columns = (Column(HIDDEN_KEY, "STRING", False), *columns)
     types = zip(output, analyzed.types, strict=True)
     untyped = frozenset(name for name, kind in types if kind == NULL)
-    return replace(_plan(analyzed, bounded, columns, sink), untyped=untyped)
+    return replace(
+        _plan(analyzed, bounded, columns, sink), untyped=untyped, appends=closed, windows=windows
+    )
 
 
 def plan_view_into(
-    query: Query, resolver: Resolver, target: TableInfo, columns: tuple[str, ...] = ()
+    query: Query,
+    resolver: Resolver,
+    target: TableInfo,
+    columns: tuple[str, ...] = (),
+    closed: bool = False,
 ) -> ViewPlan:
     """Plan a SELECT whose result an INSERT keeps in `target`, which has a primary key.
 
-    Raises as `plan_view`; `columns` is the INSERT's column list.
+    Raises as `plan_view`; `columns` is the INSERT's column list. `closed`: a window that has been
+    closed for long enough does not change any more.
     """
+    windows = None
     with limited_depth(query):
-        analyzed = _analyzed(query, resolver)
+        if closed:
+            parsed = names.parse_query(query)
+            windows = closed_plan(parsed, query_tree(parsed), resolver)
+        analyzed = _analyzed(query, resolver, closed)
         final, bounded = planned_into(analyzed, target, columns)
         result = tree_of(final, bounded.scans)
+    if windows is not None:
+        windows = windows.placed(result)
+        if not windows.column:
+            raise UnsupportedSqlError(
+                "table.exec.emit.allow-lateness needs the windows of the rows of "
+                f"{target.name[-1]}; add window_end to the SELECT and to the table"
+            )
     sink = Sink(result, target.primary_key, _covers(result, target.primary_key))
-    return _plan(analyzed, bounded, target.columns, sink)
+    return replace(_plan(analyzed, bounded, target.columns, sink), windows=windows)
 
 
-def _analyzed(query: Query, resolver: Resolver) -> Analyzed:
+def _analyzed(query: Query, resolver: Resolver, closed: bool = False) -> Analyzed:
     parsed = names.parse_query(query)
     tree = query_tree(parsed)
     _check_lookups(parsed, resolver)
-    analyzed = analyze_tree(parsed, tree.copy(), resolver)
+    tree = closing_tree(parsed, tree, resolver) if closed else tree.copy()
+    analyzed = analyze_tree(parsed, tree, resolver)
     total_order.complete(analyzed.tree, always=True)
     return analyzed
 
@@ -151,13 +190,6 @@ def _check_lookups(parsed: Parsed, resolver: Resolver) -> None:
                 "join the newest rows, leave the clause out: a change of this table then changes "
                 "rows that were joined before",
             )
-
-
-def _stored_type(kind: str) -> str:
-    """The type of a view's column for a query's type."""
-    if kind == NULL:
-        return "STRING"
-    return "TIME(3)" if kind == "TIME(6)" else kind
 
 
 def _best_key(result: Operator) -> tuple[str, ...] | None:

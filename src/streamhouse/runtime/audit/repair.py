@@ -111,6 +111,11 @@ def _refreshed(address: TableAddress, where: str | None, dry_run: bool) -> Repai
             "rows; leave the condition out"
         )
     session, spec, text = view_audit.opened_view(address)
+    if spec.plan.windows is not None:
+        raise TableError(
+            f"{address.identifier} has windows as they were when a watermark closed them, which no "
+            "repair can compute; run its script once with --from-scratch"
+        )
     if dry_run:
         found = view_audit.compare_newest(session, spec, text).differences
         kinds = Counter(

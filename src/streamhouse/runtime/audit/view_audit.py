@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import math
 import time
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
@@ -16,6 +17,7 @@ import pyarrow as pa
 
 from streamhouse.duckdb_engine import Batches, opened, warehouse_scanner
 from streamhouse.errors import DataLossError, TableError
+from streamhouse.operators.planning.closed_windows import seen_query
 from streamhouse.operators.planning.view_plan import plan_view_into
 from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.paimon.catalog.warehouse import Warehouse
@@ -29,8 +31,10 @@ from streamhouse.runtime.state.lineage import recorded_lineage
 from streamhouse.runtime.views.planned import view_spec
 from streamhouse.runtime.views.planner import ViewPlanner
 from streamhouse.runtime.views.spec import ViewSpec, table_key
+from streamhouse.runtime.views.windows.late_rows import NOW_MS
 from streamhouse.source import Offset
 from streamhouse.sql.batch.bounded_query import analyze_bounded
+from streamhouse.sql.batch.closed_windows import FOREVER, between, late_table
 from streamhouse.sql.expressions.binder import quote
 from streamhouse.sql.plan import BoundedQuery, BoundedScan, TableInfo
 from streamhouse.sql.statements.script import parse_script
@@ -85,8 +89,8 @@ def opened_view(address: TableAddress) -> tuple[Session, ViewSpec, str]:
     if kept is None or session.materialized.find(full) is not None:
         view = session.materialized.defined(full)
         return session, view_spec(session, table, view.plan), view.stored.query
-    text, columns = kept
-    plan = plan_view_into(_query(text), session, table, tuple(columns))
+    text, columns, closed = kept
+    plan = plan_view_into(_query(text), session, table, tuple(columns), closed)
     return session, replace(view_spec(session, table, plan), select=(text, tuple(columns))), text
 
 
@@ -95,11 +99,15 @@ def _checkpoint(address: TableAddress) -> Checkpoint:
     return Checkpoint(checkpoints_of(path), VIEWS, address.identifier)
 
 
-def _kept_select(checkpoint: Checkpoint) -> tuple[str, list[str]] | None:
-    """The SELECT of the INSERT that keeps a table, and its column list; None if there is none."""
+def _kept_select(checkpoint: Checkpoint) -> tuple[str, list[str], bool] | None:
+    """The SELECT of the INSERT that keeps a table, and its column list; None if there is none.
+
+    Last, whether its windows do not change any more after a time.
+    """
     record = checkpoint.previous()
-    found = json.loads(record["definition"]).get("select") if record else None
-    return None if found is None else (found[0], found[1])
+    definition = json.loads(record["definition"]) if record else {}
+    found = definition.get("select")
+    return None if found is None else (found[0], found[1], definition.get("closed", False))
 
 
 def _query(text: str) -> Query:
@@ -118,9 +126,17 @@ def compare_view(address: TableAddress) -> ViewComparison:
     checkpoint = _checkpoint(address)
     last, newest = checkpoint.logs.last_offset(), ViewPlanner(spec).newest({})
     # The first word is the text of the query as the script has it; the second is the table.
-    if not last or last["view"].split()[-1] != newest["view"].split()[-1]:
+    current = bool(last) and last["view"].split()[-1] == newest["view"].split()[-1]
+    if spec.plan.windows is not None:
+        if not current:
+            raise TableError(
+                f"view {address.identifier} has windows as they were when a watermark closed them, "
+                "which only the checkpoint of its pipeline knows; audit it on that machine"
+            )
+        return Comparison(session, spec, text).at(last, checkpoint.known_id())
+    if not current:
         return compare_newest(session, spec, text)
-    result = _Comparison(session, spec, text).at(last, checkpoint.known_id())
+    result = Comparison(session, spec, text).at(last, checkpoint.known_id())
     # A statement may have refreshed the view since.
     if result.differences and last["vector"] != newest["vector"]:
         now = compare_newest(session, spec, text)
@@ -134,10 +150,10 @@ def compare_newest(session: Session, spec: ViewSpec, text: str) -> ViewCompariso
     Whether it has been refreshed since is not known.
     """
     newest = {"now": time.time_ns() // 1_000_000, **ViewPlanner(spec).newest({})}
-    return _Comparison(session, spec, text).at(newest, None, unknown=True)
+    return Comparison(session, spec, text).at(newest, None, unknown=True)
 
 
-class _Comparison:
+class Comparison:
     """Compares one view with its SELECT at given offsets."""
 
     def __init__(self, session: Session, spec: ViewSpec, text: str) -> None:
@@ -146,15 +162,21 @@ class _Comparison:
         self._columns = [c for c in self._table.columns if c.name != HIDDEN_KEY]
         target = TableInfo(("view",), tuple(self._columns))
         columns = spec.select[1] if spec.select is not None else ()
-        self._query: BoundedQuery = analyze_bounded(_query(text), session, target, columns)
+        windows = spec.plan.windows
+        self._query: BoundedQuery = (
+            analyze_bounded(_query(text), session, target, columns)
+            if windows is None
+            else seen_query(_query(text), session, windows, target, columns)
+        )
         self._offset: Offset = {}
+        self._writer: str | None = None
 
     def at(self, offset: Offset, writer: str | None, unknown: bool = False) -> ViewComparison:
         """Compare at an offset; later batches of the query `writer` do not count.
 
         `unknown`: it is not known whether the view has been computed from the offset.
         """
-        self._offset = offset
+        self._offset, self._writer = offset, writer
         snapshot = self._snapshot(writer, int(offset.get("batch", 0)))
         inputs: dict[str, int] = {}
         unread: list[Unread] = []
@@ -177,7 +199,9 @@ class _Comparison:
         return None
 
     def _scan(self, scan: BoundedScan) -> tuple[pa.Schema, Batches]:
-        address = self._spec.inputs[self._query.scans.index(scan)]
+        if scan.table.connector == "late":
+            return self._late(scan)
+        address = self._spec.address(scan)
         if address is None:
             return warehouse_scanner(Warehouse(self._spec.target.warehouse))(scan)
         table, columns = address.planned(), list(scan.columns)
@@ -190,6 +214,27 @@ class _Comparison:
             )
         return table.read_schema(columns), lambda: _rows(table, snapshot, columns)
 
+    def _late(self, scan: BoundedScan) -> tuple[pa.Schema, Batches]:
+        """The late rows of a table function up to the offset, without those taken back later."""
+        batch, writer = int(self._offset["batch"]), self._writer
+        names = {
+            late_table(number, kind): (number, kind)
+            for number in range(len(self._spec.late))
+            for kind in ("+I", "-D")
+        }
+        number, kind = names[scan.table.name[-1]]
+        table = self._spec.late[number].open()
+        counts: Counter[str] = Counter()
+        rows: dict[str, Row] = {}
+        for row in (row for part in table.read() for row in part.to_pylist()):
+            if (row["_query"], row["_input"]) == (writer, number) and row["_batch"] <= batch:
+                shown = {name: row[name] for name in scan.columns}
+                counts[repr(shown)] += 1 if row["_kind"] == kind else -1
+                rows[repr(shown)] = shown
+        found = [rows[text] for text in counts.elements()]
+        schema = table.read_schema(list(scan.columns))
+        return schema, lambda: iter(pa.Table.from_pylist(found, schema).to_batches())
+
     def _compared(self, snapshot: int | None) -> tuple[int, tuple[Difference, ...]]:
         """The number of the view's rows, and the differences."""
         names = [column.name for column in self._columns]
@@ -198,7 +243,7 @@ class _Comparison:
             lambda: _rows(self._table, snapshot or 0, names),
         )
         listed = ", ".join(map(quote, names))
-        now_ms = int(self._offset["now"])
+        now_ms = int(self._offset["now"]) if self._spec.plan.windows is None else NOW_MS
         with opened(
             self._query, self._scan, threads=1, now_ms=now_ms, more={_VIEW: kept}
         ) as connection:
@@ -213,7 +258,9 @@ class _Comparison:
     @property
     def _sql(self) -> str:
         """The SELECT as a relation; of rows with the same declared key the greatest one."""
-        sql, plan = f"({self._query.sql}) AS made", self._spec.plan
+        at = self._offset.get("watermark", {}).get("at")
+        at = at if self._spec.plan.appends else FOREVER
+        sql, plan = f"({between(self._query.sql, None, at)}) AS made", self._spec.plan
         if plan.unique:
             return sql
         order = ", ".join(f"{quote(c.name)} DESC NULLS LAST" for c in self._columns)

@@ -21,6 +21,7 @@ _METHODS: dict[type[exp.Expr], tuple[str, str]] = {
     exp.LT: ("lessThan", "greaterThan"),
     exp.LTE: ("lessOrEqual", "greaterOrEqual"),
 }
+_TIMESTAMPS = (exp.DType.TIMESTAMP_MS, exp.DType.TIMESTAMP, exp.DType.TIMESTAMPNTZ)
 
 
 class Pruning:
@@ -81,7 +82,7 @@ def _conditions(term: exp.Expr, schema: pa.Schema) -> Iterator[Filter]:
         yield from _compared("in", term.this, term.expressions, schema)
     elif type(term) in _METHODS:
         method, mirrored = _METHODS[type(term)]
-        if isinstance(term.this, exp.Column):
+        if isinstance(term.this.this if isinstance(term.this, exp.Cast) else term.this, exp.Column):
             yield from _compared(method, term.this, [term.expression], schema)
         else:
             yield from _compared(mirrored, term.expression, [term.this], schema)
@@ -90,12 +91,24 @@ def _conditions(term: exp.Expr, schema: pa.Schema) -> Iterator[Filter]:
 def _compared(
     method: str, column: exp.Expr, literals: list[exp.Expr], schema: pa.Schema
 ) -> Iterator[Filter]:
+    cast = column.to.this if isinstance(column, exp.Cast) else None
+    column = column.this if cast is not None else column
     if not isinstance(column, exp.Column) or schema.get_field_index(column.name) < 0:
         return
     field = schema.field(column.name)
-    condition = compared(method, field, [_value(literal, field.type) for literal in literals])
+    if cast is not None and not _is_kept(field.type, cast):
+        return
+    values = [_value(literal, field.type) for literal in literals]
+    if cast is not None and field.type.tz is not None:
+        values = [value and value.replace(tzinfo=datetime.UTC) for value in values]
+    condition = compared(method, field, values)
     if condition is not None:
         yield condition
+
+
+def _is_kept(kind: pa.DataType, cast: exp.DType) -> bool:
+    """Whether a cast to a type keeps each value of a column of another one, in the zone UTC."""
+    return cast in _TIMESTAMPS[1:] and pa.types.is_timestamp(kind) and kind.unit in ("ms", "us")
 
 
 def _value(literal: exp.Expr, column_type: pa.DataType) -> Any:
@@ -105,10 +118,7 @@ def _value(literal: exp.Expr, column_type: pa.DataType) -> Any:
         try:
             if literal_type == exp.DType.DATE and pa.types.is_date(column_type):
                 return datetime.date.fromisoformat(text)
-            if literal_type in (
-                exp.DType.TIMESTAMP,
-                exp.DType.TIMESTAMP_MS,
-            ) and pa.types.is_timestamp(column_type):
+            if literal_type in _TIMESTAMPS and pa.types.is_timestamp(column_type):
                 return datetime.datetime.fromisoformat(text)
         except ValueError:
             return None

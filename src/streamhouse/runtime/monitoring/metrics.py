@@ -20,9 +20,9 @@ class QueryCounts:
 
     Times are epoch ms: `last_batch_ms` is when the last batch ended, `last_rows_ms` when the last
     one with rows did; `took_ms` is the duration of the last batch. `bad_records` were left out, see
-    the option `bad-records` of a source. `changes` are counted by row kind; None if the source does
-    not count them. `commit`: the last one with rows. `view_rows`: those of the view that the query
-    keeps, if they are known.
+    the option `bad-records` of a source; `late_rows` came after their windows were closed.
+    `changes` are counted by row kind; None if the source does not count them. `commit`: the last
+    one with rows. `view_rows`: those of the view that the query keeps, if they are known.
     """
 
     batches: int = 0
@@ -32,6 +32,7 @@ class QueryCounts:
     took_ms: float | None = None
     last_rows_ms: int | None = None
     bad_records: int = 0
+    late_rows: int = 0
     changes: Mapping[str, int] | None = None
     commit: Commit | None = None
     view_rows: int | None = None
@@ -67,6 +68,7 @@ class QueryMetrics:
         bad: int = 0,
         changes: Mapping[str, int] | None = None,
         commit: Commit | None = None,
+        late: int = 0,
     ) -> None:
         """Count a committed batch of `rows` rows and `bad` records that took `took_s` seconds.
 
@@ -91,6 +93,7 @@ class QueryMetrics:
                 took_ms=round(took_s * 1000, 1),
                 last_rows_ms=ended if rows else counts.last_rows_ms,
                 bad_records=counts.bad_records + bad,
+                late_rows=counts.late_rows + late,
                 commit=commit or counts.commit,
                 view_rows=view_rows,
             )

@@ -64,8 +64,13 @@ class MaterializedViews:
             raise TableError(f"view {name}: there is a view of that name; DROP VIEW it first")
         inputs = self.inputs(full)
         text = with_full_names(statement.query, inputs.stored_name)
-        stored = StoredView(text, statement.freshness_s, statement.full, appends=statement.appends)
-        plan = plan_view(statement.query, inputs, statement.columns, statement.primary_key)
+        stored = StoredView(
+            text, statement.freshness_s, statement.full,
+            appends=statement.appends, closed=statement.closed,
+        )  # fmt: skip
+        plan = plan_view(
+            statement.query, inputs, statement.columns, statement.primary_key, statement.closed
+        )
         plan, feeds = replace(plan, appends=statement.appends), inputs.create()
         if not self._names.has_table(full):
             self._create(statement, full, stored, plan)
@@ -74,7 +79,10 @@ class MaterializedViews:
         if before is None:
             raise TableError(f"'{name}' is a table; give the view another name, or DROP TABLE it")
         stored = replace(stored, suspended=before.suspended)
-        same = self._same_columns(full, plan) and before.appends == stored.appends
+        same = self._same_columns(full, plan) and (before.appends, before.closed) == (
+            stored.appends,
+            stored.closed,
+        )
         if same and (before.query == stored.query or statement.replace):
             self._store(full, before, stored)
         elif statement.replace:
@@ -210,7 +218,7 @@ class MaterializedViews:
         table = self._table(full)
         names = [column.name for column in table.columns if column.name != HIDDEN_KEY]
         key = () if HIDDEN_KEY in table.primary_key else table.primary_key
-        plan = plan_view(statement.query, self._names, names, key)
+        plan = plan_view(statement.query, self._names, names, key, stored.closed)
         if not self._same_columns(full, plan):
             raise TableError(
                 f"view {'.'.join(full[1:])}: a table that it reads was altered, so that its query "

@@ -130,6 +130,10 @@ def view_text(info: TableInfo, stored: StoredView) -> str:
 def table_text(info: TableInfo) -> str:
     """The CREATE TABLE statement of a table, with secret option values masked."""
     lines = [_column(column) for column in info.declared]
+    if info.watermark is not None:
+        lines.append(
+            f"WATERMARK FOR {ticked(info.watermark.column)} AS {info.watermark.expression}"
+        )
     if info.primary_key:
         lines.append(_key(info))
     keyword = "TABLE" if info.connector == "paimon" else "TEMPORARY TABLE"

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from streamhouse.close_matches import nearest
 from streamhouse.connectors import registry
 from streamhouse.errors import OptionError, TableError
 from streamhouse.paimon.catalog.declared_differences import differences
@@ -18,6 +19,7 @@ from streamhouse.sql.plan import Name, TableInfo
 from streamhouse.sql.schema_changes import ResetTableOption, SchemaChange, SetTableOption
 from streamhouse.sql.statements.alter_table import AlterTable
 from streamhouse.sql.statements.derived_table import like_table, table_of_query
+from streamhouse.sql.statements.watermark import TIME_OPTION
 from streamhouse.sql.syntax import CreateTable, Drop
 
 
@@ -52,11 +54,6 @@ class TableDefinitions:
             }
         if self._names.view(full) is not None:
             raise TableError(f"{where}: there is a view of that name; DROP it first")
-        if statement.watermark is not None:
-            self._notice(
-                f"{where}: WATERMARK FOR {statement.watermark} has no effect here: queries do "
-                "not wait for late rows, and do not drop them"
-            )
         if connector == "paimon":
             created = self._create_stored(statement, full, options, where)
             if not created:
@@ -64,7 +61,7 @@ class TableDefinitions:
             return created
         info = TableInfo(
             full, statement.columns, statement.computed, statement.primary_key,
-            statement.partitioned_by, options, connector,
+            statement.partitioned_by, options, connector, watermark=statement.watermark,
         )  # fmt: skip
         return self._create_temporary(statement, registry.declared(info), where)
 
@@ -96,8 +93,20 @@ class TableDefinitions:
         else:
             where = f"table {identifier}"
             changes = [self._resolved_change(change, where) for change in statement.changes]
+            self._check_watermark(full, changes)
             warehouse.alter_table(identifier, *changes)
         return True
+
+    def _check_watermark(self, table: Name, changes: Sequence[SchemaChange]) -> None:
+        """Raise `TableError` for a watermark of a column that a table does not have."""
+        for change in changes:
+            if isinstance(change, SetTableOption) and change.key == TIME_OPTION:
+                names = [column.name for column in self._names.table(table).declared]
+                if change.value not in names:
+                    raise TableError(
+                        f"table {'.'.join(table[1:])}: WATERMARK: there is no column "
+                        f"'{change.value}'; {nearest(change.value, names)}"
+                    )
 
     def _with_all_columns(self, statement: CreateTable) -> CreateTable:
         """The statement with the columns that its SELECT or its LIKE gives."""
@@ -125,7 +134,7 @@ class TableDefinitions:
             statement.columns,
             statement.primary_key,
             statement.partitioned_by,
-            options | options_of(statement.computed),
+            options | options_of(statement.computed, statement.watermark),
             statement.comment,
         )
         warehouse = self._catalogs.warehouse(full[0])

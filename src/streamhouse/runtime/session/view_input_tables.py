@@ -5,12 +5,16 @@ from __future__ import annotations
 from dataclasses import replace
 
 from streamhouse.errors import TableError, UnsupportedSqlError
+from streamhouse.paimon.schema.options.computed_columns import options_of
 from streamhouse.runtime.session.catalogs import Catalogs
 from streamhouse.runtime.session.views import Names
-from streamhouse.sql.plan import AsOf, Name, TableInfo, ViewInfo
+from streamhouse.sql.plan import AsOf, Name, TableInfo, ViewInfo, Watermark
 from streamhouse.sql.statements.create_view import ticked
 from streamhouse.sql.statements.script import parse_script
 from streamhouse.sql.syntax import Insert
+
+_SPLITS = ("partition", "shard-id")
+"""The keys of METADATA columns that say from which part of a source a row comes."""
 
 
 class ViewInputTables:
@@ -79,17 +83,24 @@ class ViewInputTables:
         options = {"bucket": "1"} if source.primary_key else {}
         return TableInfo(
             (catalog, database, f"{view}__in_{source.name[-1]}"), columns, source.computed,
-            source.primary_key, (), options,
+            source.primary_key, (), options, watermark=_by_split(source),
         )  # fmt: skip
 
     def _feed(self, source: Name, table: TableInfo) -> Insert:
         catalog, database, name = table.name
         self._catalogs.warehouse(catalog).create_table(
             database, name, table.columns, table.primary_key,
-            options=table.options, if_not_exists=True,
+            options={**table.options, **options_of(table.computed, table.watermark)},
+            if_not_exists=True,
         )  # fmt: skip
         listed = ", ".join(ticked(column.name) for column in table.columns)
         target, read = (".".join(map(ticked, full)) for full in (table.name, source))
         (statement,) = parse_script(f"INSERT INTO {target} SELECT {listed} FROM {read}")
         assert isinstance(statement, Insert)
         return statement
+
+
+def _by_split(source: TableInfo) -> Watermark | None:
+    """The watermark of a source, of each partition or shard if a column has these."""
+    found = (column.name for column in source.columns if column.metadata in _SPLITS)
+    return source.watermark and replace(source.watermark, split=next(found, ""))

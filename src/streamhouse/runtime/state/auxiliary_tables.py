@@ -5,6 +5,7 @@ They are named `<target>__pending`, `<target>__lineage`, ….
 
 from __future__ import annotations
 
+import re
 import uuid
 from collections.abc import Collection, Iterator
 
@@ -13,7 +14,9 @@ import pyarrow.compute as pc
 
 from streamhouse.errors import TableError
 from streamhouse.paimon.catalog.table_address import TableAddress
+from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.paimon.read.table import Table
+from streamhouse.paimon.schema.table_name import split_identifier
 from streamhouse.paimon.storage.lock import commit_lock
 from streamhouse.paimon.write.commit_retries import CHANGE_USER
 from streamhouse.paimon.write.overwrite import overwrite_table, truncate_table
@@ -28,16 +31,33 @@ BY_QUERY = {
 """The auxiliary tables whose rows belong to one query each, with the column of the query id."""
 
 UNMATCHED = "unmatched"
+_LATE = re.compile(r"__late(_\d+)?")
 _OF_UNMATCHED = {"_attempts", "_missed_at"}
 
 
 def remove_rows(target: TableAddress, queries: Collection[str]) -> None:
     """Remove all rows of these queries from the auxiliary tables of `target`; idempotent."""
-    for suffix, column in BY_QUERY.items():
-        table = _auxiliary_table(target.auxiliary_table(suffix), {column})
+    tables = [(target.auxiliary_table(suffix), column) for suffix, column in BY_QUERY.items()]
+    for address, column in [*tables, *((each, "_query") for each in late_tables(target))]:
+        table = _auxiliary_table(address, {column})
         if table is not None:
             with commit_lock(table.location):
-                _remove(target.auxiliary_table(suffix), column, queries)
+                _remove(address, column, queries)
+
+
+def late_name(view: TableAddress) -> str:
+    """The first name for the late rows of a view: `<target>__late` of the view of a target."""
+    database, name = split_identifier(view.identifier)
+    return f"{database}.{name.rpartition('__view')[0] or name}__late"
+
+
+def late_tables(view: TableAddress) -> Iterator[TableAddress]:
+    """The tables that may have late rows of a view."""
+    warehouse, base = Warehouse(view.warehouse), late_name(view)
+    database, name = split_identifier(base)
+    for each in warehouse.tables(database):
+        if _LATE.fullmatch(each.removeprefix(name.removesuffix("__late"))):
+            yield TableAddress(view.warehouse, f"{database}.{each}")
 
 
 def unmatched_table(target: TableAddress) -> Table | None:

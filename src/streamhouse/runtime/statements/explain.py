@@ -86,6 +86,16 @@ def view_lines(name: Name, plan: ViewPlan) -> list[str]:
             "incremental: each operator from the changes of its inputs and what it keeps; "
             "the whole tree again for small tables and large changes"
         )
+    if plan.windows is not None:
+        which = "closes" if plan.appends else "finds open, or closed for less than the lateness"
+        return [
+            *drawn(plan.tree),
+            f"windows: each batch computes those that it {which}; the watermark is the least of "
+            f"{', '.join('.'.join(query.scans[0].table.name) for query in plan.windows.watermarks)}"
+            "; later rows go to a table of late rows",
+            f"view: {'.'.join(name)}, exactly-once",
+            f"DuckDB: {plan.query.sql}",
+        ]
     return [
         *drawn(plan.tree),
         f"{strategy}{'; at most once a second as time passes' if plan.timed else ''}; "

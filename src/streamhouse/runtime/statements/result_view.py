@@ -14,15 +14,18 @@ from types import MappingProxyType
 
 from streamhouse.connectors import registry
 from streamhouse.errors import NotStreamedError, SqlError, TableError, UnsupportedSqlError
+from streamhouse.operators.planning.closed_windows import NoWindowsError
 from streamhouse.operators.planning.view_plan import ViewPlan, plan_view, plan_view_into
 from streamhouse.runtime.batch.insert_columns import given_columns
 from streamhouse.runtime.session.catalogs import DEFAULT_DATABASE
 from streamhouse.runtime.session.session import Session
 from streamhouse.runtime.session.view_input_tables import ViewInputTables
-from streamhouse.runtime.views.planned import check_view, view_spec
+from streamhouse.runtime.views.planned import check_view, early_fire_ms, lateness_ms, view_spec
 from streamhouse.runtime.views.spec import ViewSpec
+from streamhouse.sql.batch.closed_windows import windows
 from streamhouse.sql.options.merge_functions import MERGING_ENGINES
 from streamhouse.sql.plan import Name, TableInfo
+from streamhouse.sql.resolution.columns import parse_query
 from streamhouse.sql.statements.create_view import ticked, with_full_names
 from streamhouse.sql.syntax import Insert, Query, Select
 from streamhouse.sql.views.statement import CreateMaterializedView
@@ -69,24 +72,33 @@ def kept_result(
         inputs = session.materialized.inputs(target.name)
         with _refusing(refused):
             plan = plan_view_into(statement.query, inputs, target, given)
+        if lateness_ms(session):
+            try:
+                plan = plan_view_into(statement.query, inputs, target, given, closed=True)
+            except NoWindowsError:
+                pass
+            except UnsupportedSqlError as why:
+                session.notice(
+                    f"INSERT INTO {'.'.join(statement.target)}: 'table.exec.emit.allow-lateness' "
+                    f"has no effect: {why.message}"
+                )
         check_view(plan, target, statement.position)
         return KeptResult(replace(plan, reason=_reason(refused)), inputs, given)
     filled = given or tuple(c.name for c in target.columns if not c.virtual)
     # Of rows with one key most targets have only one, so it must be known which.
     merges = target.options.get("merge-engine") in MERGING_ENGINES
     key = () if merges else target.primary_key
+    name = result_name(target.name, "view")
     with _refusing(refused):
-        view = _view(session, statement, result_name(target.name, "view"), filled, key)
+        view = _view(session, statement, name, filled, key)
     only_inserts = _only_inserts(target)
-    if only_inserts is not None and view.plan.changes_by is not None:
-        raise UnsupportedSqlError.at(
-            statement.position,
-            f"INSERT INTO {'.'.join(statement.target)}: {only_inserts}, and rows of the result "
-            f"change: {view.plan.changes_by}. {_CHANGING}",
-        )
+    if view.plan.changes_by is not None and not target.primary_key:
+        view = _closed(session, statement, name, filled, only_inserts, view.plan.changes_by) or view
     # A table that merges rows need not take any back if none changes.
     grows = merges and view.plan.changes_by is None
-    create = replace(view.create, appends=grows or only_inserts is not None)
+    closed = view.plan.windows is not None
+    appends = grows or closed or only_inserts is not None
+    create = replace(view.create, appends=appends, closed=closed)
     kinds = {c.name: c.type for c in target.columns if c.name in view.plan.untyped}
     reader = replace(statement, columns=given, query=_reading(create, statement.query, kinds))
     return ResultView(create, reader, replace(view.plan, reason=_reason(refused)))
@@ -95,7 +107,9 @@ def kept_result(
 def kept_spec(session: Session, statement: Insert, target: TableInfo, kept: KeptResult) -> ViewSpec:
     """The specification of the query that keeps the result of an INSERT in its target."""
     text = with_full_names(statement.query, kept.inputs.stored_name)
-    return replace(view_spec(session, target, kept.plan), select=(text, kept.columns))
+    windowed = windows(parse_query(statement.query).tree)
+    freshness_s = early_fire_ms(session) / 1000 if windowed else 0.0
+    return replace(view_spec(session, target, kept.plan, freshness_s), select=(text, kept.columns))
 
 
 def result_name(target: Name, suffix: str) -> Name:
@@ -110,10 +124,39 @@ def _reason(refused: SqlError) -> str:
 _CHANGING = "Write to a table with a PRIMARY KEY, or CREATE MATERIALIZED VIEW … AS SELECT"
 
 
+def _closed(
+    session: Session,
+    statement: Insert | Select,
+    name: Name,
+    columns: tuple[str, ...],
+    only_inserts: str | None,
+    changing: str,
+) -> ResultView | None:
+    """The view of a result that changes, with its windows once they are closed.
+
+    If there is none, raises `UnsupportedSqlError` for a target that takes inserts only, which says
+    why; returns None for others.
+    """
+    try:
+        return _view(session, statement, name, columns, (), closed=True)
+    except UnsupportedSqlError as why:
+        if only_inserts is None or not isinstance(statement, Insert):
+            return None
+        waits = "" if isinstance(why, NoWindowsError) else f"; {why.message}"
+        raise UnsupportedSqlError.at(
+            statement.position,
+            f"INSERT INTO {'.'.join(statement.target)}: {only_inserts}, and rows of the result "
+            f"change: {changing}{waits}. {_CHANGING}",
+        ) from None
+
+
 def select_view(session: Session, statement: Select, refused: SqlError) -> ResultView:
     """As `kept_result`, for a SELECT that prints its changes."""
+    name = result_name(SELECT, "view")
     with _refusing(refused):
-        view = _view(session, statement, result_name(SELECT, "view"), (), ())
+        view = _view(session, statement, name, (), ())
+    if view.plan.changes_by is not None:
+        view = _closed(session, statement, name, (), None, view.plan.changes_by) or view
     reader = replace(statement, query=_reading(view.create, statement.query))
     return replace(view, reader=reader, plan=replace(view.plan, reason=_reason(refused)))
 
@@ -137,10 +180,11 @@ def _view(
     name: Name,
     columns: tuple[str, ...],
     key: tuple[str, ...],
+    closed: bool = False,
 ) -> ResultView:
-    """The view of a result, `session.result_table(name)`."""
+    """The view of a result, `session.result_table(name)`; `closed` as for `plan_view`."""
     full = session.result_table(name)
-    plan = plan_view(statement.query, session.materialized.inputs(full), columns, key)
+    plan = plan_view(statement.query, session.materialized.inputs(full), columns, key, closed)
     return ResultView(
         CreateMaterializedView(
             statement.position,
@@ -151,6 +195,8 @@ def _view(
             key,
             options=_EXACT,
             replace=True,
+            appends=closed,
+            closed=closed,
         ),  # fmt: skip
         statement,
         plan,

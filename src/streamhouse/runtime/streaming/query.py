@@ -36,8 +36,8 @@ class QueryFailed(Exception):
 class CountedBatch:
     """What metrics and the throttle need of a committed batch.
 
-    `rows`, `bad`, `changes` and `commit`: see `QueryMetrics.count_batch`. `files`: at most how many
-    level-0 files it added to a bucket of each table.
+    `rows`, `bad`, `late`, `changes` and `commit`: see `QueryMetrics.count_batch`. `files`: at most
+    how many level-0 files it added to a bucket of each table.
     """
 
     rows: int
@@ -45,6 +45,7 @@ class CountedBatch:
     commit: Commit | None
     files: Mapping[str, int]
     bad: int = 0
+    late: int = 0
 
 
 @contextmanager
@@ -146,7 +147,9 @@ class JobQuery(ABC):
         if batch is None:
             return
         took_s = time.monotonic() - began
-        self.metrics.count_batch(batch.rows, took_s, batch.bad, batch.changes, batch.commit)
+        self.metrics.count_batch(
+            batch.rows, took_s, batch.bad, batch.changes, batch.commit, batch.late
+        )
         self._throttle.wait_for_compaction(batch.files, lambda: self._run.is_stopping)
         self._run.pause(self.pause_s(time.monotonic() - began))
 

@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import count
 from typing import cast
 
 from streamhouse.errors import UnsupportedSqlError
 from streamhouse.operators.planning.view_plan import ViewPlan
+from streamhouse.options import duration_ms
+from streamhouse.paimon.catalog.table_address import TableAddress
+from streamhouse.paimon.catalog.warehouse import Warehouse
+from streamhouse.paimon.schema.table_name import split_identifier
 from streamhouse.runtime.session.session import Session
+from streamhouse.runtime.state.auxiliary_tables import late_name
 from streamhouse.runtime.views.spec import Strategy, ViewSpec
+from streamhouse.runtime.views.windows.late_rows import COLUMNS
 from streamhouse.sql.plan import BoundedScan, TableInfo
 from streamhouse.sql.syntax import TextPosition
+
+_IDLE, _LATENESS = "table.exec.source.idle-timeout", "table.exec.emit.allow-lateness"
+_EARLY = "table.exec.emit.early-fire"
 
 
 def check_view(plan: ViewPlan, target: TableInfo, position: TextPosition) -> None:
@@ -43,7 +55,42 @@ def view_spec(
     )
     strategy = cast(Strategy, session.settings.get("view.refresh-strategy", "auto").lower())
     address = session.endpoints.address(target)
-    return ViewSpec(plan, inputs, address, freshness_s=freshness_s, strategy=strategy)
+    idle_ms = duration_ms(_IDLE, session.settings.get(_IDLE, "0 ms"))
+    return ViewSpec(
+        plan, inputs, address, freshness_s=freshness_s, strategy=strategy,
+        late=tuple(_late_tables(address, plan)), idle_timeout_ms=idle_ms,
+        lateness_ms=0 if plan.appends else lateness_ms(session),
+    )  # fmt: skip
+
+
+def lateness_ms(session: Session) -> int:
+    """For how long windows of keyed targets change after they were closed; 0: for ever."""
+    return duration_ms(_LATENESS, session.settings.get(_LATENESS, "0 ms"))
+
+
+def early_fire_ms(session: Session) -> int:
+    """The least time between two results of windows of keyed targets."""
+    if session.settings.get(f"{_EARLY}.enabled", "false").lower() != "true":
+        return 0
+    return duration_ms(f"{_EARLY}.delay", session.settings.get(f"{_EARLY}.delay", "0 ms"))
+
+
+def _late_tables(view: TableAddress, plan: ViewPlan) -> Iterator[TableAddress]:
+    """The tables of late rows, which are created: `<target>__late`, with a number if it is taken.
+
+    Such a name is taken by a table with other columns.
+    """
+    base, warehouse = late_name(view), Warehouse(view.warehouse)
+    for late in () if plan.windows is None else plan.windows.late:
+        columns = [*(replace(column, nullable=True) for column in late.columns), *COLUMNS]
+        for number in count(1):
+            own = TableAddress(view.warehouse, base if number == 1 else f"{base}_{number}")
+            if not warehouse.exists(*split_identifier(own.identifier)):
+                own.create(columns, (), {})
+            found = own.open().columns
+            if [(c.name, c.type) for c in found] == [(c.name, c.type) for c in columns]:
+                yield own
+                break
 
 
 def _is_fixed(scan: BoundedScan) -> bool:

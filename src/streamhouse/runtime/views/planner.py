@@ -4,7 +4,7 @@ An offset is `{"batch", "now", "view", "vector"}`: the number of the batch that 
 (epoch ms), what was computed (a fingerprint of the query, and the identity of the view's table),
 and a position in each input table: its newest snapshot, when that was committed, and the table's
 identity. The identity is a digest of the first schema, which differs for a table that was dropped
-and created again.
+and created again. Windows that wait for a watermark add it (`runtime.views.windows.watermarks`).
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from streamhouse.paimon.storage.table_identity import Identity
 from streamhouse.runtime.state.batch_logs import next_batch
 from streamhouse.runtime.streaming.tasks.task_input import TaskInput
 from streamhouse.runtime.views.spec import ViewSpec
+from streamhouse.runtime.views.windows.watermarks import Watermarks
 from streamhouse.source import Lag, Offset
 
 Position: TypeAlias = dict[str, Any]
@@ -35,6 +36,7 @@ class ViewPlanner:
         self._spec = spec
         self._identities: dict[str, Identity] = {}
         self._target: Identity | None = None
+        self._watermarks = None if spec.plan.windows is None else Watermarks(spec)
 
     def latest_offset(self, start: Offset, max_rows: int | None = None) -> Offset:
         """The end offset of the next refresh; `start` if no input has changed and none is due."""
@@ -44,6 +46,8 @@ class ViewPlanner:
             return start
         tick = self._spec.plan.timed and age_s >= max(TICK_S, self._spec.freshness_s)
         newest = self.newest(start)
+        if self._watermarks is not None:
+            newest["watermark"] = self._watermarks.after(start, newest["vector"], now)
         if not tick and self._is_current(start, newest):
             return start
         return {"batch": next_batch(start), "now": now, **newest}

@@ -138,7 +138,8 @@ class ViewQuery(JobQuery):
         self._holds.batch_done(end)
         changes = sum((Counter(report["changes"]) for report in batch.reports), Counter[str]())
         files = {self.spec.target.identifier: 1} if batch.messages else {}
-        return CountedBatch(changes.total(), changes, batch.commit, files)
+        late = sum(report["late"] for report in batch.reports)
+        return CountedBatch(changes.total(), changes, batch.commit, files, late=late)
 
     def pause_s(self, took_s: float) -> float:
         # A refresh from changes is as short as a batch of a stream.

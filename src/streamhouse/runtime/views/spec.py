@@ -19,6 +19,7 @@ from streamhouse.operators.trees.arrangement import Origins
 from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.paimon.schema.evolution import column_ids
 from streamhouse.paimon.storage.files import files_of
+from streamhouse.sql.plan import BoundedScan
 from streamhouse.state.replica import ReplicatedStore
 from streamhouse.state.store import StateStore
 
@@ -39,7 +40,10 @@ class ViewSpec:
     which a task says how many rows it has read; empty: none. `state` is the folder of kept rows on
     the driver's host; empty: none are kept. `replica` is where all hosts find them, if they do not
     share that folder. `strategy`: how it is refreshed. `select` is the SELECT of an INSERT, with
-    full names of its tables, and the INSERT's column list; None for a view, which has it.
+    full names of its tables, and the INSERT's column list; None for a view, which has it. If the
+    view has windows once they are closed, `late` are the tables of the late rows of
+    `plan.windows.late`, and after `idle_timeout_ms` without rows an input holds no window back (0:
+    it does). `lateness_ms`: for so long after they were closed windows still change.
     """
 
     plan: ViewPlan
@@ -53,11 +57,23 @@ class ViewSpec:
     replica: str = ""
     strategy: Strategy = "auto"
     select: tuple[str, tuple[str, ...]] | None = None
+    late: tuple[TableAddress, ...] = ()
+    idle_timeout_ms: int = 0
+    lateness_ms: int = 0
 
     @property
     def tables(self) -> dict[str, TableAddress]:
         """The input tables, each once, by warehouse and name."""
         return {table_key(at): at for at in self.inputs if at is not None}
+
+    def address(self, scan: BoundedScan) -> TableAddress | None:
+        """The table of a scan of the query, or of a further query of the plan; see `inputs`."""
+        scans = zip(self.plan.query.scans, self.inputs, strict=True)
+        fixed = scan.as_of
+        return next(
+            (at for own, at in scans if own.table.name == scan.table.name and own.as_of == fixed),
+            None,
+        )
 
     @cached_property
     def fingerprint(self) -> str:
@@ -111,8 +127,8 @@ class ViewSpec:
 
     @property
     def auxiliary_tables(self) -> tuple[TableAddress, ...]:
-        """Empty: a view's state is its table."""
-        return ()
+        """The tables of late rows; a view's state is its own table."""
+        return tuple({at.identifier: at for at in self.late}.values())
 
     @property
     def retried_in(self) -> Mapping[str, str]:
@@ -128,6 +144,7 @@ class ViewSpec:
                 "query": {"scan": {"table": {"name": first}}},
                 "view": self.plan.query.sql,
                 "select": self.select,
+                "closed": self.plan.windows is not None,
             }
         )
 

@@ -8,8 +8,10 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from dataclasses import replace
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from streamhouse import errors
 from streamhouse.connectors.base import Message, SinkWriter
@@ -24,7 +26,9 @@ from streamhouse.runtime.streaming.tasks.task_results import TaskAttempt, result
 from streamhouse.runtime.views.incremental import IncrementalView, UnsuitableError, keeps_updates
 from streamhouse.runtime.views.inputs import MEMORY, ViewInputs
 from streamhouse.runtime.views.spec import Stale, Strategy, ViewSpec
+from streamhouse.runtime.views.windows.late_rows import LateWriter
 from streamhouse.source import ROW_KIND
+from streamhouse.sql.batch.closed_windows import FOREVER, between
 from streamhouse.state.segment import StateError
 
 log = logging.getLogger("streamhouse.views")
@@ -54,7 +58,11 @@ class RefreshTask:
     def run(self) -> Iterator[pa.RecordBatch]:
         """Run the task; yields rows of `RESULT`."""
         spec, task = self._spec, self._task
-        messages = [(spec.target.identifier, message) for message in self.write()]
+        messages: list[tuple[str, Message]] = [
+            (spec.target.identifier, message) for message in self.write()
+        ]
+        late = LateWriter(spec, task, self._attempt.id)
+        messages += late.write()
         if not self._attempt.repeated:
             reached(TASK_STEP, task.batch, spec.target.identifier)
         counts = {
@@ -63,6 +71,7 @@ class RefreshTask:
             "changes": self.changes,
             "strategy": self.strategy,
             "stale": self.stale,
+            "late": late.rows,
         }
         yield results(task, self._attempt, messages, counts)
 
@@ -84,6 +93,10 @@ class RefreshTask:
 
     def _write(self, writer: SinkWriter, inputs: ViewInputs) -> None:
         table = self._spec.target.planned()
+        if self._spec.plan.windows is not None:
+            write = self._append_closed if self._spec.plan.appends else self._correct_open
+            write(writer, inputs, table)
+            return
         view = IncrementalView(self._spec, self._task, table)
         if view.committed:
             self.strategy = "incremental"
@@ -127,6 +140,52 @@ class RefreshTask:
 
         rows = table.arrow_schema, kept
         changes = recompute.changes(inputs.open, self._task.now_ms, rows, keeps_updates(table))
+        self._put_all(writer, table, changes)
+
+    def _append_closed(self, writer: SinkWriter, inputs: ViewInputs, table: Table) -> None:
+        """Append the rows of the windows that the batch closes."""
+        task, spec = self._task, self._spec
+        assert spec.plan.windows is not None
+        before, after = (each.get("watermark", {}).get("at") for each in (task.start, task.end))
+        latest = table.latest_snapshot_id()
+        if not task.start and latest and table.snapshot(latest).total_record_count != 0:
+            raise DataLossError(
+                f"view {table.identifier}: it has rows of windows, but its checkpoint is lost, so "
+                "it is not known which windows come next; run the script once with --from-scratch "
+                "to compute its targets anew"
+            )
+        windows = [late.window for late in spec.plan.windows.late]
+        if after is None or (
+            before is not None and not any(each.ends_between(before, after) for each in windows)
+        ):
+            return
+        for batch in self._of_windows(before, after).whole(inputs.open, task.now_ms):
+            self._put(writer, table, "+I", batch)
+
+    def _of_windows(self, before: int | None, after: int | None) -> Recompute:
+        query = self._spec.plan.query
+        closed = replace(query, sql=between(query.sql, before, after))
+        return Recompute(replace(self._spec.plan, query=closed))
+
+    def _correct_open(self, writer: SinkWriter, inputs: ViewInputs, table: Table) -> None:
+        """Write what has changed in windows that may still change."""
+        spec, windows = self._spec, self._spec.plan.windows
+        assert windows is not None
+        before = self._task.start.get("watermark", {}).get("at")
+        before = None if before is None else before - spec.lateness_ms
+        latest = table.latest_snapshot_id()
+
+        def kept() -> Iterator[pa.RecordBatch]:
+            for batch in () if latest is None else table.read(snapshot=latest):
+                if before is None:
+                    yield batch
+                    continue
+                column = batch.column(windows.column)
+                limit = pa.scalar(before - windows.offset_ms, pa.timestamp("ms"))
+                yield batch.filter(pc.greater(column, limit.cast(column.type)))
+
+        recompute = self._of_windows(before, FOREVER)
+        changes = recompute.changes(inputs.open, self._task.now_ms, (table.arrow_schema, kept))
         self._put_all(writer, table, changes)
 
     def _put_all(

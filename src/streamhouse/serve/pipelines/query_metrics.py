@@ -24,6 +24,8 @@ def query_metrics(query: QueryStatus, is_live: bool, now_ms: int) -> Values:
     values: Values = {"numRecordsIn": query.rows}
     if query.bad_records:
         values["numRecordsInErrors"] = query.bad_records
+    if query.late_rows:
+        values["numLateRecordsDropped"] = query.late_rows
     values |= _changes(query.changes)
     if is_live and query.is_view:
         values |= _refresh(query, now_ms)

@@ -25,6 +25,10 @@ def _duration(key: str, value: str) -> None:
         raise OptionError(f"option '{key}': '{value}' must be greater than zero")
 
 
+def _duration_or_zero(key: str, value: str) -> None:
+    duration_ms(key, value)
+
+
 def _runtime_mode(key: str, value: str) -> None:
     choice(key, value.lower(), ("streaming", "batch"))
 
@@ -59,6 +63,10 @@ SET_OPTIONS: dict[str, Callable[[str, str], None]] = {
     "execution.checkpointing.interval": _duration,
     "execution.runtime-mode": _runtime_mode,
     "parallelism.default": _parallelism,
+    "table.exec.emit.allow-lateness": _duration_or_zero,
+    "table.exec.emit.early-fire.enabled": _boolean,
+    "table.exec.emit.early-fire.delay": _duration_or_zero,
+    "table.exec.source.idle-timeout": _duration_or_zero,
     "table.local-time-zone": _zone,
     "view.refresh-strategy": _refresh_strategy,
     "sql-client.execution.result-mode": _result_mode,

@@ -24,7 +24,7 @@ from streamhouse.sql.functions.expression_builders import (
 )
 
 WINDOWED = "windowed"
-"""Key in the `meta` of a SELECT that adds the columns of windows to rows."""
+"""Key in the `meta` of a SELECT that adds the columns of windows to rows: the `Window`."""
 SLICED = "sliced"
 """Key in the `meta` of such a SELECT: its `Window`, if slices of time may be grouped first."""
 WINDOW_COLUMNS = ("window_start", "window_end", "window_time")
@@ -61,6 +61,14 @@ class Window:
             )
         return None
 
+    def ends_between(self, before: int, after: int) -> bool:
+        """Whether the last moment of a window is after `before`, and not after `after` (epoch ms).
+
+        Only for windows that do not depend on the rows.
+        """
+        step, origin = self.step or self.size, self.offset + self.size - 1
+        return (after - origin) // step > (before - origin) // step
+
     def floor(self, time: exp.Expr, step: int) -> exp.Expr:
         """The last moment of a step that is not after a time."""
         moment = datetime(1970, 1, 1) + timedelta(milliseconds=self.offset % step)
@@ -95,7 +103,7 @@ def windowed(
         select = _sessions(window, data, time, keys, where, names)
     else:
         select = _aligned(window, data, time, where, names)
-    select.meta[WINDOWED] = True
+    select.meta[WINDOWED] = window
     return select
 
 

@@ -23,8 +23,9 @@ from streamhouse.sql.schema_changes import (
     SetTableOption,
     SetType,
 )
-from streamhouse.sql.statements.create_table import parse_type
+from streamhouse.sql.statements.create_table import checked_expression, parse_type
 from streamhouse.sql.statements.unsupported_statements import refuse_object
+from streamhouse.sql.statements.watermark import EXPRESSION_OPTION, TIME_OPTION, parse_watermark
 from streamhouse.sql.syntax import Statement, TextPosition
 from streamhouse.sql.views.statement import (
     AlterMaterializedView,
@@ -89,6 +90,10 @@ def parse_alter(
 
 
 def _changes(cursor: Cursor) -> list[SchemaChange]:
+    if cursor.at("ADD", "WATERMARK", "FOR") or cursor.at("MODIFY", "WATERMARK", "FOR"):
+        return _watermark(cursor)
+    if cursor.accept("DROP", "WATERMARK"):
+        return [ResetTableOption(TIME_OPTION), ResetTableOption(EXPRESSION_OPTION)]
     if cursor.accept("ADD"):
         return _add(cursor)
     if cursor.accept("DROP"):
@@ -116,8 +121,6 @@ def _refuse_unsupported(cursor: Cursor, action: str) -> None:
     """Raise for changes that Flink's syntax has and that are not supported here."""
     if cursor.at("PRIMARY", "KEY") or cursor.at("CONSTRAINT") or cursor.at("UNIQUE"):
         cursor.unsupported(_PRIMARY_KEY)
-    if cursor.at("WATERMARK"):
-        cursor.unsupported("WATERMARK is not supported yet; leave it out")
     if cursor.at("DISTRIBUTION"):
         alternative = "leave it out, the buckets of a table are fixed"
         cursor.unsupported(f"{action} DISTRIBUTION is not supported; {alternative}")
@@ -126,6 +129,15 @@ def _refuse_unsupported(cursor: Cursor, action: str) -> None:
             "leave it out, rows create their partitions" if action == "ADD" else "DELETE their rows"
         )
         cursor.unsupported(f"{action} PARTITION is not supported; {alternative}")
+
+
+def _watermark(cursor: Cursor) -> list[SchemaChange]:
+    cursor.take()
+    watermark = parse_watermark(cursor, None, checked_expression).watermark
+    return [
+        SetTableOption(TIME_OPTION, watermark.column),
+        SetTableOption(EXPRESSION_OPTION, watermark.expression),
+    ]
 
 
 def _add(cursor: Cursor) -> list[SchemaChange]:

@@ -11,7 +11,7 @@ from sqlglot.tokenizer_core import Token, TokenType
 from streamhouse.sql.parser import elements, query_parser
 from streamhouse.sql.parser.token_cursor import Cursor
 from streamhouse.sql.plan import Column, ComputedColumn
-from streamhouse.sql.statements.watermark import Watermark, parse_watermark
+from streamhouse.sql.statements.watermark import WatermarkClause, parse_watermark
 from streamhouse.sql.syntax import CreateTable, Like, Query, TextPosition
 from streamhouse.sql.types import UNSUPPORTED_TYPES
 from streamhouse.sql.udf.call import declarations_in
@@ -184,7 +184,7 @@ class _Body:
     computed: list[ComputedColumn] = field(default_factory=list)
     primary_key: tuple[str, ...] = ()
     key_start: int = 0
-    watermark: Watermark | None = None
+    watermark: WatermarkClause | None = None
 
     def taken(self) -> set[str]:
         return {c.name for c in self.columns} | {c.name for c in self.computed}
@@ -231,7 +231,7 @@ def parse_create_table(
     return CreateTable(
         position, text, name, columns, tuple(body.computed), body.primary_key, partitioned,
         options, comment, temporary, if_not_exists,
-        None if body.watermark is None else body.watermark.column, like, filled_by,
+        None if body.watermark is None else body.watermark.watermark, like, filled_by,
     )  # fmt: skip
 
 
@@ -260,8 +260,7 @@ def _like(cursor: Cursor) -> Like:
 def _item(cursor: Cursor, body: _Body) -> None:
     """Parse one column, computed column, watermark or constraint."""
     if cursor.at("WATERMARK", "FOR"):
-        body.watermark, expression = parse_watermark(cursor, body.watermark)
-        _checked_expression(cursor, expression)
+        body.watermark = parse_watermark(cursor, body.watermark, checked_expression)
         return
     if cursor.at("CONSTRAINT") or cursor.at("PRIMARY", "KEY"):
         start = cursor.offset
@@ -291,7 +290,7 @@ def _column(cursor: Cursor, body: _Body) -> None:
         expression = cursor.until(",", "COMMENT")
         if not expression:
             cursor.fail("expected an expression")
-        _checked_expression(cursor, expression)
+        checked_expression(cursor, expression)
         if cursor.accept("COMMENT"):
             elements.string(cursor, "a comment")
         place = len(body.columns) + len(body.computed)
@@ -325,7 +324,7 @@ def _column(cursor: Cursor, body: _Body) -> None:
     body.columns.append(Column(name, kind, nullable, comment, metadata, virtual))
 
 
-def _checked_expression(cursor: Cursor, tokens: list[Token]) -> None:
+def checked_expression(cursor: Cursor, tokens: list[Token]) -> None:
     """Parse an expression, so that CREATE TABLE reports errors in it; refuse Python functions."""
     first, last = tokens[0].start, tokens[-1].end
     tree = query_parser.parse_tokens(cursor.script, cursor.lexed(first, last))

@@ -54,6 +54,7 @@ def like_table(statement: CreateTable, like: Like, base: TableInfo) -> CreateTab
         options["connector"] = base.connector
     kept = taken("OPTIONS", options, statement.options)
     key = base.primary_key if like.strategy("CONSTRAINTS") == "INCLUDING" else ()
+    watermark = base.watermark if taken("WATERMARKS", *_watermarks(base, statement)) else None
     parts = base.partitioned_by if like.strategy("PARTITIONS") == "INCLUDING" else ()
     for what, theirs, given in (
         ("PRIMARY KEY", key, statement.primary_key),
@@ -76,6 +77,7 @@ def like_table(statement: CreateTable, like: Like, base: TableInfo) -> CreateTab
         ),
         primary_key=key,
         partitioned_by=parts or statement.partitioned_by,
+        watermark=watermark or statement.watermark,
         options={k: v for k, v in options.items() if k in kept} | dict(statement.options),
     )
 
@@ -116,6 +118,12 @@ def table_of_query(statement: CreateTable, query: Query, resolver: Resolver) -> 
                 )
     computed = (replace(c, place=place) for place, c in enumerate(statement.computed))
     return replace(statement, columns=tuple(columns), computed=tuple(computed))
+
+
+def _watermarks(base: TableInfo, statement: CreateTable) -> tuple[list[str], list[str]]:
+    """The names of the clauses of both tables, of which each has one at most."""
+    theirs, own = (["a WATERMARK"] * (each.watermark is not None) for each in (base, statement))
+    return theirs, own
 
 
 def _declared(statement: CreateTable) -> list[Column | ComputedColumn]:

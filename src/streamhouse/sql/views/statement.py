@@ -21,7 +21,7 @@ class CreateMaterializedView(Statement):
 
     `columns` rename the query's columns. `freshness_s` is the least number of seconds between two
     refreshes; `full`: REFRESH_MODE = FULL. `appends`: rows may only be added, as what reads the
-    view takes inserts only.
+    view takes inserts only; `closed`: windows once a watermark has closed them.
     """
 
     name: Name
@@ -36,6 +36,7 @@ class CreateMaterializedView(Statement):
     replace: bool = False
     if_not_exists: bool = False
     appends: bool = False
+    closed: bool = False
 
 
 def parse_create_materialized_view(

@@ -16,7 +16,7 @@ _MODE = "materialized-table.refresh-mode"
 STATUS = "materialized-table.refresh-status"
 _PREFIX = "materialized-table."
 _KIND = f"{_PREFIX}refresh-handler-description"
-_APPENDS = "only adds rows"
+_APPENDS, _CLOSED = "only adds rows", "only adds rows, of closed windows"
 _OTHER_ROWS = ("sequence.field", "rowkind.field", "ignore-delete", "ignore-update-before")
 """Options with which a table has other rows than those that were written last."""
 _READ_ONLY = Capabilities(changelog=True, sink=False, merges=False)
@@ -27,7 +27,8 @@ class StoredView:
     """A view's definition: its query with full names of all tables, and how it is refreshed.
 
     `freshness_s` is the least number of seconds between two refreshes. A `full` view is refreshed
-    by each run once; a `suspended` one is not refreshed; of one that `appends` no row may leave.
+    by each run once; a `suspended` one is not refreshed; of one that `appends` no row may leave. A
+    `closed` one appends windows when a watermark has closed them.
     """
 
     query: str
@@ -35,6 +36,7 @@ class StoredView:
     full: bool = False
     suspended: bool = False
     appends: bool = False
+    closed: bool = False
 
     @classmethod
     def of(cls, options: Mapping[str, str]) -> StoredView | None:
@@ -46,7 +48,8 @@ class StoredView:
             float(options.get(FRESHNESS, "0")),
             options.get(_MODE) == "FULL",
             options.get(STATUS) == "SUSPENDED",
-            options.get(_KIND) == _APPENDS,
+            options.get(_KIND) in (_APPENDS, _CLOSED),
+            options.get(_KIND) == _CLOSED,
         )
 
     @property
@@ -58,7 +61,7 @@ class StoredView:
             _UNIT: "SECOND",
             _MODE: "FULL" if self.full else "CONTINUOUS",
             STATUS: "SUSPENDED" if self.suspended else "ACTIVATED",
-            **({_KIND: _APPENDS} if self.appends else {}),
+            **({_KIND: _CLOSED if self.closed else _APPENDS} if self.appends else {}),
         }
 
 
@@ -110,5 +113,5 @@ def as_readers_see_it(info: TableInfo) -> TableInfo:
         columns=shown_columns(info.columns, info.options),
         primary_key=() if hidden else info.primary_key,
         options={k: v for k, v in info.options.items() if not k.startswith(_PREFIX) or k == QUERY},
-        capabilities=replace(_READ_ONLY, changelog=info.options.get(_KIND) != _APPENDS),
+        capabilities=replace(_READ_ONLY, changelog=_KIND not in info.options),
     )

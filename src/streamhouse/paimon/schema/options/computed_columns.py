@@ -1,7 +1,7 @@
-"""Computed columns in a Paimon table's options, in the format of Paimon's Flink catalog.
+"""Computed columns and watermarks in a Paimon table's options, as Paimon's Flink catalog has them.
 
-The options `schema.<place>.name` and `schema.<place>.expr` define one; the place is its index among
-all columns of the table.
+The options `schema.<place>.name` and `schema.<place>.expr` define a column; the place is its index
+among all columns of the table.
 """
 
 from __future__ import annotations
@@ -10,7 +10,8 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from streamhouse.sql.plan import Column, ComputedColumn, Name, TableInfo
+from streamhouse.sql.plan import Column, ComputedColumn, Name, TableInfo, Watermark
+from streamhouse.sql.statements.watermark import EXPRESSION_OPTION, TIME_OPTION
 from streamhouse.sql.views.stored_view import as_readers_see_it
 
 if TYPE_CHECKING:
@@ -20,9 +21,13 @@ if TYPE_CHECKING:
 _KEY = re.compile(r"schema\.(\d+)\.(.+)")
 
 
-def options_of(computed: Sequence[ComputedColumn]) -> dict[str, str]:
-    """The options that define computed columns."""
-    options = {}
+def options_of(
+    computed: Sequence[ComputedColumn], watermark: Watermark | None = None
+) -> dict[str, str]:
+    """The options that define computed columns and a watermark."""
+    options: dict[str, str] = {}
+    if watermark is not None:
+        options |= {TIME_OPTION: watermark.column, EXPRESSION_OPTION: watermark.expression}
     for column in computed:
         options[f"schema.{column.place}.name"] = column.name
         options[f"schema.{column.place}.expr"] = column.expression
@@ -41,6 +46,12 @@ def computed_of(options: Mapping[str, str]) -> tuple[ComputedColumn, ...]:
         for place, part in sorted(parts.items())
         if "name" in part and "expr" in part
     )
+
+
+def watermark_of(options: Mapping[str, str]) -> Watermark | None:
+    """The watermark that a table's options define."""
+    column, expression = options.get(TIME_OPTION), options.get(EXPRESSION_OPTION)
+    return None if column is None or expression is None else Watermark(column, expression)
 
 
 def declared_names(columns: Sequence[Column], options: Mapping[str, str]) -> list[str]:
@@ -66,10 +77,11 @@ def placed(options: Mapping[str, str], order: Sequence[str]) -> dict[str, str | 
 
 def stored_table(name: Name, table: Table | SystemTable) -> TableInfo:
     """The record of a stored table for the analysis of queries."""
-    computed = computed_of(table.options)
-    own = options_of(computed)
+    computed, watermark = computed_of(table.options), watermark_of(table.options)
+    own = options_of(computed, watermark)
     info = TableInfo(
         name, tuple(table.columns), computed, tuple(table.primary_key), tuple(table.partition_keys),
         {key: value for key, value in table.options.items() if key not in own},
+        watermark=watermark,
     )  # fmt: skip
     return as_readers_see_it(info)

@@ -24,7 +24,7 @@ INDEX = re.compile(r"file-index\.[a-z-]+\.columns")
 _GROUP = "sequence-group"
 """The option of columns whose value are columns, too."""
 _LIST_ENDS = (_GROUP, "nested-key", "nested-sequence-field")
-_COMPUTED = re.compile(r"schema\.\d+\.expr")
+_COMPUTED = re.compile(r"schema\.(\d+\.|watermark\.0\.strategy\.)expr")
 RENAMED_BY_PYPAIMON = ("bucket-key", "sequence.field")
 """Options that pypaimon's catalog changes itself when a column is renamed."""
 
@@ -101,9 +101,10 @@ def dropped(options: Mapping[str, str], column: str, where: str) -> dict[str, st
 def _check_not_computed(options: Mapping[str, str], column: str, where: str) -> None:
     for key, expression in options.items():
         if _COMPUTED.fullmatch(key) and re.search(rf"(?<!\w){re.escape(column)}(?!\w)", expression):
-            name = options.get(key.replace(".expr", ".name"), "?")
+            name = options.get(key.replace(".expr", ".name"))
+            what = "watermark" if name is None else f"computed column '{name}'"
             raise SchemaChangeError(
-                f"{where}: the computed column '{name}' AS {expression} uses column '{column}'; "
+                f"{where}: the {what} AS {expression} uses column '{column}'; "
                 "create a new table with INSERT INTO … SELECT"
             )
 

@@ -34,6 +34,7 @@ _PATTERNS = tuple(
         r"metadata\.iceberg\..+",
         r"properties\..+",
         r"schema\.\d+\.(name|expr|data-type)",
+        r"schema\.watermark\.0\.(rowtime|strategy\.(expr|data-type))",
     )
 )
 

@@ -1,0 +1,282 @@
+"""Plans a SELECT over windows whose result has each window once, after a watermark has closed it.
+
+A batch computes the SELECT from the rows of the windows that it closes alone. That is right if
+operators combine rows of one window only, which all arrive in that batch.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, cast
+
+from sqlglot import exp
+
+from streamhouse.errors import UnsupportedSqlError
+from streamhouse.operators.aggregate import Aggregate
+from streamhouse.operators.filter import Filter
+from streamhouse.operators.join import Join, JoinKind
+from streamhouse.operators.operator import Linear, Operator, walk
+from streamhouse.operators.planning.query_tree import tree_of
+from streamhouse.operators.project import Project
+from streamhouse.operators.query_block import QueryBlock
+from streamhouse.operators.scan import Scan
+from streamhouse.operators.set_operation import SetOperation
+from streamhouse.sql import node_errors
+from streamhouse.sql.batch import closed_windows, total_order
+from streamhouse.sql.batch.bounded_query import (
+    Analyzed,
+    analyze_tree,
+    planned_into,
+    query_tree,
+)  # fmt: skip
+from streamhouse.sql.parser.windowed_rows import WINDOWED, Window
+from streamhouse.sql.plan import BoundedQuery, Column, Name, Resolver, TableInfo
+from streamhouse.sql.resolution import columns as names
+from streamhouse.sql.resolution.columns import Parsed
+from streamhouse.sql.resolution.view_expansion import inlined
+from streamhouse.sql.statements.create_view import ticked
+from streamhouse.sql.syntax import Query, TextPosition
+from streamhouse.sql.types import stored_type
+
+_CLOSED = re.compile(r'ISFINITE\("?_i"?\."((?:[^"]|"")+)"\)')
+_COLUMN = re.compile(r'(?:CAST\()?"?_[ilr]"?\."((?:[^"]|"")+)"(?: AS [^"]+\))?')
+_ALIGNED = ("TUMBLE", "HOP")
+"""Windows whose start determines their end."""
+
+
+class NoWindowsError(UnsupportedSqlError):
+    """A SELECT has no windows that a watermark could close."""
+
+
+class NotClosedError(Exception):
+    """Rows of different windows affect each other."""
+
+
+@dataclass(frozen=True)
+class LateRows:
+    """The rows of a table function in windows that were closed before the batch.
+
+    `linear`: the rows of its table's changes are the changes of its rows. `columns` are those of
+    the table in which late rows are kept.
+    """
+
+    query: BoundedQuery
+    linear: bool
+    columns: tuple[Column, ...]
+    window: Window
+
+
+@dataclass(frozen=True)
+class ClosedWindows:
+    """What a result of closed windows needs beside its query.
+
+    `watermarks`: for each table with a WATERMARK, a query of its greatest value. `column` is one of
+    the result from which the last moment of a row's window follows, `offset_ms` later; empty if
+    there is none.
+    """
+
+    late: tuple[LateRows, ...]
+    watermarks: tuple[BoundedQuery, ...]
+    column: str = ""
+    offset_ms: int = 0
+
+    def placed(self, result: Operator) -> ClosedWindows:
+        """The same for the tree of its result.
+
+        Raises `UnsupportedSqlError` if operators combine rows of different windows.
+        """
+        # A table may have a column of the present time that nothing reads.
+        others = (each for each in walk(result) if not isinstance(each, Project))
+        timed = next((each for each in others if each.timed), None)
+        if timed is not None:
+            raise UnsupportedSqlError(
+                f"closed windows cannot depend on the current time, as in {timed.describe()}"
+            )
+        try:
+            roles = _roles(result)
+        except NotClosedError as reason:
+            raise UnsupportedSqlError(
+                f"the result would not be that of whole windows: {reason}; group, join and rank "
+                "rows by window_start and window_end"
+            ) from None
+        sizes = {late.window.size for late in self.late}
+        offsets = {"time": 0, "end": -1, "start": min(sizes) - 1}
+        known = [name for name, role in roles.items() if role != "start" or len(sizes) == 1]
+        if not known:
+            return self
+        return replace(self, column=known[0], offset_ms=offsets[roles[known[0]]])
+
+
+def closing_tree(parsed: Parsed, tree: exp.Query, resolver: Resolver) -> exp.Query:
+    """The tree of a query that has the windows alone that a batch closes, with views expanded.
+
+    Raises `UnsupportedSqlError` for a query without windows, and for windows of sessions.
+    """
+    tree = _expanded(parsed, tree, resolver)
+    found = closed_windows.windows(tree)
+    if not found:
+        raise NoWindowsError("the SELECT has no windows")
+    for select in tree.find_all(exp.Select):
+        if WINDOWED in select.meta and select.meta[WINDOWED].kind == "SESSION":
+            message = "sessions do not wait for a watermark; write to a table with a PRIMARY KEY"
+            raise node_errors.unsupported(parsed.script, select, message)
+    closed_windows.close(tree)
+    return tree
+
+
+def closed_plan(parsed: Parsed, tree: exp.Query, resolver: Resolver) -> ClosedWindows:
+    """The further queries of a result of closed windows.
+
+    Raises `UnsupportedSqlError` for windows of tables without a WATERMARK.
+    """
+    late, watermarks = [], dict[tuple[str, ...], BoundedQuery]()
+    tree = _expanded(parsed, tree, resolver)
+    kinds = [select.meta[WINDOWED] for select in closed_windows.windows(tree)]
+    for query, window in zip(closed_windows.late(tree), kinds, strict=True):
+        analyzed = analyze_tree(parsed, query, resolver)
+        plan = analyzed.plan(analyzed.tree, analyzed.output)
+        tables = [scan.table for scan in plan.scans]
+        if not any(table.watermark for table in tables):
+            listed = ", ".join(table.name[-1] for table in tables)
+            raise UnsupportedSqlError(
+                f"no WATERMARK says when windows over {listed} are complete; declare one in CREATE "
+                "TABLE, or ALTER TABLE … ADD WATERMARK FOR ts AS ts - INTERVAL '5' SECOND"
+            )
+        late.append(_late_rows(analyzed, plan, window))
+        for table in tables:
+            if table.watermark is not None:
+                watermarks[table.name] = _watermark(parsed, table, resolver)
+    return ClosedWindows(tuple(late), tuple(watermarks.values()))
+
+
+def seen_query(
+    query: Query,
+    resolver: Resolver,
+    windows: ClosedWindows,
+    target: TableInfo,
+    columns: tuple[str, ...] = (),
+) -> BoundedQuery:
+    """The query of a result of closed windows as these were when they were closed.
+
+    It reads `late_table`s; `target` and `columns` as for `planned_into`.
+    """
+    parsed = names.parse_query(query)
+    tree = _expanded(parsed, query_tree(parsed), resolver)
+    closed_windows.close(tree, without_late=True)
+    tables = cast(Resolver, _LateTables(resolver, windows))
+    analyzed = analyze_tree(parsed, tree, tables)
+    total_order.complete(analyzed.tree)
+    return planned_into(analyzed, target, columns)[1]
+
+
+class _LateTables:
+    """A resolver that also finds the tables of late rows."""
+
+    def __init__(self, resolver: Resolver, windows: ClosedWindows) -> None:
+        self._resolver = resolver
+        self._tables = {
+            name: TableInfo((name,), late.columns, connector="late")
+            for number, late in enumerate(windows.late)
+            for name in (closed_windows.late_table(number, kind) for kind in ("+I", "-D"))
+        }
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._resolver, name)
+
+    def table(self, name: Name) -> TableInfo:
+        """The table of late rows, or another one of that name."""
+        return self._tables.get(name[-1]) or self._resolver.table(name)
+
+
+def _late_rows(analyzed: Analyzed, plan: BoundedQuery, window: Window) -> LateRows:
+    operators = list(walk(tree_of(analyzed.tree, plan.scans)))
+    linear = len(plan.scans) == 1 and all(isinstance(each, Scan | Linear) for each in operators)
+    kinds = zip(analyzed.output, analyzed.types, strict=True)
+    columns = tuple(Column(name, stored_type(kind)) for name, kind in kinds)
+    return LateRows(plan, linear, columns, window)
+
+
+def _expanded(parsed: Parsed, tree: exp.Query, resolver: Resolver) -> exp.Query:
+    expanded = inlined(Parsed(parsed.script, tree.copy(), parsed.canonical), resolver).tree
+    assert isinstance(expanded, exp.Query)
+    return expanded
+
+
+def _watermark(parsed: Parsed, table: TableInfo, resolver: Resolver) -> BoundedQuery:
+    """The query of the greatest watermark of a table's rows, and of the split that it is of."""
+    watermark = table.watermark
+    assert watermark is not None
+    split, group = "''", ""
+    if watermark.split:
+        split = f"CAST({ticked(watermark.split)} AS STRING)"
+        group = f" GROUP BY {ticked(watermark.split)}"
+    text = (
+        f"SELECT MAX({watermark.expression}) AS `at`, {split} AS `split` "
+        f"FROM {ticked(table.name[-1])}{group}"
+    )
+    own = names.parse_query(Query(text, TextPosition(1, 1)))
+    assert isinstance(own.tree, exp.Query)
+    analyzed = analyze_tree(own, own.tree, resolver, first=table)
+    return analyzed.plan(analyzed.tree, ["at", "split"])
+
+
+def _roles(operator: Operator) -> Mapping[str, str]:
+    """The columns that have the `start`, `end` or `time` of the window of a row.
+
+    Raises `NotClosedError` if rows of different windows affect each other.
+    """
+    if isinstance(operator, Filter) and closed_windows.AFTER in operator.condition:
+        found = [name.replace('""', '"') for name in _CLOSED.findall(operator.condition)]
+        return dict(zip(found, ("end", "time", "start"), strict=False))
+    if not operator.inputs or isinstance(operator, QueryBlock):
+        reason = operator.reason if isinstance(operator, QueryBlock) else operator.describe()
+        raise NotClosedError(f"{reason} is outside of windows")
+    inputs = [_roles(each) for each in operator.inputs]
+    if isinstance(operator, Project):
+        if operator.timed:
+            raise NotClosedError(operator.loses)
+        pairs = [(item.name, item.column) for item in operator.items]
+        return {name: inputs[0][column] for name, column in pairs if column in inputs[0]}
+    if isinstance(operator, Linear):
+        return inputs[0]
+    if isinstance(operator, SetOperation):
+        sides = zip(operator.left.columns, operator.right.columns, strict=True)
+        same = {a: inputs[0].get(a) for a, b in sides if inputs[0].get(a) == inputs[1].get(b)}
+        roles = {name: role for name, role in same.items() if role in ("end", "time")}
+        if not roles and operator.keeps:
+            raise NotClosedError(f"{operator.describe()} compares rows without window_end")
+        return roles
+    return _combined(operator, inputs)
+
+
+def _combined(operator: Operator, inputs: Sequence[Mapping[str, str]]) -> Mapping[str, str]:
+    """As `_roles`, of an operator that combines the rows of one partition."""
+    if isinstance(operator, Aggregate):
+        roles = {item.name: inputs[0].get(item.column, "") for item in operator.by}
+        roles = {name: role for name, role in roles.items() if role}
+        if not roles:
+            raise NotClosedError(f"{operator.describe()} is not grouped by the window")
+        return roles
+    found = [[_role(sql, own) for sql in by] for by, own in zip(_by(operator), inputs, strict=True)]
+    if isinstance(operator, Join):
+        if not any(a == b and a in ("end", "time") for a, b in zip(*found, strict=True)):
+            raise NotClosedError(f"{operator.describe()} has no equal window_end")
+        sides = {JoinKind.FULL: [], JoinKind.INNER: inputs}.get(operator.kind, inputs[:1])
+        roles = {name: role for side in sides for name, role in side.items()}
+    elif not any(found[0]):
+        raise NotClosedError(f"{operator.describe()} is not partitioned by the window")
+    else:
+        roles = dict(inputs[0])
+    return {name: role for name, role in roles.items() if name in operator.columns}
+
+
+def _by(operator: Operator) -> tuple[tuple[str, ...], ...]:
+    return operator.partitions or tuple(() for _ in operator.inputs)
+
+
+def _role(sql: str, roles: Mapping[str, str]) -> str:
+    """The role of the column that an expression is; empty for any other."""
+    match = _COLUMN.fullmatch(sql)
+    return "" if match is None else roles.get(match[1].replace('""', '"'), "")

@@ -1,0 +1,113 @@
+"""Watermarks of a view's inputs: computed on the driver, and stored in the offsets of batches.
+
+The part `watermark` of an offset has `at`, the watermark of the view after the batch, and for each
+input with a WATERMARK clause those of its splits, with the times when their last rows came (all in
+epoch milliseconds). A table is one split, unless a column says from which split of a source a row
+comes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, TypeAlias
+
+import pyarrow as pa
+
+from streamhouse.duckdb_engine import Batches, Limits, opened
+from streamhouse.lookup.storage.changed_keys import last_changes, version_of
+from streamhouse.paimon.catalog.table_address import TableAddress
+from streamhouse.paimon.storage.table_identity import Identity
+from streamhouse.runtime.views.inputs import MEMORY, ViewInputs
+from streamhouse.runtime.views.spec import ViewSpec, table_key
+from streamhouse.source import ROW_KIND, Offset
+from streamhouse.sql.plan import BoundedQuery, BoundedScan
+
+Watermark: TypeAlias = dict[str, Any]
+Splits: TypeAlias = dict[str, int | None]
+
+
+class Watermarks:
+    """Computes the watermark of a view with windows that wait for it; driver only."""
+
+    def __init__(self, spec: ViewSpec) -> None:
+        self._spec = spec
+        self._queries = dict(_queries(spec))
+        self._known: dict[str, tuple[Any, Splits]] = {}
+        """The watermarks of each input at the last position for which they were computed."""
+
+    def after(self, start: Offset, vector: Mapping[str, Any], now_ms: int) -> Watermark:
+        """The watermark after a batch from `start` up to `vector`, which has the time `now_ms`."""
+        before: Watermark = start.get("watermark", {"at": None, "inputs": {}})
+        inputs = {}
+        for key in self._queries:
+            splits = before["inputs"].get(key, {"": [None, now_ms]})
+            old = start.get("vector", {}).get(key)
+            if old != vector[key]:
+                found = self._greatest(key, old, vector[key])
+                splits = {name: each for name, each in splits.items() if each[0] is not None}
+                splits |= {
+                    name: [_latest(splits.get(name, [None])[0], value), now_ms]
+                    for name, value in found.items()
+                }
+            inputs[key] = splits or {"": [None, now_ms]}
+        return {"at": _latest(before["at"], self._common(inputs, now_ms)), "inputs": inputs}
+
+    def _common(self, inputs: Mapping[str, Mapping[str, list[Any]]], now_ms: int) -> int | None:
+        """The least watermark of the splits that are not idle; of idle ones alone the greatest."""
+        idle_ms = self._spec.idle_timeout_ms
+        splits = [each for own in inputs.values() for each in own.values()]
+        active = [value for value, moved_ms in splits if not 0 < idle_ms <= now_ms - moved_ms]
+        if active:
+            return None if None in active else min(active)
+        return max((value for value, _ in splits if value is not None), default=None)
+
+    def _greatest(self, key: str, start: Any, end: Any) -> Splits:
+        """The greatest watermarks of the rows between two positions, at least of these rows."""
+        if key not in self._known or self._known[key][0] != end:
+            self._known[key] = end, self._computed(*self._queries[key], start, end)
+        return self._known[key][1]
+
+    def _computed(self, address: TableAddress, query: BoundedQuery, start: Any, end: Any) -> Splits:
+        if not end["snapshot"]:
+            return {"": None}
+        added = _added(address, query.scans[0], start, end)
+
+        def scanner(scan: BoundedScan) -> tuple[pa.Schema, Batches]:
+            if added is None:
+                offset = {"vector": {table_key(address): end}}
+                return ViewInputs(self._spec, offset).open_table(address, scan.columns)
+            return added.schema, lambda: iter(added.to_batches())
+
+        with opened(query, scanner, Limits(memory=MEMORY)) as connection:
+            sql = f'SELECT split, epoch_ms(CAST("at" AS TIMESTAMP)) FROM ({query.sql})'
+            return {str(split): at for split, at in connection.execute(sql).fetchall()}
+
+
+def _queries(spec: ViewSpec) -> Iterator[tuple[str, tuple[TableAddress, BoundedQuery]]]:
+    assert spec.plan.windows is not None
+    for query in spec.plan.windows.watermarks:
+        address = spec.address(query.scans[0])
+        if address is not None:
+            yield table_key(address), (address, query)
+
+
+def _added(address: TableAddress, scan: BoundedScan, start: Any, end: Any) -> pa.Table | None:
+    """The rows that a table got between two positions; None if they are not known."""
+    table = address.open()
+    if not start or not start["snapshot"] or start["table"] != Identity(table).digest:
+        return None
+    if table.snapshots.find(int(start["snapshot"])) is None:
+        return None
+    before, after = version_of(table, int(start["snapshot"])), version_of(table, end["snapshot"])
+    columns = list(dict.fromkeys([*scan.columns, *table.primary_key]))
+    changes = last_changes(before, after, columns, address.schema_id)
+    if changes is None:
+        return None
+    if table.primary_key:
+        kinds = changes.column(ROW_KIND).to_pylist()
+        changes = changes.filter(pa.array([kind == "+I" for kind in kinds], pa.bool_()))
+    return changes.select(list(scan.columns))
+
+
+def _latest(a: int | None, b: int | None) -> int | None:
+    return max((each for each in (a, b) if each is not None), default=None)
