@@ -74,7 +74,7 @@ def analyzed(query: str, growing: bool = False) -> tuple[BoundedQuery, Operator]
     assert isinstance(statement, Select)
     parsed = parse_query(statement.query)
     found = analyze_tree(parsed, parsed.tree, Tables(growing))  # type: ignore[arg-type]
-    total_order.complete(found.tree, always=True)
+    total_order.complete(found.tree, True, found.scans.keys)
     plan = found.plan(found.tree, found.output)
     return plan, tree_of(found.tree, plan.scans)
 
@@ -158,6 +158,31 @@ class TreeGenerator(Generator):
                 f"SELECT COUNT(*) FILTER (WHERE o.at_ < {now}) AS n FROM orders o",
             )
         )
+
+    def windows_over_equal_rows(self) -> str:
+        """A SELECT with two functions of OVER that tell equal rows apart."""
+        rng = self._random
+        source = rng.choice(
+            (
+                "(SELECT v.page, v.seconds FROM visits v CROSS JOIN (VALUES (1), (2), (3)) AS c "
+                "(n)) x",
+                "(SELECT product AS page, amount AS seconds FROM orders) x",
+                "(SELECT v.page, v.seconds FROM visits v UNION ALL SELECT v.page, 1 FROM visits v) "
+                "AS x WHERE x.seconds > 0",
+            )
+        )
+
+        def call() -> str:
+            by = rng.choice(("", "PARTITION BY x.page ", "PARTITION BY x.seconds "))
+            order = rng.choice(("ORDER BY x.seconds", "ORDER BY x.page DESC"))
+            function = rng.choice(
+                ("ROW_NUMBER()", "LEAD(x.seconds)", "LAG(x.page)", "NTILE(2)", "COUNT(*)")
+            )
+            frame = " ROWS 1 PRECEDING" if function == "COUNT(*)" else ""
+            return f"{function} OVER ({by}{order}{frame})"
+
+        end = f" QUALIFY {call()} IS NOT NULL" if rng.random() < 0.3 else ""
+        return f"SELECT x.seconds AS s, {call()} AS a, {call()} AS b FROM {source}{end}"
 
     def _correlated(self) -> str:
         rng = self._random

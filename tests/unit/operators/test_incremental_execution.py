@@ -111,6 +111,17 @@ def test_a_query(query: str, tmp_path: Path) -> None:
         check_changes(query, random.Random(seed), tmp_path / str(seed))
 
 
+@pytest.mark.parametrize(
+    "seed", [0, *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(1, 50))]
+)
+def test_several_windows_over_equal_rows(seed: int, tmp_path: Path) -> None:
+    """All functions of OVER take equal rows in one order."""
+    rng = random.Random(seed)
+    for number in range(_QUERIES):
+        query = TreeGenerator(seed * _QUERIES + number).windows_over_equal_rows()
+        check_changes(query, rng, tmp_path / str(number))
+
+
 @pytest.mark.parametrize("query", _PLAINER)
 def test_clauses_that_are_rewritten(query: str, tmp_path: Path) -> None:
     assert not whole_reason(analyzed(query)[1])

@@ -133,7 +133,7 @@ def _analyzed(query: Query, resolver: Resolver) -> Analyzed:
     tree = query_tree(parsed)
     _check_lookups(parsed, resolver)
     analyzed = analyze_tree(parsed, tree.copy(), resolver)
-    total_order.complete(analyzed.tree, always=True)
+    total_order.complete(analyzed.tree, True, analyzed.scans.keys)
     return analyzed
 
 

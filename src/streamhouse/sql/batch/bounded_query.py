@@ -53,6 +53,11 @@ class _Scans:
         return relations if self.rows is None else relations | {ROWS: self.rows.types}
 
     @property
+    def keys(self) -> dict[str, tuple[str, ...]]:
+        """The primary keys of their tables."""
+        return {f"scan_{i}": info.primary_key for i, (info, _, _) in enumerate(self.tables)}
+
+    @property
     def declared(self) -> timestamp_digits.Declared:
         """The types of their columns with times, with their precisions."""
         tables = enumerate(self.tables)
@@ -94,7 +99,7 @@ def analyze_bounded(
 def _analyze_query(query: Query, resolver: Resolver) -> Analyzed:
     parsed = names.parse_query(query)
     analyzed = analyze_tree(parsed, query_tree(parsed), resolver)
-    total_order.complete(analyzed.tree)
+    total_order.complete(analyzed.tree, keys=analyzed.scans.keys)
     return analyzed
 
 
