@@ -152,6 +152,11 @@ def test_rows_are_compared_field_by_field(catalog: Catalog, sign: str) -> None:
         ("SELECT * FROM {} JOIN {} USING (b)", "b a c"),
         ("SELECT l.* FROM {} JOIN {} USING (b)", "a b"),
         ("SELECT b0, a FROM (SELECT * FROM {} CROSS JOIN {})", "b0 a"),
+        ("SELECT * EXCEPT (a) FROM {} JOIN {} USING (b)", "b c"),
+        ("SELECT l.* EXCEPT (a), r.* FROM {} JOIN {} USING (b)", "b c b0"),
+        ("SELECT * EXCEPT (l.b) FROM {} CROSS JOIN {}", "a c b"),
+        ("SELECT x FROM (SELECT * RENAME (a AS x) FROM {} JOIN {} USING (b))", "x"),
+        ("SELECT * FROM (SELECT l.* REPLACE (1 AS b) FROM {} JOIN {} USING (b))", "a b"),
     ],
 )
 def test_the_columns_of_stars(catalog: Catalog, query: str, names: str) -> None:
@@ -160,6 +165,19 @@ def test_the_columns_of_stars(catalog: Catalog, query: str, names: str) -> None:
     assert " ".join(plan.output) == names
     rows = catalog.query(query.format(_L, right))
     assert len(rows) == (4 if "CROSS" in query else 2)
+
+
+@pytest.mark.parametrize(
+    ("query", "message"),
+    [
+        ("SELECT * EXCEPT (x) FROM {}", "has no column 'x'; known: a, b"),
+        ("SELECT a FROM (SELECT * EXCEPT (a) FROM {}) AS t", "there is no column 'a'"),
+        ("SELECT * FROM {} NATURAL SEMI JOIN (VALUES (1)) AS r (a)", "name the columns in USING"),
+    ],
+)
+def test_columns_that_stars_do_not_have(catalog: Catalog, query: str, message: str) -> None:
+    with pytest.raises(SqlError, match=message):
+        catalog.bounded(query.format(_L))
 
 
 def test_a_group_id_of_equal_grouping_sets_is_refused(catalog: Catalog) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from sqlglot import exp
 from sqlglot.optimizer.scope import Scope, traverse_scope
 
+from streamhouse.close_matches import nearest
 from streamhouse.sql import node_errors
 from streamhouse.sql.batch import row_comparisons
 from streamhouse.sql.expressions.binder import Relations
@@ -38,16 +39,18 @@ def rewrite(script: Script, tree: exp.Query, relations: Relations) -> None:
     for scope in traverse_scope(tree):
         select = scope.expression
         if isinstance(select, exp.Select):
-            _natural_joins(scope, select, relations)
+            _natural_joins(script, scope, select, relations)
             _constant_groups(select)
             _group_ids(script, select)
             window_columns.check_names(
-                script, select, (i.alias_or_name for i in _items(scope, select, relations, False))
+                script,
+                select,
+                (i.alias_or_name for i in _items(script, scope, select, relations, False)),
             )
-            _expand_stars(scope, select, relations)
+            _expand_stars(script, scope, select, relations)
 
 
-def _natural_joins(scope: Scope, select: exp.Select, relations: Relations) -> None:
+def _natural_joins(script: Script, scope: Scope, select: exp.Select, relations: Relations) -> None:
     """NATURAL JOIN joins by all columns that both sides have; without any it is a CROSS JOIN."""
     joins: list[exp.Join] = select.args.get("joins") or []
     if not any(join.method.upper() == "NATURAL" for join in joins):
@@ -57,6 +60,9 @@ def _natural_joins(scope: Scope, select: exp.Select, relations: Relations) -> No
     for join in joins:
         right = visible.get(join.this.alias_or_name) or []
         if join.method.upper() == "NATURAL":
+            if join.kind in ("SEMI", "ANTI"):
+                message = f"NATURAL {join.kind} JOIN is not supported; name the columns in USING"
+                raise node_errors.unsupported(script, join, message)
             shared = [exp.to_identifier(name, quoted=True) for name in left if name in right]
             join.set("method", None)
             join.set("using", shared)
@@ -112,13 +118,14 @@ def _column(name: str, table: exp.Identifier) -> exp.Column:
     return exp.column(exp.to_identifier(name, quoted=True), table.copy())
 
 
-def _expand_stars(scope: Scope, select: exp.Select, relations: Relations) -> None:
+def _expand_stars(script: Script, scope: Scope, select: exp.Select, relations: Relations) -> None:
     """Expand `*` where the columns of USING are first; number names that a subquery has twice.
 
     Both as Flink does: its names are a, a0.
     """
+    changed = any(_star(item).args for item in select.expressions if names.is_star(item))
     joined = any(join.args.get("using") for join in select.args.get("joins") or ())
-    items = list(_items(scope, select, relations, joined))
+    items = list(_items(script, scope, select, relations, joined))
     if any(names.is_star(item) for item in items):
         return
     plain = [item.alias_or_name for item in items]
@@ -128,13 +135,13 @@ def _expand_stars(scope: Scope, select: exp.Select, relations: Relations) -> Non
             item if name == item.alias_or_name else exp.alias_(item.unalias(), name, quoted=True)
             for item, name in zip(items, numbered, strict=True)
         ]
-    elif not joined:
+    elif not (joined or changed):
         return
     select.set("expressions", items)
 
 
 def _items(
-    scope: Scope, select: exp.Select, relations: Relations, joined: bool
+    script: Script, scope: Scope, select: exp.Select, relations: Relations, joined: bool
 ) -> Iterator[exp.Expr]:
     """The projections, with stars expanded where the columns are known."""
     visible = visible_in(scope, relations)
@@ -144,11 +151,43 @@ def _items(
         if not names.is_star(item) or any(visible.get(owner) is None for owner in owners):
             yield item
         elif joined and not qualifier:
-            yield from _joined_columns(select, visible)
+            yield from _changed(script, _star(item), _joined_columns(select, visible))
         else:
-            for owner in owners:
-                table = exp.to_identifier(owner, quoted=True)
-                yield from (_column(name, table) for name in visible[owner] or ())
+            tables = {owner: exp.to_identifier(owner, quoted=True) for owner in owners}
+            pairs = ((tables[owner], name) for owner in owners for name in visible[owner] or ())
+            yield from _changed(
+                script, _star(item), [_column(name, table) for table, name in pairs]
+            )
+
+
+def _star(item: exp.Expr) -> exp.Expr:
+    star: exp.Expr = item.this if isinstance(item, exp.Column) else item
+    return star
+
+
+def _changed(script: Script, star: exp.Expr, columns: list[exp.Column]) -> Iterator[exp.Expr]:
+    """The columns of a star after its EXCEPT, REPLACE and RENAME."""
+    known = {
+        name for column in columns for name in (("", column.name), (column.table, column.name))
+    }
+    for each in star.args.get("except_") or ():
+        if (each.text("table"), each.name) not in known:
+            message = (
+                f"* has no column '{each.name}'; {nearest(each.name, [c.name for c in columns])}"
+            )
+            raise node_errors.error(script, each, message)
+    left_out = [(each.text("table"), each.name) for each in star.args.get("except_") or ()]
+    values = {each.alias: each for each in star.args.get("replace") or ()}
+    renamed = {each.this.name: each.alias for each in star.args.get("rename") or ()}
+    for column in columns:
+        name = column.name
+        if ("", name) in left_out or (column.table, name) in left_out:
+            continue
+        if name in values:
+            yield values[name]
+        else:
+            new = renamed.get(name, name)
+            yield column if new == name else exp.alias_(column, new, quoted=True)
 
 
 def _joined_columns(select: exp.Select, visible: Names) -> list[exp.Column]:
