@@ -390,6 +390,8 @@ class TreeGenerator(Generator):
                 "SELECT product, COUNT(*) AS n FROM orders GROUP BY product ORDER BY COUNT(*) "
                 "DESC LIMIT 2",
                 "SELECT product, amount FROM orders LIMIT 2",
+                f"SELECT DISTINCT ON (product) product AS p, amount, id FROM orders ORDER BY p, "
+                f"{rng.choice(('2 DESC', 'price', 'rate, id'))}",
             )
         )  # fmt: skip
 
@@ -476,7 +478,13 @@ class TreeGenerator(Generator):
             inner = rng.choice((f"{only}{value}", "rate" if rng.random() < 0.2 else value))
             found = "COUNT(*)" if rng.random() < 0.2 else f"{function}({inner})"
             if rng.random() < 0.1:
-                found = rng.choice(("PERCENTILE(rate, 0.3)", f"APPROX_COUNT_DISTINCT({value})"))
+                found = rng.choice(
+                    ("PERCENTILE(rate, 0.3)", f"APPROX_COUNT_DISTINCT({value})",
+                     "PERCENTILE(amount, 0.3, id)",
+                     f"MAX_BY(product, {value})", f"MIN_BY({value}, rate)", "BIT_XOR(amount)",
+                     "BOOL_OR(amount > 1)", "CORR(amount, price)", f"ANY_VALUE({value})",
+                     "PERCENTILE_DISC(0.5) WITHIN GROUP (ORDER BY price)")
+                )  # fmt: skip
             test = rng.choice(("amount > 1", "product = 'pen'", "price IS NULL", "id < amount"))
             return f"{found} FILTER (WHERE {test})" if rng.random() < 0.3 else found
 

@@ -55,6 +55,11 @@ _R = "(VALUES (1, 'a'), (2, 'q'), (1, CAST(NULL AS STRING))) AS r (c, d)"
         (f"SELECT 1 FROM {_L} WHERE FALSE GROUP BY 1, TRUE", []),
         (f"SELECT COUNT(*) FROM {_L} WHERE FALSE GROUP BY 1", []),
         (f"SELECT GROUP_ID() FROM {_L} GROUP BY ROLLUP (a)", [0] * 5),
+        (f"SELECT SUM(a) FROM {_L} GROUP BY b WITH ROLLUP ORDER BY 1", [1, 2, 3, 6]),
+        (f"SELECT COUNT(*), b IS NULL FROM {_L} GROUP BY ALL ORDER BY 1", [1, 3]),
+        (f"SELECT 1 AS one FROM {_L} GROUP BY ALL", [1]),
+        (f"SELECT DISTINCT ON (b IS NULL) a FROM {_L} ORDER BY b IS NULL, a DESC", [3, 2]),
+        (f"SELECT DISTINCT ON (x) b IS NULL AS x, a FROM {_L} ORDER BY 1, a DESC", [False, True]),
         (f"SELECT a FROM {_L} QUALIFY ROW_NUMBER() OVER (ORDER BY a DESC) = 1", [3]),
         (
             f"SELECT EXISTS (SELECT 1 FROM (SELECT c FROM {_R} WHERE r.c = l.a) AS x) FROM {_L}",

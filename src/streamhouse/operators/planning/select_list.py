@@ -31,7 +31,7 @@ _RANKS = {"ROW_NUMBER", "RANK", "DENSE_RANK"}
 _ANY_ORDER = {
     "sum", "fsum", "avg", "favg", "count", "count_star", "count_if", "countif", "min", "max",
     "bool_and", "bool_or", "grouping", "grouping_id", "approx_count_distinct", "quantile_cont",
-    "quantile_disc", "median", "bit_and", "bit_or", "bit_xor", "histogram",
+    "quantile_disc", "arg_min", "arg_max", "bit_and", "bit_or", "bit_xor", "histogram",
 }  # fmt: skip
 """Aggregates whose result does not depend on the order of rows."""
 _PEERS = {"rank", "dense_rank", "percent_rank", "cume_dist"}
@@ -187,8 +187,6 @@ def _expressions(group: exp.Group | None) -> list[exp.Expr]:
     """The expressions of GROUP BY, also those of its grouping sets."""
     if group is None:
         return []
-    if group.args.get("all") or group.args.get("totals"):
-        raise NotExpressedError("GROUP BY ALL")
     found: list[exp.Expr] = []
 
     def visit(node: exp.Expr) -> None:

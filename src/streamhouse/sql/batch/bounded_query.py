@@ -211,13 +211,6 @@ def _check_clauses(parsed: Parsed, tree: exp.Expr) -> None:
             raise node_errors.unsupported(
                 parsed.script, node, f"{word} is not supported; leave it out"
             )
-        distinct = node.args.get("distinct")
-        if isinstance(distinct, exp.Distinct) and distinct.args.get("on"):
-            message = (
-                "DISTINCT ON is not supported; number the rows by ROW_NUMBER() OVER (PARTITION BY "
-                "… ORDER BY …), and take those WHERE the number is 1"
-            )
-            raise node_errors.unsupported(parsed.script, node, message)
 
 
 def _drop_query_hints(parsed: Parsed, tree: exp.Expr) -> None:

@@ -36,6 +36,8 @@ def rewrite(script: Script, tree: exp.Query, relations: Relations) -> None:
     row_comparisons.rewrite(tree)
     for each in tree.find_all(exp.Select):
         _named_windows(each)
+        _plain_groups(each)
+        _distinct_on(each)
     for scope in traverse_scope(tree):
         select = scope.expression
         if isinstance(select, exp.Select):
@@ -87,6 +89,51 @@ def _named_windows(select: exp.Select) -> None:
                     window.set(key, base.copy().args[key])
             window.set("alias", None)
     select.set("windows", None)
+
+
+def _plain_groups(select: exp.Select) -> None:
+    """GROUP BY ALL groups by the items without aggregates; WITH ROLLUP is ROLLUP (…)."""
+    group = select.args.get("group")
+    if group is None:
+        return
+    if group.args.get("all") and not group.expressions:
+        items = [item.unalias() for item in select.expressions]
+        called = [item for item in items if item.find(exp.AggFunc, exp.Window)]
+        by = [item.copy() for item in items if item not in called and item.find(exp.Column)]
+        group.set("expressions", by)
+        select.set("group", group if by else None)
+        if not (by or called):
+            select.set("distinct", exp.Distinct())
+    for kind in ("rollup", "cube"):
+        for each in group.args.get(kind) or ():
+            if not each.expressions:
+                each.set("expressions", group.expressions)
+                group.set("expressions", [])
+    group.set("all", None)
+
+
+def _distinct_on(select: exp.Select) -> None:
+    """DISTINCT ON (a, …) takes the first row of each a, …, in the order of ORDER BY."""
+    distinct = select.args.get("distinct")
+    columns = distinct.args.get("on") if distinct is not None else None
+    if columns is None:
+        return
+    by_name = {item.alias: item.unalias() for item in select.expressions if item.alias}
+    order = [each.copy() for each in getattr(select.args.get("order"), "expressions", ())]
+    for term in order:
+        value = term.this
+        if isinstance(value, exp.Literal) and value.name.isdigit():
+            for item in select.expressions[max(int(value.name) - 1, 0) :][:1]:
+                value.replace(item.unalias().copy())
+        elif isinstance(value, exp.Column) and not value.table and value.name in by_name:
+            value.replace(by_name[value.name].copy())
+    window = exp.Window(
+        this=exp.RowNumber(), partition_by=[each.copy() for each in columns.expressions]
+    )
+    window.set("order", exp.Order(expressions=order) if order else None)
+    select.set("distinct", None)
+    first = exp.EQ(this=window, expression=exp.Literal.number(1))
+    select.set("qualify", exp.Qualify(this=first))
 
 
 def _constant_groups(select: exp.Select) -> None:

@@ -175,7 +175,7 @@ def _used(select: exp.Select) -> list[exp.Expr] | None:
     """The columns of the rows before OVER that the result depends on; None if they are unknown."""
     group = select.args.get("group")
     if group is not None:
-        sets = any(group.args.get(kind) for kind in ("rollup", "cube", "grouping_sets", "all"))
+        sets = any(group.args.get(kind) for kind in ("rollup", "cube", "grouping_sets"))
         return None if sets else list(group.expressions)
     if any(_plain_aggregate(each, select) for each in select.find_all(exp.AggFunc)):
         return []
