@@ -24,7 +24,6 @@ from streamhouse.operators.project import Project
 from streamhouse.operators.scan import Scan
 from streamhouse.operators.sink import Sink
 from streamhouse.operators.trees.arrangement import Arrangement, Origins, is_real
-from streamhouse.operators.trees.pruning import pruned
 from streamhouse.sql.expressions.binder import describe, quote
 from streamhouse.sql.plan import Column, Name, TableInfo
 from streamhouse.sql.views.stored_view import HIDDEN_KEY, is_view
@@ -77,7 +76,7 @@ class CompiledTree:
     """
 
     def __init__(self, root: Operator, origins: Origins = MappingProxyType({})) -> None:
-        self.root, self._origins = pruned(root), origins
+        self.root, self._origins = root, origins
         self.operators = tuple(walk(self.root))
         self.numbers = {id(each): n for n, each in enumerate(self.operators)}
 
