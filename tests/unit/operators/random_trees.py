@@ -293,7 +293,8 @@ class TreeGenerator(Generator):
         join = rng.choice(("JOIN", "LEFT JOIN", "RIGHT JOIN", "FULL JOIN"))
         on = rng.choice(("o.amount < c.id", "o.customer_id = c.id AND o.amount >= 1",
                          "o.amount BETWEEN c.id - 1 AND c.id", "o.product = c.name",
-                         "o.id <> c.id AND c.country = 'a'", self._asked()))  # fmt: skip
+                         "o.id <> c.id AND c.country = 'a'", self._asked(),
+                         "(SELECT COUNT(*) > 2 FROM visits x)"))  # fmt: skip
         return rng.choice(
             (
                 f"SELECT o.id, c.id AS c, c.name FROM orders o {join} customers c ON {on}",
@@ -317,6 +318,7 @@ class TreeGenerator(Generator):
                 "c.name NOT IN (SELECT x.page FROM visits x)",
                 "o.amount > (SELECT AVG(x.seconds) FROM visits x)",
                 "o.amount > ANY (SELECT x.seconds FROM visits x WHERE x.page = o.product)",
+                "(SELECT COUNT(*) > 2 FROM visits x)",
                 "c.id = (SELECT MAX(x.customer_id) FROM visits x WHERE x.page = o.product)",
             )
         )

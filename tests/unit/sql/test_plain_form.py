@@ -58,6 +58,11 @@ _R = "(VALUES (1, 'a'), (2, 'q'), (1, CAST(NULL AS STRING))) AS r (c, d)"
         (f"SELECT SUM(a) FROM {_L} GROUP BY b WITH ROLLUP ORDER BY 1", [1, 2, 3, 6]),
         (f"SELECT COUNT(*), b IS NULL FROM {_L} GROUP BY ALL ORDER BY 1", [1, 3]),
         (f"SELECT 1 AS one FROM {_L} GROUP BY ALL", [1]),
+        (
+            "WITH RECURSIVE w (n, f) AS (SELECT 1, 1 UNION ALL SELECT n + 1, f * (n + 1) FROM w "
+            "WHERE n < 4) SELECT f FROM w",
+            [1, 2, 6, 24],
+        ),
         (f"SELECT DISTINCT ON (b IS NULL) a FROM {_L} ORDER BY b IS NULL, a DESC", [3, 2]),
         (f"SELECT DISTINCT ON (x) b IS NULL AS x, a FROM {_L} ORDER BY 1, a DESC", [False, True]),
         (f"SELECT a FROM {_L} QUALIFY ROW_NUMBER() OVER (ORDER BY a DESC) = 1", [3]),
@@ -177,6 +182,8 @@ def test_the_columns_of_stars(catalog: Catalog, query: str, names: str) -> None:
     [
         ("SELECT * EXCEPT (x) FROM {}", "has no column 'x'; known: a, b"),
         ("SELECT a FROM (SELECT * EXCEPT (a) FROM {}) AS t", "there is no column 'a'"),
+        ("SELECT A FROM (SELECT a, b AS A FROM {}) AS t", "'a' and 'A' differ only in case"),
+        ("SELECT * FROM {}, (VALUES (1, 2)) AS t (x, X)", "'x' and 'X' differ only in case"),
         ("SELECT * FROM {} NATURAL SEMI JOIN (VALUES (1)) AS r (a)", "name the columns in USING"),
     ],
 )

@@ -294,6 +294,7 @@ def _qualified(parsed: Parsed, tree: exp.Query, scans: _Scans) -> exp.Query:
         identify=True,
     )
     assert isinstance(done, exp.Query)
+    plain_form.tell_aliases_apart(done)
     return done
 
 

@@ -24,11 +24,32 @@ def name_derived_tables(tree: exp.Query) -> None:
     """Give each subquery in FROM or JOIN that has no alias one of its own."""
     taken = {node.alias_or_name for node in tree.find_all(exp.Table, exp.Subquery)}
     free = (name for number in itertools.count() if (name := f"_q{number}") not in taken)
-    for node in tree.find_all(exp.Subquery, exp.Lateral):
+    for node in list(tree.find_all(exp.Subquery, exp.Lateral)):
+        if node.arg_key == "on":
+            node.replace(exp.Paren(this=node.copy()))  # or sqlglot takes it for a table
+            continue
         placed = isinstance(node.parent, exp.From | exp.Join) or isinstance(node, exp.Lateral)
         if placed and not node.alias and isinstance(node.this, exp.Query):
             alias = exp.TableAlias(this=exp.to_identifier(next(free), quoted=True))
             node.set("alias", alias)
+
+
+def tell_aliases_apart(tree: exp.Query) -> None:
+    """Number aliases that differ only in case, which DuckDB takes for one; all are qualified."""
+    found = [
+        (node, "table" if isinstance(node, exp.Column) else "this")
+        for node in tree.find_all(exp.TableAlias, exp.Table, exp.Column)
+    ]
+    names = dict.fromkeys(node.text(key) for node, key in found if node.text(key))
+    known = {name.lower() for name in names}
+    first: dict[str, str] = {}
+    for name in names:
+        if first.setdefault(name.lower(), name) != name:
+            new = next(n for i in itertools.count() if (n := f"{name}_{i}").lower() not in known)
+            known.add(new.lower())
+            for node, key in found:
+                if node.text(key) == name:
+                    node.set(key, exp.to_identifier(new, quoted=True))
 
 
 def rewrite(script: Script, tree: exp.Query, relations: Relations) -> None:

@@ -9,7 +9,7 @@ from sqlglot.optimizer.scope import Scope, traverse_scope
 
 from streamhouse.close_matches import nearest
 from streamhouse.sql import node_errors
-from streamhouse.sql.expressions.binder import Relations
+from streamhouse.sql.expressions.binder import BindError, Relations, check_case
 from streamhouse.sql.resolution import columns as names
 from streamhouse.sql.text import Script
 
@@ -26,6 +26,11 @@ def check_columns(script: Script, tree: exp.Query, relations: Relations) -> None
         check_width(script, values, len(values.expressions[0].expressions))
     for scope in traverse_scope(tree):
         _check_column_list(script, scope, relations)
+        for columns in visible_in(scope, relations).values():
+            try:
+                check_case(columns or ())
+            except BindError as error:
+                raise node_errors.error(script, scope.expression, str(error)) from None
         for column in scope.columns:
             # A scope also lists columns of its subqueries that may be outer references.
             if column.parent_select is scope.expression:
@@ -140,7 +145,10 @@ def _renamed(node: exp.Expr, source: exp.Table | Scope) -> list[str]:
         nodes.append(current)
         current = current.parent
     if isinstance(source, Scope):
-        nodes.append(source.expression.parent)
+        around = source.expression.parent
+        while isinstance(around, exp.SetOperation):  # the query of a recursive CTE
+            around = around.parent
+        nodes.append(around)
     for node_with_alias in nodes:
         alias = node_with_alias.args.get("alias") if node_with_alias is not None else None
         if isinstance(alias, exp.TableAlias) and alias.columns:
