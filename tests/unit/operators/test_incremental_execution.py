@@ -91,6 +91,8 @@ _PLAINER = (
     "SELECT o.id, c.id AS c FROM orders o FULL JOIN customers c ON (SELECT COUNT(*) > 2 FROM "
     "visits)",
     "SELECT id FROM orders WHERE (SELECT COUNT(*) > 2 FROM visits)",
+    "SELECT product, VAR_POP(1) AS a, CORR(2, amount) AS b, CORR(amount, 2) AS c, COVAR_POP(1, 2) "
+    "AS d FROM orders GROUP BY product",
     "SELECT o.id, c.id AS c FROM orders o FULL JOIN customers c ON o.amount < c.id AND c.name NOT "
     "IN (SELECT page FROM visits) AND EXISTS (SELECT 1 FROM visits v WHERE v.page = o.product)",
 )

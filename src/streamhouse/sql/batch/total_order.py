@@ -59,6 +59,9 @@ def _values(node: exp.AggFunc) -> None:
     if isinstance(group, exp.WithinGroup):
         order = group.expression
     elif order is None and isinstance(node, _ROUNDED):
+        if not node.find(exp.Column):
+            node.meta[_TOTAL] = True
+            return
         order = exp.Order(this=arguments[-1].copy())
         arguments[-1].replace(order)
     if order is None:
@@ -66,7 +69,7 @@ def _values(node: exp.AggFunc) -> None:
     known = [each.this for each in order.expressions]
     values = [each.this if isinstance(each, exp.Order) else each for each in arguments]
     values = [each.expressions[0] if isinstance(each, exp.Distinct) else each for each in values]
-    ends = [each for each in values if each not in known and not isinstance(each, exp.Literal)]
+    ends = [each for each in values if each not in known and each.find(exp.Column)]
     order.set("expressions", _ended(order, ends).expressions)
     node.meta[_TOTAL] = True
 
