@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Iterator
 
 from sqlglot import exp
 from sqlglot.optimizer.scope import Scope, traverse_scope
 
-from streamhouse.close_matches import nearest
 from streamhouse.sql import node_errors
-from streamhouse.sql.batch import row_comparisons
+from streamhouse.sql.batch import row_comparisons, stars
 from streamhouse.sql.expressions.binder import Relations
 from streamhouse.sql.functions.expression_builders import GROUP_ID, cast
-from streamhouse.sql.resolution import columns as names
 from streamhouse.sql.resolution import window_columns
-from streamhouse.sql.resolution.visible_columns import Names, visible_in
+from streamhouse.sql.resolution.visible_columns import visible_in
 from streamhouse.sql.text import Script
 
 
@@ -68,9 +65,9 @@ def rewrite(script: Script, tree: exp.Query, relations: Relations) -> None:
             window_columns.check_names(
                 script,
                 select,
-                (i.alias_or_name for i in _items(script, scope, select, relations, False)),
+                (i.alias_or_name for i in stars.items(script, scope, select, relations)),
             )
-            _expand_stars(script, scope, select, relations)
+            stars.expand(script, scope, select, relations)
 
 
 def _natural_joins(script: Script, scope: Scope, select: exp.Select, relations: Relations) -> None:
@@ -180,92 +177,3 @@ def _group_ids(script: Script, select: exp.Select) -> None:
     if len(kinds) > 1 or any(count > 1 for count in sets.values()):
         message = "GROUP_ID of grouping sets that occur twice is not supported; write each set once"
         raise node_errors.unsupported(script, called[0], message)
-
-
-def _column(name: str, table: exp.Identifier) -> exp.Column:
-    return exp.column(exp.to_identifier(name, quoted=True), table.copy())
-
-
-def _expand_stars(script: Script, scope: Scope, select: exp.Select, relations: Relations) -> None:
-    """Expand `*` where the columns of USING are first; number names that a subquery has twice.
-
-    Both as Flink does: its names are a, a0.
-    """
-    changed = any(_star(item).args for item in select.expressions if names.is_star(item))
-    joined = any(join.args.get("using") for join in select.args.get("joins") or ())
-    items = list(_items(script, scope, select, relations, joined))
-    if any(names.is_star(item) for item in items):
-        return
-    plain = [item.alias_or_name for item in items]
-    if select.parent is not None and len(set(plain)) < len(plain):
-        numbered = names.output_names(items)
-        items = [
-            item if name == item.alias_or_name else exp.alias_(item.unalias(), name, quoted=True)
-            for item, name in zip(items, numbered, strict=True)
-        ]
-    elif not (joined or changed):
-        return
-    select.set("expressions", items)
-
-
-def _items(
-    script: Script, scope: Scope, select: exp.Select, relations: Relations, joined: bool
-) -> Iterator[exp.Expr]:
-    """The projections, with stars expanded where the columns are known."""
-    visible = visible_in(scope, relations)
-    for item in select.expressions:
-        qualifier = item.table if isinstance(item, exp.Column) else ""
-        owners = [qualifier] if qualifier else list(visible)
-        if not names.is_star(item) or any(visible.get(owner) is None for owner in owners):
-            yield item
-        elif joined and not qualifier:
-            yield from _changed(script, _star(item), _joined_columns(select, visible))
-        else:
-            tables = {owner: exp.to_identifier(owner, quoted=True) for owner in owners}
-            pairs = ((tables[owner], name) for owner in owners for name in visible[owner] or ())
-            yield from _changed(
-                script, _star(item), [_column(name, table) for table, name in pairs]
-            )
-
-
-def _star(item: exp.Expr) -> exp.Expr:
-    star: exp.Expr = item.this if isinstance(item, exp.Column) else item
-    return star
-
-
-def _changed(script: Script, star: exp.Expr, columns: list[exp.Column]) -> Iterator[exp.Expr]:
-    """The columns of a star after its EXCEPT, REPLACE and RENAME."""
-    known = {
-        name for column in columns for name in (("", column.name), (column.table, column.name))
-    }
-    for each in star.args.get("except_") or ():
-        if (each.text("table"), each.name) not in known:
-            message = (
-                f"* has no column '{each.name}'; {nearest(each.name, [c.name for c in columns])}"
-            )
-            raise node_errors.error(script, each, message)
-    left_out = [(each.text("table"), each.name) for each in star.args.get("except_") or ()]
-    values = {each.alias: each for each in star.args.get("replace") or ()}
-    renamed = {each.this.name: each.alias for each in star.args.get("rename") or ()}
-    for column in columns:
-        name = column.name
-        if ("", name) in left_out or (column.table, name) in left_out:
-            continue
-        if name in values:
-            yield values[name]
-        else:
-            new = renamed.get(name, name)
-            yield column if new == name else exp.alias_(column, new, quoted=True)
-
-
-def _joined_columns(select: exp.Select, visible: Names) -> list[exp.Column]:
-    """The columns of all tables; for each join those of USING come first, and once."""
-    columns: list[exp.Column] = []
-    for join in (select.args["from_"], *select.args["joins"]):
-        alias = join.this.alias_or_name
-        table = exp.to_identifier(alias, quoted=True)
-        columns += [_column(name, table) for name in visible.get(alias) or ()]
-        shared = [column.name for column in join.args.get("using") or ()]
-        first = [exp.column(exp.to_identifier(name, quoted=True)) for name in shared]
-        columns = [*first, *(column for column in columns if column.name not in shared)]
-    return columns

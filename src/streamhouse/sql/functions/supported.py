@@ -107,6 +107,12 @@ def _at_extreme(kind: type[exp.Expr]) -> Build:
     return build
 
 
+def _any_value(args: Args) -> exp.Expr:
+    if isinstance(args[0], exp.Order):
+        raise ArgumentError("ANY_VALUE takes no ORDER BY; write MAX_BY(x, key) or MIN_BY(x, key)")
+    return exp.Max(this=args[0])
+
+
 def _within(kind: type[exp.Expr]) -> Build:
     """PERCENTILE_CONT, PERCENTILE_DISC: their values are in WITHIN GROUP (ORDER BY …)."""
     return lambda args: kind(this=args[0])
@@ -158,7 +164,7 @@ _AGGREGATES: Table = {
     "LEAD": (1, 3, plain(exp.Lead, "this", "offset", "default")),
 }
 _OF_OTHER_SYSTEMS: Table = {
-    "ANY_VALUE": (1, 1, plain(exp.Max)),
+    "ANY_VALUE": (1, 1, _any_value),
     "BIT_AND": (1, 1, plain(exp.BitwiseAndAgg)),
     "BIT_OR": (1, 1, plain(exp.BitwiseOrAgg)),
     "BIT_XOR": (1, 1, plain(exp.BitwiseXorAgg)),
