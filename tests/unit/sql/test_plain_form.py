@@ -80,6 +80,9 @@ _R = "(VALUES (1, 'a'), (2, 'q'), (1, CAST(NULL AS STRING))) AS r (c, d)"
             "ORDINALITY AS u (w, p) WHERE w = 'y'",
             [2],
         ),
+        ("SELECT * FROM UNNEST(ARRAY[1, 2])", [1, 2]),
+        ("SELECT t.EXPR$0 FROM UNNEST(ARRAY[1, 2]) WITH ORDINALITY AS t WHERE ORDINALITY = 2", [2]),
+        ("SELECT n FROM (VALUES (1, ARRAY[3])) AS l (n, v), UNNEST(l.v)", [1]),
         (
             "SELECT k FROM (VALUES (MAP['x', 1, 'y', 2])) AS t (m) CROSS JOIN UNNEST(t.m) AS u "
             "(k, v) WHERE v = 2",
@@ -184,6 +187,7 @@ def test_the_columns_of_stars(catalog: Catalog, query: str, names: str) -> None:
         ("SELECT a FROM (SELECT * EXCEPT (a) FROM {}) AS t", "there is no column 'a'"),
         ("SELECT A FROM (SELECT a, b AS A FROM {}) AS t", "'a' and 'A' differ only in case"),
         ("SELECT * FROM {}, (VALUES (1, 2)) AS t (x, X)", "'x' and 'X' differ only in case"),
+        ("SELECT * FROM {}, UNNEST(ARRAY[ROW(1, 'a')])", "name a column for each field"),
         ("SELECT * FROM {} NATURAL SEMI JOIN (VALUES (1)) AS r (a)", "name the columns in USING"),
     ],
 )

@@ -283,6 +283,7 @@ def _qualified(parsed: Parsed, tree: exp.Query, scans: _Scans) -> exp.Query:
     for select in list(tree.find_all(exp.Select)):
         names.name_expressions(select)
     plain_form.name_derived_tables(tree)
+    plain_form.name_elements(tree)
     plain_form.rewrite(parsed.script, tree, scans.relations)
     check_columns(parsed.script, tree, scans.relations)
     schema = MappingSchema({**scans.relations}, dialect="duckdb", normalize=False)

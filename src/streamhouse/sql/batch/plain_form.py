@@ -11,6 +11,7 @@ from sqlglot.optimizer.scope import Scope, traverse_scope
 from streamhouse.sql import node_errors
 from streamhouse.sql.batch import row_comparisons, stars
 from streamhouse.sql.expressions.binder import Relations
+from streamhouse.sql.expressions.nested_values import UNNAMED
 from streamhouse.sql.functions.expression_builders import GROUP_ID, cast
 from streamhouse.sql.resolution import window_columns
 from streamhouse.sql.resolution.visible_columns import visible_in
@@ -29,6 +30,17 @@ def name_derived_tables(tree: exp.Query) -> None:
         if placed and not node.alias and isinstance(node.this, exp.Query):
             alias = exp.TableAlias(this=exp.to_identifier(next(free), quoted=True))
             node.set("alias", alias)
+
+
+def name_elements(tree: exp.Query) -> None:
+    """Name the column of each UNNEST that names none, as Flink does."""
+    for number, node in enumerate(tree.find_all(exp.Unnest)):
+        if isinstance(node.parent, exp.From | exp.Join) and not node.alias_column_names:
+            place = [exp.to_identifier("ORDINALITY")] if node.args.get("offset") else []
+            columns = [exp.to_identifier("EXPR$0"), *place]
+            alias = exp.to_identifier(node.alias or f"_u{number}", quoted=True)
+            node.set("alias", exp.TableAlias(this=alias, columns=columns))
+            node.meta[UNNAMED] = True
 
 
 def tell_aliases_apart(tree: exp.Query) -> None:

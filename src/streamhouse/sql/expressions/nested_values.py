@@ -281,10 +281,14 @@ _ENTRY = (exp.to_identifier("key"), exp.to_identifier("value"))
 """The names of the fields of a map's entry."""
 
 
-def unnested(node: exp.Unnest, kind: exp.DataType) -> exp.Expr:
+UNNAMED = "unnamed"
+"""Key in the `meta` of an UNNEST whose column has no name in the query."""
+
+
+def unnested(node: exp.Unnest, kind: exp.DataType) -> exp.Expr | None:
     """UNNEST of a map, or of an array of rows, whose alias names a column for each field.
 
-    Any other UNNEST stays. `kind` is the type of the argument.
+    Any other UNNEST stays; None if the fields have no names. `kind` is the type of the argument.
     """
     alias, values = node.args.get("alias"), node.expressions[0].copy()
     element = kind.expressions[0] if kind.is_type(exp.DType.ARRAY, exp.DType.LIST) else None
@@ -296,6 +300,8 @@ def unnested(node: exp.Unnest, kind: exp.DataType) -> exp.Expr:
         )
     elif isinstance(element, exp.DataType) and element.is_type(exp.DType.STRUCT):
         fields = element.expressions
+    if fields and node.meta.get(UNNAMED):
+        return None
     if not fields or not isinstance(alias, exp.TableAlias) or len(alias.columns) != len(fields):
         return node
     row, table = (exp.to_identifier(name, quoted=True) for name in ("_element", "_elements"))
