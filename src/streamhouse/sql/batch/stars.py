@@ -39,6 +39,9 @@ def items(
     joined = any(join.args.get("using") for join in select.args.get("joins") or ())
     for item in select.expressions:
         qualifier = item.table if isinstance(item, exp.Column) else ""
+        if names.is_star(item) and item.text("db"):
+            yield from _fields(item, _type(scope, item.text("db"), qualifier, relations))
+            continue
         owners = [qualifier] if qualifier else list(visible)
         if not names.is_star(item) or any(visible.get(owner) is None for owner in owners):
             yield item
@@ -47,6 +50,33 @@ def items(
         else:
             columns = [_column(name, owner) for owner in owners for name in visible[owner] or ()]
             yield from _changed(script, _star(item), columns)
+
+
+def _fields(item: exp.Column, row: exp.DataType | None) -> Iterator[exp.Expr]:
+    """The fields of `t.r.*`; the star itself if `r` is not known to be a row."""
+    if row is None or not row.is_type(exp.DType.STRUCT):
+        yield item
+        return
+    for field in row.expressions:
+        column = exp.Column(this=quoted(field.name), table=item.args["table"], db=item.args["db"])
+        yield exp.alias_(column.copy(), field.name, quoted=True)
+
+
+def _type(scope: Scope, alias: str, name: str, relations: Relations) -> exp.DataType | None:
+    """The type of a column that comes from a table, or from a CAST in a subquery; else None."""
+    _, source = scope.selected_sources.get(alias, (None, None))
+    if isinstance(source, exp.Table):
+        kind = relations.get(source.name, {}).get(name)
+        return None if kind is None else exp.DataType.build(kind, dialect="duckdb")
+    if source is None or not isinstance(source.expression, exp.Select):
+        return None
+    found = (each.unalias() for each in source.expression.selects if each.alias_or_name == name)
+    inner = next(found, None)
+    if isinstance(inner, exp.Column):
+        return _type(
+            source, inner.table or next(iter(source.selected_sources)), inner.name, relations
+        )
+    return inner.to if isinstance(inner, exp.Cast) else None
 
 
 def _column(name: str, alias: str) -> exp.Column:
