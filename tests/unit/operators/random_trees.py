@@ -187,7 +187,10 @@ class TreeGenerator(Generator):
     def _correlated(self) -> str:
         rng = self._random
         value = rng.choice(("MAX(o.price)", "COUNT(*)", "COUNT(o.amount) + 1", "SUM(o.amount)",
-                            "COALESCE(MIN(o.product), 'none')", "AVG(o.amount)"))  # fmt: skip
+                            "COALESCE(MIN(o.product), 'none')", "AVG(o.amount)",
+                            "LISTAGG(o.product, '-') WITHIN GROUP (ORDER BY o.id)",
+                            "BOOL_OR(o.amount > 1)", "COUNT(*) FILTER (WHERE o.amount > 0)",
+                            "PERCENTILE(o.amount, 0.5)"))  # fmt: skip
         by = rng.choice(("o.customer_id = c.id", "o.customer_id = c.id AND o.product = c.name",
                          "o.customer_id = c.id AND o.amount > 0"))  # fmt: skip
         scalar = f"(SELECT {value} FROM orders o WHERE {by})"

@@ -91,6 +91,9 @@ _PLAINER = (
     "SELECT o.id, c.id AS c FROM orders o FULL JOIN customers c ON (SELECT COUNT(*) > 2 FROM "
     "visits)",
     "SELECT id FROM orders WHERE (SELECT COUNT(*) > 2 FROM visits)",
+    "SELECT c.id, (SELECT ARRAY_AGG(o.id ORDER BY o.id) FROM orders o WHERE o.customer_id = c.id) "
+    "AS a, (SELECT STDDEV_POP(o.rate) FILTER (WHERE o.id > 2) FROM orders o WHERE o.customer_id = "
+    "c.id) AS s FROM customers c",
     "SELECT product, VAR_POP(1) AS a, CORR(2, amount) AS b, CORR(amount, 2) AS c, COVAR_POP(1, 2) "
     "AS d FROM orders GROUP BY product",
     "SELECT o.id, c.id AS c FROM orders o FULL JOIN customers c ON o.amount < c.id AND c.name NOT "

@@ -34,6 +34,11 @@ _ANY_ORDER = {
     "quantile_disc", "arg_min", "arg_max", "bit_and", "bit_or", "bit_xor", "histogram",
 }  # fmt: skip
 """Aggregates whose result does not depend on the order of rows."""
+_OF_NO_ROWS = {
+    "count", "count_star", "count_if", "countif", "approx_count_distinct", "grouping",
+    "grouping_id",
+}  # fmt: skip
+"""Aggregates that are not NULL if there are no rows."""
 _PEERS = {"rank", "dense_rank", "percent_rank", "cume_dist"}
 
 
@@ -69,6 +74,13 @@ def _core(node: exp.Expr) -> exp.Expr:
     while isinstance(node, _WRAPPERS):
         node = node.this
     return node
+
+
+def is_null_of_no_rows(node: exp.Expr) -> bool:
+    """Whether an expression is an aggregate that is NULL if there are no rows."""
+    while type(node) is exp.Cast or isinstance(node, exp.Paren | exp.Filter | exp.WithinGroup):
+        node = node.this
+    return function_name(node) in _aggregates() - _OF_NO_ROWS
 
 
 def aggregates_in(node: exp.Expr) -> list[exp.Expr]:
