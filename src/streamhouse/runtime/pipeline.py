@@ -265,6 +265,8 @@ class Pipeline:
                 pressure = self._maintenance_of(query.description.address, warm).pressure
             self._follow(query.description.follows())
             query.set_throttle(Throttle(pressure, pacing if warm else None, self._role(query)))
+            if not self._options.is_local:
+                query.use_cluster()
         with ThreadPoolExecutor(_STARTS_AT_ONCE) as starts:
             done = [starts.submit(query.start, spark) for query in self._new]
         self._running, self._new = [*self._running, *self._new], []

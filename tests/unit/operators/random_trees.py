@@ -74,7 +74,7 @@ def analyzed(query: str, growing: bool = False) -> tuple[BoundedQuery, Operator]
     assert isinstance(statement, Select)
     parsed = parse_query(statement.query)
     found = analyze_tree(parsed, parsed.tree, Tables(growing))  # type: ignore[arg-type]
-    total_order.complete(found.tree, always=True)
+    total_order.complete(found.tree, True, found.scans.keys)
     plan = found.plan(found.tree, found.output)
     return plan, tree_of(found.tree, plan.scans)
 
@@ -159,10 +159,38 @@ class TreeGenerator(Generator):
             )
         )
 
+    def windows_over_equal_rows(self) -> str:
+        """A SELECT with two functions of OVER that tell equal rows apart."""
+        rng = self._random
+        source = rng.choice(
+            (
+                "(SELECT v.page, v.seconds FROM visits v CROSS JOIN (VALUES (1), (2), (3)) AS c "
+                "(n)) x",
+                "(SELECT product AS page, amount AS seconds FROM orders) x",
+                "(SELECT v.page, v.seconds FROM visits v UNION ALL SELECT v.page, 1 FROM visits v) "
+                "AS x WHERE x.seconds > 0",
+            )
+        )
+
+        def call() -> str:
+            by = rng.choice(("", "PARTITION BY x.page ", "PARTITION BY x.seconds "))
+            order = rng.choice(("ORDER BY x.seconds", "ORDER BY x.page DESC"))
+            function = rng.choice(
+                ("ROW_NUMBER()", "LEAD(x.seconds)", "LAG(x.page)", "NTILE(2)", "COUNT(*)")
+            )
+            frame = " ROWS 1 PRECEDING" if function == "COUNT(*)" else ""
+            return f"{function} OVER ({by}{order}{frame})"
+
+        end = f" QUALIFY {call()} IS NOT NULL" if rng.random() < 0.3 else ""
+        return f"SELECT x.seconds AS s, {call()} AS a, {call()} AS b FROM {source}{end}"
+
     def _correlated(self) -> str:
         rng = self._random
         value = rng.choice(("MAX(o.price)", "COUNT(*)", "COUNT(o.amount) + 1", "SUM(o.amount)",
-                            "COALESCE(MIN(o.product), 'none')", "AVG(o.amount)"))  # fmt: skip
+                            "COALESCE(MIN(o.product), 'none')", "AVG(o.amount)",
+                            "LISTAGG(o.product, '-') WITHIN GROUP (ORDER BY o.id)",
+                            "BOOL_OR(o.amount > 1)", "COUNT(*) FILTER (WHERE o.amount > 0)",
+                            "PERCENTILE(o.amount, 0.5)"))  # fmt: skip
         by = rng.choice(("o.customer_id = c.id", "o.customer_id = c.id AND o.product = c.name",
                          "o.customer_id = c.id AND o.amount > 0"))  # fmt: skip
         scalar = f"(SELECT {value} FROM orders o WHERE {by})"
@@ -268,7 +296,8 @@ class TreeGenerator(Generator):
         join = rng.choice(("JOIN", "LEFT JOIN", "RIGHT JOIN", "FULL JOIN"))
         on = rng.choice(("o.amount < c.id", "o.customer_id = c.id AND o.amount >= 1",
                          "o.amount BETWEEN c.id - 1 AND c.id", "o.product = c.name",
-                         "o.id <> c.id AND c.country = 'a'", self._asked()))  # fmt: skip
+                         "o.id <> c.id AND c.country = 'a'", self._asked(),
+                         "(SELECT COUNT(*) > 2 FROM visits x)"))  # fmt: skip
         return rng.choice(
             (
                 f"SELECT o.id, c.id AS c, c.name FROM orders o {join} customers c ON {on}",
@@ -292,6 +321,7 @@ class TreeGenerator(Generator):
                 "c.name NOT IN (SELECT x.page FROM visits x)",
                 "o.amount > (SELECT AVG(x.seconds) FROM visits x)",
                 "o.amount > ANY (SELECT x.seconds FROM visits x WHERE x.page = o.product)",
+                "(SELECT COUNT(*) > 2 FROM visits x)",
                 "c.id = (SELECT MAX(x.customer_id) FROM visits x WHERE x.page = o.product)",
             )
         )
@@ -365,6 +395,8 @@ class TreeGenerator(Generator):
                 "SELECT product, COUNT(*) AS n FROM orders GROUP BY product ORDER BY COUNT(*) "
                 "DESC LIMIT 2",
                 "SELECT product, amount FROM orders LIMIT 2",
+                f"SELECT DISTINCT ON (product) product AS p, amount, id FROM orders ORDER BY p, "
+                f"{rng.choice(('2 DESC', 'price', 'rate, id'))}",
             )
         )  # fmt: skip
 
@@ -451,7 +483,13 @@ class TreeGenerator(Generator):
             inner = rng.choice((f"{only}{value}", "rate" if rng.random() < 0.2 else value))
             found = "COUNT(*)" if rng.random() < 0.2 else f"{function}({inner})"
             if rng.random() < 0.1:
-                found = rng.choice(("PERCENTILE(rate, 0.3)", f"APPROX_COUNT_DISTINCT({value})"))
+                found = rng.choice(
+                    ("PERCENTILE(rate, 0.3)", f"APPROX_COUNT_DISTINCT({value})",
+                     "PERCENTILE(amount, 0.3, id)",
+                     f"MAX_BY(product, {value})", f"MIN_BY({value}, rate)", "BIT_XOR(amount)",
+                     "BOOL_OR(amount > 1)", "CORR(amount, price)", f"ANY_VALUE({value})",
+                     "PERCENTILE_DISC(0.5) WITHIN GROUP (ORDER BY price)")
+                )  # fmt: skip
             test = rng.choice(("amount > 1", "product = 'pen'", "price IS NULL", "id < amount"))
             return f"{found} FILTER (WHERE {test})" if rng.random() < 0.3 else found
 

@@ -97,10 +97,28 @@ _PLAINER = (
     "SELECT * FROM (SELECT product, ROW_NUMBER() OVER (ORDER BY price DESC) AS r FROM orders) "
     "WHERE r <= 3",
     "SELECT id FROM orders QUALIFY RANK() OVER (ORDER BY amount) BETWEEN 2 AND 4",
+    "SELECT o.id, c.id AS c FROM orders o FULL JOIN customers c ON (SELECT COUNT(*) > 2 FROM "
+    "visits)",
+    "SELECT id FROM orders WHERE (SELECT COUNT(*) > 2 FROM visits)",
+    "SELECT c.id, (SELECT ARRAY_AGG(o.id ORDER BY o.id) FROM orders o WHERE o.customer_id = c.id) "
+    "AS a, (SELECT STDDEV_POP(o.rate) FILTER (WHERE o.id > 2) FROM orders o WHERE o.customer_id = "
+    "c.id) AS s FROM customers c",
+    "SELECT product, VAR_POP(1) AS a, CORR(2, amount) AS b, CORR(amount, 2) AS c, COVAR_POP(1, 2) "
+    "AS d FROM orders GROUP BY product",
     "SELECT o.id, c.id AS c FROM orders o FULL JOIN customers c ON o.amount < c.id AND c.name NOT "
     "IN (SELECT page FROM visits) AND EXISTS (SELECT 1 FROM visits v WHERE v.page = o.product)",
 )
 """Queries that are executed from changes, whatever clauses they are written with."""
+_ALIASED = (
+    "SELECT o.id, (SELECT MAX({i}.id) FROM customers {i} WHERE {i}.id {sign} o.id) AS m FROM "
+    "orders o",
+    "SELECT o.id FROM orders o WHERE EXISTS (SELECT 1 FROM orders {i} WHERE {i}.amount {sign} "
+    "o.amount)",
+    "SELECT o.id, t.n FROM orders o CROSS JOIN LATERAL (SELECT COUNT(*) AS n FROM orders {i} WHERE "
+    "{i}.amount {sign} o.amount) t",
+    "WITH o AS (SELECT id FROM orders), {i} AS (SELECT id FROM customers) SELECT o.id, {i}.id AS d "
+    "FROM o JOIN {i} ON o.id {sign} {i}.id",
+)
 _NAMED = (
     "SELECT q.{name}, COUNT(*) AS c FROM (SELECT amount AS {name} FROM orders) q GROUP BY q.{name}",
     "SELECT {name}, ROW_NUMBER() OVER (PARTITION BY {name} ORDER BY id) AS r FROM (SELECT id, "
@@ -118,6 +136,27 @@ _NAMES = ("_weight", "_w0", "`range`", "_k0", "_n0", "_a0", "_g0", "_s0k0", "_v"
 def test_a_query(query: str, tmp_path: Path) -> None:
     for seed in range(2):
         check_changes(query, random.Random(seed), tmp_path / str(seed))
+
+
+@pytest.mark.parametrize(
+    "seed", [0, *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(1, 50))]
+)
+def test_several_windows_over_equal_rows(seed: int, tmp_path: Path) -> None:
+    """All functions of OVER take equal rows in one order."""
+    rng = random.Random(seed)
+    for number in range(_QUERIES):
+        query = TreeGenerator(seed * _QUERIES + number).windows_over_equal_rows()
+        check_changes(query, rng, tmp_path / str(number))
+
+
+@pytest.mark.parametrize("sign", ["<", "=", "<>"])
+@pytest.mark.parametrize("query", _ALIASED)
+def test_aliases_may_differ_in_case_only(query: str, sign: str, tmp_path: Path) -> None:
+    """The alias `O` beside or within a query of the alias `o` gives the rows of any other name."""
+    rows = random_rows(random.Random(5))
+    plans = [analyzed(query.format(i=alias, sign=sign))[0] for alias in ("O", "x")]
+    assert result_of(plans[0], rows) == result_of(plans[1], rows)
+    check_changes(query.format(i="O", sign=sign), random.Random(5), tmp_path / "state")
 
 
 @pytest.mark.parametrize("query", _PLAINER)

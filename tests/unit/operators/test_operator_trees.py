@@ -124,3 +124,21 @@ def test_unique_keys(query: str, keys: list[list[str]]) -> None:
 )
 def test_what_a_query_over_growing_tables_emits(query: str, emits: Emits) -> None:
     assert _tree(query, growing=True)[1].emits is emits
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "SELECT product, COUNT(*) AS n FROM {} GROUP BY product",
+        "SELECT o.product, c.name FROM {} LEFT JOIN customers c ON c.id = o.customer_id",
+        "SELECT o.id, (SELECT COUNT(*) FROM visits v WHERE v.seconds = o.amount) AS n FROM {}",
+        "SELECT o.id, x.n FROM {} CROSS JOIN LATERAL (SELECT COUNT(*) AS n FROM visits v WHERE "
+        "v.seconds = o.amount) x",
+    ],
+)
+def test_a_time_that_nothing_reads(query: str) -> None:
+    orders = "(SELECT *, PROCTIME() AS passed FROM orders) o"
+    read = query.format(orders).replace("SELECT ", "SELECT MAX(o.passed) OVER () AS p, ", 1)
+    assert not any(each.timed for each in walk(_tree(query.format(orders))[1]))
+    if "GROUP BY" not in query:
+        assert any(each.timed for each in walk(_tree(read)[1]))

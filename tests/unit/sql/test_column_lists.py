@@ -64,17 +64,25 @@ def test_queries_and_their_rows(session: ViewSession, query: str, rows: list[lis
 
 
 @pytest.mark.parametrize(
-    ("query", "clause"),
+    "query",
     [
-        ("SELECT DISTINCT ON (a) a, b FROM three", "DISTINCT ON"),
-        ("SELECT a FROM three UNION ALL BY NAME SELECT b FROM three", "BY NAME"),
+        "SELECT t.r.* FROM nested t",
+        "SELECT q.r.* FROM (SELECT r, id FROM nested) q",
+        "SELECT x.a, x.`B c` FROM (SELECT t.r.*, id FROM nested t) x",
+        "SELECT q.z.* FROM (SELECT CAST(r AS ROW<a INT, `B c` STRING>) AS z FROM nested) q",
     ],
 )
-def test_clauses_of_other_dialects_are_refused(
-    session: ViewSession, query: str, clause: str
-) -> None:
-    with pytest.raises(SqlError, match=f"{clause} is not supported"):
-        session.exact_rows(query)
+def test_the_fields_of_a_row(session: ViewSession, query: str) -> None:
+    session.execute(
+        "CREATE TABLE IF NOT EXISTS nested (id INT, r ROW<a INT, `B c` STRING>); INSERT OVERWRITE "
+        "nested VALUES (1, CAST(ROW(2, 'x') AS ROW<a INT, `B c` STRING>)), (2, NULL)"
+    )
+    assert sorted(session.exact_rows(query), key=str) == [[2, "x"], [None, None]]
+
+
+def test_union_by_name_is_refused(session: ViewSession) -> None:
+    with pytest.raises(SqlError, match="BY NAME is not supported"):
+        session.exact_rows("SELECT a FROM three UNION ALL BY NAME SELECT b FROM three")
 
 
 def test_computed_columns_have_commas_in_brackets(session: ViewSession) -> None:

@@ -55,6 +55,16 @@ _R = "(VALUES (1, 'a'), (2, 'q'), (1, CAST(NULL AS STRING))) AS r (c, d)"
         (f"SELECT 1 FROM {_L} WHERE FALSE GROUP BY 1, TRUE", []),
         (f"SELECT COUNT(*) FROM {_L} WHERE FALSE GROUP BY 1", []),
         (f"SELECT GROUP_ID() FROM {_L} GROUP BY ROLLUP (a)", [0] * 5),
+        (f"SELECT SUM(a) FROM {_L} GROUP BY b WITH ROLLUP ORDER BY 1", [1, 2, 3, 6]),
+        (f"SELECT COUNT(*), b IS NULL FROM {_L} GROUP BY ALL ORDER BY 1", [1, 3]),
+        (f"SELECT 1 AS one FROM {_L} GROUP BY ALL", [1]),
+        (
+            "WITH RECURSIVE w (n, f) AS (SELECT 1, 1 UNION ALL SELECT n + 1, f * (n + 1) FROM w "
+            "WHERE n < 4) SELECT f FROM w",
+            [1, 2, 6, 24],
+        ),
+        (f"SELECT DISTINCT ON (b IS NULL) a FROM {_L} ORDER BY b IS NULL, a DESC", [3, 2]),
+        (f"SELECT DISTINCT ON (x) b IS NULL AS x, a FROM {_L} ORDER BY 1, a DESC", [False, True]),
         (f"SELECT a FROM {_L} QUALIFY ROW_NUMBER() OVER (ORDER BY a DESC) = 1", [3]),
         (
             f"SELECT EXISTS (SELECT 1 FROM (SELECT c FROM {_R} WHERE r.c = l.a) AS x) FROM {_L}",
@@ -70,6 +80,9 @@ _R = "(VALUES (1, 'a'), (2, 'q'), (1, CAST(NULL AS STRING))) AS r (c, d)"
             "ORDINALITY AS u (w, p) WHERE w = 'y'",
             [2],
         ),
+        ("SELECT * FROM UNNEST(ARRAY[1, 2])", [1, 2]),
+        ("SELECT t.EXPR$0 FROM UNNEST(ARRAY[1, 2]) WITH ORDINALITY AS t WHERE ORDINALITY = 2", [2]),
+        ("SELECT n FROM (VALUES (1, ARRAY[3])) AS l (n, v), UNNEST(l.v)", [1]),
         (
             "SELECT k FROM (VALUES (MAP['x', 1, 'y', 2])) AS t (m) CROSS JOIN UNNEST(t.m) AS u "
             "(k, v) WHERE v = 2",
@@ -152,6 +165,11 @@ def test_rows_are_compared_field_by_field(catalog: Catalog, sign: str) -> None:
         ("SELECT * FROM {} JOIN {} USING (b)", "b a c"),
         ("SELECT l.* FROM {} JOIN {} USING (b)", "a b"),
         ("SELECT b0, a FROM (SELECT * FROM {} CROSS JOIN {})", "b0 a"),
+        ("SELECT * EXCEPT (a) FROM {} JOIN {} USING (b)", "b c"),
+        ("SELECT l.* EXCEPT (a), r.* FROM {} JOIN {} USING (b)", "b c b0"),
+        ("SELECT * EXCEPT (l.b) FROM {} CROSS JOIN {}", "a c b"),
+        ("SELECT x FROM (SELECT * RENAME (a AS x) FROM {} JOIN {} USING (b))", "x"),
+        ("SELECT * FROM (SELECT l.* REPLACE (1 AS b) FROM {} JOIN {} USING (b))", "a b"),
     ],
 )
 def test_the_columns_of_stars(catalog: Catalog, query: str, names: str) -> None:
@@ -160,6 +178,22 @@ def test_the_columns_of_stars(catalog: Catalog, query: str, names: str) -> None:
     assert " ".join(plan.output) == names
     rows = catalog.query(query.format(_L, right))
     assert len(rows) == (4 if "CROSS" in query else 2)
+
+
+@pytest.mark.parametrize(
+    ("query", "message"),
+    [
+        ("SELECT * EXCEPT (x) FROM {}", "has no column 'x'; known: a, b"),
+        ("SELECT a FROM (SELECT * EXCEPT (a) FROM {}) AS t", "there is no column 'a'"),
+        ("SELECT A FROM (SELECT a, b AS A FROM {}) AS t", "'a' and 'A' differ only in case"),
+        ("SELECT * FROM {}, (VALUES (1, 2)) AS t (x, X)", "'x' and 'X' differ only in case"),
+        ("SELECT * FROM {}, UNNEST(ARRAY[ROW(1, 'a')])", "name a column for each field"),
+        ("SELECT * FROM {} NATURAL SEMI JOIN (VALUES (1)) AS r (a)", "name the columns in USING"),
+    ],
+)
+def test_columns_that_stars_do_not_have(catalog: Catalog, query: str, message: str) -> None:
+    with pytest.raises(SqlError, match=message):
+        catalog.bounded(query.format(_L))
 
 
 def test_a_group_id_of_equal_grouping_sets_is_refused(catalog: Catalog) -> None:

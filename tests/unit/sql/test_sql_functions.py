@@ -182,6 +182,12 @@ CASES: list[tuple[str, object]] = [
     ("IS_DECIMAL(CAST(NULL AS STRING))", False),
     ("JSON_VALUE('{\"a\": 7}', 'lax $.a')", "7"),
     ("JSON_VALUE('{\"a\": \"7\"}', '$.a' RETURNING INT)", 7),
+    (
+        'JSON_QUERY(\'{"a": ["x", null, {"b": 1}]}\', \'$.a\' RETURNING ARRAY<STRING>)',
+        ["x", None, '{"b":1}'],
+    ),
+    ("JSON_QUERY('{\"a\": {}}', '$.a' RETURNING ARRAY<STRING>)", None),
+    ("_UTF8'it''s' || _UTF-16LE'x'", "it'sx"),
     ("JSON_VALUE('{\"a\": \"x\"}', '$.a' RETURNING DECIMAL(10, 2))", None),
     ("JSON_QUERY('{\"a\": [1, 2]}', '$.a')", "[1,2]"),
     ("JSON_QUERY('{\"a\": 1}', '$.a')", None),

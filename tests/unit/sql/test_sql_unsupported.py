@@ -55,7 +55,7 @@ QUERIES = (
     "SELECT price FROM orders FOR SYSTEM_TIME AS OF proc_time",
     "SELECT o.price FROM orders AS o JOIN customers FOR SYSTEM_TIME AS OF o.proc_time AS c "
     "USING (id)",
-    "SELECT JSON_QUERY('{}', '$.a' RETURNING STRING) FROM orders",
+    "SELECT JSON_QUERY('{}', '$.a' RETURNING INT) FROM orders",
     "SELECT UUID(), price FROM orders",
 )
 

@@ -31,6 +31,8 @@ Windows appear in Flink when the watermark passes their end, and late rows are d
 """
 _UNCHECKED = ("sink-primary-key", "constraint-enforcer-drop")
 """Programs that declare a key or NOT NULL fields that their rows do not have."""
+_ANY_ROWS = ("LimitTestPrograms: limit",)
+"""Programs with LIMIT without ORDER BY, which may give any rows."""
 
 
 @pytest.mark.soak
@@ -80,7 +82,8 @@ def _outcome(program: Program, folder: Path) -> str:
                     session.execute(statement)
             for name, query, sink, changes in views:
                 session.refresh(name)
-                session.check(name, query)
+                if program.name not in _ANY_ROWS:
+                    session.check(name, query)
                 rows = session.exact_rows(f"SELECT * FROM {name}")
                 found = Counter(", ".join(map(_java, row)) for row in rows)
                 expected = Counter(sink.expected(changes[stage]))
@@ -92,7 +95,7 @@ def _outcome(program: Program, folder: Path) -> str:
 
 
 def _is_other(name: str) -> bool:
-    return any(part in name for part in (*_TIME, *_UNCHECKED))
+    return any(part in name for part in (*_TIME, *_UNCHECKED, *_ANY_ROWS))
 
 
 def _converted(session: ViewSession, name: str, query: str, columns: list[tuple[str, str]]) -> str:

@@ -18,6 +18,7 @@ from streamhouse.operators.planning.filters import passing
 from streamhouse.operators.planning.from_clause import FromClause, Sources
 from streamhouse.operators.planning.grouping_sets import grouping_sets
 from streamhouse.operators.planning.limits import limited
+from streamhouse.operators.planning.pruning import pruned
 from streamhouse.operators.planning.rows import (
     NotExpressedError,
     Rows,
@@ -42,10 +43,14 @@ _SET_ARGS = ("this", "expression", "distinct", "order", "limit", "offset", "with
 
 
 def tree_of(tree: exp.Query, scans: Iterable[BoundedScan]) -> Operator:
-    """The tree of a query in DuckDB's terms, over the relations of its scans."""
+    """The tree of a query in DuckDB's terms, over the relations of its scans.
+
+    Its operators have only the columns that are read, so that a column PROCTIME() that nothing
+    reads does not make it depend on the time.
+    """
     sources = Sources({scan.relation: scan for scan in scans}, {})
     try:
-        return _Query(sources).operator(tree)
+        return pruned(_Query(sources).operator(tree))
     except NotExpressedError as failure:
         # DuckDB binds the query as a whole, but not over relations in the place of its tables.
         found = {name: sources.find(name, "") for name in sources.scans}

@@ -132,7 +132,9 @@ def conjuncts(condition: exp.Expr | None) -> Iterator[exp.Expr]:
     """The AND-ed terms of a condition."""
     if condition is None:
         return
-    node = condition.unnest()
+    node = condition
+    while isinstance(node, exp.Paren):
+        node = node.this
     if isinstance(node, exp.And):
         yield from conjuncts(node.this)
         yield from conjuncts(node.expression)

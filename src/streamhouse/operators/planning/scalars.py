@@ -22,9 +22,8 @@ from streamhouse.operators.planning.rows import (
     reference,
     sides_of,
 )  # fmt: skip
-from streamhouse.operators.planning.select_list import Grouping
+from streamhouse.operators.planning.select_list import Grouping, is_null_of_no_rows
 from streamhouse.operators.project import Item, Project
-from streamhouse.sql.expressions.binder import function_name
 
 
 def beside(rows: Rows, operator: Operator, name: str) -> tuple[Rows, exp.Expr]:
@@ -60,7 +59,7 @@ def per_group(
     matched = Item(f"{name}m", "true")
     right = keyed(groups, by, name, item(name, value, groups), matched)
     joined = looked_up(rows, right, outside, name)
-    if _is_null_of_no_rows(node):
+    if is_null_of_no_rows(node):
         return joined, reference(name)
     empty = Rows(checked(Filter(inner.operator, "false")), inner.names)
     alone = Grouping(empty, None)
@@ -70,13 +69,6 @@ def per_group(
     both = Rows(checked(Join(joined.operator, default, JoinKind.INNER)), rows.names)
     found = exp.If(this=reference(matched.name), true=reference(name))
     return both, exp.Case(ifs=[found], default=reference(f"{name}d"))
-
-
-def _is_null_of_no_rows(node: exp.Expr) -> bool:
-    """Whether an expression is an aggregate that is NULL if there are no rows."""
-    while type(node) is exp.Cast or isinstance(node, exp.Paren):
-        node = node.this
-    return function_name(node) in ("min", "max", "sum", "avg", "fsum", "favg")
 
 
 def equal_sides(

@@ -30,9 +30,14 @@ _RANKS = {"ROW_NUMBER", "RANK", "DENSE_RANK"}
 _ANY_ORDER = {
     "sum", "fsum", "avg", "favg", "count", "count_star", "count_if", "countif", "min", "max",
     "bool_and", "bool_or", "grouping", "grouping_id", "approx_count_distinct", "quantile_cont",
-    "quantile_disc", "median", "bit_and", "bit_or", "bit_xor", "histogram",
+    "quantile_disc", "arg_min", "arg_max", "bit_and", "bit_or", "bit_xor", "histogram",
 }  # fmt: skip
 """Aggregates whose result does not depend on the order of rows."""
+_OF_NO_ROWS = {
+    "count", "count_star", "count_if", "countif", "approx_count_distinct", "grouping",
+    "grouping_id",
+}  # fmt: skip
+"""Aggregates that are not NULL if there are no rows."""
 _PEERS = {"rank", "dense_rank", "percent_rank", "cume_dist"}
 
 
@@ -48,6 +53,13 @@ def _core(node: exp.Expr) -> exp.Expr:
     while isinstance(node, _WRAPPERS):
         node = node.this
     return node
+
+
+def is_null_of_no_rows(node: exp.Expr) -> bool:
+    """Whether an expression is an aggregate that is NULL if there are no rows."""
+    while type(node) is exp.Cast or isinstance(node, exp.Paren | exp.Filter | exp.WithinGroup):
+        node = node.this
+    return function_name(node) in aggregate_names() - _OF_NO_ROWS
 
 
 def aggregates_in(node: exp.Expr) -> list[exp.Expr]:
@@ -166,8 +178,6 @@ def _expressions(group: exp.Group | None) -> list[exp.Expr]:
     """The expressions of GROUP BY, also those of its grouping sets."""
     if group is None:
         return []
-    if group.args.get("all") or group.args.get("totals"):
-        raise NotExpressedError("GROUP BY ALL")
     found: list[exp.Expr] = []
 
     def visit(node: exp.Expr) -> None:

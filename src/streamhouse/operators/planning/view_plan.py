@@ -172,7 +172,7 @@ def _analyzed(query: Query, resolver: Resolver, closed: bool = False) -> Analyze
     _check_lookups(parsed, resolver)
     tree = closing_tree(parsed, tree, resolver) if closed else tree.copy()
     analyzed = analyze_tree(parsed, tree, resolver)
-    total_order.complete(analyzed.tree, always=True)
+    total_order.complete(analyzed.tree, True, analyzed.scans.keys)
     return analyzed
 
 

@@ -23,7 +23,6 @@ from streamhouse.operators.project import Project
 from streamhouse.operators.scan import Scan
 from streamhouse.operators.sink import Sink
 from streamhouse.operators.trees.arrangement import Arrangement, Origins, is_real
-from streamhouse.operators.trees.pruning import pruned
 from streamhouse.operators.trees.shared_partitions import shared
 from streamhouse.sql.expressions.binder import describe, quote
 from streamhouse.sql.plan import Column, Name, TableInfo
@@ -77,7 +76,7 @@ class CompiledTree:
     """
 
     def __init__(self, root: Operator, origins: Origins = MappingProxyType({})) -> None:
-        self.root, self._origins = shared(pruned(root)), origins
+        self.root, self._origins = shared(root), origins
         self.operators = tuple(walk(self.root))
         self.numbers = {id(each): n for n, each in enumerate(self.operators)}
 

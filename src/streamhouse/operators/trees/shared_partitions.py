@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from streamhouse.operators.filter import Filter
 from streamhouse.operators.operator import Operator, Unary, walk
 from streamhouse.operators.over import Over, PartitionSteps
+from streamhouse.operators.planning.pruning import over_others
 from streamhouse.operators.project import Project
 from streamhouse.operators.trees.arrangement import is_real
-from streamhouse.operators.trees.pruning import over_others
 
 
 def shared(root: Operator) -> Operator:

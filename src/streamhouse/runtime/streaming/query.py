@@ -117,6 +117,10 @@ class JobQuery(ABC):
         """Release what the query holds besides its progress and checkpoint; called in any case."""
         return
 
+    def use_cluster(self) -> None:
+        """Prepare for tasks on other hosts than the driver's; call it before `start`."""
+        return
+
     def use_shared(self, folder: Path) -> None:
         """Let a source read the folder that a `SharedReader` fills; call it before `prepare`.
 

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 
 from streamhouse.connectors.base import BatchLog
 from streamhouse.errors import DataLossError, TableError
 from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.paimon.storage.object_store.store_retries import retried
 from streamhouse.runtime.query_description import QueryDescription
-from streamhouse.runtime.spark.options import is_local
 from streamhouse.runtime.state.batch_logs import next_batch
 from streamhouse.runtime.state.checkpoint import Checkpoint
 from streamhouse.runtime.state.checkpoint_registry import shared_folder
@@ -82,12 +81,7 @@ class ViewQuery(JobQuery):
                 "--from-scratch to empty the table, or INSERT into a new one"
             )
 
-    def start(self, spark: SparkSession) -> None:
-        if not is_local(str(spark.sparkContext.master)):
-            self._replicate()
-        super().start(spark)
-
-    def _replicate(self) -> None:
+    def use_cluster(self) -> None:
         """Let the tasks of a cluster find the kept rows where its hosts find the table."""
         folder = shared_folder(self.spec.target.warehouse, self._checkpoint)
         if folder is not None:

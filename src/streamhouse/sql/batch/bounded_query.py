@@ -55,6 +55,11 @@ class _Scans:
         return relations if self.rows is None else relations | {ROWS: self.rows.types}
 
     @property
+    def keys(self) -> dict[str, tuple[str, ...]]:
+        """The primary keys of their tables."""
+        return {f"scan_{i}": info.primary_key for i, (info, _, _) in enumerate(self.tables)}
+
+    @property
     def declared(self) -> timestamp_digits.Declared:
         """The types of their columns with times, with their precisions."""
         tables = enumerate(self.tables)
@@ -96,7 +101,7 @@ def analyze_bounded(
 def _analyze_query(query: Query, resolver: Resolver) -> Analyzed:
     parsed = names.parse_query(query)
     analyzed = analyze_tree(parsed, query_tree(parsed), resolver)
-    total_order.complete(analyzed.tree)
+    total_order.complete(analyzed.tree, keys=analyzed.scans.keys)
     return analyzed
 
 
@@ -211,13 +216,6 @@ def _check_clauses(parsed: Parsed, tree: exp.Expr) -> None:
             raise node_errors.unsupported(
                 parsed.script, node, f"{word} is not supported; leave it out"
             )
-        distinct = node.args.get("distinct")
-        if isinstance(distinct, exp.Distinct) and distinct.args.get("on"):
-            message = (
-                "DISTINCT ON is not supported; number the rows by ROW_NUMBER() OVER (PARTITION BY "
-                "… ORDER BY …), and take those WHERE the number is 1"
-            )
-            raise node_errors.unsupported(parsed.script, node, message)
 
 
 def _drop_query_hints(parsed: Parsed, tree: exp.Expr) -> None:
@@ -290,6 +288,7 @@ def _qualified(parsed: Parsed, tree: exp.Query, scans: _Scans) -> exp.Query:
     for select in list(tree.find_all(exp.Select)):
         names.name_expressions(select)
     plain_form.name_derived_tables(tree)
+    plain_form.name_elements(tree)
     plain_form.rewrite(parsed.script, tree, scans.relations)
     check_columns(parsed.script, tree, scans.relations)
     schema = MappingSchema({**scans.relations}, dialect="duckdb", normalize=False)
@@ -301,6 +300,7 @@ def _qualified(parsed: Parsed, tree: exp.Query, scans: _Scans) -> exp.Query:
         identify=True,
     )
     assert isinstance(done, exp.Query)
+    plain_form.tell_aliases_apart(done)
     return done
 
 

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Iterator
 
 from sqlglot import exp
 from sqlglot.optimizer.scope import Scope, traverse_scope
 
 from streamhouse.sql import node_errors
-from streamhouse.sql.batch import row_comparisons
+from streamhouse.sql.batch import row_comparisons, stars
 from streamhouse.sql.expressions.binder import Relations
+from streamhouse.sql.expressions.nested_values import UNNAMED
 from streamhouse.sql.functions.expression_builders import GROUP_ID, cast
-from streamhouse.sql.resolution import columns as names
 from streamhouse.sql.resolution import window_columns
-from streamhouse.sql.resolution.visible_columns import Names, visible_in
+from streamhouse.sql.resolution.visible_columns import visible_in
 from streamhouse.sql.text import Script
 
 
@@ -23,11 +22,43 @@ def name_derived_tables(tree: exp.Query) -> None:
     """Give each subquery in FROM or JOIN that has no alias one of its own."""
     taken = {node.alias_or_name for node in tree.find_all(exp.Table, exp.Subquery)}
     free = (name for number in itertools.count() if (name := f"_q{number}") not in taken)
-    for node in tree.find_all(exp.Subquery, exp.Lateral):
+    for node in list(tree.find_all(exp.Subquery, exp.Lateral)):
+        if node.arg_key == "on":
+            node.replace(exp.Paren(this=node.copy()))  # or sqlglot takes it for a table
+            continue
         placed = isinstance(node.parent, exp.From | exp.Join) or isinstance(node, exp.Lateral)
         if placed and not node.alias and isinstance(node.this, exp.Query):
             alias = exp.TableAlias(this=exp.to_identifier(next(free), quoted=True))
             node.set("alias", alias)
+
+
+def name_elements(tree: exp.Query) -> None:
+    """Name the column of each UNNEST that names none, as Flink does."""
+    for number, node in enumerate(tree.find_all(exp.Unnest)):
+        if isinstance(node.parent, exp.From | exp.Join) and not node.alias_column_names:
+            place = [exp.to_identifier("ORDINALITY")] if node.args.get("offset") else []
+            columns = [exp.to_identifier("EXPR$0"), *place]
+            alias = exp.to_identifier(node.alias or f"_u{number}", quoted=True)
+            node.set("alias", exp.TableAlias(this=alias, columns=columns))
+            node.meta[UNNAMED] = True
+
+
+def tell_aliases_apart(tree: exp.Query) -> None:
+    """Number aliases that differ only in case, which DuckDB takes for one; all are qualified."""
+    found = [
+        (node, "table" if isinstance(node, exp.Column) else "this")
+        for node in tree.find_all(exp.TableAlias, exp.Table, exp.Column)
+    ]
+    names = dict.fromkeys(node.text(key) for node, key in found if node.text(key))
+    known = {name.lower() for name in names}
+    first: dict[str, str] = {}
+    for name in names:
+        if first.setdefault(name.lower(), name) != name:
+            new = next(n for i in itertools.count() if (n := f"{name}_{i}").lower() not in known)
+            known.add(new.lower())
+            for node, key in found:
+                if node.text(key) == name:
+                    node.set(key, exp.to_identifier(new, quoted=True))
 
 
 def rewrite(script: Script, tree: exp.Query, relations: Relations) -> None:
@@ -35,19 +66,23 @@ def rewrite(script: Script, tree: exp.Query, relations: Relations) -> None:
     row_comparisons.rewrite(tree)
     for each in tree.find_all(exp.Select):
         _named_windows(each)
+        _plain_groups(each)
+        _distinct_on(each)
     for scope in traverse_scope(tree):
         select = scope.expression
         if isinstance(select, exp.Select):
-            _natural_joins(scope, select, relations)
+            _natural_joins(script, scope, select, relations)
             _constant_groups(select)
             _group_ids(script, select)
             window_columns.check_names(
-                script, select, (i.alias_or_name for i in _items(scope, select, relations, False))
+                script,
+                select,
+                (i.alias_or_name for i in stars.items(script, scope, select, relations)),
             )
-            _expand_stars(scope, select, relations)
+            stars.expand(script, scope, select, relations)
 
 
-def _natural_joins(scope: Scope, select: exp.Select, relations: Relations) -> None:
+def _natural_joins(script: Script, scope: Scope, select: exp.Select, relations: Relations) -> None:
     """NATURAL JOIN joins by all columns that both sides have; without any it is a CROSS JOIN."""
     joins: list[exp.Join] = select.args.get("joins") or []
     if not any(join.method.upper() == "NATURAL" for join in joins):
@@ -57,6 +92,9 @@ def _natural_joins(scope: Scope, select: exp.Select, relations: Relations) -> No
     for join in joins:
         right = visible.get(join.this.alias_or_name) or []
         if join.method.upper() == "NATURAL":
+            if join.kind in ("SEMI", "ANTI"):
+                message = f"NATURAL {join.kind} JOIN is not supported; name the columns in USING"
+                raise node_errors.unsupported(script, join, message)
             shared = [exp.to_identifier(name, quoted=True) for name in left if name in right]
             join.set("method", None)
             join.set("using", shared)
@@ -83,6 +121,51 @@ def _named_windows(select: exp.Select) -> None:
     select.set("windows", None)
 
 
+def _plain_groups(select: exp.Select) -> None:
+    """GROUP BY ALL groups by the items without aggregates; WITH ROLLUP is ROLLUP (…)."""
+    group = select.args.get("group")
+    if group is None:
+        return
+    if group.args.get("all") and not group.expressions:
+        items = [item.unalias() for item in select.expressions]
+        called = [item for item in items if item.find(exp.AggFunc, exp.Window)]
+        by = [item.copy() for item in items if item not in called and item.find(exp.Column)]
+        group.set("expressions", by)
+        select.set("group", group if by else None)
+        if not (by or called):
+            select.set("distinct", exp.Distinct())
+    for kind in ("rollup", "cube"):
+        for each in group.args.get(kind) or ():
+            if not each.expressions:
+                each.set("expressions", group.expressions)
+                group.set("expressions", [])
+    group.set("all", None)
+
+
+def _distinct_on(select: exp.Select) -> None:
+    """DISTINCT ON (a, …) takes the first row of each a, …, in the order of ORDER BY."""
+    distinct = select.args.get("distinct")
+    columns = distinct.args.get("on") if distinct is not None else None
+    if columns is None:
+        return
+    by_name = {item.alias: item.unalias() for item in select.expressions if item.alias}
+    order = [each.copy() for each in getattr(select.args.get("order"), "expressions", ())]
+    for term in order:
+        value = term.this
+        if isinstance(value, exp.Literal) and value.name.isdigit():
+            for item in select.expressions[max(int(value.name) - 1, 0) :][:1]:
+                value.replace(item.unalias().copy())
+        elif isinstance(value, exp.Column) and not value.table and value.name in by_name:
+            value.replace(by_name[value.name].copy())
+    window = exp.Window(
+        this=exp.RowNumber(), partition_by=[each.copy() for each in columns.expressions]
+    )
+    window.set("order", exp.Order(expressions=order) if order else None)
+    select.set("distinct", None)
+    first = exp.EQ(this=window, expression=exp.Literal.number(1))
+    select.set("qualify", exp.Qualify(this=first))
+
+
 def _constant_groups(select: exp.Select) -> None:
     """A number in GROUP BY that is the place of an aggregate is a constant, as in Flink."""
     group = select.args.get("group")
@@ -106,59 +189,3 @@ def _group_ids(script: Script, select: exp.Select) -> None:
     if len(kinds) > 1 or any(count > 1 for count in sets.values()):
         message = "GROUP_ID of grouping sets that occur twice is not supported; write each set once"
         raise node_errors.unsupported(script, called[0], message)
-
-
-def _column(name: str, table: exp.Identifier) -> exp.Column:
-    return exp.column(exp.to_identifier(name, quoted=True), table.copy())
-
-
-def _expand_stars(scope: Scope, select: exp.Select, relations: Relations) -> None:
-    """Expand `*` where the columns of USING are first; number names that a subquery has twice.
-
-    Both as Flink does: its names are a, a0.
-    """
-    joined = any(join.args.get("using") for join in select.args.get("joins") or ())
-    items = list(_items(scope, select, relations, joined))
-    if any(names.is_star(item) for item in items):
-        return
-    plain = [item.alias_or_name for item in items]
-    if select.parent is not None and len(set(plain)) < len(plain):
-        numbered = names.output_names(items)
-        items = [
-            item if name == item.alias_or_name else exp.alias_(item.unalias(), name, quoted=True)
-            for item, name in zip(items, numbered, strict=True)
-        ]
-    elif not joined:
-        return
-    select.set("expressions", items)
-
-
-def _items(
-    scope: Scope, select: exp.Select, relations: Relations, joined: bool
-) -> Iterator[exp.Expr]:
-    """The projections, with stars expanded where the columns are known."""
-    visible = visible_in(scope, relations)
-    for item in select.expressions:
-        qualifier = item.table if isinstance(item, exp.Column) else ""
-        owners = [qualifier] if qualifier else list(visible)
-        if not names.is_star(item) or any(visible.get(owner) is None for owner in owners):
-            yield item
-        elif joined and not qualifier:
-            yield from _joined_columns(select, visible)
-        else:
-            for owner in owners:
-                table = exp.to_identifier(owner, quoted=True)
-                yield from (_column(name, table) for name in visible[owner] or ())
-
-
-def _joined_columns(select: exp.Select, visible: Names) -> list[exp.Column]:
-    """The columns of all tables; for each join those of USING come first, and once."""
-    columns: list[exp.Column] = []
-    for join in (select.args["from_"], *select.args["joins"]):
-        alias = join.this.alias_or_name
-        table = exp.to_identifier(alias, quoted=True)
-        columns += [_column(name, table) for name in visible.get(alias) or ()]
-        shared = [column.name for column in join.args.get("using") or ()]
-        first = [exp.column(exp.to_identifier(name, quoted=True)) for name in shared]
-        columns = [*first, *(column for column in columns if column.name not in shared)]
-    return columns

@@ -1,18 +1,23 @@
 """Ends orders by all columns that a query uses, so that its result depends on its rows alone.
 
 Rows that are alike in ORDER BY have no order of their own: ROW_NUMBER and LIMIT would take them as
-they come. Rows that are alike in all used columns give the same result in any order.
+they come. Rows that are alike in all used columns give the same result in any order, if only one
+function tells them apart. Several functions take them in one order.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import count
 
 from sqlglot import exp
 
+from streamhouse.sql.functions.expression_builders import quoted
 from streamhouse.sql.select_parts import sources
 
 _TOTAL = "total_order"
+_COPY = "_copy"
+"""The column with the numbers of rows that are alike."""
 _ROUNDED = (
     exp.Stddev, exp.StddevPop, exp.StddevSamp, exp.Variance, exp.VariancePop, exp.CovarPop,
     exp.CovarSamp, exp.Corr, exp.RegrSlope, exp.RegrIntercept, exp.RegrR2, exp.RegrSxx,
@@ -25,13 +30,18 @@ _PLACES = (exp.FirstValue, exp.LastValue, exp.NthValue)
 """Functions of OVER that take one row of the frame; they have an order of their own."""
 
 
-def complete(tree: exp.Query, always: bool = False) -> None:
-    """End the orders of window functions and of LIMIT; `always`: also of LIMIT without ORDER BY."""
+def complete(
+    tree: exp.Query, always: bool = False, keys: Mapping[str, Sequence[str]] | None = None
+) -> None:
+    """End the orders of window functions and of LIMIT; `always`: also of LIMIT without ORDER BY.
+
+    `keys` has the columns of the primary keys of tables.
+    """
     for node in list(tree.find_all(exp.AggFunc)):
         _values(node)
     for query in list(tree.find_all(exp.Query)):
         if isinstance(query, exp.Select):
-            _windows(query)
+            _windows(query, keys or {})
         if query.args.get("limit") or query.args.get("offset"):
             _limit(query, always)
 
@@ -49,6 +59,9 @@ def _values(node: exp.AggFunc) -> None:
     if isinstance(group, exp.WithinGroup):
         order = group.expression
     elif order is None and isinstance(node, _ROUNDED):
+        if not node.find(exp.Column):
+            node.meta[_TOTAL] = True
+            return
         order = exp.Order(this=arguments[-1].copy())
         arguments[-1].replace(order)
     if order is None:
@@ -56,7 +69,7 @@ def _values(node: exp.AggFunc) -> None:
     known = [each.this for each in order.expressions]
     values = [each.this if isinstance(each, exp.Order) else each for each in arguments]
     values = [each.expressions[0] if isinstance(each, exp.Distinct) else each for each in values]
-    ends = [each for each in values if each not in known and not isinstance(each, exp.Literal)]
+    ends = [each for each in values if each not in known and each.find(exp.Column)]
     order.set("expressions", _ended(order, ends).expressions)
     node.meta[_TOTAL] = True
 
@@ -73,7 +86,7 @@ def _limit(query: exp.Query, always: bool) -> None:
     if (order is None and not always) or len({*map(str.lower, names)}) < len(names):
         return
     known = {each.this.name for each in order.expressions if _is_name(each)} if order else set()
-    ends = [exp.column(exp.to_identifier(name, quoted=True)) for name in names if name not in known]
+    ends = [exp.column(quoted(name)) for name in names if name not in known]
     query.set("order", _ended(order, ends))
     query.meta[_TOTAL] = True
 
@@ -82,7 +95,7 @@ def _is_name(ordered: exp.Expr) -> bool:
     return isinstance(ordered.this, exp.Column) and not ordered.this.table
 
 
-def _windows(select: exp.Select) -> None:
+def _windows(select: exp.Select, keys: Mapping[str, Sequence[str]]) -> None:
     windows = [
         window
         for window in select.find_all(exp.Window)
@@ -90,6 +103,8 @@ def _windows(select: exp.Select) -> None:
         and (_tells_rows_apart(window) or isinstance(_function(window), _PLACES))
     ]
     used = _used(select) if windows else None
+    if used and len({window.sql() for window in windows if _tells_rows_apart(window)}) > 1:
+        used = _told_apart(select, used, keys)
     for window in windows if used is not None else ():
         order = window.args.get("order")
         known = [each.this for each in order.expressions] if order else []
@@ -104,6 +119,47 @@ def _windows(select: exp.Select) -> None:
             function.set(last, total)
             function.meta[_TOTAL] = True
         window.meta[_TOTAL] = True
+
+
+def _told_apart(
+    select: exp.Select, used: list[exp.Expr], keys: Mapping[str, Sequence[str]]
+) -> list[exp.Expr]:
+    """Columns that no two rows before OVER have alike: those used, and the keys of the tables.
+
+    Without keys, a subquery numbers the rows that are alike.
+    """
+    relations = sources(select)
+    if select.args.get("group") is not None:
+        return used
+    plain = all(isinstance(each, exp.Table) and not each.args.get("joins") for each in relations)
+    if plain and all(keys.get(each.name) for each in relations):
+        named = [(each.alias_or_name, name) for each in relations for name in keys[each.name]]
+        ends = [exp.column(quoted(name), quoted(alias)) for alias, name in named]
+        return [*used, *(each for each in ends if each not in used)]
+    taken = {each.alias_or_name for each in select.root().find_all(exp.Table, exp.Subquery)}
+    alias = next(name for n in count() if (name := f"_rows{n}") not in taken)
+    names: dict[exp.Expr, str] = {}
+    for n, column in enumerate(used):
+        known = [name.lower() for name in (*names.values(), _COPY)]
+        names[column] = f"{column.name}_{n}" if column.name.lower() in known else column.name
+    number = exp.Window(this=exp.RowNumber(), partition_by=[each.copy() for each in used])
+    number.meta[_TOTAL] = True
+    items = [exp.alias_(column.copy(), name, quoted=True) for column, name in names.items()]
+    inner = exp.Select(expressions=[*items, exp.alias_(number, _COPY, quoted=True)])
+    for clause in ("from_", "joins", "laterals", "where"):
+        inner.set(clause, select.args.get(clause))
+        select.set(clause, None)
+    for item in list(select.selects):
+        if isinstance(item, exp.Column):
+            item.replace(exp.alias_(item.copy(), item.name, quoted=True))
+    for column in list(select.find_all(exp.Column)):
+        if column in names:
+            new = exp.column(quoted(names[column]), quoted(alias))
+            new.meta.update(column.meta)
+            column.replace(new)
+    source = exp.Subquery(this=inner, alias=exp.TableAlias(this=quoted(alias)))
+    select.set("from_", exp.From(this=source))
+    return [exp.column(quoted(name), quoted(alias)) for name in (*names.values(), _COPY)]
 
 
 def _tells_rows_apart(window: exp.Window) -> bool:
@@ -125,7 +181,7 @@ def _used(select: exp.Select) -> list[exp.Expr] | None:
     """The columns of the rows before OVER that the result depends on; None if they are unknown."""
     group = select.args.get("group")
     if group is not None:
-        sets = any(group.args.get(kind) for kind in ("rollup", "cube", "grouping_sets", "all"))
+        sets = any(group.args.get(kind) for kind in ("rollup", "cube", "grouping_sets"))
         return None if sets else list(group.expressions)
     if any(_plain_aggregate(each, select) for each in select.find_all(exp.AggFunc)):
         return []

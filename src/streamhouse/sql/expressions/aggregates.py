@@ -60,6 +60,8 @@ def translated(whole: exp.Expr) -> exp.Expr:
     core = _core(whole)
     if isinstance(core, exp.AnonymousAggFunc) and core.name in _BRACKETS:
         return _json(whole, core)
+    if isinstance(core, exp.AnonymousAggFunc) and core.name == "PERCENTILE":
+        return _percentile(whole, *core.expressions)
     name = _ORDERED.get(type(core))
     return whole if name is None else _ordered(whole, core, name)
 
@@ -84,6 +86,18 @@ def _json(whole: exp.Expr, core: exp.AnonymousAggFunc) -> exp.Expr:
             named.copy(), distinct, "JSON_OBJECTAGG: a key occurs more than once", text
         )
     return text
+
+
+def _percentile(
+    whole: exp.Expr, value: exp.Expr, percentage: exp.Expr, frequency: exp.Expr
+) -> exp.Expr:
+    """PERCENTILE of values that count `frequency` times each; nulls do not count."""
+    known = exp.Not(this=exp.Is(this=exp.Paren(this=value.copy()), expression=exp.Null()))
+    one = exp.Array(expressions=[cast(value.copy(), "DOUBLE")])
+    copies = when(known, call("REPEAT", one, cast(frequency.copy(), "BIGINT")))
+    order = exp.Order(this=copies, expressions=[exp.Ordered(this=copies.copy())])
+    every = call("FLATTEN", _with_aggregate(whole, exp.ArrayAgg(this=order)))
+    return call("LIST_AGGREGATE", every, exp.Literal.string("quantile_cont"), percentage.copy())
 
 
 def _error_unless_equal(one: exp.Expr, other: exp.Expr, message: str, text: exp.Expr) -> exp.Expr:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import cache, lru_cache
 from typing import TypeAlias
 
@@ -74,7 +74,7 @@ def _described(sql: str, relations: Shapes) -> list[tuple[str, DuckDBPyType]]:
     # Cached, since servers bind the same queries again.
     with sandboxed() as connection:
         for name, columns in relations:
-            _check_case([column for column, _ in columns])
+            check_case([column for column, _ in columns])
             body = ", ".join(f"{quote(column)} {kind}" for column, kind in columns)
             connection.execute(f"CREATE TEMP TABLE {quote(name)} ({body})")
         for macro in macros(sql):
@@ -92,7 +92,8 @@ def _described(sql: str, relations: Shapes) -> list[tuple[str, DuckDBPyType]]:
         return list(zip(relation.columns, relation.types, strict=True))
 
 
-def _check_case(columns: list[str]) -> None:
+def check_case(columns: Iterable[str]) -> None:
+    """Raise `BindError` for columns of one relation that DuckDB would take for one."""
     spellings: dict[str, str] = {}
     for column in columns:
         first_spelling = spellings.setdefault(column.lower(), column)

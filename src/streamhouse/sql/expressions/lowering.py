@@ -49,6 +49,7 @@ _NOT_FINITE = (
     "Infinity or NaN in a sum over rows that change: nothing could subtract it from the sum again"
 )
 _TYPE = "the type of this expression is unknown here; use TYPEOF of a column or a CAST"
+_FIELDS = "name a column for each field of these rows: UNNEST(…) AS t (a, b)"
 _AGGREGATE = "the type of this aggregate's argument is unknown; CAST it"
 
 
@@ -242,7 +243,8 @@ class _Translation:
         if isinstance(node, exp.Bracket) and self._is(node.this, exp.DType.ARRAY, exp.DType.LIST):
             return _index_from_one(node)
         if isinstance(node, exp.Unnest) and isinstance(node.parent, exp.From | exp.Join):
-            return nested_values.unnested(node, self.types.of(node.expressions[0]))
+            found = nested_values.unnested(node, self.types.of(node.expressions[0]))
+            return self._typed(node, found, _FIELDS)
         if isinstance(node, exp.Where | exp.Having | exp.Join):
             self._check_condition(node.args.get("on") if isinstance(node, exp.Join) else node.this)
             return node

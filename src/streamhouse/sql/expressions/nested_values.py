@@ -179,21 +179,43 @@ def cast_elements(source: exp.Expr, kind: exp.DataType, cast_one: Cast) -> exp.E
     return when(null, exp.Null(), _fields(source, fields, kind, cast_one))
 
 
+def fields_by_place(value: exp.Expr, have: str, want: str) -> exp.Expr:
+    """A value whose rows get the names of fields of another DuckDB type, by their places.
+
+    DuckDB casts the fields of a row to those of the same name.
+    """
+    kinds = [exp.DataType.build(kind, dialect="duckdb") for kind in (have, want)]
+    names = [[field.name for field in kind.find_all(exp.ColumnDef)] for kind in kinds]
+    if not all(names) or names[0] == names[1]:
+        return value
+
+    def placed(part: exp.Expr, kind: exp.DataType) -> exp.Expr:
+        return cast_elements(part, kind, placed)
+
+    typed = value.copy()
+    typed.type = kinds[0]
+    return placed(typed, kinds[1])
+
+
 def _field_of(source: exp.Expr, field: exp.Expr, place: int) -> exp.Expr:
-    """A field of a row by its name, or by its place from 1 if it has none."""
-    named = isinstance(field, exp.ColumnDef)
-    key = exp.Literal.string(field.name) if named else number(place)
-    value = call("STRUCT_EXTRACT", source.copy(), key)
-    kind = field.args.get("kind") if named else field
+    """A field of a row by its place from 1; `field` is its type, perhaps with a name."""
+    value = call("STRUCT_EXTRACT_AT", source.copy(), number(place))
+    kind = field.args.get("kind") if isinstance(field, exp.ColumnDef) else field
     value.type = kind if isinstance(kind, exp.DataType) else None
     return value
 
 
 def _differs(have: exp.DataType, want: exp.DataType) -> bool:
-    """Whether two types are of the same kind, and their elements, which are known, differ."""
+    """Whether two types are of the same kind, and their elements, which are known, differ.
+
+    Also if fields of rows have other names: DuckDB casts fields by name, Flink by place.
+    """
     two = _kinds(have), _kinds(want)
     if have.this != want.this or not two[0] or len(two[0]) != len(two[1]):
         return False
+    pairs = zip(have.expressions, want.expressions, strict=True)
+    if any(isinstance(one, exp.ColumnDef) and one.name != other.name for one, other in pairs):
+        return True
     return any(
         _differs(one, other) if _kinds(one) and one.this == other.this else one != other
         for one, other in zip(*two, strict=True)
@@ -281,10 +303,14 @@ _ENTRY = (exp.to_identifier("key"), exp.to_identifier("value"))
 """The names of the fields of a map's entry."""
 
 
-def unnested(node: exp.Unnest, kind: exp.DataType) -> exp.Expr:
+UNNAMED = "unnamed"
+"""Key in the `meta` of an UNNEST whose column has no name in the query."""
+
+
+def unnested(node: exp.Unnest, kind: exp.DataType) -> exp.Expr | None:
     """UNNEST of a map, or of an array of rows, whose alias names a column for each field.
 
-    Any other UNNEST stays. `kind` is the type of the argument.
+    Any other UNNEST stays; None if the fields have no names. `kind` is the type of the argument.
     """
     alias, values = node.args.get("alias"), node.expressions[0].copy()
     element = kind.expressions[0] if kind.is_type(exp.DType.ARRAY, exp.DType.LIST) else None
@@ -296,6 +322,8 @@ def unnested(node: exp.Unnest, kind: exp.DataType) -> exp.Expr:
         )
     elif isinstance(element, exp.DataType) and element.is_type(exp.DType.STRUCT):
         fields = element.expressions
+    if fields and node.meta.get(UNNAMED):
+        return None
     if not fields or not isinstance(alias, exp.TableAlias) or len(alias.columns) != len(fields):
         return node
     row, table = (exp.to_identifier(name, quoted=True) for name in ("_element", "_elements"))

@@ -17,6 +17,8 @@ from streamhouse.sql.functions.expression_builders import (
     Build,
     Table,
     aggregate,
+    any_null,
+    call,
     cast,
     plain,
     when,
@@ -75,6 +77,8 @@ def _coalesce(args: Args) -> exp.Expr:
 
 
 def _percentile(args: Args) -> exp.Expr:
+    if len(args) > 2:
+        return aggregate("PERCENTILE", *args)
     if isinstance(args[0], exp.Distinct):
         value: exp.Expr = exp.Distinct(expressions=[cast(args[0].expressions[0], "DOUBLE")])
     else:
@@ -90,6 +94,28 @@ def _group_id() -> exp.Expr:
     zero = cast(exp.Literal.number(0), "BIGINT")
     zero.meta[GROUP_ID] = True
     return zero
+
+
+def _at_extreme(kind: type[exp.Expr]) -> Build:
+    """MIN_BY, MAX_BY: the value at an extreme of a key; of equal keys, the extreme value."""
+
+    def build(args: Args) -> exp.Expr:
+        value, key = args
+        pair = any_null([key, value], call("ROW", key.copy(), value.copy()))
+        return kind(this=value, expression=pair)
+
+    return build
+
+
+def _any_value(args: Args) -> exp.Expr:
+    if isinstance(args[0], exp.Order):
+        raise ArgumentError("ANY_VALUE takes no ORDER BY; write MAX_BY(x, key) or MIN_BY(x, key)")
+    return exp.Max(this=args[0])
+
+
+def _within(kind: type[exp.Expr]) -> Build:
+    """PERCENTILE_CONT, PERCENTILE_DISC: their values are in WITHIN GROUP (ORDER BY …)."""
+    return lambda args: kind(this=args[0])
 
 
 def _list(args: Args) -> exp.Expr:
@@ -129,7 +155,7 @@ _AGGREGATES: Table = {
     "CUME_DIST": (0, 0, lambda _: exp.CumeDist()),
     "NTILE": (1, 1, plain(exp.Ntile)),
     "ARRAY_AGG": (1, 1, plain(exp.ArrayAgg)),
-    "PERCENTILE": (2, 2, _percentile),
+    "PERCENTILE": (2, 3, _percentile),
     "COLLECT": (1, 1, lambda args: aggregate("COLLECT", *args)),
     "GROUPING": (1, None, _grouping),
     "GROUPING_ID": (1, None, _grouping),
@@ -138,6 +164,29 @@ _AGGREGATES: Table = {
     "LAG": (1, 3, plain(exp.Lag, "this", "offset", "default")),
     "LEAD": (1, 3, plain(exp.Lead, "this", "offset", "default")),
 }
+_OF_OTHER_SYSTEMS: Table = {
+    "ANY_VALUE": (1, 1, _any_value),
+    "BIT_AND": (1, 1, plain(exp.BitwiseAndAgg)),
+    "BIT_OR": (1, 1, plain(exp.BitwiseOrAgg)),
+    "BIT_XOR": (1, 1, plain(exp.BitwiseXorAgg)),
+    "BOOL_AND": (1, 1, plain(exp.LogicalAnd)),
+    "BOOL_OR": (1, 1, plain(exp.LogicalOr)),
+    "CORR": (2, 2, plain(exp.Corr, "this", "expression")),
+    "EVERY": (1, 1, plain(exp.LogicalAnd)),
+    "KURTOSIS": (1, 1, plain(exp.Kurtosis)),
+    "MAX_BY": (2, 2, _at_extreme(exp.ArgMax)),
+    "MEDIAN": (1, 1, lambda args: _percentile([args[0], exp.Literal.number("0.5")])),
+    "MIN_BY": (2, 2, _at_extreme(exp.ArgMin)),
+    "PERCENTILE_CONT": (1, 1, _within(exp.PercentileCont)),
+    "PERCENTILE_DISC": (1, 1, _within(exp.PercentileDisc)),
+    "POW": (2, 2, numbers.TABLE["POWER"][2]),
+    "REGR_INTERCEPT": (2, 2, plain(exp.RegrIntercept, "this", "expression")),
+    "REGR_R2": (2, 2, plain(exp.RegrR2, "this", "expression")),
+    "REGR_SLOPE": (2, 2, plain(exp.RegrSlope, "this", "expression")),
+    "SKEWNESS": (1, 1, plain(exp.Skewness)),
+    "STRING_AGG": (2, 2, _list),
+}
+"""Functions that other systems have and Flink lacks, by the names that most of them use."""
 _TABLE: Table = {
     "TYPEOF": (1, 2, lambda args: exp.Typeof(this=args[0])),
     **numbers.TABLE,
@@ -146,6 +195,7 @@ _TABLE: Table = {
     **_CHOICES,
     **times.TABLE,
     **_AGGREGATES,
+    **_OF_OTHER_SYSTEMS,
     **array_functions.TABLE,
 }
 

@@ -39,6 +39,8 @@ _OPENING = frozenset((TokenType.L_PAREN, TokenType.L_BRACKET, TokenType.L_BRACE)
 _CLOSING = frozenset((TokenType.R_PAREN, TokenType.R_BRACKET, TokenType.R_BRACE))
 _INTERVAL_UNITS = ("SECOND", "MINUTE", "HOUR", "DAY", "WEEK", "MONTH", "QUARTER", "YEAR")
 _MOST_DIGITS = 9
+_CHARSETS = ("_UTF8", "_utf8", "_UTF-8", "_UTF16", "_UTF-16", "_UTF-16LE", "_LATIN1", "_ISO-8859-1")
+"""What may be before a string to name its character set; the script is UTF-8."""
 
 
 class TableHints(exp.Expression):
@@ -59,7 +61,7 @@ class Flink(Dialect):
 
     class Tokenizer(tokens.Tokenizer):
         IDENTIFIERS = ["`"]
-        QUOTES = ["'"]
+        QUOTES: ClassVar[list[str | tuple[str, str]]] = ["'", *((f"{n}'", "'") for n in _CHARSETS)]
         UNICODE_STRINGS: ClassVar[list[str | tuple[str, str]]] = [("U&'", "'"), ("u&'", "'")]
         HEX_STRINGS: ClassVar[list[str | tuple[str, str]]] = [("x'", "'"), ("X'", "'")]
         IDENTIFIER_ESCAPES = ["`"]

@@ -7,7 +7,10 @@ from sqlglot.tokenizer_core import TokenType
 
 from streamhouse.sql import functions
 from streamhouse.sql.functions import json
+from streamhouse.sql.functions.expression_builders import try_cast
 from streamhouse.sql.parser.strict_parser import FlinkParseError, StrictParser
+
+_RETURNED = {"JSON_QUERY": ("TEXT", "VARCHAR", "ARRAY<TEXT>", "ARRAY<VARCHAR>")}
 
 
 class JsonFunctionsParser(StrictParser):
@@ -16,18 +19,22 @@ class JsonFunctionsParser(StrictParser):
     def _parse_json(self, name: str) -> exp.Expr:
         """JSON_VALUE(text, path [RETURNING type] [… ON EMPTY] [… ON ERROR]) and similar.
 
-        A value that cannot be cast to the RETURNING type is null.
+        A value that cannot be cast to the RETURNING type is null; JSON_QUERY returns a text, or an
+        array of texts.
         """
         arguments = self._parse_csv(self._parse_disjunction)
-        if self._curr.text.upper() == "RETURNING" and name != "JSON_VALUE":
-            self.refuse(f"RETURNING in {name} is not supported; leave it out")
+        returning = self._curr
         kind = self._parse_types() if self._match_text_seq("RETURNING") else None
+        if kind is not None and name != "JSON_VALUE" and kind.sql() not in _RETURNED.get(name, ()):
+            self.refuse(f"{name} takes no RETURNING of this type; leave it out", returning)
         if name == "JSON_EXISTS":
             return json.exists_or(
                 self._with_checked_count(name, arguments), self._parse_exists_error()
             )
         if name == "JSON_QUERY":
-            return self._parse_query(self._with_checked_count(name, arguments))
+            found = self._parse_query(self._with_checked_count(name, arguments))
+            is_array = kind is not None and kind.this == exp.DType.ARRAY
+            return try_cast(try_cast(found, "JSON"), "VARCHAR[]") if is_array else found
         scalar = self._parse_scalar(arguments)
         return scalar if kind is None else exp.TryCast(this=scalar, to=kind)
 

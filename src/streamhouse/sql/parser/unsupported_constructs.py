@@ -24,7 +24,6 @@ _UNSUPPORTED: dict[type[exp.Expr], str] = {
     exp.Collate: "COLLATE is not supported; texts compare by code points; write UPPER(text)",
     exp.Comprehension: "list comprehensions (FOR … IN) are not supported; write the list out",
     exp.Connect: "START WITH … CONNECT BY is not supported; write one join per level",
-    exp.Introducer: "a character set before a string is not supported; leave it out",
     exp.Kwarg: _NAMED_ARGUMENTS,
     exp.Lambda: "lambdas are not supported; write the expression out",
     exp.Parameter: _PARAMETER,

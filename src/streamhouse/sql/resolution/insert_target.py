@@ -8,7 +8,7 @@ from sqlglot import exp
 
 from streamhouse.close_matches import nearest
 from streamhouse.sql import node_errors
-from streamhouse.sql.expressions import aggregates, binder, casts
+from streamhouse.sql.expressions import aggregates, binder, casts, nested_values
 from streamhouse.sql.expressions.numbers import double_rounding
 from streamhouse.sql.functions.expression_builders import GENERATED, call
 from streamhouse.sql.options.merge_functions import merge_function
@@ -106,6 +106,8 @@ def cast_to(item: exp.Expr, source: str, flink: str) -> exp.Expr:
         value = call("ENCODE", item)
     elif base(flink) == "DECIMAL" and base(source) == "DOUBLE":
         value = double_rounding.decimal_source(item)
+    elif "ROW<" in source and "ROW<" in flink:
+        value = nested_values.fields_by_place(item, duck_type(source), kind)
     value = casts.fitted(value, flink)
     tree = exp.Cast(this=value, to=exp.DataType.build(kind, dialect="duckdb"))
     tree.meta[GENERATED] = True

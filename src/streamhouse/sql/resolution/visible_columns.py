@@ -9,7 +9,7 @@ from sqlglot.optimizer.scope import Scope, traverse_scope
 
 from streamhouse.close_matches import nearest
 from streamhouse.sql import node_errors
-from streamhouse.sql.expressions.binder import Relations
+from streamhouse.sql.expressions.binder import BindError, Relations, check_case
 from streamhouse.sql.resolution import columns as names
 from streamhouse.sql.text import Script
 
@@ -25,7 +25,12 @@ def check_columns(script: Script, tree: exp.Query, relations: Relations) -> None
     for values in tree.find_all(exp.Values):
         check_width(script, values, len(values.expressions[0].expressions))
     for scope in traverse_scope(tree):
-        _check_column_list(script, scope, relations)
+        _check_column_list(script, scope)
+        for columns in visible_in(scope, relations).values():
+            try:
+                check_case(columns or ())
+            except BindError as error:
+                raise node_errors.error(script, scope.expression, str(error)) from None
         for column in scope.columns:
             # A scope also lists columns of its subqueries that may be outer references.
             if column.parent_select is scope.expression:
@@ -40,12 +45,12 @@ def check_width(script: Script, node: exp.Expr, width: int, of: str = "query ret
         raise node_errors.error(script, node, message)
 
 
-def _check_column_list(script: Script, scope: Scope, relations: Relations) -> None:
+def _check_column_list(script: Script, scope: Scope) -> None:
     node = scope.expression.parent
     while isinstance(node, exp.Subquery) and not node.alias:
         node = node.parent
     if isinstance(node, exp.Subquery | exp.CTE | exp.Lateral) and node.alias_column_names:
-        columns = _selects(scope, relations)
+        columns = _selects(scope)
         if columns is not None:
             check_width(script, node, len(columns))
 
@@ -125,7 +130,7 @@ def visible_in(scope: Scope, relations: Relations) -> Names:
         if renamed:
             names_by_alias[alias] = renamed
         elif isinstance(source, Scope):
-            names_by_alias[alias] = _selects(source, relations)
+            names_by_alias[alias] = _selects(source)
         else:
             relation = relations.get(source.name)
             names_by_alias[alias] = list(relation) if relation is not None else None
@@ -140,7 +145,10 @@ def _renamed(node: exp.Expr, source: exp.Table | Scope) -> list[str]:
         nodes.append(current)
         current = current.parent
     if isinstance(source, Scope):
-        nodes.append(source.expression.parent)
+        around = source.expression.parent
+        while isinstance(around, exp.SetOperation):  # the query of a recursive CTE
+            around = around.parent
+        nodes.append(around)
     for node_with_alias in nodes:
         alias = node_with_alias.args.get("alias") if node_with_alias is not None else None
         if isinstance(alias, exp.TableAlias) and alias.columns:
@@ -150,26 +158,9 @@ def _renamed(node: exp.Expr, source: exp.Table | Scope) -> list[str]:
     return []
 
 
-def _selects(scope: Scope, relations: Relations) -> list[str] | None:
-    """The output columns of a scope, with `*` expanded; None where these are not known."""
+def _selects(scope: Scope) -> list[str] | None:
+    """The output columns of a scope; None where a `*` is not expanded."""
     first = leftmost(scope.expression)
-    if not isinstance(first, exp.Select):
+    if not isinstance(first, exp.Select) or any(map(names.is_star, first.expressions)):
         return None
-    if first is not scope.expression:
-        inner = [s for s in scope.traverse() if s.expression is first]
-        scope = inner[0] if inner else scope
-    outputs: list[str] = []
-    for item in first.expressions:
-        if not names.is_star(item):
-            outputs.append(item.alias_or_name)
-            continue
-        star_alias = item.table if isinstance(item, exp.Column) else None
-        left_out = {
-            each.name for star in item.find_all(exp.Star) for each in star.args.get("except_") or ()
-        }
-        for alias, columns in visible_in(scope, relations).items():
-            if star_alias in (None, "", alias):
-                if columns is None:
-                    return None
-                outputs += [name for name in columns if name not in left_out]
-    return outputs
+    return [item.alias_or_name for item in first.expressions]
