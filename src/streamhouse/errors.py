@@ -5,7 +5,8 @@ StreamhouseError            one readable message: what failed, what to change
 │   └── BadIdError          the event id from which a reader resumes a stream is not valid
 ├── SqlError                a statement is not valid (line, column, snippet)
 │   └── UnsupportedSqlError a statement is valid, but not supported
-│       └── NotStreamedError  a view computes a SELECT, and no streaming query
+│       ├── NotStreamedError  a view computes a SELECT, and no streaming query
+│       └── NoWindowsError  a SELECT has no windows that a watermark could close
 ├── TableError              a table, column or database is missing or of the wrong shape
 │   ├── AlteredTableError   a table in MySQL lacks what a statement reads: it was altered
 │   ├── NotSyncedError      a sync of a MySQL database leaves a table out
@@ -110,6 +111,10 @@ class UnsupportedSqlError(SqlError):
 
 class NotStreamedError(UnsupportedSqlError):
     """No streaming query computes a SELECT, so a view keeps its result; the message says why."""
+
+
+class NoWindowsError(UnsupportedSqlError):
+    """A SELECT has no windows that a watermark could close."""
 
 
 class TableError(StreamhouseError):

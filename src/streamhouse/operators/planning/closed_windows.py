@@ -13,7 +13,7 @@ from typing import Any, cast
 
 from sqlglot import exp
 
-from streamhouse.errors import UnsupportedSqlError
+from streamhouse.errors import NoWindowsError, UnsupportedSqlError
 from streamhouse.operators.aggregate import Aggregate
 from streamhouse.operators.filter import Filter
 from streamhouse.operators.join import Join, JoinKind
@@ -44,10 +44,6 @@ _CLOSED = re.compile(r'ISFINITE\("?_i"?\."((?:[^"]|"")+)"\)')
 _COLUMN = re.compile(r'(?:CAST\()?"?_[ilr]"?\."((?:[^"]|"")+)"(?: AS [^"]+\))?')
 _ALIGNED = ("TUMBLE", "HOP")
 """Windows whose start determines their end."""
-
-
-class NoWindowsError(UnsupportedSqlError):
-    """A SELECT has no windows that a watermark could close."""
 
 
 class NotClosedError(Exception):

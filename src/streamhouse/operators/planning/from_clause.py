@@ -10,7 +10,6 @@ from sqlglot import exp
 
 from streamhouse.operators.join import JoinKind
 from streamhouse.operators.operator import INPUT, Operator
-from streamhouse.operators.planning.correlation import Within, for_all
 from streamhouse.operators.planning.joins import combined, inner_join, is_true
 from streamhouse.operators.planning.rows import (
     RESERVED,
@@ -22,6 +21,7 @@ from streamhouse.operators.planning.rows import (
     free_columns,
     over,
 )  # fmt: skip
+from streamhouse.operators.planning.subqueries.correlation import Within, for_all
 from streamhouse.operators.project import Item, Project
 from streamhouse.operators.scan import Scan
 from streamhouse.operators.unnest import Unnest

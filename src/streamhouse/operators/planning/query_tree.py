@@ -13,7 +13,6 @@ from sqlglot import exp
 
 from streamhouse.operators.distinct import Distinct
 from streamhouse.operators.operator import Key, Operator
-from streamhouse.operators.planning.correlation import with_all
 from streamhouse.operators.planning.filters import passing
 from streamhouse.operators.planning.from_clause import FromClause, Sources
 from streamhouse.operators.planning.grouping_sets import grouping_sets
@@ -28,7 +27,8 @@ from streamhouse.operators.planning.rows import (
     reference,
 )  # fmt: skip
 from streamhouse.operators.planning.select_list import Grouping, aggregates_in, with_windows
-from streamhouse.operators.planning.subqueries import Subqueries
+from streamhouse.operators.planning.subqueries.correlation import with_all
+from streamhouse.operators.planning.subqueries.joined_subqueries import Subqueries
 from streamhouse.operators.project import Item, Project
 from streamhouse.operators.query_block import QueryBlock
 from streamhouse.operators.set_operation import SetKind, SetOperation

@@ -55,7 +55,7 @@ def late_tables(view: TableAddress) -> Iterator[TableAddress]:
     """The tables that may have late rows of a view."""
     warehouse, base = Warehouse(view.warehouse), late_name(view)
     database, name = split_identifier(base)
-    for each in warehouse.tables(database):
+    for each in warehouse.tables(database) if database in warehouse.databases() else ():
         if _LATE.fullmatch(each.removeprefix(name.removesuffix("__late"))):
             yield TableAddress(view.warehouse, f"{database}.{each}")
 

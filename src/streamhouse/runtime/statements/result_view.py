@@ -13,8 +13,13 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from streamhouse.connectors import registry
-from streamhouse.errors import NotStreamedError, SqlError, TableError, UnsupportedSqlError
-from streamhouse.operators.planning.closed_windows import NoWindowsError
+from streamhouse.errors import (
+    NotStreamedError,
+    NoWindowsError,
+    SqlError,
+    TableError,
+    UnsupportedSqlError,
+)
 from streamhouse.operators.planning.view_plan import ViewPlan, plan_view, plan_view_into
 from streamhouse.runtime.batch.insert_columns import given_columns
 from streamhouse.runtime.session.catalogs import DEFAULT_DATABASE

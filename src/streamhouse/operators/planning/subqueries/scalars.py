@@ -8,9 +8,7 @@ from streamhouse.operators.aggregate import Aggregate
 from streamhouse.operators.filter import Filter
 from streamhouse.operators.join import Equality, Join, JoinKind
 from streamhouse.operators.operator import LEFT, RIGHT, Operator
-from streamhouse.operators.planning.correlation import single
 from streamhouse.operators.planning.joins import is_equality
-from streamhouse.operators.planning.membership import type_of
 from streamhouse.operators.planning.rows import (
     NotExpressedError,
     Rows,
@@ -23,6 +21,8 @@ from streamhouse.operators.planning.rows import (
     sides_of,
 )  # fmt: skip
 from streamhouse.operators.planning.select_list import Grouping, is_null_of_no_rows
+from streamhouse.operators.planning.subqueries.correlation import single
+from streamhouse.operators.planning.subqueries.membership import type_of
 from streamhouse.operators.project import Item, Project
 
 

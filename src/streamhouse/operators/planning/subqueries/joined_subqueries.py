@@ -14,14 +14,8 @@ from streamhouse.operators.filter import Filter
 from streamhouse.operators.join import Equality, Join, JoinKind
 from streamhouse.operators.operator import RIGHT, Operator
 from streamhouse.operators.planning.accumulation import distinct
-from streamhouse.operators.planning.correlation import (
-    Within,
-    for_all,
-    single,
-)
 from streamhouse.operators.planning.from_clause import FromClause, Sources
 from streamhouse.operators.planning.joins import combined
-from streamhouse.operators.planning.membership import marks, membership, never_null, same
 from streamhouse.operators.planning.rows import (
     NotExpressedError,
     Rows,
@@ -33,16 +27,22 @@ from streamhouse.operators.planning.rows import (
     reference,
     sides_of,
 )  # fmt: skip
-from streamhouse.operators.planning.scalars import (
+from streamhouse.operators.planning.select_list import (
+    aggregates_in,
+)  # fmt: skip
+from streamhouse.operators.planning.subqueries.correlation import (
+    Within,
+    for_all,
+    single,
+)
+from streamhouse.operators.planning.subqueries.membership import marks, membership, never_null, same
+from streamhouse.operators.planning.subqueries.scalars import (
     beside,
     equal_sides,
     keyed,
     looked_up,
     per_group,
     single_row,
-)  # fmt: skip
-from streamhouse.operators.planning.select_list import (
-    aggregates_in,
 )  # fmt: skip
 from streamhouse.operators.project import Item, Project
 from streamhouse.sql.batch.row_comparisons import by_exists
