@@ -97,37 +97,30 @@ class _Events:
 
     @property
     def auctions(self) -> Values:
-        sellers = self._hot(2, "seller", self._last_person // _HOT * _HOT, self._any_person)
-        initial = self._price("initial")
         span = max(1, 2 * 1000 * _OPEN_AUCTIONS * sum(self._options.proportions)
                    // self._options.proportions[1] // self._options.rate)  # fmt: skip
         return {
             "id": lambda: pa.array(self._last_auction + _FIRST_ID),
             "itemName": lambda: self._text("[a-z ]{3,19}", "item"),
             "description": lambda: self._text("[a-z ]{3,99}", "description"),
-            "initialBid": lambda: pa.array(initial),
-            "reserve": lambda: pa.array(initial + self._price("reserve")),
+            "initialBid": lambda: pa.array(self._initial),
+            "reserve": lambda: pa.array(self._initial + self._price("reserve")),
             "dateTime": lambda: self._times,
             "expires": lambda: pa.array(self._rows.due_ms + 1 + self._below(span, "expires")),
-            "seller": lambda: pa.array(sellers + _FIRST_ID),
+            "seller": lambda: self._hot(2, "seller", self._last_person, 0, self._any_person),
             "category": lambda: pa.array(_FIRST_CATEGORY + self._below(_CATEGORIES, "category")),
             "extra": lambda: self._extra(1, 110),
         }
 
     @property
     def bids(self) -> Values:
-        auctions = self._hot(0, "auction", self._last_auction // _HOT * _HOT, self._any_auction)
-        bidders = self._hot(1, "bidder", self._last_person // _HOT * _HOT + 1, self._any_person)
         channels, urls = _channels(self._options.seed)
-        cold = len(_HOT_CHANNELS) + self._below(_CHANNELS, "channel")
-        hot = self._below(len(_HOT_CHANNELS), "hot channel")
-        channel = pa.array(np.where(self._below(2, "is hot channel") > 0, hot, cold))
         return {
-            "auction": lambda: pa.array(auctions + _FIRST_ID),
-            "bidder": lambda: pa.array(bidders + _FIRST_ID),
+            "auction": lambda: self._hot(0, "auction", self._last_auction, 0, self._any_auction),
+            "bidder": lambda: self._hot(1, "bidder", self._last_person, 1, self._any_person),
             "price": lambda: pa.array(self._price("price")),
-            "channel": lambda: channels.take(channel),
-            "url": lambda: urls.take(channel),
+            "channel": lambda: channels.take(self._channel),
+            "url": lambda: urls.take(self._channel),
             "dateTime": lambda: self._times,
             "extra": lambda: self._extra(2, 32),
         }
@@ -164,10 +157,21 @@ class _Events:
         first = np.maximum(last - _OPEN_AUCTIONS, 0)
         return first + self._below(last - first + 1 + _LEAD, "any auction")
 
-    def _hot(self, ratio: int, stream: str, hot: Numbers, others: Numbers) -> Numbers:
+    @cached_property
+    def _initial(self) -> Numbers:
+        return self._price("initial")
+
+    @cached_property
+    def _channel(self) -> pa.Array:
+        """The numbers of channels: half of the bids have a hot one."""
+        cold = len(_HOT_CHANNELS) + self._below(_CHANNELS, "channel")
+        hot = self._below(len(_HOT_CHANNELS), "hot channel")
+        return pa.array(np.where(self._below(2, "is hot channel") > 0, hot, cold))
+
+    def _hot(self, ratio: int, stream: str, last: Numbers, place: int, others: Numbers) -> pa.Array:
+        """Ids: most are those of the hot one at or before the last, at a place among `_HOT`."""
         is_hot = self._below(self._options.hot[ratio], f"hot {stream}") > 0
-        found: Numbers = np.where(is_hot, hot, others)
-        return found
+        return pa.array(np.where(is_hot, last // _HOT * _HOT + place, others) + _FIRST_ID)
 
     def _below(self, bound: int | Numbers, stream: str) -> Numbers:
         bits = self._rows.bits(stream)
@@ -180,18 +184,20 @@ class _Events:
         return found
 
     def _one_of(self, words: Sequence[str], stream: str) -> pa.Array:
-        return pa.array(words).take(pa.array(self._below(len(words), stream)))
+        return self._picked(pa.array(words), stream)
 
     def _text(self, pattern: str, stream: str) -> pa.Array:
-        pool = _texts(pattern, self._options.seed)
-        return pool.take(pa.array(self._below(len(pool), stream)))
+        return self._picked(_texts(pattern, self._options.seed), stream)
 
     def _extra(self, kind: int, size: int) -> pa.Array:
         """Texts that fill an event up to its average size, with a deviation of a fifth."""
         missing = max(0, self._options.sizes[kind] - size)
         spread = round(missing * 0.2)
         pool = _letters(missing - spread, max(1, 2 * spread), self._options.seed)
-        return pool.take(pa.array(self._below(len(pool), "extra")))
+        return self._picked(pool, "extra")
+
+    def _picked(self, pool: pa.Array, stream: str) -> pa.Array:
+        return pool.take(pa.array(self._below(len(pool), stream)))
 
     def _joined(self, separator: str, *parts: pa.Array) -> pa.Array:
         return pc.binary_join_element_wise(*parts, pa.scalar(separator))

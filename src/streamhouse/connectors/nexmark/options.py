@@ -84,24 +84,23 @@ class NexmarkOptions:
 def check_columns(columns: Sequence[Column]) -> None:
     """Raise `OptionError` for a column that no event has, or of another type."""
     for field in arrow_schema(columns):
-        fields = KINDS.get(field.name)
-        kind = field.type
-        if field.name == EVENT_TYPE:
-            right = pa.types.is_integer(kind)
-        else:
-            right = (
-                fields is not None
-                and pa.types.is_struct(kind)
-                and all(part.name in fields and part.type == fields[part.name] for part in kind)
-            )
-        if not right:
-            known = {name: ", ".join(f"{f} {_NAMES[t]}" for f, t in fields.items())
-                     for name, fields in KINDS.items()}  # fmt: skip
+        if not _is_known(field):
             raise OptionError(
-                f"nexmark: no event has the column {field.name} {kind}; the columns are "
-                f"{EVENT_TYPE} INT, "
-                + ", ".join(f"{name} ROW<{parts}>" for name, parts in known.items())
+                f"nexmark: no event has the column {field.name} {field.type}; the columns are "
+                f"{EVENT_TYPE} INT, {', '.join(map(_declared, KINDS))}"
             )
 
 
-_NAMES = {_TEXT: "STRING", _TIME: "TIMESTAMP(3)", _ID: "BIGINT"}
+def _is_known(column: pa.Field) -> bool:
+    if column.name == EVENT_TYPE:
+        return bool(pa.types.is_integer(column.type))
+    fields = KINDS.get(column.name, {})
+    return pa.types.is_struct(column.type) and all(
+        fields.get(part.name) == part.type for part in column.type
+    )
+
+
+def _declared(kind: str) -> str:
+    """The column of a kind of events, as SQL declares it."""
+    names = {_TEXT: "STRING", _TIME: "TIMESTAMP(3)", _ID: "BIGINT"}
+    return f"{kind} ROW<{', '.join(f'{name} {names[t]}' for name, t in KINDS[kind].items())}>"
