@@ -26,7 +26,8 @@ FOLDER = "state"
 MANIFESTS_KEPT = 2
 """The last batch may run again, from the state after the one before it. Besides them, the newest
 manifest with rows before the last batch is kept."""
-_MANIFEST = "manifest-"
+MANIFEST = "manifest-"
+"""What the names of manifests begin with."""
 LEFT_OVER_S = 3600.0
 """Files that no manifest names are left by dead tasks, or belong to a running one."""
 
@@ -88,14 +89,22 @@ class StateStore:
 
     def save(self, manifest: Manifest) -> None:
         """Write a batch's manifest, and remove what the last ones do not need."""
-        StateStore.fill(self, manifest)
+        self._write(manifest)
         self._remove_unneeded(manifest.batch)
+        self._changed()
 
     def fill(self, manifest: Manifest) -> None:
         """Write the manifest of a batch that others may have followed since."""
+        self._write(manifest)
+        self._changed()
+
+    def _changed(self) -> None:
+        """Called after the manifests have changed."""
+
+    def _write(self, manifest: Manifest) -> None:
         text = manifest.to_json()
         # Named by its checksum, so that a file of one name never changes.
-        path = self.folder / f"{_MANIFEST}{manifest.batch}-{text.partition(' ')[0]}.json"
+        path = self.folder / f"{MANIFEST}{manifest.batch}-{text.partition(' ')[0]}.json"
         # Segments are not durable, either: what a power failure damages is computed anew.
         replace_text(path, text, durable=False)
         for other in self._manifest_paths():
@@ -132,6 +141,7 @@ class StateStore:
         for path in [path for path in list(_open) if path.parent == self.folder]:
             _open.pop(path, None)
         shutil.rmtree(self.folder, ignore_errors=True)
+        self._changed()
 
     def _remove_unneeded(self, batch: int) -> None:
         # A checkpoint that was set back numbers its batches anew.
@@ -161,12 +171,12 @@ class StateStore:
                         path.unlink()
 
     def _manifest_paths(self) -> list[Path]:
-        return [path for path in self.folder.glob(f"{_MANIFEST}*.json") if _batch_of(path) >= 0]
+        return [path for path in self.folder.glob(f"{MANIFEST}*.json") if _batch_of(path) >= 0]
 
 
 def _batch_of(manifest: Path) -> int:
     """The batch of a manifest's file; -1 for another file."""
-    number = manifest.name.removeprefix(_MANIFEST).partition("-")[0]
+    number = manifest.name.removeprefix(MANIFEST).partition("-")[0]
     return int(number) if number.isdigit() else -1
 
 

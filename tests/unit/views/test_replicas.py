@@ -11,10 +11,10 @@ import pytest
 from tests.unit.views.view_session import ViewBatches, ViewSession, change
 
 from streamhouse.paimon.storage.files import LocalFiles
+from streamhouse.runtime.state.replica import ReplicatedStore
 from streamhouse.runtime.views import incremental, spec
 from streamhouse.runtime.views.merges import start_merges
 from streamhouse.state import merges
-from streamhouse.state.replica import ReplicatedStore
 
 _QUERY = (
     "SELECT c.country, COUNT(*) AS n, SUM(CAST(o.amount AS BIGINT)) AS s, MIN(o.price) AS m FROM "

@@ -11,27 +11,16 @@ import os
 import shutil
 import uuid
 from collections.abc import Callable, Collection, Iterable
-from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
 
 from streamhouse.errors import StreamhouseError
-from streamhouse.state.manifest import Manifest
+from streamhouse.paimon.storage.files import Files
+from streamhouse.paimon.storage.object_store.parallel import run_parallel
 from streamhouse.state.segment import Segment, SegmentFile
-from streamhouse.state.store import StateStore
+from streamhouse.state.store import MANIFEST, StateStore
 
 log = logging.getLogger("streamhouse.views")
-_AT_ONCE = 16
-"""So many files are copied at the same time."""
-
-
-class Files(Protocol):
-    """What a replica needs of `paimon.storage.files.Files`."""
-
-    def names(self, path: str) -> list[tuple[str, bool]]: ...
-    def open_output(self, path: str) -> Any: ...
-    def open_input(self, path: str) -> Any: ...
-    def delete(self, path: str) -> None: ...
 
 
 class ReplicatedStore(StateStore):
@@ -54,53 +43,44 @@ class ReplicatedStore(StateStore):
         Other segments are copied when they are read.
         """
 
-        def work() -> None:
-            there = {name for name, _ in self._files.names(self._location)}
-            manifests = {name for name in there if name.startswith("manifest-")}
-            for path in self._manifest_paths():
-                if path.name not in manifests:
-                    path.unlink(missing_ok=True)
-            self._in_parallel(self._download, self._missing(manifests))
-            self._known = there & (manifests | self._named())
-            newest = self.newest if segments else None
-            self._in_parallel(self._download, self._missing(newest.files if newest else ()))
-
-        self._attempt("read", work)
+        self._attempt("read", lambda: self._fetch(segments))
 
     def remove_leftovers(self) -> None:
         """Remove the segments of the replica that no manifest names; nothing else may run."""
 
         def work() -> None:
-            self.fetch(segments=False)
-            there = {name for name, _ in self._files.names(self._location)}
-            self._in_parallel(self._delete, there - self._known)
+            there = self._fetch(segments=False)
+            self._each(self._delete, there - self._known)
 
         self._attempt("cleaned", work)
+
+    def _fetch(self, segments: bool) -> set[str]:
+        """As `fetch`; returns the names of all files of the replica."""
+        there = {name for name, _ in self._files.names(self._location)}
+        manifests = {name for name in there if name.startswith(MANIFEST)}
+        for path in self._manifest_paths():
+            if path.name not in manifests:
+                path.unlink(missing_ok=True)
+        self._each(self._download, self._missing(manifests))
+        self._known = there & (manifests | self._named())
+        newest = self.newest if segments else None
+        self._each(self._download, self._missing(newest.files if newest else ()))
+        return there
 
     def segment(self, file: SegmentFile) -> Segment:
         if file.name in self._known and self._missing((file.name,)):
             self._attempt("read", lambda: self._download(file.name))
         return super().segment(file)
 
-    def save(self, manifest: Manifest) -> None:
-        super().save(manifest)
+    def _changed(self) -> None:
         self._attempt("written", self._publish)
-
-    def fill(self, manifest: Manifest) -> None:
-        super().fill(manifest)
-        self._attempt("written", self._publish)
-
-    def clear(self) -> None:
-        super().clear()
-        self.folder.mkdir(parents=True, exist_ok=True)
-        self._attempt("cleared", self._publish)
 
     def _publish(self) -> None:
         """Copy what is new to the replica, manifests last, and delete what is needed no more."""
         segments, manifests = self._named(), {path.name for path in self._manifest_paths()}
-        self._in_parallel(self._upload, segments - self._known - set(self._missing(segments)))
-        self._in_parallel(self._upload, manifests - self._known)
-        self._in_parallel(self._delete, self._known - segments - manifests)
+        self._each(self._upload, segments - self._known - set(self._missing(segments)))
+        self._each(self._upload, manifests - self._known)
+        self._each(self._delete, self._known - segments - manifests)
         self._known = segments | manifests
 
     def _named(self) -> set[str]:
@@ -133,12 +113,10 @@ class ReplicatedStore(StateStore):
     def _path_of(self, name: str) -> str:
         return f"{self._location}/{name}"
 
-    def _in_parallel(self, work: Callable[[str], None], names: Iterable[str]) -> None:
-        with ThreadPoolExecutor(_AT_ONCE) as pool:
-            for done in [pool.submit(work, name) for name in names]:
-                done.result()
+    def _each(self, work: Callable[[str], None], names: Iterable[str]) -> None:
+        run_parallel([partial(work, name) for name in names])
 
-    def _attempt(self, done: str, work: Callable[[], None]) -> None:
+    def _attempt(self, done: str, work: Callable[[], object]) -> None:
         try:
             work()
         except (OSError, StreamhouseError) as error:

@@ -19,8 +19,8 @@ from streamhouse.operators.trees.arrangement import Origins
 from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.paimon.schema.evolution import column_ids
 from streamhouse.paimon.storage.files import files_of
+from streamhouse.runtime.state.replica import ReplicatedStore
 from streamhouse.sql.plan import BoundedScan
-from streamhouse.state.replica import ReplicatedStore
 from streamhouse.state.store import StateStore
 
 PROGRESS = "rows_read"
