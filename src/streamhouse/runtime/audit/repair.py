@@ -22,6 +22,7 @@ from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.paimon.changelog.consumers import Consumers, query_consumer
 from streamhouse.paimon.changelog.unread_commits import rows_of, written_since
 from streamhouse.paimon.read.table import Table
+from streamhouse.paimon.read.visibility import producer
 from streamhouse.paimon.storage.lock import commit_lock
 from streamhouse.paimon.write.commit import TableCommitter
 from streamhouse.paimon.write.commit_retries import CHANGE_USER, attempt, remove_dead_attempts
@@ -264,7 +265,7 @@ class _Attempt:
     @property
     def _null_columns(self) -> list[str]:
         """Columns that are written as null, which their merge function ignores."""
-        if self._table.options.get("changelog-producer") == "input":
+        if producer(self._table.options) == "input":
             return []
         return [
             name
@@ -305,7 +306,7 @@ class _Attempt:
         if later is None or (later and current.has_dynamic_buckets):
             return False
         commutes = set(self._functions.values()) <= set(_COMMUTES)
-        writes_changelog = self._table.options.get("changelog-producer") == "input"
+        writes_changelog = producer(self._table.options) == "input"
         if not later or (
             commutes and not strict and not writes_changelog and not difference.counts[0]
         ):

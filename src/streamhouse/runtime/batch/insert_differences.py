@@ -23,7 +23,7 @@ from streamhouse.paimon.changelog.differences.state_difference import Differ
 from streamhouse.paimon.changelog.unread_commits import invisible_snapshots, rows_of, written_since
 from streamhouse.paimon.read.pushdown import keys_filter
 from streamhouse.paimon.read.table import Table
-from streamhouse.paimon.read.visibility import hides_new_rows
+from streamhouse.paimon.read.visibility import hides_new_rows, producer
 from streamhouse.paimon.storage.lock import commit_lock
 from streamhouse.paimon.write.commit import TableCommitter
 from streamhouse.paimon.write.commit_retries import (
@@ -77,7 +77,7 @@ def can_skip_equal_rows(table: Table) -> bool:
     """Whether a table has the same rows if equal rows are skipped."""
     options = table.options
     engine = options.get("merge-engine", "deduplicate").lower()
-    hides_input = options.get("changelog-producer") == "input" and hides_new_rows(table)
+    hides_input = producer(options) == "input" and hides_new_rows(table)
     return (
         bool(table.primary_key)
         and engine == "deduplicate"
@@ -144,7 +144,7 @@ class _Try:
         self._snapshot = self._table.latest_snapshot_id()
         self._read_snapshot = self._snapshot or 0
         options = self._table.options
-        self._writes_kinds = options.get("changelog-producer", "none").lower() == "input"
+        self._writes_kinds = producer(options) == "input"
         self._sequence = sequence_fields(options)
         self._descending = options.get("sequence.field.sort-order", "ascending") == "descending"
         self.inserted = 0

@@ -15,7 +15,7 @@ from typing import Any
 from streamhouse.options import boolean
 from streamhouse.paimon.java.sidecar import Sidecar
 from streamhouse.paimon.read.table import Table
-from streamhouse.paimon.read.visibility import hides_new_rows
+from streamhouse.paimon.read.visibility import hides_new_rows, producer
 from streamhouse.paimon.storage.lock import commit_lock
 from streamhouse.procedures.commit_messages import COMMIT_OPTIONS, deserialised
 
@@ -32,7 +32,7 @@ def shows_at_once(table: Table) -> bool:
         hides_new_rows(table)
         and table.bucket > 0
         and options.get("merge-engine", "deduplicate").lower() in _WRITES_KEYS_ONCE
-        and options.get("changelog-producer", "none").lower() != "input"
+        and producer(options) != "input"
         # `rowkind.field` can make rows deletions, which only a merge removes.
         and "rowkind.field" not in options
         and boolean(_UPGRADE, options.get(_UPGRADE, "true"))

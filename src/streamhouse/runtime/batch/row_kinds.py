@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 
 from streamhouse.errors import TableError
 from streamhouse.paimon.read.table import Table
+from streamhouse.paimon.read.visibility import producer
 from streamhouse.paimon.write.merge_rules.remove_record_on_delete import without_values
 from streamhouse.runtime.query_operator import conformed
 from streamhouse.source import of_kind
@@ -176,7 +177,7 @@ def kinds(table: Table, strategy: DmlStrategy, change: DmlQuery, batch: pa.Table
     deleted = conformed(old.filter(deletes), schema)
     if strategy.resets:
         # The changelog needs the old values, which the resetting `-D` does not have.
-        if table.options.get("changelog-producer") == "input" and strategy.retracts:
+        if producer(table.options) == "input" and strategy.retracts:
             if all(name in _RETRACTS for name in functions_of(table).values()):
                 result.append(of_kind(deleted, "-U"))
         deleted = without_values(table, deleted)

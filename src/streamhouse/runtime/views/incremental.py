@@ -26,6 +26,7 @@ from streamhouse.operators.trees.incremental import IncrementalRefresh, SourceCh
 from streamhouse.operators.trees.view_changes import view_changes
 from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.paimon.read.table import Table
+from streamhouse.paimon.read.visibility import producer
 from streamhouse.paimon.storage.snapshots import Snapshot
 from streamhouse.runtime.streaming.tasks.task_input import TaskInput
 from streamhouse.runtime.views.inputs import MEMORY, opened_alone
@@ -248,7 +249,7 @@ class IncrementalView:
 
 def keeps_updates(table: Table) -> bool:
     """Whether a view's table needs rows before an update: it keeps the changes as written."""
-    return bool(table.options.get("changelog-producer") == "input")
+    return producer(table.options) == "input"
 
 
 def unsuitable(spec: ViewSpec, store: StateStore, tree: CompiledTree, end: Offset) -> str:
