@@ -97,7 +97,7 @@ class Host:
     @property
     def temporary(self) -> Path:
         """The folder that is the host's /tmp."""
-        return Path(f"/proc/{self._pid}/root/tmp")
+        return Path("/proc", str(self._pid), "root", "tmp")
 
     def cut(self) -> None:
         """Cut the host from the network."""
