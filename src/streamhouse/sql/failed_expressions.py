@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from sqlglot import exp
 
 from streamhouse.sql.select_parts import (
+    conjuncts,
     flattened,
     rows_read,
     sources,
@@ -122,7 +123,7 @@ class _Block:
         place = f"the condition of the join with '{join.this.alias_or_name}'"
         for name, relation in self._relations.items():
             yield from _alone(place, condition, self._select, name, relation)
-        equal = [each for each in _conjuncts(condition) if not _may_fail(each)]
+        equal = [each for each in conjuncts(condition) if not _may_fail(each)]
         if equal and not condition.find(exp.Select):
             joins = [each.copy() for each in self._joins[: at + 1]]
             joins[-1].set("on", exp.and_(*equal))
@@ -191,7 +192,7 @@ def _outermost(node: exp.Expr) -> bool:
 
 def _parts(whole: exp.Expr, relations: Mapping[str, exp.Expr]) -> Iterator[exp.Expr]:
     """The largest parts of an expression that can be computed from one row of some relations."""
-    for each in _conjuncts(whole):
+    for each in conjuncts(whole):
         if isinstance(each, (exp.Select, exp.DataType)) or not _may_fail(each):
             continue
         inside = {column.table for column in each.find_all(exp.Column)} <= {"", *relations}
@@ -201,11 +202,6 @@ def _parts(whole: exp.Expr, relations: Mapping[str, exp.Expr]) -> Iterator[exp.E
         else:
             for child in each.iter_expressions():
                 yield from _parts(child, relations)
-
-
-def _conjuncts(whole: exp.Expr) -> Iterator[exp.Expr]:
-    whole = whole.unnest()
-    return whole.flatten() if isinstance(whole, exp.And) else iter([whole])
 
 
 def _may_fail(expression: exp.Expr) -> bool:

@@ -16,6 +16,17 @@ def sources(select: exp.Select) -> list[exp.Expr]:
     return [*([] if from_ is None else [from_.this]), *(join.this for join in joins)]
 
 
+def conjuncts(condition: exp.Expr | None) -> list[exp.Expr]:
+    """The AND-ed terms of a condition or a WHERE clause, without parentheses around them."""
+    node = condition
+    # `unnest` would take a scalar subquery for parentheses, too.
+    while isinstance(node, exp.Where | exp.Paren):
+        node = node.this
+    if isinstance(node, exp.And):
+        return [*conjuncts(node.this), *conjuncts(node.expression)]
+    return [] if node is None else [node]
+
+
 def rows_read(
     select: exp.Select, source: exp.Expr | None = None, joins: Sequence[exp.Expr] = ()
 ) -> exp.Select:

@@ -16,7 +16,6 @@ from streamhouse.operators.planning.rows import (
     NotExpressedError,
     Rows,
     checked,
-    conjuncts,
     fragment,
     free_columns,
     over,
@@ -27,6 +26,7 @@ from streamhouse.operators.scan import Scan
 from streamhouse.operators.unnest import Unnest
 from streamhouse.operators.values import Values
 from streamhouse.sql.plan import BoundedScan
+from streamhouse.sql.select_parts import conjuncts
 
 _ELEMENT_ARGS = ("this", "alias", "joins", "expressions", "offset", "outer")
 _JOIN_ARGS = ("this", "on", "side", "kind", "using")
@@ -104,7 +104,7 @@ class FromClause:
         movable = where is not None and not any(map(_is_outer, joins))
         where = where if where is not None and movable else []
         elements, terms = [] if domain is None else [domain], list[exp.Expr]()
-        rest = ((each.this, *_kind(each), [*conjuncts(each.args.get("on"))]) for each in joins)
+        rest = ((each.this, *_kind(each), conjuncts(each.args.get("on"))) for each in joins)
         for node, side, kind, on in ((first, "", JoinKind.INNER, []), *rest):
             dependent = self._dependent(node, elements, side)
             if dependent is None and kind is JoinKind.INNER:

@@ -22,7 +22,6 @@ from streamhouse.operators.planning.rows import (
     NotExpressedError,
     Rows,
     checked,
-    conjuncts,
     item,
     reference,
 )  # fmt: skip
@@ -34,6 +33,7 @@ from streamhouse.operators.query_block import QueryBlock
 from streamhouse.operators.set_operation import SetKind, SetOperation
 from streamhouse.sql.expressions.binder import generate
 from streamhouse.sql.plan import BoundedScan
+from streamhouse.sql.select_parts import conjuncts
 
 _SELECT_ARGS = (
     "expressions", "from_", "joins", "where", "group", "having", "qualify", "distinct", "order",
@@ -155,17 +155,17 @@ class _Query:
             rows = grouping.rows()
         rows, nodes = subqueries.with_scalars(rows, nodes)
         if having is not None:
-            rows = passing(rows, list(conjuncts(nodes.pop())))
+            rows = passing(rows, conjuncts(nodes.pop()))
         first = len(select.selects)
         rows, nodes = with_windows(rows, nodes, nodes[first : first + len(self._given)])
         if qualify is not None:
-            rows = passing(rows, list(conjuncts(nodes.pop())))
+            rows = passing(rows, conjuncts(nodes.pop()))
         return _projected(select, rows, nodes, self._given)
 
     def _filtered(self, select: exp.Select, subqueries: Subqueries) -> Rows:
         """The rows that pass WHERE."""
         where = select.args.get("where")
-        terms = list(conjuncts(where.this if where is not None else None))
+        terms = conjuncts(where)
         scalars = subqueries.with_scalars
         from_ = FromClause(self._sources, self._alone, terms, self._within, scalars, self._domain)
         rows = from_.rows(select)

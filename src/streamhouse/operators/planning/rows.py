@@ -5,7 +5,7 @@ Expressions become SQL fragments whose columns are those of the operator's input
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from sqlglot import exp
@@ -126,20 +126,6 @@ def _is_parameter(column: exp.Column) -> bool:
             return True
         function = function.find_ancestor(exp.Lambda)
     return False
-
-
-def conjuncts(condition: exp.Expr | None) -> Iterator[exp.Expr]:
-    """The AND-ed terms of a condition."""
-    if condition is None:
-        return
-    node = condition
-    while isinstance(node, exp.Paren):
-        node = node.this
-    if isinstance(node, exp.And):
-        yield from conjuncts(node.this)
-        yield from conjuncts(node.expression)
-    else:
-        yield node
 
 
 def item(name: str, node: exp.Expr, rows: Rows) -> Item:

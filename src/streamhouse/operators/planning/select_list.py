@@ -23,7 +23,7 @@ from streamhouse.operators.planning.rows import (
 )  # fmt: skip
 from streamhouse.operators.project import Item
 from streamhouse.sql.batch import total_order
-from streamhouse.sql.expressions.binder import aggregate_names, function_name
+from streamhouse.sql.expressions.binder import aggregate_names, function_name, is_aggregate_function
 
 _WRAPPERS = (exp.Filter, exp.WithinGroup, exp.IgnoreNulls, exp.RespectNulls)
 _RANKS = {"ROW_NUMBER", "RANK", "DENSE_RANK"}
@@ -46,7 +46,7 @@ def is_aggregate(node: exp.Expr) -> bool:
     core = _core(node)
     if isinstance(node.parent, (*_WRAPPERS, exp.Window)) and node.arg_key == "this":
         return False
-    return isinstance(core, exp.AggFunc) or function_name(core) in aggregate_names()
+    return is_aggregate_function(core)
 
 
 def _core(node: exp.Expr) -> exp.Expr:

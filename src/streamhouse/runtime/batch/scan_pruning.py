@@ -13,6 +13,7 @@ from sqlglot import exp
 from streamhouse.paimon.read.conditions import Filter
 from streamhouse.paimon.read.pushdown import compared
 from streamhouse.sql.plan import BoundedQuery
+from streamhouse.sql.select_parts import conjuncts
 
 _METHODS: dict[type[exp.Expr], tuple[str, str]] = {
     exp.EQ: ("equal", "equal"),
@@ -40,7 +41,7 @@ class Pruning:
         relations = {scan.relation for scan in plan.scans}
         for select in tree.find_all(exp.Select):
             aliases = dict(_tables(select, relations))
-            for term in _terms(select):
+            for term in conjuncts(select.args.get("where")):
                 columns = {column.table for column in term.find_all(exp.Column)}
                 if len(columns) == 1 and (name := aliases.get(columns.pop())) is not None:
                     self._terms.setdefault(name, []).append(term)
@@ -54,14 +55,6 @@ class Pruning:
         if len(conditions) > 1:
             return {"method": "and", "children": conditions}
         return conditions[0] if conditions else None
-
-
-def _terms(select: exp.Select) -> list[exp.Expr]:
-    """The AND-ed terms of a SELECT's WHERE clause."""
-    where = select.args.get("where")
-    if where is None:
-        return []
-    return list(where.this.flatten()) if isinstance(where.this, exp.And) else [where.this]
 
 
 def _tables(select: exp.Select, relations: set[str]) -> Iterator[tuple[str, str]]:

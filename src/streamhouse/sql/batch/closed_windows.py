@@ -14,6 +14,7 @@ from sqlglot import exp
 
 from streamhouse.sql.functions.expression_builders import WINDOWED_TIME, call, cast, number, quoted
 from streamhouse.sql.parser.windowed_rows import WINDOWED, Window
+from streamhouse.sql.select_parts import conjuncts
 
 BEFORE, AFTER = "watermark_before", "watermark_after"
 """The DuckDB variables of the watermark before a batch and after it."""
@@ -129,8 +130,7 @@ def _filters(select: exp.Select) -> tuple[str, list[exp.Expr]]:
     from_, where = outer.args.get("from_"), outer.args.get("where")
     if from_ is None or from_.this is not element or outer.args.get("joins") or where is None:
         return "", []
-    terms = where.this.flatten() if isinstance(where.this, exp.And) else [where.this]
-    plain = [each.copy() for each in terms if each.find(exp.Query) is None]
+    plain = [each.copy() for each in conjuncts(where) if each.find(exp.Query) is None]
     return element.alias, plain
 
 

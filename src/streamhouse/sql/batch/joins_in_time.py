@@ -7,7 +7,7 @@ corrects what was joined before, and the delta form is that of OVER and of joins
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from sqlglot import exp
@@ -17,6 +17,7 @@ from streamhouse.sql.expressions.binder import Relations
 from streamhouse.sql.functions.expression_builders import cast, number, quoted
 from streamhouse.sql.resolution.event_time import JOINED_AS_OF
 from streamhouse.sql.resolution.visible_columns import leftmost
+from streamhouse.sql.select_parts import conjuncts
 from streamhouse.sql.text import Script
 
 NEAREST = "nearest"
@@ -137,7 +138,7 @@ def _numbers_down(node: exp.Expr) -> bool:
 def _join_nearest(script: Script, join: exp.Join, relations: Relations) -> None:
     """ASOF JOIN: the right row with equal keys whose time is the nearest on one side."""
     alias, condition = join.this.alias_or_name, join.args.get("match_condition")
-    terms = list(_terms(join.args.get("on")))
+    terms = conjuncts(join.args.get("on"))
     tests: list[exp.Expr] = [condition] if condition is not None else [
         term for term in terms if isinstance(term, tuple(_FLIPPED))
     ]  # fmt: skip
@@ -163,16 +164,6 @@ def _join_nearest(script: Script, join: exp.Join, relations: Relations) -> None:
         join.set("side", "LEFT")
     join.set("match_condition", None)
     join.set("method", None)
-
-
-def _terms(condition: exp.Expr | None) -> Iterator[exp.Expr]:
-    """The AND-ed terms of a condition."""
-    node = None if condition is None else condition.unnest()
-    if isinstance(node, exp.And):
-        yield from _terms(node.this)
-        yield from _terms(node.expression)
-    elif node is not None:
-        yield node
 
 
 def _right_side(test: exp.Expr | None, alias: str) -> exp.Expr | None:
@@ -248,7 +239,7 @@ def in_duckdb(tree: exp.Expr) -> exp.Expr:
         return tree
     made = tree.copy()
     for join in made.find_all(exp.Join):
-        terms = list(_terms(join.args.get("on")))
+        terms = conjuncts(join.args.get("on"))
         rest = [term for term in terms if NEAREST not in term.meta]
         times = [term for term in rest if not isinstance(term, exp.EQ)]
         if len(rest) < len(terms) and len(times) == 1 and isinstance(times[0], tuple(_FLIPPED)):

@@ -13,14 +13,13 @@ from sqlglot import exp
 from streamhouse.sql.expressions.binder import (
     BindError,
     Relations,
-    aggregate_names,
     describe,
-    function_name,
     generate,
+    is_aggregate_function,
 )  # fmt: skip
 from streamhouse.sql.functions.expression_builders import cast, number, quoted, when
 from streamhouse.sql.parser.windowed_rows import SLICE
-from streamhouse.sql.select_parts import sources, with_queries
+from streamhouse.sql.select_parts import conjuncts, sources, with_queries
 
 _COMBINED: dict[type[exp.Expr], type[exp.Expr]] = {
     exp.Count: exp.Sum, exp.CountIf: exp.Sum, exp.Sum: exp.Sum, exp.Min: exp.Min, exp.Max: exp.Max,
@@ -101,10 +100,7 @@ class Slices:
         joins = self._select.args.get("joins") or ()
         if any(map(self._reads_window, joins)):
             raise NotSlicedError
-        where = self._select.args.get("where")
-        terms = [] if where is None else list(where.this.flatten()) if isinstance(
-            where.this, exp.And
-        ) else [where.this]  # fmt: skip
+        terms = conjuncts(self._select.args.get("where"))
         above = [term for term in terms if self._reads_window(term)]
         if not all(map(self._reads_windows_only, above)):
             raise NotSlicedError
@@ -240,7 +236,7 @@ class Slices:
 
 def _is_aggregate(node: exp.Expr) -> bool:
     core = node.this if isinstance(node, exp.Filter | exp.WithinGroup) else node
-    return isinstance(core, exp.AggFunc) or function_name(core) in aggregate_names()
+    return is_aggregate_function(core)
 
 
 def _with_children(node: exp.Expr, new: Callable[[exp.Expr], exp.Expr]) -> exp.Expr:

@@ -115,6 +115,11 @@ def aggregate_names() -> frozenset[str]:
     return frozenset(name for (name,) in kinds) | {"histogram", "grouping", "grouping_id"}
 
 
+def is_aggregate_function(node: exp.Expr) -> bool:
+    """Whether a node calls an aggregate function of DuckDB."""
+    return isinstance(node, exp.AggFunc) or function_name(node) in aggregate_names()
+
+
 def function_name(node: exp.Expr) -> str:
     """The name by which DuckDB calls the function of a node, in lower case; empty for others."""
     if isinstance(node, exp.AnonymousAggFunc | exp.Anonymous):

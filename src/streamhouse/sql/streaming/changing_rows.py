@@ -30,9 +30,10 @@ from streamhouse.sql.options.merge_functions import (
 )
 from streamhouse.sql.plan import Column, TableInfo
 from streamhouse.sql.resolution.insert_target import ColumnMapping
+from streamhouse.sql.select_parts import conjuncts
 from streamhouse.sql.streaming import key_moves
 from streamhouse.sql.streaming.generated_sql import Stream
-from streamhouse.sql.streaming.query_blocks import SelectBlock, conjuncts
+from streamhouse.sql.streaming.query_blocks import SelectBlock
 from streamhouse.sql.streaming.retraction import retracts
 from streamhouse.sql.text import span
 from streamhouse.sql.types import base, duck_type

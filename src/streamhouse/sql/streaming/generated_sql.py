@@ -13,7 +13,8 @@ from streamhouse.sql.expressions import lowering, timestamp_digits
 from streamhouse.sql.expressions.binder import BindError, describe, generate, refusal
 from streamhouse.sql.plan import TableInfo
 from streamhouse.sql.resolution.columns import physical
-from streamhouse.sql.streaming.query_blocks import Lookup, SelectBlock, conjuncts, equalities
+from streamhouse.sql.select_parts import conjuncts
+from streamhouse.sql.streaming.query_blocks import Lookup, SelectBlock, equalities
 from streamhouse.sql.streaming.retraction import retracts
 from streamhouse.sql.text import Script
 from streamhouse.sql.types import flink_type

@@ -15,6 +15,7 @@ from streamhouse.sql.parser import hints
 from streamhouse.sql.plan import LookupRetry, Resolver, TableInfo
 from streamhouse.sql.resolution import columns, window_columns
 from streamhouse.sql.resolution.columns import Visible
+from streamhouse.sql.select_parts import conjuncts
 from streamhouse.sql.streaming import row_number as ranked
 from streamhouse.sql.streaming import union_all
 from streamhouse.sql.streaming.row_number import Ranked
@@ -387,14 +388,6 @@ class QueryBlockReader:
 
 def _aggregates(items: list[exp.Expr]) -> list[exp.Expr]:
     return [node for item in items for node in item.find_all(exp.AggFunc)]
-
-
-def conjuncts(condition: exp.Expr | None) -> list[exp.Expr]:
-    """The operands of a condition's top-level ANDs."""
-    if condition is None:
-        return []
-    inner = condition.unnest()
-    return list(inner.flatten()) if isinstance(inner, exp.And) else [condition]
 
 
 def equalities(condition: exp.Expr, alias: str) -> dict[str, exp.Expr]:

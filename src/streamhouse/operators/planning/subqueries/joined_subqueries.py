@@ -20,7 +20,6 @@ from streamhouse.operators.planning.rows import (
     NotExpressedError,
     Rows,
     checked,
-    conjuncts,
     fragment,
     free_columns,
     over,
@@ -46,6 +45,7 @@ from streamhouse.operators.planning.subqueries.scalars import (
 )  # fmt: skip
 from streamhouse.operators.project import Item, Project
 from streamhouse.sql.batch.row_comparisons import by_exists
+from streamhouse.sql.select_parts import conjuncts
 
 _PLAIN = ("expressions", "from_", "joins", "where", "distinct")
 """What a correlated subquery may have."""
@@ -117,7 +117,7 @@ class Subqueries:
         if not plain or (aggregates_in(query) and not aggregates):
             raise NotExpressedError("a correlated subquery with more than WHERE")
         where = query.args.get("where")
-        terms = list(conjuncts(where.this if where is not None else None))
+        terms = conjuncts(where)
         own = [term for term in terms if not term.find(exp.Query)]
         if len(own) < len(terms):
             raise NotExpressedError("a subquery within a correlated subquery")
