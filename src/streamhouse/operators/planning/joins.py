@@ -25,7 +25,7 @@ from streamhouse.operators.planning.rows import (
 from streamhouse.operators.planning.time_ranges import ADDED, in_pieces
 from streamhouse.operators.project import Item, Project
 from streamhouse.sql.batch.joins_in_time import NEAREST
-from streamhouse.sql.functions.expression_builders import quoted
+from streamhouse.sql.functions.expression_builders import column_of
 
 _RIGHT = re.compile(rf'"?\b{RIGHT}"?\.(?=")')
 
@@ -85,7 +85,7 @@ def _has_key(left: Rows, right: Rows, equalities: Sequence[Equality]) -> bool:
 def _is_nearest(term: exp.Expr, equalities: Sequence[Equality], right: Rows) -> bool:
     """Whether a left row has one match at most, since a term selects the nearest of equal keys."""
     equal = {each.right_column for each in equalities if each.exact} - {""}
-    keys = [exp.column(quoted(n), quoted(table)) for table, n in term.meta.get(NEAREST, ())]
+    keys = [column_of(table, n) for table, n in term.meta.get(NEAREST, ())]
     return bool(keys) and all(right.find(key) in equal for key in keys)
 
 

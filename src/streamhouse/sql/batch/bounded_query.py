@@ -24,7 +24,7 @@ from streamhouse.sql.batch import (
 )
 from streamhouse.sql.expressions import aggregates, lowering, timestamp_digits
 from streamhouse.sql.expressions.binder import BindError, describe, generate, refusal
-from streamhouse.sql.functions.expression_builders import quoted
+from streamhouse.sql.functions.expression_builders import column_of, quoted
 from streamhouse.sql.literal_rows import LiteralRows
 from streamhouse.sql.nesting_depth import limited_depth
 from streamhouse.sql.parser import hints
@@ -265,9 +265,7 @@ def _scan(
         listed = [column.name for column in alias.columns] or visible
         items = [
             exp.alias_(
-                expression.copy()
-                if expression is not None
-                else exp.column(quoted(name), quoted(inner)),
+                expression.copy() if expression is not None else column_of(inner, name),
                 quoted(shown),
             )
             for (name, expression), shown in zip(visible.items(), listed, strict=True)
@@ -370,7 +368,7 @@ def _into_target(
         if mapping.index is None:
             item = targets.cast_to(exp.Null(), "STRING", mapping.column.type)
         else:
-            column = exp.column(quoted(output[mapping.index]), quoted("made"))
+            column = column_of("made", output[mapping.index])
             kind = types[mapping.index]
             item = targets.converted(parsed.script, node, column, kind, mapping.column)
         items.append(exp.alias_(item, quoted(mapping.column.name)))

@@ -12,7 +12,14 @@ from datetime import datetime, timedelta
 
 from sqlglot import exp
 
-from streamhouse.sql.functions.expression_builders import WINDOWED_TIME, call, cast, number, quoted
+from streamhouse.sql.functions.expression_builders import (
+    WINDOWED_TIME,
+    call,
+    cast,
+    column_of,
+    number,
+    quoted,
+)
 from streamhouse.sql.parser.windowed_rows import WINDOWED, Window
 from streamhouse.sql.select_parts import conjuncts
 
@@ -143,7 +150,7 @@ def _rows(select: exp.Select) -> exp.Select:
 
 def _columns(select: exp.Select) -> list[exp.Column]:
     """The columns of the start, the end and the last moment of the windows."""
-    return [exp.column(quoted(each.alias), quoted(_ALIAS)) for each in select.selects[-3:]]
+    return [column_of(_ALIAS, each.alias) for each in select.selects[-3:]]
 
 
 def _variable(name: str, more: int = 0) -> exp.Expr:

@@ -13,7 +13,7 @@ from streamhouse.errors import SqlError
 from streamhouse.sql import node_errors
 from streamhouse.sql.batch.bounded_query import Analyzed, analyze_tree
 from streamhouse.sql.batch.dml_syntax import MATCHED, MISSING, ORPHAN, Clause, Parts, parts_of
-from streamhouse.sql.functions.expression_builders import quoted
+from streamhouse.sql.functions.expression_builders import column_of, quoted
 from streamhouse.sql.nesting_depth import limited_depth
 from streamhouse.sql.plan import ROW, Column, DmlQuery, Resolver, TableInfo
 from streamhouse.sql.resolution import insert_target as targets
@@ -141,7 +141,7 @@ class _Analysis:
                     start,
                     end,
                 )
-            node = _column(self._source_alias, column.name)
+            node = column_of(self._source_alias, column.name)
             node.this.meta.update({"start": start, "end": end - 1})
             self._values.append(_Value(number, column, self._item(clause, node), node))
 
@@ -229,9 +229,9 @@ class _Analysis:
     def _wide(self) -> exp.Select:
         """The wide query: the target's old row, then all conditions and values, over the join."""
         old = [ROW, *(column.name for column in self._target.columns)]
-        items: list[exp.Expr] = [_column(self._alias, name) for name in old]
+        items: list[exp.Expr] = [column_of(self._alias, name) for name in old]
         if self._parts.source is not None:
-            items.append(_column(self._source_alias, SOURCE_EXISTS))
+            items.append(column_of(self._source_alias, SOURCE_EXISTS))
         items += [node.copy() for node in self._items]
         select = exp.Select(expressions=[_named(item, f"i{n}") for n, item in enumerate(items)])
         select.set("from_", exp.From(this=self._parts.target.copy()))
@@ -368,10 +368,6 @@ def _named(node: exp.Expr, name: str) -> exp.Alias:
 def _null_test(node: exp.Expr, null: bool) -> exp.Expr:
     test = exp.Is(this=node.copy(), expression=exp.Null())
     return test if null else exp.Not(this=test)
-
-
-def _column(alias: str, name: str) -> exp.Column:
-    return exp.column(quoted(name), quoted(alias))
 
 
 def _dotted(target: TableInfo) -> str:

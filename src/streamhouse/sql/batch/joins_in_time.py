@@ -14,7 +14,7 @@ from sqlglot import exp
 
 from streamhouse.sql import node_errors
 from streamhouse.sql.expressions.binder import Relations
-from streamhouse.sql.functions.expression_builders import cast, number, quoted
+from streamhouse.sql.functions.expression_builders import cast, column_of, number, quoted
 from streamhouse.sql.resolution.event_time import JOINED_AS_OF
 from streamhouse.sql.resolution.visible_columns import leftmost
 from streamhouse.sql.select_parts import conjuncts
@@ -99,7 +99,7 @@ class _Versions:
         for key in self.item.this.args.get("partition_by") or ():
             shown = (item.alias for item in self.outer.selects if known.get(item.this.name) == key)
             found.append(next(shown, ""))
-        return [exp.column(quoted(name), quoted(alias)) for name in found] if all(found) else []
+        return [column_of(alias, name) for name in found] if all(found) else []
 
     def show_times(self) -> None:
         """Let the subquery have all rows, each with the times between which it is the newest."""
@@ -116,7 +116,7 @@ class _Versions:
         self.inner.where(exp.Not(this=exp.Is(this=time.copy(), expression=exp.Null())), copy=False)
         source = self.outer.args["from_"].this.alias_or_name
         for name in (_FROM, _UNTIL):
-            column = exp.column(quoted(name), quoted(source))
+            column = column_of(source, name)
             self.outer.append("expressions", exp.alias_(column, name, quoted=True))
         self.outer.set("where", None)
 
@@ -252,7 +252,7 @@ def _between(
     time: exp.Expr, kind: type[exp.Expr], alias: str, keys: Sequence[exp.Expr]
 ) -> exp.Expr:
     """The condition that a left time meets a row, and none of its key that is nearer."""
-    own, until = (exp.column(quoted(name), quoted(alias)) for name in (_FROM, _UNTIL))
+    own, until = (column_of(alias, name) for name in (_FROM, _UNTIL))
     last = exp.Is(this=until.copy(), expression=exp.Null())
     before = _BEFORE_NEXT[kind](this=time.copy(), expression=until)
     either = exp.or_(last, before)

@@ -15,7 +15,7 @@ from sqlglot.tokenizer_core import Token, TokenType
 
 from streamhouse.sql.expressions import lowering
 from streamhouse.sql.expressions.binder import describe, generate
-from streamhouse.sql.functions.expression_builders import quoted
+from streamhouse.sql.functions.expression_builders import column_of, quoted
 from streamhouse.sql.literal_rows import ROW, Form, LiteralRows, form_column, text_column
 from streamhouse.sql.parser import query_parser
 from streamhouse.sql.plan import ROWS
@@ -104,7 +104,7 @@ def replace_values(tree: exp.Query, rows: LiteralRows) -> bool:
         items.append(exp.alias_(item, quoted(f"column_{number}")))
     select = exp.Select(expressions=items)
     select.set("from_", exp.From(this=exp.Table(this=quoted(ROWS))))
-    order = exp.Ordered(this=exp.column(quoted(ROW), quoted(ROWS)))
+    order = exp.Ordered(this=column_of(ROWS, ROW))
     select.set("order", exp.Order(expressions=[order]))
     values.replace(exp.Subquery(this=select, alias=values.args["alias"]))
     return True
@@ -141,7 +141,7 @@ def _column(number: int, cells: list[exp.Expr], kind: DuckDBPyType) -> exp.Expr 
         to = None if kind.id == "null" else exp.DataType.build(str(kind), dialect="duckdb")
     except ParseError:
         return None
-    form = exp.column(quoted(form_column(number)), quoted(ROWS))
+    form = column_of(ROWS, form_column(number))
     branches = []
     for index, cell in enumerate(cells):
         this = exp.EQ(this=form.copy(), expression=exp.Literal.number(index))
@@ -156,7 +156,7 @@ def _over_rows(cell: exp.Expr, numbers: dict[str, exp.DataType]) -> exp.Expr:
     for literal in list(wrapped.find_all(exp.Literal)):
         if _ROWS_COLUMN not in literal.meta:
             continue
-        column: exp.Expr = exp.column(quoted(literal.meta[_ROWS_COLUMN]), quoted(ROWS))
+        column: exp.Expr = column_of(ROWS, literal.meta[_ROWS_COLUMN])
         if not literal.is_string:
             column = exp.Cast(this=column, to=numbers[str(literal.this)].copy())
         literal.replace(column)

@@ -17,7 +17,7 @@ from streamhouse.sql.expressions.binder import (
     generate,
     is_aggregate_function,
 )  # fmt: skip
-from streamhouse.sql.functions.expression_builders import cast, number, quoted, when
+from streamhouse.sql.functions.expression_builders import cast, column_of, number, when
 from streamhouse.sql.parser.windowed_rows import SLICE
 from streamhouse.sql.select_parts import conjuncts, sources, with_queries
 
@@ -175,7 +175,7 @@ class Slices:
         return self._keys[-1][1].copy()
 
     def _column(self, name: str) -> exp.Expr:
-        return exp.column(quoted(name), quoted(self._element.alias_or_name))
+        return column_of(self._element.alias_or_name, name)
 
     def _grouped(self, terms: list[exp.Expr]) -> exp.Select:
         """The aggregates of each slice."""
@@ -222,10 +222,7 @@ class Slices:
         alias = source.alias_or_name
         columns = [column for _, column in (*self._keys, *self._partial.values())]
         windows = [item for item in self._rows.selects if item.alias in self._windows]
-        kept = (
-            exp.alias_(exp.column(quoted(each.name), quoted(alias)), each.name, quoted=True)
-            for each in columns
-        )
+        kept = (exp.alias_(column_of(alias, each.name), each.name, quoted=True) for each in columns)
         source.set("this", self._windowed(grouped))
         self._rows.set("expressions", [*kept, *windows])
         self._select.set("from_", exp.From(this=self._element))

@@ -10,7 +10,7 @@ from sqlglot.optimizer.scope import Scope
 from streamhouse.close_matches import nearest
 from streamhouse.sql import node_errors
 from streamhouse.sql.expressions.binder import Relations
-from streamhouse.sql.functions.expression_builders import quoted
+from streamhouse.sql.functions.expression_builders import column_of, quoted
 from streamhouse.sql.resolution import columns as names
 from streamhouse.sql.resolution.visible_columns import Names, visible_in
 from streamhouse.sql.text import Script
@@ -48,7 +48,7 @@ def items(
         elif joined and not qualifier:
             yield from _changed(script, _star(item), _joined_columns(select, visible))
         else:
-            columns = [_column(name, owner) for owner in owners for name in visible[owner] or ()]
+            columns = [column_of(owner, name) for owner in owners for name in visible[owner] or ()]
             yield from _changed(script, _star(item), columns)
 
 
@@ -77,10 +77,6 @@ def _type(scope: Scope, alias: str, name: str, relations: Relations) -> exp.Data
             source, inner.table or next(iter(source.selected_sources)), inner.name, relations
         )
     return inner.to if isinstance(inner, exp.Cast) else None
-
-
-def _column(name: str, alias: str) -> exp.Column:
-    return exp.column(quoted(name), quoted(alias))
 
 
 def _star(item: exp.Expr) -> exp.Expr:
@@ -113,7 +109,7 @@ def _joined_columns(select: exp.Select, visible: Names) -> list[exp.Column]:
     columns: list[exp.Column] = []
     for join in (select.args["from_"], *select.args["joins"]):
         alias = join.this.alias_or_name
-        columns += [_column(name, alias) for name in visible.get(alias) or ()]
+        columns += [column_of(alias, name) for name in visible.get(alias) or ()]
         shared = [column.name for column in join.args.get("using") or ()]
         first = [exp.column(quoted(name)) for name in shared]
         columns = [*first, *(column for column in columns if column.name not in shared)]

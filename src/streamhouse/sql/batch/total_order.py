@@ -12,7 +12,7 @@ from itertools import count
 
 from sqlglot import exp
 
-from streamhouse.sql.functions.expression_builders import quoted
+from streamhouse.sql.functions.expression_builders import column_of, quoted
 from streamhouse.sql.select_parts import sources
 
 _TOTAL = "total_order"
@@ -134,7 +134,7 @@ def _told_apart(
     plain = all(isinstance(each, exp.Table) and not each.args.get("joins") for each in relations)
     if plain and all(keys.get(each.name) for each in relations):
         named = [(each.alias_or_name, name) for each in relations for name in keys[each.name]]
-        ends = [exp.column(quoted(name), quoted(alias)) for alias, name in named]
+        ends = [column_of(alias, name) for alias, name in named]
         return [*used, *(each for each in ends if each not in used)]
     taken = {each.alias_or_name for each in select.root().find_all(exp.Table, exp.Subquery)}
     alias = next(name for n in count() if (name := f"_rows{n}") not in taken)
@@ -154,12 +154,12 @@ def _told_apart(
             item.replace(exp.alias_(item.copy(), item.name, quoted=True))
     for column in list(select.find_all(exp.Column)):
         if column in names:
-            new = exp.column(quoted(names[column]), quoted(alias))
+            new = column_of(alias, names[column])
             new.meta.update(column.meta)
             column.replace(new)
     source = exp.Subquery(this=inner, alias=exp.TableAlias(this=quoted(alias)))
     select.set("from_", exp.From(this=source))
-    return [exp.column(quoted(name), quoted(alias)) for name in (*names.values(), _COPY)]
+    return [column_of(alias, name) for name in (*names.values(), _COPY)]
 
 
 def _tells_rows_apart(window: exp.Window) -> bool:

@@ -11,7 +11,14 @@ from sqlglot import exp
 
 from streamhouse.sql.batch.slices import CLAUSES, NotSlicedError, Slices
 from streamhouse.sql.expressions.binder import Relations
-from streamhouse.sql.functions.expression_builders import call, cast, number, quoted, when
+from streamhouse.sql.functions.expression_builders import (
+    call,
+    cast,
+    column_of,
+    number,
+    quoted,
+    when,
+)
 from streamhouse.sql.parser.windowed_rows import FIRST, LAST, SLICE, SLICED, Window
 from streamhouse.sql.select_parts import sources
 
@@ -87,7 +94,7 @@ class _SessionSlices(Slices):
         alias = super()._source().alias_or_name
 
         def own(name: str) -> exp.Expr:
-            return exp.column(quoted(name), quoted(alias))
+            return column_of(alias, name)
 
         def beside(function: type[exp.Expr], name: str) -> exp.Expr:
             return exp.Window(
@@ -117,7 +124,7 @@ class _SessionSlices(Slices):
         alias = super()._source().alias_or_name
         for window in self._rows.find_all(exp.Window):
             if window.find_ancestor(exp.Select) is self._rows:
-                columns = [exp.column(quoted(c.name), quoted(alias)) for _, c in self._keys]
+                columns = [column_of(alias, c.name) for _, c in self._keys]
                 window.set("partition_by", columns)
 
 

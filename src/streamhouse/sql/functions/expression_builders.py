@@ -60,6 +60,11 @@ def quoted(name: str) -> exp.Identifier:
     return exp.to_identifier(name, quoted=True)
 
 
+def column_of(table: str, name: str) -> exp.Column:
+    """A column of a relation, by their names as for `quoted`."""
+    return exp.column(quoted(name), quoted(table))
+
+
 def cast(node: exp.Expr, kind: str | exp.DataType) -> exp.Cast:
     """A cast of a DuckDB expression with DuckDB's semantics, not lowered like a user's CAST."""
     tree = exp.Cast(this=node, to=exp.DataType.build(kind, dialect="duckdb"))

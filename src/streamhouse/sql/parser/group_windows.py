@@ -11,7 +11,7 @@ from sqlglot import exp
 
 from streamhouse.sql import node_errors
 from streamhouse.sql.expressions import intervals
-from streamhouse.sql.functions.expression_builders import Args, quoted
+from streamhouse.sql.functions.expression_builders import Args, column_of, quoted
 from streamhouse.sql.parser.windowed_rows import Window, duration_error, windowed
 from streamhouse.sql.select_parts import sources
 from streamhouse.sql.text import Script
@@ -68,7 +68,7 @@ def _rewrite(
     place = {key: window.meta[key] for key in ("line", "col", "start", "end")}
     columns = dict[str, exp.Column]()
     for name in _COLUMNS.values():
-        columns[name] = exp.column(quoted(name), quoted(element.alias_or_name))
+        columns[name] = column_of(element.alias_or_name, name)
         columns[name].this.meta.update(place)
     keys = [each for each in group.expressions if each is not window]
     if window.name == "SESSION":

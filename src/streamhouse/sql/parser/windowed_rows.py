@@ -18,6 +18,7 @@ from streamhouse.sql.functions.expression_builders import (
     WINDOWED_TIME,
     call,
     cast,
+    column_of,
     number,
     quoted,
     when,
@@ -132,7 +133,7 @@ def _sliced(
     first = window.floor(_of(time), math.gcd(window.step, window.size))
     source, time = _with_slices(data, time, first, where)
     moment = _of(time)
-    distance = exp.column(quoted(_DISTANCE), quoted(WINDOWS))
+    distance = column_of(WINDOWS, _DISTANCE)
     steps = (cast(number(each), "BIGINT") for each in (0, window.size, window.step))
     windows = exp.Unnest(
         expressions=[call("RANGE", *steps)],

@@ -12,6 +12,7 @@ from streamhouse.close_matches import nearest
 from streamhouse.errors import SqlError, TableError
 from streamhouse.sql import node_errors
 from streamhouse.sql.expressions import lowering
+from streamhouse.sql.functions.expression_builders import column_of
 from streamhouse.sql.parser import hints, query_parser
 from streamhouse.sql.plan import Name, Resolver, TableInfo, ViewResolver
 from streamhouse.sql.syntax import Query
@@ -169,7 +170,7 @@ def visible_columns(info: TableInfo, alias: str) -> dict[str, exp.Expr | None]:
                 )
             expression = visible[name]
             new: exp.Expr = (
-                _column(alias, name) if expression is None else exp.Paren(this=expression.copy())
+                column_of(alias, name) if expression is None else exp.Paren(this=expression.copy())
             )
             for field in fields:
                 new = exp.Dot(this=new, expression=exp.to_identifier(field, quoted=True))
@@ -180,10 +181,6 @@ def visible_columns(info: TableInfo, alias: str) -> dict[str, exp.Expr | None]:
                 node.meta.pop(key, None)
         visible[computed.name] = tree
     return {column.name: visible[column.name] for column in info.declared}
-
-
-def _column(alias: str, name: str) -> exp.Column:
-    return exp.column(exp.to_identifier(name, quoted=True), exp.to_identifier(alias, quoted=True))
 
 
 def resolve(script: Script, tree: exp.Expr, visible: Visible) -> exp.Expr:
@@ -236,7 +233,7 @@ def _resolve_column(script: Script, column: exp.Column, visible: Visible) -> exp
 
 def _reference(column: exp.Column, alias: str, name: str, visible: Visible) -> exp.Expr:
     computed = visible[alias][name]
-    new = computed.copy() if computed is not None else _column(alias, name)
+    new = computed.copy() if computed is not None else column_of(alias, name)
     keys = ("line", "col", "start", "end")
     target = new if computed is not None else new.this
     target.meta.update({k: v for k, v in column.this.meta.items() if k in keys})
@@ -267,7 +264,7 @@ def expand_stars(script: Script, select: exp.Select, visible: Visible) -> list[e
             message = f"there is no table or alias '{alias}'; {nearest(alias, visible)}"
             raise node_errors.error(script, item, message)
         for owner in [alias] if alias else list(visible):
-            projections += [_column(owner, name) for name in visible[owner]]
+            projections += [column_of(owner, name) for name in visible[owner]]
     return projections
 
 
