@@ -175,6 +175,13 @@ class Join(Binary):
         return self.kind is JoinKind.INNER and not (self.residual or self.timed)
 
     @property
+    def is_net(self) -> bool:
+        # Then a row of the result tells the rows that were joined.
+        pairs = [(each.left_column, each.right_column) for each in self.equalities if each.exact]
+        told = {a for pair in pairs for a, b in (pair, pair[::-1]) if b not in self.left_out}
+        return self._weighted and self.left_out <= told
+
+    @property
     def recomputed(self) -> str:
         return super().recomputed if self.timed else ""
 

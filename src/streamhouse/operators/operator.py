@@ -228,7 +228,11 @@ class Operator(ABC):
 
     @property
     def is_net(self) -> bool:
-        """Whether no row of `delta` enters and leaves at once, given that of its inputs."""
+        """Whether no row of `delta` enters and leaves at once, given that of its inputs.
+
+        Of an operator that looks up rows with their weights: if one input changes, and the rows
+        that the change meets have positive weights.
+        """
         return False
 
     @property

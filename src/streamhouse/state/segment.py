@@ -87,8 +87,7 @@ class Segment:
     @classmethod
     def of(cls, rows: pa.Table, hashes: Hashes) -> Segment:
         """Rows in any order, with their hashes; in memory."""
-        hashed = rows.append_column(HASH, pa.array(hashes))
-        return cls(hashed.take(pa.array(np.argsort(hashes))).combine_chunks())
+        return cls(in_order(rows.append_column(HASH, pa.array(hashes))))
 
     def positions(self, bounds: Hashes) -> list[int]:
         """How many rows have a smaller hash than each of the bounds."""
@@ -142,6 +141,21 @@ def found_in(segments: Iterable[Segment], hashes: Hashes, schema: pa.Schema) -> 
     """The columns `schema` of rows of all segments with one of these hashes (as for `found`)."""
     batches = (batch for each in segments for batch in each.found(hashes, schema.names))
     return pa.Table.from_batches(batches, schema)
+
+
+def in_order(rows: pa.Table) -> pa.Table:
+    """Rows sorted by their column `HASH`."""
+    order = np.argsort(rows.column(HASH).to_numpy())
+    return rows.combine_chunks().take(pa.array(order)).combine_chunks()
+
+
+def distinct(hashes: Hashes) -> Hashes:
+    """Hashes in order, each once."""
+    # `np.unique` of numpy 2.3 and later takes ten times as long.
+    hashes = np.sort(hashes)
+    first = np.ones(len(hashes), np.bool_)
+    np.not_equal(hashes[1:], hashes[:-1], out=first[1:])
+    return hashes[first]
 
 
 def _row_numbers(own: Hashes, asked: Hashes) -> npt.NDArray[np.int64]:

@@ -22,12 +22,14 @@ from tests.unit.operators.random_trees import (
 
 from streamhouse.connectors.specs import arrow_schema
 from streamhouse.duckdb_engine import opened, time_sql
-from streamhouse.operators.operator import RESULT, WEIGHT, walk
+from streamhouse.operators.join import Join
+from streamhouse.operators.operator import RESULT, WEIGHT, Operator, walk
 from streamhouse.operators.top_n import TopN
 from streamhouse.operators.trees import incremental
 from streamhouse.operators.trees.compiled_tree import CompiledTree, Source, obstacle
 from streamhouse.operators.trees.drawing import whole_reason
 from streamhouse.operators.trees.incremental import IncrementalRefresh, SourceChange, merge_beside
+from streamhouse.sql.expressions.binder import quote
 from streamhouse.sql.plan import BoundedQuery
 from streamhouse.state import merges
 from streamhouse.state.manifest import Segments
@@ -71,6 +73,15 @@ _EXTREMES = (
     "GROUP BY c.name",
 )
 """Extremes that a group may lose, and 0.0 and -0.0."""
+_OF_JOINS = (
+    "SELECT name, MAX(amount) AS m FROM (SELECT c.name, o.amount FROM orders o JOIN customers c ON "
+    "o.amount = c.id) GROUP BY name",
+    "SELECT c.name, MAX(o.price) AS m, COUNT(DISTINCT v.page) AS d FROM orders o JOIN customers c "
+    "ON o.amount = c.id JOIN visits v ON v.customer_id = c.id GROUP BY c.name",
+    "SELECT MAX(a.amount) AS m, MIN(b.product) AS l FROM orders a JOIN orders b ON a.id = b.amount "
+    "JOIN customers c ON c.id = b.id",
+)
+"""Extremes over joins, of which the change of one input may have rows that enter and leave."""
 _OF_GROUPS = (
     "SELECT o.product, SUM(id) AS s FROM orders o GROUP BY o.product HAVING SUM(id) > (SELECT "
     "SUM(amount) FROM orders p WHERE p.product = o.product)",
@@ -136,6 +147,22 @@ _NAMES = ("_weight", "_w0", "`range`", "_k0", "_n0", "_a0", "_g0", "_s0k0", "_v"
 def test_a_query(query: str, tmp_path: Path) -> None:
     for seed in range(2):
         check_changes(query, random.Random(seed), tmp_path / str(seed))
+
+
+@pytest.mark.parametrize("query", _OF_JOINS)
+def test_one_input_of_a_join_changes(query: str, tmp_path: Path) -> None:
+    for seed in range(6):
+        check_changes(query, random.Random(seed), tmp_path / str(seed), only_one=True)
+
+
+def test_a_join_without_columns_of_its_inputs_joins_other_rows_to_the_same_row() -> None:
+    joins = [each for each in walk(analyzed(_OF_JOINS[1])[1]) if isinstance(each, Join)]
+    assert [len(each.left_out) for each in joins] == [1, 2]
+    assert [each.is_net for each in joins] == [True, False]
+
+
+def test_a_row_leaves_a_join_as_the_one_that_it_met_enters(tmp_path: Path) -> None:
+    check_changes(_OF_JOINS[0], random.Random(118), tmp_path / "state")
 
 
 @pytest.mark.parametrize(
@@ -205,8 +232,9 @@ def test_which_changes_read_all_rows_of_a_side(side: str) -> None:
     assert read == {orders, customers} | own
 
 
-def check_changes(query: str, rng: random.Random, folder: Path) -> None:
-    """Assert that the changes of a query over random changes of its tables add up to its rows."""
+def check_changes(query: str, rng: random.Random, folder: Path, only_one: bool = False) -> None:
+    """Assert that the changes of a query over random changes of its tables, or of only one of them
+    at a time, add up to its rows."""
     plan, root = analyzed(query, growing=False)
     tree, store = CompiledTree(root), StateStore(folder)
     if any(map(obstacle, tree.operators)):
@@ -219,6 +247,9 @@ def check_changes(query: str, rng: random.Random, folder: Path) -> None:
         before, rows = rows, random_rows(rng, rows)
         # A table without a key only grows.
         rows["visits"] = before["visits"] + rows["visits"][:2]
+        if only_one:
+            changed = rng.choice(sorted(rows))
+            rows = {**before, changed: rows[changed]}
         kept, delta = _applied(plan, tree, store, kept, before, rows)
         for row, weight in delta.items():
             result[row] += weight
@@ -305,6 +336,8 @@ def _applied(
         connection.execute(f"SET VARIABLE old_now = {time_sql(old_now)}")
         refresh = IncrementalRefresh(tree, connection, store, store.merged(kept))
         delta = connection.sql(f"FROM {refresh.apply(changed)}").to_arrow_table()
+        for operator in tree.operators:
+            _check_net(connection, tree.delta(operator), operator)
         for files, arrangement in refresh.merges:
             merge_beside(connection, store, files, arrangement)
     counts: Counter[Any] = Counter()
@@ -313,6 +346,15 @@ def _applied(
         (row,) = bag(delta.drop_columns([WEIGHT]).slice(number, 1))
         counts[row] += weight
     return refresh.segments, counts
+
+
+def _check_net(connection: Any, delta: str, operator: Operator) -> None:
+    """Assert that no row of the table of a change enters and leaves at once."""
+    columns = ", ".join(f"CAST({quote(name)} AS VARCHAR)" for name in operator.columns) or "1"
+    both = f"GROUP BY {columns} HAVING min({WEIGHT}) < 0 AND max({WEIGHT}) > 0"
+    tables = {name for (name,) in connection.execute("SHOW TABLES").fetchall()}
+    if delta in tables:
+        assert not connection.execute(f"SELECT {columns} FROM {delta} {both}").fetchall()
 
 
 def _change(source: Source, before: Rows, after: Rows) -> SourceChange | None:

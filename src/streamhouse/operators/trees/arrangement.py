@@ -79,7 +79,7 @@ class Arrangement:
         return hash_of(self.by, self.kinds)
 
     def stored(self, relation: str, count: str) -> str:
-        """The SQL of the rows of a relation as a segment has them."""
+        """The SQL of the rows of a relation as a segment has them, in any order."""
         columns = ", ".join(
             f"CAST({quote(name)} AS VARCHAR) AS c{n}"
             if _is_wide(kind)
@@ -88,11 +88,11 @@ class Arrangement:
         )
         return (
             f"SELECT {columns}, CAST({count} AS BIGINT) AS {COUNT}, {self.hash} AS {HASH} "
-            f"FROM {relation} AS {self.alias} ORDER BY {HASH}"
+            f"FROM {relation} AS {self.alias}"
         )
 
     def merged(self, relation: str) -> str:
-        """The SQL of one segment instead of several ones, whose rows a relation has."""
+        """The SQL of one segment instead of several ones, whose rows a relation has, in order."""
         kinds = self.operator.types.values()
         net = _net([f"c{n}" for n in range(len(kinds))], kinds, relation, COUNT, HASH)
         return f"{net} ORDER BY {HASH}"

@@ -127,6 +127,16 @@ class CompiledTree:
         return named
 
     @cached_property
+    def keeping(self) -> Mapping[str, tuple[Arrangement, ...]]:
+        """The arrangements that keep the rows of a change, by the name of its table."""
+        sources = {id(each.arrangement): f"_s{n}" for n, each in enumerate(self.sources)}
+        found: dict[str, tuple[Arrangement, ...]] = {}
+        for each in self.arrangements.values():
+            delta = sources.get(id(each)) or self.delta(each.operator)
+            found[delta] = (*found.get(delta, ()), each)
+        return found
+
+    @cached_property
     def passed(self) -> frozenset[int]:
         """The numbers of operators whose change is computed where it is read.
 

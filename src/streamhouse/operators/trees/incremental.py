@@ -10,6 +10,7 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -34,7 +35,16 @@ from streamhouse.operators.trees.tree_sql import whole_sql
 from streamhouse.sql.expressions.binder import quote
 from streamhouse.state.manifest import Segments
 from streamhouse.state.merges import Merge, mergeable, parts
-from streamhouse.state.segment import COUNT, HASH, SegmentFile, StateError, written
+from streamhouse.state.segment import (
+    CHUNK_ROWS,
+    COUNT,
+    HASH,
+    SegmentFile,
+    StateError,
+    distinct,
+    in_order,
+    written,
+)
 from streamhouse.state.store import StateStore
 
 if TYPE_CHECKING:
@@ -72,9 +82,20 @@ class IncrementalRefresh:
         """Segments that are to be merged beside the batches."""
         self._changes: dict[str, str] = {}
         """The relations of changes that may have rows, by their names in the tree."""
+        self._added: dict[str, Future[SegmentFile]] = {}
+        """The segments of changes that are written beside the computation, by arrangement."""
+        self._writer = ThreadPoolExecutor(1)
 
     def apply(self, changes: Mapping[Source, SourceChange]) -> str:
         """Compute the change of the result; returns its relation, with `WEIGHT` last."""
+        with self._writer:
+            self._compute(changes)
+        for name, segment in self._added.items():
+            self._add(name, self._tree.arrangements[name], segment.result())
+        return self._needed(self._tree.root)
+
+    def _compute(self, changes: Mapping[Source, SourceChange]) -> None:
+        """Make the relations of all changes."""
         empty = {self._source(n, each, changes) for n, each in enumerate(self._tree.sources)}
         relations = {
             relation: f"_s{n}"
@@ -88,17 +109,6 @@ class IncrementalRefresh:
                     self._made(number, operator, operator.delta([Change(source)]))
             else:
                 self._operator(number, operator)
-        for name, arrangement in self._tree.arrangements.items():
-            delta = self._delta_of(arrangement)
-            if delta in self._changes:
-                self._add(name, arrangement, delta)
-        return self._needed(self._tree.root)
-
-    def _delta_of(self, arrangement: Arrangement) -> str:
-        for number, source in enumerate(self._tree.sources):
-            if arrangement is source.arrangement:
-                return f"_s{number}"
-        return self._tree.delta(arrangement.operator)
 
     def _source(self, number: int, source: Source, changes: Mapping[Source, SourceChange]) -> str:
         """Create the table of the change of a source; its name if it is empty."""
@@ -163,12 +173,14 @@ class IncrementalRefresh:
         names = [self._tree.delta(each) for each in operator.inputs]
         changes = [Change(self._changes.get(name, "")) for name in names]
         arrangements = zip(operator.keeps, self._tree.kept[number], strict=True)
+        is_net = sum(bool(each.delta) for each in changes) == 1
         for n, (wanted, kept) in enumerate(arrangements):
             name, change = f"_f{number}_{n}", changes[wanted.input]
             keys = operator.lookups(n, changes, ())
             rows = self._fetched(name, kept, keys, summed=False) if keys else []
+            is_net = is_net and all(pc.min(each.column(COUNT)).as_py() > 0 for each in rows)
             changes[wanted.input] = self._with_weights(name, kept, rows, change)
-        self._made(number, operator, operator.delta(changes))
+        self._made(number, operator, operator.delta(changes), is_net)
 
     def _with_weights(
         self, name: str, kept: Arrangement, rows: list[pa.Table], change: Change
@@ -184,12 +196,12 @@ class IncrementalRefresh:
             new = f"SELECT {kept.alias}.* FROM ({new}) AS {kept.alias} WHERE {exists}"
         return Change(delta, f"({old})", f"({new})", change.keys)
 
-    def _made(self, number: int, operator: Operator, delta: str) -> None:
+    def _made(self, number: int, operator: Operator, delta: str, may_be_net: bool = True) -> None:
         """Make the relation of an operator's change."""
         if number in self._tree.passed:
             self._changes[f"_d{number}"] = f"({delta})"
         else:
-            is_net = operator.is_net and number not in self._tree.over_gross
+            is_net = may_be_net and operator.is_net and number not in self._tree.over_gross
             self._create(f"_d{number}", delta if is_net else net(operator, f"({delta})"))
 
     def _from_result(self, number: int, operator: Operator, delta: str) -> str:
@@ -235,7 +247,7 @@ class IncrementalRefresh:
         if kept.by:
             names = [f"_k{n}" for n in range(len(kept.by))]
             sql = f"SELECT {hash_of(names, kept.kinds)} AS h FROM ({keys})"
-            hashes: Any = np.unique(self._db.execute(sql).fetchnumpy()["h"])
+            hashes: Any = distinct(self._db.execute(sql).fetchnumpy()["h"])
             found = (list(each.found(hashes)) for each in segments)
             rows = [pa.Table.from_batches(batches) for batches in found if batches]
             if not summed:
@@ -276,6 +288,8 @@ class IncrementalRefresh:
         ((rows,),) = self._db.execute(f"CREATE TEMP TABLE {name} AS {sql}").fetchall()
         if rows:
             self._changes[name] = name
+            for kept in self._tree.keeping.get(name, ()):
+                self._added[kept.name] = self._change_segment(kept.stored(name, WEIGHT), rows)
             return True
         self._db.execute(f"DROP TABLE {name}")
         return False
@@ -285,9 +299,20 @@ class IncrementalRefresh:
         none = f"({_no_rows({**operator.types, WEIGHT: 'BIGINT'})})"
         return self._changes.get(self._tree.delta(operator), none)
 
-    def _add(self, name: str, kept: Arrangement, delta: str) -> None:
-        """Add a change to an arrangement, and merge its segments if there are many."""
-        files = (*self.segments[name], self._segment(kept.stored(delta, WEIGHT)))
+    def _change_segment(self, sql: str, rows: int) -> Future[SegmentFile]:
+        """Write the rows of a change, beside the computation if they are few."""
+        if rows > CHUNK_ROWS:
+            done = Future[SegmentFile]()
+            done.set_result(self._segment(sql))
+            return done
+        table, folder = self._db.sql(sql).to_arrow_table(), self._store.folder
+        return self._writer.submit(
+            lambda: written(folder, table.schema, in_order(table).to_batches())
+        )
+
+    def _add(self, name: str, kept: Arrangement, segment: SegmentFile) -> None:
+        """Add the segment of a change to an arrangement, and merge its segments if many."""
+        files = (*self.segments[name], segment)
         first = mergeable([file.rows for file in files])
         same = files[first:]
         if len(same) > 1:
@@ -297,8 +322,9 @@ class IncrementalRefresh:
                 files = (*files[:first], merged(self._db, self._store, same, kept))
         self.segments[name] = files
 
-    def _segment(self, sql: str) -> Any:
-        reader = self._db.sql(sql).to_arrow_reader(_BATCH_ROWS)
+    def _segment(self, sql: str) -> SegmentFile:
+        """Write rows as one segment."""
+        reader = self._db.sql(f"{sql} ORDER BY {HASH}").to_arrow_reader(_BATCH_ROWS)
         return written(self._store.folder, reader.schema, reader)
 
     def build(self) -> None:
@@ -367,8 +393,8 @@ def _reads(sql: str, relation: str) -> bool:
 
 def _are_apart(tables: list[pa.Table]) -> bool:
     """Whether no hash is in two of the tables, so that their counts are those of the rows."""
-    hashes = [np.unique(each.column(HASH).to_numpy()) for each in tables]
-    return len(hashes) == 1 or len(np.unique(np.concatenate(hashes))) == sum(map(len, hashes))
+    hashes = [distinct(each.column(HASH).to_numpy()) for each in tables]
+    return len(hashes) == 1 or len(distinct(np.concatenate(hashes))) == sum(map(len, hashes))
 
 
 def merged(

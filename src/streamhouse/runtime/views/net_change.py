@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from streamhouse.lookup.storage.changed_keys import (
     MOST_ROWS,
@@ -60,8 +61,7 @@ def net_change(
         return _read_again(table, source, before, after)
     rows = changed
     if key:
-        kinds = changed.column(ROW_KIND).to_pylist()
-        rows = changed.filter(pa.array([kind == "+I" for kind in kinds], pa.bool_()))
+        rows = changed.filter(pc.equal(changed.column(ROW_KIND), "+I"))
     return SourceChange(rows.select(columns), changed.select(key) if key else None)
 
 
