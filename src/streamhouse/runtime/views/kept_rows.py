@@ -1,10 +1,12 @@
-"""Reports what views keep between refreshes, from the manifests in their checkpoints."""
+"""What all views of a folder of checkpoints keep between refreshes: reported, and removed."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
 
+from streamhouse.paimon.catalog.warehouse import Warehouse
+from streamhouse.paimon.schema.table_name import split_identifier
 from streamhouse.runtime.state.checkpoint import VIEWS, Checkpoint, checkpoints_of, pipeline_folder
 from streamhouse.state.manifest import Manifest
 from streamhouse.state.store import StateStore
@@ -20,6 +22,16 @@ def kept_rows(warehouse: str, root: Path | None, view: str | None = None) -> lis
     names = [view] if view is not None else sorted(path.name for path in folder.glob("*"))
     manifests = ((name, StateStore.of(Checkpoint(root, VIEWS, name).path).newest) for name in names)
     return [_record(name, manifest) for name, manifest in manifests if manifest is not None]
+
+
+def remove_kept_by_dropped(warehouse: Warehouse, checkpoint: Checkpoint) -> None:
+    """Remove what views without a table have kept, beside the checkpoint of another view."""
+    for path in checkpoint.path.parent.iterdir():
+        store = StateStore.of(path)
+        if path != checkpoint.path and store.folder.is_dir():
+            database, table = split_identifier(path.name)
+            if not warehouse.exists(database, table.partition("$")[0]):
+                store.clear()
 
 
 def _record(view: str, manifest: Manifest) -> dict[str, Any]:
