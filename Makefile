@@ -2,10 +2,10 @@
 BIN := .venv/bin
 PYTEST := $(BIN)/pytest
 PACKAGES := src tests $(wildcard benchmarks)
-BENCHMARKS := $(filter-out benchmarks/endurance.py benchmarks/mysql_sync.py benchmarks/peer_flink.py,$(wildcard benchmarks/*.py))
+BENCHMARKS := $(filter-out benchmarks/endurance.py benchmarks/mysql_sync.py benchmarks/nexmark.py benchmarks/peer_flink.py,$(wildcard benchmarks/*.py))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-membership test fresh lint lint-page soak bench bench-flink endurance
+.PHONY: help setup demo demo-membership test fresh lint lint-page soak bench bench-flink bench-nexmark endurance
 
 help:
 	@echo 'make demo    set up what is missing, then run the revenue view in the terminal'
@@ -18,6 +18,7 @@ help:
 	@echo 'make soak    the long tests'
 	@echo 'make bench   the benchmarks'
 	@echo 'make bench-flink   Flink with Paimon on this machine, in turn with Streamhouse (fetches 1 GB; needs mvn)'
+	@echo 'make bench-nexmark   the queries of Nexmark here and in Flink, in turn (ARGS=--quick: ten minutes; needs mvn)'
 	@echo 'make endurance   the demo for an hour, its curve in docs (ARGS="--seconds 600": shorter)'
 
 setup:
@@ -55,6 +56,9 @@ bench: setup
 
 bench-flink: setup
 	$(BIN)/python -m benchmarks.peer_flink $(ARGS)
+
+bench-nexmark: setup
+	$(BIN)/python -m benchmarks.nexmark $(ARGS)
 
 endurance: setup
 	$(BIN)/python benchmarks/endurance.py $(ARGS)
