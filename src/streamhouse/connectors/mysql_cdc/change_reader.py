@@ -17,7 +17,11 @@ from streamhouse.connectors.mysql_cdc.binlog.change_decoder import TableEvent, T
 from streamhouse.connectors.mysql_cdc.binlog.dump import BinlogDump
 from streamhouse.connectors.mysql_cdc.binlog.format.events import HEADER, ROWS, PositionTracker
 from streamhouse.connectors.mysql_cdc.binlog.limits import reset_error
-from streamhouse.connectors.mysql_cdc.binlog.rows.event import Change
+from streamhouse.connectors.mysql_cdc.binlog.rows.batch_decoder import (
+    MOST_BYTES,
+    BatchDecoder,
+    ChangedRows,
+)
 from streamhouse.connectors.mysql_cdc.binlog.transactions import Committed, Transactions
 from streamhouse.connectors.mysql_cdc.binlog.xa import read_prepared
 from streamhouse.connectors.mysql_cdc.relay.files import FrameReader
@@ -239,10 +243,14 @@ def open_reader(tables: Sequence[TableRange], relayed: bool = True) -> Reader:
     return BinlogReader(captured.options, decoder, start.position, binlog_state)
 
 
-def changes_of(reader: Reader, end: BinlogPosition) -> Iterator[Change]:
-    """The changes from the reader's position to `end`, one by one."""
+def changed_rows(reader: Reader, end: BinlogPosition) -> Iterator[ChangedRows]:
+    """The changes of the reader's only table from its position to `end`, many at once."""
+    gathered = BatchDecoder()
     for _, event in reader.row_events(end):
-        yield from event.changes()
+        gathered.add(event)
+        if gathered.bytes >= MOST_BYTES:
+            yield from gathered.drain()
+    yield from gathered.drain()
 
 
 def read_tables(tables: Sequence[TableRange], end: BinlogPosition) -> Iterator[TableEvent]:

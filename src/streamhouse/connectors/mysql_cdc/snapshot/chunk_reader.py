@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -20,13 +20,13 @@ import pymysql
 from pymysql.constants import ER
 
 from streamhouse.connectors.mysql_cdc.binlog.captured_table import CapturedTable
-from streamhouse.connectors.mysql_cdc.binlog.rows.event import Change, Row
+from streamhouse.connectors.mysql_cdc.binlog.rows.batch_decoder import ChangedRows
 from streamhouse.connectors.mysql_cdc.change_reader import (
     Reader,
     RelayReader,
     TablePosition,
     TableRange,
-    changes_of,
+    changed_rows,
     open_reader,
 )
 from streamhouse.connectors.mysql_cdc.snapshot.chunks import Chunk, chunk_select
@@ -48,9 +48,16 @@ from streamhouse.mysql.pending_commits import await_commits
 from streamhouse.mysql.position import START_AGAIN, BinlogPosition, KeyJson
 from streamhouse.mysql.table import Server
 from streamhouse.mysql.values.result_rows import Columns, stream_columns
-from streamhouse.mysql.values.types import from_values, key_of_text, key_of_value
+from streamhouse.mysql.values.types import (
+    from_values,
+    key_of_text,
+    key_of_value,
+    to_values,
+)
 
 _VISIBLE_SECONDS = 30.0
+Row: TypeAlias = tuple[Any, ...]
+"""The values of a row, as `to_values` returns them."""
 
 
 @dataclass(frozen=True)
@@ -275,9 +282,9 @@ class ChunkReader:
         with closing(
             open_reader([TableRange(self._captured, self._lookback)], self._relayed)
         ) as reader:
-            for change in changes_of(reader, self._position):
-                self._set(change.before, None)
-                self._set(change.after, change.after)
+            for rows in changed_rows(reader, self._position):
+                for before, key, row in self._images(rows):
+                    self._rows_at_position[key] = None if before else row
         self._lookback_read = True
 
     def _read_up_to(self, end: BinlogPosition) -> None:
@@ -292,18 +299,25 @@ class ChunkReader:
             if end == start:
                 return
             self._reader = open_reader([TableRange(self._captured, self._as_of)], self._relayed)
-        for change in changes_of(self._reader, end):
-            self._note_first(change)
+        for rows in changed_rows(self._reader, end):
+            for before, key, row in self._images(rows):
+                # Of the first change of a key, the image before it is the row at the position.
+                self._rows_at_position.setdefault(key, row if before else None)
 
-    def _note_first(self, change: Change) -> None:
-        if change.before is not None:
-            self._rows_at_position.setdefault(self._value_key(change.before), change.before)
-        if change.after is not None:
-            self._rows_at_position.setdefault(self._value_key(change.after), None)
-
-    def _set(self, image: Row | None, row: Row | None) -> None:
-        if image is not None:
-            self._rows_at_position[self._value_key(image)] = row
+    def _images(self, rows: ChangedRows) -> Iterator[tuple[bool, KeyJson, Row]]:
+        """Each image: whether it is of before the change, its key, and the values of the row."""
+        values = [
+            to_values(column, array)
+            for column, array in zip(self._captured.columns, rows.columns, strict=True)
+        ]
+        keys = [
+            [key_of_value(column, value, reading) for value in values[at]]
+            for column, at, reading in zip(
+                self._captured.table.key, self._key_at, self._readings, strict=True
+            )
+        ]
+        befores = rows.befores().to_pylist()
+        return zip(befores, zip(*keys, strict=True), zip(*values, strict=True), strict=True)
 
     def _key_of_last(self, rows: Columns) -> KeyJson:
         return self._text_key(rows, len(rows[0]) - 1)
@@ -313,13 +327,6 @@ class ChunkReader:
         return tuple(
             key_of_text(column, rows[at][index].as_py())
             for column, at in zip(columns, self._key_at, strict=True)
-        )
-
-    def _value_key(self, row: Row) -> KeyJson:
-        columns = self._captured.table.key
-        return tuple(
-            key_of_value(column, row[at], reading)
-            for column, at, reading in zip(columns, self._key_at, self._readings, strict=True)
         )
 
 

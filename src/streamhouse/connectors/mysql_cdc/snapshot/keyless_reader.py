@@ -20,13 +20,14 @@ import pymysql
 from pymysql.constants import ER
 
 from streamhouse.connectors.mysql_cdc.binlog.captured_table import CapturedTable
-from streamhouse.connectors.mysql_cdc.binlog.rows.batch_decoder import (
-    MOST_BYTES,
-    BatchDecoder,
-    ChangedRows,
-)
+from streamhouse.connectors.mysql_cdc.binlog.rows.batch_decoder import ChangedRows
 from streamhouse.connectors.mysql_cdc.binlog.xa import prepared_xids, xid_sql
-from streamhouse.connectors.mysql_cdc.change_reader import TablePosition, TableRange, open_reader
+from streamhouse.connectors.mysql_cdc.change_reader import (
+    TablePosition,
+    TableRange,
+    changed_rows,
+    open_reader,
+)
 from streamhouse.connectors.mysql_cdc.snapshot.chunk_reader import ChunkRows
 from streamhouse.errors import ConnectError, DataLossError, StreamhouseError
 from streamhouse.mysql.connection import (
@@ -154,18 +155,13 @@ class KeylessReader:
                 f"{self._as_of.position}: it was reset; {START_AGAIN}"
             )
         differences = RowDifferences(self._captured.columns, self._options.zero_dates)
-        gathered = BatchDecoder()
         if self._as_of.position < now:
             with closing(
                 open_reader([TableRange(self._captured, self._as_of)], self._relayed)
             ) as reader:
-                for _, event in reader.row_events(seen):
-                    gathered.add(event)
-                    if gathered.bytes >= MOST_BYTES:
-                        differences.add(gathered.drain())
+                differences.add(changed_rows(reader, seen))
                 for _ in reader.row_events(now):
                     pass
-        differences.add(gathered.drain())
         differences.complete()
         return differences
 
@@ -203,7 +199,6 @@ def _write(writer: Any, batch: pa.RecordBatch) -> None:
         raise
 
 
-_BEFORE = pa.array(["-U", "-D"])
 _Row: TypeAlias = tuple[Any, ...]
 
 
@@ -227,7 +222,7 @@ class RowDifferences:
         """Add changes, in any order."""
         counts = self._counts
         for rows in changes:
-            befores = pc.is_in(rows.kinds, value_set=_BEFORE).to_pylist()
+            befores = rows.befores().to_pylist()
             columns = [_comparable(column).to_pylist() for column in rows.columns]
             for before, row in zip(befores, zip(*columns, strict=True), strict=True):
                 count = counts.get(row, 0) + (1 if before else -1)
