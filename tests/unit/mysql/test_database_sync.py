@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
-from streamhouse.connectors.mysql_cdc.database.progress import DatabaseProgress, Stale
+from streamhouse.connectors.mysql_cdc.database.progress import DatabaseProgress, Shard, Stale
 from streamhouse.connectors.mysql_cdc.database.tables.followed_table import FollowedTable
 from streamhouse.connectors.mysql_cdc.database.tables.table_sets import TableSets
+from streamhouse.connectors.mysql_cdc.json_records import from_json, to_json
 from streamhouse.connectors.mysql_cdc.relay.files import FrameWriter, drop_old, held_bytes, segments
 from streamhouse.connectors.mysql_cdc.relay.log import RelayLog, RelayTable
 from streamhouse.connectors.mysql_cdc.relay.state import RelayView
@@ -69,12 +70,17 @@ def test_a_refused_storage_engine(engine: str | None, reason: str) -> None:
 def test_progress_survives_its_offset() -> None:
     known = BinlogState(BinlogIdentity(1_700_000_000, 1), {"x": at(3)})
     snapshot = {"0": None, "1": (7, "a")}
-    columns: dict[str, Any] = {"2": {"table": {"columns": [], "charset": None}}}
-    progress = DatabaseProgress(4, at(120), known, snapshot, columns)
+    progress = DatabaseProgress(4, at(120), known, snapshot)
     assert DatabaseProgress.from_offset(progress.to_offset()) == progress
+    part: dict[str, Any] = {"columns": [], "charset": None}
+    columns: dict[str, Any] = {"a.b": part, "a.c": {}, "a.d": part}
+    shards = {id: Shard("a", id[2:], "k" if id == "a.c" else "PRIMARY") for id in columns}
+    progress = DatabaseProgress(0, at(120), known, {"a.c": (7,)}, columns, shards=shards)
+    offset = progress.to_offset()
+    assert DatabaseProgress.from_offset(offset) == progress and len(offset["schemas"]) == 2
     assert DatabaseProgress.from_offset({}) is None
     whole = DatabaseProgress(4, at(120), BinlogState())
-    assert whole.to_offset() == {"tables": 4, "file": "binlog.000003", "pos": 120}
+    assert whole.to_offset() == {"table_set": 4, "file": "binlog.000003", "pos": 120}
 
 
 def test_excluded_tables_have_no_unread_rows(tmp_path: Path) -> None:
@@ -149,5 +155,5 @@ def test_a_relay_log_follows_more_tables(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["t", "größe`"])
 def test_a_table_survives_its_file(tmp_path: Path, name: str) -> None:
     one = table(3, name)
-    assert FollowedTable.from_json(one.to_json()) == one
+    assert from_json(FollowedTable, to_json(one)) == one
     assert one.writer("UTC").schema.names == ["id", "note"]

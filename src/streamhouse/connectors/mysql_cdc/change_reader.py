@@ -138,7 +138,7 @@ class BinlogReader:
             self._track,
             self.decoder.selects,
             f"MySQL at {options.address}",
-            binlog_state.identity,
+            binlog_state.binlog,
             binlog_state.prepared,
             None if self._skip.gtids is None else parse_gtids(self._skip.gtids),
         )
@@ -172,9 +172,7 @@ class BinlogReader:
     def continues(self, binlog_state: BinlogState) -> bool:
         """Whether the reader reads this binlog, and leaves out the same changes."""
         binlog = self._track.binlog
-        return (
-            binlog_state.identity in (None, binlog) and (binlog_state.skip or Skip()) == self._skip
-        )
+        return binlog_state.binlog in (None, binlog) and (binlog_state.skip or Skip()) == self._skip
 
     def close(self) -> None:
         self._dump.close()
@@ -236,7 +234,7 @@ def open_reader(tables: Sequence[TableRange], relayed: bool = True) -> Reader:
     if (
         view is not None
         and binlog_state.skip is None
-        and view.continues(binlog_state.identity, start.position)
+        and view.continues(binlog_state.binlog, start.position)
     ):
         with contextlib.suppress(OSError):
             return RelayReader(view, decoder, start.position)
@@ -297,7 +295,7 @@ def _take_kept(key: _ReaderKey, start: TablePosition, relayed: bool) -> Reader |
         return None
     view, binlog_state, position = relay_view(key[1][0]), start.binlog_state, start.position
     begin = None
-    if view is not None and view.continues(binlog_state.identity, position):
+    if view is not None and view.continues(binlog_state.binlog, position):
         begin = view.begin()
     in_relay = relayed and begin is not None and begin <= position and binlog_state.skip is None
     if (

@@ -272,7 +272,7 @@ class SyncQuery(JobQuery):
         if moved is not None:
             self._moved_from = self.progress.last_offset
             return moved[0], state.gtids
-        binlog.check(position, state.identity)
+        binlog.check(position, state.binlog)
         return position, state.gtids
 
     def _start_in_the_past(self, tables: Sequence[FollowedTable], table_set: int) -> None:
@@ -300,7 +300,9 @@ class SyncQuery(JobQuery):
         """Delete the table sets and versions that no batch in Spark's offset log has."""
         logged = [offset for offset in self._checkpoint.logs.logged().values() if offset]
         if logged:
-            self._table_sets.drop_before(min(int(offset["source"]["tables"]) for offset in logged))
+            self._table_sets.drop_before(
+                min(int(offset["source"]["table_set"]) for offset in logged)
+            )
             used = {
                 name for offset in logged for name in offset["source"].get("versions", {}).values()
             }

@@ -81,7 +81,7 @@ class SyncProgress:
         if self._options.ends_with_snapshot:
             return last
         server, view = self._server, self._view
-        if not view.has(database.binlog_state.identity, database.position):
+        if not view.has(database.binlog_state.binlog, database.position):
             return None
         state = view.current(lambda: server.position(self._session))
         if state is None:

@@ -112,10 +112,10 @@ def position_on_other_server(
     Raises `DataLossError` if the server lacks a transaction that the stream has read, or the binlog
     after it.
     """
-    if state.identity is None or not state.gtids:
+    if state.binlog is None or not state.gtids:
         return None
     current = server.position(session)
-    if binlog.identity(current.file).server == state.identity.server:
+    if binlog.identity(current.file).server == state.binlog.server:
         return None
     why = "it has no GTIDs of that kind"
     if state.prepared or state.skip:

@@ -12,12 +12,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from streamhouse.connectors.mysql_cdc.binlog.binlog_inspector import BinlogInspector
-from streamhouse.connectors.mysql_cdc.binlog.ddl_change import KeptColumns
+from streamhouse.connectors.mysql_cdc.binlog.ddl_change import DdlChanges
 from streamhouse.connectors.mysql_cdc.binlog.startup import check_startup, startup_position
 from streamhouse.connectors.mysql_cdc.binlog.statements import ParsedStatement
 from streamhouse.connectors.mysql_cdc.change_reader import TablePosition, TableRange, open_reader
+from streamhouse.connectors.mysql_cdc.database.statement_scan import FoundStatement, StatementScan
 from streamhouse.connectors.mysql_cdc.database.tables.followed_table import FollowedTable
-from streamhouse.connectors.mysql_cdc.statement_scan import FoundStatement, StatementScan
+from streamhouse.connectors.mysql_cdc.json_records import from_json, to_json
 from streamhouse.durable_files import read_json, replace_json
 from streamhouse.errors import SchemaChangeError
 from streamhouse.mysql.connection import Session
@@ -43,25 +44,13 @@ class SyncStartup:
 
     def write(self, checkpoint: Path) -> None:
         """Write the position to the checkpoint of a sync, before the sync's first table set."""
-        text = {
-            "file": self.position.file,
-            "pos": self.position.pos,
-            **self.binlog_state.to_json(),
-            "tables": self.table_set,
-            "gone": sorted(self.gone),
-        }
-        replace_json(checkpoint / _FILE, text)
+        replace_json(checkpoint / _FILE, to_json(self))
 
     @staticmethod
     def read(checkpoint: Path) -> SyncStartup | None:
         """Read what `write` has written; None if the checkpoint has nothing."""
         parsed = read_json(checkpoint / _FILE)
-        return parsed and SyncStartup(
-            BinlogPosition(parsed["file"], int(parsed["pos"])),
-            BinlogState.from_offset(parsed),
-            int(parsed["tables"]),
-            frozenset(parsed["gone"]),
-        )
+        return None if parsed is None else from_json(SyncStartup, parsed)
 
 
 def sync_startup(session: Session, options: MySqlOptions, server: Server) -> SyncStartup:
@@ -97,12 +86,15 @@ def absent_tables(
     absent, altered = set(), []
     for table in tables:
         own = by_table.get(table.full_name, [])
-        kept = KeptColumns(captured[table.full_name])
-        altering = [event for event in own if not kept.keeps(event.statement, event.after)]
-        if kept.is_new or (own and _creates(own[0]) and not _has_changes(own[0], start)):
+        ddls = DdlChanges(captured[table.full_name], table.definition)
+        changes = [(event, ddls.of(event.statement, event.after)) for event in own]
+        is_new = any(_creates(event) and not _is_conditional(event) for event in own)
+        is_new |= any(change is not None and change.is_new for _, change in changes)
+        if is_new or (own and _creates(own[0]) and not _has_changes(own[0], start)):
             absent.add(table.id)
-        else:
-            altered += altering[:1]
+            continue
+        altering = (event for event, change in changes if change and not change.keeps_columns)
+        altered += list(altering)[:1]
     if altered:
         raise _unknown_columns(start, options, altered)
     return frozenset(absent)
@@ -111,6 +103,10 @@ def absent_tables(
 def _creates(found: FoundStatement) -> bool:
     parsed = ParsedStatement(found.statement, found.table.ignores_case)
     return parsed.creates(found.table.parsed_name)
+
+
+def _is_conditional(found: FoundStatement) -> bool:
+    return any(token.text.upper() == "EXISTS" for token in found.statement.readings[0])
 
 
 def _has_changes(found: FoundStatement, start: SyncStartup) -> bool:

@@ -13,6 +13,7 @@ from streamhouse.connectors.base import SharingSource
 from streamhouse.connectors.mysql_cdc.binlog.binlog_inspector import BinlogInspector
 from streamhouse.connectors.mysql_cdc.binlog.limits import earliest_position
 from streamhouse.connectors.mysql_cdc.binlog.startup import position_on_other_server
+from streamhouse.connectors.mysql_cdc.json_records import from_json
 from streamhouse.connectors.mysql_cdc.relay.folder import FOLDER, own_folder
 from streamhouse.connectors.mysql_cdc.relay.log import RelayTable
 from streamhouse.connectors.mysql_cdc.relay.relay import Relay
@@ -131,7 +132,7 @@ def _resumed(
     found = []
     for source, own in zip(sources, options, strict=True):
         last = source.last_offset
-        position, state = _startup_position(last, own), BinlogState.from_offset(last)
+        position, state = _startup_position(last, own), from_json(BinlogState, last)
         moved = position_on_other_server(session, own, server, binlog, state)
         if moved is not None:
             position, state = moved

@@ -1,67 +1,17 @@
-"""The shards that a stream reads: those of its offset, whose form is here, and new ones."""
+"""The shards that a stream reads: those of its offset, and new ones."""
 
 from __future__ import annotations
 
 import functools
 import time
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Collection, Iterable
 
 from streamhouse.connectors.mysql_cdc.database.sharding.shards import Shards
 from streamhouse.connectors.mysql_cdc.database.tables.discovery import FoundTable, TableNames
 from streamhouse.connectors.mysql_cdc.database.tables.followed_table import FollowedTable
-from streamhouse.errors import DataLossError, TableError
-from streamhouse.mysql.position import SHARDS, START_AGAIN
-from streamhouse.mysql.table import PRIMARY
+from streamhouse.errors import TableError
+from streamhouse.mysql.position import START_AGAIN
 from streamhouse.mysql.values.types import quote
-from streamhouse.source import Offset
-
-_SCHEMAS, _COLUMNS = "schemas", "columns"
-
-
-def encoded(plain: Offset, tables: Mapping[str, FollowedTable]) -> Offset:
-    """The stream's offset for an offset of `DatabaseProgress`; `tables`: by their ids.
-
-    It has the same keys, except that `columns` is stored once for all tables with the same columns:
-    `schemas` is a list of columns, and `shards` has the database, the name, the index in `schemas`
-    and, if it is not the primary key, the key of each table.
-    """
-    schemas: list[Any] = []
-    shards: dict[str, list[Any]] = {}
-    for id, table in tables.items():
-        columns = plain.get(_COLUMNS, {}).get(id, {})
-        if columns not in schemas:
-            schemas.append(columns)
-        index = table.definition.index
-        own = [] if index == PRIMARY else [index]
-        shards[id] = [*table.names, schemas.index(columns), *own]
-    kept = {key: value for key, value in plain.items() if key != _COLUMNS}
-    return {**kept, SHARDS: shards, _SCHEMAS: schemas}
-
-
-def decoded(offset: Offset) -> Offset:
-    """The offset of `DatabaseProgress` for the stream's offset."""
-    kept = {key: value for key, value in offset.items() if key not in (SHARDS, _SCHEMAS)}
-    columns = {id: offset[_SCHEMAS][shard[2]] for id, shard in offset[SHARDS].items()}
-    return {**kept, _COLUMNS: columns} if columns else kept
-
-
-def check_indexes(offset: Offset, tables: Iterable[FollowedTable]) -> None:
-    """Raise `DataLossError` if the snapshot of a table was read in the order of another key."""
-    for table in tables:
-        shard, index = offset[SHARDS].get(table.id, ()), table.definition.index
-        before = shard[3] if len(shard) > 3 else PRIMARY
-        if before != index and offset.get("snapshot", {}).get(table.id) is not None:
-            raise DataLossError(
-                f"the snapshot of MySQL table {table.full_name} was read in the order of its key "
-                f"'{before}', but its key is now '{index}'; {START_AGAIN}"
-            )
-
-
-def shards_of(offset: Offset) -> dict[str, TableNames]:
-    """The names of the tables, by their ids."""
-    return {id: (shard[0], shard[1]) for id, shard in offset[SHARDS].items()}
-
 
 ONE = ""
 """The id of the table, if there is one that is no shard."""
@@ -114,7 +64,7 @@ class ShardTables:
                 )
         return self._described(self.found[name] for name in selected)
 
-    def new(self, tables: Sequence[FollowedTable]) -> list[FollowedTable]:
+    def new(self, tables: Iterable[FollowedTable]) -> list[FollowedTable]:
         """The tables that are not among `tables`, if the options say to read new ones."""
         if not self._options.new_tables:
             return []

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 from streamhouse.connectors.mysql_cdc.binlog.captured_table import CapturedTable
@@ -13,6 +14,8 @@ from streamhouse.connectors.mysql_cdc.binlog.format.events import QUERY, Positio
 from streamhouse.connectors.mysql_cdc.binlog.limits import reset_error
 from streamhouse.connectors.mysql_cdc.binlog.query import Statement, statement_of
 from streamhouse.connectors.mysql_cdc.binlog.statements import ParsedStatement
+from streamhouse.connectors.mysql_cdc.change_reader import log_view
+from streamhouse.connectors.mysql_cdc.database.tables.followed_table import FollowedTable
 from streamhouse.mysql.connection import retried
 from streamhouse.mysql.position import BinlogPosition
 
@@ -27,6 +30,11 @@ class FoundStatement(NamedTuple):
     statement: Statement
     after: BinlogPosition
     table: CapturedTable
+
+    @property
+    def name(self) -> str:
+        """`database.table`."""
+        return self.table.table.full_name
 
 
 class StatementScan:
@@ -45,21 +53,12 @@ class StatementScan:
             return []
         return retried(self._options, lambda: self._read(start, end), self.close)
 
-    def group(self, start: BinlogPosition) -> tuple[list[FoundStatement], BinlogPosition]:
-        """The statements of the group of events at a position, and the end of the group."""
-        try:
-            found = retried(self._options, lambda: self._read(start, None), self.close)
-            return found, self._track.position
-        finally:
-            self.close()
-
     def close(self) -> None:
         dump, self._dump = self._dump, None
         if dump is not None:
             dump.close()
 
-    def _read(self, start: BinlogPosition, end: BinlogPosition | None) -> list[FoundStatement]:
-        """The statements up to `end`; None: up to the end of the first group."""
+    def _read(self, start: BinlogPosition, end: BinlogPosition) -> list[FoundStatement]:
         if self._dump is None or self._track.position != start:
             self.close()
             self._dump = BinlogDump(self._options, start)
@@ -68,9 +67,9 @@ class StatementScan:
         found: list[FoundStatement] = []
         opened: list[tuple[BinlogPosition, Statement, CapturedTable]] = []
         before, moved = start, time.monotonic()
-        while self._track.position < end if end is not None else before == start:
+        while self._track.position < end:
             if time.monotonic() - moved > _STALLED_SECONDS:
-                raise reset_error(self._options.address, self._track.position, end or start)
+                raise reset_error(self._options.address, self._track.position, end)
             position = self._track.position
             opened += [(before, *following) for following in self._next()]
             if position != self._track.position:
@@ -96,3 +95,79 @@ class StatementScan:
             if parsed.concerns(name) or parsed.hides(name):
                 found.append((statement, table))
         return found
+
+
+class StatementLog:
+    """Finds the statements about followed tables; in a planner, on the driver.
+
+    It asks the relay log in the folder `relay`, if there is one, which tables have statements, and
+    scans the server's binlog for these. It keeps the statements of the last range, since a planner
+    that is far behind asks for them again after each one. `captured_of` returns what readers of the
+    binlog need of a table.
+    """
+
+    def __init__(
+        self, captured_of: Callable[[FollowedTable], CapturedTable], relay: Path | None
+    ) -> None:
+        self._captured_of, self._relay = captured_of, relay
+        self._scan: StatementScan | None = None
+        self._names: frozenset[str] = frozenset()
+        self._start = self._end = _NOWHERE
+        self._found: list[FoundStatement] = []
+
+    def between(
+        self,
+        tables: Iterable[FollowedTable],
+        start: BinlogPosition,
+        end: BinlogPosition,
+        wait: bool = False,
+    ) -> list[FoundStatement]:
+        """The statements about tables between two ends of transactions, in order.
+
+        `wait`: up to 10 s for the relay log to reach `end`.
+        """
+        if not start < end:
+            return []
+        affected = list(self._affected(tables, start, end, wait))
+        if not affected:
+            return []
+        names = frozenset(table.full_name for table in affected)
+        if not (names <= self._names and self._start <= start and end <= self._end):
+            if self._scan is None or names != self._names:
+                self.close()
+                self._scan = StatementScan([self._captured_of(table) for table in affected])
+            self._found = self._scan.between(start, end)
+            self._names, self._start, self._end = names, start, end
+            if self._relay is not None:
+                self._scan.close()  # The pipeline has one connection for all tables.
+        return [
+            event
+            for event in self._found
+            if start <= event.before and event.after <= end and event.name in names
+        ]
+
+    def close(self) -> None:
+        if self._scan is not None:
+            self._scan.close()
+
+    def _affected(
+        self,
+        tables: Iterable[FollowedTable],
+        start: BinlogPosition,
+        end: BinlogPosition,
+        wait: bool,
+    ) -> Iterable[FollowedTable]:
+        """The tables that may have statements."""
+        view = log_view(self._relay)
+        begin = None if view is None else view.begin()
+        if view is None or begin is None or start < begin or (wait and not view.reaches(end)):
+            return tables
+        state = view.state()
+        if state is None or state.end < end:
+            return tables
+        return [
+            table
+            for table in tables
+            if table.full_name not in state.changed
+            or state.may_have_statements(table.full_name, start, end)
+        ]
