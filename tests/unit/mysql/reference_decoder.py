@@ -10,6 +10,7 @@ from decimal import Decimal
 from functools import partial
 from typing import Any, NamedTuple, TypeAlias
 
+import pyarrow as pa
 from pymysql.constants import FIELD_TYPE
 
 from streamhouse.connectors.mysql_cdc.binlog.format.decode import (
@@ -40,8 +41,8 @@ from streamhouse.connectors.mysql_cdc.binlog.format.table_map import (
 from streamhouse.connectors.mysql_cdc.binlog.rows.event import LoggedTable, RowEvent
 from streamhouse.mysql.charsets import charsets_of
 from streamhouse.mysql.values.byte_values import geometry_text, inet4_text, inet6_text, uuid_text
-from streamhouse.mysql.values.dates import DateReading, first_of, timestamp_text
-from streamhouse.mysql.values.types import MySqlColumn, unreadable
+from streamhouse.mysql.values.dates import DateReading, first_of, parsed, timestamp_text
+from streamhouse.mysql.values.types import MySqlColumn, to_values, unreadable
 
 Read: TypeAlias = Callable[[bytes, int], tuple[Any, int]]
 """Decodes the value at a byte offset; returns it and the offset after it."""
@@ -268,13 +269,11 @@ def reader(wire: LoggedColumn, column: MySqlColumn, context: Context) -> Read:
 
 
 def _checked_dates(read: Read, read_text: Read, column: MySqlColumn, reading: DateReading) -> Read:
-    first = first_of(column) if reading.rounds_key else None
-    as_text = reading.as_text
-
     def checked(data: bytes, at: int) -> tuple[Any, int]:
         value, end = read(data, at)
-        if as_text or value is None or value == first:
-            return reading.value(column, read_text(data, at)[0], value), end
+        if reading.as_text or value is None or value == first_of(column):
+            text = pa.array([read_text(data, at)[0]])
+            (value,) = to_values(column, parsed(column, text, column.plain, reading))
         return value, end
 
     return checked

@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 import pytest
 from tests.unit.mysql.test_relay_files import FILE, SHOP, connected
 
-from streamhouse.connectors.mysql_cdc.database.sharding.shard_tables import ONE
+from streamhouse.connectors.mysql_cdc.database.sharding.shards import ONE
 from streamhouse.connectors.mysql_cdc.database.sharding.shards_planner import ShardsPlanner
 from streamhouse.connectors.mysql_cdc.database.tables.discovery import TableNames
 from streamhouse.connectors.mysql_cdc.lag import UnreadChanges

@@ -61,7 +61,7 @@ class RelayReader:
             raise FileNotFoundError(f"the relay log in {self._view.folder} does not reach {end}")
         start, decoder, header = self.position, self.decoder, HEADER.unpack_from
         for frame in self._frames.up_to(end):
-            after, until = _event_bounds(frame.end, start, end)
+            after, until = _within(start, frame.end), _within(end, frame.end)
             at, data, trailer = 0, frame.events, frame.trailer
             while at < len(data):
                 _, kind, _, size, pos, _ = header(data, at)
@@ -77,13 +77,6 @@ class RelayReader:
 
     def close(self) -> None:
         self._frames.close()
-
-
-def _event_bounds(
-    frame: BinlogPosition, start: BinlogPosition, end: BinlogPosition
-) -> tuple[int, int]:
-    """The positions (after, up to] in a frame's binlog file whose events are in the range."""
-    return _within(start, frame), _within(end, frame)
 
 
 def _within(position: BinlogPosition, frame: BinlogPosition) -> int:
@@ -207,11 +200,6 @@ _READERS: dict[_ReaderKey, Reader] = {}
 _VIEWS: dict[tuple[int, Path], RelayView] = {}
 
 
-def relay_view(captured: CapturedTable) -> RelayView | None:
-    """This process's view of the table's relay log; None if the table has none."""
-    return log_view(captured.relay)
-
-
 def log_view(folder: Path | None) -> RelayView | None:
     """This process's view of the relay log in a folder; None without a folder."""
     if folder is None:
@@ -230,7 +218,7 @@ def open_reader(tables: Sequence[TableRange], relayed: bool = True) -> Reader:
     captured, start = tables[0].captured, tables[0].start
     decoder = TablesDecoder([table.captured for table in tables])
     decoder.set_tables([table.start.table for table in tables])
-    view, binlog_state = relay_view(captured) if relayed else None, start.binlog_state
+    view, binlog_state = log_view(captured.relay) if relayed else None, start.binlog_state
     if (
         view is not None
         and binlog_state.skip is None
@@ -293,7 +281,7 @@ def _take_kept(key: _ReaderKey, start: TablePosition, relayed: bool) -> Reader |
     reader = _READERS.pop(key, None)
     if reader is None:
         return None
-    view, binlog_state, position = relay_view(key[1][0]), start.binlog_state, start.position
+    view, binlog_state, position = log_view(key[1][0].relay), start.binlog_state, start.position
     begin = None
     if view is not None and view.continues(binlog_state.binlog, position):
         begin = view.begin()

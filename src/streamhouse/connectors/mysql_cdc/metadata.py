@@ -58,11 +58,14 @@ class MetadataColumns:
         """
         if len(self.stored) == len(self.columns):
             return rows
+        names = self.database, self.table
         schema = self.schema(rows.schema).append(rows.schema.field(ROW_KIND))
         arrays = [
             rows.column(column.name)
             if column.metadata is None
-            else self._values(column.metadata, rows, seconds).cast(schema.field(column.name).type)
+            else metadata_values(column.metadata, names, rows, seconds).cast(
+                schema.field(column.name).type
+            )
             for column in self.columns
         ]
         return pa.record_batch([*arrays, rows.column(ROW_KIND)], schema=schema)
@@ -72,10 +75,14 @@ class MetadataColumns:
             return stored.field(column.name)
         return pa.field(column.name, arrow_type(column.type))
 
-    def _values(self, key: str, rows: pa.RecordBatch, seconds: Seconds | None) -> pa.Array:
-        if key == KIND:
-            return rows.column(ROW_KIND)
-        if key == TIME:
-            times = pa.array([0] * rows.num_rows if seconds is None else seconds, pa.int64())
-            return times.cast(pa.timestamp("s", "UTC"))
-        return pa.repeat(pa.scalar(self.database if key == DATABASE else self.table), rows.num_rows)
+
+def metadata_values(
+    key: str, names: tuple[str, str], rows: pa.RecordBatch, seconds: Seconds | None
+) -> pa.Array:
+    """The values of a METADATA column, for rows with their kinds of the table `names`."""
+    if key == KIND:
+        return rows.column(ROW_KIND)
+    if key == TIME:
+        times = pa.array([0] * rows.num_rows if seconds is None else seconds, pa.int64())
+        return times.cast(pa.timestamp("s", "UTC"))
+    return pa.repeat(pa.scalar(names[key == TABLE]), rows.num_rows)

@@ -14,11 +14,11 @@ import pyarrow as pa
 from streamhouse.connectors.mysql_cdc.binlog.startup import check_startup
 from streamhouse.connectors.mysql_cdc.change_reader import close_readers
 from streamhouse.connectors.mysql_cdc.database.progress import DatabaseProgress
-from streamhouse.connectors.mysql_cdc.database.sharding.shard_tables import ONE, ShardTables
 from streamhouse.connectors.mysql_cdc.database.sharding.shards import (
-    Shards,
+    ONE,
     ShardsPart,
     ShardsReader,
+    ShardTables,
     expressions,
 )
 from streamhouse.connectors.mysql_cdc.database.sharding.shards_planner import ShardsPlanner
@@ -86,14 +86,14 @@ class MySqlSource(Source):
             check_startup(session, parsed, server)
             metadata = MetadataColumns.of(columns, parsed.database, parsed.table)
             stored = None if columns is None else metadata.stored
-            shards = Shards(session, server, parsed, expressions(session, parsed), stored)
-            self._tables = ShardTables(shards)
-            self._planner = ShardsPlanner(parsed, session, server, relay, self._tables)
-            fields = shards.fields(list(self._tables.found.values()))
-            self._zone = shards.zone([self._tables.like])
+            tables = expressions(session, parsed)
+            shards = self._tables = ShardTables(session, server, parsed, tables, stored)
+            self._planner = ShardsPlanner(parsed, session, server, relay, shards)
+            fields = shards.fields(list(shards.found.values()))
+            self._zone = shards.zone([shards.like])
             self._reader = ShardsReader(parsed, columns, fields)
             self._keyed_by = self._key_columns()
-            self._schema = metadata.schema(fields or self._tables.like.writer(self._zone).schema)
+            self._schema = metadata.schema(fields or shards.like.writer(self._zone).schema)
         finally:
             session.close()  # It reconnects to plan; tasks, which only read, need none.
 

@@ -12,17 +12,16 @@ from streamhouse.connectors.mysql_cdc.binlog.binlog_inspector import BinlogInspe
 from streamhouse.connectors.mysql_cdc.binlog.startup import position_on_other_server
 from streamhouse.connectors.mysql_cdc.database.progress import DatabaseProgress
 from streamhouse.connectors.mysql_cdc.database.sync_startup import (
-    SyncStartup,
     absent_tables,
+    read_startup,
     sync_startup,
+    write_startup,
 )
-from streamhouse.connectors.mysql_cdc.database.table_part import TablesAt
 from streamhouse.connectors.mysql_cdc.database.tables.discovery import Discovery
 from streamhouse.connectors.mysql_cdc.database.tables.followed_table import FollowedTable
 from streamhouse.connectors.mysql_cdc.database.tables.table_sets import TableSets, TableVersions
-from streamhouse.connectors.mysql_cdc.relay.folder import FOLDER, own_folder
 from streamhouse.connectors.mysql_cdc.relay.log import RelayTable
-from streamhouse.connectors.mysql_cdc.relay.relay import MOST_BYTES, Relay
+from streamhouse.connectors.mysql_cdc.relay.relay import FOLDER, MOST_BYTES, Relay, own_folder
 from streamhouse.connectors.mysql_cdc.relay.state import RelayView
 from streamhouse.errors import DataLossError
 from streamhouse.mysql.connection import FIRST_START_SECONDS, Session
@@ -90,7 +89,7 @@ class SyncQuery(JobQuery):
         self._relay: Relay | None = None
         self._watch: TableWatch | None = None
         self._moved_from: Offset | None = None
-        self._past: tuple[SyncStartup, Server] | None = None
+        self._past: tuple[DatabaseProgress, Server] | None = None
         self._committer: SyncCommitter | None = None
 
     # -- for the pipeline and its reporter
@@ -119,7 +118,7 @@ class SyncQuery(JobQuery):
         self._check_origin()
         server = check_server(self._session, self._options.mysql)
         position, gtids = self._resume_position(server)
-        folder, lock = own_folder(self._checkpoint.path / FOLDER)
+        folder, held = own_folder(self._checkpoint.path / FOLDER)
         self._relay = Relay(
             self._options.mysql,
             [],
@@ -128,7 +127,7 @@ class SyncQuery(JobQuery):
             self._options.mysql.relay_bytes or MOST_BYTES,
             complete=True,
             gtids={} if position is None or gtids is None else {position: gtids},
-            lock=lock,
+            held=held,
         )
         self.spec = SyncSpec(
             self._query_id,
@@ -168,10 +167,10 @@ class SyncQuery(JobQuery):
         progress = self.progress.database
         if progress is None:
             return
-        at = TablesAt(TableVersions(self._checkpoint.path))
+        versions = TableVersions(self._checkpoint.path)
         found: dict[str, str] = {}
         for table in tables:
-            why = why_other_rows(self._options, at.one(progress, table), self._query_id)
+            why = why_other_rows(self._options, versions.at(progress, table), self._query_id)
             if why is not None:
                 found[table.target] = why
         for target, why in found.items():
@@ -256,7 +255,7 @@ class SyncQuery(JobQuery):
             return self._checked(resume.position, resume.binlog_state, server)
         if not self._options.mysql.starts_in_the_past:
             return None, None
-        past = SyncStartup.read(self._checkpoint.path)
+        past = read_startup(self._checkpoint.path)
         if past is None or self._table_sets.latest_number() < past.table_set:
             past = sync_startup(self._session, self._options.mysql, server)
             self._past = past, server
@@ -283,7 +282,7 @@ class SyncQuery(JobQuery):
         self._past = None
         options = self._options.mysql
         gone = absent_tables(start, tables, self._session, options, server)
-        replace(start, table_set=table_set, gone=gone).write(self._checkpoint.path)
+        write_startup(self._checkpoint.path, replace(start, table_set=table_set, gone=gone))
 
     def _join(self, tables: Sequence[FollowedTable]) -> None:
         """Prepare for new tables, before a batch reads them."""

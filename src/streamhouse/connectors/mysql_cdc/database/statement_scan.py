@@ -1,9 +1,9 @@
-"""Scans the server's binlog for statements about tables."""
+"""Finds statements about tables in the server's binlog."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -37,66 +37,6 @@ class FoundStatement(NamedTuple):
         return self.table.table.full_name
 
 
-class StatementScan:
-    """Finds statements about tables; keeps its binlog connection for the next range."""
-
-    def __init__(self, tables: Sequence[CapturedTable]) -> None:
-        self._tables, self._options = tuple(tables), tables[0].options
-        self._mariadb, self._ignores_case = tables[0].mariadb, tables[0].ignores_case
-        self._dump: BinlogDump | None = None
-        self._track = PositionTracker(_NOWHERE, True)
-        self._events: Iterator[RawEvent] = iter(())
-
-    def between(self, start: BinlogPosition, end: BinlogPosition) -> list[FoundStatement]:
-        """The statements between two ends of transactions."""
-        if not start < end:
-            return []
-        return retried(self._options, lambda: self._read(start, end), self.close)
-
-    def close(self) -> None:
-        dump, self._dump = self._dump, None
-        if dump is not None:
-            dump.close()
-
-    def _read(self, start: BinlogPosition, end: BinlogPosition) -> list[FoundStatement]:
-        if self._dump is None or self._track.position != start:
-            self.close()
-            self._dump = BinlogDump(self._options, start)
-            self._track = PositionTracker(start, self._dump.checksums)
-            self._events = self._dump.events()
-        found: list[FoundStatement] = []
-        opened: list[tuple[BinlogPosition, Statement, CapturedTable]] = []
-        before, moved = start, time.monotonic()
-        while self._track.position < end:
-            if time.monotonic() - moved > _STALLED_SECONDS:
-                raise reset_error(self._options.address, self._track.position, end)
-            position = self._track.position
-            opened += [(before, *following) for following in self._next()]
-            if position != self._track.position:
-                moved = time.monotonic()
-            if self._track.between:
-                before = self._track.position
-                found += [FoundStatement(one, text, before, table) for one, text, table in opened]
-                opened = []
-        return found
-
-    def _next(self) -> list[tuple[Statement, CapturedTable]]:
-        """Read one event; returns its statement with each table that the statement concerns."""
-        _, kind, size, _, data, at = next(self._events)
-        self._track.take(data, at)
-        end = at + size - self._track.trailer
-        if kind != QUERY or query_of(data, at, end)[1] in TRANSACTION_CONTROL:
-            return []
-        statement = statement_of(kind, data, at, end, self._mariadb)
-        parsed = ParsedStatement(statement, self._ignores_case)
-        found = []
-        for table in self._tables:
-            name = table.parsed_name
-            if parsed.concerns(name) or parsed.hides(name):
-                found.append((statement, table))
-        return found
-
-
 class StatementLog:
     """Finds the statements about followed tables; in a planner, on the driver.
 
@@ -110,7 +50,10 @@ class StatementLog:
         self, captured_of: Callable[[FollowedTable], CapturedTable], relay: Path | None
     ) -> None:
         self._captured_of, self._relay = captured_of, relay
-        self._scan: StatementScan | None = None
+        self._tables: list[CapturedTable] = []
+        self._dump: BinlogDump | None = None
+        self._track = PositionTracker(_NOWHERE, True)
+        self._events: Iterator[RawEvent] = iter(())
         self._names: frozenset[str] = frozenset()
         self._start = self._end = _NOWHERE
         self._found: list[FoundStatement] = []
@@ -133,13 +76,12 @@ class StatementLog:
             return []
         names = frozenset(table.full_name for table in affected)
         if not (names <= self._names and self._start <= start and end <= self._end):
-            if self._scan is None or names != self._names:
-                self.close()
-                self._scan = StatementScan([self._captured_of(table) for table in affected])
-            self._found = self._scan.between(start, end)
+            self._tables = [self._captured_of(table) for table in affected]
+            options = self._tables[0].options
+            self._found = retried(options, lambda: self._read(start, end), self.close)
             self._names, self._start, self._end = names, start, end
             if self._relay is not None:
-                self._scan.close()  # The pipeline has one connection for all tables.
+                self.close()  # The pipeline has one connection for all tables.
         return [
             event
             for event in self._found
@@ -147,8 +89,48 @@ class StatementLog:
         ]
 
     def close(self) -> None:
-        if self._scan is not None:
-            self._scan.close()
+        """Close the connection, which is kept for the next range."""
+        dump, self._dump = self._dump, None
+        if dump is not None:
+            dump.close()
+
+    def _read(self, start: BinlogPosition, end: BinlogPosition) -> list[FoundStatement]:
+        if self._dump is None or self._track.position != start:
+            self.close()
+            self._dump = BinlogDump(self._tables[0].options, start)
+            self._track = PositionTracker(start, self._dump.checksums)
+            self._events = self._dump.events()
+        found: list[FoundStatement] = []
+        opened: list[tuple[BinlogPosition, Statement, CapturedTable]] = []
+        before, moved = start, time.monotonic()
+        while self._track.position < end:
+            if time.monotonic() - moved > _STALLED_SECONDS:
+                raise reset_error(self._tables[0].options.address, self._track.position, end)
+            position = self._track.position
+            opened += [(before, *following) for following in self._next()]
+            if position != self._track.position:
+                moved = time.monotonic()
+            if self._track.between:
+                before = self._track.position
+                found += [FoundStatement(one, text, before, table) for one, text, table in opened]
+                opened = []
+        return found
+
+    def _next(self) -> list[tuple[Statement, CapturedTable]]:
+        """Read one event; returns its statement with each table that the statement concerns."""
+        _, kind, size, _, data, at = next(self._events)
+        self._track.take(data, at)
+        end = at + size - self._track.trailer
+        if kind != QUERY or query_of(data, at, end)[1] in TRANSACTION_CONTROL:
+            return []
+        statement = statement_of(kind, data, at, end, self._tables[0].mariadb)
+        parsed = ParsedStatement(statement, self._tables[0].ignores_case)
+        found = []
+        for table in self._tables:
+            name = table.parsed_name
+            if parsed.concerns(name) or parsed.hides(name):
+                found.append((statement, table))
+        return found
 
     def _affected(
         self,

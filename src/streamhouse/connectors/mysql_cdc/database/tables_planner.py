@@ -19,7 +19,7 @@ from streamhouse.connectors.mysql_cdc.binlog.startup import (
 from streamhouse.connectors.mysql_cdc.change_reader import TablePosition
 from streamhouse.connectors.mysql_cdc.database.progress import DatabaseProgress
 from streamhouse.connectors.mysql_cdc.database.statement_scan import StatementLog
-from streamhouse.connectors.mysql_cdc.database.table_part import ALL_ROWS, TablePart, unread_of
+from streamhouse.connectors.mysql_cdc.database.table_part import ALL_ROWS, TablePart
 from streamhouse.connectors.mysql_cdc.database.tables.followed_table import FollowedTable
 from streamhouse.connectors.mysql_cdc.relay.state import RelayedBatches, RelayView
 from streamhouse.connectors.mysql_cdc.snapshot.chunks import Chunk, next_chunks, split
@@ -179,6 +179,10 @@ class TablesPlanner(ABC):
         changed: Collection[str] | None,
         batch: tuple[Offset, Offset],
     ) -> TablePart | None:
+        """What a batch reads of a table, which is new in it if `before` is None.
+
+        `changed`: the names of tables with changes in the batch; None: perhaps all tables.
+        """
         now = self._at(after, table)
         if table.target in after.reloaded:
             deletes = after.reloaded[table.target]
@@ -191,18 +195,27 @@ class TablesPlanner(ABC):
             return TablePart(now, None, None, (ALL_ROWS,), as_of, lookback, deletes)
         if table.target in after.stale or table.id in after.gone:
             return None
+        low = None if before is None else before.snapshot.get(table.id)
         skips = "file" not in batch[0] and self._skip_snapshot
-        unread = unread_of(table, before, after, changed, skips)
+        complete = skips or (before is not None and table.id not in before.snapshot)
         # A batch that ends after a statement about the table has nothing else of the table.
-        changes = unread.changes and table.id not in after.altered
-        chunks = [] if unread.keys is None else self._chunks(now, unread.keys, batch[1])
+        changes = (
+            before is not None
+            and before.position < after.position
+            and (complete or low is not None)
+            and (changed is None or table.full_name in changed)
+            and table.id not in after.altered
+        )
+        chunks: list[Chunk] = []
+        if not complete and (table.id not in after.snapshot or after.snapshot[table.id] != low):
+            chunks = self._chunks(now, Chunk(low, after.snapshot.get(table.id)), batch[1])
         if not changes and not chunks:
             return None
         begin = None if before is None else self._position(before, table)
         return TablePart(
             now,
             begin if changes else None,
-            unread.up_to,
+            None if complete else low,
             tuple(chunks),
             self._position(after, table) if chunks else None,
             begin if chunks else None,

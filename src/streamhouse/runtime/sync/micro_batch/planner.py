@@ -26,8 +26,8 @@ from streamhouse.connectors.mysql_cdc.database.progress import (
     Stale,
 )
 from streamhouse.connectors.mysql_cdc.database.statement_scan import FoundStatement
-from streamhouse.connectors.mysql_cdc.database.sync_startup import SyncStartup
-from streamhouse.connectors.mysql_cdc.database.table_part import TablesAt, key_group_count
+from streamhouse.connectors.mysql_cdc.database.sync_startup import read_startup
+from streamhouse.connectors.mysql_cdc.database.table_part import key_group_count
 from streamhouse.connectors.mysql_cdc.database.tables.discovery import Discovery
 from streamhouse.connectors.mysql_cdc.database.tables.followed_table import FollowedTable
 from streamhouse.connectors.mysql_cdc.database.tables.table_sets import (
@@ -38,7 +38,6 @@ from streamhouse.connectors.mysql_cdc.database.tables.table_sets import (
 from streamhouse.connectors.mysql_cdc.database.tables_planner import BATCH_CHUNKS, TablesPlanner
 from streamhouse.connectors.mysql_cdc.relay.state import BATCH_BYTES, RelayState, RelayView
 from streamhouse.errors import DataLossError
-from streamhouse.mysql.columns import server_zone
 from streamhouse.mysql.connection import Session
 from streamhouse.mysql.position import BinlogPosition, KeyJson
 from streamhouse.mysql.table import check_server
@@ -48,6 +47,7 @@ from streamhouse.runtime.sync.micro_batch.spec import SyncSpec, SyncTaskInput
 from streamhouse.runtime.sync.micro_batch.task_groups import task_groups
 from streamhouse.runtime.sync.micro_batch.unread_targets import UnreadTargets
 from streamhouse.runtime.sync.schema_changes import AddedColumns
+from streamhouse.runtime.sync.tables import needed_zone
 from streamhouse.source import Offset
 
 
@@ -60,7 +60,7 @@ class SyncPlanner(TablesPlanner):
 
     The relay log has the changes of all tables. `SchemaEvolution` decides about statements that
     alter the tables. Without a snapshot, the first tables are followed from now on, or from the
-    `SyncStartup` that the checkpoint has.
+    startup position that the checkpoint has.
     """
 
     def __init__(self, spec: SyncSpec) -> None:
@@ -74,8 +74,7 @@ class SyncPlanner(TablesPlanner):
         super().__init__(options, session, server, spec.relay, spec.options.skips_snapshot)
         self._spec = spec
         self._table_sets, self._versions = TableSets(checkpoint), TableVersions(checkpoint)
-        self._startup = SyncStartup.read(checkpoint) if options.starts_in_the_past else None
-        self._tables_at = TablesAt(self._versions)
+        self._startup = read_startup(checkpoint) if options.starts_in_the_past else None
         self._follower = SchemaEvolution(spec.options, AddedColumns(checkpoint), spec.query_id)
         self._discovery = Discovery(session, options, spec.options.tables, compares=server.mariadb)
         self._foreign_keys = ForeignKeyChanges(options, server, spec.relay)
@@ -180,11 +179,7 @@ class SyncPlanner(TablesPlanner):
 
     def _begin(self, newest: TableSet) -> Offset:
         if self._startup is not None:
-            past = self._startup
-            begin = DatabaseProgress(
-                past.table_set, past.position, past.binlog_state, gone=past.gone
-            )
-            return begin.to_offset()
+            return self._startup.to_offset()
         snapshot: dict[str, KeyJson | None] = dict.fromkeys(newest.tables)
         position, binlog_state = self._binlog.snapshot_position(self._current)
         self._binlog.check_prepared(position)
@@ -238,7 +233,7 @@ class SyncPlanner(TablesPlanner):
 
         On MySQL, `lookback` begins here, and the next batch reads the tables in `added`.
         """
-        tables = self._tables_at.all(after, newest)
+        tables = self._versions.all(after, newest)
         ready = set(after.snapshot) - (set() if self._server.mariadb else set(added))
         plan, snapshot, altered = self._planned(
             tables, after.snapshot, ready, self._options.chunk_size
@@ -283,7 +278,7 @@ class SyncPlanner(TablesPlanner):
         self, after: DatabaseProgress, newest: TableSet, added: Collection[str]
     ) -> DatabaseProgress | None:
         """The end of a batch that reloads stale targets; None if no target can be reloaded yet."""
-        tables = self._tables_at.all(after, newest)
+        tables = self._versions.all(after, newest)
         result, rows = after, 0
         for target, stale in after.stale.items():
             own = {id: table for id, table in tables.items() if table.target == target}
@@ -360,7 +355,7 @@ class SyncPlanner(TablesPlanner):
         end: BinlogPosition,
         added: Collection[str],
     ) -> dict[str, Stale]:
-        tables = self._tables_at.all(before, newest)
+        tables = self._versions.all(before, newest)
         keys = any(table.definition.foreign_keys for table in tables.values())
         if not keys or end == before.position:
             return dict(before.stale)
@@ -402,7 +397,7 @@ class SyncPlanner(TablesPlanner):
         Follows statements that are only about stale targets, which need no batches of their own;
         the returned progress has their consequences.
         """
-        tables, start = self._tables_at.all(before, newest), before.position
+        tables, start = self._versions.all(before, newest), before.position
         while True:
             found = self._statements_between(tables.values(), start, end)
             group = [event for event in found if event.before == found[0].before]
@@ -420,7 +415,7 @@ class SyncPlanner(TablesPlanner):
                 statements=(*before.statements, *followed.texts),
             )
             if hidden:
-                tables = self._tables_at.all(before, newest)
+                tables = self._versions.all(before, newest)
 
     def _up_to_statements(
         self,
@@ -432,7 +427,7 @@ class SyncPlanner(TablesPlanner):
         """A batch that ends before statements about tables, or that consists of them."""
         if before.position < group[0].before:
             return self._changed_up_to(before, newest, group[0].before, added).to_offset()
-        tables = self._tables_at.all(before, newest)
+        tables = self._versions.all(before, newest)
         effects, hidden = self._effects(tables, before.gone, group)
         followed = self._follower.follow(tables, before, effects)
         before = replace(before, hidden={**before.hidden, **hidden})
@@ -478,12 +473,7 @@ class SyncPlanner(TablesPlanner):
 
     def _zone(self, progress: DatabaseProgress, altered: Collection[FollowedTable]) -> str | None:
         """The server's time zone, if columns of altered tables need it."""
-        if progress.zone is not None or self._options.server_time_zone is not None:
-            return progress.zone or self._options.server_time_zone
-        selected = [column for table in altered for column in table.arrow_columns]
-        if all(column.family != "timestamp" for column, _ in selected):
-            return None
-        return server_zone(self._session, selected, "--mysql-conf server-time-zone=…")
+        return progress.zone or needed_zone(self._session, self._options, altered)
 
     def tables_of(self, progress: DatabaseProgress) -> Mapping[str, FollowedTable]:
         newest = self._table_sets.latest().tables
@@ -500,7 +490,7 @@ class SyncPlanner(TablesPlanner):
         return table.captured_table(self._options, self._server, self._relay)
 
     def _at(self, progress: DatabaseProgress, table: FollowedTable) -> FollowedTable:
-        return self._tables_at.one(progress, table)
+        return self._versions.at(progress, table)
 
 
 def _hidden(

@@ -25,7 +25,7 @@ from streamhouse.connectors.mysql_cdc.binlog.format.table_map import (
     LoggedColumn,
 )
 from streamhouse.connectors.mysql_cdc.binlog.rows.images import Block, IntArray, Values
-from streamhouse.mysql.values.dates import is_first, texts_of, zero_text
+from streamhouse.mysql.values.dates import is_first, parsed, texts_of, zero_text
 from streamhouse.mysql.values.types import MySqlColumn, from_values, to_values, unreadable
 
 ToArray: TypeAlias = Callable[[Block, Values], pa.Array]
@@ -95,12 +95,9 @@ def _checked_dates(
         if not odd.any():
             return found
         (places,) = np.nonzero(odd)
-        texts = _date_texts(wire, column, digits, block, values.at[places])
-        numbers = to_values(column, dates.take(pa.array(places)))
-        read = [
-            reading.value(column, text, number) for text, number in zip(texts, numbers, strict=True)
-        ]
-        return pc.replace_with_mask(found, pa.array(odd), from_values(column, read, reading))
+        texts = pa.array(_date_texts(wire, column, digits, block, values.at[places]), pa.string())
+        read = parsed(column, texts, column.plain, reading)
+        return pc.replace_with_mask(found, pa.array(odd), read)
 
     return checked
 

@@ -8,14 +8,11 @@ from typing import Any, TypeAlias
 
 from streamhouse.connectors.mysql_cdc.binlog.captured_table import CapturedTable
 from streamhouse.connectors.mysql_cdc.binlog.limits import bounded_end, reset_error
-from streamhouse.connectors.mysql_cdc.binlog.startup import (
-    current_startup_position,
-    startup_position,
-)
+from streamhouse.connectors.mysql_cdc.binlog.startup import startup_position
 from streamhouse.connectors.mysql_cdc.change_reader import TablePosition, log_view
 from streamhouse.connectors.mysql_cdc.database.progress import DatabaseProgress, Shard
 from streamhouse.connectors.mysql_cdc.database.sharding.shard_histories import ShardHistories
-from streamhouse.connectors.mysql_cdc.database.sharding.shard_tables import ShardTables
+from streamhouse.connectors.mysql_cdc.database.sharding.shards import ShardTables
 from streamhouse.connectors.mysql_cdc.database.tables.followed_table import FollowedTable
 from streamhouse.connectors.mysql_cdc.database.tables_planner import TablesPlanner
 from streamhouse.connectors.mysql_cdc.relay.state import RelayState, RelayView
@@ -29,6 +26,7 @@ from streamhouse.source import Offset
 Tables: TypeAlias = Mapping[str, FollowedTable]
 """Tables by their ids."""
 _BATCH_CHUNKS = 128
+_ATTEMPTS = 20
 _BATCH_BYTES = 1 << 30
 
 
@@ -125,13 +123,18 @@ class ShardsPlanner(TablesPlanner):
     def _startup_position(
         self, tables: Tables
     ) -> tuple[BinlogPosition, BinlogState, dict[str, Any]]:
-        """The current startup position, with the binlog's state and the tables' columns there."""
-        return current_startup_position(
-            self._binlog,
-            self._current,
-            lambda position: self._histories.now(position, tables.values()),
-            lambda columns: all(columns.values()),
-        )
+        """The current startup position, with the binlog's state and the tables' columns there.
+
+        A concurrent ALTER TABLE can make it impossible to describe the columns at a position: then
+        this takes a later one. Without the types of columns, no ALTER TABLE that changes one could
+        be followed.
+        """
+        for _ in range(_ATTEMPTS):
+            position, state = self._binlog.snapshot_position(self._current)
+            columns = self._histories.now(position, tables.values())
+            if all(columns.values()):
+                break
+        return position, state, columns
 
     def _progress(
         self,

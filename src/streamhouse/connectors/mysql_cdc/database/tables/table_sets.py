@@ -14,6 +14,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from streamhouse.connectors.mysql_cdc.database.progress import DatabaseProgress
 from streamhouse.connectors.mysql_cdc.database.tables.discovery import TableNames
 from streamhouse.connectors.mysql_cdc.database.tables.followed_table import FollowedTable
 from streamhouse.connectors.mysql_cdc.json_records import from_json, to_json
@@ -44,6 +45,16 @@ class TableVersions:
         if name not in self._read:
             self._read[name] = from_json(FollowedTable, read_json(self._folder / name))
         return self._read[name]
+
+    def all(self, progress: DatabaseProgress, table_set: TableSet) -> dict[str, FollowedTable]:
+        """All tables of a table set, by their ids, as they are at an offset."""
+        return {id: self.at(progress, table) for id, table in table_set.tables.items()}
+
+    def at(self, progress: DatabaseProgress, table: FollowedTable) -> FollowedTable:
+        """A table as it is at an offset."""
+        if table.id in progress.versions:
+            table = self.get(progress.versions[table.id])
+        return table.hidden_in(progress.hidden.get(table.id, ()))
 
     def keep(self, names: Collection[str]) -> None:
         """Delete all files but these."""
