@@ -23,7 +23,6 @@ from streamhouse.mysql.position import (
 )
 from streamhouse.mysql.table import TableDefinition, check_logged
 from streamhouse.mysql.values.types import MySqlColumn
-from streamhouse.runtime.sync.micro_batch.commit import SyncedBatch
 from streamhouse.runtime.sync.source_progress import TableStates, has_unread_rows
 
 KEY = MySqlColumn("id", "int", "int(11)", nullable=False)
@@ -108,12 +107,11 @@ def test_lag_is_the_age_of_the_oldest_unread_change(tmp_path: Path) -> None:
     table_states.observe(at(10), {"shop.t0": at(10), "shop.t1": at(20)})
     now = 101.5
     table_states.observe(at(10), {"shop.t0": at(10), "shop.t1": at(30)})
-    assert (table_states.behind_s("shop.t0"), table_states.behind_s("shop.t1")) == (0.0, 1.5)
+    done = DatabaseProgress(1, at(10), BinlogState())
+    assert [state.lag_s for state in table_states.states(table_set, done, ("0", "1"))] == [0.0, 1.5]
     now = 102.0
     table_states.observe(at(20), {"shop.t1": at(30)})
-    assert table_states.behind_s("shop.t1") == 0.0
-    now = 102.5
-    table_states.count(SyncedBatch({}, {"0": 5}, {"1": 2}, {}, {}, None))
+    table_states.count({"0": 5}, {"1": 2})
     states = table_states.states(
         table_set, DatabaseProgress(1, at(20), BinlogState(), {"0": (3,)}), ("0", "1")
     )
@@ -122,10 +120,10 @@ def test_lag_is_the_age_of_the_oldest_unread_change(tmp_path: Path) -> None:
         ("shop.t1", True, 0, 2, 0.5),
     ]
     table_states.observe(at(30), {"shop.t1": at(30)})
-    assert table_states.behind_s("shop.t1") == 0.0
     later = TableSets(tmp_path).add([table(0), table(1), table(2)], 3, "UTC")
     states = table_states.states(later, DatabaseProgress(1, at(30), BinlogState()), ("0", "1"))
     assert [state.complete for state in states] == [True, True, False]
+    assert [state.lag_s for state in states] == [0.0, 0.0, None]
 
 
 def test_a_complete_relay_log_drops_nothing_that_is_needed(tmp_path: Path) -> None:

@@ -19,8 +19,11 @@ def to_json(value: Any) -> Any:
     """The JSON value of a record, or of a container of records."""
     if is_dataclass(value):
         kind: Any = type(value)
-        own = ((name, getattr(value, name), default) for name, default in _defaults(kind))
-        return {name: to_json(item) for name, item, default in own if item != default}
+        return {
+            name: item if is_plain else to_json(item)
+            for name, default, is_plain in _fields(kind)
+            if (item := getattr(value, name)) != default
+        }
     if isinstance(value, Mapping):
         return {key: to_json(item) for key, item in value.items()}
     if isinstance(value, Set):
@@ -37,10 +40,15 @@ def from_json(kind: type[_T], parsed: Any) -> _T:
 
 
 @functools.cache
-def _defaults(kind: Any) -> list[tuple[str, Any]]:
-    """The fields of a dataclass with their default values."""
+def _fields(kind: Any) -> list[tuple[str, Any, bool]]:
+    """The fields of a dataclass: the default value, and whether values are JSON values."""
+    hints = get_type_hints(kind)
     return [
-        (one.name, one.default if one.default_factory is MISSING else one.default_factory())
+        (
+            one.name,
+            one.default if one.default_factory is MISSING else one.default_factory(),
+            _reader(hints[one.name]) is None and hints[one.name] is not Any,
+        )
         for one in fields(kind)
     ]
 

@@ -30,7 +30,7 @@ from streamhouse.connectors.mysql_cdc.lag import (
     UnreadChanges,
     source_state,
 )
-from streamhouse.connectors.mysql_cdc.metadata import MetadataColumns
+from streamhouse.connectors.mysql_cdc.metadata import declared_schema
 from streamhouse.connectors.mysql_cdc.relay.log import RelayTable
 from streamhouse.connectors.mysql_cdc.snapshot.chunks import grouped, joined
 from streamhouse.errors import DataLossError
@@ -84,16 +84,16 @@ class MySqlSource(Source):
         try:
             server = self._server = check_server(session, parsed)
             check_startup(session, parsed, server)
-            metadata = MetadataColumns.of(columns, parsed.database, parsed.table)
-            stored = None if columns is None else metadata.stored
+            stored = None if columns is None else [one for one in columns if one.metadata is None]
             tables = expressions(session, parsed)
             shards = self._tables = ShardTables(session, server, parsed, tables, stored)
             self._planner = ShardsPlanner(parsed, session, server, relay, shards)
-            fields = shards.fields(list(shards.found.values()))
-            self._zone = shards.zone([shards.like])
-            self._reader = ShardsReader(parsed, columns, fields)
+            fields = shards.fields()
+            self._zone = shards.zone()
+            schema = fields or shards.like.writer(self._zone).schema
+            self._schema = schema if columns is None else declared_schema(columns, schema)
+            self._reader = ShardsReader(parsed, columns or (), self._schema)
             self._keyed_by = self._key_columns()
-            self._schema = metadata.schema(fields or shards.like.writer(self._zone).schema)
         finally:
             session.close()  # It reconnects to plan; tasks, which only read, need none.
 
@@ -227,7 +227,13 @@ class MySqlSource(Source):
         if progress.snapshot or view is None or log_state is None:
             return Lag(rows=left, state=reader_state)
         changed = max(log_state.changed[name] for name in names)
-        waited, unread_bytes = self._unread.behind(position, changed, view.silent_s())
+        self._unread.observe(position, changed)
+        silent_s, unread_bytes = view.silent_s(), None
+        if position < changed and changed.file == position.file:
+            unread_bytes = changed.pos - position.pos
+        elif not position < changed and not silent_s:
+            unread_bytes = 0
+        waited = max(self._unread.seconds, silent_s)
         return Lag(seconds=waited, bytes=unread_bytes, state=reader_state)
 
     def changes_read(self) -> Mapping[str, int]:

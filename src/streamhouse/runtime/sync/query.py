@@ -217,17 +217,18 @@ class SyncQuery(JobQuery):
 
     def commit(self, frame: DataFrame) -> CountedBatch | None:
         assert self._committer is not None
-        batch = self._committer.commit(frame)
-        if batch is None:
+        written = self._committer.commit(frame)
+        if written is None:
             return None
-        self.progress.committed(batch)
+        snapshot, changes = written.total("snapshot"), written.total("changes")
+        self.progress.committed(written.end, snapshot, changes)
         database = self.progress.database
         assert database is not None
         for text in database.statements:
             self._notice(text)
         self._copy_comments(database)
-        rows = sum(batch.snapshot.values()) + sum(batch.changes.values())
-        return CountedBatch(rows, batch.kinds, batch.commit, batch.files)
+        rows, commit = snapshot.total() + changes.total(), self._committer.commit_of(written)
+        return CountedBatch(rows, written.total("kinds"), commit, written.counts)
 
     def _copy_comments(self, progress: DatabaseProgress) -> None:
         """Copy the comments of tables that the last batch altered, or whose rows it compared."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from streamhouse.connectors.mysql_cdc.json_records import from_json, to_json
@@ -82,14 +82,13 @@ class DatabaseProgress:
 
     def to_offset(self) -> Offset:
         """The progress as a JSON object."""
-        offset: Offset = to_json(self)
+        offset: Offset = to_json(replace(self, columns={}))
         offset |= {**offset.pop("position"), **offset.pop("binlog_state", {})}
-        columns = offset.pop("columns", {})
         if self.shards:
             schemas: list[Any] = []
             offset[SHARDS], offset[_SCHEMAS] = {}, schemas
             for id, (database, name, key) in self.shards.items():
-                own = columns.get(id, {})
+                own = self.columns.get(id, {})
                 if own not in schemas:
                     schemas.append(own)
                 keys = [] if key == PRIMARY else [key]

@@ -59,10 +59,6 @@ class TablesPlanner(ABC):
         self._statements = StatementLog(self._captured_table, relay)
         self._plan: tuple[Offset, Mapping[str, list[Chunk]]] | None = None
 
-    @property
-    def server(self) -> Server:
-        return self._server
-
     def close(self) -> None:
         self._statements.close()
         self._binlog.close()

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import functools
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import closing
-from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -48,6 +47,7 @@ from streamhouse.mysql.pending_commits import await_commits
 from streamhouse.mysql.position import START_AGAIN, BinlogPosition, KeyJson
 from streamhouse.mysql.table import Server
 from streamhouse.mysql.values.result_rows import Columns, stream_columns
+from streamhouse.mysql.values.rows import RowWriter
 from streamhouse.mysql.values.types import (
     from_values,
     key_of_text,
@@ -58,18 +58,6 @@ from streamhouse.mysql.values.types import (
 _VISIBLE_SECONDS = 30.0
 Row: TypeAlias = tuple[Any, ...]
 """The values of a row, as `to_values` returns them."""
-
-
-@dataclass(frozen=True)
-class ChunkRows:
-    """Rows of a chunk as of the position.
-
-    `columns`: rows of the SELECT, as binary arrays; empty if there are none. `plain`: rows of the
-    binlog, as plain arrays.
-    """
-
-    columns: Sequence[pa.Array] = ()
-    plain: Sequence[pa.Array] = ()
 
 
 class ChunkConnections:
@@ -111,7 +99,7 @@ class ChunkReader:
 
     `lookback`: an earlier position. MySQL, unlike MariaDB, does not report which transactions a
     SELECT sees, so that on MySQL, the binlog between the two positions corrects the SELECT, too.
-    `connections`: shared with other readers.
+    `connections`: shared with other readers. `writer` converts the rows.
     """
 
     def __init__(
@@ -121,8 +109,9 @@ class ChunkReader:
         as_of: TablePosition,
         lookback: TablePosition | None,
         connections: ChunkConnections,
+        writer: RowWriter,
     ) -> None:
-        self._captured = captured
+        self._captured, self._writer = captured, writer
         self._server = server
         self._as_of = as_of
         self._position = as_of.position
@@ -139,7 +128,7 @@ class ChunkReader:
         self._relayed = True
         self._lookback_read = False
 
-    def read(self, chunk: Chunk) -> Iterator[ChunkRows]:
+    def read(self, chunk: Chunk) -> Iterator[pa.RecordBatch]:
         """The chunk's rows as of the position, in pieces; a chunk of any size takes little memory.
 
         After a lost connection, it continues after the last row, in another transaction. So that no
@@ -154,7 +143,7 @@ class ChunkReader:
                 for rows in self._pieces(Chunk(low, chunk.high)):
                     self._check_keys(rows)
                     done = self._key_of_last(rows)
-                    yield ChunkRows(self._unchanged(rows))
+                    yield self._writer.snapshot(self._unchanged(rows))
                 break
             except (pymysql.err.MySQLError, OSError) as error:
                 self._connections.disconnect()
@@ -163,9 +152,9 @@ class ChunkReader:
                 if not again or not backoff.wait(error):
                     raise readable(error, self._captured.options) from None
             if done != low:
-                yield ChunkRows(plain=self._changed(Chunk(low, done)))
+                yield from self._changed(Chunk(low, done))
                 low, backoff = done, Backoff(self._captured.options)
-        yield ChunkRows(plain=self._changed(Chunk(low, chunk.high)))
+        yield from self._changed(Chunk(low, chunk.high))
 
     def close(self) -> None:
         if self._reader is not None:
@@ -190,19 +179,17 @@ class ChunkReader:
         self._read_binlog(self._server.position(self._session))
         yield from pieces
 
-    def _changed(self, chunk: Chunk) -> list[pa.Array]:
-        """The rows as of the position of the chunk's keys that changed after it; [] for none."""
+    def _changed(self, chunk: Chunk) -> Iterator[pa.RecordBatch]:
+        """The rows as of the position of the chunk's keys that changed after it."""
         rows = [(key, row) for key, row in self._rows_at_position.items() if row is not None]
         inside = self._keys.within([key for key, _ in rows], chunk.low, chunk.high, self._session)
         changed = [row for (_, row), is_in in zip(rows, inside, strict=True) if is_in]
-        if not changed:
-            return []
-        return [
-            from_values(column, values, self._captured.date_reading(column))
-            for column, values in zip(
-                self._captured.columns, zip(*changed, strict=True), strict=True
-            )
-        ]
+        if changed:
+            columns = zip(self._captured.columns, zip(*changed, strict=True), strict=True)
+            yield self._writer.inserted([
+                from_values(column, values, self._captured.date_reading(column))
+                for column, values in columns
+            ])  # fmt: skip
 
     def _unchanged(self, rows: Columns) -> Columns:
         """The selected rows, without the keys that changed after the position."""

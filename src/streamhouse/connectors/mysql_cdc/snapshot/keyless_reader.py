@@ -28,7 +28,6 @@ from streamhouse.connectors.mysql_cdc.change_reader import (
     changed_rows,
     open_reader,
 )
-from streamhouse.connectors.mysql_cdc.snapshot.chunk_reader import ChunkRows
 from streamhouse.errors import ConnectError, DataLossError, StreamhouseError
 from streamhouse.mysql.connection import (
     Backoff,
@@ -45,6 +44,7 @@ from streamhouse.mysql.table import Server
 from streamhouse.mysql.table_lock import TableLock
 from streamhouse.mysql.values.dates import DateReading, ZeroDates
 from streamhouse.mysql.values.result_rows import Columns, stream_columns
+from streamhouse.mysql.values.rows import RowWriter
 from streamhouse.mysql.values.types import MySqlColumn, from_texts, quote
 from streamhouse.progress_timer import ticking
 
@@ -60,7 +60,10 @@ class KeylessReader:
     succeeded. So it can start again after a lost connection.
     """
 
-    def __init__(self, captured: CapturedTable, server: Server, as_of: TablePosition) -> None:
+    def __init__(
+        self, captured: CapturedTable, server: Server, as_of: TablePosition, writer: RowWriter
+    ) -> None:
+        self._writer = writer
         self._captured, self._server, self._as_of = captured, server, as_of
         self._options, self._table = captured.options, captured.table
         self._name = f"{quote(self._table.database)}.{quote(self._table.name)}"
@@ -68,7 +71,7 @@ class KeylessReader:
         self._relayed = True
         self._rows = 0
 
-    def read(self) -> Iterator[ChunkRows]:
+    def read(self) -> Iterator[pa.RecordBatch]:
         """The rows as of the position, in pieces."""
         backoff = Backoff(self._options)
         with tempfile.SpooledTemporaryFile(_IN_MEMORY_BYTES) as file:
@@ -88,8 +91,9 @@ class KeylessReader:
             if self._rows:
                 with pa.ipc.open_stream(file) as stream:
                     for batch in stream:
-                        yield ChunkRows(batch.columns)
-            yield ChunkRows(plain=missing)
+                        yield self._writer.snapshot(batch.columns)
+            if missing:
+                yield self._writer.inserted(missing)
 
     def close(self) -> None:
         self._session.close()

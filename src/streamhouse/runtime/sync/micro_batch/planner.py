@@ -325,8 +325,7 @@ class SyncPlanner(TablesPlanner):
             return start  # The reader of the binlog has ended; the driver reports the reason.
         tables = [table.definition for table in newest.tables.values()]
         self._planned_log = state
-        # `_next_statements` finds the statements.
-        end = self._relayed.end(view, state, before.position, tables, None, at_statements=False)
+        end = self._relayed.end(view, state, before.position, tables, None)
         if end == before.position:
             return start
         before, group = self._next_statements(before, newest, end)

@@ -39,7 +39,6 @@ class ShardHistories:
     ) -> None:
         self._session, self._server, self._captured_of = session, server, captured_of
         self._statements = statements
-        self._checks: dict[str, StatementCheck] = {}
 
     def now(self, position: BinlogPosition, tables: Iterable[FollowedTable]) -> dict[str, Any]:
         """The columns of tables for an offset at a position; {} for those that are not known."""
@@ -114,11 +113,7 @@ class ShardHistories:
     def _after(
         self, captured: CapturedTable, known: TableDefinition | None, found: list[FoundStatement]
     ) -> TableDefinition | None:
-        name = captured.options.name
-        if name not in self._checks:
-            self._checks[name] = StatementCheck(captured, None)
-        check = self._checks[name]
-        check.resume(known)
+        check = StatementCheck(captured, known)
         for event in found:
             try:
                 check.take(event.statement, event.after)

@@ -15,7 +15,7 @@ from typing import Any
 import pyarrow as pa
 
 from streamhouse.close_matches import nearest
-from streamhouse.connectors.mysql_cdc.database.part_reader import PartReader, in_order
+from streamhouse.connectors.mysql_cdc.database.part_reader import PartReader, TableRows, in_order
 from streamhouse.connectors.mysql_cdc.database.table_part import TablePart
 from streamhouse.connectors.mysql_cdc.database.tables.discovery import (
     Discovery,
@@ -25,7 +25,7 @@ from streamhouse.connectors.mysql_cdc.database.tables.discovery import (
     options_of,
 )
 from streamhouse.connectors.mysql_cdc.database.tables.followed_table import FollowedTable
-from streamhouse.connectors.mysql_cdc.metadata import MetadataColumns
+from streamhouse.connectors.mysql_cdc.metadata import declared_rows
 from streamhouse.errors import TableError
 from streamhouse.mysql.columns import check_columns, selected_columns, server_zone
 from streamhouse.mysql.connection import Session
@@ -34,7 +34,6 @@ from streamhouse.mysql.options import MySqlOptions
 from streamhouse.mysql.position import START_AGAIN, BinlogPosition
 from streamhouse.mysql.table import Server, TableDefinition, check_binlog_filter, load_table
 from streamhouse.mysql.values.types import MySqlColumn, quote
-from streamhouse.source import ROW_KIND
 from streamhouse.sql.plan import Column
 
 _SPECIAL = frozenset("\\^$.|?*+()[]{}")
@@ -112,7 +111,7 @@ class ShardTables:
 
     def selected(self, names: Iterable[TableNames]) -> list[FollowedTable]:
         """The tables with these names, without those that the expressions no longer select."""
-        selected = [name for name in names if (self._filter is None or self._filter.selects(*name))]
+        selected = [name for name in names if not self._filter or self._filter.selects(*name)]
         if any(name not in self.found for name in selected):
             self._discover()
         for name in selected:
@@ -177,14 +176,14 @@ class ShardTables:
             raise TableError(_different(found.full_name, columns, like))
         return FollowedTable(id, found.definition, "", columns, found.rows, kinds)
 
-    def fields(self, found: Sequence[FoundTable]) -> pa.Schema | None:
+    def fields(self) -> pa.Schema | None:
         """The declared columns, each as the first table reads it that has it; None: not declared.
 
         Raises `TableError` for a column that no table has.
         """
         if self._columns is None:
             return None
-        definitions = [shard.definition for shard in found if shard.definition is not None]
+        definitions = [shard.definition for shard in self.found.values() if shard.definition]
         types: dict[str, pa.DataType] = {}
         for table in definitions:
             types = {column.name: kind for column, kind in self._selected(table)} | types
@@ -192,16 +191,15 @@ class ShardTables:
             return None
         if any(column.name not in types for column in self._columns):
             # Raises the error for a table that lacks a column.
-            selected_columns(
-                self._options_of(definitions[0]), definitions[0].columns, self._columns
-            )
+            first = definitions[0]
+            selected_columns(self._options_of(first), first.columns, self._columns)
         return pa.schema([(column.name, types[column.name]) for column in self._columns])
 
-    def zone(self, tables: Iterable[FollowedTable]) -> str:
-        """The server's time zone, if a column of the tables needs it; else UTC."""
+    def zone(self) -> str:
+        """The server's time zone, if a column needs it; else UTC."""
         if self._options.server_time_zone is not None:
             return self._options.server_time_zone
-        selected = [column for table in tables for column in self._selected(table.definition)]
+        selected = self._selected(self.like.definition)
         return server_zone(self._session, selected, "the option 'server-time-zone'")
 
     def _none(self) -> TableError:
@@ -220,7 +218,7 @@ class ShardTables:
         return Discovery(self._session, self._options, tables, self._check, views=False)
 
     def _check(self, table: TableDefinition) -> None:
-        options = options_of(self._options, (table.database, table.name))
+        options = self._options_of(table)
         check_binlog_filter(self._session, self._server, options)
         KeySpace(table)
         read = dict.fromkeys([*(column for column, _ in self._selected(table)), *table.key])
@@ -264,45 +262,35 @@ class ShardsPart:
 class ShardsReader:
     """Reads the rows of partitions, each with its row kind in the last column.
 
-    `declared`: the columns of the declared table; None: all columns of the MySQL tables. `fields`:
-    the declared columns without METADATA.
+    `declared`: the columns of the declared table; none if these are all of the MySQL tables.
+    `schema`: of the rows, without the row kind.
     """
 
     options: MySqlOptions
-    declared: Sequence[Column] | None
-    fields: pa.Schema | None
+    declared: Sequence[Column]
+    schema: pa.Schema
 
     def read(
         self, partition: ShardsPart, count: Callable[[pa.RecordBatch], None]
     ) -> Iterator[pa.RecordBatch]:
         """The rows of a partition; calls `count` with those of the binlog."""
         reader = PartReader(self.options, partition.server, partition.zone, partition.relay)
-        columns = [MetadataColumns.of(self.declared, *part.table.names) for part in partition.parts]
         try:
             for rows_of_range in reader.changes(partition.parts, partition.end):
                 batches = []
                 for entry in rows_of_range:
                     count(entry.rows)
-                    rows = columns[entry.part].added(self._filled(entry.rows), entry.seconds)
-                    batches.append((rows, entry.numbers))
+                    batches.append((self._completed(partition, entry), entry.numbers))
                 if len(partition.parts) == 1:
                     yield from (rows for rows, _ in batches)
                 else:
                     yield from in_order(batches)
             for number, part in enumerate(partition.parts):
-                for rows in reader.snapshot(number, part):
-                    yield columns[number].added(self._filled(rows.rows), rows.seconds)
+                for entry in reader.snapshot(number, part):
+                    yield self._completed(partition, entry)
         finally:
             reader.close()
 
-    def _filled(self, rows: pa.RecordBatch) -> pa.RecordBatch:
-        """The rows with nulls in the declared columns that their table lacks."""
-        if self.fields is None or rows.num_columns > len(self.fields):
-            return rows
-        schema = self.fields.append(rows.schema.field(ROW_KIND))
-        names = set(rows.schema.names)
-        arrays = [
-            rows.column(field.name) if field.name in names else pa.nulls(rows.num_rows, field.type)
-            for field in schema
-        ]
-        return pa.record_batch(arrays, schema=schema)
+    def _completed(self, partition: ShardsPart, entry: TableRows) -> pa.RecordBatch:
+        names = partition.parts[entry.part].table.names
+        return declared_rows(entry.rows, self.declared, self.schema, names, entry.seconds)
