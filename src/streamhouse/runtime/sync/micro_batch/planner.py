@@ -27,7 +27,6 @@ from streamhouse.connectors.mysql_cdc.database.progress import (
 )
 from streamhouse.connectors.mysql_cdc.database.statement_scan import FoundStatement
 from streamhouse.connectors.mysql_cdc.database.sync_startup import read_startup
-from streamhouse.connectors.mysql_cdc.database.table_part import key_group_count
 from streamhouse.connectors.mysql_cdc.database.tables.discovery import Discovery
 from streamhouse.connectors.mysql_cdc.database.tables.followed_table import FollowedTable
 from streamhouse.connectors.mysql_cdc.database.tables.table_sets import (
@@ -107,19 +106,11 @@ class SyncPlanner(TablesPlanner):
         parts = self.parts(start.get("source", {}), end["source"])
         zone = self._table_sets.get(int(end["source"]["table_set"])).zone
         zone = end["source"].get("zone", zone)
-        groups = task_groups(self._spec, parts, self._key_group_count(start, end))
+        groups = task_groups(self._spec, parts, start, end)
         return [
             SyncTaskInput(number, start, end, tuple(group), self._server, zone)
             for number, group in enumerate(groups)
         ]
-
-    def _key_group_count(self, start: Offset, end: Offset) -> int:
-        """Into how many key groups the changes of one table are divided."""
-        before = DatabaseProgress.from_offset(start.get("source", {}))
-        after = DatabaseProgress.from_offset(end["source"])
-        if before is None or after is None:
-            return 1
-        return key_group_count(before.position, after.position, self._spec.parallelism)
 
     def committed(self, end: Offset) -> None:
         pass

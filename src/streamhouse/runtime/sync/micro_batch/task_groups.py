@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from streamhouse.connectors.mysql_cdc.database.table_part import TablePart
+from streamhouse.connectors.mysql_cdc.database.progress import DatabaseProgress
+from streamhouse.connectors.mysql_cdc.database.table_part import TablePart, key_group_count
 from streamhouse.runtime.sync.micro_batch.spec import SyncSpec
+from streamhouse.source import Offset
 
 _SEVERAL_TASKS_FROM = 4
 """From this number of chunks or of changed tables on, a batch has several tasks."""
@@ -14,12 +16,13 @@ _MOST_DIVIDED = 16
 
 
 def task_groups(
-    spec: SyncSpec, parts: Sequence[TablePart], key_groups: int
+    spec: SyncSpec, parts: Sequence[TablePart], start: Offset, end: Offset
 ) -> list[list[TablePart]]:
-    """The parts by task: all of a target in the same one, which keeps the order of changes.
+    """The parts of a batch by task: all of a target in the same one, which keeps their order.
 
-    If few targets have many changes, each of `key_groups` tasks gets a key group.
+    If few targets have many changes, each task gets a key group.
     """
+    key_groups = _key_group_count(spec, start, end)
     targets: dict[str, list[TablePart]] = {}
     for part in parts:
         targets.setdefault(part.table.target, []).append(part)
@@ -40,6 +43,15 @@ def task_groups(
         groups[at] += targets[name]
         loads[at] += work[name]
     return groups
+
+
+def _key_group_count(spec: SyncSpec, start: Offset, end: Offset) -> int:
+    """Into how many key groups the changes of one table are divided."""
+    before = DatabaseProgress.from_offset(start.get("source", {}))
+    after = DatabaseProgress.from_offset(end["source"])
+    if before is None or after is None:
+        return 1
+    return key_group_count(before.position, after.position, spec.parallelism)
 
 
 def _keeps_keys(spec: SyncSpec, parts: Sequence[TablePart]) -> bool:
