@@ -354,16 +354,11 @@ def run_raw(
 
     A column of text can contain what Python's UTF-8 refuses.
     """
-    send_raw(connection)
+    connection.use_unicode = False
     try:
         return run(connection, statement, arguments)
     finally:
-        send_raw(connection, False)
-
-
-def send_raw(connection: pymysql.Connection[Any], raw: bool = True) -> None:
-    """Set whether later statements return texts as bytes."""
-    connection.use_unicode = not raw
+        connection.use_unicode = True
 
 
 def close_quietly(connection: pymysql.Connection[Any]) -> None:

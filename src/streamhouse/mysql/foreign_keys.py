@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import astuple, dataclass, replace
-from typing import Any
+from dataclasses import dataclass, replace
 
 from streamhouse.errors import AlteredTableError, TableError
 from streamhouse.mysql.connection import Session
@@ -56,17 +55,6 @@ class ForeignKey:
         if updated is None:
             return self.on_delete not in _PASSIVE
         return self.on_update not in _PASSIVE and not set(self.parent_columns).isdisjoint(updated)
-
-    def to_json(self) -> list[Any]:
-        return list(astuple(self))
-
-    @staticmethod
-    def from_json(parts: list[Any]) -> ForeignKey:
-        name, columns, parent, parent_columns, on_delete, on_update = parts
-        database, table = parent
-        return ForeignKey(
-            name, tuple(columns), (database, table), tuple(parent_columns), on_delete, on_update
-        )
 
 
 def unlogged_foreign_keys(

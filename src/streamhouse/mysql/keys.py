@@ -92,9 +92,9 @@ class KeySpace:
         arguments: list[Any] = []
         left = [escaped(quote(column.name)) for column in self.columns]
         if low is not None:
-            parts.append(self._after(left, low, arguments, _plain_literal))
+            parts.append(self._compared(left, low, arguments, _plain_literal, ">", ">"))
         if high is not None:
-            parts.append(self._up_to(left, high, arguments, _plain_literal))
+            parts.append(self._compared(left, high, arguments, _plain_literal, "<", "<="))
         return " AND ".join(parts) or "TRUE", arguments
 
     def within(
@@ -124,24 +124,15 @@ class KeySpace:
         arguments: list[Any] = []
         for key in keys:
             parts = []
-            for bound, side in ((low, self._after), (high, self._up_to)):
-                if bound is not None:
-                    parts.append(side(list(key), bound, arguments, _typed_literal))
+            if low is not None:
+                parts.append(self._compared(key, low, arguments, _typed_literal, ">", ">"))
+            if high is not None:
+                parts.append(self._compared(key, high, arguments, _typed_literal, "<", "<="))
             conditions.append("(" + " AND ".join(parts) + ")")
         row = session.rows("SELECT " + ", ".join(conditions), arguments)[0]
         return [value == "1" for value in row]
 
-    def _after(
-        self, left: Sequence[Any], bound: KeyJson, arguments: list[Any], literal: _Literal
-    ) -> str:
-        return self._expanded(left, bound, arguments, literal, ">", ">")
-
-    def _up_to(
-        self, left: Sequence[Any], bound: KeyJson, arguments: list[Any], literal: _Literal
-    ) -> str:
-        return self._expanded(left, bound, arguments, literal, "<", "<=")
-
-    def _expanded(
+    def _compared(
         self,
         left: Sequence[Any],
         bound: KeyJson,

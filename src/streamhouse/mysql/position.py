@@ -59,25 +59,6 @@ class Skip:
         """What remains to be left out after a position."""
         return None if self.until is not None and self.until <= position else self
 
-    def to_json(self) -> dict[str, Any]:
-        """The form in an offset."""
-        places = {"until": self.until, "events": self.events, "row": self.row_event}
-        return {
-            **({} if self.gtids is None else {"gtids": self.gtids}),
-            **{key: [at.file, at.pos] for key, at in places.items() if at is not None},
-            **({"rows": self.rows} if self.rows else {}),
-        }
-
-    @staticmethod
-    def from_json(parsed: Mapping[str, Any]) -> Skip:
-        return Skip(
-            parsed.get("gtids"),
-            BinlogPosition(*parsed["until"]) if "until" in parsed else None,
-            BinlogPosition(*parsed["events"]) if "events" in parsed else None,
-            BinlogPosition(*parsed["row"]) if "row" in parsed else None,
-            parsed.get("rows", 0),
-        )
-
 
 class BinlogIdentity(NamedTuple):
     """Identifies a binlog file: when it was created (seconds since 1970), and the server's id.
@@ -102,13 +83,13 @@ Prepared: TypeAlias = Mapping[str, BinlogPosition]
 class BinlogState:
     """The state of the binlog at a position.
 
-    `identity`: of the file; None in old offsets. `prepared`: the known XA transactions that were
-    prepared before the position, and neither committed nor rolled back. `skip`: what the stream
-    leaves out after the position. `gtids`: the transactions before the position, as MySQL or
-    MariaDB write a set of GTIDs; None if that is not known.
+    `binlog`: the identity of the file; None if it is not known. `prepared`: the known XA
+    transactions that were prepared before the position, and neither committed nor rolled back.
+    `skip`: what the stream leaves out after the position. `gtids`: the transactions before the
+    position, as MySQL or MariaDB write a set of GTIDs; None if that is not known.
     """
 
-    identity: BinlogIdentity | None = None
+    binlog: BinlogIdentity | None = None
     prepared: Prepared = field(default_factory=dict)
     skip: Skip | None = None
     gtids: str | None = None
@@ -116,30 +97,6 @@ class BinlogState:
     def following(self, before: BinlogState, position: BinlogPosition) -> BinlogState:
         """The state with what remains to be left out after `position`, according to `before`."""
         return replace(self, skip=None if before.skip is None else before.skip.after(position))
-
-    def to_json(self) -> dict[str, Any]:
-        """The keys that it has in an offset."""
-        keys: dict[str, Any] = {}
-        if self.identity is not None:
-            keys["binlog"] = list(self.identity)
-        if self.prepared:
-            keys["prepared"] = {
-                xid: [begin.file, begin.pos] for xid, begin in sorted(self.prepared.items())
-            }
-        if self.skip is not None:
-            keys["skip"] = self.skip.to_json()
-        if self.gtids:
-            keys["gtids"] = self.gtids
-        return keys
-
-    @staticmethod
-    def from_offset(offset: Mapping[str, Any]) -> BinlogState:
-        return BinlogState(
-            identity=BinlogIdentity(*offset["binlog"]) if "binlog" in offset else None,
-            prepared={xid: BinlogPosition(*at) for xid, at in offset.get("prepared", {}).items()},
-            skip=Skip.from_json(offset["skip"]) if "skip" in offset else None,
-            gtids=offset.get("gtids"),
-        )
 
 
 NO_BINLOG_STATE = BinlogState()

@@ -9,6 +9,7 @@ import pytest
 from tests.integration.conftest import Installed
 from tests.integration.mysql.history import Database, catch_up, position, reached, rows_of
 from tests.mysql_server import Server
+from tests.unit.mysql.reference_decoder import changes as changes_of
 from tests.waiting import until
 
 from streamhouse.connectors.mysql_cdc.change_reader import TablePosition, TableRange, read_tables
@@ -67,7 +68,7 @@ def test_what_is_dropped_while_it_is_read_comes_from_the_server(
     captured = source._planner.captured_tables()[-1]
     start = TablePosition(position(offset), table=captured.table)
     events = read_tables([TableRange(captured, start)], position(end))
-    changes = (change for _, event in events for change in event.changes())
+    changes = (change for _, event in events for change in changes_of(event))
     some = [next(changes) for _ in range(3)]
     assert len(segments(tmp_path)) > 3
     # As the log's writer does when a query is slow and the files take too much.

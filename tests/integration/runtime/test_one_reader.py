@@ -11,7 +11,7 @@ import pytest
 from tests.integration.runtime.conftest import Shop
 from tests.waiting import looks
 
-from streamhouse.connectors.mysql_cdc.relay.folder import FOLDER as RELAYS
+from streamhouse.connectors.mysql_cdc.relay.relay import FOLDER as RELAYS
 from streamhouse.demo.mariadb import PASSWORD, USER, MariaDB
 from streamhouse.runtime.monitoring.status import Statuses
 from streamhouse.runtime.state.checkpoint import FOLDER as CHECKPOINTS

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 from tests.unit.sql.test_sql_script import one
 
-from streamhouse.connectors.mysql_cdc.metadata import METADATA, MetadataColumns
+from streamhouse.connectors.mysql_cdc.metadata import METADATA, declared_rows, declared_schema
 from streamhouse.connectors.registry import check_declaration
 from streamhouse.errors import OptionError, SqlError
 from streamhouse.runtime.session.session import Session
@@ -94,23 +94,33 @@ def test_paimon_tables_have_none(tmp_path: object) -> None:
 
 def test_values_in_the_declared_order() -> None:
     columns = declared(DECLARED).columns
-    metadata = MetadataColumns(columns, "shop", "orders")
-    assert [column.name for column in metadata.stored] == ["id"]
+    schema = declared_schema(columns, pa.schema([("id", pa.int32())]))
+    names = "shop", "orders"
     rows = pa.record_batch({"id": pa.array([1, 2], pa.int32()), "rowkind": ["-U", "+U"]})
-    (first, second) = metadata.added(rows, [1_700_000_000, 1_700_000_001]).to_pylist()
+    times = [1_700_000_000, 1_700_000_001]
+    (first, second) = declared_rows(rows, columns, schema, names, times).to_pylist()
     at = datetime.datetime(2023, 11, 14, 22, 13, 20, tzinfo=datetime.UTC)
     assert first.pop("op_ts").replace(tzinfo=datetime.UTC) == at
     assert list(first.items()) == [
         ("db", "shop"), ("id", 1), ("kind", "-U"), ("table_name", "orders"), ("rowkind", "-U"),
     ]  # fmt: skip
     assert second["kind"] == "+U"
-    (snapshot, _) = metadata.added(rows).to_pylist()
+    (snapshot, _) = declared_rows(rows, columns, schema, names, None).to_pylist()
     assert snapshot["op_ts"].timestamp() == 0 or snapshot["op_ts"].year == 1970
 
 
 def test_tables_without_metadata_are_unchanged() -> None:
     rows = pa.record_batch({"id": pa.array([1], pa.int32()), "rowkind": ["+I"]})
-    assert MetadataColumns((Column("id", "INT"),), "d", "t").added(rows) is rows
+    columns, schema = [Column("id", "INT")], pa.schema([("id", pa.int32())])
+    assert declared_rows(rows, columns, schema, ("d", "t"), None) is rows
+
+
+def test_columns_that_a_shard_lacks_are_null() -> None:
+    rows = pa.record_batch({"id": pa.array([1], pa.int32()), "rowkind": ["+I"]})
+    columns = [Column("more", "INT"), Column("id", "INT")]
+    schema = pa.schema([("more", pa.int32()), ("id", pa.int32())])
+    found = declared_rows(rows, columns, schema, ("d", "t"), None).to_pylist()
+    assert found == [{"more": None, "id": 1, "rowkind": "+I"}]
 
 
 def test_keys() -> None:

@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
-from streamhouse.connectors.mysql_cdc.database.progress import DatabaseProgress, Stale
+from streamhouse.connectors.mysql_cdc.database.progress import DatabaseProgress, Shard, Stale
 from streamhouse.connectors.mysql_cdc.database.tables.followed_table import FollowedTable
 from streamhouse.connectors.mysql_cdc.database.tables.table_sets import TableSets
+from streamhouse.connectors.mysql_cdc.json_records import from_json, to_json
 from streamhouse.connectors.mysql_cdc.relay.files import FrameWriter, drop_old, held_bytes, segments
 from streamhouse.connectors.mysql_cdc.relay.log import RelayLog, RelayTable
 from streamhouse.connectors.mysql_cdc.relay.state import RelayView
@@ -22,7 +23,6 @@ from streamhouse.mysql.position import (
 )
 from streamhouse.mysql.table import TableDefinition, check_logged
 from streamhouse.mysql.values.types import MySqlColumn
-from streamhouse.runtime.sync.micro_batch.commit import SyncedBatch
 from streamhouse.runtime.sync.source_progress import TableStates, has_unread_rows
 
 KEY = MySqlColumn("id", "int", "int(11)", nullable=False)
@@ -69,12 +69,17 @@ def test_a_refused_storage_engine(engine: str | None, reason: str) -> None:
 def test_progress_survives_its_offset() -> None:
     known = BinlogState(BinlogIdentity(1_700_000_000, 1), {"x": at(3)})
     snapshot = {"0": None, "1": (7, "a")}
-    columns: dict[str, Any] = {"2": {"table": {"columns": [], "charset": None}}}
-    progress = DatabaseProgress(4, at(120), known, snapshot, columns)
+    progress = DatabaseProgress(4, at(120), known, snapshot)
     assert DatabaseProgress.from_offset(progress.to_offset()) == progress
+    part: dict[str, Any] = {"columns": [], "charset": None}
+    columns: dict[str, Any] = {"a.b": part, "a.c": {}, "a.d": part}
+    shards = {id: Shard("a", id[2:], "k" if id == "a.c" else "PRIMARY") for id in columns}
+    progress = DatabaseProgress(0, at(120), known, {"a.c": (7,)}, columns, shards=shards)
+    offset = progress.to_offset()
+    assert DatabaseProgress.from_offset(offset) == progress and len(offset["schemas"]) == 2
     assert DatabaseProgress.from_offset({}) is None
     whole = DatabaseProgress(4, at(120), BinlogState())
-    assert whole.to_offset() == {"tables": 4, "file": "binlog.000003", "pos": 120}
+    assert whole.to_offset() == {"table_set": 4, "file": "binlog.000003", "pos": 120}
 
 
 def test_excluded_tables_have_no_unread_rows(tmp_path: Path) -> None:
@@ -102,12 +107,11 @@ def test_lag_is_the_age_of_the_oldest_unread_change(tmp_path: Path) -> None:
     table_states.observe(at(10), {"shop.t0": at(10), "shop.t1": at(20)})
     now = 101.5
     table_states.observe(at(10), {"shop.t0": at(10), "shop.t1": at(30)})
-    assert (table_states.behind_s("shop.t0"), table_states.behind_s("shop.t1")) == (0.0, 1.5)
+    done = DatabaseProgress(1, at(10), BinlogState())
+    assert [state.lag_s for state in table_states.states(table_set, done, ("0", "1"))] == [0.0, 1.5]
     now = 102.0
     table_states.observe(at(20), {"shop.t1": at(30)})
-    assert table_states.behind_s("shop.t1") == 0.0
-    now = 102.5
-    table_states.count(SyncedBatch({}, {"0": 5}, {"1": 2}, {}, {}, None))
+    table_states.count({"0": 5}, {"1": 2})
     states = table_states.states(
         table_set, DatabaseProgress(1, at(20), BinlogState(), {"0": (3,)}), ("0", "1")
     )
@@ -116,10 +120,10 @@ def test_lag_is_the_age_of_the_oldest_unread_change(tmp_path: Path) -> None:
         ("shop.t1", True, 0, 2, 0.5),
     ]
     table_states.observe(at(30), {"shop.t1": at(30)})
-    assert table_states.behind_s("shop.t1") == 0.0
     later = TableSets(tmp_path).add([table(0), table(1), table(2)], 3, "UTC")
     states = table_states.states(later, DatabaseProgress(1, at(30), BinlogState()), ("0", "1"))
     assert [state.complete for state in states] == [True, True, False]
+    assert [state.lag_s for state in states] == [0.0, 0.0, None]
 
 
 def test_a_complete_relay_log_drops_nothing_that_is_needed(tmp_path: Path) -> None:
@@ -149,5 +153,5 @@ def test_a_relay_log_follows_more_tables(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["t", "größe`"])
 def test_a_table_survives_its_file(tmp_path: Path, name: str) -> None:
     one = table(3, name)
-    assert FollowedTable.from_json(one.to_json()) == one
+    assert from_json(FollowedTable, to_json(one)) == one
     assert one.writer("UTC").schema.names == ["id", "note"]

@@ -9,13 +9,13 @@ from unittest.mock import MagicMock, patch
 import pytest
 
 from streamhouse.connectors.mysql_cdc.database.progress import DatabaseProgress
-from streamhouse.connectors.mysql_cdc.database.sync_tables_planner import SyncTablesPlanner
 from streamhouse.connectors.mysql_cdc.relay.state import RelayState
 from streamhouse.mysql import pending_commits
 from streamhouse.mysql.connection import Session
 from streamhouse.mysql.gtids import known_gtids
 from streamhouse.mysql.position import NO_BINLOG_STATE, BinlogPosition
 from streamhouse.mysql.table import Server
+from streamhouse.runtime.sync.micro_batch.planner import SyncPlanner
 
 ORIGIN = "11111111-1111-1111-1111-111111111111"
 STATUS = "SHOW BINARY LOG STATUS"
@@ -122,7 +122,7 @@ def test_a_batch_of_a_sync_has_the_gtids_of_the_log_by_which_it_was_planned() ->
     """The log goes on meanwhile, and has the GTIDs at its end only."""
     begin, end, later = (BinlogPosition("binlog.000001", pos) for pos in (4, 50, 90))
     states = [RelayState(at, {}, {}, {}, {}, {}, f"{ORIGIN}:1-{at.pos}") for at in (end, later)]
-    planner = object.__new__(SyncTablesPlanner)
+    planner = object.__new__(SyncPlanner)
     with (
         patch.object(planner, "_relay_log", lambda: MagicMock(state=lambda: states[1])),
         patch.object(planner, "_planned_log", states[0], create=True),

@@ -12,11 +12,12 @@ from typing import Any, ClassVar
 import pytest
 from tests.unit.mysql.test_relay_files import FILE, SHOP, connected
 
-from streamhouse.connectors.mysql_cdc.database.sharding.shard_tables import ONE
+from streamhouse.connectors.mysql_cdc.database.sharding.shards import ONE
 from streamhouse.connectors.mysql_cdc.database.sharding.shards_planner import ShardsPlanner
 from streamhouse.connectors.mysql_cdc.database.tables.discovery import TableNames
 from streamhouse.connectors.mysql_cdc.lag import UnreadChanges
-from streamhouse.connectors.mysql_cdc.source import MySqlSource, _OffsetTableSets
+from streamhouse.connectors.mysql_cdc.source import MySqlSource
+from streamhouse.mysql.table import PRIMARY
 from streamhouse.source import Lag, SourceState
 
 NAMES = ("shop", "orders")
@@ -32,7 +33,10 @@ class Tables:
         return 500 * len(names)
 
     def selected(self, names: Collection[TableNames]) -> list[Any]:
-        return [SimpleNamespace(id=ONE, names=NAMES, full_name=SHOP.full_name)]
+        definition = SimpleNamespace(index=PRIMARY)
+        return [
+            SimpleNamespace(id=ONE, names=NAMES, full_name=SHOP.full_name, definition=definition)
+        ]
 
 
 @pytest.fixture
@@ -40,9 +44,9 @@ def source(tmp_path: Path) -> MySqlSource:
     """A source that has a relay log; it would connect to a server if it were made as usual."""
     made: Any = MySqlSource.__new__(MySqlSource)
     made._options = SimpleNamespace(name=SHOP.full_name, chunk_size=100, has_snapshot=True)
-    made._unread, made._tables, made._table_sets = UnreadChanges(), Tables(), _OffsetTableSets()
+    made._unread, made._tables = UnreadChanges(), Tables()
     planner: Any = ShardsPlanner.__new__(ShardsPlanner)
-    planner._relay, planner._stop_at, planner._table_sets = tmp_path, None, made._table_sets
+    planner._relay, planner._stop_at, planner._shards = tmp_path, None, made._tables
     made._planner = planner
     found: MySqlSource = made
     return found
@@ -50,7 +54,7 @@ def source(tmp_path: Path) -> MySqlSource:
 
 def at(position: int, file: str = FILE, **more: Any) -> dict[str, Any]:
     shards = {"shards": {ONE: [*NAMES, 0]}, "schemas": [{}]}
-    return {"tables": 1, "file": file, "pos": position, **shards, **more}
+    return {"table_set": 0, "file": file, "pos": position, **shards, **more}
 
 
 def test_the_lag_is_the_bytes_up_to_the_last_change_of_the_table(

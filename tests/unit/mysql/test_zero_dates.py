@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from pymysql.constants import FIELD_TYPE
+from tests.unit.mysql import reference_decoder
 
 from streamhouse.connectors.mysql_cdc.binlog.format import decode
 from streamhouse.connectors.mysql_cdc.binlog.format.table_map import (
@@ -35,6 +36,7 @@ from streamhouse.mysql.values.types import (
     key_of_value,
     key_text,
     key_texts,
+    to_values,
 )
 
 
@@ -110,7 +112,7 @@ class Outcome:
         found = []
         for value in self.values:
             wire, data = logged(self.column, value or REAL, old)
-            read = decode.reader(wire, self.column, self.context())
+            read = reference_decoder.reader(wire, self.column, self.context())
             one, end = read(b"x" + data, 1)
             assert end == 1 + len(data)
             found.append(None if value is None else one)
@@ -119,8 +121,7 @@ class Outcome:
     def together(self, old: bool = False) -> pa.Array:
         pieces = [logged(self.column, value or REAL, old) for value in self.values]
         wire = pieces[0][0]
-        read = decode.reader(wire, self.column, self.context())
-        convert = to_array(wire, self.column, self.context(), read, self.column)
+        convert = to_array(wire, self.column, self.context(), self.column)
         sizes = [len(data) for _, data in pieces]
         at = np.cumsum([0, *sizes[:-1]]).astype(np.int64)
         nulls = np.array([value is None for value in self.values])
@@ -227,10 +228,11 @@ def test_keys_that_are_texts(column: MySqlColumn, zero_dates: ZeroDates) -> None
 def test_keys_are_compared_by_mysqls_text(column: MySqlColumn, reading: DateReading) -> None:
     for value in (REAL, ZERO, *(broken(column) if reading.as_text else ())):
         wire, data = logged(column, value)
-        read = decode.reader(wire, column, Outcome(column, [], reading).context())
+        convert = to_array(wire, column, Outcome(column, [], reading).context(), column)
+        (read,) = to_values(column, convert(Block(data), Values(np.array([0]), 0, None, None)))
         text = text_in(column, value)
         key = text.rstrip("0").rstrip(".") if "." in text else text
-        assert key_of_value(column, read(data, 0)[0], reading) == key_of_text(column, text) == key
+        assert key_of_value(column, read, reading) == key_of_text(column, text) == key
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,11 @@ from streamhouse.connectors.mysql_cdc.binlog.change_decoder import TableEvent, T
 from streamhouse.connectors.mysql_cdc.binlog.dump import BinlogDump
 from streamhouse.connectors.mysql_cdc.binlog.format.events import HEADER, ROWS, PositionTracker
 from streamhouse.connectors.mysql_cdc.binlog.limits import reset_error
-from streamhouse.connectors.mysql_cdc.binlog.rows.event import Change
+from streamhouse.connectors.mysql_cdc.binlog.rows.batch_decoder import (
+    MOST_BYTES,
+    BatchDecoder,
+    ChangedRows,
+)
 from streamhouse.connectors.mysql_cdc.binlog.transactions import Committed, Transactions
 from streamhouse.connectors.mysql_cdc.binlog.xa import read_prepared
 from streamhouse.connectors.mysql_cdc.relay.files import FrameReader
@@ -57,7 +61,7 @@ class RelayReader:
             raise FileNotFoundError(f"the relay log in {self._view.folder} does not reach {end}")
         start, decoder, header = self.position, self.decoder, HEADER.unpack_from
         for frame in self._frames.up_to(end):
-            after, until = _event_bounds(frame.end, start, end)
+            after, until = _within(start, frame.end), _within(end, frame.end)
             at, data, trailer = 0, frame.events, frame.trailer
             while at < len(data):
                 _, kind, _, size, pos, _ = header(data, at)
@@ -73,13 +77,6 @@ class RelayReader:
 
     def close(self) -> None:
         self._frames.close()
-
-
-def _event_bounds(
-    frame: BinlogPosition, start: BinlogPosition, end: BinlogPosition
-) -> tuple[int, int]:
-    """The positions (after, up to] in a frame's binlog file whose events are in the range."""
-    return _within(start, frame), _within(end, frame)
 
 
 def _within(position: BinlogPosition, frame: BinlogPosition) -> int:
@@ -134,7 +131,7 @@ class BinlogReader:
             self._track,
             self.decoder.selects,
             f"MySQL at {options.address}",
-            binlog_state.identity,
+            binlog_state.binlog,
             binlog_state.prepared,
             None if self._skip.gtids is None else parse_gtids(self._skip.gtids),
         )
@@ -168,9 +165,7 @@ class BinlogReader:
     def continues(self, binlog_state: BinlogState) -> bool:
         """Whether the reader reads this binlog, and leaves out the same changes."""
         binlog = self._track.binlog
-        return (
-            binlog_state.identity in (None, binlog) and (binlog_state.skip or Skip()) == self._skip
-        )
+        return binlog_state.binlog in (None, binlog) and (binlog_state.skip or Skip()) == self._skip
 
     def close(self) -> None:
         self._dump.close()
@@ -205,11 +200,6 @@ _READERS: dict[_ReaderKey, Reader] = {}
 _VIEWS: dict[tuple[int, Path], RelayView] = {}
 
 
-def relay_view(captured: CapturedTable) -> RelayView | None:
-    """This process's view of the table's relay log; None if the table has none."""
-    return log_view(captured.relay)
-
-
 def log_view(folder: Path | None) -> RelayView | None:
     """This process's view of the relay log in a folder; None without a folder."""
     if folder is None:
@@ -228,21 +218,25 @@ def open_reader(tables: Sequence[TableRange], relayed: bool = True) -> Reader:
     captured, start = tables[0].captured, tables[0].start
     decoder = TablesDecoder([table.captured for table in tables])
     decoder.set_tables([table.start.table for table in tables])
-    view, binlog_state = relay_view(captured) if relayed else None, start.binlog_state
+    view, binlog_state = log_view(captured.relay) if relayed else None, start.binlog_state
     if (
         view is not None
         and binlog_state.skip is None
-        and view.continues(binlog_state.identity, start.position)
+        and view.continues(binlog_state.binlog, start.position)
     ):
         with contextlib.suppress(OSError):
             return RelayReader(view, decoder, start.position)
     return BinlogReader(captured.options, decoder, start.position, binlog_state)
 
 
-def changes_of(reader: Reader, end: BinlogPosition) -> Iterator[Change]:
-    """The changes from the reader's position to `end`, one by one."""
+def changed_rows(reader: Reader, end: BinlogPosition) -> Iterator[ChangedRows]:
+    """The changes of the reader's only table from its position to `end`, many at once."""
+    gathered = BatchDecoder()
     for _, event in reader.row_events(end):
-        yield from event.changes()
+        gathered.add(event)
+        if gathered.bytes >= MOST_BYTES:
+            yield from gathered.drain()
+    yield from gathered.drain()
 
 
 def read_tables(tables: Sequence[TableRange], end: BinlogPosition) -> Iterator[TableEvent]:
@@ -287,9 +281,9 @@ def _take_kept(key: _ReaderKey, start: TablePosition, relayed: bool) -> Reader |
     reader = _READERS.pop(key, None)
     if reader is None:
         return None
-    view, binlog_state, position = relay_view(key[1][0]), start.binlog_state, start.position
+    view, binlog_state, position = log_view(key[1][0].relay), start.binlog_state, start.position
     begin = None
-    if view is not None and view.continues(binlog_state.identity, position):
+    if view is not None and view.continues(binlog_state.binlog, position):
         begin = view.begin()
     in_relay = relayed and begin is not None and begin <= position and binlog_state.skip is None
     if (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter, deque
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -83,26 +83,21 @@ def source_state(
 
 
 class UnreadChanges:
-    """Records when unread changes of a reader were first seen."""
+    """Records since when a reader has changes that it has not read; `clock` in seconds."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Callable[[], float] = lambda: time.monotonic()) -> None:
+        self._clock = clock
         self._seen: deque[tuple[float, BinlogPosition]] = deque()
 
-    def behind(
-        self, position: BinlogPosition, changed: BinlogPosition, silent_s: float = 0.0
-    ) -> tuple[float, int | None]:
-        """By how many seconds and bytes a reader at `position` is behind.
-
-        `changed`: where the last known change ends; `silent_s`: for how long the server has sent
-        nothing. The bytes are None if they are not known, or in another file.
-        """
-        now = time.monotonic()
-        if len(self._seen) < _MAX_UNREAD and (not self._seen or self._seen[-1][1] < changed):
-            self._seen.append((now, changed))
+    def observe(self, position: BinlogPosition, changed: BinlogPosition) -> None:
+        """Record that the reader is at `position`, and the last known change ends at `changed`."""
+        if position < changed and len(self._seen) < _MAX_UNREAD:
+            if not self._seen or self._seen[-1][1] < changed:
+                self._seen.append((self._clock(), changed))
         while self._seen and not position < self._seen[0][1]:
             self._seen.popleft()
-        if not position < changed:
-            return silent_s, None if silent_s else 0
-        waited = now - self._seen[0][0] if self._seen else 0.0
-        waited = max(waited, silent_s)
-        return waited, changed.pos - position.pos if changed.file == position.file else None
+
+    @property
+    def seconds(self) -> float:
+        """For how long there have been changes that are not read yet; 0 if there are none."""
+        return self._clock() - self._seen[0][0] if self._seen else 0.0

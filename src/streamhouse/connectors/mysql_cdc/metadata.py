@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import pyarrow as pa
 
@@ -27,55 +26,50 @@ METADATA = (
 )
 
 
-@dataclass(frozen=True)
-class MetadataColumns:
-    """Adds the METADATA columns among the declared `columns` to batches of the other columns."""
+def declared_schema(columns: Sequence[Column], stored: pa.Schema) -> pa.Schema:
+    """The schema of declared columns; `stored`: that of those that are no METADATA."""
+    return pa.schema([
+        stored.field(column.name)
+        if column.metadata is None
+        else pa.field(column.name, arrow_type(column.type))
+        for column in columns
+    ])  # fmt: skip
 
-    columns: tuple[Column, ...]
-    database: str
-    table: str
 
-    @classmethod
-    def of(cls, columns: Sequence[Column] | None, database: str, table: str) -> MetadataColumns:
-        """`columns`: those of a declared table; None: all of the MySQL table, no METADATA."""
-        return cls(tuple(columns or ()), database, table)
+def declared_rows(
+    rows: pa.RecordBatch,
+    columns: Sequence[Column],
+    schema: pa.Schema,
+    names: tuple[str, str],
+    seconds: Seconds | None,
+) -> pa.RecordBatch:
+    """Rows of the table `names` with all declared columns of a `schema`, then the row kind.
 
-    @property
-    def stored(self) -> tuple[Column, ...]:
-        """The columns that the MySQL table has."""
-        return tuple(column for column in self.columns if column.metadata is None)
+    Adds METADATA, and nulls in the columns that the table lacks. `seconds`: when the changes were
+    executed (since 1970, UTC); None for a snapshot.
+    """
+    own = rows.schema.names
+    if own == [*schema.names, ROW_KIND]:
+        return rows
+    arrays = []
+    for column, field in zip(columns, schema, strict=True):
+        if column.metadata is not None:
+            arrays.append(metadata_values(column.metadata, names, rows, seconds).cast(field.type))
+        elif column.name in own:
+            arrays.append(rows.column(column.name))
+        else:
+            arrays.append(pa.nulls(rows.num_rows, field.type))
+    kind = rows.schema.field(ROW_KIND)
+    return pa.record_batch([*arrays, rows.column(ROW_KIND)], schema=schema.append(kind))
 
-    def schema(self, stored: pa.Schema) -> pa.Schema:
-        """The schema with all columns; `stored`: that of the other columns."""
-        if len(self.stored) == len(self.columns):
-            return stored
-        return pa.schema([self._field(column, stored) for column in self.columns])
 
-    def added(self, rows: pa.RecordBatch, seconds: Seconds | None = None) -> pa.RecordBatch:
-        """The rows with METADATA columns: all columns in the declared order, then the row kind.
-
-        `seconds`: when the changes were executed (since 1970, UTC); None for a snapshot.
-        """
-        if len(self.stored) == len(self.columns):
-            return rows
-        schema = self.schema(rows.schema).append(rows.schema.field(ROW_KIND))
-        arrays = [
-            rows.column(column.name)
-            if column.metadata is None
-            else self._values(column.metadata, rows, seconds).cast(schema.field(column.name).type)
-            for column in self.columns
-        ]
-        return pa.record_batch([*arrays, rows.column(ROW_KIND)], schema=schema)
-
-    def _field(self, column: Column, stored: pa.Schema) -> pa.Field:
-        if column.metadata is None:
-            return stored.field(column.name)
-        return pa.field(column.name, arrow_type(column.type))
-
-    def _values(self, key: str, rows: pa.RecordBatch, seconds: Seconds | None) -> pa.Array:
-        if key == KIND:
-            return rows.column(ROW_KIND)
-        if key == TIME:
-            times = pa.array([0] * rows.num_rows if seconds is None else seconds, pa.int64())
-            return times.cast(pa.timestamp("s", "UTC"))
-        return pa.repeat(pa.scalar(self.database if key == DATABASE else self.table), rows.num_rows)
+def metadata_values(
+    key: str, names: tuple[str, str], rows: pa.RecordBatch, seconds: Seconds | None
+) -> pa.Array:
+    """The values of a METADATA column, for rows with their kinds of the table `names`."""
+    if key == KIND:
+        return rows.column(ROW_KIND)
+    if key == TIME:
+        times = pa.array([0] * rows.num_rows if seconds is None else seconds, pa.int64())
+        return times.cast(pa.timestamp("s", "UTC"))
+    return pa.repeat(pa.scalar(names[key == TABLE]), rows.num_rows)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -11,69 +11,40 @@ from typing import Any
 
 import pyarrow as pa
 
-from streamhouse.connectors.mysql_cdc.binlog.startup import check_startup, startup_position
+from streamhouse.connectors.mysql_cdc.binlog.startup import check_startup
 from streamhouse.connectors.mysql_cdc.change_reader import close_readers
 from streamhouse.connectors.mysql_cdc.database.progress import DatabaseProgress
-from streamhouse.connectors.mysql_cdc.database.sharding.shard_tables import (
-    ONE,
-    ShardTables,
-    check_indexes,
-    decoded,
-    encoded,
-    shards_of,
-)
 from streamhouse.connectors.mysql_cdc.database.sharding.shards import (
-    Shards,
+    ONE,
     ShardsPart,
     ShardsReader,
+    ShardTables,
     expressions,
 )
 from streamhouse.connectors.mysql_cdc.database.sharding.shards_planner import ShardsPlanner
 from streamhouse.connectors.mysql_cdc.database.table_part import TablePart, key_group_count
 from streamhouse.connectors.mysql_cdc.database.tables.discovery import Discovery, TableNames
-from streamhouse.connectors.mysql_cdc.database.tables.followed_table import FollowedTable
-from streamhouse.connectors.mysql_cdc.database.tables.table_sets import TableSet
 from streamhouse.connectors.mysql_cdc.lag import (
     ChangeCounts,
     Snapshots,
     UnreadChanges,
     source_state,
 )
-from streamhouse.connectors.mysql_cdc.metadata import MetadataColumns
+from streamhouse.connectors.mysql_cdc.metadata import declared_schema
 from streamhouse.connectors.mysql_cdc.relay.log import RelayTable
 from streamhouse.connectors.mysql_cdc.snapshot.chunks import grouped, joined
 from streamhouse.errors import DataLossError
 from streamhouse.mysql.columns import is_exact
 from streamhouse.mysql.connection import FIRST_START_SECONDS, Session
 from streamhouse.mysql.options import MySqlOptions, parse
-from streamhouse.mysql.position import SHARDS, START_AGAIN, BinlogPosition
+from streamhouse.mysql.position import START_AGAIN, BinlogPosition
+from streamhouse.mysql.table import check_server
 from streamhouse.source import Lag, Offset, Source
 from streamhouse.sql.plan import Column
 
 log = logging.getLogger("streamhouse.mysql")
 
 _SNAPSHOT: Offset = {"snapshot": {}}
-
-
-class _OffsetTableSets:
-    """The table sets of the current offsets, by their numbers; a `TableSetStore`."""
-
-    def __init__(self) -> None:
-        self._table_sets: dict[int, TableSet] = {0: TableSet(0, 0, "UTC", {})}
-        self._latest = 0
-
-    def latest(self) -> TableSet:
-        return self._table_sets[self._latest]
-
-    def get(self, number: int) -> TableSet:
-        return self._table_sets[number]
-
-    def set(self, number: int, tables: Iterable[FollowedTable], latest: bool = True) -> None:
-        """Define the tables of a number; `latest`: it is the newest one."""
-        named = {table.id: table for table in tables}
-        self._table_sets[number] = TableSet(number, 0, "UTC", named)
-        if latest:
-            self._latest = number
 
 
 class MySqlSource(Source):
@@ -89,9 +60,9 @@ class MySqlSource(Source):
     A declared column that a table lacks is null in its rows; one that no table has is a
     `TableError`.
 
-    An offset is that of `DatabaseProgress`, with the names and the columns of the tables
-    (`shard_offsets`): a position of the binlog, and for each table whose snapshot is not complete
-    the key up to which its rows have been read, as of that position. The same two offsets give the
+    An offset is that of `DatabaseProgress`: a position of the binlog, and for each table whose
+    snapshot is not complete the key up to which its rows have been read, as of that position. The
+    same two offsets give the
     same rows, whenever they are read, as long as the server keeps the binlog from the first one on;
     otherwise `DataLossError` is raised. A pickled copy only reads partitions.
     """
@@ -106,28 +77,25 @@ class MySqlSource(Source):
     ) -> None:
         parsed = self._options = parse(options)
         self.changelog = not parsed.append_only
-        self._table_sets = _OffsetTableSets()
         self._unread = UnreadChanges()
         self._counts = ChangeCounts()
         # A pipeline waits longer for its server before it opens its sources (`Relays`).
         session = Session(parsed, FIRST_START_SECONDS)
-        self._planner = ShardsPlanner(parsed, self._table_sets, relay, session)
         try:
-            server = self._planner.server
+            server = self._server = check_server(session, parsed)
             check_startup(session, parsed, server)
-            metadata = MetadataColumns.of(columns, parsed.database, parsed.table)
-            stored = None if columns is None else metadata.stored
-            shards = Shards(session, server, parsed, expressions(session, parsed), stored)
-            self._tables = ShardTables(shards)
-            fields = shards.fields(list(self._tables.found.values()))
-            self._zone = shards.zone([self._tables.like])
-            self._reader = ShardsReader(parsed, columns, fields)
+            stored = None if columns is None else [one for one in columns if one.metadata is None]
+            tables = expressions(session, parsed)
+            shards = self._tables = ShardTables(session, server, parsed, tables, stored)
+            self._planner = ShardsPlanner(parsed, session, server, relay, shards)
+            fields = shards.fields()
+            self._zone = shards.zone()
+            schema = fields or shards.like.writer(self._zone).schema
+            self._schema = schema if columns is None else declared_schema(columns, schema)
+            self._reader = ShardsReader(parsed, columns or (), self._schema)
             self._keyed_by = self._key_columns()
-            self._schema = metadata.schema(fields or self._tables.like.writer(self._zone).schema)
+        finally:
             session.close()  # It reconnects to plan; tasks, which only read, need none.
-        except Exception:
-            self._planner.close()
-            raise
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_planner": None, "_tables": None}
@@ -164,11 +132,12 @@ class MySqlSource(Source):
 
     def check(self, offset: Offset) -> None:
         """Raise an error if the tables of an offset cannot be read; log what is not read."""
-        self._check_kind(offset)
-        if _is_initial(offset):
+        progress = self._progress(offset)
+        if progress is None:
             return
-        tables = self._selected(offset)
-        new = [names for names in self._tables.found if names not in shards_of(offset).values()]
+        known = {(database, name) for database, name, _ in progress.shards.values()}
+        kept = {table.names for table in self._tables.selected(known)}
+        new = [names for names in self._tables.found if names not in known]
         if new and not self._options.new_tables:
             log.warning(
                 "mysql-cdc: %s: not reading %s, which has been created since; set "
@@ -176,50 +145,33 @@ class MySqlSource(Source):
                 self._options.name,
                 _listed(new),
             )
-        kept = {table.names for table in tables}
-        left = [names for names in shards_of(offset).values() if names not in kept]
-        if left:
+        if known - kept:
             log.warning(
                 "mysql-cdc: %s: no longer reading %s; the rows read so far stay",
                 self._options.name,
-                _listed(left),
+                _listed(known - kept),
             )
 
     def latest_offset(self, start: Offset, max_rows: int | None = None) -> Offset:
-        self._check_kind(start)
-        if _is_initial(start):
-            return self._first(start, max_rows)
-        number, tables = int(start["tables"]), self._selected(start)
-        check_indexes(start, tables)
-        self._table_sets.set(number, tables, latest=False)
-        new = self._tables.new(tables)
-        if new or len(tables) < len(shards_of(start)):
-            number += 1
-        self._table_sets.set(number, [*tables, *new])
-        plain = decoded(start)
-        end = self._planner.latest_offset(plain, max_rows)
-        return start if end == plain else encoded(end, self._table_sets.latest().tables)
+        self._progress(start)
+        return self._planner.latest_offset(start, max_rows)
 
     def partitions(self, start: Offset, end: Offset, parallelism: int = 1) -> Sequence[Any]:
-        if "start" in start or _is_initial(end):
+        after = DatabaseProgress.from_offset(end)
+        if "start" in start or after is None:
             return []
-        before: Offset = {}
-        if not _is_initial(start):
-            before, tables = decoded(start), self._selected(start)
-            check_indexes(start, tables)
-            self._table_sets.set(int(start["tables"]), tables, latest=False)
-        tables = self._selected(end)
-        check_indexes(end, tables)
-        self._table_sets.set(int(end["tables"]), tables)
-        parts = self._planner.parts(before, decoded(end))
-        position = BinlogPosition(end["file"], int(end["pos"]))
+        parts, position = self._planner.parts(start, end), after.position
         groups = [tuple(map(self._joined, parts))]
         if self._tables.is_one or all(part.changes is None for part in parts):
             changes = [one for part in parts for one in self._changes(part, position, parallelism)]
             groups = [*((part,) for part in changes), *self._groups(parts, parallelism)]
         # Else one task reads all changes, to keep the order of rows that move between tables.
-        server, relay = self._planner.server, self._planner.relay_folder()
-        return [ShardsPart(group, position, server, self._zone, relay) for group in groups if group]
+        relay = self._planner.relay_folder(after)
+        return [
+            ShardsPart(group, position, self._server, self._zone, relay)
+            for group in groups
+            if group
+        ]
 
     def read(self, partition: ShardsPart) -> Iterator[pa.RecordBatch]:
         batches = self._reader.read(partition, self._counts.add)
@@ -227,38 +179,30 @@ class MySqlSource(Source):
 
     def whole_table(self, parallelism: int = 1) -> Sequence[Any]:
         """Partitions that together contain the tables' current rows; driver only."""
-        tables = self._tables.all()
-        self._table_sets.set(1, tables)
-        position, binlog_state, columns = self._planner.startup_position(self._table_sets.latest())
-        progress = DatabaseProgress(1, position, binlog_state, {}, columns)
-        end = encoded(progress.to_offset(), self._table_sets.latest().tables)
-        return self.partitions(dict(_SNAPSHOT), end, parallelism)
+        return self.partitions(dict(_SNAPSHOT), self._planner.whole(), parallelism)
 
     def hold(self) -> None:
         """Stop at the current end of the binlog (Spark's `AvailableNow`)."""
         self._planner.hold()
 
     def finished(self, offset: Offset) -> bool:
-        if self._options.startup_mode != "snapshot" or _is_initial(offset):
+        progress = DatabaseProgress.from_offset(offset)
+        if self._options.startup_mode != "snapshot" or progress is None:
             return False
-        return not decoded(offset).get("snapshot")
+        return not progress.snapshot
 
     def caught_up(self, offset: Offset) -> bool:
         """Whether the server has no change of the tables after `offset`; driver only."""
-        if _is_initial(offset):
+        progress = DatabaseProgress.from_offset(offset)
+        tables = None if progress is None else self._planner.current_tables(progress)
+        if progress is None or tables is None:
             return False
-        progress = DatabaseProgress.from_offset(decoded(offset))
-        assert progress is not None
-        tables = self._selected(offset)
-        self._table_sets.set(int(offset["tables"]), tables)
-        if progress.snapshot or self._tables.new(tables):
-            return False
-        if self._planner.relay_state(progress) is None:
+        if self._planner.relay_log(tables, progress)[1] is None:
             return self.latest_offset(offset) == offset
-        state = self._planner.current_state(progress)
+        state = self._planner.current_state(tables, progress)
         if state is None:
             return False
-        ends = [state.changed[table.full_name] for table in tables]
+        ends = [state.changed[table.full_name] for table in tables.values()]
         return not any(progress.position < changed for changed in ends)
 
     def lag(self, offset: Offset) -> Lag:
@@ -268,23 +212,28 @@ class MySqlSource(Source):
         how many `rows` of it are left. Without a relay log, only `state` is known. Driver only.
         """
         size, left = self._options.chunk_size, self.rows_left(offset)
-        if _is_initial(offset):
+        progress = DatabaseProgress.from_offset(offset)
+        if progress is None:
             names = [".".join(shard_names) for shard_names in self._tables.found]
             unread = len(names) if self._options.has_snapshot else 0
             return Lag(
                 rows=left, state=source_state(Snapshots(unread, left, size), None, None, names)
             )
-        progress = DatabaseProgress.from_offset(decoded(offset))
-        assert progress is not None
         position, snapshots = progress.position, Snapshots(len(progress.snapshot), left, size)
-        names = [".".join(names) for names in shards_of(offset).values()]
-        self._table_sets.set(int(offset["tables"]), self._selected(offset))
-        view, log_state = self._planner.relay_log(progress)
+        names = [f"{database}.{name}" for database, name, _ in progress.shards.values()]
+        tables = self._planner.tables_of(progress)
+        view, log_state = self._planner.relay_log(tables, progress)
         reader_state = source_state(snapshots, position, log_state, names)
         if progress.snapshot or view is None or log_state is None:
             return Lag(rows=left, state=reader_state)
         changed = max(log_state.changed[name] for name in names)
-        waited, unread_bytes = self._unread.behind(position, changed, view.silent_s())
+        self._unread.observe(position, changed)
+        silent_s, unread_bytes = view.silent_s(), None
+        if position < changed and changed.file == position.file:
+            unread_bytes = changed.pos - position.pos
+        elif not position < changed and not silent_s:
+            unread_bytes = 0
+        waited = max(self._unread.seconds, silent_s)
         return Lag(seconds=waited, bytes=unread_bytes, state=reader_state)
 
     def changes_read(self) -> Mapping[str, int]:
@@ -293,59 +242,37 @@ class MySqlSource(Source):
 
     def rows_left(self, offset: Offset) -> int | None:
         """About how many rows of the snapshots are left, by the server's estimate at the start."""
-        if _is_initial(offset):
+        progress = DatabaseProgress.from_offset(offset)
+        if progress is None:
             return self._tables.rows(self._tables.found) if self._options.has_snapshot else None
-        names, plain = shards_of(offset), decoded(offset)
-        unread, read = [names[id] for id in plain.get("snapshot", {})], plain.get("rows", {})
-        return max(0, self._tables.rows(unread) - sum(read.values())) if unread else None
+        unread = [progress.shards[id][:2] for id in progress.snapshot]
+        read = sum(progress.rows.values())
+        return max(0, self._tables.rows(unread) - read) if unread else None
 
     def close(self) -> None:
         close_readers(self._planner.captured_tables())
         self._planner.close()
 
-    def _check_kind(self, offset: Offset) -> None:
-        if _is_initial(offset):
-            return
-        if SHARDS not in offset:
-            raise DataLossError(
-                f"{self._options.name} was read by an earlier release, whose offsets have another "
-                f"form; {START_AGAIN}"
-            )
-        was_one = list(offset[SHARDS]) == [ONE]
+    def _progress(self, offset: Offset) -> DatabaseProgress | None:
+        """The progress at an offset; None at the start. Raises an error if the names are others."""
+        progress = DatabaseProgress.from_offset(offset)
+        if progress is None:
+            return None
+        was_one = list(progress.shards) == [ONE]
         if was_one and not self._tables.is_one:
             raise DataLossError(
                 f"{self._options.name} was read as one table of that name so far; it is gone, and "
                 "as a regular expression the name selects "
-                f"{_listed(list(self._tables.found))}; {START_AGAIN}"
+                f"{_listed(self._tables.found)}; {START_AGAIN}"
             )
         if self._tables.is_one and not was_one:
             raise DataLossError(
                 f"{self._options.name} has named several tables so far, as a regular expression, "
                 f"and there is a table of that name now; rename it, or {START_AGAIN}"
             )
-
-    def _selected(self, offset: Offset) -> list[FollowedTable]:
-        """The tables of an offset, without those that the expressions no longer select."""
-        return self._tables.selected(shards_of(offset).values())
+        return progress
 
     # -- batches
-
-    def _first(self, start: Offset, max_rows: int | None) -> Offset:
-        """The end of the first batch."""
-        tables = self._tables.all()
-        self._table_sets.set(0, [], latest=False)
-        self._table_sets.set(1, tables)
-        newest = self._table_sets.latest()
-        options, mode = self._options, start.get("start")
-        if mode in (None, "latest-offset"):
-            end = self._planner.latest_offset({}, max_rows)
-        else:
-            source = self._planner
-            position, binlog_state = startup_position(
-                source.session, options, source.server, source.binlog
-            )
-            end = DatabaseProgress(1, position, binlog_state).to_offset()
-        return encoded(end, newest.tables)
 
     def _changes(self, part: TablePart, end: BinlogPosition, parallelism: int) -> list[TablePart]:
         """The changes of a part; those of a long range are divided by key groups."""
@@ -376,11 +303,7 @@ class MySqlSource(Source):
         return result
 
 
-def _is_initial(offset: Mapping[str, Any]) -> bool:
-    return "file" not in offset
-
-
-def _listed(names: Sequence[TableNames]) -> str:
+def _listed(names: Collection[TableNames]) -> str:
     displayed = ", ".join(".".join(name) for name in sorted(names)[:3])
     return f"{displayed} and {len(names) - 3} more" if len(names) > 3 else displayed
 
@@ -396,7 +319,9 @@ def followed_tables(options: MySqlOptions, offset: Offset) -> list[RelayTable]:
         tables = expressions(session, options)
         if tables is None:
             return [RelayTable(options.database, options.table)]
-        known = set(shards_of(offset).values()) if SHARDS in offset else set()
+        progress = DatabaseProgress.from_offset(offset)
+        shards = {} if progress is None else progress.shards
+        known = {(database, name) for database, name, _ in shards.values()}
         if not known or options.new_tables:
             known |= Discovery(session, options, tables, views=False).names()
         return [RelayTable(*names) for names in sorted(known)]

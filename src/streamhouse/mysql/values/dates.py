@@ -10,12 +10,15 @@ import datetime
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from streamhouse.errors import TableError
+
+if TYPE_CHECKING:
+    from streamhouse.mysql.values.types import MySqlColumn
 
 OPTION = "jdbc.properties.zeroDateTimeBehavior"
 ZeroDates = Literal["CONVERT_TO_NULL", "ROUND", "EXCEPTION"]
@@ -31,19 +34,6 @@ _NO_DATE = r"^(0000|\d{4}-00|\d{4}-\d\d-00)"
 _ZERO = r"^[0:. -]*$"
 _MOST_DIGITS = 6
 _SECONDS_CHARACTERS = len("0000-00-00 00:00:00")
-
-
-class DateColumn(Protocol):
-    """A column of such a type; see `MySqlColumn`."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def column_type(self) -> str: ...
-    @property
-    def fraction(self) -> int: ...
-    @property
-    def data_type(self) -> str: ...
 
 
 @dataclass(frozen=True)
@@ -68,25 +58,6 @@ class DateReading:
         """Whether zero dates are read as a date that no other key may have."""
         return self.zero_dates == "ROUND" and self.in_key and not self.as_text
 
-    def value(self, column: DateColumn, text: str, value: int | None) -> int | str | None:
-        """The plain value of one that is no date, or whose `value` is 0001-01-01.
-
-        `text`: MySQL's text of it. Raises `TableError` if it cannot be read.
-        """
-        if self.zero_dates == "EXCEPTION" and value is None:
-            raise _exception(column, text)
-        if self.as_text:
-            return text
-        if value is not None:
-            if self.rounds_key:
-                raise _same_as_zero(column, text)
-            return value
-        if self.zero_dates == "ROUND" and re.fullmatch(_ZERO, text):
-            return first_of(column)
-        if self.in_key:
-            raise _no_date_in_key(column, text, self.zero_dates)
-        return None
-
 
 AS_NULL = DateReading()
 
@@ -99,13 +70,13 @@ def text_keys(key: Iterable[str], types: dict[str, pa.DataType]) -> frozenset[st
     return frozenset(name for name in key if name not in types or pa.types.is_string(types[name]))
 
 
-def first_of(column: DateColumn) -> int:
+def first_of(column: MySqlColumn) -> int:
     """The plain value of 0001-01-01 in a column: in days, or microseconds."""
     return FIRST_DAY if column.data_type == "date" else FIRST_US
 
 
 def parsed(
-    column: DateColumn, texts: pa.Array, plain: pa.DataType, reading: DateReading
+    column: MySqlColumn, texts: pa.Array, plain: pa.DataType, reading: DateReading
 ) -> pa.Array:
     """The plain array of MySQL's texts of a column."""
     if reading.as_text and reading.zero_dates != "EXCEPTION":
@@ -158,14 +129,14 @@ def _date(text: str | None, naive: pa.DataType) -> datetime.date | None:
     return timestamp.date() if timestamp and pa.types.is_date32(naive) else timestamp
 
 
-def _check_first(column: DateColumn, texts: pa.Array, dates: pa.Array) -> None:
+def _check_first(column: MySqlColumn, texts: pa.Array, dates: pa.Array) -> None:
     found = texts.filter(is_first(dates))
     if len(found):
         raise _same_as_zero(column, found[0].as_py())
 
 
 def _without_gaps(
-    column: DateColumn, texts: pa.Array, dates: pa.Array, reading: DateReading
+    column: MySqlColumn, texts: pa.Array, dates: pa.Array, reading: DateReading
 ) -> pa.Array:
     """The dates, with a value for each text that is none; `TableError` if there must not be any."""
     missing = pc.and_(dates.is_null(), texts.is_valid())
@@ -177,8 +148,10 @@ def _without_gaps(
             return dates
     bad = texts.filter(missing)
     if len(bad):
-        # Raises the error.
-        reading.value(column, bad[0].as_py(), None)
+        text = bad[0].as_py()
+        if reading.zero_dates == "EXCEPTION":
+            raise _exception(column, text)
+        raise _no_date_in_key(column, text, reading.zero_dates)
     return dates
 
 
@@ -225,7 +198,7 @@ def _text_length(digits: int) -> int:
     return _SECONDS_CHARACTERS + (1 + digits if digits else 0)
 
 
-def key_of_date(column: DateColumn, value: int | str, reading: DateReading) -> str:
+def key_of_date(column: MySqlColumn, value: int | str, reading: DateReading) -> str:
     """MySQL's text of a value of a key, from a value of the binlog decoder."""
     if isinstance(value, str):
         return value
@@ -236,7 +209,7 @@ def key_of_date(column: DateColumn, value: int | str, reading: DateReading) -> s
     return timestamp_text(value, _MOST_DIGITS)
 
 
-def zero_text(column: DateColumn, digits: int) -> str:
+def zero_text(column: MySqlColumn, digits: int) -> str:
     """MySQL's text of the zero date."""
     if column.data_type == "date":
         return "0000-00-00"
@@ -257,11 +230,11 @@ _AS_STRING = (
 _AGAIN = "start again with a new checkpoint"
 
 
-def _named(column: DateColumn) -> str:
+def _named(column: MySqlColumn) -> str:
     return f"column '{column.name}' ({column.column_type})"
 
 
-def _no_date_in_key(column: DateColumn, text: str, zero_dates: ZeroDates) -> TableError:
+def _no_date_in_key(column: MySqlColumn, text: str, zero_dates: ZeroDates) -> TableError:
     if re.fullmatch(_ZERO, text):
         return TableError(
             f"{_named(column)} of the key has the zero date {text}, for which its declared type "
@@ -275,7 +248,7 @@ def _no_date_in_key(column: DateColumn, text: str, zero_dates: ZeroDates) -> Tab
     )
 
 
-def _same_as_zero(column: DateColumn, text: str) -> TableError:
+def _same_as_zero(column: MySqlColumn, text: str) -> TableError:
     return TableError(
         f"{_named(column)} of the key has the value {text}, as which '{OPTION}' = 'ROUND' reads "
         f"the zero date, so that two keys could become one; {_AS_STRING}, and {_AGAIN}; or change "
@@ -283,7 +256,7 @@ def _same_as_zero(column: DateColumn, text: str) -> TableError:
     )
 
 
-def same_as_zero(column: DateColumn, target: pa.DataType) -> TableError:
+def same_as_zero(column: MySqlColumn, target: pa.DataType) -> TableError:
     """The error for a key that the declared type makes equal to the rounded zero date."""
     return TableError(
         f"{_named(column)} of the key has a value that its declared type ({target}) makes equal to "
@@ -292,7 +265,7 @@ def same_as_zero(column: DateColumn, target: pa.DataType) -> TableError:
     )
 
 
-def _exception(column: DateColumn, text: str) -> TableError:
+def _exception(column: MySqlColumn, text: str) -> TableError:
     return TableError(
         f"{_named(column)} has the value {text}, which is no date, and '{OPTION}' is 'EXCEPTION'; "
         "set it to 'CONVERT_TO_NULL' or 'ROUND', leave the column out, or change the row in "

@@ -139,6 +139,10 @@ class RowWriter:
         """Rows of the binlog, with their kinds, from plain arrays of their columns."""
         return self._batch(self._converted(plain[: len(self.columns)]), kinds)
 
+    def inserted(self, plain: Sequence[pa.Array]) -> pa.RecordBatch:
+        """Rows of the binlog as inserts, from plain arrays of their columns."""
+        return self.changed(pa.repeat(_INSERT, len(plain[0])), plain)
+
     @cached_property
     def _checked(self) -> list[bool]:
         """Whether values of each column are checked, as their type could make keys equal."""

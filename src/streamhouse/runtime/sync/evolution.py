@@ -7,7 +7,8 @@ table as it is, so it can be repeated. docs/decisions/195-schema-changes-of-a-sy
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 from streamhouse.connectors.mysql_cdc.binlog.ddl_change import DdlChange
 from streamhouse.connectors.mysql_cdc.database.progress import (
@@ -15,10 +16,6 @@ from streamhouse.connectors.mysql_cdc.database.progress import (
     UNKNOWN_STATEMENT,
     DatabaseProgress,
     Stale,
-)
-from streamhouse.connectors.mysql_cdc.database.table_statements import (
-    FollowedStatements,
-    PreparedReload,
 )
 from streamhouse.connectors.mysql_cdc.database.tables.discovery import FoundTable
 from streamhouse.connectors.mysql_cdc.database.tables.followed_table import FollowedTable
@@ -47,8 +44,33 @@ _SHOWN = 400
 """The most characters of statements in a message."""
 
 
+@dataclass
+class FollowedStatements:
+    """The consequences of statements for a sync.
+
+    `tables`: those with a new description. `stale`: targets to reload. `gone`: the ids of tables
+    that no longer exist. `texts`: messages to the user.
+    """
+
+    tables: list[FollowedTable] = field(default_factory=list)
+    stale: dict[str, Stale] = field(default_factory=dict)
+    gone: set[str] = field(default_factory=set)
+    texts: list[str] = field(default_factory=list)
+
+
+class PreparedReload(NamedTuple):
+    """A target that can be reloaded: the tables as they are now, and messages to the user.
+
+    `deletes`: rows that MySQL does not have are to be deleted.
+    """
+
+    tables: list[FollowedTable]
+    deletes: bool
+    texts: list[str] = []
+
+
 class SchemaEvolution:
-    """The `SchemaFollower` of a sync."""
+    """Decides the consequences of statements for the targets of a sync, and alters these."""
 
     def __init__(self, options: SyncOptions, added: AddedColumns, query_id: str) -> None:
         self._options, self._rules, self._added = options, options.schema_changes, added
@@ -62,7 +84,11 @@ class SchemaEvolution:
         before: DatabaseProgress,
         found: Mapping[str, DdlChange],
     ) -> FollowedStatements:
-        """See `SchemaFollower`."""
+        """Follow the statements in `found`, by the ids of the tables.
+
+        `tables`: as they are `before` the statements. Raises `SchemaChangeError` for a statement
+        that cannot be followed.
+        """
         followed, gone = FollowedStatements(), before.gone
         for id, ddl in found.items():
             stale = before.stale.get(tables[id].target)
@@ -89,7 +115,10 @@ class SchemaEvolution:
     def compared(
         self, targets: Collection[str], tables: Iterable[FollowedTable]
     ) -> dict[str, Stale]:
-        """See `SchemaFollower`."""
+        """Those of `targets` whose rows are compared with MySQL's before any is written.
+
+        They are the targets that have rows of other queries. `tables`: all tables of the sync.
+        """
         names = names_by_target(tables)
         return {
             target: Stale(_PRESENT, self._present.why_kept(target, names[target]) is None)
@@ -104,7 +133,7 @@ class SchemaEvolution:
         tables: Mapping[str, FollowedTable],
         found: Mapping[str, FoundTable],
     ) -> PreparedReload:
-        """See `SchemaFollower`."""
+        """Alter a target so that it has the columns of its tables as `found`, by their ids."""
         for table in found.values():
             if table.definition is None:
                 raise refused(target, stale.statement, str(table.reason))

@@ -12,17 +12,16 @@ from streamhouse.connectors.mysql_cdc.binlog.binlog_inspector import BinlogInspe
 from streamhouse.connectors.mysql_cdc.binlog.startup import position_on_other_server
 from streamhouse.connectors.mysql_cdc.database.progress import DatabaseProgress
 from streamhouse.connectors.mysql_cdc.database.sync_startup import (
-    SyncStartup,
     absent_tables,
+    read_startup,
     sync_startup,
+    write_startup,
 )
-from streamhouse.connectors.mysql_cdc.database.table_part import TablesAt
 from streamhouse.connectors.mysql_cdc.database.tables.discovery import Discovery
 from streamhouse.connectors.mysql_cdc.database.tables.followed_table import FollowedTable
 from streamhouse.connectors.mysql_cdc.database.tables.table_sets import TableSets, TableVersions
-from streamhouse.connectors.mysql_cdc.relay.folder import FOLDER, own_folder
 from streamhouse.connectors.mysql_cdc.relay.log import RelayTable
-from streamhouse.connectors.mysql_cdc.relay.relay import MOST_BYTES, Relay
+from streamhouse.connectors.mysql_cdc.relay.relay import FOLDER, MOST_BYTES, Relay, own_folder
 from streamhouse.connectors.mysql_cdc.relay.state import RelayView
 from streamhouse.errors import DataLossError
 from streamhouse.mysql.connection import FIRST_START_SECONDS, Session
@@ -90,7 +89,7 @@ class SyncQuery(JobQuery):
         self._relay: Relay | None = None
         self._watch: TableWatch | None = None
         self._moved_from: Offset | None = None
-        self._past: tuple[SyncStartup, Server] | None = None
+        self._past: tuple[DatabaseProgress, Server] | None = None
         self._committer: SyncCommitter | None = None
 
     # -- for the pipeline and its reporter
@@ -119,7 +118,7 @@ class SyncQuery(JobQuery):
         self._check_origin()
         server = check_server(self._session, self._options.mysql)
         position, gtids = self._resume_position(server)
-        folder, lock = own_folder(self._checkpoint.path / FOLDER)
+        folder, held = own_folder(self._checkpoint.path / FOLDER)
         self._relay = Relay(
             self._options.mysql,
             [],
@@ -128,7 +127,7 @@ class SyncQuery(JobQuery):
             self._options.mysql.relay_bytes or MOST_BYTES,
             complete=True,
             gtids={} if position is None or gtids is None else {position: gtids},
-            lock=lock,
+            held=held,
         )
         self.spec = SyncSpec(
             self._query_id,
@@ -168,10 +167,10 @@ class SyncQuery(JobQuery):
         progress = self.progress.database
         if progress is None:
             return
-        at = TablesAt(TableVersions(self._checkpoint.path))
+        versions = TableVersions(self._checkpoint.path)
         found: dict[str, str] = {}
         for table in tables:
-            why = why_other_rows(self._options, at.one(progress, table), self._query_id)
+            why = why_other_rows(self._options, versions.at(progress, table), self._query_id)
             if why is not None:
                 found[table.target] = why
         for target, why in found.items():
@@ -218,17 +217,18 @@ class SyncQuery(JobQuery):
 
     def commit(self, frame: DataFrame) -> CountedBatch | None:
         assert self._committer is not None
-        batch = self._committer.commit(frame)
-        if batch is None:
+        written = self._committer.commit(frame)
+        if written is None:
             return None
-        self.progress.committed(batch)
+        snapshot, changes = written.total("snapshot"), written.total("changes")
+        self.progress.committed(written.end, snapshot, changes)
         database = self.progress.database
         assert database is not None
         for text in database.statements:
             self._notice(text)
         self._copy_comments(database)
-        rows = sum(batch.snapshot.values()) + sum(batch.changes.values())
-        return CountedBatch(rows, batch.kinds, batch.commit, batch.files)
+        rows, commit = snapshot.total() + changes.total(), self._committer.commit_of(written)
+        return CountedBatch(rows, written.total("kinds"), commit, written.counts)
 
     def _copy_comments(self, progress: DatabaseProgress) -> None:
         """Copy the comments of tables that the last batch altered, or whose rows it compared."""
@@ -256,7 +256,7 @@ class SyncQuery(JobQuery):
             return self._checked(resume.position, resume.binlog_state, server)
         if not self._options.mysql.starts_in_the_past:
             return None, None
-        past = SyncStartup.read(self._checkpoint.path)
+        past = read_startup(self._checkpoint.path)
         if past is None or self._table_sets.latest_number() < past.table_set:
             past = sync_startup(self._session, self._options.mysql, server)
             self._past = past, server
@@ -272,7 +272,7 @@ class SyncQuery(JobQuery):
         if moved is not None:
             self._moved_from = self.progress.last_offset
             return moved[0], state.gtids
-        binlog.check(position, state.identity)
+        binlog.check(position, state.binlog)
         return position, state.gtids
 
     def _start_in_the_past(self, tables: Sequence[FollowedTable], table_set: int) -> None:
@@ -283,7 +283,7 @@ class SyncQuery(JobQuery):
         self._past = None
         options = self._options.mysql
         gone = absent_tables(start, tables, self._session, options, server)
-        replace(start, table_set=table_set, gone=gone).write(self._checkpoint.path)
+        write_startup(self._checkpoint.path, replace(start, table_set=table_set, gone=gone))
 
     def _join(self, tables: Sequence[FollowedTable]) -> None:
         """Prepare for new tables, before a batch reads them."""
@@ -300,7 +300,9 @@ class SyncQuery(JobQuery):
         """Delete the table sets and versions that no batch in Spark's offset log has."""
         logged = [offset for offset in self._checkpoint.logs.logged().values() if offset]
         if logged:
-            self._table_sets.drop_before(min(int(offset["source"]["tables"]) for offset in logged))
+            self._table_sets.drop_before(
+                min(int(offset["source"]["table_set"]) for offset in logged)
+            )
             used = {
                 name for offset in logged for name in offset["source"].get("versions", {}).values()
             }

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
 from streamhouse.connectors.mysql_cdc.database.progress import DatabaseProgress
 from streamhouse.connectors.mysql_cdc.database.tables.table_sets import TableSet, TableSets
-from streamhouse.connectors.mysql_cdc.lag import Snapshots, source_state
+from streamhouse.connectors.mysql_cdc.lag import Snapshots, UnreadChanges, source_state
 from streamhouse.connectors.mysql_cdc.relay.state import RelayView
 from streamhouse.mysql.connection import Session
 from streamhouse.mysql.position import BinlogPosition
 from streamhouse.mysql.table import Server
 from streamhouse.runtime.state.checkpoint import Checkpoint
-from streamhouse.runtime.sync.micro_batch.commit import SyncedBatch
 from streamhouse.runtime.sync.micro_batch.unread_targets import UnreadTargets
 from streamhouse.runtime.sync.options import SyncOptions
 from streamhouse.source import Lag, Offset
@@ -55,11 +54,13 @@ class SyncProgress:
         """
         self._view, self._server, self._find_tables = view, server, find_tables
 
-    def committed(self, batch: SyncedBatch) -> None:
-        """Record a committed batch."""
+    def committed(
+        self, end: Offset, snapshot: Mapping[str, int], changes: Mapping[str, int]
+    ) -> None:
+        """Record a committed batch, with its rows by the ids of tables."""
         self._replayed = True
-        self._last = batch.end
-        self._table_states.count(batch)
+        self._last = end
+        self._table_states.count(snapshot, changes)
 
     def observe(self) -> None:
         """Record which tables have changes that are not read yet; called often."""
@@ -81,7 +82,7 @@ class SyncProgress:
         if self._options.ends_with_snapshot:
             return last
         server, view = self._server, self._view
-        if not view.has(database.binlog_state.identity, database.position):
+        if not view.has(database.binlog_state.binlog, database.position):
             return None
         state = view.current(lambda: server.position(self._session))
         if state is None:
@@ -163,35 +164,22 @@ class TableStates:
     """Counts the rows of each table, and records the time from which it has unread changes."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
         self._snapshot: Counter[str] = Counter()
         self._changes: Counter[str] = Counter()
-        self._unread: dict[str, tuple[float, BinlogPosition]] = {}
+        self._unread = defaultdict[str, UnreadChanges](lambda: UnreadChanges(clock))
 
-    def count(self, batch: SyncedBatch) -> None:
+    def count(self, snapshot: Mapping[str, int], changes: Mapping[str, int]) -> None:
         """Count the rows of a committed batch."""
-        self._snapshot.update(batch.snapshot)
-        self._changes.update(batch.changes)
+        self._snapshot.update(snapshot)
+        self._changes.update(changes)
 
     def observe(self, position: BinlogPosition, changed: Mapping[str, BinlogPosition]) -> None:
         """Record which tables have changes after a position; called often.
 
         `changed`: where the last change of each table ends.
         """
-        now = self._clock()
         for table, at in changed.items():
-            first = self._unread.get(table)
-            if first is not None and not position < first[1]:
-                # All earlier changes have been read: later ones arrived at this time or after it.
-                first = None
-                del self._unread[table]
-            if first is None and position < at:
-                self._unread[table] = now, at
-
-    def behind_s(self, table: str) -> float:
-        """For how long the table has had changes that are not read yet; 0 if it has none."""
-        first = self._unread.get(table)
-        return 0.0 if first is None else self._clock() - first[0]
+            self._unread[table].observe(position, at)
 
     def states(
         self,
@@ -221,7 +209,7 @@ class TableStates:
                     self._snapshot[table.id],
                     table.rows,
                     self._changes[table.id],
-                    max(self.behind_s(table.full_name), silent_s) if complete else None,
+                    max(self._unread[table.full_name].seconds, silent_s) if complete else None,
                 )
             )
         return states

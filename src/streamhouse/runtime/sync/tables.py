@@ -25,9 +25,9 @@ from streamhouse.errors import SchemaChangeError, TableError
 from streamhouse.mysql.columns import server_zone
 from streamhouse.mysql.connection import Session
 from streamhouse.mysql.foreign_keys import ForeignKey, unlogged_foreign_keys
+from streamhouse.mysql.options import MySqlOptions
 from streamhouse.mysql.table import Server
 from streamhouse.paimon.catalog.table_address import TableAddress
-from streamhouse.paimon.schema import types
 from streamhouse.paimon.schema.table_name import name_fault
 from streamhouse.runtime.sync.created_tables import CreatedTables
 from streamhouse.runtime.sync.existing_rows.present_rows import (
@@ -85,7 +85,7 @@ class SyncTables:
         with self._lock:
             old = self.table_set
             keys = self._foreign_keys(old)
-            self._drop_unselected(old, keys)
+            self._drop_unselected(old)
             self._targets.set_options(table.target for table in self.table_set.tables.values())
             self._add(self._discovery.found(self.table_set.by_names()))
             if not self.table_set.tables:
@@ -122,7 +122,7 @@ class SyncTables:
         self._skipped |= {table.names for table in followable if table.names not in accepted}
         if not tables:
             return 0
-        zone = self._zone(tables) or zone
+        zone = needed_zone(self._session, self._options.mysql, tables) or zone
         all_tables = [*old.tables.values(), *tables]
         self._check_comparable(tables)
         self._present_rows(old, tables, all_tables)
@@ -236,25 +236,18 @@ class SyncTables:
                         f"{table.full_name}"
                     )
 
-    def _drop_unselected(self, old: TableSet, keys: ForeignKeys) -> None:
-        """Write a table set without the tables that the options exclude now.
-
-        A table that an earlier release followed without its foreign keys is dropped, too: it is
-        found again, and compared.
-        """
+    def _drop_unselected(self, old: TableSet) -> None:
+        """Write a table set without the tables that the options exclude now."""
         kept = [
             followed
             for followed in old.tables.values()
             if self._options.tables.selects(*followed.names)
-            and (followed.definition.foreign_keys or followed.names not in keys)
         ]
         if len(kept) == len(old.tables):
             return
         ids = {followed.id for followed in kept}
         for table in old.tables.values():
-            if table.id not in ids and self._options.tables.selects(*table.names):
-                self._notice(f"{table.full_name} has a foreign key that changes its rows now")
-            elif table.id not in ids:
+            if table.id not in ids:
                 self._notice(
                     f"{table.full_name} is not followed any more; the rows in {table.target} stay"
                 )
@@ -272,20 +265,6 @@ class SyncTables:
                     "start a new sync with another --name"
                 )
 
-    def _zone(self, tables: Iterable[FollowedTable]) -> str | None:
-        """The server's time zone, if a column needs it."""
-        if self._options.mysql.server_time_zone is not None:
-            return self._options.mysql.server_time_zone
-        selected = []
-        for table in tables:
-            by_name = {column.name: column for column in table.definition.columns}
-            for name, kind in table.columns:
-                if by_name[name].family == "timestamp":
-                    selected.append((by_name[name], types.arrow_type(types.parse(kind))))
-        if not selected:
-            return None
-        return server_zone(self._session, selected, "--mysql-conf server-time-zone=…")
-
     def _nothing(self) -> TableError:
         if self._skipped:
             return TableError(
@@ -300,6 +279,18 @@ class SyncTables:
             f"'{self._options.tables.databases}' and the table '{self._options.tables.including}'; "
             f"{hint}"
         )
+
+
+def needed_zone(
+    session: Session, options: MySqlOptions, tables: Iterable[FollowedTable]
+) -> str | None:
+    """The server's time zone, if columns of the tables need it."""
+    if options.server_time_zone is not None:
+        return options.server_time_zone
+    selected = [column for table in tables for column in table.arrow_columns]
+    if all(column.family != "timestamp" for column, _ in selected):
+        return None
+    return server_zone(session, selected, "--mysql-conf server-time-zone=…")
 
 
 class TableWatch:

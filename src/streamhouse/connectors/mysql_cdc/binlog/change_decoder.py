@@ -94,7 +94,7 @@ class _FollowedTable:
             for name, wire in zip(names, wires, strict=True)
         )
         made = LoggedTable(self._captured, described, tuple(names.index(name) for name in wanted))
-        _ = made.readers  # Raises the error of a column that cannot be read.
+        _ = made.arrays, made.widths  # Raise the errors of columns that cannot be read.
         return made
 
 

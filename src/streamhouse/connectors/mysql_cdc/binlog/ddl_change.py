@@ -40,7 +40,8 @@ class DdlChange:
     be determined from the statement. `reload`: why the table's rows must be read again; None: the
     rows stay as they are. `renamed`: the new names of columns, by the old ones in lower case.
     `dropped`: the columns whose values are lost, in lower case, even if a new column has the same
-    name; `ANY`: perhaps all columns.
+    name; `ANY`: perhaps all columns. `is_new`: the statement has given the name to another table.
+    `keeps_columns`: the columns and the key were the same before it, if the table is not new.
     """
 
     statement: str
@@ -49,6 +50,8 @@ class DdlChange:
     reload: str | None = None
     renamed: Mapping[str, str] = field(default_factory=dict)
     dropped: frozenset[str] = frozenset()
+    is_new: bool = False
+    keeps_columns: bool = False
 
 
 class DdlChanges(StatementCheck):
@@ -59,12 +62,6 @@ class DdlChanges(StatementCheck):
         self._found: list[DdlChange] = []
         self.hidden_in = known.hidden_in
         """The sessions in which a temporary table has the table's name, after the statement."""
-
-    def set_table(self, captured: CapturedTable) -> None:
-        """Set the table as it is before the next statement."""
-        self._captured, self._temporary = captured, set()
-        self.resume(captured.table)
-        self.hidden_in = captured.table.hidden_in
 
     def of(
         self, statement: Statement, where: BinlogPosition, exists: bool = True
@@ -94,13 +91,13 @@ class DdlChanges(StatementCheck):
         first = self._found[0]
         if any(change != first for change in self._found):
             # The text can be decoded in several ways.
-            return replace(first, after=None, reload="it is not understood")
+            return replace(first, after=None, reload="it is not understood", keeps_columns=False)
         return first
 
     def _replace(self, effect: Effect, statement: Statement, where: BinlogPosition) -> None:
-        why = "it changes the table without row events"
-        dropped = frozenset({ANY})
-        self._found.append(DdlChange(str(statement), _verb(statement), None, why, {}, dropped))
+        why, verb = "it changes the table without row events", _verb(statement)
+        dropped, is_new = frozenset({ANY}), verb != "TRUNCATE"
+        self._found.append(DdlChange(str(statement), verb, None, why, {}, dropped, is_new, True))
 
     def _alter(self, effect: Effect, statement: Statement, where: BinlogPosition) -> None:
         changes = self._changes(effect, statement, where)
@@ -116,45 +113,14 @@ class DdlChanges(StatementCheck):
         if after is None and reload is None:
             reload = "the statement does not tell the columns after it"
         dropped = frozenset(change.name for change in changes if isinstance(change, ColumnDropped))
-        self._found.append(
-            DdlChange(str(statement), "ALTER", after, reload, renames(changes), dropped)
+        # The index of another key may be new.
+        keeps = self._captured.table.index == PRIMARY and all(
+            isinstance(change, RowsChanged | IndexDropped) for change in changes
         )
-
-
-class KeptColumns(StatementCheck):
-    """Checks whether statements have left the columns and the key of a table as they were.
-
-    `is_new`: one of the statements has created the table, or has given another table its name.
-    """
-
-    def __init__(self, captured: CapturedTable) -> None:
-        super().__init__(captured, captured.table)
-        self._kept = True
-        self.is_new = False
-
-    def keeps(self, statement: Statement, where: BinlogPosition) -> bool:
-        """Whether this statement and the earlier ones have left them as they were."""
-        known = self.known
-        parsed = ParsedStatement(statement, self._captured.ignores_case)
-        name = self._captured.parsed_name
-        conditional = any(token.text.upper() == "EXISTS" for token in statement.readings[0])
-        self.is_new |= parsed.creates(name) and not conditional
-        try:
-            self.take(statement, where)
-        except SchemaChangeError:
-            self._kept = False
-        finally:
-            self.known = known
-        return self._kept
-
-    def _replace(self, effect: Effect, statement: Statement, where: BinlogPosition) -> None:
-        self.is_new |= _verb(statement) != "TRUNCATE"
-
-    def _alter(self, effect: Effect, statement: Statement, where: BinlogPosition) -> None:
-        if self._captured.table.index != PRIMARY:
-            self._kept = False  # The index of the current key may be new.
-        for change in self._changes(effect, statement, where):
-            self._kept &= isinstance(change, RowsChanged | IndexDropped)
+        renamed = renames(changes)
+        self._found.append(
+            DdlChange(str(statement), "ALTER", after, reload, renamed, dropped, False, keeps)
+        )
 
 
 def renames(changes: Sequence[TableChange]) -> dict[str, str]:

@@ -38,6 +38,7 @@ _SETTINGS = (
 )
 _CHECKSUM = "SELECT @@global.binlog_checksum"
 _NO_CHECKSUM = ("NONE", "0")
+_LOST = "the binlog connection was lost"
 
 
 class RawEvent(NamedTuple):
@@ -78,11 +79,13 @@ class BinlogDump:
 
     def block(self) -> bytes:
         """The events received so far, concatenated; waits for at least one."""
-        while True:
-            events = self._whole_events()
-            if events:
-                return events[0] if len(events) == 1 else b"".join(events)
-            self._receive()
+        while not (events := self._whole_events()):
+            try:
+                self._receive()
+            except OSError as error:
+                # Callers have files, too, whose errors are others.
+                raise pymysql.err.OperationalError(2013, f"{_LOST}: {error}") from None
+        return events[0] if len(events) == 1 else b"".join(events)
 
     def events(self) -> Iterator[RawEvent]:
         """The events one by one, without end; waits for each."""
@@ -109,7 +112,7 @@ class BinlogDump:
     def _receive(self) -> None:
         received = self._file.read1(_BLOCK_BYTES)
         if not received:
-            raise pymysql.err.OperationalError(2013, "the binlog connection was lost")
+            raise pymysql.err.OperationalError(2013, _LOST)
         self._buffer += received
         if isinstance(self._socket, ssl.SSLSocket):
             self._receive_arrived(self._socket)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 import pymysql
 
@@ -27,8 +27,6 @@ from streamhouse.mysql.table import Server
 
 _PREVIOUS_GTIDS, _GTID_LIST = 35, 163
 _GTID_OPTION = "scan.startup.specific-offset.gtid-set"
-_ATTEMPTS = 20
-_Columns = TypeVar("_Columns")
 _WITH_SNAPSHOT = "use 'scan.startup.mode' = 'initial'"
 
 
@@ -67,26 +65,6 @@ def check_startup(session: Session, options: MySqlOptions, server: Server) -> No
             )
 
 
-def current_startup_position(
-    binlog: BinlogInspector,
-    current: Callable[[], BinlogPosition],
-    columns_at: Callable[[BinlogPosition], _Columns],
-    complete: Callable[[_Columns], bool],
-) -> tuple[BinlogPosition, BinlogState, _Columns]:
-    """The current startup position, for the modes `initial`, `snapshot` and `latest-offset`.
-
-    `columns_at` describes the columns of the stream's tables at a position. A concurrent ALTER
-    TABLE can make that impossible: then this takes a later position, as long as the description is
-    not `complete`. Without the types of columns, no ALTER TABLE that changes one could be followed.
-    """
-    for _ in range(_ATTEMPTS):
-        position, state = binlog.snapshot_position(current)
-        columns = columns_at(position)
-        if complete(columns):
-            break
-    return position, state, columns
-
-
 def startup_position(
     session: Session, options: MySqlOptions, server: Server, binlog: BinlogInspector
 ) -> tuple[BinlogPosition, BinlogState]:
@@ -112,10 +90,10 @@ def position_on_other_server(
     Raises `DataLossError` if the server lacks a transaction that the stream has read, or the binlog
     after it.
     """
-    if state.identity is None or not state.gtids:
+    if state.binlog is None or not state.gtids:
         return None
     current = server.position(session)
-    if binlog.identity(current.file).server == state.identity.server:
+    if binlog.identity(current.file).server == state.binlog.server:
         return None
     why = "it has no GTIDs of that kind"
     if state.prepared or state.skip:

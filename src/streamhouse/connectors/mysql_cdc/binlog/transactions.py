@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Mapping
-from typing import NamedTuple, Protocol
+from collections.abc import Callable, Mapping
+from typing import NamedTuple, TypeAlias
 
 from streamhouse.connectors.mysql_cdc.binlog.format.events import (
     FORMAT,
@@ -34,10 +34,9 @@ _ENDS = (Step.COMMIT, Step.STATEMENT, Step.ROLLBACK)
 _PREPARED_BYTES = 32 * 1024 * 1024
 
 
-class EventFilter(Protocol):
-    """Selects events: TABLE_MAP events, statements, and those that cannot be decoded."""
-
-    def __call__(self, kind: int, data: bytes, at: int, end: int) -> bool: ...
+EventFilter: TypeAlias = Callable[[int, bytes, int, int], bool]
+"""Selects events by their kind and bytes: TABLE_MAP events, statements, and those that cannot be
+decoded."""
 
 
 class Committed(NamedTuple):

@@ -24,7 +24,6 @@ from streamhouse.connectors.mysql_cdc.database.table_part import TablePart
 from streamhouse.connectors.mysql_cdc.snapshot.chunk_reader import (
     ChunkConnections,
     ChunkReader,
-    ChunkRows,
 )
 from streamhouse.connectors.mysql_cdc.snapshot.keyless_reader import KeylessReader
 from streamhouse.mysql.connection import Session
@@ -35,9 +34,6 @@ from streamhouse.mysql.table import Server
 from streamhouse.mysql.values.rows import RowWriter
 from streamhouse.mysql.values.table_errors import errors_of, naming
 from streamhouse.mysql.values.types import key_of_value, to_values
-
-_INSERT = pa.scalar("+I")
-
 
 Numbers: TypeAlias = Sequence[int] | npt.NDArray[np.int64]
 
@@ -115,28 +111,22 @@ class PartReader:
         if not part.chunks or part.as_of is None:
             return
         try:
-            yield from naming(part.table.full_name, self._chunks(number, part, part.as_of))
+            for rows in naming(part.table.full_name, self._chunks(part, part.as_of)):
+                if rows.num_rows:
+                    yield TableRows(number, rows, None)
         finally:
             self._connections.end()
 
-    def _chunks(self, number: int, part: TablePart, as_of: TablePosition) -> Iterator[TableRows]:
+    def _chunks(self, part: TablePart, as_of: TablePosition) -> Iterator[pa.RecordBatch]:
         captured = part.table.captured_table(self._options, self._server, self._relay)
         writer = part.table.writer(self._zone, self._options.zero_dates)
-        for rows in self._chunk_rows(captured, part, as_of):
-            if rows.columns and len(rows.columns[0]):
-                yield TableRows(number, writer.snapshot(rows.columns), None)
-            if rows.plain:
-                kinds = pa.repeat(_INSERT, len(rows.plain[0]))
-                yield TableRows(number, writer.changed(kinds, rows.plain), None)
-
-    def _chunk_rows(
-        self, captured: CapturedTable, part: TablePart, as_of: TablePosition
-    ) -> Iterator[ChunkRows]:
         if not captured.table.key:
-            with closing(KeylessReader(captured, self._server, as_of)) as keyless:
+            with closing(KeylessReader(captured, self._server, as_of, writer)) as keyless:
                 yield from keyless.read()
             return
-        chunks = ChunkReader(captured, self._server, as_of, part.lookback, self._connections)
+        chunks = ChunkReader(
+            captured, self._server, as_of, part.lookback, self._connections, writer
+        )
         with closing(chunks) as reader:
             for chunk in part.chunks:
                 yield from reader.read(chunk)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
 
-from streamhouse.mysql.position import BinlogPosition, BinlogState, KeyJson
+from streamhouse.connectors.mysql_cdc.json_records import from_json, to_json
+from streamhouse.mysql.position import SHARDS, BinlogPosition, BinlogState, KeyJson
+from streamhouse.mysql.table import PRIMARY
 from streamhouse.source import Offset
 
 UNKNOWN_STATEMENT = "a statement that came"
@@ -28,28 +30,33 @@ class Stale:
     renamed: Mapping[str, str] = field(default_factory=dict)
     dropped: frozenset[str] = frozenset()
 
-    def to_json(self) -> list[Any]:
-        """The form in an offset."""
-        return [self.statement, self.deletes, dict(self.renamed), sorted(self.dropped)]
 
-    @staticmethod
-    def from_json(parts: list[Any]) -> Stale:
-        statement, deletes, renamed, dropped = parts
-        return Stale(statement, deletes, renamed, frozenset(dropped))
+class Shard(NamedTuple):
+    """A table that a declared table reads, and the index of the key in whose order it reads it."""
+
+    database: str
+    name: str
+    key: str = PRIMARY
+
+
+_SCHEMAS = "schemas"
 
 
 @dataclass(frozen=True)
 class DatabaseProgress:
-    """How far a batch has read the tables of a `table_set`, as of `position`.
+    """How far a batch has read some tables, as of `position`.
+
+    The tables are those of a `table_set` of a sync, or the `shards` of a declared table (0), by
+    their ids.
 
     `snapshot`: for each table whose snapshot is not complete, the key up to which its rows have
     been read (None: no rows). `versions`: for tables that were altered since the table set was
-    written, the name of their description in `TableVersions`. `columns`: the columns of such tables
-    in shards. `stale`: targets that are not written until they
-    are reloaded. `gone`: tables that MySQL does not have at the position. `zone`: the server's, if
-    altered tables need it. `hidden`: by table, the sessions in which a temporary table has its
-    name, as in `TableDefinition.hidden_in`. `rows`: about how many rows of a
-    snapshot that is not complete have been read, by table.
+    written, the name of their description in `TableVersions`. `columns`: those of shards, which the
+    offset has once for all shards with the same columns. `stale`: targets that are not written
+    until they are reloaded. `gone`: tables that MySQL does not have at the position. `zone`: the
+    server's, if altered tables need it. `hidden`: by table, the sessions in which a temporary table
+    has its name, as in `TableDefinition.hidden_in`. `rows`: about how many rows of a snapshot that
+    is not complete have been read, by table.
 
     About the batch that ends here: `moved`, that it is only the same place on another server;
     `reloaded`, the targets that it reloads, with their `deletes`;
@@ -71,68 +78,33 @@ class DatabaseProgress:
     hidden: Mapping[str, tuple[tuple[str, int], ...]] = field(default_factory=dict)
     moved: bool = False
     rows: Mapping[str, int] = field(default_factory=dict)
+    shards: Mapping[str, Shard] = field(default_factory=dict)
 
     def to_offset(self) -> Offset:
         """The progress as a JSON object."""
-        offset: Offset = {
-            "tables": self.table_set,
-            "file": self.position.file,
-            "pos": self.position.pos,
-            **self.binlog_state.to_json(),
-        }
-        if self.snapshot:
-            offset["snapshot"] = {
-                table: None if key is None else list(key) for table, key in self.snapshot.items()
-            }
-        if self.columns:
-            offset["columns"] = dict(self.columns)
-        if self.versions:
-            offset["versions"] = dict(self.versions)
-        if self.stale:
-            offset["stale"] = {name: table.to_json() for name, table in self.stale.items()}
-        if self.gone:
-            offset["gone"] = sorted(self.gone)
-        if self.reloaded:
-            offset["reloaded"] = dict(self.reloaded)
-        if self.altered:
-            offset["altered"] = sorted(self.altered)
-        if self.zone is not None:
-            offset["zone"] = self.zone
-        if self.hidden:
-            offset["hidden"] = {id: [list(part) for part in own] for id, own in self.hidden.items()}
-        if self.statements:
-            offset["statements"] = list(self.statements)
-        if self.moved:
-            offset["moved"] = True
-        if self.rows:
-            offset["rows"] = dict(self.rows)
+        offset: Offset = to_json(replace(self, columns={}))
+        offset |= {**offset.pop("position"), **offset.pop("binlog_state", {})}
+        if self.shards:
+            schemas: list[Any] = []
+            offset[SHARDS], offset[_SCHEMAS] = {}, schemas
+            for id, (database, name, key) in self.shards.items():
+                own = self.columns.get(id, {})
+                if own not in schemas:
+                    schemas.append(own)
+                keys = [] if key == PRIMARY else [key]
+                offset[SHARDS][id] = [database, name, schemas.index(own), *keys]
         return offset
 
     @staticmethod
     def from_offset(offset: Mapping[str, Any]) -> DatabaseProgress | None:
         """The progress at an offset; None before the first batch."""
-        if not offset:
+        if "file" not in offset:
             return None
-        return DatabaseProgress(
-            int(offset["tables"]),
-            BinlogPosition(offset["file"], int(offset["pos"])),
-            BinlogState.from_offset(offset),
-            {
-                table: None if key is None else tuple(key)
-                for table, key in offset.get("snapshot", {}).items()
-            },
-            offset.get("columns", {}),
-            offset.get("versions", {}),
-            {name: Stale.from_json(parts) for name, parts in offset.get("stale", {}).items()},
-            frozenset(offset.get("gone", ())),
-            offset.get("reloaded", {}),
-            frozenset(offset.get("altered", ())),
-            tuple(offset.get("statements", ())),
-            offset.get("zone"),
-            {
-                id: tuple((str(file), int(thread)) for file, thread in own)
-                for id, own in offset.get("hidden", {}).items()
-            },
-            bool(offset.get("moved")),
-            offset.get("rows", {}),
-        )
+        shards: Mapping[str, list[Any]] = offset.get(SHARDS, {})
+        parts = {
+            "position": offset,
+            "binlog_state": offset,
+            "columns": {id: offset[_SCHEMAS][shard[2]] for id, shard in shards.items()},
+            "shards": {id: [*shard[:2], *shard[3:]] for id, shard in shards.items()},
+        }
+        return from_json(DatabaseProgress, {**offset, **parts})

@@ -8,74 +8,51 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import closing
-from dataclasses import dataclass
 from pathlib import Path
 
 from streamhouse.connectors.mysql_cdc.binlog.binlog_inspector import BinlogInspector
-from streamhouse.connectors.mysql_cdc.binlog.ddl_change import KeptColumns
+from streamhouse.connectors.mysql_cdc.binlog.ddl_change import DdlChanges
 from streamhouse.connectors.mysql_cdc.binlog.startup import check_startup, startup_position
 from streamhouse.connectors.mysql_cdc.binlog.statements import ParsedStatement
 from streamhouse.connectors.mysql_cdc.change_reader import TablePosition, TableRange, open_reader
+from streamhouse.connectors.mysql_cdc.database.progress import DatabaseProgress
+from streamhouse.connectors.mysql_cdc.database.statement_scan import FoundStatement, StatementLog
 from streamhouse.connectors.mysql_cdc.database.tables.followed_table import FollowedTable
-from streamhouse.connectors.mysql_cdc.statement_scan import FoundStatement, StatementScan
 from streamhouse.durable_files import read_json, replace_json
 from streamhouse.errors import SchemaChangeError
 from streamhouse.mysql.connection import Session
 from streamhouse.mysql.options import MySqlOptions
-from streamhouse.mysql.position import BinlogPosition, BinlogState
 from streamhouse.mysql.table import Server
 
 _FILE = "start.json"
 _SHOWN = 3
 
 
-@dataclass(frozen=True)
-class SyncStartup:
-    """The position from which the tables of a `table_set` are read, and the binlog's state there.
+def write_startup(checkpoint: Path, start: DatabaseProgress) -> None:
+    """Write where a sync begins to its checkpoint, before the sync's first table set.
 
-    `gone`: the ids of tables that are not read before a statement creates them.
+    Tables in `gone` are not read before a statement creates them.
     """
-
-    position: BinlogPosition
-    binlog_state: BinlogState
-    table_set: int = 0
-    gone: frozenset[str] = frozenset()
-
-    def write(self, checkpoint: Path) -> None:
-        """Write the position to the checkpoint of a sync, before the sync's first table set."""
-        text = {
-            "file": self.position.file,
-            "pos": self.position.pos,
-            **self.binlog_state.to_json(),
-            "tables": self.table_set,
-            "gone": sorted(self.gone),
-        }
-        replace_json(checkpoint / _FILE, text)
-
-    @staticmethod
-    def read(checkpoint: Path) -> SyncStartup | None:
-        """Read what `write` has written; None if the checkpoint has nothing."""
-        parsed = read_json(checkpoint / _FILE)
-        return parsed and SyncStartup(
-            BinlogPosition(parsed["file"], int(parsed["pos"])),
-            BinlogState.from_offset(parsed),
-            int(parsed["tables"]),
-            frozenset(parsed["gone"]),
-        )
+    replace_json(checkpoint / _FILE, start.to_offset())
 
 
-def sync_startup(session: Session, options: MySqlOptions, server: Server) -> SyncStartup:
-    """Find the startup position that the options ask for.
+def read_startup(checkpoint: Path) -> DatabaseProgress | None:
+    """Read what `write_startup` has written; None if the checkpoint has nothing."""
+    return DatabaseProgress.from_offset(read_json(checkpoint / _FILE) or {})
+
+
+def sync_startup(session: Session, options: MySqlOptions, server: Server) -> DatabaseProgress:
+    """Find where a sync begins that the options let begin at an earlier position.
 
     Raises `OptionError`, or `DataLossError` if the server no longer has the binlog from there on.
     """
     check_startup(session, options, server)
     with closing(BinlogInspector(session, options, server)) as binlog:
-        return SyncStartup(*startup_position(session, options, server, binlog))
+        return DatabaseProgress(0, *startup_position(session, options, server, binlog))
 
 
 def absent_tables(
-    start: SyncStartup,
+    start: DatabaseProgress,
     tables: Sequence[FollowedTable],
     session: Session,
     options: MySqlOptions,
@@ -89,20 +66,24 @@ def absent_tables(
     """
     end = server.position(session)
     captured = {table.full_name: table.captured_table(options, server) for table in tables}
-    with closing(StatementScan(list(captured.values()))) as scan:
-        found = scan.between(start.position, end)
+    log = StatementLog(lambda table: captured[table.full_name], None)
+    with closing(log):
+        found = log.between(tables, start.position, end)
     by_table: dict[str, list[FoundStatement]] = {}
     for event in found:
         by_table.setdefault(event.table.table.full_name, []).append(event)
     absent, altered = set(), []
     for table in tables:
         own = by_table.get(table.full_name, [])
-        kept = KeptColumns(captured[table.full_name])
-        altering = [event for event in own if not kept.keeps(event.statement, event.after)]
-        if kept.is_new or (own and _creates(own[0]) and not _has_changes(own[0], start)):
+        ddls = DdlChanges(captured[table.full_name], table.definition)
+        changes = [(event, ddls.of(event.statement, event.after)) for event in own]
+        is_new = any(_creates(event) and not _is_conditional(event) for event in own)
+        is_new |= any(change is not None and change.is_new for _, change in changes)
+        if is_new or (own and _creates(own[0]) and not _has_changes(own[0], start)):
             absent.add(table.id)
-        else:
-            altered += altering[:1]
+            continue
+        altering = (event for event, change in changes if change and not change.keeps_columns)
+        altered += list(altering)[:1]
     if altered:
         raise _unknown_columns(start, options, altered)
     return frozenset(absent)
@@ -113,7 +94,11 @@ def _creates(found: FoundStatement) -> bool:
     return parsed.creates(found.table.parsed_name)
 
 
-def _has_changes(found: FoundStatement, start: SyncStartup) -> bool:
+def _is_conditional(found: FoundStatement) -> bool:
+    return any(token.text.upper() == "EXISTS" for token in found.statement.readings[0])
+
+
+def _has_changes(found: FoundStatement, start: DatabaseProgress) -> bool:
     """Whether the table has changes before the statement, a CREATE TABLE IF NOT EXISTS."""
     if not start.position < found.before:
         return False
@@ -129,7 +114,7 @@ def _has_changes(found: FoundStatement, start: SyncStartup) -> bool:
 
 
 def _unknown_columns(
-    start: SyncStartup, options: MySqlOptions, altered: Sequence[FoundStatement]
+    start: DatabaseProgress, options: MySqlOptions, altered: Sequence[FoundStatement]
 ) -> SchemaChangeError:
     last = max(event.after for event in altered)
     texts = "; ".join(

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from streamhouse.connectors.mysql_cdc.change_reader import TablePosition
-from streamhouse.connectors.mysql_cdc.database.progress import DatabaseProgress
 from streamhouse.connectors.mysql_cdc.database.tables.followed_table import FollowedTable
-from streamhouse.connectors.mysql_cdc.database.tables.table_sets import TableSet, TableVersions
 from streamhouse.connectors.mysql_cdc.snapshot.chunks import Chunk
 from streamhouse.mysql.position import BinlogPosition, KeyJson
 from streamhouse.paimon.write.bucket_hash import row_hashes
@@ -78,56 +75,3 @@ class TablePart:
         if not only_changes or not key or count == 1:
             return [self]
         return [replace(self, key_group=KeyGroup(key, number, count)) for number in range(count)]
-
-
-class Unread(NamedTuple):
-    """The unread part of a table between two offsets.
-
-    `changes`: whether there may be changes, of keys up to `up_to` (None: of all keys). `keys`: the
-    range of the snapshot; None: no rows of it.
-    """
-
-    changes: bool
-    up_to: KeyJson | None
-    keys: Chunk | None
-
-
-def unread_of(
-    table: FollowedTable,
-    before: DatabaseProgress | None,
-    after: DatabaseProgress,
-    changed: Collection[str] | None,
-    skip_snapshot: bool,
-) -> Unread:
-    """The unread part of a table in the batch between two offsets.
-
-    `before`: None if the table is new in the batch. `changed`: the names of tables with changes in
-    the batch; None: perhaps all tables. `skip_snapshot`: the table is new, but its existing rows
-    are not read.
-    """
-    low = None if before is None else before.snapshot.get(table.id)
-    complete = skip_snapshot or (before is not None and table.id not in before.snapshot)
-    changes = before is not None and before.position < after.position
-    changes = changes and (complete or low is not None)
-    changes = changes and (changed is None or table.full_name in changed)
-    keys = None
-    if not complete and (table.id not in after.snapshot or after.snapshot[table.id] != low):
-        keys = Chunk(low, after.snapshot.get(table.id))
-    return Unread(changes, None if complete else low, keys)
-
-
-class TablesAt:
-    """The followed tables of a sync as they are at an offset."""
-
-    def __init__(self, versions: TableVersions) -> None:
-        self._versions = versions
-
-    def all(self, progress: DatabaseProgress, table_set: TableSet) -> dict[str, FollowedTable]:
-        """All tables of a table set, by their ids."""
-        return {id: self.one(progress, table) for id, table in table_set.tables.items()}
-
-    def one(self, progress: DatabaseProgress, table: FollowedTable) -> FollowedTable:
-        """The table at the position of `progress`."""
-        if table.id in progress.versions:
-            table = self._versions.get(progress.versions[table.id])
-        return table.hidden_in(progress.hidden.get(table.id, ()))

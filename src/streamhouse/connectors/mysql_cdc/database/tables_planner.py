@@ -9,7 +9,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Protocol
 
 from streamhouse.connectors.mysql_cdc.binlog.binlog_inspector import BinlogInspector
 from streamhouse.connectors.mysql_cdc.binlog.captured_table import CapturedTable
@@ -19,16 +18,16 @@ from streamhouse.connectors.mysql_cdc.binlog.startup import (
 )
 from streamhouse.connectors.mysql_cdc.change_reader import TablePosition
 from streamhouse.connectors.mysql_cdc.database.progress import DatabaseProgress
-from streamhouse.connectors.mysql_cdc.database.table_part import ALL_ROWS, TablePart, unread_of
+from streamhouse.connectors.mysql_cdc.database.statement_scan import StatementLog
+from streamhouse.connectors.mysql_cdc.database.table_part import ALL_ROWS, TablePart
 from streamhouse.connectors.mysql_cdc.database.tables.followed_table import FollowedTable
-from streamhouse.connectors.mysql_cdc.database.tables.table_sets import TableSet
 from streamhouse.connectors.mysql_cdc.relay.state import RelayedBatches, RelayView
 from streamhouse.connectors.mysql_cdc.snapshot.chunks import Chunk, next_chunks, split
 from streamhouse.errors import AlteredTableError
 from streamhouse.mysql.connection import Session
 from streamhouse.mysql.options import MySqlOptions
 from streamhouse.mysql.position import BinlogPosition, KeyJson
-from streamhouse.mysql.table import Server, check_server
+from streamhouse.mysql.table import Server
 from streamhouse.source import Offset
 
 BATCH_CHUNKS = 64
@@ -36,49 +35,32 @@ SMALL_TABLE = 0.25
 """The last chunk of a table counts as this many chunks, since it may be nearly empty."""
 
 
-class TableSetStore(Protocol):
-    """Has the table sets that offsets refer to by number."""
-
-    def latest(self) -> TableSet:
-        """The newest table set."""
-
-    def get(self, number: int) -> TableSet:
-        """The table set with a number."""
-
-
 class TablesPlanner(ABC):
     """The base of the planners of a sync and of a declared table; on the driver.
 
     Offsets are those of `DatabaseProgress`. The same two offsets give the same parts, except that
-    tables which the newest table set lacks are left out. `relay`: the folder of the relay log.
-    `skip_snapshot`: the first tables are followed without their existing rows.
+    tables which are no longer followed are left out. `session`: closed with the planner. `relay`:
+    the folder of the relay log. `skip_snapshot`: the first tables are followed without their
+    existing rows.
     """
 
     def __init__(
         self,
         options: MySqlOptions,
-        table_sets: TableSetStore,
+        session: Session,
+        server: Server,
         relay: Path | None,
-        skip_snapshot: bool,
-        session: Session | None = None,
+        skip_snapshot: bool = False,
     ) -> None:
-        self._options, self._table_sets, self._relay = options, table_sets, relay
-        self._skip_snapshot = skip_snapshot
-        self._session = session or Session(options)
-        try:
-            self._server: Server = check_server(self._session, options)
-        except BaseException:
-            self._session.close()
-            raise
-        self._binlog = BinlogInspector(self._session, options, self._server)
+        self._options, self._session, self._server = options, session, server
+        self._relay, self._skip_snapshot = relay, skip_snapshot
+        self._binlog = BinlogInspector(session, options, server)
         self._relayed = RelayedBatches(options.heartbeat_ms)
+        self._statements = StatementLog(self._captured_table, relay)
         self._plan: tuple[Offset, Mapping[str, list[Chunk]]] | None = None
 
-    @property
-    def server(self) -> Server:
-        return self._server
-
     def close(self) -> None:
+        self._statements.close()
         self._binlog.close()
         self._session.close()
 
@@ -92,13 +74,13 @@ class TablesPlanner(ABC):
         Raises `DataLossError` if the stream cannot go on with the server's binlog.
         """
         position, state = progress.position, progress.binlog_state
-        if view is not None and view.has(state.identity, position):
+        if view is not None and view.has(state.binlog, position):
             return None
         found = position_on_other_server(
             self._session, self._options, self._server, self._binlog, state
         )
         if found is None:
-            self._binlog.check(position, state.identity)
+            self._binlog.check(position, state.binlog)
             return None
         return replace(
             progress,
@@ -175,15 +157,13 @@ class TablesPlanner(ABC):
         old: Mapping[str, FollowedTable] = {}
         changed = None
         if before is not None:
-            old = self._table_sets.get(before.table_set).tables
+            old = self.tables_of(before)
             view = self._view(before)
             self._check_batch(before, view)
             changed = self._changed(before, after.position, view)
-        newest = self._table_sets.latest().tables
         found = [
             self._part(table, before if table.id in old else None, after, changed, (start, end))
-            for table in self._table_sets.get(after.table_set).tables.values()
-            if table.id in newest  # Else it was removed after the batch was planned.
+            for table in self.tables_of(after).values()
         ]
         return [part for part in found if part is not None]
 
@@ -195,6 +175,10 @@ class TablesPlanner(ABC):
         changed: Collection[str] | None,
         batch: tuple[Offset, Offset],
     ) -> TablePart | None:
+        """What a batch reads of a table, which is new in it if `before` is None.
+
+        `changed`: the names of tables with changes in the batch; None: perhaps all tables.
+        """
         now = self._at(after, table)
         if table.target in after.reloaded:
             deletes = after.reloaded[table.target]
@@ -207,18 +191,27 @@ class TablesPlanner(ABC):
             return TablePart(now, None, None, (ALL_ROWS,), as_of, lookback, deletes)
         if table.target in after.stale or table.id in after.gone:
             return None
-        skips = not batch[0] and self._skip_snapshot
-        unread = unread_of(table, before, after, changed, skips)
+        low = None if before is None else before.snapshot.get(table.id)
+        skips = "file" not in batch[0] and self._skip_snapshot
+        complete = skips or (before is not None and table.id not in before.snapshot)
         # A batch that ends after a statement about the table has nothing else of the table.
-        changes = unread.changes and table.id not in after.altered
-        chunks = [] if unread.keys is None else self._chunks(now, unread.keys, batch[1])
+        changes = (
+            before is not None
+            and before.position < after.position
+            and (complete or low is not None)
+            and (changed is None or table.full_name in changed)
+            and table.id not in after.altered
+        )
+        chunks: list[Chunk] = []
+        if not complete and (table.id not in after.snapshot or after.snapshot[table.id] != low):
+            chunks = self._chunks(now, Chunk(low, after.snapshot.get(table.id)), batch[1])
         if not changes and not chunks:
             return None
         begin = None if before is None else self._position(before, table)
         return TablePart(
             now,
             begin if changes else None,
-            unread.up_to,
+            None if complete else low,
             tuple(chunks),
             self._position(after, table) if chunks else None,
             begin if chunks else None,
@@ -233,6 +226,10 @@ class TablesPlanner(ABC):
             return split(self._session, captured, keys, self._options.chunk_size)
         except AlteredTableError:
             return [keys]  # The task finds out, too, and reports it.
+
+    @abstractmethod
+    def tables_of(self, progress: DatabaseProgress) -> Mapping[str, FollowedTable]:
+        """The tables of a batch by their ids, without those that are no longer followed."""
 
     @abstractmethod
     def _view(self, before: DatabaseProgress) -> RelayView | None:

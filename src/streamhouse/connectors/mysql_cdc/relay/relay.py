@@ -4,13 +4,11 @@ docs/decisions/042-one-binlog-reader.md says why."""
 
 from __future__ import annotations
 
-import contextlib
 import logging
-import os
-import shutil
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import NamedTuple
 
@@ -33,9 +31,12 @@ from streamhouse.mysql.connection import Backoff, Session, is_lost, readable
 from streamhouse.mysql.options import MySqlOptions
 from streamhouse.mysql.position import BinlogPosition
 from streamhouse.mysql.table import Server, check_server
+from streamhouse.work_folder import work_folder
 
 log = logging.getLogger("streamhouse.mysql")
 
+FOLDER = ".relay"
+"""The folder of relay logs: beside the checkpoints of a pipeline's queries, or in a sync's."""
 MOST_BYTES = 256 * 1024 * 1024
 _GATHER_S = 0.01
 _SMALL_BLOCK = 64 * 1024
@@ -48,7 +49,7 @@ _FULL_S = 0.1
 class Relay:
     """Reads a server's binlog over one connection, and keeps the changes of `tables` in `folder`.
 
-    `lock`: that of the folder, if `close` removes it.
+    `held`: what `close` closes, such as the `work_folder` that the folder is.
 
     It starts at the oldest of `resume_positions` after which the binlog has at most half of
     `most_bytes`, or else at the end of the binlog. Queries read older changes, and changes that the
@@ -75,11 +76,11 @@ class Relay:
         complete: bool = False,
         all_known: bool = False,
         gtids: Mapping[BinlogPosition, str] | None = None,
-        lock: int | None = None,
+        held: ExitStack | None = None,
     ) -> None:
         self._options = options
         self._tables = list(tables)
-        self.folder, self._lock = folder, lock
+        self.folder, self._held = folder, held or ExitStack()
         self._resume_positions = list(resume_positions)
         self._most = most_bytes
         self._complete = complete
@@ -124,17 +125,14 @@ class Relay:
                 self._log.follow(tables)
 
     def close(self, wait_s: float = 10.0) -> None:
-        """Stop the thread, and remove the folder if it is locked."""
+        """Stop the thread, and close what it holds."""
         self._stopped.set()
         # Otherwise it would wait for the next event, which may be a heartbeat in a second.
         if (dump := self._dump) is not None:
             dump.interrupt()
         if self._thread.is_alive():
             self._thread.join(wait_s)
-        if self._lock is not None:
-            shutil.rmtree(self.folder, ignore_errors=True)
-            os.close(self._lock)
-            self._lock = None
+        self._held.close()
 
     def _run(self) -> None:
         try:
@@ -169,21 +167,20 @@ class Relay:
                 self._received = False
                 try:
                     self._follow(relay_log)
-                except _ServerFault as fault:
+                except pymysql.err.MySQLError as error:
                     if self._stopped.is_set():
                         return
                     relay_log.undo()
                     if self._received:
                         backoff = Backoff(self._options, _RECONNECT_S)
-                    if not is_lost(fault.error) or not backoff.wait(fault.error, self._stopped):
-                        raise self._explained(fault.error, relay_log.state.end) from None
+                    if not is_lost(error) or not backoff.wait(error, self._stopped):
+                        raise self._explained(error, relay_log.state.end) from None
         finally:
             relay_log.close()
 
     def _follow(self, relay_log: RelayLog) -> None:
         self._check_reset(relay_log.state.end)
-        with _server_faults():
-            dump = BinlogDump(self._options, relay_log.state.end)
+        dump = BinlogDump(self._options, relay_log.state.end)
         # Before it looks whether it is stopped: `close` does the opposite.
         self._dump = dump
         track = PositionTracker(relay_log.state.end, dump.checksums)
@@ -191,8 +188,7 @@ class Relay:
         checked = time.monotonic()
         try:
             while not self._stopped.is_set():
-                with _server_faults():
-                    block = dump.block()
+                block = dump.block()
                 self._received = True
                 relay_log.keep(block)
                 if self._waits_until is not None and self._waits_until <= relay_log.state.end:
@@ -211,8 +207,7 @@ class Relay:
 
     def _reread(self, relay_log: RelayLog) -> ReadPrepared:
         def read(committed: Committed, before: BinlogPosition) -> TransactionBuffer:
-            with _server_faults():
-                return read_prepared(self._options, relay_log.selects, committed, before)
+            return read_prepared(self._options, relay_log.selects, committed, before)
 
         return read
 
@@ -254,24 +249,15 @@ class Relay:
             self._stopped.wait(_FULL_S)
 
 
-class _ServerFault(Exception):
-    """An error of the server connection, not of the relay log's files."""
-
-    def __init__(self, error: Exception) -> None:
-        super().__init__(str(error))
-        self.error = error
-
-
-@contextlib.contextmanager
-def _server_faults() -> Iterator[None]:
-    try:
-        yield
-    except (pymysql.err.MySQLError, OSError) as error:
-        raise _ServerFault(error) from None
-
-
 def _idle(block: bytes) -> bool:
     return HEADER.unpack_from(block)[1] in HEARTBEATS
+
+
+def own_folder(root: Path) -> tuple[Path, ExitStack]:
+    """A new folder that is removed when the stack is closed, or after this process has died."""
+    root.mkdir(parents=True, exist_ok=True)
+    held = ExitStack()
+    return Path(held.enter_context(work_folder("log-", str(root)))), held
 
 
 class RelayStartup(NamedTuple):

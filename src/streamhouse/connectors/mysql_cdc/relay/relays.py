@@ -13,9 +13,9 @@ from streamhouse.connectors.base import SharingSource
 from streamhouse.connectors.mysql_cdc.binlog.binlog_inspector import BinlogInspector
 from streamhouse.connectors.mysql_cdc.binlog.limits import earliest_position
 from streamhouse.connectors.mysql_cdc.binlog.startup import position_on_other_server
-from streamhouse.connectors.mysql_cdc.relay.folder import FOLDER, own_folder
+from streamhouse.connectors.mysql_cdc.json_records import from_json
 from streamhouse.connectors.mysql_cdc.relay.log import RelayTable
-from streamhouse.connectors.mysql_cdc.relay.relay import Relay
+from streamhouse.connectors.mysql_cdc.relay.relay import FOLDER, Relay, own_folder
 from streamhouse.mysql.connection import Session, start_session
 from streamhouse.mysql.options import MySqlOptions, parse
 from streamhouse.mysql.position import BinlogPosition, BinlogState, position_of
@@ -23,24 +23,18 @@ from streamhouse.mysql.table import check_server
 from streamhouse.source import Offset
 
 
-@dataclass
-class _Running:
-    relay: Relay
-    sources: Sequence[SharingSource]
-    resumed: Sequence[_Resumed]
-
-
 @dataclass(frozen=True)
 class _Resumed:
     """Where a source goes on at the start, whose last offset may be of another server."""
 
+    source: SharingSource
     offset: Offset
     position: BinlogPosition | None
     gtids: str | None = None
 
-    def now(self, source: SharingSource) -> BinlogPosition | None:
+    def now(self) -> BinlogPosition | None:
         """The position of the source now."""
-        last = source.last_offset
+        last = self.source.last_offset
         return self.position if last == self.offset else position_of(last)
 
 
@@ -52,7 +46,7 @@ class Relays:
 
     def __init__(self, tables_of: Callable[[MySqlOptions, Offset], Sequence[RelayTable]]) -> None:
         self._tables_of = tables_of
-        self._running: list[_Running] = []
+        self._running: list[tuple[Relay, Sequence[_Resumed]]] = []
 
     def start(self, sources: Sequence[SharingSource]) -> None:
         """Start a relay for each MySQL server of `sources`, and let the sources use it."""
@@ -66,18 +60,17 @@ class Relays:
 
     def step(self) -> None:
         """Raise the error of a relay, if any; let relays drop events that no query needs."""
-        for running in self._running:
-            running.relay.check()
-            both = zip(running.resumed, running.sources, strict=True)
-            positions = [resumed.now(source) for resumed, source in both]
+        for relay, resumed in self._running:
+            relay.check()
+            positions = [one.now() for one in resumed]
             known = [position for position in positions if position is not None]
-            running.relay.needed_from(min(known) if len(known) == len(positions) else None)
+            relay.needed_from(min(known) if len(known) == len(positions) else None)
 
     def close(self) -> None:
         """Stop all relays and remove their logs."""
         relays, self._running = self._running, []
-        for running in relays:
-            running.relay.close()
+        for relay, _ in relays:
+            relay.close()
 
     def _start(self, sources: Sequence[SharingSource], options: Sequence[MySqlOptions]) -> None:
         # One connection waits for the server; all others follow once it has succeeded.
@@ -94,7 +87,7 @@ class Relays:
         max_bytes = max(of_source.relay_bytes for of_source in options)
         all_known = len(known) == len(resumed)
         gtids = {one.position: one.gtids for one in resumed if one.position and one.gtids}
-        folder, lock = own_folder(sources[0].checkpoint_path.parent / FOLDER)
+        folder, held = own_folder(sources[0].checkpoint_path.parent / FOLDER)
         relay = Relay(
             options[0],
             list(tables),
@@ -103,9 +96,9 @@ class Relays:
             max_bytes,
             all_known=all_known,
             gtids=gtids,
-            lock=lock,
+            held=held,
         )
-        self._running.append(_Running(relay, sources, resumed))
+        self._running.append((relay, resumed))
         relay.start()
         for source in sources:
             source.use_shared(folder)
@@ -131,11 +124,11 @@ def _resumed(
     found = []
     for source, own in zip(sources, options, strict=True):
         last = source.last_offset
-        position, state = _startup_position(last, own), BinlogState.from_offset(last)
+        position, state = _startup_position(last, own), from_json(BinlogState, last)
         moved = position_on_other_server(session, own, server, binlog, state)
         if moved is not None:
             position, state = moved
-        found.append(_Resumed(last, position, state.gtids))
+        found.append(_Resumed(source, last, position, state.gtids))
     return found
 
 

@@ -56,13 +56,10 @@ class RelayState(NamedTuple):
 
     def may_have_statements(self, table: str, start: BinlogPosition, end: BinlogPosition) -> bool:
         """Whether a statement about a table may begin from `start` on and before `end`."""
-        found = any(start <= at < end for at in self.altered.get(table, ()))
-        return found or self.lacks_statements(table, start)
-
-    def lacks_statements(self, table: str, start: BinlogPosition) -> bool:
-        """Whether `altered` may lack statements about a table from `start` on."""
         kept = self.altered.get(table, ())
-        return len(kept) >= KEPT_STATEMENTS and start < kept[0]
+        # Only the last statements are known.
+        unknown = len(kept) >= KEPT_STATEMENTS and start < kept[0]
+        return unknown or any(start <= at < end for at in kept)
 
     def is_far(self, position: BinlogPosition) -> bool:
         """Whether the server's binlog has at least 32 MB from a position to the log's end."""
@@ -223,12 +220,8 @@ class RelayedBatches:
         start: BinlogPosition,
         tables: Sequence[TableDefinition],
         max_rows: int | None,
-        at_statements: bool = True,
     ) -> BinlogPosition:
-        """The end of the next batch; `start` if the batch would have no changes.
-
-        `at_statements`: the batch also ends before a statement about one of the tables.
-        """
+        """The end of the next batch; `start` if the batch would have no changes."""
         names = [table.full_name for table in tables]
         now = time.monotonic()
         due = state.is_far(start) or now - self._advanced > self._heartbeat_s
@@ -236,7 +229,5 @@ class RelayedBatches:
         if not start < state.end or not (due or changed):
             return start
         self._advanced = now
-        altered = [at for name in names for at in state.altered.get(name, ()) if start < at]
-        end = min([*altered, state.end]) if at_statements else state.end
         budgets = [byte_budget(table, max_rows) for table in tables]
-        return view.bounded(start, end, min([BATCH_BYTES, *budgets]))
+        return view.bounded(start, state.end, min([BATCH_BYTES, *budgets]))

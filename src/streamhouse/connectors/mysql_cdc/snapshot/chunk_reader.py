@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import functools
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import closing
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -20,13 +19,13 @@ import pymysql
 from pymysql.constants import ER
 
 from streamhouse.connectors.mysql_cdc.binlog.captured_table import CapturedTable
-from streamhouse.connectors.mysql_cdc.binlog.rows.event import Change, Row
+from streamhouse.connectors.mysql_cdc.binlog.rows.batch_decoder import ChangedRows
 from streamhouse.connectors.mysql_cdc.change_reader import (
     Reader,
     RelayReader,
     TablePosition,
     TableRange,
-    changes_of,
+    changed_rows,
     open_reader,
 )
 from streamhouse.connectors.mysql_cdc.snapshot.chunks import Chunk, chunk_select
@@ -48,21 +47,17 @@ from streamhouse.mysql.pending_commits import await_commits
 from streamhouse.mysql.position import START_AGAIN, BinlogPosition, KeyJson
 from streamhouse.mysql.table import Server
 from streamhouse.mysql.values.result_rows import Columns, stream_columns
-from streamhouse.mysql.values.types import from_values, key_of_text, key_of_value
+from streamhouse.mysql.values.rows import RowWriter
+from streamhouse.mysql.values.types import (
+    from_values,
+    key_of_text,
+    key_of_value,
+    to_values,
+)
 
 _VISIBLE_SECONDS = 30.0
-
-
-@dataclass(frozen=True)
-class ChunkRows:
-    """Rows of a chunk as of the position.
-
-    `columns`: rows of the SELECT, as binary arrays; empty if there are none. `plain`: rows of the
-    binlog, as plain arrays.
-    """
-
-    columns: Sequence[pa.Array] = ()
-    plain: Sequence[pa.Array] = ()
+Row: TypeAlias = tuple[Any, ...]
+"""The values of a row, as `to_values` returns them."""
 
 
 class ChunkConnections:
@@ -104,7 +99,7 @@ class ChunkReader:
 
     `lookback`: an earlier position. MySQL, unlike MariaDB, does not report which transactions a
     SELECT sees, so that on MySQL, the binlog between the two positions corrects the SELECT, too.
-    `connections`: shared with other readers.
+    `connections`: shared with other readers. `writer` converts the rows.
     """
 
     def __init__(
@@ -114,8 +109,9 @@ class ChunkReader:
         as_of: TablePosition,
         lookback: TablePosition | None,
         connections: ChunkConnections,
+        writer: RowWriter,
     ) -> None:
-        self._captured = captured
+        self._captured, self._writer = captured, writer
         self._server = server
         self._as_of = as_of
         self._position = as_of.position
@@ -132,7 +128,7 @@ class ChunkReader:
         self._relayed = True
         self._lookback_read = False
 
-    def read(self, chunk: Chunk) -> Iterator[ChunkRows]:
+    def read(self, chunk: Chunk) -> Iterator[pa.RecordBatch]:
         """The chunk's rows as of the position, in pieces; a chunk of any size takes little memory.
 
         After a lost connection, it continues after the last row, in another transaction. So that no
@@ -147,7 +143,7 @@ class ChunkReader:
                 for rows in self._pieces(Chunk(low, chunk.high)):
                     self._check_keys(rows)
                     done = self._key_of_last(rows)
-                    yield ChunkRows(self._unchanged(rows))
+                    yield self._writer.snapshot(self._unchanged(rows))
                 break
             except (pymysql.err.MySQLError, OSError) as error:
                 self._connections.disconnect()
@@ -156,9 +152,9 @@ class ChunkReader:
                 if not again or not backoff.wait(error):
                     raise readable(error, self._captured.options) from None
             if done != low:
-                yield ChunkRows(plain=self._changed(Chunk(low, done)))
+                yield from self._changed(Chunk(low, done))
                 low, backoff = done, Backoff(self._captured.options)
-        yield ChunkRows(plain=self._changed(Chunk(low, chunk.high)))
+        yield from self._changed(Chunk(low, chunk.high))
 
     def close(self) -> None:
         if self._reader is not None:
@@ -183,19 +179,17 @@ class ChunkReader:
         self._read_binlog(self._server.position(self._session))
         yield from pieces
 
-    def _changed(self, chunk: Chunk) -> list[pa.Array]:
-        """The rows as of the position of the chunk's keys that changed after it; [] for none."""
+    def _changed(self, chunk: Chunk) -> Iterator[pa.RecordBatch]:
+        """The rows as of the position of the chunk's keys that changed after it."""
         rows = [(key, row) for key, row in self._rows_at_position.items() if row is not None]
         inside = self._keys.within([key for key, _ in rows], chunk.low, chunk.high, self._session)
         changed = [row for (_, row), is_in in zip(rows, inside, strict=True) if is_in]
-        if not changed:
-            return []
-        return [
-            from_values(column, values, self._captured.date_reading(column))
-            for column, values in zip(
-                self._captured.columns, zip(*changed, strict=True), strict=True
-            )
-        ]
+        if changed:
+            columns = zip(self._captured.columns, zip(*changed, strict=True), strict=True)
+            yield self._writer.inserted([
+                from_values(column, values, self._captured.date_reading(column))
+                for column, values in columns
+            ])  # fmt: skip
 
     def _unchanged(self, rows: Columns) -> Columns:
         """The selected rows, without the keys that changed after the position."""
@@ -275,9 +269,9 @@ class ChunkReader:
         with closing(
             open_reader([TableRange(self._captured, self._lookback)], self._relayed)
         ) as reader:
-            for change in changes_of(reader, self._position):
-                self._set(change.before, None)
-                self._set(change.after, change.after)
+            for rows in changed_rows(reader, self._position):
+                for before, key, row in self._images(rows):
+                    self._rows_at_position[key] = None if before else row
         self._lookback_read = True
 
     def _read_up_to(self, end: BinlogPosition) -> None:
@@ -292,18 +286,25 @@ class ChunkReader:
             if end == start:
                 return
             self._reader = open_reader([TableRange(self._captured, self._as_of)], self._relayed)
-        for change in changes_of(self._reader, end):
-            self._note_first(change)
+        for rows in changed_rows(self._reader, end):
+            for before, key, row in self._images(rows):
+                # Of the first change of a key, the image before it is the row at the position.
+                self._rows_at_position.setdefault(key, row if before else None)
 
-    def _note_first(self, change: Change) -> None:
-        if change.before is not None:
-            self._rows_at_position.setdefault(self._value_key(change.before), change.before)
-        if change.after is not None:
-            self._rows_at_position.setdefault(self._value_key(change.after), None)
-
-    def _set(self, image: Row | None, row: Row | None) -> None:
-        if image is not None:
-            self._rows_at_position[self._value_key(image)] = row
+    def _images(self, rows: ChangedRows) -> Iterator[tuple[bool, KeyJson, Row]]:
+        """Each image: whether it is of before the change, its key, and the values of the row."""
+        values = [
+            to_values(column, array)
+            for column, array in zip(self._captured.columns, rows.columns, strict=True)
+        ]
+        keys = [
+            [key_of_value(column, value, reading) for value in values[at]]
+            for column, at, reading in zip(
+                self._captured.table.key, self._key_at, self._readings, strict=True
+            )
+        ]
+        befores = rows.befores().to_pylist()
+        return zip(befores, zip(*keys, strict=True), zip(*values, strict=True), strict=True)
 
     def _key_of_last(self, rows: Columns) -> KeyJson:
         return self._text_key(rows, len(rows[0]) - 1)
@@ -313,13 +314,6 @@ class ChunkReader:
         return tuple(
             key_of_text(column, rows[at][index].as_py())
             for column, at in zip(columns, self._key_at, strict=True)
-        )
-
-    def _value_key(self, row: Row) -> KeyJson:
-        columns = self._captured.table.key
-        return tuple(
-            key_of_value(column, row[at], reading)
-            for column, at, reading in zip(columns, self._key_at, self._readings, strict=True)
         )
 
 

@@ -20,14 +20,14 @@ import pymysql
 from pymysql.constants import ER
 
 from streamhouse.connectors.mysql_cdc.binlog.captured_table import CapturedTable
-from streamhouse.connectors.mysql_cdc.binlog.rows.batch_decoder import (
-    MOST_BYTES,
-    BatchDecoder,
-    ChangedRows,
-)
+from streamhouse.connectors.mysql_cdc.binlog.rows.batch_decoder import ChangedRows
 from streamhouse.connectors.mysql_cdc.binlog.xa import prepared_xids, xid_sql
-from streamhouse.connectors.mysql_cdc.change_reader import TablePosition, TableRange, open_reader
-from streamhouse.connectors.mysql_cdc.snapshot.chunk_reader import ChunkRows
+from streamhouse.connectors.mysql_cdc.change_reader import (
+    TablePosition,
+    TableRange,
+    changed_rows,
+    open_reader,
+)
 from streamhouse.errors import ConnectError, DataLossError, StreamhouseError
 from streamhouse.mysql.connection import (
     Backoff,
@@ -44,6 +44,7 @@ from streamhouse.mysql.table import Server
 from streamhouse.mysql.table_lock import TableLock
 from streamhouse.mysql.values.dates import DateReading, ZeroDates
 from streamhouse.mysql.values.result_rows import Columns, stream_columns
+from streamhouse.mysql.values.rows import RowWriter
 from streamhouse.mysql.values.types import MySqlColumn, from_texts, quote
 from streamhouse.progress_timer import ticking
 
@@ -59,7 +60,10 @@ class KeylessReader:
     succeeded. So it can start again after a lost connection.
     """
 
-    def __init__(self, captured: CapturedTable, server: Server, as_of: TablePosition) -> None:
+    def __init__(
+        self, captured: CapturedTable, server: Server, as_of: TablePosition, writer: RowWriter
+    ) -> None:
+        self._writer = writer
         self._captured, self._server, self._as_of = captured, server, as_of
         self._options, self._table = captured.options, captured.table
         self._name = f"{quote(self._table.database)}.{quote(self._table.name)}"
@@ -67,7 +71,7 @@ class KeylessReader:
         self._relayed = True
         self._rows = 0
 
-    def read(self) -> Iterator[ChunkRows]:
+    def read(self) -> Iterator[pa.RecordBatch]:
         """The rows as of the position, in pieces."""
         backoff = Backoff(self._options)
         with tempfile.SpooledTemporaryFile(_IN_MEMORY_BYTES) as file:
@@ -87,8 +91,9 @@ class KeylessReader:
             if self._rows:
                 with pa.ipc.open_stream(file) as stream:
                     for batch in stream:
-                        yield ChunkRows(batch.columns)
-            yield ChunkRows(plain=missing)
+                        yield self._writer.snapshot(batch.columns)
+            if missing:
+                yield self._writer.inserted(missing)
 
     def close(self) -> None:
         self._session.close()
@@ -154,18 +159,13 @@ class KeylessReader:
                 f"{self._as_of.position}: it was reset; {START_AGAIN}"
             )
         differences = RowDifferences(self._captured.columns, self._options.zero_dates)
-        gathered = BatchDecoder()
         if self._as_of.position < now:
             with closing(
                 open_reader([TableRange(self._captured, self._as_of)], self._relayed)
             ) as reader:
-                for _, event in reader.row_events(seen):
-                    gathered.add(event)
-                    if gathered.bytes >= MOST_BYTES:
-                        differences.add(gathered.drain())
+                differences.add(changed_rows(reader, seen))
                 for _ in reader.row_events(now):
                     pass
-        differences.add(gathered.drain())
         differences.complete()
         return differences
 
@@ -203,7 +203,6 @@ def _write(writer: Any, batch: pa.RecordBatch) -> None:
         raise
 
 
-_BEFORE = pa.array(["-U", "-D"])
 _Row: TypeAlias = tuple[Any, ...]
 
 
@@ -227,7 +226,7 @@ class RowDifferences:
         """Add changes, in any order."""
         counts = self._counts
         for rows in changes:
-            befores = pc.is_in(rows.kinds, value_set=_BEFORE).to_pylist()
+            befores = rows.befores().to_pylist()
             columns = [_comparable(column).to_pylist() for column in rows.columns]
             for before, row in zip(befores, zip(*columns, strict=True), strict=True):
                 count = counts.get(row, 0) + (1 if before else -1)

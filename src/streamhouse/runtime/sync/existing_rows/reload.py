@@ -18,10 +18,10 @@ import pyarrow.compute as pc
 
 from streamhouse.arrow_batches import last_of_each_key
 from streamhouse.connectors.mysql_cdc.metadata import TIME
-from streamhouse.duckdb_database import open_database
 from streamhouse.paimon.changelog.differences.state_difference import Differ
 from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.read.visibility import hides_new_rows
+from streamhouse.paimon.write.bucket_hash import row_hashes
 from streamhouse.runtime.sync.mapping.computed_columns import computed_columns
 from streamhouse.runtime.sync.mapping.reconciliation import refused
 from streamhouse.runtime.sync.mapping.rows import split_key_updates
@@ -167,13 +167,13 @@ class _Shares:
         self._folder, self._schema, self._key, self._count = folder, schema, key, count
         self._batches: list[pa.RecordBatch] = []
         self._writers: dict[int, Any] = {}
-        self._hash: Any = None
 
     def add(self, rows: pa.RecordBatch) -> None:
         if self._count == 1:
             self._batches.append(rows)
             return
-        shares = self._shares(rows)
+        hashes = row_hashes([rows.column(name) for name in self._key])
+        shares = hashes.astype(np.int64) % self._count
         for number in np.unique(shares):
             mask = pa.array(shares == number)
             self._writer(int(number)).write_batch(rows.filter(mask))
@@ -182,29 +182,12 @@ class _Shares:
         """The rows of a share; no rows can be added afterwards."""
         if self._count == 1:
             return pa.Table.from_batches(self._batches, schema=self._schema)
-        self._close_writers()
+        self.close()
         path = self._path(number)
         if not path.exists():
             return self._schema.empty_table()
         with pa.OSFile(str(path)) as file, pa.ipc.open_file(file) as reader:
             return reader.read_all()
-
-    def close(self) -> None:
-        self._close_writers()
-        if self._hash is not None:
-            self._hash.close()
-
-    def _shares(self, rows: pa.RecordBatch) -> np.ndarray[Any, Any]:
-        if self._hash is None:
-            self._hash = open_database(threads=1)
-        names = [f"c{i}" for i in range(len(self._key))]
-        columns = [rows.column(name) for name in self._key]
-        self._hash.register("k", pa.Table.from_arrays(columns, names=names))
-        query = f"SELECT hash({', '.join(names)}) % {self._count} FROM k"
-        found = self._hash.sql(query).to_arrow_table().column(0)
-        self._hash.unregister("k")
-        shares: np.ndarray[Any, Any] = found.to_numpy()
-        return shares
 
     def _writer(self, number: int) -> Any:
         if number not in self._writers:
@@ -215,7 +198,8 @@ class _Shares:
     def _path(self, number: int) -> Path:
         return self._folder / str(number)
 
-    def _close_writers(self) -> None:
+    def close(self) -> None:
+        """Close the files."""
         for writer in self._writers.values():
             writer.close()
         self._writers = {}

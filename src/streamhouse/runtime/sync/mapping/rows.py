@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from streamhouse.connectors.mysql_cdc.binlog.rows.batch_decoder import Seconds
 from streamhouse.connectors.mysql_cdc.database.tables.followed_table import FollowedTable
-from streamhouse.connectors.mysql_cdc.metadata import DATABASE, TABLE
+from streamhouse.connectors.mysql_cdc.metadata import metadata_values
 from streamhouse.errors import TableError
 from streamhouse.paimon.read.table import Table
 from streamhouse.runtime.sync.mapping.computed_columns import computed_columns
@@ -51,7 +51,8 @@ class TargetRows:
         for column in self._computed:
             columns[column.name] = column.values(columns, batch.num_rows, self._now_ms)
         for name, own in self._options.metadata_names.items():
-            columns[own] = self._metadata(name, batch.num_rows, seconds)
+            values = metadata_values(name, self._source.names, batch, seconds)
+            columns[own] = values.cast(arrow_type(METADATA[name]))
         kinds = batch.column(ROW_KIND)
         if self._append and not pc.all(pc.equal(kinds, "+I")).as_py():
             raise TableError(
@@ -61,14 +62,6 @@ class TargetRows:
         if seconds is not None and self._keys_not_in_source:
             kinds = split_key_updates(kinds, [columns[name] for name in self._keys_not_in_source])
         return pa.record_batch([*columns.values(), kinds], names=[*columns, ROW_KIND])
-
-    def _metadata(self, name: str, rows: int, seconds: Seconds | None) -> pa.Array:
-        if name == DATABASE:
-            return pa.repeat(pa.scalar(self._source.names[0]), rows)
-        if name == TABLE:
-            return pa.repeat(pa.scalar(self._source.names[1]), rows)
-        times = pa.array([0] * rows if seconds is None else seconds, pa.int64())
-        return times.cast(pa.timestamp("s", "UTC")).cast(arrow_type(METADATA[name]))
 
 
 def split_key_updates(kinds: pa.Array, columns: Sequence[pa.Array]) -> pa.Array:

@@ -10,9 +10,8 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 
 from pyspark.sql import DataFrame
 
@@ -20,7 +19,6 @@ from streamhouse.connectors.base import BatchLog
 from streamhouse.errors import CommitConflictError
 from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.paimon.changelog.consumers import Consumers, query_consumer
-from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.storage.lock import commit_lock
 from streamhouse.paimon.write.commit import TableCommitter
 from streamhouse.paimon.write.commit_retries import TRIES, rows_changed
@@ -33,27 +31,10 @@ from streamhouse.runtime.state.retention_holds import first_position
 from streamhouse.runtime.streaming.batch_commit import TaskResults
 from streamhouse.runtime.sync.micro_batch.spec import SyncSpec
 from streamhouse.runtime.sync.micro_batch.unread_targets import UnreadTargets
-from streamhouse.source import Offset
 
 log = logging.getLogger("streamhouse.query")
 _THREADS = 4
 """A commit mostly waits for storage (decision 215)."""
-
-
-@dataclass(frozen=True)
-class SyncedBatch:
-    """One batch after its commit: the end offset, and rows by the ids of the followed tables.
-
-    `files`: how many messages each target got. `kinds`: changes by row kind. `commit`: the commits
-    to all targets as one, as long as the longest of them.
-    """
-
-    end: Offset
-    snapshot: Mapping[str, int]
-    changes: Mapping[str, int]
-    files: Mapping[str, int]
-    kinds: Mapping[str, int]
-    commit: Commit | None
 
 
 class SyncCommitter:
@@ -74,11 +55,7 @@ class SyncCommitter:
         self._took_ms: list[float] = []
         self._pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="sync-commit")
 
-    def table(self, target: str) -> Table:
-        """A target, as its committer last saw it."""
-        return self._committer(target).table
-
-    def commit(self, frame: DataFrame) -> SyncedBatch | None:
+    def commit(self, frame: DataFrame) -> TaskResults | None:
         """Run a batch's tasks and commit what they wrote; None if there was nothing to read."""
         written = self._written(frame)
         if written is None:
@@ -90,14 +67,11 @@ class SyncCommitter:
         attempts = written.attempts
         if attempts is not None:
             self.remove_leftovers(written.messages, written.number, attempts)
-        return SyncedBatch(
-            written.end,
-            written.total("snapshot"),
-            written.total("changes"),
-            written.counts,
-            written.total("kinds"),
-            Commit.of(written.messages, max(self._took_ms, default=0.0)),
-        )
+        return written
+
+    def commit_of(self, written: TaskResults) -> Commit | None:
+        """The last commits to all targets as one, as long as the longest of them."""
+        return Commit.of(written.messages, max(self._took_ms, default=0.0))
 
     def _written(self, frame: DataFrame) -> TaskResults | None:
         """Run a batch's tasks and commit; again if other writers outdate the files of a table."""

@@ -1,14 +1,9 @@
-"""Decodes the row images of the binlog, column by column, to exact values.
-
-Integers become int, decimals Decimal, text str, binaries bytes, DATE days since 1970, DATETIME and
-TIMESTAMP microseconds since 1970, and TIME MySQL's own text.
-"""
+"""The binary form of single values in row images, as the binlog describes their columns."""
 
 from __future__ import annotations
 
-import struct
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, NamedTuple, TypeAlias
@@ -29,20 +24,11 @@ from streamhouse.connectors.mysql_cdc.binlog.format.table_map import (
     VECTOR,
     LoggedColumn,
 )
-from streamhouse.connectors.mysql_cdc.binlog.format.temporal import (
-    Read,
-    date_reader,
-    date_text_reader,
-    datetime_reader,
-    time_reader,
-    timestamp_reader,
-    year_reader,
-)
 from streamhouse.errors import SchemaChangeError
 from streamhouse.mysql.charsets import KNOWN, Charsets, charset_of
 from streamhouse.mysql.position import START_AGAIN
 from streamhouse.mysql.values.byte_values import geometry_text, inet4_text, inet6_text, uuid_text
-from streamhouse.mysql.values.dates import AS_NULL, DateReading, first_of
+from streamhouse.mysql.values.dates import AS_NULL, DateReading
 from streamhouse.mysql.values.types import MySqlColumn, unreadable
 
 _INTEGERS = {
@@ -85,6 +71,8 @@ _FIXED_SIZES = {
     FIELD_TYPE.TIMESTAMP: 4, FIELD_TYPE.DOUBLE: 8, FIELD_TYPE.LONGLONG: 8, FIELD_TYPE.DATETIME: 8,
 }  # fmt: skip
 _TEMPORAL_SIZES = {TIME2: 3, TIMESTAMP2: 4, DATETIME2: 5}
+_OLD_TEMPORAL = (FIELD_TYPE.DATETIME, FIELD_TYPE.TIMESTAMP, FIELD_TYPE.TIME)
+_TIME_OFFSET = 0x800000
 _WITHOUT_HEADER = 0x08
 
 
@@ -106,35 +94,40 @@ class Context:
         return self.dates.in_key
 
 
+Read: TypeAlias = Callable[[bytes], Any]
+"""Decodes the bytes of one value, without their length."""
 _Maker: TypeAlias = Callable[[LoggedColumn, MySqlColumn, Context], Read]
 
 
-def reader(wire: LoggedColumn, column: MySqlColumn, context: Context) -> Read:
-    """The decoder of one column; `wire` is its description in the TABLE_MAP event.
+def check_type(wire: LoggedColumn, column: MySqlColumn) -> None:
+    """Raise `SchemaChangeError` if the binlog has another type than the table's column.
 
-    A narrower or wider form of the same type is decoded as it was logged. Raises
-    `SchemaChangeError` if the binlog has another type than the table's column.
+    A narrower or wider form of the same type is decoded as it was logged.
     """
     if wire.type not in _WIRE[column.family] or not _same_sign(wire, column):
         raise SchemaChangeError(
             f"column '{column.name}' is {column.column_type}, but the binlog has another type "
             f"(number {wire.type}): it was altered; {START_AGAIN}"
         )
-    read = _MAKERS[column.family](wire, column, context)
-    if not column.has_date or context.dates.is_default:
-        return read
-    return _checked_dates(read, date_text_reader(wire, context.digits), column, context.dates)
+    if wire.type in _OLD_TEMPORAL and column.fraction:
+        raise SchemaChangeError(
+            f"column '{column.name}' ({column.column_type}) has fractions of seconds in the "
+            "form before MariaDB 10.1, which is not supported; run ALTER TABLE … FORCE, and "
+            f"{START_AGAIN}"
+        )
 
 
-def _checked_dates(read: Read, read_text: Read, column: MySqlColumn, reading: DateReading) -> Read:
-    first = first_of(column) if reading.rounds_key else None
-    as_text = reading.as_text
+def reader(wire: LoggedColumn, column: MySqlColumn, context: Context) -> Read:
+    """The decoder of single values of a column, for types that `rows.arrays` has no other for."""
+    read = _READERS[column.family](wire, column, context)
+    if wire.type in _COMPRESSED:
+        read = _inflated(read)
 
-    def checked(data: bytes, at: int) -> tuple[Any, int]:
-        value, end = read(data, at)
-        if as_text or value is None or value == first:
-            return reading.value(column, read_text(data, at)[0], value), end
-        return value, end
+    def checked(data: bytes) -> Any:
+        try:
+            return read(data)
+        except ValueError as error:
+            raise unreadable(column, str(error)) from None
 
     return checked
 
@@ -168,60 +161,6 @@ def width(wire: LoggedColumn, column: MySqlColumn | None = None) -> Width:
     )
 
 
-def skipper(wire: LoggedColumn, column: MySqlColumn | None = None) -> Read:
-    """A decoder that skips an unwanted column; its value is None.
-
-    `column`: the table's column, if it is known.
-    """
-    size, length_size = width(wire, column)
-    if length_size:
-        return _skip_with_length(length_size)
-    return lambda data, at: (None, at + size)
-
-
-def _skip_with_length(size: int) -> Read:
-    def read(data: bytes, at: int) -> tuple[None, int]:
-        start = at + size
-        return None, start + int.from_bytes(data[at:start], "little")
-
-    return read
-
-
-def rows(
-    data: bytes, at: int, end: int, readers: Sequence[Read], wanted: Sequence[int]
-) -> list[tuple[Any, ...]]:
-    """All row images between two bytes, each a tuple of the `wanted` columns."""
-    bitmap = (len(readers) + 7) // 8
-    images = []
-    indexed = list(enumerate(readers))
-    while at < end:
-        nulls = int.from_bytes(data[at : at + bitmap], "little")
-        at += bitmap
-        values: list[Any] = [None] * len(readers)
-        for index, read in indexed:
-            if not nulls >> index & 1:
-                values[index], at = read(data, at)
-        images.append(tuple([values[index] for index in wanted]))
-    return images
-
-
-def _prefixed(wire: LoggedColumn, decode: Callable[[bytes], Any], column: MySqlColumn) -> Read:
-    """Decodes a value that follows its length."""
-    size = wire.length_size
-    if wire.type in _COMPRESSED:
-        decode = _inflated(decode)
-
-    def read(data: bytes, at: int) -> tuple[Any, int]:
-        start = at + size
-        end = start + int.from_bytes(data[at:start], "little")
-        try:
-            return decode(data[start:end]), end
-        except ValueError as error:
-            raise unreadable(column, str(error)) from None
-
-    return read
-
-
 def _inflated(decode: Callable[[bytes], Any]) -> Callable[[bytes], Any]:
     """For values of COMPRESSED columns: a byte with flags, the length, then zlib data."""
 
@@ -248,34 +187,13 @@ def _same_sign(wire: LoggedColumn, column: MySqlColumn) -> bool:
     return not (is_bigint and is_unsigned(wire, column))
 
 
-def _number(wire: LoggedColumn, column: MySqlColumn, context: Context) -> Read:
-    size = _INTEGERS[wire.type]
-    signed = not is_unsigned(wire, column)
-
-    def read(data: bytes, at: int) -> tuple[int, int]:
-        return int.from_bytes(data[at : at + size], "little", signed=signed), at + size
-
-    return read
-
-
-def _real(wire: LoggedColumn, column: MySqlColumn, context: Context) -> Read:
-    layout = struct.Struct("<f" if wire.type == FIELD_TYPE.FLOAT else "<d")
-    return lambda data, at: (layout.unpack_from(data, at)[0], at + layout.size)
-
-
 def _decimal(wire: LoggedColumn, column: MySqlColumn, context: Context) -> Read:
-    read_text = decimal_text_reader(wire.precision, wire.scale)
-
-    def read(data: bytes, at: int) -> tuple[Decimal, int]:
-        text, end = read_text(data, at)
-        return Decimal(text), end
-
-    return read
+    text_of = decimal_text_reader(wire.precision, wire.scale)
+    return lambda data: Decimal(text_of(data))
 
 
 def _text(wire: LoggedColumn, column: MySqlColumn, context: Context) -> Read:
-    charset = logged_charset(wire, column)
-    return _prefixed(wire, context.charsets.decoder(charset, context.in_key), column)
+    return context.charsets.decoder(logged_charset(wire, column), context.in_key)
 
 
 def logged_charset(wire: LoggedColumn, column: MySqlColumn) -> str:
@@ -291,32 +209,19 @@ def logged_charset(wire: LoggedColumn, column: MySqlColumn) -> str:
 
 
 def _binary(wire: LoggedColumn, column: MySqlColumn, context: Context) -> Read:
-    if column.data_type == "binary" and wire.type == FIELD_TYPE.STRING:
-        # The binlog leaves out BINARY's trailing zeros.
-        length = wire.length
-        return _prefixed(wire, lambda data: bytes(data).ljust(length, b"\0"), column)
-    return _prefixed(wire, bytes, column)
+    if not is_padded(wire, column):
+        return bytes
+    return lambda data: data.ljust(wire.length, b"\0")
 
 
-def _address(text_of: Callable[[bytes], str], size: int) -> _Maker:
-    def make(wire: LoggedColumn, column: MySqlColumn, context: Context) -> Read:
-        # The binlog leaves out trailing zeros.
-        return _prefixed(wire, lambda data: text_of(data.ljust(size, b"\0")), column)
-
-    return make
+def is_padded(wire: LoggedColumn, column: MySqlColumn) -> bool:
+    """Whether the column is a BINARY, whose trailing zeros the binlog leaves out."""
+    return column.data_type == "binary" and wire.type == FIELD_TYPE.STRING
 
 
-def _geometry(wire: LoggedColumn, column: MySqlColumn, context: Context) -> Read:
-    return _prefixed(wire, geometry_text, column)
-
-
-def _json_document(wire: LoggedColumn, column: MySqlColumn, context: Context) -> Read:
-    return _prefixed(wire, json_text, column)
-
-
-def _bit(wire: LoggedColumn, column: MySqlColumn, context: Context) -> Read:
-    size = wire.size
-    return lambda data, at: (bytes(data[at : at + size]), at + size)
+def _plain(text_of: Callable[[bytes], str], size: int = 0) -> _Maker:
+    """Makes a decoder that needs no more than the bytes, without trailing zeros up to `size`."""
+    return lambda wire, column, context: lambda data: text_of(data.ljust(size, b"\0"))
 
 
 def members_of(wire: LoggedColumn, column: MySqlColumn, context: Context) -> list[str]:
@@ -341,67 +246,50 @@ def no_member(column: MySqlColumn) -> SchemaChangeError:
     )
 
 
-def _enum(wire: LoggedColumn, column: MySqlColumn, context: Context) -> Read:
-    members = ["", *members_of(wire, column, context)]
-    size = wire.size
-
-    def read(data: bytes, at: int) -> tuple[str, int]:
-        try:
-            return members[int.from_bytes(data[at : at + size], "little")], at + size
-        except IndexError:
-            raise no_member(column) from None
-
-    return read
-
-
 def _set(wire: LoggedColumn, column: MySqlColumn, context: Context) -> Read:
     members = members_of(wire, column, context)
-    size = wire.size
 
-    def read(data: bytes, at: int) -> tuple[str, int]:
-        mask = int.from_bytes(data[at : at + size], "little")
+    def read(data: bytes) -> str:
+        mask = int.from_bytes(data, "little")
         if mask >> len(members):
             raise no_member(column)
-        chosen = [name for index, name in enumerate(members) if mask >> index & 1]
-        return ",".join(chosen), at + size
+        return ",".join(name for index, name in enumerate(members) if mask >> index & 1)
 
     return read
 
 
-def _temporal(make: Callable[[LoggedColumn], Read]) -> _Maker:
-    def maker(wire: LoggedColumn, column: MySqlColumn, context: Context) -> Read:
-        old = (FIELD_TYPE.DATETIME, FIELD_TYPE.TIMESTAMP, FIELD_TYPE.TIME)
-        if wire.type in old and column.fraction:
-            raise SchemaChangeError(
-                f"column '{column.name}' ({column.column_type}) has fractions of seconds in the "
-                "form before MariaDB 10.1, which is not supported; run ALTER TABLE … FORCE, and "
-                f"{START_AGAIN}"
-            )
-        return make(wire)
+def _time(wire: LoggedColumn, column: MySqlColumn, context: Context) -> Read:
+    if wire.type == FIELD_TYPE.TIME:
+        return _old_time
+    shift = 8 * ((wire.fraction + 1) // 2)
 
-    return maker
+    def read(data: bytes) -> str:
+        packed = int.from_bytes(data, "big") - (_TIME_OFFSET << shift)
+        sign, packed = ("-", -packed) if packed < 0 else ("", packed)
+        whole, fraction = packed >> shift, packed & ((1 << shift) - 1)
+        text = f"{sign}{whole >> 12 & 1023:02d}:{whole >> 6 & 63:02d}:{whole & 63:02d}"
+        digits = f".{fraction * 100 ** (3 - shift // 8):06d}"
+        return text + digits[: wire.fraction + 1] if shift else text
+
+    return read
 
 
-_MAKERS: dict[str, _Maker] = {
-    "int": _number,
-    "uint64": _number,
+def _old_time(data: bytes) -> str:
+    # The decimal digits hhhmmss are the number.
+    number = int.from_bytes(data, "little", signed=True)
+    sign, number = ("-", -number) if number < 0 else ("", number)
+    return f"{sign}{number // 10_000:02d}:{number // 100 % 100:02d}:{number % 100:02d}"
+
+
+_READERS: dict[str, _Maker] = {
     "decimal": _decimal,
-    "float": _real,
-    "double": _real,
     "string": _text,
     "binary": _binary,
-    "bit": _bit,
-    "date": _temporal(date_reader),
-    "datetime": _temporal(datetime_reader),
-    "timestamp": _temporal(timestamp_reader),
-    "time": _temporal(time_reader),
-    "year": _temporal(year_reader),
-    "enum": _enum,
+    "time": _time,
     "set": _set,
-    "json": _json_document,
-    "geometry": _geometry,
-    "vector": _binary,
-    "uuid": _address(uuid_text, 16),
-    "inet4": _address(inet4_text, 4),
-    "inet6": _address(inet6_text, 16),
+    "json": _plain(json_text),
+    "geometry": _plain(geometry_text),
+    "uuid": _plain(uuid_text, 16),
+    "inet4": _plain(inet4_text, 4),
+    "inet6": _plain(inet6_text, 16),
 }

@@ -126,8 +126,7 @@ def _opaque(kind: int, data: bytes) -> str:
 
 
 def _decimal(data: bytes) -> str:
-    read = decimal_text_reader(data[0], data[1])
-    return read(data, 2)[0]
+    return decimal_text_reader(data[0], data[1])(data[2:])
 
 
 def _packed_time(data: bytes) -> tuple[str, int, str]:

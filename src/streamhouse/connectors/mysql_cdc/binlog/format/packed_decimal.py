@@ -18,8 +18,8 @@ def decimal_groups(precision: int, scale: int) -> list[int]:
     ]
 
 
-def decimal_text_reader(precision: int, scale: int) -> Callable[[bytes, int], tuple[str, int]]:
-    """Reads a number at a byte offset: its text with `scale` digits, and the offset after it."""
+def decimal_text_reader(precision: int, scale: int) -> Callable[[bytes], str]:
+    """Reads a number: its text with `scale` digits."""
     whole = precision - scale
     sizes = decimal_groups(precision, scale)
     digits = [whole % 9, *[9] * (whole // 9), *[9] * (scale // 9), scale % 9]
@@ -28,9 +28,9 @@ def decimal_text_reader(precision: int, scale: int) -> Callable[[bytes, int], tu
     all_bits = (1 << 8 * size) - 1
     sign_bit = 1 << (8 * size - 1)
 
-    def read(data: bytes, at: int) -> tuple[str, int]:
+    def read(data: bytes) -> str:
         # The sign bit is inverted so that bytes sort; a negative number has all bits inverted.
-        bits = int.from_bytes(data[at : at + size], "big") ^ sign_bit
+        bits = int.from_bytes(data[:size], "big") ^ sign_bit
         negative = bool(bits & sign_bit)
         raw = (bits ^ all_bits if negative else bits).to_bytes(size, "big")
         text, start = "", 0
@@ -39,6 +39,6 @@ def decimal_text_reader(precision: int, scale: int) -> Callable[[bytes, int], tu
             start += length
         point = len(text) - scale
         shown = (text[:point].lstrip("0") or "0") + (f".{text[point:]}" if scale else "")
-        return f"-{shown}" if negative else shown, at + size
+        return f"-{shown}" if negative else shown
 
     return read

@@ -1,6 +1,6 @@
 """Converts the values of a column in many row images to one plain Arrow array.
 
-The results are those of `format.decode`, which reads types without a conversion here one by one.
+Types without a conversion here are read one by one, by `format.decode`.
 """
 
 from __future__ import annotations
@@ -24,10 +24,9 @@ from streamhouse.connectors.mysql_cdc.binlog.format.table_map import (
     VECTOR,
     LoggedColumn,
 )
-from streamhouse.connectors.mysql_cdc.binlog.format.temporal import Read
 from streamhouse.connectors.mysql_cdc.binlog.rows.images import Block, IntArray, Values
-from streamhouse.mysql.values.dates import DateReading, first_scalar, is_first, texts_of
-from streamhouse.mysql.values.types import MySqlColumn, from_values, unreadable
+from streamhouse.mysql.values.dates import is_first, parsed, texts_of, zero_text
+from streamhouse.mysql.values.types import MySqlColumn, from_values, to_values, unreadable
 
 ToArray: TypeAlias = Callable[[Block, Values], pa.Array]
 """The plain array of a column's values."""
@@ -49,66 +48,75 @@ _EPOCH_MONTH = 1970 * 12
 
 
 def to_array(
-    wire: LoggedColumn, column: MySqlColumn, context: Context, read: Read, captured: MySqlColumn
+    wire: LoggedColumn, column: MySqlColumn, context: Context, captured: MySqlColumn
 ) -> ToArray:
     """The conversion of a column, which `wire` describes, to the plain type of `captured`.
 
-    `column` is the table's column when the rows were written; `read` decodes one value.
+    `column` is the table's column when the rows were written. Raises `SchemaChangeError` if the
+    binlog has another type.
     """
-    make = _MAKERS.get(column.family) if column.plain == captured.plain else None
+    decode.check_type(wire, column)
+    make = _MAKERS.get(column.family)
     made = None if make is None else make(wire, column, context)
     if made is None:
-        return _one_by_one(captured, read, context.dates)
-    if not column.has_date or context.dates.is_default:
+        made = _one_by_one(wire, column, context)
+    elif column.has_date and not context.dates.is_default:
+        made = _checked_dates(made, wire, column, context)
+    if column.plain == captured.plain:
         return made
-    return _checked_dates(made, _one_by_one(captured, read, context.dates), wire, context)
+    convert = made
+    return lambda block, values: from_values(
+        captured, to_values(column, convert(block, values)), context.dates
+    )
 
 
-def _one_by_one(column: MySqlColumn, read: Read, reading: DateReading) -> ToArray:
+def _one_by_one(wire: LoggedColumn, column: MySqlColumn, context: Context) -> ToArray:
+    read, size = decode.reader(wire, column, context), decode.width(wire, column).size
+
     def convert(block: Block, values: Values) -> pa.Array:
-        data, offsets = block.data, values.at.tolist()
-        if values.nulls is None:
-            return from_values(column, [read(data, at)[0] for at in offsets], reading)
-        nulls = values.nulls.tolist()
-        return from_values(
-            column,
-            [None if null else read(data, at)[0] for at, null in zip(offsets, nulls, strict=True)],
-            reading,
-        )
+        found = _cut(block, values, size).to_pylist()
+        return from_values(column, [None if raw is None else read(raw) for raw in found])
 
     return convert
 
 
 def _checked_dates(
-    convert: ToArray, one_by_one: ToArray, wire: LoggedColumn, context: Context
+    convert: ToArray, wire: LoggedColumn, column: MySqlColumn, context: Context
 ) -> ToArray:
-    """Reads dates as `context` says; `one_by_one`, which is slower, if some are no dates."""
-    reading = context.dates
-    rounds = reading.zero_dates == "ROUND" and not reading.as_text
+    """Reads the values that are no dates, or that may be rounded ones, as `context` says."""
+    reading, digits = context.dates, context.digits
 
     def checked(block: Block, values: Values) -> pa.Array:
-        array = convert(block, values)
-        logged = 0 if values.nulls is None else int(values.nulls.sum())
-        if reading.rounds_key and pc.any(is_first(array)).as_py():
-            return one_by_one(block, values)
-        if rounds and array.null_count > logged:
-            array = pc.if_else(_zeros(block, values, wire), first_scalar(array.type), array)
-            if not reading.in_key:
-                return array
-        if array.null_count > logged:
-            return one_by_one(block, values)
-        return texts_of(array, context.digits) if reading.as_text else array
+        dates = convert(block, values)
+        odd = np.asarray(dates.is_null()) & (True if values.nulls is None else ~values.nulls)
+        if reading.rounds_key:
+            odd |= np.asarray(pc.fill_null(is_first(dates), False))
+        found = texts_of(dates, digits) if reading.as_text else dates
+        if not odd.any():
+            return found
+        (places,) = np.nonzero(odd)
+        texts = pa.array(_date_texts(wire, column, digits, block, values.at[places]), pa.string())
+        read = parsed(column, texts, column.plain, reading)
+        return pc.replace_with_mask(found, pa.array(odd), read)
 
     return checked
 
 
-def _zeros(block: Block, values: Values, wire: LoggedColumn) -> pa.Array:
-    """Which values are zero dates."""
-    # The highest bit of a DATETIME is its sign.
-    zero = block.bytes_at(values.at) == (0x80 if wire.type == DATETIME2 else 0)
-    for index in range(1, decode.width(wire).size):
-        zero &= block.bytes_at(values.at + index) == 0
-    return pa.array(zero if values.nulls is None else zero & ~values.nulls)
+def _date_texts(
+    wire: LoggedColumn, column: MySqlColumn, digits: int, block: Block, at: IntArray
+) -> list[str]:
+    """MySQL's texts of values that may be no dates; `digits`: after the seconds."""
+    if column.family == "timestamp":
+        return [zero_text(column, digits)] * len(at)
+    texts = []
+    for year, month, day, micros in zip(*_date_parts(wire, block, at), strict=True):
+        clock, fraction = divmod(int(micros), 1_000_000)
+        text = f"{year:04d}-{month:02d}-{day:02d}"
+        if column.family == "datetime":
+            text += f" {clock // 3600:02d}:{clock // 60 % 60:02d}:{clock % 60:02d}"
+            text += f".{fraction:06d}"[: digits + 1] if digits else ""
+        texts.append(text)
+    return texts
 
 
 def _array(numbers: Any, kind: pa.DataType, nulls: _Nulls) -> pa.Array:
@@ -177,15 +185,19 @@ def _decimals(unscaled: IntArray, plain: pa.DataType, nulls: _Nulls) -> pa.Array
     return pa.Array.from_buffers(plain, len(unscaled), [valid, pa.py_buffer(pairs)])
 
 
-def _cut(block: Block, values: Values) -> pa.Array:
-    """The bytes of the values, as a binary array."""
-    assert values.lengths is not None
+def _cut(block: Block, values: Values, size: int = 0) -> pa.Array:
+    """The bytes of the values, as a binary array; `size`: of each, if they have no length."""
+    lengths = values.lengths
+    if lengths is None:
+        lengths = np.full(len(values.at), size)
+        if values.nulls is not None:
+            lengths[values.nulls] = 0
     # The values and the gaps between them make one array, of which every second is taken.
     begins = values.at + values.length_size
     if not len(begins):
         return pa.array([], pa.binary())
     bounds = np.empty(2 * len(begins), np.int32)
-    bounds[0::2], bounds[1::2] = begins, begins + values.lengths
+    bounds[0::2], bounds[1::2] = begins, begins + lengths
     pieces = pa.Array.from_buffers(
         pa.binary(), len(bounds) - 1, [None, pa.py_buffer(bounds), block.buffer]
     )
@@ -221,10 +233,20 @@ def _text(wire: LoggedColumn, column: MySqlColumn, context: Context) -> ToArray 
 
 
 def _binary(wire: LoggedColumn, column: MySqlColumn, context: Context) -> ToArray | None:
-    # The binlog leaves out BINARY's trailing zeros.
-    padded = column.data_type == "binary" and wire.type == FIELD_TYPE.STRING
     plain_types = (FIELD_TYPE.STRING, FIELD_TYPE.VARCHAR, FIELD_TYPE.BLOB, VECTOR)
-    return None if padded or wire.type not in plain_types else _cut
+    return None if decode.is_padded(wire, column) or wire.type not in plain_types else _cut
+
+
+def _bit(wire: LoggedColumn, column: MySqlColumn, context: Context) -> ToArray:
+    return lambda block, values: _cut(block, values, wire.size)
+
+
+def _year(wire: LoggedColumn, column: MySqlColumn, context: Context) -> ToArray:
+    def convert(block: Block, values: Values) -> pa.Array:
+        years = block.lengths_at(values.at, 1)
+        return _array(np.where(years == 0, 0, 1900 + years), column.plain, values.nulls)
+
+    return convert
 
 
 def _days(year: Any, month: Any, day: Any) -> tuple[IntArray, npt.NDArray[np.bool_]]:
@@ -243,50 +265,55 @@ def _or(nulls: _Nulls, others: npt.NDArray[np.bool_]) -> _Nulls:
     return others if nulls is None else nulls | others
 
 
-def _date(wire: LoggedColumn, column: MySqlColumn, context: Context) -> ToArray | None:
-    def convert(block: Block, values: Values) -> pa.Array:
-        packed = block.lengths_at(values.at, 3)
-        days, bad = _days(packed >> 9, packed >> 5 & 15, packed & 31)
-        nulls = _or(values.nulls, bad)
-        return _array(days.astype(np.int32), pa.int32(), nulls).cast(column.plain)
-
-    return convert
-
-
-def _fraction(block: Block, at: IntArray, size: int) -> IntArray:
-    """The fractions of seconds, of `size` bytes at each offset, in microseconds."""
+def _fraction(block: Block, at: IntArray, digits: int) -> IntArray:
+    """The fractions of seconds, of so many digits, at each offset, in microseconds."""
+    size = (digits + 1) // 2
+    if not size:
+        return np.zeros(len(at), np.int64)
     raw = block.words_at(at, ">u4").astype(np.int64)
     found: IntArray = (raw >> 8 * (4 - size)) * 100 ** (3 - size)
     return found
 
 
-def _datetime(wire: LoggedColumn, column: MySqlColumn, context: Context) -> ToArray | None:
-    if wire.type != DATETIME2:
-        return None
-    extra = (wire.fraction + 1) // 2
+def _date_parts(
+    wire: LoggedColumn, block: Block, at: IntArray
+) -> tuple[IntArray, IntArray, IntArray, IntArray]:
+    """The year, month, day, and microseconds of the day, of a DATE or DATETIME."""
+    if wire.type == FIELD_TYPE.DATE:
+        packed = block.lengths_at(at, 3)
+        return packed >> 9, packed >> 5 & 15, packed & 31, np.zeros(len(at), np.int64)
+    if wire.type == DATETIME2:
+        packed = block.words_at(at, ">i8") >> 24 & 0x7FFFFFFFFF
+        months, day = packed >> 22, packed >> 17 & 31
+        year, month = months // 13, months % 13
+        hours, minutes, seconds = packed >> 12 & 31, packed >> 6 & 63, packed & 63
+    else:
+        # The decimal digits YYYYMMDDhhmmss are the number.
+        date, clock = np.divmod(block.words_at(at, "<i8"), 1_000_000)
+        year, month, day = date // 10_000, date // 100 % 100, date % 100
+        hours, minutes, seconds = clock // 10_000, clock // 100 % 100, clock % 100
+    micros = ((hours * 60 + minutes) * 60 + seconds) * 1_000_000
+    return year, month, day, micros + _fraction(block, at + 5, wire.fraction)
 
+
+def _date(wire: LoggedColumn, column: MySqlColumn, context: Context) -> ToArray:
     def convert(block: Block, values: Values) -> pa.Array:
-        packed = block.words_at(values.at, ">i8") >> 24 & 0x7FFFFFFFFF
-        months = packed >> 22
-        days, bad = _days(months // 13, months % 13, packed >> 17 & 31)
-        clock = ((packed >> 12 & 31) * 60 + (packed >> 6 & 63)) * 60 + (packed & 63)
-        micros = days * _DAY_MICROS + clock * 1_000_000
-        if extra:
-            micros += _fraction(block, values.at + 5, extra)
-        return _array(micros, pa.int64(), _or(values.nulls, bad)).cast(column.plain)
+        year, month, day, micros = _date_parts(wire, block, values.at)
+        days, bad = _days(year, month, day)
+        nulls = _or(values.nulls, bad)
+        if column.family == "date":
+            return _array(days.astype(np.int32), pa.int32(), nulls).cast(column.plain)
+        return _array(days * _DAY_MICROS + micros, pa.int64(), nulls).cast(column.plain)
 
     return convert
 
 
-def _timestamp(wire: LoggedColumn, column: MySqlColumn, context: Context) -> ToArray | None:
-    if wire.type != TIMESTAMP2:
-        return None
-    extra = (wire.fraction + 1) // 2
+def _timestamp(wire: LoggedColumn, column: MySqlColumn, context: Context) -> ToArray:
+    dtype = ">u4" if wire.type == TIMESTAMP2 else "<u4"
 
     def convert(block: Block, values: Values) -> pa.Array:
-        micros = block.words_at(values.at, ">u4").astype(np.int64) * 1_000_000
-        if extra:
-            micros += _fraction(block, values.at + 4, extra)
+        micros = block.words_at(values.at, dtype).astype(np.int64) * 1_000_000
+        micros += _fraction(block, values.at + 4, wire.fraction)
         nulls = _or(values.nulls, micros == 0)
         return _array(micros, pa.int64(), nulls).cast(column.plain)
 
@@ -317,8 +344,10 @@ _MAKERS: dict[str, _Maker] = {
     "string": _text,
     "binary": _binary,
     "vector": _binary,
+    "bit": _bit,
+    "year": _year,
     "date": _date,
-    "datetime": _datetime,
+    "datetime": _date,
     "timestamp": _timestamp,
     "enum": _enum,
 }

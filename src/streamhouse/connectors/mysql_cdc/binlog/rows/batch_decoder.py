@@ -18,19 +18,17 @@ from streamhouse.connectors.mysql_cdc.binlog.format.events import (
     ROWS_2,
     UPDATES,
 )
-from streamhouse.connectors.mysql_cdc.binlog.rows.event import LoggedTable, Row, RowEvent
+from streamhouse.connectors.mysql_cdc.binlog.rows.event import LoggedTable, RowEvent
 from streamhouse.connectors.mysql_cdc.binlog.rows.images import Block, ImageFinder, IntArray, Values
 from streamhouse.errors import ConnectError
-from streamhouse.mysql.values.types import from_values
 
 MOST_BYTES = 8 * 1024 * 1024
 """How many bytes of events to decode together; larger batches are not faster."""
 ROW_BITS = 32
 """A row's number is that of its event, shifted left by so many bits, plus its own in the event."""
-_FEW_BYTES = 8 * 1024
-"""Fewer bytes are decoded value by value, which is faster for them."""
 _KINDS = pa.array(["+I", "-U", "+U", "-D"])
 _INSERT, _BEFORE, _AFTER, _DELETE = range(4)
+_BEFORES = pa.array(["-U", "-D"])
 _POST_HEADER = HEADER.size + 8
 
 
@@ -60,6 +58,10 @@ class ChangedRows(NamedTuple):
     seconds: npt.NDArray[np.int64]
     numbers: npt.NDArray[np.int64]
 
+    def befores(self) -> pa.Array:
+        """Which rows are images of before a change."""
+        return pc.is_in(self.kinds, value_set=_BEFORES)
+
 
 @dataclass
 class _Run:
@@ -70,10 +72,6 @@ class _Run:
     raw: list[bytes] = field(default_factory=list)
     skipped: list[int] = field(default_factory=list)
     numbers: list[int] = field(default_factory=list)
-
-    def events(self) -> Iterator[RowEvent]:
-        for kind, raw, skipped in zip(self.kinds, self.raw, self.skipped, strict=True):
-            yield RowEvent(self.table, kind, raw, 0, len(raw), skipped)
 
 
 class BatchDecoder:
@@ -108,59 +106,9 @@ class BatchDecoder:
         """Decode and remove all events; yields no empty batches."""
         runs, self._runs, self._table, self.bytes = self._runs, [], None, 0
         for run in runs:
-            rows = self._decoded(run)
+            rows = _RunDecoder(run).rows(self._selection)
             if len(rows.seconds):
                 yield rows
-
-    def _decoded(self, run: _Run) -> ChangedRows:
-        if sum(map(len, run.raw)) < _FEW_BYTES or any(run.skipped):
-            return _selected(_one_by_one(run), self._selection)
-        return _RunDecoder(run).rows(self._selection)
-
-
-def _selected(rows: ChangedRows, selection: RowSelection | None) -> ChangedRows:
-    if selection is None or not len(rows.seconds):
-        return rows
-    selected = selection.mask([rows.columns[index] for index in selection.key_indexes])
-    mask = pa.array(selected)
-    columns = [column.filter(mask) for column in rows.columns]
-    return ChangedRows(
-        rows.kinds.filter(mask), columns, rows.seconds[selected], rows.numbers[selected]
-    )
-
-
-def _one_by_one(run: _Run) -> ChangedRows:
-    table = run.table
-    kinds: list[int] = []
-    rows: list[Row] = []
-    seconds: list[int] = []
-    numbers: list[int] = []
-    for number, event in zip(run.numbers, run.events(), strict=True):
-        first = len(rows)
-        for before, after, at in event.changes():
-            if before is None or after is None:
-                kinds.append(_INSERT if before is None else _DELETE)
-            else:
-                moved = any(before[index] != after[index] for index in table.key_indexes)
-                kinds += (_DELETE, _INSERT) if moved else (_BEFORE, _AFTER)
-            for image in (before, after):
-                if image is not None:
-                    numbers.append((number << ROW_BITS) + len(rows) - first)
-                    rows.append(image)
-                    seconds.append(at)
-    columns = zip(*rows, strict=True) if rows else ((),) * len(table.captured.columns)
-    arrays = [
-        from_values(column, values, reading)
-        for column, values, reading in zip(
-            table.captured.columns, columns, table.readings, strict=True
-        )
-    ]
-    return ChangedRows(
-        _KINDS.take(pa.array(kinds, pa.int8())),
-        arrays,
-        np.array(seconds, np.int64),
-        np.array(numbers, np.int64),
-    )
 
 
 class _RunDecoder:
@@ -173,6 +121,9 @@ class _RunDecoder:
         self._ends: IntArray = np.cumsum(sizes)
         self._starts: IntArray = self._ends - sizes
         self._kinds = np.array(run.kinds, np.int64)
+        self._updates = np.isin(self._kinds, list(UPDATES))
+        # The images of the skipped changes, of which an update has two.
+        self._skipped = np.array(run.skipped, np.int64) * np.where(self._updates, 2, 1)
         self._numbers = np.array(run.numbers, np.int64) << ROW_BITS
 
     def rows(self, selection: RowSelection | None) -> ChangedRows:
@@ -191,13 +142,14 @@ class _RunDecoder:
         )
         seconds = block.words_at(self._starts, "<u4").astype(np.int64)[images.events]
         numbers = self._numbers[images.events] + images.numbers
+        mask = images.numbers >= self._skipped[images.events]
         if selection is not None:
-            mask = selection.mask([known[index] for index in selection.key_indexes])
-            if not mask.all():
-                (chosen,) = np.nonzero(mask)
-                known = {index: array.take(pa.array(chosen)) for index, array in known.items()}
-                values = [value.some(chosen) for value in values]
-                kinds, seconds, numbers = kinds[chosen], seconds[chosen], numbers[chosen]
+            mask &= selection.mask([known[index] for index in selection.key_indexes])
+        if not mask.all():
+            (chosen,) = np.nonzero(mask)
+            known = {index: array.take(pa.array(chosen)) for index, array in known.items()}
+            values = [value.some(chosen) for value in values]
+            kinds, seconds, numbers = kinds[chosen], seconds[chosen], numbers[chosen]
         columns = [self._column(index, known, values) for index in range(len(values))]
         return ChangedRows(_KINDS.take(pa.array(kinds)), columns, seconds, numbers)
 
@@ -216,7 +168,7 @@ class _RunDecoder:
         count = len(self._table.columns)
         at = at + (1 if count < 251 else 3)
         size = (count + 7) // 8
-        updates = np.isin(kinds, list(UPDATES))
+        updates = self._updates
         for index in range(size):
             full = 0xFF if index < count // 8 else (1 << count % 8) - 1
             present = block.bytes_at(at + index)

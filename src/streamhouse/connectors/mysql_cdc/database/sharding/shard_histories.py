@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -10,16 +10,13 @@ from streamhouse.connectors.mysql_cdc.binlog.alter_table import UNKNOWN
 from streamhouse.connectors.mysql_cdc.binlog.captured_table import CapturedTable
 from streamhouse.connectors.mysql_cdc.binlog.query import Statement
 from streamhouse.connectors.mysql_cdc.binlog.statements import ParsedStatement, StatementCheck
-from streamhouse.connectors.mysql_cdc.change_reader import relay_view
 from streamhouse.connectors.mysql_cdc.database.progress import DatabaseProgress
+from streamhouse.connectors.mysql_cdc.database.statement_scan import FoundStatement, StatementLog
 from streamhouse.connectors.mysql_cdc.database.tables.followed_table import (
     FollowedTable,
     offset_part,
     table_at,
 )
-from streamhouse.connectors.mysql_cdc.database.tables.table_sets import TableSet
-from streamhouse.connectors.mysql_cdc.relay.state import RelayView
-from streamhouse.connectors.mysql_cdc.statement_scan import FoundStatement, StatementScan
 from streamhouse.errors import DataLossError, SchemaChangeError, TableError
 from streamhouse.mysql.connection import Session
 from streamhouse.mysql.position import START_AGAIN, BinlogPosition
@@ -38,16 +35,19 @@ class ShardHistories:
         session: Session,
         server: Server,
         captured_of: Callable[[FollowedTable], CapturedTable],
+        statements: StatementLog,
     ) -> None:
         self._session, self._server, self._captured_of = session, server, captured_of
-        self._checks: dict[str, StatementCheck] = {}
-        self._scan: tuple[list[CapturedTable], StatementScan] | None = None
+        self._statements = statements
 
     def now(self, position: BinlogPosition, tables: Iterable[FollowedTable]) -> dict[str, Any]:
         """The columns of tables for an offset at a position; {} for those that are not known."""
-        captured = {table.id: self._captured_of(table) for table in tables}
-        found = self._current_if_unaltered(list(captured.values()), position)
-        return {id: offset_part(found.get(own.options.name), own) for id, own in captured.items()}
+        tables = list(tables)
+        found = self._current_if_unaltered(tables, position)
+        return {
+            table.id: offset_part(found.get(table.full_name), self._captured_of(table))
+            for table in tables
+        }
 
     def at(self, progress: DatabaseProgress, table: FollowedTable) -> TableDefinition | None:
         """The table as of an offset; None if that is not known.
@@ -60,7 +60,7 @@ class ShardHistories:
         known = table_at(progress.columns.get(table.id, {}), captured.table)
         if known is not None or not captured.columns_by_index:
             return known
-        known = self._current_if_unaltered([captured], progress.position).get(table.full_name)
+        known = self._current_if_unaltered([table], progress.position).get(table.full_name)
         if known is None:
             raise SchemaChangeError(
                 f"MySQL table {captured.table.full_name} was altered after {progress.position}, "
@@ -72,105 +72,48 @@ class ShardHistories:
     def cut(
         self,
         before: DatabaseProgress,
-        tables: TableSet,
+        tables: Mapping[str, FollowedTable],
         end: BinlogPosition,
-        relay: RelayView | None,
     ) -> tuple[BinlogPosition, dict[str, Any]]:
         """The end of a batch up to `end`, and the columns of all tables there.
 
         The batch ends before a statement about a table. A batch that starts with such a statement
-        contains nothing else. `relay`: the log of all tables, if it has the batch.
+        contains nothing else.
         """
         start = before.position
-        found = self._found(tables, start, end, relay)
+        found = self._statements.between(tables.values(), start, end, wait=True)
         if found:
             end = found[0].before if start < found[0].before else found[0].after
-        found = [event for event in found if event.after <= end]
-        return end, self._columns(before, tables, end, found)
+        return end, self.columns(before, tables, end)
 
     def columns(
         self,
         before: DatabaseProgress,
-        tables: TableSet,
+        tables: Mapping[str, FollowedTable],
         end: BinlogPosition,
-        relay: RelayView | None,
     ) -> dict[str, Any]:
         """The columns of all tables at the end of a batch that may contain statements."""
-        found = self._found(tables, before.position, end, relay)
-        return self._columns(before, tables, end, found)
-
-    def close(self) -> None:
-        if self._scan is not None:
-            self._scan[1].close()
-
-    def _found(
-        self, tables: TableSet, start: BinlogPosition, end: BinlogPosition, relay: RelayView | None
-    ) -> list[FoundStatement]:
-        altered: Iterable[FollowedTable] = tables.tables.values()
-        state = relay.state() if relay is not None and relay.reaches(end) else None
-        if state is not None:
-            altered = [
-                one for one in altered if state.may_have_statements(one.full_name, start, end)
-            ]
-        return self._statements([self._captured_of(table) for table in altered], start, end)
-
-    def _columns(
-        self,
-        before: DatabaseProgress,
-        tables: TableSet,
-        end: BinlogPosition,
-        found: Sequence[FoundStatement],
-    ) -> dict[str, Any]:
-        columns = {id: part for id, part in before.columns.items() if id in tables.tables}
+        columns = {id: part for id, part in before.columns.items() if id in tables}
         by_table: dict[str, list[FoundStatement]] = {}
-        for event in found:
-            by_table.setdefault(event.table.options.name, []).append(event)
-        for id, table in tables.tables.items():
+        for event in self._statements.between(tables.values(), before.position, end, wait=True):
+            by_table.setdefault(event.name, []).append(event)
+        for id, table in tables.items():
             if table.full_name in by_table:
                 captured = self._captured_of(table)
                 known = self._after(captured, self.at(before, table), by_table[table.full_name])
                 if known is not None and any(one.data_type == UNKNOWN for one in known.columns):
-                    current = self._current_if_unaltered([captured], end).get(table.full_name)
+                    current = self._current_if_unaltered([table], end).get(table.full_name)
                     known = (
                         known if current is None else replace(current, hidden_in=known.hidden_in)
                     )
                 columns[id] = offset_part(known, captured)
-        missing = [table for id, table in tables.tables.items() if not columns.get(id)]
+        missing = [table for id, table in tables.items() if not columns.get(id)]
         return columns | (self.now(end, missing) if missing else {})
-
-    def _statements(
-        self, tables: Sequence[CapturedTable], start: BinlogPosition, end: BinlogPosition
-    ) -> list[FoundStatement]:
-        """The statements about tables between two ends of transactions, in order."""
-        if not tables:
-            return []
-        view = relay_view(tables[0])
-        state = None if view is None else view.state()
-        begin = None if view is None or state is None else view.begin()
-        if state is not None and begin is not None and begin <= start and end <= state.end:
-            tables = [
-                table
-                for table in tables
-                if state.may_have_statements(table.options.name, start, end)
-            ]
-            if not tables:
-                return []
-        if self._scan is None or self._scan[0] != list(tables):
-            self.close()
-            self._scan = list(tables), StatementScan(tables)
-        found = self._scan[1].between(start, end)
-        if tables[0].relay is not None:
-            self._scan[1].close()  # The pipeline has one connection for all tables.
-        return found
 
     def _after(
         self, captured: CapturedTable, known: TableDefinition | None, found: list[FoundStatement]
     ) -> TableDefinition | None:
-        name = captured.options.name
-        if name not in self._checks:
-            self._checks[name] = StatementCheck(captured, None)
-        check = self._checks[name]
-        check.resume(known)
+        check = StatementCheck(captured, known)
         for event in found:
             try:
                 check.take(event.statement, event.after)
@@ -179,21 +122,23 @@ class ShardHistories:
         return check.known
 
     def _current_if_unaltered(
-        self, tables: Sequence[CapturedTable], position: BinlogPosition
+        self, tables: Iterable[FollowedTable], position: BinlogPosition
     ) -> Mapping[str, TableDefinition]:
         """The current columns, by names, of tables that no statement altered after `position`."""
         current: dict[str, TableDefinition] = {}
-        found: list[CapturedTable] = []
+        found: list[FollowedTable] = []
         for table in tables:
             try:
-                current[table.options.name] = load_table(self._session, table.options)
+                current[table.full_name] = load_table(
+                    self._session, self._captured_of(table).options
+                )
                 found.append(table)
             except TableError:
                 continue
         end = self._server.position(self._session)
-        for event in self._statements(found, position, end):
+        for event in self._statements.between(found, position, end):
             if not _creates(event.statement, event.table):
-                current.pop(event.table.options.name, None)
+                current.pop(event.name, None)
         return current
 
 

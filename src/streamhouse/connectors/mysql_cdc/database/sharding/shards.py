@@ -4,8 +4,10 @@ docs/decisions/157-shards-of-a-declared-table.md says how names are interpreted.
 
 from __future__ import annotations
 
+import functools
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,7 +15,7 @@ from typing import Any
 import pyarrow as pa
 
 from streamhouse.close_matches import nearest
-from streamhouse.connectors.mysql_cdc.database.part_reader import PartReader, in_order
+from streamhouse.connectors.mysql_cdc.database.part_reader import PartReader, TableRows, in_order
 from streamhouse.connectors.mysql_cdc.database.table_part import TablePart
 from streamhouse.connectors.mysql_cdc.database.tables.discovery import (
     Discovery,
@@ -23,16 +25,15 @@ from streamhouse.connectors.mysql_cdc.database.tables.discovery import (
     options_of,
 )
 from streamhouse.connectors.mysql_cdc.database.tables.followed_table import FollowedTable
-from streamhouse.connectors.mysql_cdc.metadata import MetadataColumns
+from streamhouse.connectors.mysql_cdc.metadata import declared_rows
 from streamhouse.errors import TableError
 from streamhouse.mysql.columns import check_columns, selected_columns, server_zone
 from streamhouse.mysql.connection import Session
 from streamhouse.mysql.keys import KeySpace
 from streamhouse.mysql.options import MySqlOptions
-from streamhouse.mysql.position import BinlogPosition
+from streamhouse.mysql.position import START_AGAIN, BinlogPosition
 from streamhouse.mysql.table import Server, TableDefinition, check_binlog_filter, load_table
-from streamhouse.mysql.values.types import MySqlColumn
-from streamhouse.source import ROW_KIND
+from streamhouse.mysql.values.types import MySqlColumn, quote
 from streamhouse.sql.plan import Column
 
 _SPECIAL = frozenset("\\^$.|?*+()[]{}")
@@ -61,41 +62,105 @@ def expressions(session: Session, options: MySqlOptions) -> TableFilter | None:
     return TableFilter(database, table, ignores_case=True)
 
 
-@dataclass(frozen=True)
-class Shards:
+ONE = ""
+"""The id of the table, if there is one that is no shard."""
+_DISCOVERY_S = 1.0
+
+
+class ShardTables:
     """Finds the tables that are read as one, and checks that they have the columns to read.
 
-    `filter`: None for the one table that the options name. `columns`: those of the declared table,
+    `tables`: None for the one table that the options name. `columns`: those of the declared table,
     without METADATA; None: all, which must be the same in all tables. If a table lacks a nullable
-    column that another table has, it is null in its rows.
+    column that another table has, it is null in its rows. `found`: the tables found so far, also
+    those that cannot be read. `is_one`: there is one table, which is no shard. Driver only; raises
+    `TableError` if there is no table.
     """
 
-    session: Session
-    server: Server
-    options: MySqlOptions
-    filter: TableFilter | None
-    columns: Sequence[Column] | None
+    def __init__(
+        self,
+        session: Session,
+        server: Server,
+        options: MySqlOptions,
+        tables: TableFilter | None,
+        columns: Sequence[Column] | None,
+    ) -> None:
+        self._session, self._server, self._options = session, server, options
+        self._filter, self._columns, self.is_one = tables, columns, tables is None
+        self.found = {shard.names: shard for shard in self._found()}
+        if not self.found:
+            raise self._none()
+        self._followed: dict[TableNames, FollowedTable] = {}
+        self._discovered = time.monotonic()
 
-    def names(self) -> set[TableNames]:
-        """The names of the current tables."""
-        if self.filter is None:
-            return {(self.options.database, self.options.table)}
-        return self._discovery(self.filter).names()
+    @functools.cached_property
+    def like(self) -> FollowedTable:
+        """The first table by name that can be read; it decides the types of the columns."""
+        error: TableError | None = None
+        for found in self.found.values():
+            try:
+                return self._followed_by("", found)
+            except TableError as first:
+                error = error or first
+        assert error is not None
+        raise error
 
-    def selects(self, names: TableNames) -> bool:
-        """Whether a table of these names is read."""
-        return self.filter is None or self.filter.selects(*names)
+    def all(self) -> list[FollowedTable]:
+        """All tables found so far; raises `TableError` for one that cannot be read."""
+        return self._described(self.found.values())
 
-    def found(self, but: Iterable[TableNames] = ()) -> list[FoundTable]:
+    def selected(self, names: Iterable[TableNames]) -> list[FollowedTable]:
+        """The tables with these names, without those that the expressions no longer select."""
+        selected = [name for name in names if not self._filter or self._filter.selects(*name)]
+        if any(name not in self.found for name in selected):
+            self._discover()
+        for name in selected:
+            if name not in self.found:
+                raise TableError(
+                    f"MySQL table {'.'.join(name)}, which {self._options.name} has read so far, "
+                    "is missing, or user "
+                    f"'{self._options.username}' cannot see it; choose a regular expression "
+                    "without it to go on with the others (its rows stay), or " + START_AGAIN
+                )
+        return self._described(self.found[name] for name in selected)
+
+    def new(self, tables: Iterable[FollowedTable]) -> list[FollowedTable]:
+        """The tables that are not among `tables`, if the options say to read new ones."""
+        if not self._options.new_tables:
+            return []
+        if time.monotonic() - self._discovered > _DISCOVERY_S:
+            if self._filter and not self._discovery(self._filter).names() <= self.found.keys():
+                self._discover()
+            self._discovered = time.monotonic()
+        known = {table.names for table in tables}
+        return self._described(shard for names, shard in self.found.items() if names not in known)
+
+    def rows(self, names: Collection[TableNames]) -> int:
+        """About how many rows these tables have."""
+        return sum(self.found[name].rows for name in names if name in self.found)
+
+    def _described(self, found: Iterable[FoundTable]) -> list[FollowedTable]:
+        tables = []
+        for shard in found:
+            if shard.names not in self._followed:
+                id = ONE if self.is_one else ".".join(quote(name) for name in shard.names)
+                self._followed[shard.names] = self._followed_by(id, shard, self.like)
+            tables.append(self._followed[shard.names])
+        return tables
+
+    def _discover(self) -> None:
+        self.found |= {shard.names: shard for shard in self._found(set(self.found))}
+
+    def _found(self, but: Collection[TableNames] = ()) -> list[FoundTable]:
         """The current tables, without views, and without those in `but`."""
-        if self.filter is not None:
-            return self._discovery(self.filter).found(set(but))
-        definition = load_table(self.session, self.options)
+        if self._filter is not None:
+            return self._discovery(self._filter).found(but)
+        definition = load_table(self._session, self._options)
         self._check(definition)
         names = definition.database, definition.name
         return [FoundTable(names, definition, None, definition.size.rows, None)]
 
-    def followed(
+    def _followed_by(
         self, id: str, found: FoundTable, like: FollowedTable | None = None
     ) -> FollowedTable:
         """Describe how to read a table; raises `TableError` with its name if that is impossible.
@@ -107,41 +172,42 @@ class Shards:
         selected = self._selected(found.definition)
         kinds = tuple(kind for _, kind in selected)
         columns = tuple((column.name, str(kind)) for column, kind in selected)
-        if like is not None and self.columns is None and columns != like.columns:
+        if like is not None and self._columns is None and columns != like.columns:
             raise TableError(_different(found.full_name, columns, like))
         return FollowedTable(id, found.definition, "", columns, found.rows, kinds)
 
-    def fields(self, found: Sequence[FoundTable]) -> pa.Schema | None:
+    def fields(self) -> pa.Schema | None:
         """The declared columns, each as the first table reads it that has it; None: not declared.
 
         Raises `TableError` for a column that no table has.
         """
-        if self.columns is None:
+        if self._columns is None:
             return None
-        definitions = [shard.definition for shard in found if shard.definition is not None]
+        definitions = [shard.definition for shard in self.found.values() if shard.definition]
         types: dict[str, pa.DataType] = {}
         for table in definitions:
             types = {column.name: kind for column, kind in self._selected(table)} | types
         if not definitions:
             return None
-        if any(column.name not in types for column in self.columns):
+        if any(column.name not in types for column in self._columns):
             # Raises the error for a table that lacks a column.
-            selected_columns(self._options_of(definitions[0]), definitions[0].columns, self.columns)
-        return pa.schema([(column.name, types[column.name]) for column in self.columns])
+            first = definitions[0]
+            selected_columns(self._options_of(first), first.columns, self._columns)
+        return pa.schema([(column.name, types[column.name]) for column in self._columns])
 
-    def zone(self, tables: Iterable[FollowedTable]) -> str:
-        """The server's time zone, if a column of the tables needs it; else UTC."""
-        if self.options.server_time_zone is not None:
-            return self.options.server_time_zone
-        selected = [column for table in tables for column in self._selected(table.definition)]
-        return server_zone(self.session, selected, "the option 'server-time-zone'")
+    def zone(self) -> str:
+        """The server's time zone, if a column needs it; else UTC."""
+        if self._options.server_time_zone is not None:
+            return self._options.server_time_zone
+        selected = self._selected(self.like.definition)
+        return server_zone(self._session, selected, "the option 'server-time-zone'")
 
-    def none(self) -> TableError:
+    def _none(self) -> TableError:
         """The error if no table is selected."""
-        databases = [str(row[0]) for row in self.session.rows("SHOW DATABASES")]
-        selected = [name for name in databases if self.filter and self.filter.has_database(name)]
-        options = self.options
-        names = sorted(str(name) for _, name in self.session.rows(_NAMES, [selected]))
+        databases = [str(row[0]) for row in self._session.rows("SHOW DATABASES")]
+        selected = [name for name in databases if self._filter and self._filter.has_database(name)]
+        options = self._options
+        names = sorted(str(name) for _, name in self._session.rows(_NAMES, [selected]))
         return TableError(
             f"MySQL database '{options.database}' at {options.address} has no table "
             f"'{options.table}' that user '{options.username}' can see, and none that matches it "
@@ -149,25 +215,25 @@ class Shards:
         )
 
     def _discovery(self, tables: TableFilter) -> Discovery:
-        return Discovery(self.session, self.options, tables, self._check, views=False)
+        return Discovery(self._session, self._options, tables, self._check, views=False)
 
     def _check(self, table: TableDefinition) -> None:
-        options = options_of(self.options, (table.database, table.name))
-        check_binlog_filter(self.session, self.server, options)
+        options = self._options_of(table)
+        check_binlog_filter(self._session, self._server, options)
         KeySpace(table)
         read = dict.fromkeys([*(column for column, _ in self._selected(table)), *table.key])
-        check_columns(self.session, options, list(read))
+        check_columns(self._session, options, list(read))
 
     def _selected(self, table: TableDefinition) -> list[tuple[MySqlColumn, pa.DataType]]:
         """The columns to read that a shard has; all but nullable ones must be there."""
-        columns = self.columns
-        if columns is not None and self.filter is not None:
+        columns = self._columns
+        if columns is not None and self._filter is not None:
             names = {column.name for column in table.columns}
             columns = [column for column in columns if column.name in names or not column.nullable]
         return selected_columns(self._options_of(table), table.columns, columns, table.key)
 
     def _options_of(self, table: TableDefinition) -> MySqlOptions:
-        return options_of(self.options, (table.database, table.name))
+        return options_of(self._options, (table.database, table.name))
 
 
 def _different(name: str, columns: Sequence[tuple[str, Any]], like: FollowedTable) -> str:
@@ -196,45 +262,35 @@ class ShardsPart:
 class ShardsReader:
     """Reads the rows of partitions, each with its row kind in the last column.
 
-    `declared`: the columns of the declared table; None: all columns of the MySQL tables. `fields`:
-    the declared columns without METADATA.
+    `declared`: the columns of the declared table; none if these are all of the MySQL tables.
+    `schema`: of the rows, without the row kind.
     """
 
     options: MySqlOptions
-    declared: Sequence[Column] | None
-    fields: pa.Schema | None
+    declared: Sequence[Column]
+    schema: pa.Schema
 
     def read(
         self, partition: ShardsPart, count: Callable[[pa.RecordBatch], None]
     ) -> Iterator[pa.RecordBatch]:
         """The rows of a partition; calls `count` with those of the binlog."""
         reader = PartReader(self.options, partition.server, partition.zone, partition.relay)
-        columns = [MetadataColumns.of(self.declared, *part.table.names) for part in partition.parts]
         try:
             for rows_of_range in reader.changes(partition.parts, partition.end):
                 batches = []
                 for entry in rows_of_range:
                     count(entry.rows)
-                    rows = columns[entry.part].added(self._filled(entry.rows), entry.seconds)
-                    batches.append((rows, entry.numbers))
+                    batches.append((self._completed(partition, entry), entry.numbers))
                 if len(partition.parts) == 1:
                     yield from (rows for rows, _ in batches)
                 else:
                     yield from in_order(batches)
             for number, part in enumerate(partition.parts):
-                for rows in reader.snapshot(number, part):
-                    yield columns[number].added(self._filled(rows.rows), rows.seconds)
+                for entry in reader.snapshot(number, part):
+                    yield self._completed(partition, entry)
         finally:
             reader.close()
 
-    def _filled(self, rows: pa.RecordBatch) -> pa.RecordBatch:
-        """The rows with nulls in the declared columns that their table lacks."""
-        if self.fields is None or rows.num_columns > len(self.fields):
-            return rows
-        schema = self.fields.append(rows.schema.field(ROW_KIND))
-        names = set(rows.schema.names)
-        arrays = [
-            rows.column(field.name) if field.name in names else pa.nulls(rows.num_rows, field.type)
-            for field in schema
-        ]
-        return pa.record_batch(arrays, schema=schema)
+    def _completed(self, partition: ShardsPart, entry: TableRows) -> pa.RecordBatch:
+        names = partition.parts[entry.part].table.names
+        return declared_rows(entry.rows, self.declared, self.schema, names, entry.seconds)

@@ -2,27 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
-from streamhouse.connectors.mysql_cdc.binlog.binlog_inspector import BinlogInspector
 from streamhouse.connectors.mysql_cdc.binlog.captured_table import CapturedTable
 from streamhouse.connectors.mysql_cdc.binlog.limits import bounded_end, reset_error
-from streamhouse.connectors.mysql_cdc.binlog.startup import current_startup_position
+from streamhouse.connectors.mysql_cdc.binlog.startup import startup_position
 from streamhouse.connectors.mysql_cdc.change_reader import TablePosition, log_view
-from streamhouse.connectors.mysql_cdc.database.progress import DatabaseProgress
+from streamhouse.connectors.mysql_cdc.database.progress import DatabaseProgress, Shard
 from streamhouse.connectors.mysql_cdc.database.sharding.shard_histories import ShardHistories
+from streamhouse.connectors.mysql_cdc.database.sharding.shards import ShardTables
 from streamhouse.connectors.mysql_cdc.database.tables.followed_table import FollowedTable
-from streamhouse.connectors.mysql_cdc.database.tables.table_sets import TableSet
-from streamhouse.connectors.mysql_cdc.database.tables_planner import TableSetStore, TablesPlanner
+from streamhouse.connectors.mysql_cdc.database.tables_planner import TablesPlanner
 from streamhouse.connectors.mysql_cdc.relay.state import RelayState, RelayView
+from streamhouse.errors import DataLossError
 from streamhouse.mysql.connection import Session
 from streamhouse.mysql.options import MySqlOptions
-from streamhouse.mysql.position import BinlogPosition, BinlogState, KeyJson
+from streamhouse.mysql.position import START_AGAIN, BinlogPosition, BinlogState, KeyJson
+from streamhouse.mysql.table import Server
 from streamhouse.source import Offset
 
+Tables: TypeAlias = Mapping[str, FollowedTable]
+"""Tables by their ids."""
 _BATCH_CHUNKS = 128
+_ATTEMPTS = 20
 _BATCH_BYTES = 1 << 30
 
 
@@ -30,30 +34,22 @@ class ShardsPlanner(TablesPlanner):
     """Plans batches on the driver.
 
     What the relay log lacks is read from the server. Offsets have the columns of all tables.
-    `session`: closed with the planner.
     """
 
     def __init__(
         self,
         options: MySqlOptions,
-        table_sets: TableSetStore,
-        relay: Path | None,
         session: Session,
+        server: Server,
+        relay: Path | None,
+        shards: ShardTables,
     ) -> None:
         # Offsets say whether rows of before are read: `parts` is also asked for all of them.
-        super().__init__(options, table_sets, relay, skip_snapshot=False, session=session)
+        super().__init__(options, session, server, relay)
+        self._shards = shards
         self._captured: dict[tuple[str, Path | None], CapturedTable] = {}
-        self._histories = ShardHistories(self._session, self._server, self._captured_table)
+        self._histories = ShardHistories(session, server, self._captured_table, self._statements)
         self._stop_at: BinlogPosition | None = None
-
-    @property
-    def session(self) -> Session:
-        """The session with the server, for other statements."""
-        return self._session
-
-    @property
-    def binlog(self) -> BinlogInspector:
-        return self._binlog
 
     def captured_tables(self) -> list[CapturedTable]:
         """The tables of the batches planned so far."""
@@ -66,15 +62,15 @@ class ShardsPlanner(TablesPlanner):
     def latest_offset(self, start: Offset, max_rows: int | None = None) -> Offset:
         """The end of the next batch, of about `max_rows`; `start` if there is nothing to read."""
         before = DatabaseProgress.from_offset(start)
-        newest = self._table_sets.latest()
         if before is None:
-            return self._first(newest, max_rows)
-        moved = self._moved(before, self.relay_log(before)[0])
+            return self._first(start.get("start"), max_rows)
+        tables = self.tables_of(before)
+        newest = {**tables, **_by_id(self._shards.new(tables.values()))}
+        moved = self._moved(before, self.relay_log(newest, before)[0])
         if moved is not None:
             return moved.to_offset()
-        old = self._table_sets.get(before.table_set).tables
-        added = [id for id in newest.tables if id not in old]
-        snapshot = {id: key for id, key in before.snapshot.items() if id in newest.tables}
+        added = [id for id in newest if id not in before.shards]
+        snapshot = {id: key for id, key in before.snapshot.items() if id in newest}
         if snapshot or added:
             unread = {**snapshot, **dict.fromkeys(added)}
             # On MySQL, `lookback` begins here: the next batch reads the new tables.
@@ -84,33 +80,75 @@ class ShardsPlanner(TablesPlanner):
             return start
         return self._next_changes(start, before, newest, max_rows)
 
-    def close(self) -> None:
-        self._histories.close()
-        super().close()
+    def current_tables(self, progress: DatabaseProgress) -> Tables | None:
+        """The tables that a stream reads; None if rows of some of them are not read yet."""
+        tables = self.tables_of(progress)
+        return None if progress.snapshot or self._shards.new(tables.values()) else tables
+
+    def tables_of(self, progress: DatabaseProgress) -> Tables:
+        names = [(database, name) for database, name, _ in progress.shards.values()]
+        tables = _by_id(self._shards.selected(names))
+        for id, table in tables.items():
+            before, now = progress.shards[id].key, table.definition.index
+            if before != now and progress.snapshot.get(id) is not None:
+                raise DataLossError(
+                    f"the snapshot of MySQL table {table.full_name} was read in the order of its "
+                    f"key '{before}', but its key is now '{now}'; {START_AGAIN}"
+                )
+        return tables
 
     # -- startup
 
-    def startup_position(
-        self, newest: TableSet
-    ) -> tuple[BinlogPosition, BinlogState, dict[str, Any]]:
-        """The current startup position, with the binlog's state and the tables' columns there."""
-        return current_startup_position(
-            self._binlog,
-            self._current,
-            lambda position: self._histories.now(position, newest.tables.values()),
-            lambda columns: all(columns.values()),
-        )
+    def whole(self) -> Offset:
+        """The end of a batch, from the initial offset on, that has the tables' current rows."""
+        tables = _by_id(self._shards.all())
+        return self._progress(tables, *self._startup_position(tables)).to_offset()
 
-    def _first(self, newest: TableSet, max_rows: int | None) -> Offset:
-        snapshot: dict[str, KeyJson | None] = dict.fromkeys(newest.tables)
+    def _first(self, mode: str | None, max_rows: int | None) -> Offset:
+        """The end of the first batch; `mode`: the startup mode of a stream without a snapshot."""
+        tables = _by_id(self._shards.all())
+        if mode not in (None, "latest-offset"):
+            begin = startup_position(self._session, self._options, self._server, self._binlog)
+            return self._progress(tables, *begin, {}).to_offset()
+        snapshot: dict[str, KeyJson | None] = dict.fromkeys(tables)
         skips = not self._options.has_snapshot
         if skips or not self._server.mariadb:
             # On MySQL, the binlog from this position on will correct the SELECTs (`lookback`).
-            position, state, columns = self.startup_position(newest)
+            position, state, columns = self._startup_position(tables)
             self._check_prepared(position)
-            empty = {} if skips else snapshot
-            return DatabaseProgress(newest.number, position, state, empty, columns).to_offset()
-        return self._next_chunks(None, newest, snapshot, max_rows)
+            unread = {} if skips else snapshot
+            return self._progress(tables, position, state, columns, unread).to_offset()
+        return self._next_chunks(None, tables, snapshot, max_rows)
+
+    def _startup_position(
+        self, tables: Tables
+    ) -> tuple[BinlogPosition, BinlogState, dict[str, Any]]:
+        """The current startup position, with the binlog's state and the tables' columns there.
+
+        A concurrent ALTER TABLE can make it impossible to describe the columns at a position: then
+        this takes a later one. Without the types of columns, no ALTER TABLE that changes one could
+        be followed.
+        """
+        for _ in range(_ATTEMPTS):
+            position, state = self._binlog.snapshot_position(self._current)
+            columns = self._histories.now(position, tables.values())
+            if all(columns.values()):
+                break
+        return position, state, columns
+
+    def _progress(
+        self,
+        tables: Tables,
+        position: BinlogPosition,
+        state: BinlogState,
+        columns: Mapping[str, Any],
+        snapshot: Mapping[str, KeyJson | None] | None = None,
+        rows: Mapping[str, int] | None = None,
+    ) -> DatabaseProgress:
+        shards = {id: Shard(*one.names, one.definition.index) for id, one in tables.items()}
+        return DatabaseProgress(
+            0, position, state, snapshot or {}, columns, rows=rows or {}, shards=shards
+        )
 
     def _current(self) -> BinlogPosition:
         return self._stop_at or super()._current()
@@ -120,7 +158,7 @@ class ShardsPlanner(TablesPlanner):
     def _next_chunks(
         self,
         before: DatabaseProgress | None,
-        newest: TableSet,
+        newest: Tables,
         unread: Mapping[str, KeyJson | None],
         max_rows: int | None,
         later: Collection[str] = (),
@@ -128,15 +166,14 @@ class ShardsPlanner(TablesPlanner):
         """A batch with chunks of tables in `unread` but not in `later`, the smallest first."""
         size, most = self._chunk_limits(newest, max_rows)
         ready = [id for id in unread if id not in later]
-        plan, after, altered = self._planned(newest.tables, unread, ready, size, most)
+        plan, after, altered = self._planned(newest, unread, ready, size, most)
         for error in altered.values():
             raise error
         if before is None:
-            position, state, columns = self.startup_position(newest)
+            position, state, columns = self._startup_position(newest)
         else:
             position, state = self._binlog.snapshot_position(self._current)
-            view = self.relay_log(before)[0]
-            columns = self._histories.columns(before, newest, position, view)
+            columns = self._histories.columns(before, newest, position)
         if before is None or len(unread) > len(before.snapshot):
             self._check_prepared(position)
         read = {} if before is None else before.rows
@@ -144,17 +181,14 @@ class ShardsPlanner(TablesPlanner):
             id: read.get(id, 0) + size * len(chunks) for id, chunks in plan.items() if id in after
         }
         rows = {id: count for id, count in {**read, **rows}.items() if id in after}
-        progress = DatabaseProgress(newest.number, position, state, after, columns, rows=rows)
-        end = progress.to_offset()
+        end = self._progress(newest, position, state, columns, after, rows).to_offset()
         self._plan = (end, plan)
         return end
 
-    def _chunk_limits(self, tables: TableSet, max_rows: int | None) -> tuple[int, int]:
+    def _chunk_limits(self, tables: Tables, max_rows: int | None) -> tuple[int, int]:
         """The rows per chunk, and the most chunks in a batch."""
         size, most = self._options.chunk_size, _BATCH_CHUNKS
-        row_bytes = max(
-            (one.definition.size.row_bytes for one in tables.tables.values()), default=0
-        )
+        row_bytes = max((one.definition.size.row_bytes for one in tables.values()), default=0)
         if row_bytes:
             # A failed batch is read again, so batches of large rows must not get too large.
             size = min(size, max(1, _BATCH_BYTES // _BATCH_CHUNKS // row_bytes))
@@ -171,29 +205,33 @@ class ShardsPlanner(TablesPlanner):
     # -- the binlog
 
     def _next_changes(
-        self, start: Offset, before: DatabaseProgress, newest: TableSet, max_rows: int | None
+        self,
+        start: Offset,
+        before: DatabaseProgress,
+        newest: Tables,
+        max_rows: int | None,
     ) -> Offset:
-        view, log = self.relay_log(before)
+        view, log = self.relay_log(newest, before)
         if view is None or log is None:
             end = self._server_end(before.position, newest, max_rows)
         else:
-            tables = [table.definition for table in newest.tables.values()]
+            tables = [table.definition for table in newest.values()]
             end = self._relayed.end(view, log, before.position, tables, max_rows)
         if end == before.position:
             return start
-        end, columns = self._histories.cut(before, newest, end, view)
+        end, columns = self._histories.cut(before, newest, end)
         if log is None:
             state = self._binlog.state_at(end)
         else:
             state = self._binlog.completed(log.binlog_state_at(end), end)
         state = state.following(before.binlog_state, end)
-        return DatabaseProgress(newest.number, end, state, {}, columns).to_offset()
+        return self._progress(newest, end, state, columns).to_offset()
 
     def _server_end(
-        self, start: BinlogPosition, newest: TableSet, max_rows: int | None
+        self, start: BinlogPosition, newest: Tables, max_rows: int | None
     ) -> BinlogPosition:
         """The end of a batch that is read from the server's binlog."""
-        current, tables = self._current(), list(newest.tables.values())
+        current, tables = self._current(), list(newest.values())
         if current < start and self._stop_at is None:
             raise reset_error(self._options.address, current, start, self._options.name)
         if not tables:
@@ -201,7 +239,7 @@ class ShardsPlanner(TablesPlanner):
         return bounded_end(self._session, tables[0].definition, start, current, max_rows)
 
     def _view(self, before: DatabaseProgress) -> RelayView | None:
-        return self.relay_log(before)[0]
+        return self.relay_log(self.tables_of(before), before)[0]
 
     def _position(self, progress: DatabaseProgress, table: FollowedTable) -> TablePosition:
         columns = self._histories.at(progress, table)
@@ -216,18 +254,13 @@ class ShardsPlanner(TablesPlanner):
 
     # -- the relay log
 
-    def relay_folder(self) -> Path | None:
+    def relay_folder(self, progress: DatabaseProgress) -> Path | None:
         """The folder of the relay log, if that has the changes of all tables."""
-        tables: Sequence[FollowedTable] = list(self._table_sets.latest().tables.values())
-        return self._relay if self._relays(tables) else None
+        return self._relay if self._relays(self.tables_of(progress).values()) else None
 
-    def relay_state(self, before: DatabaseProgress) -> RelayState | None:
-        """The state of the relay log, if that has the changes of all tables after a batch."""
-        return self.relay_log(before)[1]
-
-    def current_state(self, progress: DatabaseProgress) -> RelayState | None:
+    def current_state(self, tables: Tables, progress: DatabaseProgress) -> RelayState | None:
         """The state of a relay log that has the binlog up to now; None if it is behind."""
-        view = self.relay_log(progress)[0]
+        view = self.relay_log(tables, progress)[0]
         moved = self._moved(progress, view)
         return None if view is None or moved is not None else view.current(self._current)
 
@@ -237,7 +270,9 @@ class ShardsPlanner(TablesPlanner):
         state = None if view is None else view.state()
         return state is not None and all(table.full_name in state.changed for table in tables)
 
-    def relay_log(self, before: DatabaseProgress) -> tuple[RelayView | None, RelayState | None]:
+    def relay_log(
+        self, tables: Tables, before: DatabaseProgress
+    ) -> tuple[RelayView | None, RelayState | None]:
         """The relay log and its state, if it has the changes of all tables after a batch."""
         view = log_view(self._relay)
         state = None if view is None else view.state()
@@ -247,6 +282,8 @@ class ShardsPlanner(TablesPlanner):
         usable = self._stop_at is None and before.binlog_state.skip is None
         if not usable or begin is None or before.position < begin:
             return None, None
-        if not self._relays(self._table_sets.latest().tables.values()):
-            return None, None
-        return view, state
+        return (view, state) if self._relays(tables.values()) else (None, None)
+
+
+def _by_id(tables: Iterable[FollowedTable]) -> dict[str, FollowedTable]:
+    return {table.id: table for table in tables}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import MISSING, astuple, dataclass, fields, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from streamhouse.connectors.mysql_cdc.binlog.captured_table import CapturedTable
 from streamhouse.connectors.mysql_cdc.database.tables.discovery import TableNames, options_of
-from streamhouse.mysql.foreign_keys import ForeignKey
+from streamhouse.connectors.mysql_cdc.json_records import from_json, to_json
 from streamhouse.mysql.options import MySqlOptions
 from streamhouse.mysql.table import Server, TableDefinition
 from streamhouse.mysql.values.dates import ZeroDates, text_keys
@@ -19,47 +19,42 @@ from streamhouse.mysql.values.rows import RowWriter
 from streamhouse.mysql.values.types import MySqlColumn
 from streamhouse.paimon.schema import types
 
-_KEY = "table"
-_DEFAULTS = [None if field.default is MISSING else field.default for field in fields(MySqlColumn)]
+
+@dataclass(frozen=True)
+class _Columns:
+    """The part of a table's definition that offsets have."""
+
+    columns: tuple[MySqlColumn, ...]
+    charset: str | None
+    hidden_in: tuple[tuple[str, int], ...] = ()
 
 
 def offset_part(table: TableDefinition | None, captured: CapturedTable) -> dict[str, Any]:
-    """The part of an offset that describes the columns.
+    """The part of an offset that describes the columns; {} if they are not known.
 
     It has all columns if row events identify them by their order, else those that are read.
     """
     if table is None:
         return {}
     read = {column.name.lower() for column in captured.columns}
-    columns = [
-        column_to_json(column)
+    columns = tuple(
+        column
         for column in table.columns
         if captured.columns_by_index or column.name.lower() in read
-    ]
-    part: dict[str, Any] = {"columns": columns, "charset": table.charset}
-    if table.hidden_in:
-        part["hidden_in"] = [list(session) for session in table.hidden_in]
-    return {_KEY: part}
+    )
+    part: dict[str, Any] = to_json(_Columns(columns, table.charset, table.hidden_in))
+    return part
 
 
-def table_at(offset: Mapping[str, Any], table: TableDefinition) -> TableDefinition | None:
+def table_at(part: Mapping[str, Any], table: TableDefinition) -> TableDefinition | None:
     """The columns of `table` as of an offset; None if the offset does not have them."""
-    part = offset.get(_KEY)
-    if part is None:
+    if not part:
         return None
-    columns = tuple(MySqlColumn(*values) for values in part["columns"])
-    names = {column.name.lower(): column for column in columns}
+    known = from_json(_Columns, part)
+    names = {column.name.lower(): column for column in known.columns}
     key = tuple(names.get(column.name.lower(), column) for column in table.key)
-    hidden = tuple((str(file), int(thread)) for file, thread in part.get("hidden_in", ()))
-    return replace(table, columns=columns, key=key, charset=part["charset"], hidden_in=hidden)
-
-
-def column_to_json(column: MySqlColumn) -> list[Any]:
-    """The values of the column's fields in their order, without default values at the end."""
-    values = list(astuple(column))
-    while values[-1] == _DEFAULTS[len(values) - 1]:
-        values.pop()
-    return values
+    columns, charset, hidden = known.columns, known.charset, known.hidden_in
+    return replace(table, columns=columns, key=key, charset=charset, hidden_in=hidden)
 
 
 _MILLIS, _MICROS = 3, 6
@@ -144,50 +139,6 @@ class FollowedTable:
             selected = tuple((_in_texts(column), kind) for column, kind in selected)
         key = frozenset(column.name for column in self.definition.key)
         return RowWriter(selected, zone, key, zero_dates)
-
-    def to_json(self) -> dict[str, Any]:
-        """The form in a table set."""
-        table = self.definition
-        return {
-            "id": self.id,
-            "database": table.database,
-            "table": table.name,
-            "target": self.target,
-            "charset": table.charset,
-            "definition": [column_to_json(column) for column in table.columns],
-            "key": [column.name for column in table.key],
-            "index": table.index,
-            "consistent": table.consistent,
-            "columns": [list(pair) for pair in self.columns],
-            "rows": self.rows,
-            "bound": self.bound,
-            "foreign_keys": [key.to_json() for key in table.foreign_keys],
-        }
-
-    @staticmethod
-    def from_json(parsed: Mapping[str, Any]) -> FollowedTable:
-        columns = tuple(MySqlColumn(*values) for values in parsed["definition"])
-        by_name = {column.name: column for column in columns}
-        key = tuple(by_name[name] for name in parsed["key"])
-        definition = TableDefinition(
-            parsed["database"],
-            parsed["table"],
-            columns,
-            key,
-            parsed["charset"],
-            parsed["consistent"],
-            parsed["index"],
-            foreign_keys=tuple(map(ForeignKey.from_json, parsed.get("foreign_keys", ()))),
-        )
-        pairs = tuple((name, kind) for name, kind in parsed["columns"])
-        return FollowedTable(
-            parsed["id"],
-            definition,
-            parsed["target"],
-            pairs,
-            parsed["rows"],
-            bound=parsed.get("bound", ""),
-        )
 
 
 def _in_texts(column: MySqlColumn) -> MySqlColumn:

@@ -14,9 +14,11 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from streamhouse.connectors.mysql_cdc.database.progress import DatabaseProgress
 from streamhouse.connectors.mysql_cdc.database.tables.discovery import TableNames
 from streamhouse.connectors.mysql_cdc.database.tables.followed_table import FollowedTable
-from streamhouse.durable_files import replace_text
+from streamhouse.connectors.mysql_cdc.json_records import from_json, to_json
+from streamhouse.durable_files import read_json, replace_json, replace_text
 
 _VERSIONS = "versions"
 
@@ -30,7 +32,7 @@ class TableVersions:
 
     def add(self, table: FollowedTable) -> str:
         """Write the table's description, if it is a new one; returns its name."""
-        text = json.dumps(table.to_json(), sort_keys=True)
+        text = json.dumps(to_json(table), sort_keys=True)
         name = f"{table.id}-{hashlib.sha256(text.encode()).hexdigest()[:16]}"
         if name not in self._read and not (self._folder / name).exists():
             self._folder.mkdir(parents=True, exist_ok=True)
@@ -41,10 +43,18 @@ class TableVersions:
     def get(self, name: str) -> FollowedTable:
         """The table that was added under a name."""
         if name not in self._read:
-            self._read[name] = FollowedTable.from_json(
-                json.loads((self._folder / name).read_text())
-            )
+            self._read[name] = from_json(FollowedTable, read_json(self._folder / name))
         return self._read[name]
+
+    def all(self, progress: DatabaseProgress, table_set: TableSet) -> dict[str, FollowedTable]:
+        """All tables of a table set, by their ids, as they are at an offset."""
+        return {id: self.at(progress, table) for id, table in table_set.tables.items()}
+
+    def at(self, progress: DatabaseProgress, table: FollowedTable) -> FollowedTable:
+        """A table as it is at an offset."""
+        if table.id in progress.versions:
+            table = self.get(progress.versions[table.id])
+        return table.hidden_in(progress.hidden.get(table.id, ()))
 
     def keep(self, names: Collection[str]) -> None:
         """Delete all files but these."""
@@ -100,34 +110,19 @@ class TableSets:
         if number == 0:
             return TableSet(0, 0, "UTC", {})
         if number not in self._read:
-            parsed = json.loads((self._folder / str(number)).read_text())
-            tables = [FollowedTable.from_json(table) for table in parsed["tables"]]
-            self._read[number] = TableSet(
-                number,
-                parsed["next_id"],
-                parsed["zone"],
-                {table.id: table for table in tables},
-                frozenset(parsed.get("former", ())),
-            )
+            self._read[number] = from_json(TableSet, read_json(self._folder / str(number)))
         return self._read[number]
 
     def add(self, tables: Sequence[FollowedTable], next_id: int, zone: str) -> TableSet:
         """Write the next table set."""
-        self._folder.mkdir(parents=True, exist_ok=True)
         latest = self.latest()
         number = latest.number + 1
         left = {table.full_name for table in latest.tables.values()}
         former = latest.former | (left - {table.full_name for table in tables})
-        text = json.dumps(
-            {
-                "next_id": next_id,
-                "zone": zone,
-                "tables": [table.to_json() for table in tables],
-                **({"former": sorted(former)} if former else {}),
-            }
-        )
-        replace_text(self._folder / str(number), text)
-        return self.get(number)
+        by_id = {table.id: table for table in tables}
+        made = self._read[number] = TableSet(number, next_id, zone, by_id, former)
+        replace_json(self._folder / str(number), to_json(made))
+        return made
 
     def drop_before(self, number: int) -> None:
         """Delete the table sets before one that no batch needs any more."""

@@ -1,15 +1,18 @@
 """Plans the batches of a sync, and follows statements that alter its tables.
 
-docs/decisions/195-schema-changes-of-a-sync.md says why.
+An offset is `{"batch", "now", "of", "source"}`: the number of the batch that ends there, its time
+(epoch ms), what the offsets belong to, and the `DatabaseProgress`.
+docs/decisions/195-schema-changes-of-a-sync.md says how schema changes are followed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+import time
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 
 from streamhouse.connectors.mysql_cdc.binlog.captured_table import CapturedTable
+from streamhouse.connectors.mysql_cdc.binlog.ddl_change import DdlChange, DdlChanges
 from streamhouse.connectors.mysql_cdc.change_reader import log_view
 from streamhouse.connectors.mysql_cdc.database.foreign_key_changes import (
     ForeignKeyChanges,
@@ -22,14 +25,9 @@ from streamhouse.connectors.mysql_cdc.database.progress import (
     DatabaseProgress,
     Stale,
 )
-from streamhouse.connectors.mysql_cdc.database.sync_startup import SyncStartup
-from streamhouse.connectors.mysql_cdc.database.table_part import TablesAt
-from streamhouse.connectors.mysql_cdc.database.table_statements import (
-    RelayBehindError,
-    SchemaFollower,
-    TableStatements,
-)
-from streamhouse.connectors.mysql_cdc.database.tables.discovery import Discovery, TableFilter
+from streamhouse.connectors.mysql_cdc.database.statement_scan import FoundStatement
+from streamhouse.connectors.mysql_cdc.database.sync_startup import read_startup
+from streamhouse.connectors.mysql_cdc.database.tables.discovery import Discovery
 from streamhouse.connectors.mysql_cdc.database.tables.followed_table import FollowedTable
 from streamhouse.connectors.mysql_cdc.database.tables.table_sets import (
     TableSet,
@@ -39,50 +37,83 @@ from streamhouse.connectors.mysql_cdc.database.tables.table_sets import (
 from streamhouse.connectors.mysql_cdc.database.tables_planner import BATCH_CHUNKS, TablesPlanner
 from streamhouse.connectors.mysql_cdc.relay.state import BATCH_BYTES, RelayState, RelayView
 from streamhouse.errors import DataLossError
-from streamhouse.mysql.columns import server_zone
-from streamhouse.mysql.options import MySqlOptions
+from streamhouse.mysql.connection import Session
 from streamhouse.mysql.position import BinlogPosition, KeyJson
+from streamhouse.mysql.table import check_server
+from streamhouse.runtime.state.batch_logs import next_batch
+from streamhouse.runtime.sync.evolution import SchemaEvolution
+from streamhouse.runtime.sync.micro_batch.spec import SyncSpec, SyncTaskInput
+from streamhouse.runtime.sync.micro_batch.task_groups import task_groups
+from streamhouse.runtime.sync.micro_batch.unread_targets import UnreadTargets
+from streamhouse.runtime.sync.schema_changes import AddedColumns
+from streamhouse.runtime.sync.tables import needed_zone
 from streamhouse.source import Offset
 
 
-class SyncTablesPlanner(TablesPlanner):
-    """Plans batches on the driver.
+class RelayBehindError(Exception):
+    """The relay log has not reached a position yet, or has ended."""
 
-    `relay`: the folder of the relay log, which has the changes of all tables. `follower` decides
-    about statements that alter the tables. `skip_snapshot`: the first tables are followed from now
-    on, or from the `SyncStartup` that the checkpoint has.
+
+class SyncPlanner(TablesPlanner):
+    """Plans the batches of one sync; in a Python process of the driver.
+
+    The relay log has the changes of all tables. `SchemaEvolution` decides about statements that
+    alter the tables. Without a snapshot, the first tables are followed from now on, or from the
+    startup position that the checkpoint has.
     """
 
-    def __init__(
-        self,
-        options: MySqlOptions,
-        filter: TableFilter,
-        checkpoint: Path,
-        relay: Path,
-        follower: SchemaFollower,
-        skip_snapshot: bool = False,
-    ) -> None:
-        table_sets = TableSets(checkpoint)
-        super().__init__(options, table_sets, relay, skip_snapshot)
-        self._startup = SyncStartup.read(checkpoint) if options.starts_in_the_past else None
-        self._versions = TableVersions(checkpoint)
-        self._tables_at, self._follower = TablesAt(self._versions), follower
-        self._discovery = Discovery(self._session, options, filter, compares=self._server.mariadb)
-        self._foreign_keys = ForeignKeyChanges(options, self._server, relay)
-        self._statements = TableStatements(options, self._server, relay, self._relay_log)
+    def __init__(self, spec: SyncSpec) -> None:
+        options, checkpoint = spec.options.mysql, spec.checkpoint
+        session = Session(options)
+        try:
+            server = check_server(session, options)
+        except BaseException:
+            session.close()
+            raise
+        super().__init__(options, session, server, spec.relay, spec.options.skips_snapshot)
+        self._spec = spec
+        self._table_sets, self._versions = TableSets(checkpoint), TableVersions(checkpoint)
+        self._startup = read_startup(checkpoint) if options.starts_in_the_past else None
+        self._follower = SchemaEvolution(spec.options, AddedColumns(checkpoint), spec.query_id)
+        self._discovery = Discovery(session, options, spec.options.tables, compares=server.mariadb)
+        self._foreign_keys = ForeignKeyChanges(options, server, spec.relay)
+        self._unread_targets = UnreadTargets(checkpoint)
         self._unread: Collection[str] = ()
         self._planned_log: RelayState | None = None
 
-    def unread(self, targets: Collection[str]) -> None:
-        """Reload targets whose rows the last batch could not read, as their tables were altered."""
-        self._unread = targets
-
     def latest_offset(self, start: Offset, max_rows: int | None = None) -> Offset:
-        """The end of the next batch; `start` if there is nothing to read yet."""
+        """The end offset of the next batch; `start` if there is nothing to read."""
+        before = start.get("source", {})
+        # The last batch could not read their rows, as their tables were altered.
+        self._unread = self._unread_targets.of(int(start.get("batch", -1)))
         try:
-            return self._next(start)
+            after = self._next(before)
         except RelayBehindError:
             return start  # If the log has ended, the driver reports the reason.
+        if after == before:
+            return start
+        return {
+            "batch": next_batch(start),
+            "now": max(time.time_ns() // 1_000_000, int(start.get("now", 0)) + 1),
+            "of": self._spec.options.origin,
+            "source": after,
+        }
+
+    def tasks(self, start: Offset, end: Offset) -> list[SyncTaskInput]:
+        """The tasks of a batch; at least one."""
+        if start == end:
+            return []
+        parts = self.parts(start.get("source", {}), end["source"])
+        zone = self._table_sets.get(int(end["source"]["table_set"])).zone
+        zone = end["source"].get("zone", zone)
+        groups = task_groups(self._spec, parts, start, end)
+        return [
+            SyncTaskInput(number, start, end, tuple(group), self._server, zone)
+            for number, group in enumerate(groups)
+        ]
+
+    def committed(self, end: Offset) -> None:
+        pass
 
     def _next(self, start: Offset) -> Offset:
         newest = self._table_sets.latest()
@@ -125,7 +156,7 @@ class SyncTablesPlanner(TablesPlanner):
     def _compared(
         self, added: Iterable[str], old: Iterable[FollowedTable], newest: TableSet
     ) -> Mapping[str, Stale]:
-        """The targets of new tables that have rows of before; see `SchemaFollower.compared`."""
+        """The targets of new tables that have rows of before; see `SchemaEvolution.compared`."""
         own = {table.target for table in old}
         tables = [newest.tables[id] for id in added]
         targets = {
@@ -139,11 +170,7 @@ class SyncTablesPlanner(TablesPlanner):
 
     def _begin(self, newest: TableSet) -> Offset:
         if self._startup is not None:
-            past = self._startup
-            begin = DatabaseProgress(
-                past.table_set, past.position, past.binlog_state, gone=past.gone
-            )
-            return begin.to_offset()
+            return self._startup.to_offset()
         snapshot: dict[str, KeyJson | None] = dict.fromkeys(newest.tables)
         position, binlog_state = self._binlog.snapshot_position(self._current)
         self._binlog.check_prepared(position)
@@ -160,16 +187,16 @@ class SyncTablesPlanner(TablesPlanner):
 
     def _next_rows(self, start: Offset, before: DatabaseProgress, newest: TableSet) -> Offset:
         """A batch with rows of tables; all earlier statements are followed before it."""
-        old = self._table_sets.get(int(start["tables"])).tables
+        old = self._table_sets.get(int(start["table_set"])).tables
         added = {id for id in before.snapshot if id not in old}
         position, binlog_state = self._binlog.snapshot_position(self._current)
         view = self._relay_log()
         bound = position
         if before.stale and view is not None:
             bound = view.bounded(before.position, position, BATCH_BYTES)
-        before, at = self._next_statement(before, newest, bound)
-        if at is not None:
-            return self._up_to_statement(before, newest, at, added)
+        before, group = self._next_statements(before, newest, bound)
+        if group:
+            return self._up_to_statements(before, newest, group, added)
         if bound < position:
             return self._changed_up_to(before, newest, bound, added).to_offset()
         if added:
@@ -197,7 +224,7 @@ class SyncTablesPlanner(TablesPlanner):
 
         On MySQL, `lookback` begins here, and the next batch reads the tables in `added`.
         """
-        tables = self._tables_at.all(after, newest)
+        tables = self._versions.all(after, newest)
         ready = set(after.snapshot) - (set() if self._server.mariadb else set(added))
         plan, snapshot, altered = self._planned(
             tables, after.snapshot, ready, self._options.chunk_size
@@ -220,7 +247,7 @@ class SyncTablesPlanner(TablesPlanner):
         """The targets of tables that were altered since they were found."""
         names = {tables[id].names: id for id in begun}
         found = self._discovery.described(names)
-        late = self._first_statement_of(begun, tables, position)
+        late = self._has_statements(begun, tables, position)
         stale = {}
         for table_names, id in names.items():
             now = found.get(table_names)
@@ -229,20 +256,20 @@ class SyncTablesPlanner(TablesPlanner):
                 stale[tables[id].target] = Stale(f"{UNKNOWN_STATEMENT} while it was found")
         return stale
 
-    def _first_statement_of(
+    def _has_statements(
         self, ids: Collection[str], tables: Mapping[str, FollowedTable], start: BinlogPosition
-    ) -> BinlogPosition | None:
-        """The position of the first statement about one of these tables, from `start` up to now."""
+    ) -> bool:
+        """Whether there are statements about one of these tables from `start` up to now."""
         now = self._current()
         if now == start or not ids:
-            return None
-        return self._statements.first([tables[id] for id in ids], start, now)
+            return False
+        return bool(self._statements_between([tables[id] for id in ids], start, now))
 
     def _reloaded(
         self, after: DatabaseProgress, newest: TableSet, added: Collection[str]
     ) -> DatabaseProgress | None:
         """The end of a batch that reloads stale targets; None if no target can be reloaded yet."""
-        tables = self._tables_at.all(after, newest)
+        tables = self._versions.all(after, newest)
         result, rows = after, 0
         for target, stale in after.stale.items():
             own = {id: table for id, table in tables.items() if table.target == target}
@@ -252,7 +279,7 @@ class SyncTablesPlanner(TablesPlanner):
             if not self._server.mariadb and not own.keys().isdisjoint(added):
                 continue
             found = self._discovery.described({table.names for table in own.values()})
-            if self._first_statement_of(own.keys(), tables, after.position) is not None:
+            if self._has_statements(own.keys(), tables, after.position):
                 continue
             by_id = {id: found[table.names] for id, table in own.items() if table.names in found}
             prepared = self._follower.prepare(target, stale, own, by_id)
@@ -289,13 +316,12 @@ class SyncTablesPlanner(TablesPlanner):
             return start  # The reader of the binlog has ended; the driver reports the reason.
         tables = [table.definition for table in newest.tables.values()]
         self._planned_log = state
-        # `_next_statement` finds the statements.
-        end = self._relayed.end(view, state, before.position, tables, None, at_statements=False)
+        end = self._relayed.end(view, state, before.position, tables, None)
         if end == before.position:
             return start
-        before, at = self._next_statement(before, newest, end)
-        if at is not None:
-            return self._up_to_statement(before, newest, at)
+        before, group = self._next_statements(before, newest, end)
+        if group:
+            return self._up_to_statements(before, newest, group)
         return self._changed_up_to(before, newest, end).to_offset()
 
     def _changed_up_to(
@@ -319,7 +345,7 @@ class SyncTablesPlanner(TablesPlanner):
         end: BinlogPosition,
         added: Collection[str],
     ) -> dict[str, Stale]:
-        tables = self._tables_at.all(before, newest)
+        tables = self._versions.all(before, newest)
         keys = any(table.definition.foreign_keys for table in tables.values())
         if not keys or end == before.position:
             return dict(before.stale)
@@ -341,69 +367,108 @@ class SyncTablesPlanner(TablesPlanner):
 
     # -- statements
 
-    def _next_statement(
+    def _statements_between(
+        self, tables: Iterable[FollowedTable], start: BinlogPosition, end: BinlogPosition
+    ) -> list[FoundStatement]:
+        """The statements about tables.
+
+        Raises `RelayBehindError` if the relay log does not reach `end` within 10 s.
+        """
+        view = self._relay_log()
+        if view is None or not view.reaches(end):
+            raise RelayBehindError
+        return self._statements.between(tables, start, end)
+
+    def _next_statements(
         self, before: DatabaseProgress, newest: TableSet, end: BinlogPosition
-    ) -> tuple[DatabaseProgress, BinlogPosition | None]:
-        """The position of the next statement up to `end` at which a batch has to end.
+    ) -> tuple[DatabaseProgress, list[FoundStatement]]:
+        """The next group of statements up to `end` at which a batch has to end; [] if none.
 
         Follows statements that are only about stale targets, which need no batches of their own;
         the returned progress has their consequences.
         """
-        tables, start = self._tables_at.all(before, newest), before.position
+        tables, start = self._versions.all(before, newest), before.position
         while True:
-            at = self._statements.first(tables.values(), start, end)
-            if at is None or not before.stale:
-                return before, at
-            group = self._statements.at(tables.values(), before.gone, at, end)
-            if any(tables[id].target not in before.stale for id in group.found):
-                return before, at
-            followed = self._follower.follow(tables, before, group.found)
-            start = group.end
+            found = self._statements_between(tables.values(), start, end)
+            group = [event for event in found if event.before == found[0].before]
+            if not group or not before.stale:
+                return before, group
+            effects, hidden = self._effects(tables, before.gone, group)
+            if any(tables[id].target not in before.stale for id in effects):
+                return before, group
+            followed = self._follower.follow(tables, before, effects)
+            start = group[0].after
             before = replace(
                 before,
-                hidden={**before.hidden, **group.hidden},
-                stale={**altered_parents(tables, group.found), **before.stale, **followed.stale},
+                hidden={**before.hidden, **hidden},
+                stale={**altered_parents(tables, effects), **before.stale, **followed.stale},
                 statements=(*before.statements, *followed.texts),
             )
-            if group.hidden:
-                tables = self._tables_at.all(before, newest)
+            if hidden:
+                tables = self._versions.all(before, newest)
 
-    def _up_to_statement(
+    def _up_to_statements(
         self,
         before: DatabaseProgress,
         newest: TableSet,
-        at: BinlogPosition,
+        group: Sequence[FoundStatement],
         added: Collection[str] = (),
     ) -> Offset:
-        """A batch that ends before a statement about a table, or that consists of the statement."""
-        if before.position < at:
-            return self._changed_up_to(before, newest, at, added).to_offset()
-        tables = self._tables_at.all(before, newest)
-        found, hidden, end = self._statements.at(tables.values(), before.gone, at)
-        followed = self._follower.follow(tables, before, found)
+        """A batch that ends before statements about tables, or that consists of them."""
+        if before.position < group[0].before:
+            return self._changed_up_to(before, newest, group[0].before, added).to_offset()
+        tables = self._versions.all(before, newest)
+        effects, hidden = self._effects(tables, before.gone, group)
+        followed = self._follower.follow(tables, before, effects)
         before = replace(before, hidden={**before.hidden, **hidden})
         versions = {table.id: self._versions.add(table) for table in followed.tables}
         after = replace(
-            self._advanced(before, end),
+            self._advanced(before, group[0].after),
             versions={**before.versions, **versions},
-            stale={**altered_parents(tables, found), **before.stale, **followed.stale},
+            stale={**altered_parents(tables, effects), **before.stale, **followed.stale},
             gone=before.gone | followed.gone,
             zone=self._zone(before, followed.tables),
-            altered=frozenset(found),
+            altered=frozenset(effects),
             statements=(*before.statements, *followed.texts),
         )
         return after.to_offset()
+
+    def _effects(
+        self,
+        tables: Mapping[str, FollowedTable],
+        gone: Collection[str],
+        group: Iterable[FoundStatement],
+    ) -> tuple[dict[str, DdlChange], dict[str, tuple[tuple[str, int], ...]]]:
+        """The effects of statements, by the ids of tables.
+
+        The second result has, for tables for which that changes, the sessions in which a temporary
+        table has the table's name afterwards.
+        """
+        by_names = {table.full_name: table for table in tables.values()}
+        found: dict[str, DdlChange] = {}
+        hidden: dict[str, tuple[tuple[str, int], ...]] = {}
+        for event in group:
+            table = by_names[event.name]
+            before = hidden.get(table.id, table.definition.hidden_in)
+            table = table.hidden_in(before)
+            ddls = DdlChanges(self._captured_table(table), table.definition)
+            ddl = ddls.of(event.statement, event.after, table.id not in gone)
+            if ddl is not None:
+                found[table.id] = ddl
+            if ddls.hidden_in != before:
+                hidden[table.id] = ddls.hidden_in
+        return found, hidden
 
     # -- the server
 
     def _zone(self, progress: DatabaseProgress, altered: Collection[FollowedTable]) -> str | None:
         """The server's time zone, if columns of altered tables need it."""
-        if progress.zone is not None or self._options.server_time_zone is not None:
-            return progress.zone or self._options.server_time_zone
-        selected = [column for table in altered for column in table.arrow_columns]
-        if all(column.family != "timestamp" for column, _ in selected):
-            return None
-        return server_zone(self._session, selected, "--mysql-conf server-time-zone=…")
+        return progress.zone or needed_zone(self._session, self._options, altered)
+
+    def tables_of(self, progress: DatabaseProgress) -> Mapping[str, FollowedTable]:
+        newest = self._table_sets.latest().tables
+        tables = self._table_sets.get(progress.table_set).tables
+        return {id: table for id, table in tables.items() if id in newest}
 
     def _relay_log(self) -> RelayView | None:
         return log_view(self._relay)
@@ -415,7 +480,7 @@ class SyncTablesPlanner(TablesPlanner):
         return table.captured_table(self._options, self._server, self._relay)
 
     def _at(self, progress: DatabaseProgress, table: FollowedTable) -> FollowedTable:
-        return self._tables_at.one(progress, table)
+        return self._versions.at(progress, table)
 
 
 def _hidden(

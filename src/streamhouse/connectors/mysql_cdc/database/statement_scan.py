@@ -1,0 +1,155 @@
+"""Finds statements about tables in the server's binlog."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from streamhouse.connectors.mysql_cdc.binlog.captured_table import CapturedTable
+from streamhouse.connectors.mysql_cdc.binlog.change_decoder import TRANSACTION_CONTROL
+from streamhouse.connectors.mysql_cdc.binlog.dump import BinlogDump, RawEvent
+from streamhouse.connectors.mysql_cdc.binlog.format.events import QUERY, PositionTracker, query_of
+from streamhouse.connectors.mysql_cdc.binlog.limits import reset_error
+from streamhouse.connectors.mysql_cdc.binlog.query import Statement, statement_of
+from streamhouse.connectors.mysql_cdc.binlog.statements import ParsedStatement
+from streamhouse.connectors.mysql_cdc.change_reader import log_view
+from streamhouse.connectors.mysql_cdc.database.tables.followed_table import FollowedTable
+from streamhouse.mysql.connection import retried
+from streamhouse.mysql.position import BinlogPosition
+
+_STALLED_SECONDS = 20.0
+_NOWHERE = BinlogPosition("none.0", 0)
+
+
+class FoundStatement(NamedTuple):
+    """A statement that concerns a table, with the ends of transactions before and after it."""
+
+    before: BinlogPosition
+    statement: Statement
+    after: BinlogPosition
+    table: CapturedTable
+
+    @property
+    def name(self) -> str:
+        """`database.table`."""
+        return self.table.table.full_name
+
+
+class StatementLog:
+    """Finds the statements about followed tables; in a planner, on the driver.
+
+    It asks the relay log in the folder `relay`, if there is one, which tables have statements, and
+    scans the server's binlog for these. It keeps the statements of the last range, since a planner
+    that is far behind asks for them again after each one. `captured_of` returns what readers of the
+    binlog need of a table.
+    """
+
+    def __init__(
+        self, captured_of: Callable[[FollowedTable], CapturedTable], relay: Path | None
+    ) -> None:
+        self._captured_of, self._relay = captured_of, relay
+        self._tables: list[CapturedTable] = []
+        self._dump: BinlogDump | None = None
+        self._track = PositionTracker(_NOWHERE, True)
+        self._events: Iterator[RawEvent] = iter(())
+        self._names: frozenset[str] = frozenset()
+        self._start = self._end = _NOWHERE
+        self._found: list[FoundStatement] = []
+
+    def between(
+        self,
+        tables: Iterable[FollowedTable],
+        start: BinlogPosition,
+        end: BinlogPosition,
+        wait: bool = False,
+    ) -> list[FoundStatement]:
+        """The statements about tables between two ends of transactions, in order.
+
+        `wait`: up to 10 s for the relay log to reach `end`.
+        """
+        if not start < end:
+            return []
+        affected = list(self._affected(tables, start, end, wait))
+        if not affected:
+            return []
+        names = frozenset(table.full_name for table in affected)
+        if not (names <= self._names and self._start <= start and end <= self._end):
+            self._tables = [self._captured_of(table) for table in affected]
+            options = self._tables[0].options
+            self._found = retried(options, lambda: self._read(start, end), self.close)
+            self._names, self._start, self._end = names, start, end
+            if self._relay is not None:
+                self.close()  # The pipeline has one connection for all tables.
+        return [
+            event
+            for event in self._found
+            if start <= event.before and event.after <= end and event.name in names
+        ]
+
+    def close(self) -> None:
+        """Close the connection, which is kept for the next range."""
+        dump, self._dump = self._dump, None
+        if dump is not None:
+            dump.close()
+
+    def _read(self, start: BinlogPosition, end: BinlogPosition) -> list[FoundStatement]:
+        if self._dump is None or self._track.position != start:
+            self.close()
+            self._dump = BinlogDump(self._tables[0].options, start)
+            self._track = PositionTracker(start, self._dump.checksums)
+            self._events = self._dump.events()
+        found: list[FoundStatement] = []
+        opened: list[tuple[BinlogPosition, Statement, CapturedTable]] = []
+        before, moved = start, time.monotonic()
+        while self._track.position < end:
+            if time.monotonic() - moved > _STALLED_SECONDS:
+                raise reset_error(self._tables[0].options.address, self._track.position, end)
+            position = self._track.position
+            opened += [(before, *following) for following in self._next()]
+            if position != self._track.position:
+                moved = time.monotonic()
+            if self._track.between:
+                before = self._track.position
+                found += [FoundStatement(one, text, before, table) for one, text, table in opened]
+                opened = []
+        return found
+
+    def _next(self) -> list[tuple[Statement, CapturedTable]]:
+        """Read one event; returns its statement with each table that the statement concerns."""
+        _, kind, size, _, data, at = next(self._events)
+        self._track.take(data, at)
+        end = at + size - self._track.trailer
+        if kind != QUERY or query_of(data, at, end)[1] in TRANSACTION_CONTROL:
+            return []
+        statement = statement_of(kind, data, at, end, self._tables[0].mariadb)
+        parsed = ParsedStatement(statement, self._tables[0].ignores_case)
+        found = []
+        for table in self._tables:
+            name = table.parsed_name
+            if parsed.concerns(name) or parsed.hides(name):
+                found.append((statement, table))
+        return found
+
+    def _affected(
+        self,
+        tables: Iterable[FollowedTable],
+        start: BinlogPosition,
+        end: BinlogPosition,
+        wait: bool,
+    ) -> Iterable[FollowedTable]:
+        """The tables that may have statements."""
+        view = log_view(self._relay)
+        begin = None if view is None else view.begin()
+        if view is None or begin is None or start < begin or (wait and not view.reaches(end)):
+            return tables
+        state = view.state()
+        if state is None or state.end < end:
+            return tables
+        return [
+            table
+            for table in tables
+            if table.full_name not in state.changed
+            or state.may_have_statements(table.full_name, start, end)
+        ]
