@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 from pypaimon_rust.datafusion import CommitMessage
 from tests.integration.object_store.faulty_proxy import Fault, FaultyProxy, Request
+from tests.java_reads import java_rows
 from tests.waiting import DEADLINE_S, until
 
 from streamhouse.demo.s3_server import S3Server
@@ -142,7 +143,7 @@ def test_rows_whose_order_does_not_matter_are_written_with_one_request(
     assert rows == [{"id": 1, "n": 113}]
     with Sidecar(warehouse.options) as java:
         assert java.compact("shop.sums", full=True)
-        assert java.read("shop.sums").to_pylist() == rows
+        assert java_rows(java, "shop.sums").to_pylist() == rows
 
 
 def test_later_rows_of_a_key_win_whoever_wrote_them(warehouse: Warehouse) -> None:

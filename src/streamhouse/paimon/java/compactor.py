@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Mapping, Sequence
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
@@ -62,12 +61,8 @@ class Compactor:
         self._copies = LocalCopies()
         core.before_end(self._close_all)
 
-    def compact(
-        self, name: str, full: bool, partitions: Sequence[Mapping[str, str]] | None
-    ) -> bool:
+    def compact(self, name: str, full: bool) -> bool:
         """Compact a table with a new writer; returns whether that made a snapshot."""
-        if partitions is not None and not partitions:
-            return False
         java_table = self._core.table(name)
         location = _location(java_table)
         root = branch_root(location, str(java_table.coreOptions().branch()))
@@ -78,8 +73,8 @@ class Compactor:
         ):
             table = java_table.copy({**_COMPACT_OPTIONS, **names})
             if table.primaryKeys() or table.bucketSpec().getNumBuckets() > 0:
-                return self._compact_buckets(table, full, partitions, spill)
-            return self._compact_append(table, partitions)
+                return self._compact_buckets(table, full, spill)
+            return self._compact_append(table)
 
     def compact_with_open_writer(self, name: str) -> bool:
         """Compact a table with a writer that stays open; with a new one where that may not be."""
@@ -92,7 +87,7 @@ class Compactor:
             and not loses_retractions(java_table)
         )
         if not latest or not java_table.primaryKeys() or not can_keep:
-            return self.compact(name, False, None)
+            return self.compact(name, False)
         root = branch_root(location, str(java_table.coreOptions().branch()))
         shared = self._core.shared
         writer, buckets = self._updated_writer(
@@ -143,12 +138,10 @@ class Compactor:
                 copy.commit(commit.compactManifests)
         return True
 
-    def _compact_buckets(
-        self, table: Any, full: bool, partitions: Sequence[Mapping[str, str]] | None, spill: str
-    ) -> bool:
+    def _compact_buckets(self, table: Any, full: bool, spill: str) -> bool:
         io_manager = self._core.jvm.org.apache.paimon.disk.IOManager.create(spill)
         identifier = self._next_identifier(table)
-        reader = snapshot_reader(self._core.jvm, table, partitions)
+        reader = table.newSnapshotReader()
         # Buckets without new files need no compaction, and partitioned tables have many.
         entries = (reader if full else reader.withLevel(0)).bucketEntries()
         messages = compacted(
@@ -161,18 +154,9 @@ class Compactor:
         )
         return self._commit(table, identifier, messages)
 
-    def _compact_append(self, table: Any, partitions: Sequence[Mapping[str, str]] | None) -> bool:
+    def _compact_append(self, table: Any) -> bool:
         jvm = self._core.jvm
-        coordinator = jvm.org.apache.paimon.append.AppendCompactCoordinator
-        if partitions is None:
-            tasks = coordinator(table, False).run()
-        else:
-            predicate = jvm.org.apache.paimon.partition.PartitionPredicate.fromMaps(
-                table.schema().logicalPartitionType(),
-                [dict(partition) for partition in partitions],
-                table.coreOptions().partitionDefaultName(),
-            )
-            tasks = coordinator(table, False, predicate).run()
+        tasks = jvm.org.apache.paimon.append.AppendCompactCoordinator(table, False).run()
         messages = jvm.java.util.ArrayList()
         if tasks:
             with closing(table.store().newWrite(COMMIT_USER)) as write:
@@ -244,19 +228,6 @@ class Compactor:
     def _next_identifier(self, table: Any) -> int:
         latest = table.snapshotManager().latestSnapshotId()
         return int(latest or 0) + 1
-
-
-def snapshot_reader(
-    jvm: Any, table: Any, partitions: Sequence[Mapping[str, str]] | None = None
-) -> Any:
-    """A Java reader of the newest snapshot, of all or some partitions."""
-    reader = table.newSnapshotReader()
-    if partitions is not None:
-        maps = jvm.java.util.ArrayList()
-        for partition in partitions:
-            maps.add(dict(partition))
-        reader = reader.withPartitionsFilter(maps)
-    return reader
 
 
 def _committer(table: Any) -> Any:
