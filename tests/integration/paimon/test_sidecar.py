@@ -499,7 +499,7 @@ def test_a_dead_jvm_is_replaced(lake: Any, own: Sidecar, make_sale: Any) -> None
     os.kill(first, signal.SIGKILL)
 
     until(lambda: own.pid is None)
-    assert own.read(name).num_rows == 1
+    assert java_rows(own, name).num_rows == 1
     assert own.pid not in (None, first)
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import threading
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +15,8 @@ from pypaimon_rust.datafusion import CommitMessage
 from streamhouse.errors import LostCommitError, StoreError
 from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.paimon.storage.metadata_mirror.commit import MirroredCommit
-from streamhouse.paimon.storage.object_store.direct_client import Answer
 from streamhouse.paimon.storage.object_store.object_files import ObjectFiles
-from streamhouse.paimon.storage.object_store.object_requests import ObjectRequests
+from streamhouse.paimon.storage.object_store.object_requests import Answer, ObjectRequests
 from streamhouse.paimon.write.commit import TableCommitter
 from streamhouse.paimon.write.table_writer import TableWriter
 from streamhouse.sql.plan import Column
@@ -36,30 +34,20 @@ class MemoryRequests(ObjectRequests):
         self.failing: set[str] = set()
         self._lock = threading.Lock()
 
-    def send(
-        self,
-        method: str,
-        path: str,
-        expected: tuple[int, ...],
-        body: bytes = b"",
-        condition: Mapping[str, str] | None = None,
-    ) -> Answer:
-        if method == "PUT" and any(path.endswith(end) for end in self.failing):
+    def send(self, method: str, path: str, **given: Any) -> Answer:
+        if method == "put" and any(path.endswith(end) for end in self.failing):
             raise StoreError("the store failed")
         with self._lock:
             found = self.objects.get(path)
-            if method == "PUT":
-                if condition and "IfNoneMatch" in condition and found is not None:
+            if method == "put":
+                if "IfNoneMatch" in given and found is not None:
                     return Answer(412, {}, b"")
-                found = self.objects[path] = body
-            elif method == "DELETE":
+                found = self.objects[path] = given["Body"]
+            elif method == "delete":
                 self.objects.pop(path, None)
         if found is None:
             return Answer(404, {}, b"")
-        date = "Thu, 26 Nov 2026 03:46:02 GMT"
-        facts = {"Last-Modified": date, "Content-Length": str(len(found))}
-        etag = hashlib.sha256(found).hexdigest()
-        return Answer(200, {"ETag": etag, **facts}, found)
+        return Answer(200, {"ETag": hashlib.sha256(found).hexdigest()}, found)
 
 
 class Store:

@@ -20,7 +20,6 @@ from dataclasses import dataclass, field
 
 from streamhouse.errors import StreamhouseError
 from streamhouse.paimon.storage.lock import commit_notice, commit_stamp, publish_commit
-from streamhouse.paimon.storage.object_store.conditional_objects import ConditionalObjects
 from streamhouse.paimon.storage.object_store.object_files import ObjectFiles
 from streamhouse.paimon.storage.object_store.parallel import run_parallel, submit
 from streamhouse.paimon.storage.rust_core import forget_metadata
@@ -132,7 +131,7 @@ class FollowedSnapshots(Snapshots):
 
     def __init__(self, files: ObjectFiles, location: str, root: str, name: str) -> None:
         super().__init__(files, root, name)
-        self._objects = ConditionalObjects(files.requests)
+        self._objects = files.requests
         self._location = location
         self._place = (files.requests.store, root)
 

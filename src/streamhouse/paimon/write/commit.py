@@ -19,7 +19,6 @@ from streamhouse.paimon.storage.followed_snapshots import FollowedSnapshots
 from streamhouse.paimon.storage.lock import LOCK_WAIT_S, commit_lock
 from streamhouse.paimon.storage.metadata_mirror.commit import MirroredCommit
 from streamhouse.paimon.storage.metadata_mirror.folder import object_store_parts
-from streamhouse.paimon.storage.object_store.conditional_objects import ConditionalObjects
 from streamhouse.paimon.storage.object_store.parallel import start
 from streamhouse.paimon.storage.object_store.store_retries import retried
 from streamhouse.paimon.storage.split_groups import file_ids as _ids
@@ -133,7 +132,7 @@ class TableCommitter:
         if not self._sure or self._mirrored is None or not self._checked_until or found is None:
             return None
         files, snapshots = found
-        if not ConditionalObjects(files.requests).supported:
+        if not files.requests.has_conditions:
             return None
         return lambda: self._prepare(snapshots, identifier, commit_messages)
 

@@ -15,7 +15,6 @@ from typing import Any
 
 from streamhouse.errors import LostCommitError, StoreError
 from streamhouse.paimon.storage.metadata_mirror.folder import MirrorFolder
-from streamhouse.paimon.storage.object_store.conditional_objects import ConditionalObjects
 from streamhouse.paimon.storage.object_store.object_files import ObjectFiles
 from streamhouse.paimon.storage.object_store.parallel import run_parallel, start, submit
 
@@ -30,7 +29,7 @@ class SnapshotUpload:
 
     def __init__(self, files: ObjectFiles, root: str, schema_id: int) -> None:
         self._files, self._root, self._schema_id = files, root, schema_id
-        self._objects = ConditionalObjects(files.requests)
+        self._objects = files.requests
         self._hint: Future[Any] | None = None
 
     def begin(self, folder: MirrorFolder, names: Sequence[str]) -> Callable[[], object]:
@@ -71,10 +70,10 @@ class SnapshotUpload:
         taken the number. After any other `StoreError` the snapshot may be there.
         """
         path = f"{self._root}/snapshot/snapshot-{number}"
-        if self._objects.supported:
+        if self._objects.has_conditions:
             etag = self._objects.create(path, text) or self._own(path, text)
         else:
-            etag = self._objects.write(path, text)
+            etag = self._objects.put(path, text.encode())
         if etag is None:
             self.delete(names)
             raise LostCommitError(

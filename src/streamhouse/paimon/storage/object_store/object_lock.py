@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
 from streamhouse.errors import CommitConflictError, StreamhouseError
-from streamhouse.paimon.storage.object_store.conditional_objects import ConditionalObjects
+from streamhouse.paimon.storage.object_store.object_requests import ObjectRequests
 from streamhouse.paimon.storage.object_store.parallel import start, submit
 
 _LOG = logging.getLogger("streamhouse.storage")
@@ -31,7 +31,7 @@ _conditional: dict[tuple[int, str], bool] = {}
 
 @contextmanager
 def object_lock(
-    objects: ConditionalObjects,
+    objects: ObjectRequests,
     path: str,
     wait_s: float,
     activity: str,
@@ -62,7 +62,7 @@ def object_lock(
 
 
 def _first_attempt(
-    objects: ConditionalObjects, path: str, holder: str, meanwhile: Callable[[], object]
+    objects: ObjectRequests, path: str, holder: str, meanwhile: Callable[[], object]
 ) -> Callable[[], str | None]:
     """Begin to create the lock object, and call `meanwhile`; returns the call for the result."""
     began = time.monotonic()
@@ -87,7 +87,7 @@ def _first_attempt(
 
 
 def _acquired(
-    objects: ConditionalObjects,
+    objects: ObjectRequests,
     path: str,
     holder: str,
     wait_s: float,
@@ -134,7 +134,7 @@ def _renewed(holder: str) -> str:
     return json.dumps({**json.loads(holder), "renewed": uuid.uuid4().hex[:8]})
 
 
-def _check_conditional(objects: ConditionalObjects, path: str, holder: str) -> None:
+def _check_conditional(objects: ObjectRequests, path: str, holder: str) -> None:
     """Raise `StreamhouseError` if the store ignores conditions of writes; once per bucket."""
     bucket = path.split("/", 3)[2]
     key = (os.getpid(), bucket)
@@ -160,7 +160,7 @@ def _named(text: str) -> str:
 class HeldObject:
     """A lock that this process holds, and the thread that renews it if it is held for long."""
 
-    def __init__(self, objects: ConditionalObjects, path: str, holder: str, etag: str) -> None:
+    def __init__(self, objects: ObjectRequests, path: str, holder: str, etag: str) -> None:
         self._objects, self._path, self._holder = objects, path, holder
         self._etag: str | None = etag
         self._renewed = time.monotonic()
