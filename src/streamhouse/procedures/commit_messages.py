@@ -28,13 +28,11 @@ def serialised(jvm: Any, messages: Iterable[Any]) -> list[bytes]:
     return [bytes(serializer.serialize(message)) for message in messages if not message.isEmpty()]
 
 
-def deserialised(jvm: Any, messages: Sequence[bytes]) -> Any:
-    """A Java list of messages that either core, Java or Rust, has made."""
+def deserialised(jvm: Any, messages: Sequence[bytes]) -> list[Any]:
+    """The messages that either core, Java or Rust, has made."""
     serializer = jvm.org.apache.paimon.table.sink.CommitMessageSerializer()
-    result = jvm.java.util.ArrayList()
-    for message in messages:
-        result.add(serializer.deserialize(serializer.getVersion(), message))
-    return result
+    version = serializer.getVersion()
+    return [serializer.deserialize(version, message) for message in messages]
 
 
 def commit(jvm: Any, table: Any, location: str, messages: Any) -> int:

@@ -8,6 +8,7 @@ key."""
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
 from typing import Any
@@ -24,20 +25,20 @@ def compacted(
     buckets: Iterable[tuple[Any, int]],
     full: bool,
     identifier: int,
-    open_write: Callable[[], Any],
+    user: str,
 ) -> Any:
     """Compact pairs of partition and bucket of a Java table; returns the commit messages.
 
-    Without `full`, the Java core picks files by the table's options where it may.
+    Without `full`, the Java core picks files by the table's options where it may. `user` commits.
     """
     buckets = list(buckets)
     whole = full or removes_records(stored(dict(table.options())))
     if whole or not loses_retractions(table):
-        return _messages(buckets, lambda _: whole, identifier, open_write)
+        return _messages(jvm, table, buckets, lambda _: whole, identifier, user)
     pair = jvm.org.apache.paimon.utils.Pair.of
     retracted = _with_retractions(jvm, table)
     messages = _messages(
-        buckets, lambda bucket: retracted.contains(pair(*bucket)), identifier, open_write
+        jvm, table, buckets, lambda bucket: retracted.contains(pair(*bucket)), identifier, user
     )
     partly = [
         message
@@ -48,7 +49,7 @@ def compacted(
         return messages
     # A writer has committed retractions in the meantime.
     discard(table, messages)
-    return _messages(buckets, lambda _: True, identifier, open_write)
+    return _messages(jvm, table, buckets, lambda _: True, identifier, user)
 
 
 def loses_retractions(table: Any) -> bool:
@@ -60,15 +61,19 @@ def loses_retractions(table: Any) -> bool:
 
 
 def _messages(
+    jvm: Any,
+    table: Any,
     buckets: Iterable[tuple[Any, int]],
     full: Callable[[tuple[Any, int]], bool],
     identifier: int,
-    open_write: Callable[[], Any],
+    user: str,
 ) -> Any:
-    with closing(open_write()) as write:
-        for bucket in buckets:
-            write.compact(*bucket, full(bucket))
-        return write.prepareCommit(True, identifier)
+    with tempfile.TemporaryDirectory(prefix="streamhouse-") as spill:
+        manager = jvm.org.apache.paimon.disk.IOManager.create(spill)
+        with closing(table.newWrite(user).withIOManager(manager)) as write:
+            for bucket in buckets:
+                write.compact(*bucket, full(bucket))
+            return write.prepareCommit(True, identifier)
 
 
 def _with_retractions(jvm: Any, table: Any) -> Any:

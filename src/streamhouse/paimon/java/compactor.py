@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +15,7 @@ from streamhouse.paimon.java.bucket_compaction import (
 )
 from streamhouse.paimon.java.core_connection import CoreConnection
 from streamhouse.paimon.java.core_errors import gave_up, is_conflict
-from streamhouse.paimon.java.local_copy import CopiedCompaction, LocalCopies
+from streamhouse.paimon.java.local_copy import LocalCopies
 from streamhouse.paimon.java.long_lived_writer import LongLivedWriter
 from streamhouse.paimon.java.unfinished_compactions import compaction_marker
 from streamhouse.paimon.schema.table_name import branch_root
@@ -67,13 +66,10 @@ class Compactor:
         location = _location(java_table)
         root = branch_root(location, str(java_table.coreOptions().branch()))
         files = files_of(location, self._core.options)
-        with (
-            tempfile.TemporaryDirectory(prefix="streamhouse-") as spill,
-            compaction_marker(files, root) as names,
-        ):
+        with compaction_marker(files, root) as names:
             table = java_table.copy({**_COMPACT_OPTIONS, **names})
             if table.primaryKeys() or table.bucketSpec().getNumBuckets() > 0:
-                return self._compact_buckets(table, full, spill)
+                return self._compact_buckets(table, full)
             return self._compact_append(table)
 
     def compact_with_open_writer(self, name: str) -> bool:
@@ -112,8 +108,9 @@ class Compactor:
         with self._copies.borrowed(name, followed) as copy:
             if copy is None:
                 return None
-            work = CopiedCompaction(self._core.jvm, copy, _COMPACT_OPTIONS, COMMIT_USER)
-            return work.run(followed, full, _committer)
+            return copy.compact(
+                self._core.jvm, followed, full, _COMPACT_OPTIONS, COMMIT_USER, _committer
+            )
 
     def compact_manifests(self, name: str, followed: Table | None = None) -> None:
         """Merge all manifests of a table, without touching its data; in a local copy if possible.
@@ -138,30 +135,20 @@ class Compactor:
                 copy.commit(commit.compactManifests)
         return True
 
-    def _compact_buckets(self, table: Any, full: bool, spill: str) -> bool:
-        io_manager = self._core.jvm.org.apache.paimon.disk.IOManager.create(spill)
+    def _compact_buckets(self, table: Any, full: bool) -> bool:
         identifier = self._next_identifier(table)
         reader = table.newSnapshotReader()
         # Buckets without new files need no compaction, and partitioned tables have many.
         entries = (reader if full else reader.withLevel(0)).bucketEntries()
-        messages = compacted(
-            self._core.jvm,
-            table,
-            [(entry.partition(), entry.bucket()) for entry in entries],
-            full,
-            identifier,
-            lambda: table.newWrite(COMMIT_USER).withIOManager(io_manager),
-        )
+        buckets = [(entry.partition(), entry.bucket()) for entry in entries]
+        messages = compacted(self._core.jvm, table, buckets, full, identifier, COMMIT_USER)
         return self._commit(table, identifier, messages)
 
     def _compact_append(self, table: Any) -> bool:
         jvm = self._core.jvm
         tasks = jvm.org.apache.paimon.append.AppendCompactCoordinator(table, False).run()
-        messages = jvm.java.util.ArrayList()
-        if tasks:
-            with closing(table.store().newWrite(COMMIT_USER)) as write:
-                for task in tasks:
-                    messages.add(task.doCompact(table, write))
+        with closing(table.store().newWrite(COMMIT_USER)) as write:
+            messages = [task.doCompact(table, write) for task in tasks]
         return self._commit(table, self._next_identifier(table), messages)
 
     def _updated_writer(

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 import os
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -113,6 +112,42 @@ class LocalCopy:
         options = paimon.options.Options.fromMap({"path": self._folder.path})
         context = paimon.catalog.CatalogContext.create(options)
         return paimon.table.FileStoreTableFactory.create(context)
+
+    def compact(
+        self,
+        jvm: Any,
+        followed: Table,
+        full: bool,
+        options: Mapping[str, str | None],
+        user: str,
+        open_commit: Callable[[Any], Any],
+    ) -> bool | None:
+        """Compact with `options` as `user`; returns whether it made a snapshot.
+
+        None if the table must be compacted in the store itself.
+        """
+        newest = self.hold_newest()
+        if newest is None:
+            return None
+        java = self.java(jvm)
+        buckets = self.fetch(java, full)
+        if not buckets:
+            return None if buckets is None else False
+        identifier = newest + 1
+        with compaction_marker(followed.files, followed.root) as names:
+            table = java.copy({**options, **names})
+            before = self.data_files()
+            messages = compacted(jvm, table, buckets, full, identifier, user)
+            if not any(not message.isEmpty() for message in messages):
+                return False
+            with (
+                self.conflicts_reported(),
+                self.uploaded(before),
+                closing(open_commit(table)) as commit,
+            ):
+                if not self.commit(lambda: commit.commit(identifier, messages)):
+                    raise LostCommitError(f"table {followed.identifier}: no snapshot was made")
+        return True
 
     def fetch(self, java: Any, full: bool) -> list[tuple[Any, int]] | None:
         """Fetch the data files of the buckets to compact; returns the partitions and buckets.
@@ -318,56 +353,3 @@ class LocalCopies:
             copies, self._copies = self._copies, {}
         for copy in copies.values():
             copy.close()
-
-
-class CopiedCompaction:
-    """Compacts one copy; `options` are those of the Java core's table, `user` commits."""
-
-    def __init__(
-        self, jvm: Any, copy: LocalCopy, options: Mapping[str, str | None], user: str
-    ) -> None:
-        self._jvm, self._copy = jvm, copy
-        self._options, self._user = options, user
-
-    def run(self, followed: Table, full: bool, open_commit: Callable[[Any], Any]) -> bool | None:
-        """Compact; returns whether it made a snapshot, as `Sidecar.compact` does.
-
-        None if the table must be compacted in the store itself.
-        """
-        newest = self._copy.hold_newest()
-        if newest is None:
-            return None
-        java = self._copy.java(self._jvm)
-        buckets = self._copy.fetch(java, full)
-        if not buckets:
-            return None if buckets is None else False
-        identifier = newest + 1
-        with compaction_marker(followed.files, followed.root) as names:
-            table = java.copy({**self._options, **names})
-            before = self._copy.data_files()
-            messages = self._messages(table, buckets, full, identifier)
-            if not any(not message.isEmpty() for message in messages):
-                return False
-            with (
-                self._copy.conflicts_reported(),
-                self._copy.uploaded(before),
-                closing(open_commit(table)) as commit,
-            ):
-                if not self._copy.commit(lambda: commit.commit(identifier, messages)):
-                    raise LostCommitError(f"table {followed.identifier}: no snapshot was made")
-        return True
-
-    def _messages(
-        self, table: Any, buckets: Sequence[tuple[Any, int]], full: bool, identifier: int
-    ) -> Any:
-        with tempfile.TemporaryDirectory(prefix="streamhouse-") as spill:
-            manager = self._jvm.org.apache.paimon.disk.IOManager.create(spill)
-            user = self._user
-            return compacted(
-                self._jvm,
-                table,
-                buckets,
-                full,
-                identifier,
-                lambda: table.newWrite(user).withIOManager(manager),
-            )

@@ -354,12 +354,10 @@ def _compactions(jvm: Any, table: Any, old: Mapping[bytes, list[Any]], written: 
     for message in written:
         key = bytes(paimon.utils.SerializationUtils.serializeBinaryRow(message.partition()))
         new.setdefault(key, []).extend(message.newFilesIncrement().newFiles())
-    messages = jvm.java.util.ArrayList()
+    messages = []
     for key, files in old.items():
-        increment = paimon.io.CompactIncrement(
-            _list(jvm, files), _list(jvm, new.pop(key, [])), _list(jvm, [])
-        )
-        messages.add(
+        increment = paimon.io.CompactIncrement(files, new.pop(key, []), [])
+        messages.append(
             paimon.table.sink.CommitMessageImpl(
                 paimon.utils.SerializationUtils.deserializeBinaryRow(key), 0,
                 table.coreOptions().bucket(), paimon.io.DataIncrement.emptyIncrement(), increment,
@@ -368,10 +366,3 @@ def _compactions(jvm: Any, table: Any, old: Mapping[bytes, list[Any]], written: 
     if new:
         raise StreamhouseError("sorting wrote into partitions that it had not read; not committed")
     return messages
-
-
-def _list(jvm: Any, values: Sequence[Any]) -> Any:
-    array_list = jvm.java.util.ArrayList()
-    for value in values:
-        array_list.add(value)
-    return array_list
