@@ -14,7 +14,7 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from streamhouse.protobuf_fields import Fields, contents, numbers, parsed_fields
+from streamhouse.formats.protobuf_fields import Fields, contents, numbers, parsed_fields
 
 _MAGIC = b"\xf3\x89\x9a\xc2"
 _DIGEST = 16

@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow as pa
 
 from streamhouse.errors import StreamhouseError
-from streamhouse.protobuf_fields import Fields, contents, numbers, parsed_fields, varint
+from streamhouse.formats.protobuf_fields import Fields, contents, numbers, parsed_fields, varint
 
 # Protobuf field numbers and compression codecs of ORC's specification.
 _FOOTER_LENGTH, _COMPRESSION = 1, 2
