@@ -14,7 +14,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from streamhouse.errors import CommitConflictError, LostCommitError, StoreError, StreamhouseError
@@ -24,7 +23,10 @@ from streamhouse.paimon.schema.options.iceberg_metadata import has_iceberg_metad
 from streamhouse.paimon.storage.followed_snapshots import FollowedSnapshots
 from streamhouse.paimon.storage.lock import LOCK_WAIT_S, commit_lock
 from streamhouse.paimon.storage.metadata_mirror.folder import MirrorFolder, object_store_parts
-from streamhouse.paimon.storage.metadata_mirror.snapshot_upload import SnapshotUpload
+from streamhouse.paimon.storage.metadata_mirror.snapshot_upload import (
+    SnapshotUpload,
+    UnpublishedCommit,
+)
 from streamhouse.paimon.storage.object_store.object_files import ObjectFiles
 
 if TYPE_CHECKING:
@@ -37,21 +39,6 @@ _MOST_COPIES = 16
 _REFUSED_S = 60.0
 _UNUSUAL = ("data-file.external-paths", "commit.callbacks", "tag.automatic-creation")
 """Options by which the Java core reads or writes more than data files and metadata."""
-
-
-@dataclass(frozen=True)
-class _Prepared:
-    """A commit that is in the copy, but not in the store: only its manifests `names` may be.
-
-    `text` is its snapshot, on top of the one with the number `base` and the ETag `etag`. `uploaded`
-    waits for the upload of the manifests.
-    """
-
-    base: int
-    etag: str
-    text: str
-    names: Sequence[str]
-    uploaded: Callable[[], object]
 
 
 class LocalCopy:
@@ -228,8 +215,8 @@ class LocalCopy:
     def commit(self, work: Callable[[], None]) -> bool:
         """Commit what `work` commits to the copy; new data files must be `uploaded` before.
 
-        Returns False if `work` has committed nothing. Raises `LostCommitError` if the schema was
-        altered, or another writer does not wait for the lock.
+        Returns False if `work` has not made one snapshot. Raises `LostCommitError` if the schema
+        was altered, or another writer does not wait for the lock.
         """
         # A commit of the Java core takes as long as some of a query, which need not wait for it.
         prepared = self._prepared(work)
@@ -237,7 +224,8 @@ class LocalCopy:
             return False
         in_vain: list[str] = []
         try:
-            with commit_lock(self._root, meanwhile=self._snapshots.probe):
+            with commit_lock(self._root):
+                self._snapshots.probe()
                 if not self._is_newest(prepared):
                     in_vain += self._forgotten(prepared)
                     prepared = None
@@ -252,45 +240,33 @@ class LocalCopy:
                 in_vain += self._forgotten(prepared)
             self._delete(in_vain)
 
-    def _prepared(self, work: Callable[[], None]) -> _Prepared | None:
-        """Have `work` commit to the copy, and begin to upload the manifests.
-
-        None if it has committed nothing.
-        """
+    def _prepared(self, work: Callable[[], None]) -> UnpublishedCommit | None:
+        """Have `work` commit to the copy; None if it has not made one snapshot."""
         newest = self._hold()
         etag = None if newest is None else self._snapshots.etag(newest)
         if newest is None or etag is None:
             raise LostCommitError(f"the table at {self._root} has been replaced")
-        before = self._folder.names()
-        work()
-        text = (self._folder.read(f"snapshot/snapshot-{newest + 1}") or b"").decode()
-        if not text:
-            return None
-        if self._folder.read(f"snapshot/snapshot-{newest + 2}") is not None:
-            raise LostCommitError(f"the table at {self._root}: one snapshot was expected")
-        names = sorted(self._folder.names() - before)
-        return _Prepared(newest, etag, text, names, self._upload.begin(self._folder, names))
+        return self._upload.begin(self._folder, newest, etag, work)
 
-    def _is_newest(self, prepared: _Prepared) -> bool:
+    def _is_newest(self, made: UnpublishedCommit) -> bool:
         """Whether no one has committed since, as far as is known here."""
         newest = self._snapshots.latest_id(LOCK_WAIT_S)
-        return newest == prepared.base and self._snapshots.etag(newest) == prepared.etag
+        return newest == made.base and self._snapshots.etag(newest) == made.etag
 
-    def _publish(self, prepared: _Prepared) -> None:
-        base, names = prepared.base, prepared.names
-        if not self._upload.verify(base, prepared.etag, names, prepared.uploaded):
-            self._upload.delete(names)
+    def _publish(self, made: UnpublishedCommit) -> None:
+        if not self._upload.verify(made):
+            self._upload.delete(made.names)
             raise LostCommitError(f"the schema of the table at {self._root} was altered")
         self._attempted = True
-        etag = self._upload.publish(base + 1, prepared.text, names)
-        self._snapshots.add_commit(prepared.text, etag, self._folder.path)
+        published = self._upload.publish(made)
+        self._snapshots.add_commit(made.text, published, self._folder.path)
 
-    def _forgotten(self, prepared: _Prepared) -> Sequence[str]:
+    def _forgotten(self, made: UnpublishedCommit) -> Sequence[str]:
         """Delete a commit that no one has seen from here; returns what may be in the store."""
         with suppress(StreamhouseError):
-            prepared.uploaded()
-        self._folder.forget(prepared.base + 1, prepared.names)
-        return prepared.names
+            made.uploaded()
+        self._folder.forget(made.base + 1, made.names)
+        return made.names
 
     def _delete(self, names: Sequence[str]) -> None:
         # What stays is removed by the marker of the compaction.
