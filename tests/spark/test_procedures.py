@@ -171,9 +171,9 @@ def test_rows_that_others_append_during_a_sort_stay(
                            promote_options="default")  # fmt: skip
     committed = commit_messages.commit
 
-    def late(jvm: Any, table: Any, location: str, made: Any) -> int:
+    def late(table: Any, location: str, made: Any) -> int:
         write(warehouse, name, new)
-        return committed(jvm, table, location, made)
+        return committed(table, location, made)
 
     monkeypatch.setattr(sort_module, "commit", late)
     before = everything(context.sidecar, name)
@@ -204,9 +204,9 @@ def test_a_sort_that_lost_the_race_changes_nothing(
     before = everything(context.sidecar, name)
     committed = commit_messages.commit
 
-    def late(jvm: Any, table: Any, location: str, made: Any) -> int:
+    def late(table: Any, location: str, made: Any) -> int:
         procedures.compact(warehouse, name)
-        return committed(jvm, table, location, made)
+        return committed(table, location, made)
 
     monkeypatch.setattr(sort_module, "commit", late)
     with pytest.raises(CommitConflictError):

@@ -53,7 +53,7 @@ def opened_table(key: TableKey, open_table: Callable[[], Table]) -> Table:
     opened, now = _tables.get(key), time.monotonic()
     if opened is not None and key.caches and opened.generation != rust_core.metadata_generation():
         opened = None
-    if opened is not None and key.followed and now - opened.checked_at > _CHECK_S / 2:
+    if opened is not None and key.followed and now - opened.checked_at >= _CHECK_S:
         opened = _tables[key] = _checked_by_commits(opened)
     if opened is not None and key.followed and now - opened.checked_at < _CHECK_S:
         return opened.table

@@ -10,13 +10,26 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import closing
+from contextlib import AbstractContextManager, closing, nullcontext
 from typing import Any
 
+from py4j.protocol import Py4JJavaError
+
 from streamhouse.errors import CommitConflictError
+from streamhouse.paimon.java.core_errors import gave_up, is_conflict
 from streamhouse.paimon.schema.nulling_columns import collecting_columns, nulling_columns
 from streamhouse.sql.options.merge_functions import removes_records
 from streamhouse.sql.options.renamed_options import stored
+
+# A commit to a `write-only` table expires neither snapshots nor partitions. The Java core's commits
+# merge manifests from this number on; those of the Rust core never do.
+COMMIT_OPTIONS = {
+    "write-only": "true",
+    "manifest.merge-min-count": "8",
+    "commit.min-retry-wait": "5 ms",
+    "commit.max-retry-wait": "50 ms",
+    "commit.max-retries": "20",
+}
 
 
 def compacted(
@@ -90,7 +103,30 @@ def _retractions(files: Iterable[Any]) -> bool:
     return any(int(file.deleteRowCount().orElse(1)) > 0 for file in files)
 
 
-def check_schema(table: Any, messages: Iterable[Any]) -> None:
+def commit(
+    table: Any,
+    user: str,
+    identifier: int,
+    messages: Any,
+    lock: AbstractContextManager[None] | None = None,
+) -> None:
+    """Commit the messages of a rewrite of files under the table's `lock`; None: the caller has it.
+
+    After a conflict the new files are deleted, and the error is raised. After any other error they
+    stay, since the commit may have succeeded. Raises `CommitConflictError` if the schema was
+    changed meanwhile.
+    """
+    _check_schema(table, messages)
+    with closing(table.copy(COMMIT_OPTIONS).newCommit(user)) as committer, lock or nullcontext():
+        try:
+            committer.commit(identifier, messages)
+        except Py4JJavaError as error:
+            if is_conflict(error) and not gave_up(error):
+                discard(table, messages)
+            raise
+
+
+def _check_schema(table: Any, messages: Iterable[Any]) -> None:
     """Refuse to commit a rewrite that does not know all columns; call it before the commit.
 
     A Java table keeps the schema with which it was opened, but reads the files that are there when

@@ -5,16 +5,13 @@ from __future__ import annotations
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
-from py4j.protocol import Py4JJavaError
-
 from streamhouse.paimon.java.bucket_compaction import (
-    check_schema,
+    COMMIT_OPTIONS,
+    commit,
     compacted,
-    discard,
     loses_retractions,
 )
 from streamhouse.paimon.java.core_connection import CoreConnection
-from streamhouse.paimon.java.core_errors import gave_up, is_conflict
 from streamhouse.paimon.java.local_copy import LocalCopies
 from streamhouse.paimon.java.long_lived_writer import LongLivedWriter
 from streamhouse.paimon.java.unfinished_compactions import compaction_marker
@@ -37,14 +34,6 @@ _COMPACT_OPTIONS = {
     "write-only": "false",
     "compaction.optimization-interval": None,
     "lookup-compact": "radical",
-}
-# The Java core's commits merge manifests from this number on; those of the Rust core never do.
-_COMMIT_OPTIONS = {
-    "write-only": "true",
-    "manifest.merge-min-count": "8",
-    "commit.min-retry-wait": "5 ms",
-    "commit.max-retry-wait": "50 ms",
-    "commit.max-retries": "20",
 }
 
 
@@ -120,8 +109,8 @@ class Compactor:
         if followed is not None and self._merge_copy(name, followed):
             return
         table = self._core.table(name)
-        with commit_lock(_location(table)), closing(_committer(table)) as commit:
-            commit.compactManifests()
+        with commit_lock(_location(table)), closing(_committer(table)) as committer:
+            committer.compactManifests()
 
     def _merge_copy(self, name: str, followed: Table) -> bool:
         """Merge the manifests of a table in a local copy; False if that is not possible."""
@@ -130,9 +119,9 @@ class Compactor:
                 return False
             with (
                 copy.conflicts_reported(),
-                closing(_committer(copy.java(self._core.jvm))) as commit,
+                closing(_committer(copy.java(self._core.jvm))) as committer,
             ):
-                copy.commit(commit.compactManifests)
+                copy.commit(committer.compactManifests)
         return True
 
     def _compact_buckets(self, table: Any, full: bool) -> bool:
@@ -200,16 +189,7 @@ class Compactor:
     def _commit(self, table: Any, identifier: int, messages: Any) -> bool:
         if not any(not message.isEmpty() for message in messages):
             return False
-        check_schema(table, messages)
-        with closing(_committer(table)) as commit:
-            try:
-                with commit_lock(_location(table)):
-                    commit.commit(identifier, messages)
-            except Py4JJavaError as error:
-                # Files of a commit whose outcome is not known for sure must stay.
-                if is_conflict(error) and not gave_up(error):
-                    discard(table, messages)
-                raise
+        commit(table, COMMIT_USER, identifier, messages, commit_lock(_location(table)))
         return True
 
     def _next_identifier(self, table: Any) -> int:
@@ -218,8 +198,7 @@ class Compactor:
 
 
 def _committer(table: Any) -> Any:
-    # A commit to a `write-only` table expires neither snapshots nor partitions.
-    return table.copy(_COMMIT_OPTIONS).newCommit(COMMIT_USER)
+    return table.copy(COMMIT_OPTIONS).newCommit(COMMIT_USER)
 
 
 def _location(table: Any) -> str:

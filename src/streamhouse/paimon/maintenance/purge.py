@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import closing, suppress
+from contextlib import suppress
 from typing import Any
 
 from streamhouse.errors import CommitConflictError
-from streamhouse.paimon.java.bucket_compaction import check_schema, compacted
+from streamhouse.paimon.java.bucket_compaction import commit, compacted
 from streamhouse.paimon.java.sidecar import Sidecar
 from streamhouse.paimon.storage.snapshots import PURGE_USER
 
 _OPTIONS = {"write-only": "false"}
 _UNSET = ("compaction.optimization-interval",)
-_COMMIT_OPTIONS = {"write-only": "true", "commit.max-retries": "20"}
 
 
 class Purge:
@@ -79,6 +78,4 @@ def _compact(jvm: Any, table: Any) -> None:
     buckets = [(entry.partition(), entry.bucket()) for entry in entries]
     if buckets:
         messages = compacted(jvm, table, buckets, True, identifier, PURGE_USER)
-        check_schema(table, messages)
-        with closing(table.copy(_COMMIT_OPTIONS).newCommit(PURGE_USER)) as commit:
-            commit.commit(identifier, messages)
+        commit(table, PURGE_USER, identifier, messages)

@@ -214,7 +214,7 @@ class Compaction:
         location = self._table.location
         return self._context.java(
             self._name,
-            lambda jvm, table: commit(jvm, table, location, deserialised(jvm, messages)),
+            lambda jvm, table: commit(table, location, deserialised(jvm, messages)),
         )
 
 

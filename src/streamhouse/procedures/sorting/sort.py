@@ -243,7 +243,7 @@ class _Sort:
                     "nothing was changed"
                 )
             compactions = _compactions(jvm, java_table, old, deserialised(jvm, messages))
-            return commit(jvm, java_table, location, compactions)
+            return commit(java_table, location, compactions)
 
         return self.context.java(self.table.identifier, work)
 
