@@ -9,6 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from tests.java_reads import java_rows
 
 from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.paimon.changelog.stream_source import PaimonSource
@@ -103,7 +104,7 @@ def test_a_history_with_compactions_gives_the_table(
         reported.append((seen, latest, found))
         add(state, found)
         seen = latest
-    rows_now = java.read(table).select(["k", "v"]).to_pylist()
+    rows_now = java_rows(java, table).select(["k", "v"]).to_pylist()
     assert +state == Counter((row["k"], row["v"]) for row in rows_now)
     again = PaimonSource(warehouse.options, table)
     assert [changes(again, after, until) for after, until, _ in reported] == [

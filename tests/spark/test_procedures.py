@@ -1,4 +1,4 @@
-"""Procedures as Spark jobs on two task slots: compaction of many buckets, and sorting."""
+"""Compaction of many buckets as a Spark job on two task slots, and sorting beside a session."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ import pytest
 from pyspark.errors import AnalysisException
 from pyspark.errors.exceptions import captured
 from pyspark.sql import SparkSession
+from tests.java_reads import java_rows
 
 from streamhouse import procedures
 from streamhouse.errors import CommitConflictError, TableError, UnsupportedSqlError
@@ -60,7 +61,7 @@ def write(warehouse: Warehouse, name: str, rows: pa.Table) -> None:
 
 def everything(sidecar: Sidecar, name: str) -> list[str]:
     """All rows by the Java core, in no order."""
-    return sorted(map(str, sidecar.read(name).to_pylist()))
+    return sorted(map(str, java_rows(sidecar, name).to_pylist()))
 
 
 def test_many_buckets_are_compacted_by_the_executors(
@@ -140,23 +141,12 @@ def sort(context: Context, name: str, **given: Any) -> list[dict[str, Any]]:
     return found
 
 
-@pytest.mark.parametrize(
-    ("strategy", "here"),
-    [("order", False), ("zorder", True), ("hilbert", False)],
-    ids=["order", "zorder in this process", "hilbert"],
-)
+@pytest.mark.parametrize("strategy", ["order", "zorder", "hilbert"])
 def test_sorting_lets_filters_read_fewer_files_and_changes_no_row(
-    warehouse: Warehouse,
-    context: Context,
-    monkeypatch: pytest.MonkeyPatch,
-    strategy: str,
-    here: bool,
+    warehouse: Warehouse, context: Context, monkeypatch: pytest.MonkeyPatch, strategy: str
 ) -> None:
     name = points(warehouse)
-    if here:
-        # As where no session runs, and none is worth to be started.
-        monkeypatch.setattr(Context, "has_spark", False)
-        monkeypatch.setattr(Context, "spark", None)
+    monkeypatch.setattr(Context, "spark", None)
     before, latest = everything(context.sidecar, name), warehouse.table(name).latest_snapshot_id()
     done = sort(context, name, order_strategy=strategy, order_by="a,b")
     assert [one["filter"].partition(" = ")[0] for one in done] == ["a", "b"]
@@ -181,9 +171,9 @@ def test_rows_that_others_append_during_a_sort_stay(
                            promote_options="default")  # fmt: skip
     committed = commit_messages.commit
 
-    def late(jvm: Any, table: Any, location: str, made: Any) -> int:
+    def late(table: Any, location: str, made: Any) -> int:
         write(warehouse, name, new)
-        return committed(jvm, table, location, made)
+        return committed(table, location, made)
 
     monkeypatch.setattr(sort_module, "commit", late)
     before = everything(context.sidecar, name)
@@ -201,7 +191,7 @@ def test_one_partition_is_sorted_by_text(warehouse: Warehouse, context: Context)
         options="target-file-size=1 gb",
     )  # fmt: skip
     assert (done["files_before"], done["files_after"]) == (3, 1)
-    names = [row["name"] for row in context.sidecar.read(name).to_pylist() if row["p"] == 1]
+    names = [row["name"] for row in java_rows(context.sidecar, name).to_pylist() if row["p"] == 1]
     assert names == sorted(names)
     assert everything(context.sidecar, name) == before
 
@@ -214,9 +204,9 @@ def test_a_sort_that_lost_the_race_changes_nothing(
     before = everything(context.sidecar, name)
     committed = commit_messages.commit
 
-    def late(jvm: Any, table: Any, location: str, made: Any) -> int:
+    def late(table: Any, location: str, made: Any) -> int:
         procedures.compact(warehouse, name)
-        return committed(jvm, table, location, made)
+        return committed(table, location, made)
 
     monkeypatch.setattr(sort_module, "commit", late)
     with pytest.raises(CommitConflictError):
@@ -224,7 +214,7 @@ def test_a_sort_that_lost_the_race_changes_nothing(
     assert everything(context.sidecar, name) == before
     files = [path for path in Path(warehouse.table(name).location).rglob("data-*")]
     assert [path for path in files if path.name.startswith("sort")] == []
-    known = context.sidecar.read(f"{name}$files").num_rows
+    known = java_rows(context.sidecar, f"{name}$files").num_rows
     # The files before the compaction, which the first snapshots still have, and those after it.
     assert len(files) == 6 + known
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import datetime
 import re
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -133,12 +132,15 @@ def timestamp_texts(array: pa.Array, standard: str) -> pa.StringArray:
     return texts
 
 
-def time_texts(array: pa.Array) -> list[str | None]:
-    """Times of day as text, with as few digits of a second as they need."""
-    values: list[Any] = array.to_pylist()
-    return [None if value is None else _time_text(value) for value in values]
+def shortened(text: str, standard: str) -> str:
+    """A timestamp as Arrow writes it, with as few digits of a second as it needs."""
+    plain = text.removesuffix("Z")
+    if "." in plain:
+        plain = plain.rstrip("0").rstrip(".")
+    return plain.replace(" ", separator(standard)) + text[len(text.removesuffix("Z")) :]
 
 
-def _time_text(value: datetime.time) -> str:
+def time_text(value: datetime.time) -> str:
+    """A time of day as text, with as few digits of a second as it needs."""
     text = value.strftime("%H:%M:%S")
     return f"{text}.{value.microsecond:06d}".rstrip("0") if value.microsecond else text

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import time
-from typing import Any
 
 import pyarrow as pa
 
@@ -35,22 +34,18 @@ def reset_consumer(
             f"'{table}', '{consumer_id}')"
         )
 
-    def work(jvm: Any, found: Any) -> pa.Table:
-        manager = consumer_manager(jvm, found)
-        if next_snapshot_id is None:
-            manager.deleteConsumer(consumer_id)
-            return rows(_DONE, [(consumer_id, None, "removed")])
-        snapshots = found.snapshotManager()
-        if not snapshots.snapshotExists(next_snapshot_id):
-            raise TableError(
-                f"table {table} has no snapshot {next_snapshot_id}; "
-                f"{snapshots.earliestSnapshotId()} to {snapshots.latestSnapshotId()} are left"
-            )
-        consumer = jvm.org.apache.paimon.consumer.Consumer(next_snapshot_id)
-        manager.resetConsumer(consumer_id, consumer)
-        return rows(_DONE, [(consumer_id, next_snapshot_id, "set")])
-
-    return context.java(table, work)
+    found = context.table(table)
+    if next_snapshot_id is None:
+        Consumers(found).drop(consumer_id)
+        return rows(_DONE, [(consumer_id, None, "removed")])
+    snapshots = found.snapshots
+    if snapshots.find(next_snapshot_id) is None:
+        raise TableError(
+            f"table {table} has no snapshot {next_snapshot_id}; "
+            f"{snapshots.earliest_id()} to {snapshots.latest_id()} are left"
+        )
+    Consumers(found).hold(consumer_id, next_snapshot_id, back=True)
+    return rows(_DONE, [(consumer_id, next_snapshot_id, "set")])
 
 
 @procedure()
@@ -69,32 +64,16 @@ def clear_consumers(
     excluded = _pattern("excluding_consumers", excluding_consumers or r"(?!)")
     including_queries = QUERY in (including_consumers or "")
 
-    def work(jvm: Any, found: Any) -> pa.Table:
-        manager = consumer_manager(jvm, found)
-        results = []
-        for name, snapshot in consumers(jvm, found).items():
-            if not included.fullmatch(name) or excluded.fullmatch(name):
-                continue
-            removed = including_queries or not name.startswith(QUERY)
-            if removed:
-                manager.deleteConsumer(name)
-            results.append((name, snapshot, "removed" if removed else "kept: a query's own"))
-        return rows(_DONE, results)
-
-    return context.java(table, work)
-
-
-def consumer_manager(jvm: Any, table: Any) -> Any:
-    """Java's own manager of a table's consumers."""
-    return jvm.org.apache.paimon.consumer.ConsumerManager(
-        table.fileIO(), table.location(), table.snapshotManager().branch()
-    )
-
-
-def consumers(jvm: Any, table: Any) -> dict[str, int]:
-    """Each consumer's next snapshot, by name."""
-    next_snapshots = dict(consumer_manager(jvm, table).consumers())
-    return {str(name): int(next_snapshots[name]) for name in sorted(next_snapshots)}
+    consumers, results = Consumers(context.table(table)), []
+    for consumer in consumers.all():
+        if not included.fullmatch(consumer.id) or excluded.fullmatch(consumer.id):
+            continue
+        removed = including_queries or not consumer.id.startswith(QUERY)
+        if removed:
+            consumers.drop(consumer.id)
+        result = "removed" if removed else "kept: a query's own"
+        results.append((consumer.id, consumer.next_snapshot, result))
+    return rows(_DONE, results)
 
 
 def refuse_if_held(table: Table, snapshot: int, procedure_name: str) -> None:

@@ -160,12 +160,9 @@ def drop_partition(context: Context, table: str, partitions: str) -> pa.Table:
     specs = partition_specs(context, table, partitions)
 
     def work(jvm: Any, found: Any) -> pa.Table:
-        maps = jvm.java.util.ArrayList()
-        for spec in specs:
-            maps.add(java_spec(jvm, found, spec))
         if specs:
             with closing(found.newCommit(COMMIT_USER)) as commit:
-                commit.truncatePartitions(maps)
+                commit.truncatePartitions([java_spec(jvm, found, spec) for spec in specs])
         return rows({"partition": str}, [(spec_text(spec),) for spec in specs])
 
     return context.java_locked(table, work, {"write-only": "true"})
@@ -181,10 +178,11 @@ def mark_partition_done(context: Context, table: str, partitions: str) -> pa.Tab
 
     def work(jvm: Any, found: Any) -> pa.Table:
         paimon = jvm.org.apache.paimon
-        specs = jvm.java.util.ArrayList()
-        for spec in selected_specs:
-            # A blank text has the folder of null.
-            specs.add(java_spec(jvm, found, {key: value or None for key, value in spec.items()}))
+        # A blank text has the folder of null.
+        specs = [
+            java_spec(jvm, found, {key: value or None for key, value in spec.items()})
+            for spec in selected_specs
+        ]
         paths = paimon.utils.PartitionPathUtils.generatePartitionPaths(
             specs, found.store().partitionType()
         )

@@ -138,8 +138,6 @@ def _train_core(work: str) -> None:
             java.compact(f"default.{name}", keep=True)
         java.compact(f"default.{name}", full=True)
         java.compact_manifests(f"default.{name}")
-        java.read(f"default.{name}")
-        java.buckets(f"default.{name}")
         execute(warehouse, f"ALTER TABLE {name} SET ({_FEW_SNAPSHOTS})")
         expire(java, warehouse.table(f"default.{name}"))
     java.close(_MAKE_SECONDS)

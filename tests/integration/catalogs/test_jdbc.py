@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 import pyarrow as pa
 import pymysql
 import pytest
+from tests.java_reads import java_rows
 from typer.testing import CliRunner
 
 from streamhouse.cli.main import build
@@ -73,7 +74,7 @@ def test_all_cores_resolve_the_same_table(options: Mapping[str, str]) -> None:
         assert str(table.table_path) == warehouse.table("shop.t").location
     with Sidecar(options) as java:
         assert java.compact("shop.t", full=True)
-        assert sorted(java.read("shop.t")["id"].to_pylist()) == [1, 2]
+        assert sorted(java_rows(java, "shop.t")["id"].to_pylist()) == [1, 2]
     write(warehouse, "shop.t", [3])
     assert ids(warehouse.table("shop.t")) == [1, 2, 3]
     warehouse.rename_table("shop.t", "shop.u")

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 from tests.integration.catalogs.rest_server import RestServer
 from tests.integration.catalogs.test_jdbc import COLUMNS, ids, write
+from tests.java_reads import java_rows
 from typer.testing import CliRunner
 
 from streamhouse.cli.main import build
@@ -49,7 +50,7 @@ def test_all_cores_resolve_the_same_table(server: RestServer, warehouse: Warehou
     write(warehouse, "shop.t", [1, 2])
     with Sidecar(warehouse.options) as java:
         assert java.compact("shop.t", full=True)
-        assert sorted(java.read("shop.t")["id"].to_pylist()) == [1, 2]
+        assert sorted(java_rows(java, "shop.t")["id"].to_pylist()) == [1, 2]
     write(warehouse, "shop.t", [3])
     assert (ids(warehouse.table("shop.t")), server.commits) == ([1, 2, 3], 3)
     official = CatalogFactory.create(dict(warehouse.options))

@@ -9,6 +9,7 @@ from typing import Any
 
 from tests.integration.differential.layout import COLUMNS
 from tests.integration.differential.model import Event, Row
+from tests.java_reads import java_rows
 
 from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.paimon.java.sidecar import Sidecar
@@ -38,7 +39,7 @@ class JavaCore:
         """All rows that a SELECT sees, now or as of a snapshot, as the Java core merges them."""
         if self.warehouse.table(table).latest_snapshot_id() is None:
             return []
-        found = self.sidecar.read(table, snapshot)
+        found = java_rows(self.sidecar, table, snapshot)
         if ADDED in found.column_names:
             found = found.drop_columns([ADDED])
         rows: list[Row] = found.to_pylist()

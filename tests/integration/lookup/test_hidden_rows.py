@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator, Mapping
+from functools import partial
 from pathlib import Path
 
 import pytest
+from tests.java_reads import java_rows
 from tests.unit.lookup.conftest import Join, Lab, Oracle, plan
 from tests.unit.lookup.test_strategies import ITEMS, PRICES, orders
 
@@ -54,7 +56,7 @@ def test_what_a_compaction_shows_is_joined(
     table = lab.make("prices", PRICES, ("k", "item"), (), given)
     deletes = "first-row" not in options.values()
     joins = [Join.of(lab, QUERY, [way]) for way in ("full", "partial")]
-    oracle = Oracle(lab, plan(lab, QUERY), java.read)
+    oracle = Oracle(lab, plan(lab, QUERY), partial(java_rows, java))
     visited = [0]
     for number in range(4):
         keys = {(draw.randrange(15), draw.choice(ITEMS)) for _ in range(15)}

@@ -7,6 +7,7 @@ import random
 import pyarrow as pa
 import pytest
 from tests.integration.object_store.faulty_proxy import Choose, Fault, FaultyProxy, Request
+from tests.java_reads import java_rows
 
 from streamhouse.demo.s3_server import S3Server
 from streamhouse.errors import StreamhouseError
@@ -147,7 +148,7 @@ def check_history(warehouse: Warehouse, proxy: FaultyProxy, seed: int, count: in
                     batches.errors.append(str(error))
             proxy.choose = at_rate(0.0)
             assert batches.content() == batches.model, (number, proxy.injected[-20:])
-        rows = java.read("shop.sums")
+        rows = java_rows(java, "shop.sums")
     assert dict(zip(*rows.to_pydict().values(), strict=True)) == batches.model
     assert len(proxy.injected) > count
 

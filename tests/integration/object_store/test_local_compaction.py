@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 import pyarrow as pa
 import pytest
 from tests.integration.object_store.faulty_proxy import Fault, FaultyProxy, Request
+from tests.java_reads import java_rows
 
 from streamhouse.demo.s3_server import S3Server
 from streamhouse.errors import CommitConflictError, StreamhouseError
@@ -160,7 +161,7 @@ def test_both_ways_to_compact_give_the_same_rows_and_changes(
     assert copied.kinds() == direct.kinds()
     assert "COMPACT" in copied.kinds()
     assert sorted(changes(copied)) == sorted(changes(direct))
-    found = [sidecar.read(one.name).sort_by("id").to_pydict() for one in (copied, direct)]
+    found = [java_rows(sidecar, one.name).sort_by("id").to_pydict() for one in (copied, direct)]
     assert found[0] == found[1]
 
 
@@ -404,5 +405,5 @@ def check_history(
         proxy.choose = lambda request: None
         assert writer.rows() == writer.rows(followed=True) == model, (number, errors)
     assert committed
-    assert dict(zip(*sidecar.read(writer.name).to_pydict().values(), strict=True)) == model
+    assert dict(zip(*java_rows(sidecar, writer.name).to_pydict().values(), strict=True)) == model
     assert len(proxy.injected) > count / 3

@@ -10,7 +10,7 @@ import threading
 import time
 from pathlib import Path
 from types import SimpleNamespace
-from typing import cast
+from typing import Any, cast
 
 import pytest
 from tests.integration.object_store.faulty_proxy import Fault, FaultyProxy, Request
@@ -20,11 +20,9 @@ from streamhouse.demo.s3_server import S3Server
 from streamhouse.errors import CommitConflictError, StreamhouseError
 from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.paimon.storage.object_store import object_lock as locks
-from streamhouse.paimon.storage.object_store.conditional_objects import ConditionalObjects
-from streamhouse.paimon.storage.object_store.direct_client import Answer
 from streamhouse.paimon.storage.object_store.object_files import ObjectFiles
 from streamhouse.paimon.storage.object_store.object_lock import object_lock
-from streamhouse.paimon.storage.object_store.object_requests import ObjectRequests
+from streamhouse.paimon.storage.object_store.object_requests import Answer, ObjectRequests
 from streamhouse.sql.plan import Column
 
 COMMITS = 8
@@ -89,7 +87,7 @@ def test_one_holder_at_a_time(lake: str, files: ObjectFiles) -> None:
 
     def work() -> None:
         nonlocal inside, most
-        with object_lock(ConditionalObjects(files.requests), path, DEADLINE_S, "testing"):
+        with object_lock(files.requests, path, DEADLINE_S, "testing"):
             with guard:
                 inside += 1
                 most = max(most, inside)
@@ -107,9 +105,9 @@ def test_one_holder_at_a_time(lake: str, files: ObjectFiles) -> None:
 
 def test_a_waiter_gives_up(lake: str, files: ObjectFiles) -> None:
     path = f"{lake}/.commit-lock"
-    with object_lock(ConditionalObjects(files.requests), path, DEADLINE_S, "testing"):
+    with object_lock(files.requests, path, DEADLINE_S, "testing"):
         with pytest.raises(CommitConflictError, match=f"process {os.getpid()} on"):
-            with object_lock(ConditionalObjects(files.requests), path, 0.1, "testing"):
+            with object_lock(files.requests, path, 0.1, "testing"):
                 pass
 
 
@@ -118,12 +116,9 @@ def test_the_lock_of_a_dead_holder_is_taken_over(
 ) -> None:
     monkeypatch.setattr(locks, "LEASE_S", 0.5)
     path = f"{lake}/.commit-lock"
-    assert (
-        ConditionalObjects(files.requests).create(path, '{"id": "dead", "host": "h", "process": 1}')
-        is not None
-    )
+    assert files.requests.create(path, '{"id": "dead", "host": "h", "process": 1}') is not None
     started = time.monotonic()
-    with object_lock(ConditionalObjects(files.requests), path, DEADLINE_S, "testing"):
+    with object_lock(files.requests, path, DEADLINE_S, "testing"):
         assert time.monotonic() - started >= 0.5
     assert files.names(lake) == []
 
@@ -133,7 +128,7 @@ def test_a_holder_renews_its_lock(
 ) -> None:
     monkeypatch.setattr(locks, "_RENEW_S", 0.05)
     path, texts = f"{lake}/.commit-lock", set[str]()
-    with object_lock(ConditionalObjects(files.requests), path, DEADLINE_S, "testing"):
+    with object_lock(files.requests, path, DEADLINE_S, "testing"):
         for _ in looks():
             texts.add(files.read_text(path) or "")
             if len(texts) == 4:
@@ -154,7 +149,7 @@ class _Renewed:
 
 
 def test_a_renewed_lock_is_not_taken_over(monkeypatch: pytest.MonkeyPatch) -> None:
-    now, renewed = [0.0], cast(ConditionalObjects, _Renewed())
+    now, renewed = [0.0], cast(ObjectRequests, _Renewed())
     clock = SimpleNamespace(
         monotonic=lambda: now[0], sleep=lambda seconds: now.append(now.pop() + seconds)
     )
@@ -170,7 +165,7 @@ def test_a_holder_that_lost_its_lock_fails(
     monkeypatch.setattr(locks, "LEASE_S", 0.0)
     path = f"{lake}/.commit-lock"
     with pytest.raises(StreamhouseError, match="another took the lock"):
-        with object_lock(ConditionalObjects(files.requests), path, DEADLINE_S, "testing"):
+        with object_lock(files.requests, path, DEADLINE_S, "testing"):
             files.write_text(path, '{"id": "other", "host": "h", "process": 1}')
     assert files.read_text(path) is not None, "the lock of the other stays"
 
@@ -184,9 +179,7 @@ def test_a_lost_answer_is_no_other_holder(lake: str, s3: S3Server, fault: Fault)
             return fault if request.method == "PUT" and len(proxy.injected) < 1 else None
 
         proxy.choose = choose
-        with object_lock(
-            ConditionalObjects(files.requests), f"{lake}/.commit-lock", 5.0, "testing"
-        ):
+        with object_lock(files.requests, f"{lake}/.commit-lock", 5.0, "testing"):
             assert len(proxy.injected) == 1
 
 
@@ -196,21 +189,13 @@ def test_a_store_without_conditions_is_refused(
     monkeypatch.setattr(locks, "_conditional", {})
     send = ObjectRequests.send
 
-    def ignoring(
-        requests: ObjectRequests,
-        method: str,
-        path: str,
-        expected: tuple[int, ...],
-        body: bytes = b"",
-        condition: object = None,
-    ) -> Answer:
-        return send(requests, method, path, expected, body)
+    def ignoring(requests: ObjectRequests, method: str, path: str, **given: Any) -> Answer:
+        body = {"Body": given["Body"]} if "Body" in given else {}
+        return send(requests, method, path, **body)
 
     monkeypatch.setattr(ObjectRequests, "send", ignoring)
     with pytest.raises(StreamhouseError, match="'s3.conditional-writes' to 'false'"):
-        with object_lock(
-            ConditionalObjects(files.requests), f"{lake}/.commit-lock", 5.0, "testing"
-        ):
+        with object_lock(files.requests, f"{lake}/.commit-lock", 5.0, "testing"):
             pass
 
 

@@ -22,6 +22,7 @@ from tests.integration.paimon.model import (
     displayed,
     ordered,
 )
+from tests.java_reads import java_buckets, java_rows
 from tests.waiting import DEADLINE_S
 
 from streamhouse.errors import DataLossError, SchemaChangeError, StreamhouseError
@@ -220,7 +221,7 @@ class History:
         names = self.model.names()
         assert list(self.table.arrow_schema.names) == names
         assert self._ours() == self.model.rows()
-        theirs = self.java.read(self.identifier)
+        theirs = java_rows(self.java, self.identifier)
         assert theirs.schema.names == names
         assert ordered(tuple(row.values()) for row in theirs.to_pylist()) == self.model.rows()
         self._check_past()
@@ -267,9 +268,10 @@ class History:
     def _level0(self) -> bool:
         if self.kind.options.get("changelog-producer") == "full-compaction":
             return any(
-                bucket.files > 1 or bucket.level0 for bucket in self.java.buckets(self.identifier)
+                bucket.files > 1 or bucket.level0
+                for bucket in java_buckets(self.java, self.identifier)
             )
-        return any(bucket.level0 for bucket in self.java.buckets(self.identifier))
+        return any(bucket.level0 for bucket in java_buckets(self.java, self.identifier))
 
     # Rows
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from tests.java_reads import java_rows
 
 from streamhouse import execute
 from streamhouse.errors import StreamhouseError
@@ -65,7 +66,7 @@ def ours(table: Table) -> list[dict[str, Any]]:
 
 
 def theirs(java: Sidecar, table: Table) -> list[dict[str, Any]]:
-    rows: list[dict[str, Any]] = java.read(table.identifier).to_pylist()
+    rows: list[dict[str, Any]] = java_rows(java, table.identifier).to_pylist()
     return sorted(rows, key=lambda row: int(row["id"]))
 
 

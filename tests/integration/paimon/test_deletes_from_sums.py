@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from tests.java_reads import java_buckets, java_rows
 from tests.waiting import DEADLINE_S
 
 import streamhouse
@@ -39,7 +40,7 @@ class Sums:
     def rows(self, name: str) -> list[Row]:
         """The rows as both cores read them; without those that are there to make a file large."""
         ours = [r for b in self.warehouse.table(f"default.{name}").read() for r in b.to_pylist()]
-        java = self.java.read(f"default.{name}").to_pylist()
+        java = java_rows(self.java, f"default.{name}").to_pylist()
         assert sorted(ours, key=str) == sorted(java, key=str)
         found: list[Row] = [(r["country"], r["orders"], r["revenue"]) for r in ours]
         return sorted(row for row in found if not row[0].startswith("_"))
@@ -112,7 +113,7 @@ def test_a_deleted_row_starts_again(sums: Sums, producer: str, removes: str) -> 
     for _ in range(5):
         sums(f"INSERT INTO {name} VALUES ('North Pole', 1, 1)")
     sums.java.compact(f"default.{name}")
-    assert (sums.java.buckets(f"default.{name}")[0].files == 1) == (removes == "true")
+    assert (java_buckets(sums.java, f"default.{name}")[0].files == 1) == (removes == "true")
     after[1] = ("North Pole", 5, 5.0)
     assert sums.rows(name) == after
     sums.java.compact(f"default.{name}", full=True)

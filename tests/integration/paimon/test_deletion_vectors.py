@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from tests.integration.paimon.conftest import Lake
+from tests.java_reads import java_rows
 
 from streamhouse import execute
 from streamhouse.paimon.catalog.warehouse import Warehouse
@@ -50,5 +51,5 @@ def test_rows_are_merged(lake: Lake, java: Sidecar, name: str, producer: str) ->
         if number == 2:
             java.compact(table, full=True)
         ours = {row["k"]: (row["v"], row["w"]) for row in lake.rows(table)}
-        theirs = {row["k"]: (row["v"], row["w"]) for row in java.read(table).to_pylist()}
+        theirs = {row["k"]: (row["v"], row["w"]) for row in java_rows(java, table).to_pylist()}
         assert ours == theirs == wanted

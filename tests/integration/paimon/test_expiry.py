@@ -14,6 +14,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from tests.integration.paimon.conftest import Lake, sale
+from tests.java_reads import java_rows
 from tests.waiting import DEADLINE_S
 
 from streamhouse.errors import DataLossError
@@ -65,7 +66,7 @@ def test_snapshots_go_by_the_options(shared: tuple[Lake, Sidecar]) -> None:
 
     assert (table.earliest_snapshot_id(), table.latest_snapshot_id()) == (6, 7)
     assert orders(table) == before == 6
-    assert java.read(table.identifier).to_pylist() == lake.rows(table.identifier)
+    assert java_rows(java, table.identifier).to_pylist() == lake.rows(table.identifier)
     assert {path.name for path in Path(table.location).rglob("bucket-*/*")} == files
     with pytest.raises(DataLossError, match="snapshot 3 is gone, 6 to 7 are left"):
         orders(table, snapshot=3)
@@ -99,7 +100,7 @@ def test_a_consumer_a_tag_and_a_branch_keep_what_they_need(shared: tuple[Lake, S
     assert orders(table, snapshot=6) == 6
     tagged = table.copy({"scan.tag-name": "third"})
     assert orders(tagged) == 3
-    assert java.read(f"{table.identifier}$branch_side").num_rows == 1
+    assert java_rows(java, f"{table.identifier}$branch_side").num_rows == 1
 
     Consumers(table).hold("somebody", 8)
     assert expire(java, table) == 2
@@ -152,7 +153,7 @@ def test_consumers_of_dead_queries_are_dropped(
     assert consumers.drop_expired() == ["streamhouse-gone", "streamhouse-old"]
     assert expire(java, table) == 1
     assert [one.id for one in consumers.all()] == ["streamhouse-a", "streamhouse-elsewhere"]
-    seen = java.read(f"{table.identifier}$consumers").to_pylist()
+    seen = java_rows(java, f"{table.identifier}$consumers").to_pylist()
     assert sorted(row["next_snapshot_id"] for row in seen) == [2, 4]
 
 
@@ -246,7 +247,7 @@ def test_files_of_a_killed_compaction_are_removed(shared: tuple[Lake, Sidecar]) 
     assert remove_leftovers(java, table, 3600) == 1
     assert remove_leftovers(java, table, 3600) == 0
     assert orders(table) == 3
-    assert java.read(table.identifier).to_pylist() == lake.rows(table.identifier)
+    assert java_rows(java, table.identifier).to_pylist() == lake.rows(table.identifier)
     assert not list(Path(table.location).glob(".compaction-*"))
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from pypaimon import CatalogFactory
 from pypaimon.schema.schema_change import SchemaChange
+from tests.java_reads import java_rows
 
 from streamhouse import execute
 from streamhouse.errors import StreamhouseError
@@ -63,4 +64,4 @@ def _rows(warehouse: Warehouse, table: str) -> list[tuple[int, int]]:
 
 
 def _java_rows(java: Sidecar, table: str) -> list[tuple[int, int]]:
-    return sorted(tuple(row.values()) for row in java.read(table).to_pylist())
+    return sorted(tuple(row.values()) for row in java_rows(java, table).to_pylist())

@@ -15,6 +15,7 @@ import psutil
 import pyarrow as pa
 import pytest
 from tests.integration.paimon.conftest import Lake
+from tests.java_reads import java_rows
 from tests.waiting import DEADLINE_S
 
 from streamhouse.paimon.catalog.warehouse import Warehouse
@@ -67,12 +68,12 @@ def changes(rng: random.Random, number: int) -> pa.RecordBatch:
 
 
 def rows_of(java: Sidecar, name: str) -> list[dict[str, Any]]:
-    return sorted(java.read(name).to_pylist(), key=lambda row: (row["day"], row["id"]))
+    return sorted(java_rows(java, name).to_pylist(), key=lambda row: (row["day"], row["id"]))
 
 
 def changelog(java: Sidecar, lake: Lake, name: str) -> list[tuple[Any, ...]]:
-    audit_log = java.read(
-        f"{name}$audit_log", options={"incremental-between": f"0,{lake.latest(name)}"}
+    audit_log = java_rows(
+        java, f"{name}$audit_log", options={"incremental-between": f"0,{lake.latest(name)}"}
     )
     return sorted(tuple(row.values()) for row in audit_log.to_pylist())
 
@@ -140,9 +141,9 @@ def test_a_rollback_and_an_overwrite_are_seen(shared: tuple[Lake, Sidecar]) -> N
         lake.commit(name, number, changes(rng, number))
         assert java.compact(name, keep=True)
     at = lake.latest(name) - 2
-    before = java.read(name, snapshot=at).num_rows
+    before = java_rows(java, name, snapshot=at).num_rows
     java.call(name, lambda jvm, table: table.rollbackTo(at))
-    assert java.read(name).num_rows == before
+    assert java_rows(java, name).num_rows == before
     lake.commit(name, 7, changes(rng, 9))
     lake.commit(name, 8, changes(rng, 10))
     assert java.compact(name, keep=True)

@@ -11,6 +11,7 @@ import psutil
 import pyarrow as pa
 import pytest
 from tests.integration.paimon.history_writer import write
+from tests.java_reads import java_buckets, java_rows
 from tests.waiting import DEADLINE_S, until
 
 from streamhouse.errors import StreamhouseError
@@ -44,13 +45,13 @@ def test_a_stream_of_commits_stays_small_and_exact(
             assert lake.commit(name, commits, batch) == 1
             commits += 1
             time.sleep(0.03)
-        until(lambda: max(bucket.files for bucket in java.buckets(name)) <= 10)
+        until(lambda: max(bucket.files for bucket in java_buckets(java, name)) <= 10)
     finally:
         maintenance.stop()
 
     assert lake.commit(name, commits - 1, make_sale(("China", 1, 0.5))) == 0
-    assert java.read(f"{name}$manifests").num_rows <= 15
-    totals = {row["country"]: row["orders"] for row in java.read(name).to_pylist()}
+    assert java_rows(java, f"{name}$manifests").num_rows <= 15
+    totals = {row["country"]: row["orders"] for row in java_rows(java, name).to_pylist()}
     assert totals == {"China": commits, "Chad": commits}
     kinds = [kind for _, kind in lake.snapshots(name)]
     assert kinds.count("APPEND") == commits
@@ -73,7 +74,7 @@ def test_manifests_of_an_append_table_are_merged(lake: Any, java: Sidecar) -> No
         until(lambda: maintenance.counts.compactions >= 1)
     finally:
         maintenance.stop()
-    assert java.read(f"{name}$manifests").num_rows <= 16
+    assert java_rows(java, f"{name}$manifests").num_rows <= 16
     assert sorted(row["order_id"] for row in lake.rows(name)) == list(range(110))
 
 
@@ -110,13 +111,13 @@ def test_writers_that_wait_never_see_a_full_level_0(
         for identifier in range(4, 44):
             lake.commit(name, identifier, make_sale(("China", 1, 0.5)))
             maintenance.pressure.added(name, 1)
-            most = max(most, *(bucket.level0 for bucket in java.buckets(name)))
+            most = max(most, *(bucket.level0 for bucket in java_buckets(java, name)))
             maintenance.pressure.wait(name, lambda: False)
     finally:
         maintenance.stop()
     assert 3 <= most <= 6
     assert maintenance.counts.compactions >= 6
-    assert java.read(name).to_pylist()[0]["orders"] == 44
+    assert java_rows(java, name).to_pylist()[0]["orders"] == 44
 
 
 def test_a_table_is_maintained_once_a_query_writes_it(lake: Any, make_sale: Any) -> None:
@@ -286,12 +287,12 @@ def test_maintenance_covers_a_written_branch_and_its_table(lake: Any, java: Side
         for batch in range(12):
             write(lake.options, branch, "b", batch, [("+I", row)])
         until(lambda: maintenance.counts.compactions >= 1)
-        until(lambda: max(bucket.level0 for bucket in java.buckets(branch)) <= 5)
+        until(lambda: max(bucket.level0 for bucket in java_buckets(java, branch)) <= 5)
         until(lambda: len(lake.snapshot_ids(branch)) == 2)
     finally:
         maintenance.stop()
     assert maintenance.counts.failures == 0
-    assert java.read(branch).to_pylist() == [{**row, "orders": 13, "revenue": 6.5}]
+    assert java_rows(java, branch).to_pylist() == [{**row, "orders": 13, "revenue": 6.5}]
     # The first file was the table's before it was the branch's, which needs it no more.
-    assert java.read(name).to_pylist() == [row] == lake.rows(name)
+    assert java_rows(java, name).to_pylist() == [row] == lake.rows(name)
     assert [one for one, _ in lake.snapshots(name)] == [1]

@@ -11,6 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from tests.java_reads import java_rows
 
 from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.paimon.java.sidecar import Sidecar
@@ -122,7 +123,7 @@ def test_deleted_rows_do_not_reappear(warehouse: Warehouse, java: Sidecar, form:
     ]
     assert [one["id"] for one in read(table)] == [one["id"] for one in expected]
     assert read(table) == expected
-    theirs = java.read(table.identifier).to_pylist()
+    theirs = java_rows(java, table.identifier).to_pylist()
     assert sorted(theirs, key=lambda row: int(row["id"])) == expected
     assert all(batch.num_rows <= 4 for batch in table.read())
 

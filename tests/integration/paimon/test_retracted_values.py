@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 
 import pyarrow as pa
 import pytest
+from tests.java_reads import java_buckets, java_rows
 
 from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.paimon.java import bucket_compaction
@@ -88,13 +89,13 @@ class Written:
         """The row of a key, as both cores read it."""
         table = self._context.warehouse.table(self.name)
         ours = [r for b in table.read() for r in b.to_pylist() if r["k"] == key]
-        java = [r for r in self._context.sidecar.read(self.name).to_pylist() if r["k"] == key]
+        java = [r for r in java_rows(self._context.sidecar, self.name).to_pylist() if r["k"] == key]
         assert ours == java
         return ours[0]
 
     @property
     def files(self) -> int:
-        return self._context.sidecar.buckets(self.name)[0].files
+        return java_buckets(self._context.sidecar, self.name)[0].files
 
 
 @pytest.fixture(scope="module")

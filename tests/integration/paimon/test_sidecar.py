@@ -19,6 +19,7 @@ from typing import Any
 import psutil
 import pyarrow as pa
 import pytest
+from tests.java_reads import java_buckets, java_rows
 from tests.processes import await_end
 from tests.waiting import DEADLINE_S, until
 
@@ -48,12 +49,12 @@ def test_java_reads_sums_as_rust_does(lake: Any, java: Sidecar, make_sale: Any) 
     retract = with_kinds(make_sale(("Chad", 1, 0.25)), [3])
     lake.commit(name, 2, retract)
 
-    rows = java.read(name).to_pylist()
+    rows = java_rows(java, name).to_pylist()
 
     assert by_key(rows) == by_key(lake.rows(name))
     assert by_key(rows)["China"]["orders"] == 4
     assert by_key(rows)["Chad"] == {"country": "Chad", "orders": 1, "revenue": 0.75}
-    assert by_key(java.read(name, snapshot=1).to_pylist())["China"]["orders"] == 1
+    assert by_key(java_rows(java, name, snapshot=1).to_pylist())["China"]["orders"] == 1
 
 
 def test_java_reads_deletes_and_types_as_rust_does(lake: Any, java: Sidecar) -> None:
@@ -75,12 +76,12 @@ def test_java_reads_deletes_and_types_as_rust_does(lake: Any, java: Sidecar) -> 
     nulls = pa.RecordBatch.from_pylist([{"id": 2}, {"id": 3}], schema)
     lake.commit(name, 1, with_kinds(nulls, [3, 2]))
 
-    rows = java.read(name).to_pylist()
+    rows = java_rows(java, name).to_pylist()
 
     assert by_key(rows, "id") == by_key(lake.rows(name), "id")
     assert by_key(rows, "id")[1] == {"id": 1, **row}
     assert sorted(by_key(rows, "id")) == [1, 3]
-    kinds = java.read(f"{name}$audit_log", options={"incremental-between": "1,2"})
+    kinds = java_rows(java, f"{name}$audit_log", options={"incremental-between": "1,2"})
     assert sorted(kinds.column("rowkind").to_pylist()) == ["+U", "-D"]
 
 
@@ -100,8 +101,8 @@ def test_full_compaction_keeps_rows_and_every_snapshot(
 
     assert java.compact(name, full=True)
 
-    assert by_key(lake.rows(name)) == by_key(java.read(name).to_pylist()) == before
-    assert all(bucket.level0 == 0 and bucket.files == 1 for bucket in java.buckets(name))
+    assert by_key(lake.rows(name)) == by_key(java_rows(java, name).to_pylist()) == before
+    assert all(bucket.level0 == 0 and bucket.files == 1 for bucket in java_buckets(java, name))
     assert [i for i, _ in lake.snapshots(name)] == list(range(1, 14))
     assert lake.snapshots(name)[-1] == (13, "COMPACT")
     assert by_key(lake.rows(name, 5))["China"]["orders"] == 5
@@ -132,7 +133,7 @@ def test_a_replay_is_recognised_after_a_compaction(
 
     assert lake.commit(name, 2, make_sale(("China", 1, 0.5))) == 0
     assert lake.commit(name, 3, make_sale(("China", 1, 0.5))) == 1
-    assert by_key(java.read(name).to_pylist())["China"]["orders"] == 4
+    assert by_key(java_rows(java, name).to_pylist())["China"]["orders"] == 4
 
 
 def test_full_compaction_produces_the_changelog(lake: Any, java: Sidecar, make_sale: Any) -> None:
@@ -153,12 +154,12 @@ def test_manifests_are_merged(lake: Any, java: Sidecar, make_sale: Any) -> None:
     name = lake.sales()
     for identifier in range(20):
         lake.commit(name, identifier, make_sale(("China", 1, 0.5)))
-    listed = java.read(f"{name}$manifests").num_rows
+    listed = java_rows(java, f"{name}$manifests").num_rows
     assert listed == 20
 
     java.compact_manifests(name)
 
-    assert java.read(f"{name}$manifests").num_rows == 1
+    assert java_rows(java, f"{name}$manifests").num_rows == 1
     assert len(lake.snapshots(name)) == 21
     assert by_key(lake.rows(name))["China"]["orders"] == 20
 
@@ -174,10 +175,10 @@ def test_manifests_are_read_once(lake: Any, java: Sidecar, make_sale: Any) -> No
 
     before = java.call(name, cached)
     assert before >= 3
-    rows = java.read(name).to_pylist()
+    rows = java_rows(java, name).to_pylist()
     assert java.call(name, cached) > before
     assert by_key(rows) == by_key(lake.rows(name))
-    assert java.read(f"{name}$snapshots").num_rows == 4
+    assert java_rows(java, f"{name}$snapshots").num_rows == 4
 
 
 def test_an_append_table_is_compacted(lake: Any, java: Sidecar) -> None:
@@ -188,22 +189,10 @@ def test_an_append_table_is_compacted(lake: Any, java: Sidecar) -> None:
 
     assert java.compact(name)
 
-    assert sum(bucket.files for bucket in java.buckets(name)) == 1
+    assert sum(bucket.files for bucket in java_buckets(java, name)) == 1
     expected = sorted([*range(12), *range(100, 112)])
     assert sorted(row["order_id"] for row in lake.rows(name)) == expected
     assert len(lake.snapshots(name)) == 13
-
-
-def test_only_the_named_partitions_are_compacted(lake: Any, java: Sidecar) -> None:
-    schema = pa.schema([pa.field("day", pa.string(), False), pa.field("id", pa.int32(), False)])
-    append = lake.create("log", {"bucket": "-1"}, schema, [], ["day"])
-    keyed = lake.create("state", {"bucket": "1"}, schema, ["day", "id"], ["day"])
-    for name in (append, keyed):
-        for i in range(6):
-            lake.commit(name, i, pa.record_batch([["mon", "tue"], [i, i]], schema=schema))
-        assert java.compact(name, full=True, partitions=[{"day": "tue"}])
-        files = {bucket.partition["day"]: bucket.files for bucket in java.buckets(name)}
-        assert files == {"mon": 6, "tue": 1}
 
 
 def test_compaction_during_commits_keeps_totals(lake: Any, java: Sidecar, make_sale: Any) -> None:
@@ -237,7 +226,7 @@ def test_compaction_during_commits_keeps_totals(lake: Any, java: Sidecar, make_s
     assert not failures
     assert compactions >= 3
     assert lake.commit(name, commits - 1, make_sale(("China", 1, 0.5))) == 0
-    rows = by_key(java.read(name).to_pylist())
+    rows = by_key(java_rows(java, name).to_pylist())
     assert rows == by_key(lake.rows(name))
     assert rows["China"] == {"country": "China", "orders": commits, "revenue": commits / 2}
     assert rows["Chad"] == {"country": "Chad", "orders": commits, "revenue": commits}
@@ -251,7 +240,7 @@ def test_java_commits_wait_for_the_commit_of_a_query(
     name = lake.sales()
     for identifier in range(8):
         lake.commit(name, identifier, make_sale(("China", 1, 0.5)))
-    java.read(name)
+    java_rows(java, name)
     worker = threading.Thread(target=getattr(java, job), args=[name])
     with commit_lock(lake.table(name).location()):
         worker.start()
@@ -281,7 +270,7 @@ def test_a_lost_compaction_is_a_conflict_and_leaves_no_file(
 
     files = (lake.folder / f"{lake.database}.db/sales").rglob("*.parquet")
     assert len(list(files)) == 4
-    assert java.read(name).to_pylist() == lake.rows(name)
+    assert java_rows(java, name).to_pylist() == lake.rows(name)
     assert lake.rows(name)[0]["orders"] == 3
 
 
@@ -303,7 +292,7 @@ def test_a_lost_compaction_deletes_no_file_that_only_went_up_a_level(
     with pytest.raises(CommitConflictError):
         java.compact(name, full=True)
 
-    assert java.read(name).to_pylist() == lake.rows(name)
+    assert java_rows(java, name).to_pylist() == lake.rows(name)
     assert lake.rows(name)[0]["orders"] == 1
 
 
@@ -349,9 +338,9 @@ def test_a_compaction_during_an_alter_table_keeps_the_new_column(
     beside_an_alter_table(
         lake, java, name, monkeypatch, rows((9, 1)), lambda: java.compact(name, **how)
     )
-    found = {row["id"]: row["note"] for row in java.read(name).to_pylist()}
+    found = {row["id"]: row["note"] for row in java_rows(java, name).to_pylist()}
     assert found == {0: None, 1: None, 2: None, 9: "new"}
-    assert by_key(lake.rows(name), "id") == by_key(java.read(name).to_pylist(), "id")
+    assert by_key(lake.rows(name), "id") == by_key(java_rows(java, name).to_pylist(), "id")
 
 
 def test_an_append_compaction_during_an_alter_table_keeps_the_new_column(
@@ -413,7 +402,7 @@ def test_calls_of_two_threads_run_at_once(lake: Any, java: Sidecar, make_sale: A
         waiting = pool.submit(java.call, name, long)
         assert inside.wait(DEADLINE_S)
         first = java.pid
-        assert java.read(name).num_rows == 1
+        assert java_rows(java, name).num_rows == 1
         answered.set()
         assert waiting.result(DEADLINE_S) == "sales"
     assert java.pid == first
@@ -425,8 +414,8 @@ def test_a_bucketed_append_table_is_compacted(lake: Any, java: Sidecar) -> None:
     for identifier in range(7):
         lake.commit(name, identifier, pa.record_batch([[identifier]], schema=schema))
     assert java.compact(name, full=True)
-    assert [bucket.files for bucket in java.buckets(name)] == [1]
-    assert sorted(java.read(name).column("id").to_pylist()) == list(range(7))
+    assert [bucket.files for bucket in java_buckets(java, name)] == [1]
+    assert sorted(java_rows(java, name).column("id").to_pylist()) == list(range(7))
 
 
 def test_a_time_between_full_compactions_does_not_make_each_one_full(
@@ -441,9 +430,9 @@ def test_a_time_between_full_compactions_does_not_make_each_one_full(
 
 def test_an_empty_table_has_columns_and_no_rows(lake: Any, java: Sidecar) -> None:
     name = lake.sales()
-    assert java.read(name).column_names == ["country", "orders", "revenue"]
-    assert java.read(name).num_rows == 0
-    assert java.buckets(name) == []
+    assert java_rows(java, name).column_names == ["country", "orders", "revenue"]
+    assert java_rows(java, name).num_rows == 0
+    assert java_buckets(java, name) == []
 
 
 def test_python_holds_no_java_objects_between_calls(
@@ -453,7 +442,7 @@ def test_python_holds_no_java_objects_between_calls(
     lake.commit(name, 0, make_sale(("China", 1, 0.5)))
     counts = []
     for _ in range(3):
-        own.read(name)
+        java_rows(own, name)
         (way,) = own._core._idle
         counts.append(way.channel.held)
     assert counts[0] == counts[2]
@@ -467,7 +456,7 @@ def test_secrets_are_not_in_messages(tmp_path: Path) -> None:
         "s3.secret-key": "hushhush",
     }
     with Sidecar(options) as sidecar, pytest.raises(StreamhouseError) as raised:
-        sidecar.read("shop.sales")
+        java_rows(sidecar, "shop.sales")
     assert "hushhush" not in str(raised.value)
     assert "***" in str(raised.value)
 
@@ -477,7 +466,7 @@ def test_a_jar_that_is_not_paimon_is_reported(
 ) -> None:
     monkeypatch.setenv("STREAMHOUSE_PAIMON_JAR", __file__)
     with pytest.raises(StreamhouseError, match="does not hold Paimon's Java core"):
-        own.read("shop.sales")
+        java_rows(own, "shop.sales")
     assert own.pid is None
 
 
@@ -497,20 +486,20 @@ def test_a_missing_table_is_reported(lake: Any, java: Sidecar) -> None:
     with pytest.raises(TableError, match=f"table '{lake.database}.nothing' does not exist"):
         java.compact(f"{lake.database}.nothing")
     with pytest.raises(TableError, match="database.table"):
-        java.read("nothing")
+        java_rows(java, "nothing")
 
 
 def test_a_dead_jvm_is_replaced(lake: Any, own: Sidecar, make_sale: Any) -> None:
     name = lake.sales()
     lake.commit(name, 0, make_sale(("China", 1, 0.5)))
     assert own.pid is None
-    own.read(name)
+    java_rows(own, name)
     first = own.pid
     assert first is not None
     os.kill(first, signal.SIGKILL)
 
     until(lambda: own.pid is None)
-    assert own.read(name).num_rows == 1
+    assert java_rows(own, name).num_rows == 1
     assert own.pid not in (None, first)
 
 
@@ -519,15 +508,15 @@ def test_a_jvm_that_dies_during_a_call_is_an_error_and_replaced(
 ) -> None:
     name = lake.sales()
     lake.commit(name, 0, make_sale(("China", 1, 0.5)))
-    own.read(name)
+    java_rows(own, name)
     threading.Timer(0.4, own.kill).start()
     with pytest.raises(StreamhouseError, match="ended; the next call starts another"):
         while True:
-            own.read(name)
+            java_rows(own, name)
             if own.pid is None:
                 # The kill fell between two calls: as good.
                 raise StreamhouseError("ended; the next call starts another")
-    assert own.read(name).num_rows == 1
+    assert java_rows(own, name).num_rows == 1
 
 
 def test_the_jvm_dies_with_its_killed_parent(lake: Any, make_sale: Any) -> None:
@@ -537,7 +526,7 @@ def test_the_jvm_dies_with_its_killed_parent(lake: Any, make_sale: Any) -> None:
         "import sys, time\n"
         "from streamhouse.paimon.java.sidecar import Sidecar\n"
         f"sidecar = Sidecar({lake.options!r})\n"
-        f"sidecar.read({name!r})\n"
+        f"sidecar.compact({name!r})\n"
         "print(sidecar.pid, flush=True)\n"
         "time.sleep(3600)\n"
     )

@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from tests.integration.paimon.conftest import Lake, sale
+from tests.java_reads import java_rows
 
 from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.paimon.java.sidecar import Sidecar
@@ -90,7 +91,7 @@ def rows(table: pa.Table) -> list[str]:
 def test_system_tables_are_those_of_the_java_core(lake: Lake, java: Sidecar, name: str) -> None:
     for kind in SYSTEM_TABLES:
         table = f"shop.{name}${kind}"
-        theirs, mine = java.read(table), ours(lake, table)
+        theirs, mine = java_rows(java, table), ours(lake, table)
         assert (shape(mine), rows(mine)) == (shape(theirs), rows(theirs)), table
 
 
@@ -107,7 +108,7 @@ def test_time_travel_is_that_of_the_java_core(lake: Lake, java: Sidecar, as_of: 
     )
     for kind in ("", *(f"${kind}" for kind in TRAVELLING)):
         table = f"shop.keyed{kind}"
-        theirs, mine = java.read(table, options=options), ours(lake, table, as_of)
+        theirs, mine = java_rows(java, table, options=options), ours(lake, table, as_of)
         assert (shape(mine), rows(mine)) == (shape(theirs), rows(theirs)), table
 
 
@@ -115,7 +116,7 @@ def test_a_branch_that_we_write_the_java_core_reads_and_compacts(lake: Lake, jav
     before = ours(lake, "shop.keyed")
     lake.commit("shop.keyed$branch_b", 12, sale(("Mali", 8, 8.0)), user="v")
     assert java.compact("shop.keyed$branch_b", full=True)
-    theirs, mine = java.read("shop.keyed$branch_b"), ours(lake, "shop.keyed$branch_b")
+    theirs, mine = java_rows(java, "shop.keyed$branch_b"), ours(lake, "shop.keyed$branch_b")
     assert rows(mine) == rows(theirs) and mine.num_rows == 5
-    assert rows(ours(lake, "shop.keyed")) == rows(before) == rows(java.read("shop.keyed"))
+    assert rows(ours(lake, "shop.keyed")) == rows(before) == rows(java_rows(java, "shop.keyed"))
     assert rows(ours(lake, "shop.keyed$branch_b$ro")) == rows(mine)

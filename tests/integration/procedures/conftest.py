@@ -8,6 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from tests.java_reads import java_rows
 
 from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.paimon.write.commit import TableCommitter
@@ -66,7 +67,7 @@ class Lake:
     def rows(self, name: str) -> list[dict[str, Any]]:
         """All rows, sorted; both cores must read the same."""
         ours = [row for batch in self.warehouse.table(name).read() for row in batch.to_pylist()]
-        theirs = self.context.sidecar.read(name).to_pylist()
+        theirs = java_rows(self.context.sidecar, name).to_pylist()
         assert sorted(map(str, ours)) == sorted(map(str, theirs))
         return sorted(ours, key=str)
 

@@ -6,6 +6,7 @@ import datetime
 
 import pytest
 from tests.integration.procedures.conftest import Lake
+from tests.java_reads import java_buckets, java_rows
 from tests.waiting import looks
 
 from streamhouse import procedures
@@ -55,7 +56,7 @@ def test_partitions_are_chosen(lake: Lake, partitions: str | None, where: str | 
     name = sales(lake, 2)
     (done,) = procedures.compact(lake.context, name, partitions=partitions, where=where).to_pylist()
     assert (done["groups"], done["files_before"], done["files_after"]) == (2, 4, 2)
-    left = lake.context.sidecar.buckets(name)
+    left = java_buckets(lake.context.sidecar, name)
     assert sorted((one.partition["dt"], one.files) for one in left) == [
         ("a", 2), ("a", 2), ("b", 1), ("b", 1),
     ]  # fmt: skip
@@ -131,4 +132,4 @@ def test_manifests(lake: Lake) -> None:
     before = lake.rows(name)
     procedures.compact_manifest(lake.context, name)
     assert lake.rows(name) == before
-    assert lake.context.sidecar.read(f"{name}$manifests").num_rows == 1
+    assert java_rows(lake.context.sidecar, f"{name}$manifests").num_rows == 1

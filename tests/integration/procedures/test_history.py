@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from tests.integration.procedures.conftest import Lake
+from tests.java_reads import java_rows
 
 from streamhouse import procedures
 from streamhouse.errors import DataLossError, OptionError, StreamhouseError, TableError
@@ -30,16 +31,18 @@ def table(lake: Lake, commits: int = 3, **options: str) -> str:
 
 
 def tags(lake: Lake, name: str) -> dict[str, int]:
-    found = lake.context.sidecar.read(f"{name}$tags").to_pylist()
+    found = java_rows(lake.context.sidecar, f"{name}$tags").to_pylist()
     return {item["tag_name"]: item["snapshot_id"] for item in found}
 
 
 def branches(lake: Lake, name: str) -> list[str]:
-    return sorted(lake.context.sidecar.read(f"{name}$branches").column("branch_name").to_pylist())
+    return sorted(
+        java_rows(lake.context.sidecar, f"{name}$branches").column("branch_name").to_pylist()
+    )
 
 
 def consumers(lake: Lake, name: str) -> dict[str, int]:
-    found = lake.context.sidecar.read(f"{name}$consumers").to_pylist()
+    found = java_rows(lake.context.sidecar, f"{name}$consumers").to_pylist()
     return {item["consumer_id"]: item["next_snapshot_id"] for item in found}
 
 
@@ -197,7 +200,7 @@ def test_snapshots_expire_but_for_what_is_held(lake: Lake) -> None:
     few = procedures.expire_snapshots(lake.context, name, retain_max=2, max_deletes=1)
     assert few.to_pylist()[0]["expired_snapshots"] == 1
     procedures.expire_snapshots(lake.context, name, 1)
-    assert lake.context.sidecar.read(name, options={"scan.tag-name": "four"}).to_pylist() == [
+    assert java_rows(lake.context.sidecar, name, options={"scan.tag-name": "four"}).to_pylist() == [
         {"id": 1, "n": 4}
     ]
     assert lake.rows(name) == [{"id": 1, "n": 6}]

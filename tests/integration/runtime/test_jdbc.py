@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from tests.integration.runtime.conftest import Dying, Shop
+from tests.java_reads import java_rows
 
 import streamhouse
 from streamhouse.demo.mariadb import MariaDB
@@ -139,7 +140,7 @@ def test_a_batch_that_runs_again_joins_what_it_had_found(
         repair(options, "default.totals")
     with Sidecar(options) as java:
         for table in ("enriched", "enriched__looked_up"):
-            rows = java.read(f"default.{table}").to_pylist()
+            rows = java_rows(java, f"default.{table}").to_pylist()
             assert sorted(rows, key=str) == sorted(shop.rows(table), key=str)
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from tests.integration.runtime.conftest import Shop
+from tests.java_reads import java_rows
 
 from streamhouse.paimon.java.sidecar import Sidecar
 from streamhouse.paimon.write.commit import TableCommitter
@@ -62,7 +63,7 @@ def test_strategies_give_the_same_rows(shop: Shop) -> None:
     with Sidecar(warehouse.options) as java:
         for strategy in STRATEGIES:
             ours = sorted(tuple(row.values()) for row in shop.rows(f"got_{strategy}"))
-            read = java.read(f"default.got_{strategy}").to_pylist()
+            read = java_rows(java, f"default.got_{strategy}").to_pylist()
             theirs = sorted(tuple(row.values()) for row in read)
             assert ours == theirs == wanted, strategy
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from tests.integration.runtime import revenue
 from tests.integration.runtime.conftest import Shop
+from tests.java_reads import java_rows
 
 import streamhouse
 from streamhouse.paimon.java.sidecar import Sidecar
@@ -68,14 +69,14 @@ def test_merge_during_a_stream(shop: Shop) -> None:
     assert view["North Pole"] == 0
     assert before > 100 and 0 < view["Peru"]
     with Sidecar(options) as java:
-        there = sorted(java.read(VIEW).to_pylist(), key=str)
+        there = sorted(java_rows(java, VIEW).to_pylist(), key=str)
         # The cores may add up what is not compacted yet in another order.
         assert there == [
             {**row, "revenue": pytest.approx(row["revenue"], rel=1e-12)}
             for row in sorted(shop.rows("country_sales"), key=str)
         ]
         java.compact(VIEW, full=True)
-        rows = {row["country"]: row["orders"] for row in java.read(VIEW).to_pylist()}
+        rows = {row["country"]: row["orders"] for row in java_rows(java, VIEW).to_pylist()}
     assert rows == view
     assert audit(options, VIEW).equal
 

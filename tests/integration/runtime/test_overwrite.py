@@ -8,6 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from tests.java_reads import java_rows
 
 import streamhouse
 from streamhouse.paimon.catalog.warehouse import Warehouse
@@ -51,7 +52,7 @@ class Lab:
         name = f"default.{table}"
         read = self.warehouse.table(name).read(columns, snapshot=snapshot)
         ours = sorted(tuple(row.values()) for batch in read for row in batch.to_pylist())
-        theirs = self.java.read(name, snapshot).select(columns).to_pylist()
+        theirs = java_rows(self.java, name, snapshot).select(columns).to_pylist()
         assert ours == sorted(tuple(row.values()) for row in theirs)
         return ours
 

@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from tests.integration.runtime.conftest import Shop
+from tests.java_reads import java_rows
 
 import streamhouse
 from streamhouse.errors import TableError
@@ -51,7 +52,7 @@ class Lab:
         """Id and score as both cores read them."""
         table = self.warehouse.table("default.ods")
         read = pa.Table.from_batches(list(table.read()), schema=table.arrow_schema)
-        java = self.sidecar.read("default.ods")
+        java = java_rows(self.sidecar, "default.ods")
         assert _pairs(read) == _pairs(java)
         return _pairs(read)
 

@@ -16,6 +16,7 @@ from pypaimon import CatalogFactory
 from pypaimon.schema.schema_change import SchemaChange
 from tests.integration.runtime import revenue
 from tests.integration.runtime.conftest import Dying, Shop
+from tests.java_reads import java_rows
 from tests.waiting import DEADLINE_S, until
 
 from streamhouse.errors import StreamhouseError
@@ -105,7 +106,7 @@ def test_kills_during_constant_expiry_change_nothing(
         for name in (*TABLES, *BESIDE):
             table = shop.warehouse.table(f"default.{name}")
             rust = sorted(map(str, (row for batch in table.read() for row in batch.to_pylist())))
-            assert sorted(map(str, java.read(table.identifier).to_pylist())) == rust
+            assert sorted(map(str, java_rows(java, table.identifier).to_pylist())) == rust
         _check_audit(shop)
         monkeypatch.setattr(lineage_retention, "LEAST", 1)
         _age_lineage(shop)

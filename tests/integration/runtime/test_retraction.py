@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from tests.integration.runtime.conftest import Dying, Shop
+from tests.java_reads import java_rows
 
 import streamhouse
 from streamhouse.paimon.java.sidecar import Sidecar
@@ -105,6 +106,6 @@ def test_scores_follow_their_orders(shop: Shop, dying: Dying) -> None:
     check(shop)
     with Sidecar(options) as java:
         for table in ("by_group", "by_sign"):
-            assert java.read(f"default.{table}").num_rows == len(shop.rows(table))
+            assert java_rows(java, f"default.{table}").num_rows == len(shop.rows(table))
             java.compact(f"default.{table}", full=True)
     check(shop)

@@ -17,6 +17,7 @@ import pyarrow as pa
 import pytest
 from tests.integration.runtime.conftest import CollectedOutput, Run
 from tests.integration.runtime.contracts import Business
+from tests.java_reads import java_rows
 
 from streamhouse.demo.mariadb import PASSWORD, USER, MariaDB
 from streamhouse.paimon.catalog.warehouse import Warehouse
@@ -383,7 +384,7 @@ def test_java_reads_the_same(lake: tuple[Lake, duckdb.DuckDBPyConnection, str]) 
     made, truth, _ = lake
     with Sidecar({"warehouse": str(made.path)}) as java:
         for table in EXPECTED:
-            truth.register("by_java", java.read(f"dw.{table}"))
+            truth.register("by_java", java_rows(java, f"dw.{table}"))
             found = made.rows(table)
             assert difference(truth, found, "(FROM by_java)", "false") == [], table
 

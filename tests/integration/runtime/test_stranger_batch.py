@@ -10,6 +10,7 @@ from typing import Any
 
 import duckdb
 import pyarrow as pa
+from tests.java_reads import java_rows
 
 from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.paimon.java.sidecar import Sidecar
@@ -133,7 +134,7 @@ class Cold:
         """Both cores read exactly what the plain SQL gives."""
         opened = Warehouse(str(self.folder)).table(f"dw.{table}")
         ours = pa.Table.from_batches(list(opened.read()), opened.arrow_schema)
-        for found in (ours,) if java is None else (ours, java.read(f"dw.{table}")):
+        for found in (ours,) if java is None else (ours, java_rows(java, f"dw.{table}")):
             self.truth.register("found", found)
             left = self.truth.execute(
                 f"(({sql}) EXCEPT ALL FROM found) UNION ALL (FROM found EXCEPT ALL ({sql}))"

@@ -8,6 +8,7 @@ import queue
 import socket
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from decimal import ROUND_FLOOR, Decimal, InvalidOperation
 from typing import Any, TypeAlias
 
@@ -32,81 +33,44 @@ Read: TypeAlias = Callable[[str, Callable[[Connection], None]], Iterator[pa.Reco
 
 def parallel_rows(ranges: Sequence[str], read: Read) -> Iterator[pa.RecordBatch]:
     """The rows of all ranges, in any order; stops reading when it is closed."""
-    reading = _Reading(ranges, read)
-    try:
-        yield from reading.rows()
-    finally:
-        reading.stop()
+    count, stopped = min(MOST_CONNECTIONS, len(ranges)), threading.Event()
+    found: queue.Queue[pa.RecordBatch | Future[None]] = queue.Queue(_WAITING_BLOCKS * count)
+    connections: list[Connection] = []
 
+    def put(one: pa.RecordBatch | Future[None]) -> None:
+        while not stopped.is_set():
+            with contextlib.suppress(queue.Full):
+                return found.put(one, timeout=_WAIT_S)
 
-class _Reading:
-    """The threads of one read, and the queue of the batches that they have read."""
-
-    def __init__(self, ranges: Sequence[str], read: Read) -> None:
-        self._read = read
-        self._ranges: queue.SimpleQueue[str] = queue.SimpleQueue()
-        for condition in ranges:
-            self._ranges.put(condition)
-        count = min(MOST_CONNECTIONS, len(ranges))
-        self._found: queue.Queue[pa.RecordBatch | Exception | None] = queue.Queue(
-            _WAITING_BLOCKS * count
-        )
-        self._stopped = threading.Event()
-        self._connections: dict[int, Connection] = {}
-        self._threads = [
-            threading.Thread(target=self._run, name=f"jdbc-read-{number}", daemon=True)
-            for number in range(count)
-        ]
-        for thread in self._threads:
-            thread.start()
-
-    def rows(self) -> Iterator[pa.RecordBatch]:
-        running = len(self._threads)
-        while running:
-            found = self._found.get()
-            if isinstance(found, Exception):
-                raise found
-            if found is None:
-                running -= 1
-            else:
-                yield found
-
-    def stop(self) -> None:
-        """End the threads; closes the connections of those that wait for the server."""
-        self._stopped.set()
-        for connection in list(self._connections.values()):
-            _shut_down(connection)
-        for thread in self._threads:
-            thread.join()
-
-    def _run(self) -> None:
-        try:
-            while not self._stopped.is_set():
-                try:
-                    condition = self._ranges.get_nowait()
-                except queue.Empty:
-                    break
-                for batch in self._read(condition, self._opened):
-                    if not self._put(batch):
-                        return
-            self._put(None)
-        except Exception as error:  # noqa: BLE001  # raised where the rows are read
-            self._put(error)
-
-    def _opened(self, connection: Connection) -> None:
-        self._connections[threading.get_ident()] = connection
-        if self._stopped.is_set():
+    def opened(connection: Connection) -> None:
+        connections.append(connection)
+        if stopped.is_set():
             close_quietly(connection)
 
-    def _put(self, found: pa.RecordBatch | Exception | None) -> bool:
-        """Queue a batch, an error or the end of a thread; False if the read was stopped."""
-        while not self._stopped.is_set():
-            try:
-                self._found.put(found, timeout=_WAIT_S)
-                return True
-            except queue.Full:
-                continue
-        return False
+    def run(condition: str) -> None:
+        for batch in read(condition, opened):
+            put(batch)
+            if stopped.is_set():
+                return
+
+    with ThreadPoolExecutor(count, "jdbc-read") as pool:
+        try:
+            for condition in ranges:
+                pool.submit(run, condition).add_done_callback(put)
+            running = len(ranges)
+            while running:
+                one = found.get()
+                if isinstance(one, Future):
+                    one.result()
+                    running -= 1
+                else:
+                    yield one
+        finally:
+            stopped.set()
+            pool.shutdown(wait=False, cancel_futures=True)
+            # Those that wait for the server fail.
+            for connection in connections:
+                _shut_down(connection)
 
 
 def _shut_down(connection: Connection) -> None:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack, closing
+from contextlib import closing
 from dataclasses import replace
+from tempfile import SpooledTemporaryFile
+from typing import IO
 
 import pyarrow as pa
 
@@ -19,58 +20,26 @@ from streamhouse.connectors.jdbc.target import JdbcTarget, TargetTable, load_tar
 from streamhouse.connectors.jdbc.transactions import CommitsTable, Transaction, Transactions
 from streamhouse.connectors.specs import SinkSpec
 from streamhouse.errors import ConnectError, TableError
-from streamhouse.work_folder import work_folder
 
+_LOG = logging.getLogger("streamhouse.query")
+_CHUNK_ROWS = 262_144
 _MEMORY_BYTES = 64 << 20
 
 
 class Spool:
-    """Record batches of one schema, which can be read again; a context manager."""
+    """Record batches that are written to a file, and can be iterated again."""
 
-    def __init__(self) -> None:
-        self._held: list[pa.RecordBatch] = []
-        self._bytes = 0
-        self._stack = ExitStack()
-        self._path: str | None = None
-        self._file: pa.RecordBatchStreamWriter | None = None
-
-    def append(self, batch: pa.RecordBatch) -> None:
-        """Add rows; all of them, before the first is read."""
-        if self._file is not None:
-            self._file.write_batch(batch)
-            return
-        self._held.append(batch)
-        self._bytes += batch.nbytes
-        if self._bytes > _MEMORY_BYTES:
-            self._begin_file(batch.schema)
-
-    def _begin_file(self, schema: pa.Schema) -> None:
-        folder = self._stack.enter_context(work_folder("streamhouse-insert-"))
-        self._path = os.path.join(folder, "rows.arrow")
-        out = self._stack.enter_context(pa.OSFile(self._path, "wb"))
-        self._file = pa.ipc.new_stream(out, schema)
-        for batch in self._held:
-            self._file.write_batch(batch)
-        self._held = []
+    def __init__(self, file: IO[bytes], batches: Iterable[pa.RecordBatch]) -> None:
+        self._file = file
+        for batch in batches:
+            with pa.ipc.new_stream(self._file, batch.schema) as stream:
+                stream.write_batch(batch)
+        self._end = self._file.tell()
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
-        if self._path is None:
-            yield from self._held
-            return
-        if self._file is not None:
-            self._file.close()
-        with pa.OSFile(self._path, "rb") as source:
-            yield from pa.ipc.open_stream(source)
-
-    def __enter__(self) -> Spool:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stack.close()
-
-
-_LOG = logging.getLogger("streamhouse.query")
-_CHUNK_ROWS = 262_144
+        self._file.seek(0)
+        while self._file.tell() < self._end:
+            yield from pa.ipc.open_stream(self._file)
 
 
 class JdbcSink:
@@ -93,9 +62,8 @@ class JdbcSink:
 
     def insert(self, query_id: str, rows: Iterator[pa.RecordBatch]) -> None:
         """Write all rows in one transaction; those of long results wait in a temporary file."""
-        with Spool() as spool:
-            for batch in rows:
-                spool.append(batch)
+        with SpooledTemporaryFile(_MEMORY_BYTES) as file:
+            spool = Spool(file, rows)
             options = self._options
             if self._spec.primary_key and options.guarantee is None:
                 # A transaction that is tried again writes the same rows by key.

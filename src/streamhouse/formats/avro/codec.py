@@ -8,14 +8,13 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 
 import fastavro
-import numpy as np
 import pyarrow as pa
 
 from streamhouse.formats.avro.schema import record_schema
 from streamhouse.formats.avro.values import converter
-from streamhouse.formats.base import BadRecord, Decoded, RecordError
+from streamhouse.formats.base import Decoded, RecordError
+from streamhouse.formats.parsed_rows import ParsedRows
 from streamhouse.source import ROW_KIND
-from streamhouse.types import flink_type
 
 
 class Framing(Protocol):
@@ -38,28 +37,24 @@ class AvroDecoder:
         record_schema(schema)
 
     def decode(self, records: Sequence[bytes | None]) -> Decoded:
-        converters = [(field.name, field, converter(field.type)) for field in self._schema]
-        columns: list[list[Any]] = [[] for _ in self._schema]
         kept: list[int] = []
-        bad: list[BadRecord] = []
+        found = ParsedRows([], kept)
         for index, record in enumerate(records):
-            if record is None:
-                continue
             try:
-                value = self._value(record)
-                row = [_converted(value, *arguments) for arguments in converters]
+                if record is not None:
+                    found.rows.append(self._value(record))
+                    kept.append(index)
             except ValueError as error:
-                bad.append(BadRecord(index, str(error)))
-                continue
-            kept.append(index)
-            for column, item in zip(columns, row, strict=True):
-                column.append(item)
-        arrays = [
-            pa.array(values, field.type)
-            for values, field in zip(columns, self._schema, strict=True)
-        ]
-        rows = pa.RecordBatch.from_arrays(arrays, schema=self._schema)
-        return Decoded(rows, np.array(kept, np.int64), bad)
+                found.bad[index] = str(error)
+        arrays = [self._column(field, found) for field in self._schema]
+        return found.decoded(arrays, self._schema, ignore=False)
+
+    def _column(self, field: pa.Field, found: ParsedRows) -> pa.Array:
+        convert = converter(field.type)
+        values = [row.get(field.name) for row in found.rows]
+        array = found.converted(field, values, lambda _, value: convert(value))
+        found.check_nulls(field, array)
+        return array
 
     def _value(self, record: bytes) -> Any:
         schema, start = self._framing.writer_schema(record)
@@ -79,18 +74,6 @@ class AvroDecoder:
         if not isinstance(value, dict):
             raise ValueError(f"the schema is not a record: {type(value).__name__}")
         return value
-
-
-def _converted(value: Any, name: str, field: pa.Field, convert: Any) -> Any:
-    try:
-        found = convert(value.get(name))
-    except ValueError as error:
-        raise ValueError(f"column '{name}': {error}") from None
-    if found is None and not field.nullable:
-        raise ValueError(
-            f"column '{name}' is {flink_type(field.type)} NOT NULL, but null or missing"
-        )
-    return found
 
 
 class AvroEncoder:

@@ -4,40 +4,41 @@ from __future__ import annotations
 
 import datetime
 import math
-from collections.abc import Callable
 from decimal import ROUND_HALF_UP, Context, Decimal
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from streamhouse.types import flink_type
+from streamhouse.formats.json import exact
+from streamhouse.formats.json.exact import Convert
+from streamhouse.formats.json.options import JsonOptions
 
-Convert: TypeAlias = Callable[[Any], Any]
 _CONTEXT = Context(prec=80, rounding=ROUND_HALF_UP)
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 _PER_SECOND = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
 
 
 def converter(kind: pa.DataType) -> Convert:
-    """A function from a value of Avro, or null; it raises `ValueError` if the value does not fit.
+    """A function from a value of Avro, or null; `ValueMismatch` if the value does not fit.
 
     Values are not converted between kinds: a number does not fit STRING, nor a text a number.
     """
-    plain = _plain(kind)
+    return exact.converter(kind, JsonOptions(), lambda inner, _: _fitting(_leaf(inner)))
 
+
+def _fitting(plain: Convert) -> Convert:
     def convert(value: Any) -> Any:
-        if value is None:
-            return None
         found = plain(value)
         if found is None:
-            raise ValueError(f"{str(value)[:60]!r} is not of type {flink_type(kind)}")
+            raise ValueError(value)
         return found
 
     return convert
 
 
-def _plain(kind: pa.DataType) -> Convert:
+def _leaf(kind: pa.DataType) -> Convert:
+    """Returns None for a value that does not fit."""
     if pa.types.is_integer(kind):
         limit = 2 ** (kind.bit_width - 1)
         return lambda v: v if type(v) is int and -limit <= v < limit else None
@@ -52,35 +53,8 @@ def _plain(kind: pa.DataType) -> Convert:
     if pa.types.is_date(kind):
         # A datetime is a date, too.
         return lambda v: v if type(v) is datetime.date else None
-    if pa.types.is_list(kind):
-        item = _inner(kind.value_field)
-        return lambda v: [item(element) for element in v] if isinstance(v, list) else None
-    if pa.types.is_map(kind):
-        other = _inner(kind.item_field)
-        return lambda v: (
-            [(key, other(one)) for key, one in v.items()] if isinstance(v, dict) else None
-        )
-    if pa.types.is_struct(kind):
-        fields = [(field.name, _inner(field)) for field in kind]
-        return lambda v: (
-            {name: inner(v.get(name)) for name, inner in fields} if isinstance(v, dict) else None
-        )
     wanted = {pa.bool_(): bool, pa.string(): str, pa.binary(): bytes}[kind]
     return lambda v: v if type(v) is wanted else None
-
-
-def _inner(field: pa.Field) -> Convert:
-    """The converter of an element, an entry or a field; null is wrong where it is NOT NULL."""
-    plain = converter(field.type)
-    if field.nullable:
-        return plain
-
-    def convert(value: Any) -> Any:
-        if value is None:
-            raise ValueError(f"null where {flink_type(field.type)} NOT NULL is expected")
-        return plain(value)
-
-    return convert
 
 
 def _float(kind: pa.DataType) -> Convert:

@@ -6,16 +6,16 @@ import csv
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from streamhouse.errors import OptionError
 from streamhouse.formats import times
-from streamhouse.formats.base import BadRecord, Decoded
+from streamhouse.formats.base import Decoded
 from streamhouse.formats.csv.options import CsvOptions
-from streamhouse.formats.json.exact import Convert, ValueMismatch, converter, mismatch_reason
+from streamhouse.formats.json.exact import Convert, converter
 from streamhouse.formats.json.options import JsonOptions
+from streamhouse.formats.parsed_rows import ParsedRows
 from streamhouse.types import flink_type
 
 
@@ -35,22 +35,13 @@ class CsvDecoder:
     def decode(self, records: Sequence[bytes | None]) -> Decoded:
         if self._converters is None:
             self._converters = [_converter(field, self._options) for field in self._schema]
-        rows, kept, bad = self._fields(records)
-        columns = list(zip(*rows, strict=True)) if rows else [()] * len(self._schema)
-        arrays = [self._column(n, values, kept, bad) for n, values in enumerate(columns)]
-        batch = _batch(arrays, self._schema, len(rows))
-        index = None if len(kept) == len(records) else np.array(kept, np.int64)
-        if bad:
-            of_rows = np.array(kept, np.int64)
-            kept_rows = np.flatnonzero(~np.isin(of_rows, list(bad)))
-            batch, index = batch.take(pa.array(kept_rows)), of_rows[kept_rows]
-        reported = () if self._options.ignore_parse_errors else sorted(bad.items())
-        return Decoded(batch, index, [BadRecord(*fields) for fields in reported])
+        found = self._fields(records)
+        columns = list(zip(*found.rows, strict=True)) or [()] * len(self._schema)
+        arrays = [self._column(n, values, found) for n, values in enumerate(columns)]
+        return found.decoded(arrays, self._schema, self._options.ignore_parse_errors)
 
-    def _fields(
-        self, records: Sequence[bytes | None]
-    ) -> tuple[list[list[str]], list[int], dict[int, str]]:
-        """The fields of each row, the index of its record, and the records that are bad."""
+    def _fields(self, records: Sequence[bytes | None]) -> ParsedRows:
+        """The fields of each row."""
         width = len(self._schema)
         try:
             texts: list[str] | None = [record.decode() for record in records]  # type: ignore[union-attr]
@@ -59,7 +50,7 @@ class CsvDecoder:
         if texts is not None:
             plain = plain_rows(texts, self._options, width)
             if plain is not None:
-                return plain, list(range(len(records))), {}
+                return ParsedRows(plain, None)
         rows: list[list[str]] = []
         kept: list[int] = []
         bad: dict[int, str] = {}
@@ -71,7 +62,7 @@ class CsvDecoder:
                     kept.append(index)
             except ValueError as error:
                 bad[index] = str(error)
-        return rows, kept, bad
+        return ParsedRows(rows, None if len(kept) == len(records) else kept, bad)
 
     def _padded(self, fields: list[str]) -> list[str]:
         width = len(self._schema)
@@ -86,46 +77,18 @@ class CsvDecoder:
             f"({', '.join(self._schema.names)})"
         )
 
-    def _column(
-        self, number: int, values: Sequence[str], kept: Sequence[int], bad: dict[int, str]
-    ) -> pa.Array:
-        """Convert a column; adds the reason to `bad` for each record whose value is wrong."""
-        field = self._schema.field(number)
+    def _column(self, number: int, values: Sequence[str], found: ParsedRows) -> pa.Array:
+        """Convert a column; reports the records whose value is wrong."""
+        assert self._converters is not None
+        field, convert = self._schema.field(number), self._converters[number]
         texts = pa.array(values, pa.string())
         for word in _null_words(field, self._options):
             texts = pc.if_else(pc.equal(texts, word), pa.scalar(None, pa.string()), texts)
         array = _cast(texts, field.type)
         if array is None:
-            array = self._convert_each(number, texts.to_pylist(), kept, bad)
-        if not field.nullable and array.null_count:
-            for row in np.flatnonzero(array.is_null().to_numpy(zero_copy_only=False)):
-                kind = flink_type(field.type)
-                bad.setdefault(
-                    kept[int(row)], f"column '{field.name}' is {kind} NOT NULL, but null"
-                )
+            array = found.converted(field, texts.to_pylist(), lambda _, value: convert(value))
+        found.check_nulls(field, array, "null")
         return array
-
-    def _convert_each(
-        self, number: int, values: Sequence[Any], kept: Sequence[int], bad: dict[int, str]
-    ) -> pa.Array:
-        """As `_column`, one value at a time; wrong values are null."""
-        assert self._converters is not None
-        field, convert = self._schema.field(number), self._converters[number]
-        converted: list[Any] = []
-        for row, value in enumerate(values):
-            try:
-                converted.append(convert(value))
-            except ValueMismatch as error:
-                bad.setdefault(kept[row], mismatch_reason(field.name, error))
-                converted.append(None)
-        return pa.array(converted, field.type)
-
-
-def _batch(arrays: list[pa.Array], schema: pa.Schema, rows: int) -> pa.RecordBatch:
-    if not arrays:
-        # As of a Kafka record whose columns are all in its key.
-        return pa.RecordBatch.from_struct_array(pa.array([{}] * rows, pa.struct([])))
-    return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
 def check_columns(schema: pa.Schema) -> None:

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from streamhouse.errors import OptionError
 from streamhouse.formats.base import Decoded, Format
-from streamhouse.formats.json.decode import Columns, Rows, check_object, parsed_singly, without_bad
+from streamhouse.formats.json.decode import Columns, Rows, check_object, parsed_singly
 from streamhouse.formats.json.encode import JsonEncoder
 from streamhouse.formats.json.options import OPTIONS, JsonOptions
 from streamhouse.options import Option, boolean, choice
@@ -48,7 +48,7 @@ class ChangelogDecoder:
         found = parsed_singly(records, self._rows, self._options.ignore_parse_errors)
         arrays = [*self._columns.arrays(found, records), pa.array(found.kinds, pa.string())]
         schema = self._table.append(pa.field(ROW_KIND, pa.string()))
-        return without_bad(arrays, schema, found, self._options.ignore_parse_errors)
+        return found.decoded(arrays, schema, self._options.ignore_parse_errors)
 
 
 class ChangelogEncoder:

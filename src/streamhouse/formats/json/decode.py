@@ -2,52 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from operator import itemgetter
 from typing import Any, TypeAlias
 
-import numpy as np
 import orjson
 import pyarrow as pa
 
-from streamhouse.formats.base import BadRecord, Decoded
+from streamhouse.formats.base import Decoded
 from streamhouse.formats.json.columns import RegularDecoder, column
-from streamhouse.formats.json.exact import (
-    NeedsText,
-    ValueMismatch,
-    converter,
-    mismatch_reason,
-    parse_exactly,
-)
+from streamhouse.formats.json.exact import NeedsText, converter, parse_exactly
 from streamhouse.formats.json.options import JsonOptions
-from streamhouse.types import flink_type
+from streamhouse.formats.parsed_rows import ParsedRows, null_rows
 
 Rows: TypeAlias = Callable[[Any], list[tuple[str, Any]]]
 """The rows of a record, as row kind and object; `ValueError` for a record of another shape."""
 
 
 @dataclass
-class Objects:
-    """JSON objects, one for each row; `records`: the record of each, None if it is the same index.
+class Objects(ParsedRows):
+    """JSON objects; `rows_of` gives the rows of a record again, `kinds` are their row kinds.
 
-    `rows` gives the rows of a record again. `kinds` are the row kinds, if `records` is set. `bad`
-    are the records that cannot be read, with the first reason of each.
+    `kinds` are set if `records` is.
     """
 
-    objects: list[Any]
-    records: list[int] | None
-    rows: Rows
+    rows_of: Rows = field(kw_only=True)
     kinds: list[str] = field(default_factory=list)
-    bad: dict[int, str] = field(default_factory=dict)
-
-    def record(self, row: int) -> int:
-        """The index of a row's record."""
-        return row if self.records is None else self.records[row]
-
-    def report(self, row: int, reason: str) -> None:
-        """Note that the record of a row is bad."""
-        self.bad.setdefault(self.record(row), reason)
 
 
 def parsed(records: Sequence[bytes | None], ignore: bool = False) -> Objects:
@@ -62,13 +43,13 @@ def parsed(records: Sequence[bytes | None], ignore: bool = False) -> Objects:
     except orjson.JSONDecodeError:
         return parsed_singly(records, _inserts, ignore)
     if set(map(type, objects)) <= {dict}:
-        return Objects(objects, None, _inserts)
+        return Objects(objects, None, rows_of=_inserts)
     return parsed_singly(records, _inserts, ignore)
 
 
 def parsed_singly(records: Sequence[bytes | None], rows: Rows, ignore: bool) -> Objects:
     """The objects of records, of which `rows` gives the rows; for `ignore` see `parsed`."""
-    found = Objects([], [], rows)
+    found = Objects([], [], rows_of=rows)
     assert found.records is not None
     for index, record in enumerate(records):
         try:
@@ -78,7 +59,7 @@ def parsed_singly(records: Sequence[bytes | None], rows: Rows, ignore: bool) -> 
                 found.bad[index] = f"not a JSON object: {error}"
             continue
         found.kinds += [kind for kind, _ in own]
-        found.objects += [one for _, one in own]
+        found.rows += [one for _, one in own]
         found.records += [index] * len(own)
     return found
 
@@ -119,42 +100,27 @@ class Columns:
     def _column(
         self, number: int, field: pa.Field, found: Objects, records: Sequence[bytes | None]
     ) -> pa.Array:
-        name = field.name
+        name, convert = field.name, self._converters[number]
         try:
-            values = list(map(itemgetter(name), found.objects))
+            values = list(map(itemgetter(name), found.rows))
         except KeyError:
-            values = [record.get(name) for record in found.objects]
+            values = [record.get(name) for record in found.rows]
         array = column(values, field.type, self._options.standard)
-        if array is None:
-            array = self._singly(number, field, values, found, records)
-        if array.null_count and (not field.nullable or self._options.fail_on_missing_field):
-            self._check_nulls(field, array, found)
-        return array
 
-    def _singly(
-        self,
-        number: int,
-        field: pa.Field,
-        values: Sequence[Any],
-        found: Objects,
-        records: Sequence[bytes | None],
-    ) -> pa.Array:
-        convert = self._converters[number]
-        converted: list[Any] = []
-        for row, value in enumerate(values):
+        def exact(row: int, value: Any) -> Any:
             try:
-                try:
-                    one = convert(value)
-                except NeedsText:
-                    one = convert(self._exactly(field.name, found, records, row))
-            except ValueMismatch as error:
-                found.report(row, mismatch_reason(field.name, error))
-                one = None
-            except RecursionError:
-                found.report(row, f"column '{field.name}' is nested too deeply")
-                one = None
-            converted.append(one)
-        return pa.array(converted, field.type)
+                return convert(value)
+            except NeedsText:
+                return convert(self._exactly(name, found, records, row))
+
+        if array is None:
+            array = found.converted(field, values, exact)
+        if self._options.fail_on_missing_field:
+            for row in null_rows(array):
+                if name not in found.rows[row]:
+                    found.report(row, f"column '{name}' is missing")
+        found.check_nulls(field, array)
+        return array
 
     def _exactly(self, name: str, found: Objects, records: Sequence[bytes | None], row: int) -> Any:
         record = records[found.record(row)]
@@ -162,33 +128,7 @@ class Columns:
         first = row
         while first and found.record(first - 1) == found.record(row):
             first -= 1
-        return found.rows(parse_exactly(record))[row - first][1][name]
-
-    def _check_nulls(self, field: pa.Field, array: pa.Array, found: Objects) -> None:
-        for row in np.flatnonzero(array.is_null().to_numpy(zero_copy_only=False)).tolist():
-            if self._options.fail_on_missing_field and field.name not in found.objects[row]:
-                found.report(row, f"column '{field.name}' is missing")
-            elif not field.nullable:
-                kind = flink_type(field.type)
-                found.report(row, f"column '{field.name}' is {kind} NOT NULL, but null or missing")
-
-
-def without_bad(
-    arrays: Sequence[pa.Array], schema: pa.Schema, found: Objects, ignore: bool
-) -> Decoded:
-    """The rows of all records that are not bad; `ignore`: bad records are not reported."""
-    rows = pa.RecordBatch.from_arrays(list(arrays), schema=schema)
-    records = None if found.records is None else np.array(found.records, np.int64)
-    if found.bad:
-        of_rows = np.arange(rows.num_rows) if records is None else records
-        kept = np.flatnonzero(~np.isin(of_rows, list(found.bad)))
-        rows, records = rows.take(pa.array(kept)), of_rows[kept]
-    return Decoded(rows, records, () if ignore else bad_records(found.bad.items()))
-
-
-def bad_records(found: Iterable[tuple[int, str]]) -> list[BadRecord]:
-    """Bad records in the order of their records."""
-    return [BadRecord(index, reason) for index, reason in sorted(found)]
+        return found.rows_of(parse_exactly(record))[row - first][1][name]
 
 
 class JsonDecoder:
@@ -213,4 +153,4 @@ class JsonDecoder:
             return Decoded(pa.RecordBatch.from_arrays(regular, schema=self._schema))
         found = parsed(records, self._options.ignore_parse_errors)
         arrays = self._columns.arrays(found, records)
-        return without_bad(arrays, self._schema, found, self._options.ignore_parse_errors)
+        return found.decoded(arrays, self._schema, self._options.ignore_parse_errors)

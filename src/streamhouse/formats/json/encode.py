@@ -5,8 +5,10 @@ from __future__ import annotations
 import base64
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, TypeAlias
 
+import numpy as np
 import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -73,8 +75,8 @@ def _strings(array: pa.Array) -> tuple[pa.Array, str]:
     return found, ""
 
 
-_Values: TypeAlias = Callable[[pa.Array], list[Any]]
-"""From an Arrow array to what orjson writes."""
+_Value: TypeAlias = Callable[[Any], Any]
+"""From a value, as `to_pylist` of its `_readable` column returns it, to what orjson writes."""
 
 
 class JsonEncoder:
@@ -99,7 +101,7 @@ class JsonEncoder:
     def objects(self, rows: pa.RecordBatch) -> list[dict[str, Any]]:
         """The rows as dicts that orjson can write."""
         names = self._names
-        columns = [_values_of(rows.schema.field(n), self._options)(rows.column(n)) for n in names]
+        columns = [_values(name, rows.column(name), self._options) for name in names]
         found = [dict(zip(names, values, strict=True)) for values in zip(*columns, strict=True)]
         if not names:
             found = [{} for _ in range(rows.num_rows)]
@@ -108,100 +110,68 @@ class JsonEncoder:
         return found
 
 
-def _values_of(field: pa.Field, options: JsonOptions) -> _Values:
-    kind = field.type
+def _values(name: str, array: pa.Array, options: JsonOptions) -> list[Any]:
+    values: list[Any] = array.cast(_readable(array.type)).to_pylist()
+    convert = _converter(array.type, name, options)
+    return values if convert is _same else list(map(convert, values))
+
+
+def _readable(kind: pa.DataType) -> pa.DataType:
+    """The type with texts for dates and timestamps: Python's have fewer years and digits."""
+    if pa.types.is_timestamp(kind) or pa.types.is_date(kind):
+        return pa.string()
     if pa.types.is_list(kind):
-        return _list(field, options)
+        return pa.list_(kind.value_field.with_type(_readable(kind.value_type)))
     if pa.types.is_map(kind):
-        return _map(field, options)
+        return pa.map_(_readable(kind.key_type), _readable(kind.item_type))
     if pa.types.is_struct(kind):
-        return _row(kind, options)
+        return pa.struct([field.with_type(_readable(field.type)) for field in kind])
+    return kind
+
+
+def _converter(kind: pa.DataType, name: str, options: JsonOptions) -> _Value:
+    """Converts a value or null, in the column `name`."""
+    convert = _of_value(kind, name, options)
+    return _same if convert is _same else lambda value: None if value is None else convert(value)
+
+
+def _of_value(kind: pa.DataType, name: str, options: JsonOptions) -> _Value:
+    if pa.types.is_list(kind):
+        item = _converter(kind.value_type, name, options)
+        return _same if item is _same else lambda value: list(map(item, value))
+    if pa.types.is_map(kind):
+        key, item = (_converter(one, name, options) for one in (kind.key_type, kind.item_type))
+        return lambda value: _object(name, [(key(k), item(v)) for k, v in value], options)
+    if pa.types.is_struct(kind):
+        fields = {field.name: _converter(field.type, name, options) for field in kind}
+        return lambda value: {field: fields[field](one) for field, one in value.items()}
     if pa.types.is_floating(kind):
-        return _floats
+        return _float32 if pa.types.is_float32(kind) else _float
     if pa.types.is_decimal(kind):
-        return _decimals
+        return lambda value: orjson.Fragment(f"{value:f}")
     if pa.types.is_timestamp(kind):
-        return lambda array: list(times.timestamp_texts(array, options.standard).to_pylist())
+        return partial(times.shortened, standard=options.standard)
     if pa.types.is_time(kind):
-        return times.time_texts
-    if pa.types.is_date(kind):
-        return lambda array: list(array.cast(pa.string()).to_pylist())
+        return times.time_text
     if pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
-        return _binaries
-    return lambda array: list(array.to_pylist())
+        return lambda value: base64.b64encode(value).decode()
+    return _same
 
 
-def _floats(array: pa.Array) -> list[Any]:
-    if pa.types.is_float32(array.type):
-        # The shortest text of the number as a FLOAT, not that of the nearest DOUBLE.
-        array = array.cast(pa.string()).cast(pa.float64())
-    values = array.to_pylist()
-    return [value if value is None or math.isfinite(value) else _special(value) for value in values]
+def _same(value: Any) -> Any:
+    """What orjson writes as it is."""
+    return value
 
 
-def _special(value: float) -> str:
-    if math.isnan(value):
-        return "NaN"
-    return "Infinity" if value > 0 else "-Infinity"
+def _float(value: float) -> Any:
+    if math.isfinite(value):
+        return value
+    return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
 
 
-def _decimals(array: pa.Array) -> list[Any]:
-    values = array.to_pylist()
-    return [None if value is None else orjson.Fragment(f"{value:f}") for value in values]
-
-
-def _binaries(array: pa.Array) -> list[Any]:
-    values = array.to_pylist()
-    return [None if value is None else base64.b64encode(value).decode() for value in values]
-
-
-def _sliced(array: pa.Array, flat: Sequence[Any]) -> list[Any]:
-    """Cuts the values of all lists into one list each."""
-    offsets = array.offsets.to_pylist()
-    first = offsets[0] if offsets else 0
-    valid = array.is_valid().to_pylist()
-    return [
-        flat[offsets[row] - first : offsets[row + 1] - first] if valid[row] else None
-        for row in range(len(array))
-    ]
-
-
-def _inner(array: pa.Array, values: pa.Array) -> pa.Array:
-    """The part of a list array's values that its offsets cover."""
-    offsets = array.offsets
-    if not len(array):
-        return values.slice(0, 0)
-    first, last = offsets[0].as_py(), offsets[len(array)].as_py()
-    return values.slice(first, last - first)
-
-
-def _list(field: pa.Field, options: JsonOptions) -> _Values:
-    items = _values_of(field.type.value_field, options)
-
-    def values(array: pa.Array) -> list[Any]:
-        return _sliced(array, items(_inner(array, array.values)))
-
-    return values
-
-
-def _map(field: pa.Field, options: JsonOptions) -> _Values:
-    keys = _values_of(field.type.key_field, options)
-    items = _values_of(field.type.item_field, options)
-
-    def values(array: pa.Array) -> list[Any]:
-        pairs = list(
-            zip(
-                keys(_inner(array, array.keys)),
-                items(_inner(array, array.items)),
-                strict=True,
-            )
-        )
-        return [
-            None if value is None else _object(field.name, value, options)
-            for value in _sliced(array, pairs)
-        ]
-
-    return values
+def _float32(value: float) -> Any:
+    # The shortest text of the number as a FLOAT, not that of the nearest DOUBLE.
+    return _float(float(str(np.float32(value))))
 
 
 def _object(name: str, pairs: Sequence[tuple[Any, Any]], options: JsonOptions) -> dict[str, Any]:
@@ -224,20 +194,3 @@ def _key(value: Any) -> str:
     if isinstance(value, str):
         return value
     return orjson.dumps(value).decode()
-
-
-def _row(kind: pa.DataType, options: JsonOptions) -> _Values:
-    fields = [(field.name, _values_of(field, options)) for field in kind]
-
-    def values(array: pa.Array) -> list[Any]:
-        valid = array.is_valid().to_pylist()
-        names = [name for name, _ in fields]
-        inner = [values_of for _, values_of in fields]
-        columns = [f(column) for f, column in zip(inner, array.flatten(), strict=True)]
-        rows = zip(*columns, strict=True)
-        return [
-            dict(zip(names, row, strict=True)) if here else None
-            for row, here in zip(rows, valid, strict=True)
-        ]
-
-    return values

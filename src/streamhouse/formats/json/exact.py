@@ -21,9 +21,11 @@ import pyarrow as pa
 
 from streamhouse.formats import times
 from streamhouse.formats.json.options import JsonOptions
+from streamhouse.formats.parsed_rows import ValueMismatch
 from streamhouse.types import flink_type
 
 Convert: TypeAlias = Callable[[Any], Any]
+Leaf: TypeAlias = Callable[[pa.DataType, JsonOptions], Convert]
 
 _CONTEXT = Context(prec=80, rounding=ROUND_HALF_UP)
 _INTEGER = re.compile(r"[+-]?\d{1,40}", re.ASCII)
@@ -44,21 +46,18 @@ class NeedsText(Exception):
     """The value depends on the text of a number."""
 
 
-class ValueMismatch(Exception):
-    """A value that does not fit its column; the message has no column yet."""
-
-
 def parse_exactly(record: bytes) -> Any:
     """The JSON value of a record that orjson has accepted, with numbers as text."""
     return json.loads(record, parse_int=Number, parse_float=Number)
 
 
-def converter(kind: pa.DataType, options: JsonOptions) -> Convert:
+def converter(kind: pa.DataType, options: JsonOptions, leaf: Leaf | None = None) -> Convert:
     """A function from a JSON value, or null, to what `pa.array` takes for the Arrow type.
 
-    It raises `ValueMismatch` for a value that does not fit, unless these are to be null.
+    It raises `ValueMismatch` for a value that does not fit, unless these are to be null. `leaf`
+    makes the functions for types that are not nested, which raise `ValueError`.
     """
-    plain = _plain(kind, options)
+    plain = _plain(kind, options, leaf or _leaf)
 
     def convert(value: Any) -> Any:
         if value is None:
@@ -74,17 +73,24 @@ def converter(kind: pa.DataType, options: JsonOptions) -> Convert:
 
 
 def _displayed(value: Any) -> str:
-    text = value if isinstance(value, Number) else dumped(value)
+    try:
+        text = value if isinstance(value, Number) else dumped(value)
+    except TypeError:
+        text = repr(str(value))
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
 
 
-def _plain(kind: pa.DataType, options: JsonOptions) -> Convert:
+def _plain(kind: pa.DataType, options: JsonOptions, leaf: Leaf) -> Convert:
     if pa.types.is_list(kind):
-        return _list(kind, options)
+        return _list(kind, options, leaf)
     if pa.types.is_map(kind):
-        return _map(kind, options)
+        return _map(kind, options, leaf)
     if pa.types.is_struct(kind):
-        return _row(kind, options)
+        return _row(kind, options, leaf)
+    return leaf(kind, options)
+
+
+def _leaf(kind: pa.DataType, options: JsonOptions) -> Convert:
     if pa.types.is_integer(kind):
         return _integer(kind.bit_width)
     if pa.types.is_float32(kind):
@@ -236,9 +242,9 @@ _BY_TYPE: dict[pa.DataType, Convert] = {
 }
 
 
-def _required(kind: pa.Field, options: JsonOptions) -> Convert:
+def _required(kind: pa.Field, options: JsonOptions, leaf: Leaf) -> Convert:
     """The converter of an element or field, which may be NOT NULL."""
-    convert = converter(kind.type, options)
+    convert = converter(kind.type, options, leaf)
     if kind.nullable:
         return convert
 
@@ -253,8 +259,8 @@ def _required(kind: pa.Field, options: JsonOptions) -> Convert:
     return checked
 
 
-def _list(kind: pa.DataType, options: JsonOptions) -> Convert:
-    item = _required(kind.value_field, options)
+def _list(kind: pa.DataType, options: JsonOptions, leaf: Leaf) -> Convert:
+    item = _required(kind.value_field, options, leaf)
 
     def convert(value: Any) -> list[Any]:
         if not isinstance(value, list):
@@ -264,9 +270,9 @@ def _list(kind: pa.DataType, options: JsonOptions) -> Convert:
     return convert
 
 
-def _map(kind: pa.DataType, options: JsonOptions) -> Convert:
-    key = converter(kind.key_type, options)
-    item = _required(kind.item_field, options)
+def _map(kind: pa.DataType, options: JsonOptions, leaf: Leaf) -> Convert:
+    key = converter(kind.key_type, options, leaf)
+    item = _required(kind.item_field, options, leaf)
 
     def convert(value: Any) -> list[tuple[Any, Any]]:
         if not isinstance(value, dict):
@@ -277,8 +283,8 @@ def _map(kind: pa.DataType, options: JsonOptions) -> Convert:
     return convert
 
 
-def _row(kind: pa.DataType, options: JsonOptions) -> Convert:
-    fields = [(field.name, _required(field, options)) for field in kind]
+def _row(kind: pa.DataType, options: JsonOptions, leaf: Leaf) -> Convert:
+    fields = [(field.name, _required(field, options, leaf)) for field in kind]
 
     def convert(value: Any) -> dict[str, Any]:
         if not isinstance(value, dict):
@@ -294,8 +300,3 @@ def _row(kind: pa.DataType, options: JsonOptions) -> Convert:
         return converted
 
     return convert
-
-
-def mismatch_reason(name: str, error: ValueMismatch) -> str:
-    """The reason of a bad record, for a column."""
-    return f"column '{name}': {error}"

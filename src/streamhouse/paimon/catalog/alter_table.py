@@ -439,19 +439,13 @@ def set_defaults(
 
     `StreamhouseError` if a default is no value of its column's type.
     """
+    from streamhouse.paimon.java.expiry.partitions import java_strings
     from streamhouse.paimon.java.sidecar import Sidecar
 
     def work(jvm: Any, table: Any) -> None:
         schema = jvm.org.apache.paimon.schema
-        updates = jvm.java.util.ArrayList()
-        for change in changes:
-            path = jvm.java.lang.reflect.Array.newInstance(
-                jvm.java.lang.Class.forName("java.lang.String"), len(change.path)
-            )
-            for position, part in enumerate(change.path):
-                jvm.java.lang.reflect.Array.set(path, position, part)
-            update = schema.SchemaChange.updateColumnDefaultValue(path, change.default)
-            updates.add(update)
+        update = schema.SchemaChange.updateColumnDefaultValue
+        updates = [update(java_strings(jvm, change.path), change.default) for change in changes]
         schema.SchemaManager(table.fileIO(), table.location()).commitChanges(updates)
 
     with Sidecar(warehouse_options) as java:

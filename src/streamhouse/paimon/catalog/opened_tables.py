@@ -7,11 +7,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from streamhouse.errors import StreamhouseError
 from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.storage import rust_core
 from streamhouse.paimon.storage.followed_snapshots import FollowedSnapshots
-from streamhouse.paimon.storage.object_store.parallel import submit
 
 _CHECK_S = 2.0
 """How long a followed table is used before its schema is compared again."""
@@ -44,23 +42,20 @@ class _Opened:
 
 
 _tables: dict[TableKey, _Opened] = {}
-_checking: set[TableKey] = set()
 
 
 def opened_table(key: TableKey, open_table: Callable[[], Table]) -> Table:
     """The cached table, which `open_table` opens if it is not there or its schema has changed.
 
-    The schema of a followed table is compared every two seconds, after the first one in the
-    background, unless a commit has just compared it.
+    The schema of a followed table is compared every two seconds, unless a commit has just compared
+    it.
     """
     opened, now = _tables.get(key), time.monotonic()
     if opened is not None and key.caches and opened.generation != rust_core.metadata_generation():
         opened = None
-    if opened is not None and key.followed and now - opened.checked_at > _CHECK_S / 2:
+    if opened is not None and key.followed and now - opened.checked_at >= _CHECK_S:
         opened = _tables[key] = _checked_by_commits(opened)
     if opened is not None and key.followed and now - opened.checked_at < _CHECK_S:
-        if now - opened.checked_at > _CHECK_S / 2:
-            _check_in_background(key, opened)
         return opened.table
     if opened is None or opened.stamp is None or opened.table.versions.stamp() != opened.stamp:
         if opened is not None and key.followed:
@@ -69,6 +64,8 @@ def opened_table(key: TableKey, open_table: Callable[[], Table]) -> Table:
         table = open_table()
         opened = _tables[key] = _Opened(table.versions.stamp(), table, now, generation)
     elif key.followed:
+        if isinstance(opened.table.snapshots, FollowedSnapshots):
+            opened.table.snapshots.learn_history()
         _tables[key] = replace(opened, checked_at=now)
     return opened.table
 
@@ -90,25 +87,3 @@ def _checked_by_commits(opened: _Opened) -> _Opened:
         return opened
     seen = snapshots.newest_schema_at(schema, opened.checked_at)
     return replace(opened, checked_at=max(opened.checked_at, seen))
-
-
-def _check_in_background(key: TableKey, opened: _Opened) -> None:
-    """Compare a table's schema in a thread, so that no later reader has to wait for that."""
-    if key in _checking:
-        return
-    _checking.add(key)
-
-    def check() -> None:
-        try:
-            if isinstance(opened.table.snapshots, FollowedSnapshots):
-                opened.table.snapshots.learn_history()
-            began = time.monotonic()
-            # If it differs, or the store fails, the next reader compares again.
-            if opened.table.versions.stamp() == opened.stamp and _tables.get(key) is opened:
-                _tables[key] = replace(opened, checked_at=began)
-        except StreamhouseError:
-            return
-        finally:
-            _checking.discard(key)
-
-    submit(check)

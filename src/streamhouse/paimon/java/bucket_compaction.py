@@ -8,14 +8,28 @@ key."""
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import closing
+from contextlib import AbstractContextManager, closing, nullcontext
 from typing import Any
 
+from py4j.protocol import Py4JJavaError
+
 from streamhouse.errors import CommitConflictError
+from streamhouse.paimon.java.core_errors import gave_up, is_conflict
 from streamhouse.paimon.schema.nulling_columns import collecting_columns, nulling_columns
 from streamhouse.sql.options.merge_functions import removes_records
 from streamhouse.sql.options.renamed_options import stored
+
+# A commit to a `write-only` table expires neither snapshots nor partitions. The Java core's commits
+# merge manifests from this number on; those of the Rust core never do.
+COMMIT_OPTIONS = {
+    "write-only": "true",
+    "manifest.merge-min-count": "8",
+    "commit.min-retry-wait": "5 ms",
+    "commit.max-retry-wait": "50 ms",
+    "commit.max-retries": "20",
+}
 
 
 def compacted(
@@ -24,20 +38,20 @@ def compacted(
     buckets: Iterable[tuple[Any, int]],
     full: bool,
     identifier: int,
-    open_write: Callable[[], Any],
+    user: str,
 ) -> Any:
     """Compact pairs of partition and bucket of a Java table; returns the commit messages.
 
-    Without `full`, the Java core picks files by the table's options where it may.
+    Without `full`, the Java core picks files by the table's options where it may. `user` commits.
     """
     buckets = list(buckets)
     whole = full or removes_records(stored(dict(table.options())))
     if whole or not loses_retractions(table):
-        return _messages(buckets, lambda _: whole, identifier, open_write)
+        return _messages(jvm, table, buckets, lambda _: whole, identifier, user)
     pair = jvm.org.apache.paimon.utils.Pair.of
     retracted = _with_retractions(jvm, table)
     messages = _messages(
-        buckets, lambda bucket: retracted.contains(pair(*bucket)), identifier, open_write
+        jvm, table, buckets, lambda bucket: retracted.contains(pair(*bucket)), identifier, user
     )
     partly = [
         message
@@ -48,7 +62,7 @@ def compacted(
         return messages
     # A writer has committed retractions in the meantime.
     discard(table, messages)
-    return _messages(buckets, lambda _: True, identifier, open_write)
+    return _messages(jvm, table, buckets, lambda _: True, identifier, user)
 
 
 def loses_retractions(table: Any) -> bool:
@@ -60,15 +74,19 @@ def loses_retractions(table: Any) -> bool:
 
 
 def _messages(
+    jvm: Any,
+    table: Any,
     buckets: Iterable[tuple[Any, int]],
     full: Callable[[tuple[Any, int]], bool],
     identifier: int,
-    open_write: Callable[[], Any],
+    user: str,
 ) -> Any:
-    with closing(open_write()) as write:
-        for bucket in buckets:
-            write.compact(*bucket, full(bucket))
-        return write.prepareCommit(True, identifier)
+    with tempfile.TemporaryDirectory(prefix="streamhouse-") as spill:
+        manager = jvm.org.apache.paimon.disk.IOManager.create(spill)
+        with closing(table.newWrite(user).withIOManager(manager)) as write:
+            for bucket in buckets:
+                write.compact(*bucket, full(bucket))
+            return write.prepareCommit(True, identifier)
 
 
 def _with_retractions(jvm: Any, table: Any) -> Any:
@@ -85,7 +103,30 @@ def _retractions(files: Iterable[Any]) -> bool:
     return any(int(file.deleteRowCount().orElse(1)) > 0 for file in files)
 
 
-def check_schema(table: Any, messages: Iterable[Any]) -> None:
+def commit(
+    table: Any,
+    user: str,
+    identifier: int,
+    messages: Any,
+    lock: AbstractContextManager[None] | None = None,
+) -> None:
+    """Commit the messages of a rewrite of files under the table's `lock`; None: the caller has it.
+
+    After a conflict the new files are deleted, and the error is raised. After any other error they
+    stay, since the commit may have succeeded. Raises `CommitConflictError` if the schema was
+    changed meanwhile.
+    """
+    _check_schema(table, messages)
+    with closing(table.copy(COMMIT_OPTIONS).newCommit(user)) as committer, lock or nullcontext():
+        try:
+            committer.commit(identifier, messages)
+        except Py4JJavaError as error:
+            if is_conflict(error) and not gave_up(error):
+                discard(table, messages)
+            raise
+
+
+def _check_schema(table: Any, messages: Iterable[Any]) -> None:
     """Refuse to commit a rewrite that does not know all columns; call it before the commit.
 
     A Java table keeps the schema with which it was opened, but reads the files that are there when

@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-import tempfile
-from collections.abc import Mapping, Sequence
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
-from py4j.protocol import Py4JJavaError
-
 from streamhouse.paimon.java.bucket_compaction import (
-    check_schema,
+    COMMIT_OPTIONS,
+    commit,
     compacted,
-    discard,
     loses_retractions,
 )
 from streamhouse.paimon.java.core_connection import CoreConnection
-from streamhouse.paimon.java.core_errors import gave_up, is_conflict
-from streamhouse.paimon.java.local_copy import CopiedCompaction, LocalCopies
+from streamhouse.paimon.java.local_copy import LocalCopies
 from streamhouse.paimon.java.long_lived_writer import LongLivedWriter
 from streamhouse.paimon.java.unfinished_compactions import compaction_marker
 from streamhouse.paimon.schema.table_name import branch_root
@@ -40,14 +35,6 @@ _COMPACT_OPTIONS = {
     "compaction.optimization-interval": None,
     "lookup-compact": "radical",
 }
-# The Java core's commits merge manifests from this number on; those of the Rust core never do.
-_COMMIT_OPTIONS = {
-    "write-only": "true",
-    "manifest.merge-min-count": "8",
-    "commit.min-retry-wait": "5 ms",
-    "commit.max-retry-wait": "50 ms",
-    "commit.max-retries": "20",
-}
 
 
 class Compactor:
@@ -62,24 +49,17 @@ class Compactor:
         self._copies = LocalCopies()
         core.before_end(self._close_all)
 
-    def compact(
-        self, name: str, full: bool, partitions: Sequence[Mapping[str, str]] | None
-    ) -> bool:
+    def compact(self, name: str, full: bool) -> bool:
         """Compact a table with a new writer; returns whether that made a snapshot."""
-        if partitions is not None and not partitions:
-            return False
         java_table = self._core.table(name)
         location = _location(java_table)
         root = branch_root(location, str(java_table.coreOptions().branch()))
         files = files_of(location, self._core.options)
-        with (
-            tempfile.TemporaryDirectory(prefix="streamhouse-") as spill,
-            compaction_marker(files, root) as names,
-        ):
+        with compaction_marker(files, root) as names:
             table = java_table.copy({**_COMPACT_OPTIONS, **names})
             if table.primaryKeys() or table.bucketSpec().getNumBuckets() > 0:
-                return self._compact_buckets(table, full, partitions, spill)
-            return self._compact_append(table, partitions)
+                return self._compact_buckets(table, full)
+            return self._compact_append(table)
 
     def compact_with_open_writer(self, name: str) -> bool:
         """Compact a table with a writer that stays open; with a new one where that may not be."""
@@ -92,7 +72,7 @@ class Compactor:
             and not loses_retractions(java_table)
         )
         if not latest or not java_table.primaryKeys() or not can_keep:
-            return self.compact(name, False, None)
+            return self.compact(name, False)
         root = branch_root(location, str(java_table.coreOptions().branch()))
         shared = self._core.shared
         writer, buckets = self._updated_writer(
@@ -117,8 +97,9 @@ class Compactor:
         with self._copies.borrowed(name, followed) as copy:
             if copy is None:
                 return None
-            work = CopiedCompaction(self._core.jvm, copy, _COMPACT_OPTIONS, COMMIT_USER)
-            return work.run(followed, full, _committer)
+            return copy.compact(
+                self._core.jvm, followed, full, _COMPACT_OPTIONS, COMMIT_USER, _committer
+            )
 
     def compact_manifests(self, name: str, followed: Table | None = None) -> None:
         """Merge all manifests of a table, without touching its data; in a local copy if possible.
@@ -128,8 +109,8 @@ class Compactor:
         if followed is not None and self._merge_copy(name, followed):
             return
         table = self._core.table(name)
-        with commit_lock(_location(table)), closing(_committer(table)) as commit:
-            commit.compactManifests()
+        with commit_lock(_location(table)), closing(_committer(table)) as committer:
+            committer.compactManifests()
 
     def _merge_copy(self, name: str, followed: Table) -> bool:
         """Merge the manifests of a table in a local copy; False if that is not possible."""
@@ -138,46 +119,25 @@ class Compactor:
                 return False
             with (
                 copy.conflicts_reported(),
-                closing(_committer(copy.java(self._core.jvm))) as commit,
+                closing(_committer(copy.java(self._core.jvm))) as committer,
             ):
-                copy.commit(commit.compactManifests)
+                copy.commit(committer.compactManifests)
         return True
 
-    def _compact_buckets(
-        self, table: Any, full: bool, partitions: Sequence[Mapping[str, str]] | None, spill: str
-    ) -> bool:
-        io_manager = self._core.jvm.org.apache.paimon.disk.IOManager.create(spill)
+    def _compact_buckets(self, table: Any, full: bool) -> bool:
         identifier = self._next_identifier(table)
-        reader = snapshot_reader(self._core.jvm, table, partitions)
+        reader = table.newSnapshotReader()
         # Buckets without new files need no compaction, and partitioned tables have many.
         entries = (reader if full else reader.withLevel(0)).bucketEntries()
-        messages = compacted(
-            self._core.jvm,
-            table,
-            [(entry.partition(), entry.bucket()) for entry in entries],
-            full,
-            identifier,
-            lambda: table.newWrite(COMMIT_USER).withIOManager(io_manager),
-        )
+        buckets = [(entry.partition(), entry.bucket()) for entry in entries]
+        messages = compacted(self._core.jvm, table, buckets, full, identifier, COMMIT_USER)
         return self._commit(table, identifier, messages)
 
-    def _compact_append(self, table: Any, partitions: Sequence[Mapping[str, str]] | None) -> bool:
+    def _compact_append(self, table: Any) -> bool:
         jvm = self._core.jvm
-        coordinator = jvm.org.apache.paimon.append.AppendCompactCoordinator
-        if partitions is None:
-            tasks = coordinator(table, False).run()
-        else:
-            predicate = jvm.org.apache.paimon.partition.PartitionPredicate.fromMaps(
-                table.schema().logicalPartitionType(),
-                [dict(partition) for partition in partitions],
-                table.coreOptions().partitionDefaultName(),
-            )
-            tasks = coordinator(table, False, predicate).run()
-        messages = jvm.java.util.ArrayList()
-        if tasks:
-            with closing(table.store().newWrite(COMMIT_USER)) as write:
-                for task in tasks:
-                    messages.add(task.doCompact(table, write))
+        tasks = jvm.org.apache.paimon.append.AppendCompactCoordinator(table, False).run()
+        with closing(table.store().newWrite(COMMIT_USER)) as write:
+            messages = [task.doCompact(table, write) for task in tasks]
         return self._commit(table, self._next_identifier(table), messages)
 
     def _updated_writer(
@@ -229,16 +189,7 @@ class Compactor:
     def _commit(self, table: Any, identifier: int, messages: Any) -> bool:
         if not any(not message.isEmpty() for message in messages):
             return False
-        check_schema(table, messages)
-        with closing(_committer(table)) as commit:
-            try:
-                with commit_lock(_location(table)):
-                    commit.commit(identifier, messages)
-            except Py4JJavaError as error:
-                # Files of a commit whose outcome is not known for sure must stay.
-                if is_conflict(error) and not gave_up(error):
-                    discard(table, messages)
-                raise
+        commit(table, COMMIT_USER, identifier, messages, commit_lock(_location(table)))
         return True
 
     def _next_identifier(self, table: Any) -> int:
@@ -246,22 +197,8 @@ class Compactor:
         return int(latest or 0) + 1
 
 
-def snapshot_reader(
-    jvm: Any, table: Any, partitions: Sequence[Mapping[str, str]] | None = None
-) -> Any:
-    """A Java reader of the newest snapshot, of all or some partitions."""
-    reader = table.newSnapshotReader()
-    if partitions is not None:
-        maps = jvm.java.util.ArrayList()
-        for partition in partitions:
-            maps.add(dict(partition))
-        reader = reader.withPartitionsFilter(maps)
-    return reader
-
-
 def _committer(table: Any) -> Any:
-    # A commit to a `write-only` table expires neither snapshots nor partitions.
-    return table.copy(_COMMIT_OPTIONS).newCommit(COMMIT_USER)
+    return table.copy(COMMIT_OPTIONS).newCommit(COMMIT_USER)
 
 
 def _location(table: Any) -> str:

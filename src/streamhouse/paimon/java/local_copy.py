@@ -10,12 +10,10 @@ from __future__ import annotations
 
 import json
 import os
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from streamhouse.errors import CommitConflictError, LostCommitError, StoreError, StreamhouseError
@@ -25,7 +23,10 @@ from streamhouse.paimon.schema.options.iceberg_metadata import has_iceberg_metad
 from streamhouse.paimon.storage.followed_snapshots import FollowedSnapshots
 from streamhouse.paimon.storage.lock import LOCK_WAIT_S, commit_lock
 from streamhouse.paimon.storage.metadata_mirror.folder import MirrorFolder, object_store_parts
-from streamhouse.paimon.storage.metadata_mirror.snapshot_upload import SnapshotUpload
+from streamhouse.paimon.storage.metadata_mirror.snapshot_upload import (
+    SnapshotUpload,
+    UnpublishedCommit,
+)
 from streamhouse.paimon.storage.object_store.object_files import ObjectFiles
 
 if TYPE_CHECKING:
@@ -38,21 +39,6 @@ _MOST_COPIES = 16
 _REFUSED_S = 60.0
 _UNUSUAL = ("data-file.external-paths", "commit.callbacks", "tag.automatic-creation")
 """Options by which the Java core reads or writes more than data files and metadata."""
-
-
-@dataclass(frozen=True)
-class _Prepared:
-    """A commit that is in the copy, but not in the store: only its manifests `names` may be.
-
-    `text` is its snapshot, on top of the one with the number `base` and the ETag `etag`. `uploaded`
-    waits for the upload of the manifests.
-    """
-
-    base: int
-    etag: str
-    text: str
-    names: Sequence[str]
-    uploaded: Callable[[], object]
 
 
 class LocalCopy:
@@ -113,6 +99,42 @@ class LocalCopy:
         options = paimon.options.Options.fromMap({"path": self._folder.path})
         context = paimon.catalog.CatalogContext.create(options)
         return paimon.table.FileStoreTableFactory.create(context)
+
+    def compact(
+        self,
+        jvm: Any,
+        followed: Table,
+        full: bool,
+        options: Mapping[str, str | None],
+        user: str,
+        open_commit: Callable[[Any], Any],
+    ) -> bool | None:
+        """Compact with `options` as `user`; returns whether it made a snapshot.
+
+        None if the table must be compacted in the store itself.
+        """
+        newest = self.hold_newest()
+        if newest is None:
+            return None
+        java = self.java(jvm)
+        buckets = self.fetch(java, full)
+        if not buckets:
+            return None if buckets is None else False
+        identifier = newest + 1
+        with compaction_marker(followed.files, followed.root) as names:
+            table = java.copy({**options, **names})
+            before = self.data_files()
+            messages = compacted(jvm, table, buckets, full, identifier, user)
+            if not any(not message.isEmpty() for message in messages):
+                return False
+            with (
+                self.conflicts_reported(),
+                self.uploaded(before),
+                closing(open_commit(table)) as commit,
+            ):
+                if not self.commit(lambda: commit.commit(identifier, messages)):
+                    raise LostCommitError(f"table {followed.identifier}: no snapshot was made")
+        return True
 
     def fetch(self, java: Any, full: bool) -> list[tuple[Any, int]] | None:
         """Fetch the data files of the buckets to compact; returns the partitions and buckets.
@@ -193,8 +215,8 @@ class LocalCopy:
     def commit(self, work: Callable[[], None]) -> bool:
         """Commit what `work` commits to the copy; new data files must be `uploaded` before.
 
-        Returns False if `work` has committed nothing. Raises `LostCommitError` if the schema was
-        altered, or another writer does not wait for the lock.
+        Returns False if `work` has not made one snapshot. Raises `LostCommitError` if the schema
+        was altered, or another writer does not wait for the lock.
         """
         # A commit of the Java core takes as long as some of a query, which need not wait for it.
         prepared = self._prepared(work)
@@ -202,7 +224,8 @@ class LocalCopy:
             return False
         in_vain: list[str] = []
         try:
-            with commit_lock(self._root, meanwhile=self._snapshots.probe):
+            with commit_lock(self._root):
+                self._snapshots.probe()
                 if not self._is_newest(prepared):
                     in_vain += self._forgotten(prepared)
                     prepared = None
@@ -217,45 +240,33 @@ class LocalCopy:
                 in_vain += self._forgotten(prepared)
             self._delete(in_vain)
 
-    def _prepared(self, work: Callable[[], None]) -> _Prepared | None:
-        """Have `work` commit to the copy, and begin to upload the manifests.
-
-        None if it has committed nothing.
-        """
+    def _prepared(self, work: Callable[[], None]) -> UnpublishedCommit | None:
+        """Have `work` commit to the copy; None if it has not made one snapshot."""
         newest = self._hold()
         etag = None if newest is None else self._snapshots.etag(newest)
         if newest is None or etag is None:
             raise LostCommitError(f"the table at {self._root} has been replaced")
-        before = self._folder.names()
-        work()
-        text = (self._folder.read(f"snapshot/snapshot-{newest + 1}") or b"").decode()
-        if not text:
-            return None
-        if self._folder.read(f"snapshot/snapshot-{newest + 2}") is not None:
-            raise LostCommitError(f"the table at {self._root}: one snapshot was expected")
-        names = sorted(self._folder.names() - before)
-        return _Prepared(newest, etag, text, names, self._upload.begin(self._folder, names))
+        return self._upload.begin(self._folder, newest, etag, work)
 
-    def _is_newest(self, prepared: _Prepared) -> bool:
+    def _is_newest(self, made: UnpublishedCommit) -> bool:
         """Whether no one has committed since, as far as is known here."""
         newest = self._snapshots.latest_id(LOCK_WAIT_S)
-        return newest == prepared.base and self._snapshots.etag(newest) == prepared.etag
+        return newest == made.base and self._snapshots.etag(newest) == made.etag
 
-    def _publish(self, prepared: _Prepared) -> None:
-        base, names = prepared.base, prepared.names
-        if not self._upload.verify(base, prepared.etag, names, prepared.uploaded):
-            self._upload.delete(names)
+    def _publish(self, made: UnpublishedCommit) -> None:
+        if not self._upload.verify(made):
+            self._upload.delete(made.names)
             raise LostCommitError(f"the schema of the table at {self._root} was altered")
         self._attempted = True
-        etag = self._upload.publish(base + 1, prepared.text, names)
-        self._snapshots.add_commit(prepared.text, etag, self._folder.path)
+        published = self._upload.publish(made)
+        self._snapshots.add_commit(made.text, published, self._folder.path)
 
-    def _forgotten(self, prepared: _Prepared) -> Sequence[str]:
+    def _forgotten(self, made: UnpublishedCommit) -> Sequence[str]:
         """Delete a commit that no one has seen from here; returns what may be in the store."""
         with suppress(StreamhouseError):
-            prepared.uploaded()
-        self._folder.forget(prepared.base + 1, prepared.names)
-        return prepared.names
+            made.uploaded()
+        self._folder.forget(made.base + 1, made.names)
+        return made.names
 
     def _delete(self, names: Sequence[str]) -> None:
         # What stays is removed by the marker of the compaction.
@@ -318,56 +329,3 @@ class LocalCopies:
             copies, self._copies = self._copies, {}
         for copy in copies.values():
             copy.close()
-
-
-class CopiedCompaction:
-    """Compacts one copy; `options` are those of the Java core's table, `user` commits."""
-
-    def __init__(
-        self, jvm: Any, copy: LocalCopy, options: Mapping[str, str | None], user: str
-    ) -> None:
-        self._jvm, self._copy = jvm, copy
-        self._options, self._user = options, user
-
-    def run(self, followed: Table, full: bool, open_commit: Callable[[Any], Any]) -> bool | None:
-        """Compact; returns whether it made a snapshot, as `Sidecar.compact` does.
-
-        None if the table must be compacted in the store itself.
-        """
-        newest = self._copy.hold_newest()
-        if newest is None:
-            return None
-        java = self._copy.java(self._jvm)
-        buckets = self._copy.fetch(java, full)
-        if not buckets:
-            return None if buckets is None else False
-        identifier = newest + 1
-        with compaction_marker(followed.files, followed.root) as names:
-            table = java.copy({**self._options, **names})
-            before = self._copy.data_files()
-            messages = self._messages(table, buckets, full, identifier)
-            if not any(not message.isEmpty() for message in messages):
-                return False
-            with (
-                self._copy.conflicts_reported(),
-                self._copy.uploaded(before),
-                closing(open_commit(table)) as commit,
-            ):
-                if not self._copy.commit(lambda: commit.commit(identifier, messages)):
-                    raise LostCommitError(f"table {followed.identifier}: no snapshot was made")
-        return True
-
-    def _messages(
-        self, table: Any, buckets: Sequence[tuple[Any, int]], full: bool, identifier: int
-    ) -> Any:
-        with tempfile.TemporaryDirectory(prefix="streamhouse-") as spill:
-            manager = self._jvm.org.apache.paimon.disk.IOManager.create(spill)
-            user = self._user
-            return compacted(
-                self._jvm,
-                table,
-                buckets,
-                full,
-                identifier,
-                lambda: table.newWrite(user).withIOManager(manager),
-            )

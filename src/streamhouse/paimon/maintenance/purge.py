@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Mapping
-from contextlib import closing, suppress
+from contextlib import suppress
 from typing import Any
 
 from streamhouse.errors import CommitConflictError
-from streamhouse.paimon.java.bucket_compaction import check_schema
+from streamhouse.paimon.java.bucket_compaction import commit, compacted
 from streamhouse.paimon.java.sidecar import Sidecar
 from streamhouse.paimon.storage.snapshots import PURGE_USER
 
 _OPTIONS = {"write-only": "false"}
 _UNSET = ("compaction.optimization-interval",)
-_COMMIT_OPTIONS = {"write-only": "true", "commit.max-retries": "20"}
 
 
 class Purge:
@@ -75,16 +73,9 @@ def _copy(jvm: Any, table: Any, table_options: Mapping[str, str]) -> Any:
 
 
 def _compact(jvm: Any, table: Any) -> None:
-    with tempfile.TemporaryDirectory(prefix="streamhouse-") as spill:
-        manager = jvm.org.apache.paimon.disk.IOManager.create(spill)
-        identifier = int(table.snapshotManager().latestSnapshotId() or 0) + 1
-        with closing(table.newWrite(PURGE_USER).withIOManager(manager)) as write:
-            entries = list(table.newSnapshotReader().withLevel(0).bucketEntries())
-            if not entries:
-                return
-            for entry in entries:
-                write.compact(entry.partition(), entry.bucket(), True)
-            messages = write.prepareCommit(True, identifier)
-            check_schema(table, messages)
-            with closing(table.copy(_COMMIT_OPTIONS).newCommit(PURGE_USER)) as commit:
-                commit.commit(identifier, messages)
+    identifier = int(table.snapshotManager().latestSnapshotId() or 0) + 1
+    entries = table.newSnapshotReader().withLevel(0).bucketEntries()
+    buckets = [(entry.partition(), entry.bucket()) for entry in entries]
+    if buckets:
+        messages = compacted(jvm, table, buckets, True, identifier, PURGE_USER)
+        commit(table, PURGE_USER, identifier, messages)

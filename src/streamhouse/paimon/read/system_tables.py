@@ -138,7 +138,7 @@ class SystemTable:
     def _deduplicated(
         self, data: Table, columns: Sequence[str], as_of: AsOf, condition: str = ""
     ) -> list[pa.RecordBatch]:
-        one_by_one, from_orc = data.reader.checked(columns, data.splits())
+        one_by_one, from_orc = data.checked(columns, data.splits())
         context = rust_core.new_sql_context(data.catalog_options)
         context.sql(f"SET 'paimon.merge-engine' = '{_DEDUPLICATE}'")
         if one_by_one:

@@ -4,28 +4,52 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import groupby
 from typing import Any
 
 import pyarrow as pa
+from pypaimon_rust.datafusion import Split
 
 from streamhouse.close_matches import nearest
 from streamhouse.errors import TableError
-from streamhouse.paimon.read.conditions import Filter
-from streamhouse.paimon.read.reader import ReadTraits, TableReader
+from streamhouse.options import integer
+from streamhouse.paimon.read.conditions import Filter, matching, only_on
+from streamhouse.paimon.read.reader import (
+    READ_BATCH_ROWS,
+    ReadTraits,
+    conformed,
+    plan_error,
+    read_error,
+)
 from streamhouse.paimon.read.references import References
+from streamhouse.paimon.read.rust_core import (
+    batch_size,
+    ignored_deletes,
+    lookup_merge,
+    postpone_bucket,
+)
 from streamhouse.paimon.read.schema_versions import SchemaVersions, TableSchema
 from streamhouse.paimon.schema import evolution, types
+from streamhouse.paimon.schema.file_formats import nanosecond_timestamps, orc_values
 from streamhouse.paimon.schema.table_name import branch_root
+from streamhouse.paimon.storage import rust_core
 from streamhouse.paimon.storage.files import Files, files_of, numbered_files
 from streamhouse.paimon.storage.followed_snapshots import FollowedSnapshots
+from streamhouse.paimon.storage.metadata_mirror import read as mirror
 from streamhouse.paimon.storage.object_store.object_files import ObjectFiles
+from streamhouse.paimon.storage.object_store.store_retries import retried
 from streamhouse.paimon.storage.snapshots import Snapshot, Snapshots
+from streamhouse.paimon.storage.split_files import SplitFrame
 from streamhouse.source import ROW_KIND
 from streamhouse.sql.plan import Column
 
 
 class Table(TableSchema):
-    """A table with one version of its schema; `Warehouse.table` opens it."""
+    """A table with one version of its schema; `Warehouse.table` opens it.
+
+    Reads work around what the Rust core reads wrongly. `pinned`: the snapshot that they read if
+    none is given, with the columns of this version; 0: no rows, as before the first one.
+    """
 
     def __init__(
         self,
@@ -35,6 +59,7 @@ class Table(TableSchema):
         catalog_options: Mapping[str, str],
         schema: Mapping[str, Any],
         followed: bool = False,
+        pinned: int | None = None,
     ) -> None:
         super().__init__(_columns(rust), schema)
         self.rust = rust
@@ -46,7 +71,7 @@ class Table(TableSchema):
         self.files: Files = files_of(self.location, catalog_options)
         self.branch: str = rust.branch()
         self.root = branch_root(self.location, self.branch)
-        self.followed = followed
+        self.followed, self.pinned = followed, pinned
         self.snapshots = self._open_snapshots()
         self.read_traits = ReadTraits.of(self)
         self._opened_versions: dict[int, Table] = {}
@@ -58,11 +83,6 @@ class Table(TableSchema):
 
     def __repr__(self) -> str:
         return f"Table({self.identifier!r})"
-
-    @property
-    def reader(self) -> TableReader:
-        """Reads the table; made for each use, since a table must not refer to itself."""
-        return TableReader(self)
 
     @property
     def versions(self) -> SchemaVersions:
@@ -101,6 +121,13 @@ class Table(TableSchema):
         """One snapshot; `DataLossError` if it has expired."""
         return self.snapshots.get(snapshot_id)
 
+    def has_values(self, columns: Sequence[str]) -> bool:
+        """Whether a file has a value of one of these columns, also in rows that are replaced."""
+        present = [name for name in columns if name in self.arrow_schema.names]
+        if not present or self.latest_snapshot_id() is None:
+            return False
+        return evolution.has_values(self, present, self.splits())
+
     def splits(
         self,
         snapshot: int | None = None,
@@ -114,14 +141,21 @@ class Table(TableSchema):
         of the commits as long as nothing was compacted. Raises `TableError` if rows of the
         snapshot have no bucket yet (`postpone_bucket`).
         """
-        return self.reader.splits(snapshot, columns, filter, in_commit_order)
-
-    def has_values(self, columns: Sequence[str]) -> bool:
-        """Whether a file has a value of one of these columns, also in rows that are replaced."""
-        present = [name for name in columns if name in self.arrow_schema.names]
-        if not present or self.latest_snapshot_id() is None:
-            return False
-        return evolution.has_values(self, present, self.splits())
+        if self.pinned == 0:
+            return []
+        snapshot = snapshot or self.pinned
+        postpone_bucket.check_read(self, snapshot)
+        if snapshot is not None and (self.schema_id > 0 or filter is not None):
+            # The core plans with the snapshot's schema, and the files are read with this table's.
+            columns = None
+            planned = self.schema_id
+            if filter is not None and self.snapshot(snapshot).schema_id != planned:
+                filter = None
+        builder = self._builder(columns, snapshot, filter)
+        splits = self._plan(builder.new_scan(), snapshot)
+        if in_commit_order:
+            return sorted(splits, key=lambda split: SplitFrame.parse(split).folder)
+        return sorted(splits)
 
     def changes(
         self,
@@ -134,7 +168,25 @@ class Table(TableSchema):
 
         `mode` is `delta` (data files) or `changelog` (changelog files).
         """
-        return self.reader.changes(after, until, mode, columns)
+        postpone_bucket.check_followed(self)
+        self.snapshots.await_named()
+        planned = self._mirrored_changes(after, until, mode, columns)
+        if planned is not None:
+            return planned
+        scan = self._builder(columns, None, None).new_incremental_scan(after, until, mode)
+        return self._plan(scan, after + 1)
+
+    def _mirrored_changes(
+        self, after: int, until: int, mode: str, columns: Sequence[str] | None
+    ) -> list[bytes] | None:
+        """As `changes`, planned on a local copy of the metadata; None if that is not possible."""
+
+        def plan(rust: Any) -> Sequence[Any]:
+            builder = self._builder(columns, None, None, rust=rust)
+            splits: Sequence[Any] = builder.new_incremental_scan(after, until, mode).plan().splits()
+            return splits
+
+        return mirror.changes(self, after, until, plan)
 
     def read(
         self,
@@ -151,7 +203,142 @@ class Table(TableSchema):
         and filters rows; the caller must check conditions that the core cannot apply exactly. With
         `row_kind`, a string column `rowkind` is the last one.
         """
-        yield from self.reader.read(columns, snapshot, filter, splits, row_kind)
+        self.read_schema(columns, row_kind)
+        splits_to_read = self.splits(snapshot, columns, filter) if splits is None else splits
+        if row_kind and self.schema_id > 0 and self.primary_key:
+            yield from self._read_versions(columns, splits_to_read)
+        else:
+            yield from self._batches_of(columns, filter, splits_to_read, row_kind)
+
+    def _read_versions(
+        self, columns: Sequence[str] | None, splits_to_read: Sequence[bytes]
+    ) -> Iterator[pa.RecordBatch]:
+        """Read row kinds from files of several schema versions; the core expects only one."""
+        for split in splits_to_read:
+            if Split.deserialize(split).is_streaming():
+                yield from evolution.read_changes(self, columns, [split])
+                continue
+            # Rows of a snapshot are merged from all files of a bucket, so they are all inserts.
+            for batch in self._batches_of(columns, None, [split], False):
+                kinds = pa.repeat("+I", batch.num_rows)
+                schema = self.read_schema(columns, True)
+                yield pa.RecordBatch.from_arrays([*batch.columns, kinds], schema=schema)
+
+    def _batches_of(
+        self,
+        columns: Sequence[str] | None,
+        filter: Filter | None,
+        splits_to_read: Sequence[bytes],
+        row_kind: bool,
+    ) -> Iterator[pa.RecordBatch]:
+        if not self.read_traits.newest_level_counts:
+            yield from self.read_merged(columns, filter, splits_to_read, row_kind)
+            return
+        for layered, run in groupby(splits_to_read, lookup_merge.has_levels):
+            if layered:
+                for split in run:
+                    yield from lookup_merge.read(self, columns, filter, split, row_kind)
+            else:
+                yield from self.read_merged(columns, filter, list(run), row_kind)
+
+    def read_kinds(
+        self, columns: Sequence[str] | None, splits: Sequence[bytes]
+    ) -> Iterator[pa.RecordBatch]:
+        """Read rows and row kinds from splits whose files all have this table's schema version."""
+        yield from self._batches_of(columns, None, splits, True)
+
+    def read_merged(
+        self,
+        columns: Sequence[str] | None,
+        filter: Filter | None,
+        splits_to_read: Sequence[bytes],
+        row_kind: bool = False,
+    ) -> Iterator[pa.RecordBatch]:
+        """Rows of splits as the Rust core merges them: wrong for some tables, so use `read`."""
+        schema = self.read_schema(columns, row_kind)
+        one_by_one, from_orc = self.checked(schema.names, splits_to_read)
+        for group in batch_size.groups(splits_to_read, self._batch_rows, one_by_one):
+            where = None if group.unfiltered else filter
+            with mirror.fetched(self, group.splits) as local:
+                rust, splits = local or (None, group.splits)
+                builder = self._builder(columns, None, where, group.rows, rust)
+                if row_kind:
+                    builder = builder.with_include_row_kind(True)
+                batches = self._batches(builder, splits)
+                for batch in batch_size.sized(batches, group.rows, self._batch_rows):
+                    if filter is not None and group.unfiltered:
+                        batch = matching(batch, filter)
+                    rows = conformed(batch, schema)
+                    yield rows if from_orc is None else from_orc.read(rows)
+
+    def checked(
+        self, columns: Sequence[str], splits: Sequence[bytes]
+    ) -> tuple[bool, orc_values.OrcReader | None]:
+        """Raise `StreamhouseError` for what the Rust core would read wrongly.
+
+        Returns whether Avro files must be read row by row, and the reader whose `read` must convert
+        the rows (None: no conversion).
+        """
+        ignored_deletes.check_read(self, splits)
+        if self.nanosecond_columns:
+            nanosecond_timestamps.check_files(self, columns, splits)
+        from_orc = None
+        if any(orc_values.SUFFIX in split for split in splits):
+            from_orc = orc_values.OrcReader(self, splits)
+            from_orc.check(columns)
+        return self.read_traits.rows.one_by_one(self.identifier, columns, splits), from_orc
+
+    def _batches(self, builder: Any, splits: Sequence[bytes]) -> Iterator[pa.RecordBatch]:
+        try:
+            yield from builder.new_read().read_arrow([Split.deserialize(split) for split in splits])
+        except rust_core.ERRORS as error:
+            raise read_error(self, error) from error
+        except BaseException as error:
+            if type(error).__name__ != "PanicException":
+                raise
+            raise read_error(self, error) from error
+
+    @property
+    def _batch_rows(self) -> int:
+        value = self.options.get("read.batch-size")
+        return READ_BATCH_ROWS if value is None else integer("read.batch-size", value, 1)
+
+    def _builder(
+        self,
+        columns: Sequence[str] | None,
+        snapshot: int | None,
+        filter: Filter | None,
+        rows: int | None = None,
+        rust: Any = None,
+    ) -> Any:
+        """A builder of reads, of `rust` instead of the table's own."""
+        options = {"read.batch-size": str(rows or self._batch_rows)}
+        if snapshot is not None:
+            options["scan.snapshot-id"] = str(snapshot)
+        if "scan.mode" in self.options:
+            # It says where streams start, and the core refuses every mode but this one.
+            options["scan.mode"] = "default"
+        try:
+            builder = (rust or self.rust).new_read_builder(options)
+        except rust_core.ERRORS as error:
+            raise plan_error(self, error, snapshot) from error
+        if columns is not None:
+            self.read_schema(columns)
+            builder = builder.with_projection(list(columns))
+        if self.read_traits.chars:
+            filter = only_on(filter, lambda name: name not in self.read_traits.chars)
+        if filter is not None:
+            builder = builder.with_filter(dict(filter))
+        return builder
+
+    def _plan(self, scan: Any, snapshot: int | None) -> list[bytes]:
+        def plan() -> list[bytes]:
+            try:
+                return [split.serialize() for split in scan.plan().splits()]
+            except rust_core.ERRORS as error:
+                raise plan_error(self, error, snapshot) from error
+
+        return retried(plan)
 
     def read_schema(
         self, columns: Sequence[str] | None = None, row_kind: bool = False

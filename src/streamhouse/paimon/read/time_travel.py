@@ -5,14 +5,10 @@ from __future__ import annotations
 import contextlib
 import datetime
 import time
-from collections.abc import Iterator, Sequence
-
-import pyarrow as pa
 
 from streamhouse.close_matches import nearest
 from streamhouse.errors import DataLossError, OptionError, TableError
 from streamhouse.options import duration_ms
-from streamhouse.paimon.read.conditions import Filter
 from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.storage.snapshots import Snapshot
 from streamhouse.sql.options.time_travel_options import milliseconds
@@ -30,7 +26,7 @@ def table_as_of(table: Table, as_of: AsOf) -> Table:
         schema_id = _tag_snapshot(table, as_of.tag).schema_id
         return table.versions.open(schema_id, {"scan.tag-name": as_of.tag})
     if as_of.snapshot is None:
-        return _without_snapshots(table)
+        return _pinned(table, 0)
     schema_id = table.snapshot(as_of.snapshot).schema_id
     return table.versions.open(schema_id, {"scan.snapshot-id": str(as_of.snapshot)})
 
@@ -42,15 +38,21 @@ def pinned(table: Table) -> Table:
     """
     latest = table.latest_snapshot_id()
     if latest is None:
-        return _without_snapshots(table)
+        return _pinned(table, 0)
     if table.snapshot(latest).schema_id == table.schema_id:
         return table.copy({"scan.snapshot-id": str(latest)})
-    return TableAtSnapshot(table, latest)
+    # The core's own `scan.snapshot-id` would read the columns of the snapshot's version.
+    return _pinned(table, latest)
 
 
-def _without_snapshots(table: Table) -> TableWithoutSnapshots:
-    return TableWithoutSnapshots(
-        table.rust, table.database, table.name, table.catalog_options, table.schema
+def _pinned(table: Table, snapshot: int) -> Table:
+    return Table(
+        table.rust,
+        table.database,
+        table.name,
+        table.catalog_options,
+        table.schema,
+        pinned=snapshot,
     )
 
 
@@ -153,45 +155,3 @@ def _iso(time_ms: int) -> str:
     except (ValueError, OverflowError, OSError):
         return f"{time_ms:,} ms since 1970"
     return as_of.strftime("%Y-%m-%d %H:%M:%S.") + f"{time_ms % 1000:03d} UTC"
-
-
-class TableAtSnapshot(Table):
-    """A table pinned to a snapshot that has an older schema version.
-
-    The core's own `scan.snapshot-id` would read the columns of that version.
-    """
-
-    def __init__(self, table: Table, snapshot: int) -> None:
-        super().__init__(
-            table.rust, table.database, table.name, table.catalog_options, table.schema
-        )
-        self._snapshot = snapshot
-
-    def read(
-        self,
-        columns: Sequence[str] | None = None,
-        snapshot: int | None = None,
-        filter: Filter | None = None,
-        splits: Sequence[bytes] | None = None,
-        row_kind: bool = False,
-    ) -> Iterator[pa.RecordBatch]:
-        return super().read(columns, snapshot or self._snapshot, filter, splits, row_kind)
-
-    def splits(
-        self,
-        snapshot: int | None = None,
-        columns: Sequence[str] | None = None,
-        filter: Filter | None = None,
-        in_commit_order: bool = False,
-    ) -> list[bytes]:
-        return super().splits(snapshot or self._snapshot, columns, filter, in_commit_order)
-
-
-class TableWithoutSnapshots(Table):
-    """A table pinned while it had no snapshot: it has no rows."""
-
-    def read(self, *_: object, **__: object) -> Iterator[pa.RecordBatch]:
-        return iter(())
-
-    def splits(self, *_: object, **__: object) -> list[bytes]:
-        return []

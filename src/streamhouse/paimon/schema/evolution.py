@@ -139,14 +139,14 @@ def read_changes(
     ids = column_ids(table)
     for schema_id, group in _by_version(splits):
         if schema_id == table.schema_id:
-            yield from table.reader.read_kinds(names, group)
+            yield from table.read_kinds(names, group)
             continue
         earlier = table.versions.get(schema_id)
         names_by_id = {number: name for name, number in column_ids(earlier).items()}
         names_in_file = {name: names_by_id[ids[name]] for name in names if ids[name] in names_by_id}
         # A file without any wanted column still has rows: reading its key gives their number.
         file_columns = list(names_in_file.values()) or [earlier.primary_key[0]]
-        for batch in earlier.reader.read_kinds(file_columns, group):
+        for batch in earlier.read_kinds(file_columns, group):
             yield _converted(batch, names_in_file, schema)
 
 
@@ -159,7 +159,7 @@ def has_values(table: Table, columns: Sequence[str], splits: Sequence[bytes]) ->
         names = [in_file[ids[name]] for name in columns if ids[name] in in_file]
         if names and any(
             column.null_count < len(column)
-            for batch in version.reader.read_merged(names, None, group, row_kind=True)
+            for batch in version.read_merged(names, None, group, row_kind=True)
             for column in batch.select(names).columns
         ):
             return True

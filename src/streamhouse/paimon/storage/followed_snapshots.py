@@ -18,11 +18,9 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from streamhouse.errors import StreamhouseError
 from streamhouse.paimon.storage.lock import commit_notice, commit_stamp, publish_commit
-from streamhouse.paimon.storage.object_store.conditional_objects import ConditionalObjects
 from streamhouse.paimon.storage.object_store.object_files import ObjectFiles
-from streamhouse.paimon.storage.object_store.parallel import run_parallel, submit
+from streamhouse.paimon.storage.object_store.parallel import run_parallel
 from streamhouse.paimon.storage.rust_core import forget_metadata
 from streamhouse.paimon.storage.snapshots import Snapshot, Snapshots, from_json
 
@@ -33,7 +31,7 @@ table that this machine writes all the time."""
 _KEPT = 32
 _PEERS = 4
 _SHARED = 16
-"""How many earlier snapshots a process leaves for others beside the one that it has committed."""
+"""How many of the newest snapshots a notice has."""
 
 
 @dataclass
@@ -52,7 +50,6 @@ class _Known:
     texts: dict[int, str] = field(default_factory=dict)
     began_at: float = field(default_factory=time.monotonic)
     verified_at: float = float("-inf")
-    verifying: bool = False
     probed_at: float = float("-inf")
     notified_at: float = float("-inf")
     committed_at: float = float("-inf")
@@ -60,8 +57,6 @@ class _Known:
     peer_folders: tuple[str, ...] = ()
     """Folders of this machine from which snapshots were committed (`storage.metadata_mirror`), the
     last one first."""
-    shared: dict[str, tuple[int, int]] = field(default_factory=dict)
-    """From and to which snapshot a folder of this process has all, as they are in the store."""
 
     @property
     def etag(self) -> str | None:
@@ -70,7 +65,7 @@ class _Known:
 
     def forget(self) -> None:
         self.latest = 0
-        for kept in (self.snapshots, self.texts, self.etags, self.shared):
+        for kept in (self.snapshots, self.texts, self.etags):
             kept.clear()
         self.began_at = time.monotonic()
         self.verified_at = self.probed_at = self.notified_at = self.committed_at = float("-inf")
@@ -81,22 +76,6 @@ class _Known:
         for kept in (self.snapshots, self.texts, self.etags):
             kept.pop(number - _KEPT, None)
         self.latest = max(self.latest, number)
-
-    def share(self, folder: str, number: int) -> int:
-        """Leave the snapshots before `number`, which is there, in a folder for other processes.
-
-        Returns from which one on all are there.
-        """
-        first, last = self.shared.pop(folder, (1, 0))
-        first = max(first, number - _SHARED)
-        for earlier in range(max(last + 1, first), number):
-            text = self.texts.get(earlier)
-            if text is None or not _written(f"{folder}/snapshot", earlier, text):
-                first = earlier + 1
-        self.shared[folder] = first, number
-        for other in list(self.shared)[:-_PEERS]:
-            del self.shared[other]
-        return first
 
     def add_peers(self, *folders: str) -> None:
         kept = dict.fromkeys((*folders, *self.peer_folders))
@@ -113,17 +92,6 @@ class _Known:
         )
 
 
-def _written(folder: str, number: int, text: str) -> bool:
-    """Write a snapshot, complete under its name; returns whether that was possible."""
-    try:
-        with open(f"{folder}/snapshot-{number}.tmp", "w", encoding="utf-8") as file:
-            file.write(text)
-        os.replace(f"{folder}/snapshot-{number}.tmp", f"{folder}/snapshot-{number}")
-    except OSError:
-        return False
-    return True
-
-
 _known: dict[tuple[object, ...], _Known] = {}
 
 
@@ -132,7 +100,7 @@ class FollowedSnapshots(Snapshots):
 
     def __init__(self, files: ObjectFiles, location: str, root: str, name: str) -> None:
         super().__init__(files, root, name)
-        self._objects = ConditionalObjects(files.requests)
+        self._objects = files.requests
         self._location = location
         self._place = (files.requests.store, root)
 
@@ -189,10 +157,16 @@ class FollowedSnapshots(Snapshots):
             known.add(snapshot, text, etag)
             known.verified_at = known.committed_at = time.monotonic()
             known.add_peers(folder)
-            etags, others = dict(known.etags), known.peer_folders[1:]
-            first = known.share(folder, snapshot.id)
-        notice = {"of": self._digest, "id": snapshot.id, "tags": etags}
-        notice |= {"folder": folder, "first": first, "others": others}
+            recent = range(snapshot.id - _SHARED + 1, snapshot.id + 1)
+            notice = {
+                "of": self._digest,
+                "id": snapshot.id,
+                "tags": dict(known.etags),
+                "texts": {
+                    number: known.texts[number] for number in recent if number in known.texts
+                },
+                "folders": known.peer_folders,
+            }
         publish_commit(self._location, notice)
 
     def newest_schema_at(self, schema_id: int, since: float) -> float:
@@ -234,23 +208,16 @@ class FollowedSnapshots(Snapshots):
         known, notice = self._known, commit_notice(self._location, stamp)
         if notice is None or notice.get("of") != self._digest:
             return False
-        newest, folder, etags = int(notice["id"]), str(notice["folder"]), notice["tags"]
+        newest, etags, texts = int(notice["id"]), notice["tags"], notice.get("texts", {})
         # It has committed on top of what is known here, unless the ETags differ.
-        if known.latest > newest or known.latest + 1 < int(notice.get("first", newest)):
+        if known.latest > newest or etags.get(str(known.latest), "") != known.etag:
             return False
-        if etags.get(str(known.latest), "") != known.etag:
+        missing = [str(number) for number in range(known.latest + 1, newest + 1)]
+        if not texts.keys() >= set(missing):
             return False
-        texts = []
-        for number in range(known.latest + 1, newest + 1):
-            try:
-                with open(f"{folder}/snapshot/snapshot-{number}", encoding="utf-8") as file:
-                    texts.append(file.read())
-            except OSError:
-                return False
-        for text in texts:
-            snapshot = from_json(text)
-            known.add(snapshot, text, str(etags[str(snapshot.id)]))
-        known.add_peers(folder, *notice.get("others", ()))
+        for number in missing:
+            known.add(from_json(texts[number]), texts[number], etags[number])
+        known.add_peers(*notice.get("folders", ()))
         age = max(0, time.time_ns() - stamp) / 1e9
         known.committed_at = max(known.committed_at, time.monotonic() - age)
         known.verified_at = max(known.verified_at, known.committed_at)
@@ -314,33 +281,12 @@ class FollowedSnapshots(Snapshots):
 
         An empty table is probed again.
         """
-        known, now = self._known, time.monotonic()
-        if now - known.verified_at < VERIFY_S:
-            if now - known.verified_at > VERIFY_S / 2 and known.etag and not known.verifying:
-                self._verify_soon(known)
+        known = self._known
+        if time.monotonic() - known.verified_at < VERIFY_S:
             return True
         return self._checked(
             None if known.etag is None else self._objects.etag(self._path(known.latest))
         )
-
-    def _verify_soon(self, known: _Known) -> None:
-        """Verify in the background, so that no later caller has to wait for it."""
-        number, expected, began = known.latest, known.etag, time.monotonic()
-        known.verifying = True
-
-        def verify() -> None:
-            try:
-                etag = self._objects.etag(self._path(number))
-                # If it is another one, the next probe detects it. No lock: its holder may wait for
-                # a thread of this pool.
-                if etag == expected and began > known.verified_at and known.etag is not None:
-                    known.verified_at = began
-            except StreamhouseError:
-                return
-            finally:
-                known.verifying = False
-
-        submit(verify)
 
     def _checked(self, etag: str | None) -> bool:
         """Whether the newest known snapshot has this ETag; if not, reads the newest one again."""

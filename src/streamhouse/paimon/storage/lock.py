@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
 LOCK_WAIT_S = 60.0
 _POLL_S = 0.001
-_OUTDATED_S = 0.2
 _SHORT_S = 5.0
 """A quarter of the time after which another machine may take the lock over."""
 _COMMIT, _CREATION = ".commit-lock", ".creation-lock"
@@ -31,9 +30,7 @@ _thread = threading.local()
 
 
 @contextmanager
-def commit_lock(
-    location: str, wait_s: float = LOCK_WAIT_S, meanwhile: Callable[[], object] | None = None
-) -> Iterator[None]:
+def commit_lock(location: str, wait_s: float = LOCK_WAIT_S) -> Iterator[None]:
     """Hold the commit lock of the table at `location` (its root, not a branch's).
 
     Paimon's Rust and Java cores check that the next snapshot does not exist and then rename their
@@ -41,26 +38,14 @@ def commit_lock(
     Every commit, of rows or of a compaction, must hold this lock. The lock ends with the process.
     Not re-entrant (see `holds_lock`). Raises `CommitConflictError` after `wait_s` seconds.
 
-    `meanwhile` is called once no other process of this machine holds the lock, while the lock
-    between machines is taken; again if that took long after its end.
-
     After a commit that was published (`publish_commit`), the lock between machines ends in the
     background, and that of this machine with it.
     """
     path = _lock_path(location, _COMMIT)
     activity = f"committing to the table at {location}"
     with _locked(path, wait_s, activity) as local:
-        began, called = time.monotonic(), 0.0
-
-        def call() -> None:
-            nonlocal called
-            if meanwhile is not None:
-                meanwhile()
-            called = time.monotonic()
-
-        with _between_machines(location, _COMMIT, wait_s, activity, call) as remote:
-            if time.monotonic() - called > _OUTDATED_S:
-                call()
+        began = time.monotonic()
+        with _between_machines(location, _COMMIT, wait_s, activity) as remote:
             held = _held()
             held.append(path)
             try:
@@ -146,29 +131,22 @@ def creation_lock(warehouse: str, wait_s: float = LOCK_WAIT_S) -> Iterator[None]
 
 
 def _between_machines(
-    location: str,
-    name: str,
-    wait_s: float,
-    activity: str,
-    meanwhile: Callable[[], object] | None = None,
+    location: str, name: str, wait_s: float, activity: str
 ) -> AbstractContextManager[HeldObject | None]:
     """The lock between machines, if the catalog or the store has one; local processes queue first.
 
-    A JDBC catalog's lock is for commits to tables. `meanwhile` is called before the lock is held.
+    A JDBC catalog's lock is for commits to tables.
     """
     options = options_of(local_path(location) if is_local(location) else location)
     jdbc = name == _COMMIT and jdbc_lock.is_enabled(options)
     if not jdbc and is_object_store(location):
-        from streamhouse.paimon.storage.object_store.conditional_objects import ConditionalObjects
         from streamhouse.paimon.storage.object_store.object_lock import object_lock
         from streamhouse.paimon.storage.object_store.object_requests import ObjectRequests
 
-        objects = ConditionalObjects(ObjectRequests(location, options))
-        if objects.supported:
+        objects = ObjectRequests(location, options)
+        if objects.has_conditions:
             path = f"{location.rstrip('/')}/{name}"
-            return object_lock(objects, path, wait_s, activity, meanwhile)
-    if meanwhile is not None:
-        meanwhile()
+            return object_lock(objects, path, wait_s, activity)
     return jdbc_lock.jdbc_lock(options, location, wait_s, activity) if jdbc else nullcontext()
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from pypaimon_rust.datafusion import CommitMessage
@@ -19,8 +19,6 @@ from streamhouse.paimon.storage.followed_snapshots import FollowedSnapshots
 from streamhouse.paimon.storage.lock import LOCK_WAIT_S, commit_lock
 from streamhouse.paimon.storage.metadata_mirror.commit import MirroredCommit
 from streamhouse.paimon.storage.metadata_mirror.folder import object_store_parts
-from streamhouse.paimon.storage.object_store.conditional_objects import ConditionalObjects
-from streamhouse.paimon.storage.object_store.parallel import start
 from streamhouse.paimon.storage.object_store.store_retries import retried
 from streamhouse.paimon.storage.split_groups import file_ids as _ids
 from streamhouse.paimon.write.merge_rules.sum_limits import SumLimits
@@ -74,7 +72,6 @@ class TableCommitter:
         """Commit with few requests, if the table is in an object store."""
         mirrored, self._mirrored = self._mirrored, None
         if mirrored is not None:
-            mirrored.abandon()
             mirrored.close()
         found = object_store_parts(table)
         if found is not None:
@@ -99,85 +96,48 @@ class TableCommitter:
             try:
                 if lock_held:
                     return self._commit_once(identifier, messages, commit_messages)
-                prepare = self._preparation(identifier, commit_messages)
-                self._sure = False
-                with commit_lock(self._table.location, meanwhile=prepare):
-                    early = prepare is not None and self._commit_early(
-                        identifier, messages, commit_messages
-                    )
-                    made = early or self._commit_once(identifier, messages, commit_messages)
-                self._sure = True
-                return made
+                with commit_lock(self._table.location):
+                    return self._commit_once(identifier, messages, commit_messages)
             except rust_core.ERRORS as error:
                 # What it had read of other commits is not known.
                 rust_core.forget_metadata()
                 raise write_error(self._table, error) from error
-            finally:
-                if self._mirrored is not None:
-                    self._mirrored.abandon()
 
         committed = retried(commit)
         if not committed:
             self.discard(identifier, messages)
         return committed
 
-    def _preparation(
-        self, identifier: int, commit_messages: Sequence[Any]
-    ) -> Callable[[], None] | None:
-        """Prepares the commit while the lock is taken; None if that must wait for the lock.
-
-        The store must refuse a snapshot whose number is taken. After a failure, what is known is
-        verified first.
-        """
-        found = object_store_parts(self._table)
-        if not self._sure or self._mirrored is None or not self._checked_until or found is None:
-            return None
-        files, snapshots = found
-        if not ConditionalObjects(files.requests).supported:
-            return None
-        return lambda: self._prepare(snapshots, identifier, commit_messages)
-
-    def _prepare(
-        self, snapshots: FollowedSnapshots, identifier: int, commit_messages: Sequence[Any]
-    ) -> None:
-        """Commit to the local copy, and probe for newer snapshots at the same time."""
-        if rust_core.metadata_generation() != self._generation:
-            return
-        self._refresh()
-        if self._mirrored is None or self._has(identifier):
-            return
-        newest = self._checked_until
-        base, peers = snapshots.texts(newest, newest), snapshots.peer_folders
-        probed = start([snapshots.probe])
-
-        def found() -> str | None:
-            probed()
-            texts = snapshots.texts(newest, newest)
-            return texts[0] if texts and snapshots.latest_id(LOCK_WAIT_S) == newest else None
-
-        if base:
-            self._mirrored.prepare(base[0], identifier, commit_messages, peers, found)
-        probed()
-
-    def _commit_early(
-        self, identifier: int, messages: Sequence[bytes], commit_messages: Sequence[Any]
-    ) -> bool:
-        """Commit on top of what the early probe has found, which is verified during the upload.
-
-        Returns False if that is not possible, and for an identifier that may have been committed.
-        """
-        if rust_core.metadata_generation() != self._generation:
-            return False
-        self._refresh()
-        if self._has(identifier):
-            return False
-        self._check_sums(identifier, messages)
-        return self._commit_mirrored(identifier, commit_messages, verified=False)
-
     def _commit_once(
         self, identifier: int, messages: Sequence[bytes], commit_messages: Sequence[Any]
     ) -> bool:
         """Commit, under the table's lock, unless `identifier` was committed before."""
+        sure, self._sure = self._sure, False
+        committed = sure and self._commit_unverified(identifier, messages, commit_messages)
+        committed = committed or self._commit_verified(identifier, messages, commit_messages)
+        self._sure = True
+        return committed
+
+    def _commit_unverified(
+        self, identifier: int, messages: Sequence[bytes], commit_messages: Sequence[Any]
+    ) -> bool:
+        """Commit on top of the newest known snapshot, which is verified during the upload.
+
+        After a failure, what is known is verified first. Returns False if this is not possible, and
+        for an identifier that may have been committed.
+        """
+        if rust_core.metadata_generation() != self._generation:
+            return False
+        self._refresh()
+        # The store must refuse a snapshot whose number is taken.
+        if self._mirrored is None or not self._mirrored.has_conditions or self._has(identifier):
+            return False
+        self._check_sums(identifier, messages)
+        return self._commit_mirrored(identifier, commit_messages, verified=False)
+
+    def _commit_verified(
+        self, identifier: int, messages: Sequence[bytes], commit_messages: Sequence[Any]
+    ) -> bool:
         self._check_history()
         self._refresh()
         # The core looks for an earlier commit by itself, with more requests to an object store.

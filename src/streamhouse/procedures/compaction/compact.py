@@ -199,9 +199,8 @@ class Compaction:
 
         def work(jvm: Any, table: Any) -> list[tuple[bytes, int]]:
             paimon = jvm.org.apache.paimon
-            rows = jvm.java.util.ArrayList()
-            for partition in partitions:
-                rows.add(paimon.utils.SerializationUtils.deserializeBinaryRow(partition))
+            deserialize = paimon.utils.SerializationUtils.deserializeBinaryRow
+            rows = [deserialize(partition) for partition in partitions]
             predicate = paimon.partition.PartitionPredicate.fromMultiple(
                 table.schema().logicalPartitionType(), rows
             )
@@ -215,7 +214,7 @@ class Compaction:
         location = self._table.location
         return self._context.java(
             self._name,
-            lambda jvm, table: commit(jvm, table, location, deserialised(jvm, messages)),
+            lambda jvm, table: commit(table, location, deserialised(jvm, messages)),
         )
 
 

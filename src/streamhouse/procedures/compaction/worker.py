@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import tempfile
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
@@ -86,27 +85,17 @@ class CompactionTask:
 
     def _buckets(self, jvm: Any, table: Any, payloads: Sequence[tuple[bytes, int]]) -> list[bytes]:
         deserialize = jvm.org.apache.paimon.utils.SerializationUtils.deserializeBinaryRow
-        with tempfile.TemporaryDirectory(prefix="streamhouse-") as spill:
-            io_manager = jvm.org.apache.paimon.disk.IOManager.create(spill)
-            latest = int(table.snapshotManager().latestSnapshotId() or 0)
-            messages = compacted(
-                jvm,
-                table,
-                [(deserialize(partition), bucket) for partition, bucket in payloads],
-                self.full,
-                latest + 1,
-                lambda: table.newWrite(COMMIT_USER).withIOManager(io_manager),
-            )
-            return serialised(jvm, messages)
+        latest = int(table.snapshotManager().latestSnapshotId() or 0)
+        buckets = [(deserialize(partition), bucket) for partition, bucket in payloads]
+        messages = compacted(jvm, table, buckets, self.full, latest + 1, COMMIT_USER)
+        return serialised(jvm, messages)
 
     def _append(self, jvm: Any, table: Any, payloads: Sequence[tuple[bytes, int]]) -> list[bytes]:
         serializer = jvm.org.apache.paimon.table.sink.AppendCompactTaskSerializer()
-        messages = jvm.java.util.ArrayList()
+        version = serializer.getVersion()
         with closing(table.store().newWrite(COMMIT_USER)) as write:
-            for payload, _ in payloads:
-                task = serializer.deserialize(serializer.getVersion(), payload)
-                messages.add(task.doCompact(table, write))
-        return serialised(jvm, messages)
+            tasks = [serializer.deserialize(version, payload) for payload, _ in payloads]
+            return serialised(jvm, [task.doCompact(table, write) for task in tasks])
 
 
 class _SidecarCache:

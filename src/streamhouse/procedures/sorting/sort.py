@@ -1,26 +1,31 @@
 """Sorts an append table along a curve through columns, so that filters read fewer files.
 
-The rows go through one shuffle as Arrow bytes: reading tasks divide their rows by ranges of the
-curve, writing tasks sort each range and write it. Small tables are sorted without a Spark job
-(`runner`). The result is committed as a compaction, so readers of the table's changes see none
-(decision 015).
+DuckDB sorts the rows of one partition after the other, and spills what does not fit into memory to
+a temporary folder. The result is committed as a compaction, so readers of the table's changes see
+none (decision 015).
 """
 
 from __future__ import annotations
 
+import os
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from streamhouse.close_matches import nearest
+from streamhouse.duckdb_database import open_database
 from streamhouse.errors import DataLossError, StreamhouseError, TableError, UnsupportedSqlError
+from streamhouse.options import memory_bytes
 from streamhouse.paimon.read.table import Table
+from streamhouse.paimon.storage.split_files import SplitFrame, bucket_folder
 from streamhouse.paimon.storage.split_groups import file_ids
 from streamhouse.paimon.write.commit import TableCommitter
+from streamhouse.paimon.write.table_writer import TableWriter, file_prefix
 from streamhouse.procedures.bucket_entries import (
     BucketEntry,
     bucket_entries,
@@ -30,15 +35,8 @@ from streamhouse.procedures.bucket_entries import (
 from streamhouse.procedures.commit_messages import commit, deserialised
 from streamhouse.procedures.context import Context
 from streamhouse.procedures.registry import rows
-from streamhouse.procedures.sorting.shuffle import (
-    LocalSort,
-    RangePartitioner,
-    Sample,
-    SortRunner,
-    SparkSort,
-    Write,
-)
 from streamhouse.procedures.sorting.space_filling_curves import MOST_COLUMNS, Curve, is_sortable
+from streamhouse.work_folder import work_folder
 
 STRATEGIES = ("order", "zorder", "hilbert")
 _SORTED = {
@@ -53,8 +51,12 @@ _SORTED = {
 }
 _SAMPLE_ROWS = 200_000
 _TARGET_BYTES = 128 << 20
-_LOCAL_BYTES = 32 << 20
-"""Tables with more bytes of files than this are sorted in a Spark job."""
+_MEMORY = "1GB"
+"""How much memory DuckDB may use before it spills rows to the temporary folder."""
+_BATCH_ROWS = 65_536
+_POSITION = "position"
+_IDENTIFIER = 2**63 - 1
+"""The commit identifier of bounded writes, as Paimon's Java core sets it."""
 _NO_NULL = "\0"
 """The text that Paimon shall take for a null: one that no value has."""
 
@@ -128,98 +130,103 @@ class _Sort:
 
     def run(self, parallelism: int | None) -> pa.Table:
         name = self.table.identifier
-        splits = self._splits()
-        work = self._work(parallelism)
-        sample, all_rows = self._sample(work, splits)
+        partitions = self._partitions()
+        sample, all_rows = self._sample(partitions)
         if not all_rows:
             return rows(_SORTED, [])
         curve = Curve.of(self.strategy, self.columns, sample)
         filters = self._filters(sample)
         before = self._reads(filters, self.snapshot)
-        cut = self._cut(curve, sample)
         user = f"sort{uuid.uuid4().hex}"
-        write = Write(self.table.catalog_options, name, curve, user, dict(self._write_options()))
         try:
-            written = work.sort(splits, cut, write)
-            messages = [
-                bytes(result["message"]) for result in written if result["message"] is not None
-            ]
-            written_rows = sum(int(result["rows"]) for result in written)
-            if written_rows != all_rows:
+            messages: list[bytes] = []
+            written = 0
+            with work_folder("streamhouse-sort-") as spill:
+                for splits in partitions:
+                    ordered = self._ordered(curve, splits, spill, parallelism)
+                    for file in _cut(ordered, self._rows_of_file(splits)):
+                        messages += self._writer(user).write_all(file, _IDENTIFIER)
+                        written += sum(batch.num_rows for batch in file)
+            if written != all_rows:
                 raise StreamhouseError(
-                    f"sorting table {name} wrote {written_rows:,} rows instead of {all_rows:,}; "
+                    f"sorting table {name} wrote {written:,} rows instead of {all_rows:,}; "
                     "nothing was changed"
                 )
-            new_snapshot = self._commit(splits, messages)
+            new_snapshot = self._commit([s for splits in partitions for s in splits], messages)
         except BaseException:
             TableCommitter(self.table.catalog_options, name, user).remove_leftovers(user[:16])
             raise
         after = self._reads(filters, new_snapshot)
         return self._rows(filters, before, after, new_snapshot)
 
-    def _work(self, parallelism: int | None) -> SortRunner:
-        size = sum(entry.size for entry in self.entries)
-        if parallelism is None and not self.context.has_spark and size <= _LOCAL_BYTES:
-            return LocalSort()
-        return SparkSort(self.context.spark(), self.table.identifier, parallelism)
-
-    def _splits(self) -> list[bytes]:
-        """The Rust core's splits of the selected partitions, at the fixed snapshot."""
-        splits = self.table.splits(self.snapshot)
-        specs = list({entry.partition: entry.spec for entry in self.entries}.values())
+    def _partitions(self) -> list[list[bytes]]:
+        """The Rust core's splits of each selected partition, at the fixed snapshot."""
+        by_folder: dict[str, list[bytes]] = {}
+        for split in self.table.splits(self.snapshot):
+            by_folder.setdefault(bucket_folder(split), []).append(split)
         if not self.table.partition_keys:
-            return splits
-        partitions = set(_tuples(partition_table(specs, self.table), self.table.partition_keys))
+            return list(by_folder.values())
+        specs = list({entry.partition: entry.spec for entry in self.entries}.values())
+        selected = set(_tuples(partition_table(specs, self.table), self.table.partition_keys))
         return [
-            split for split in splits if _partition(self.table, split, self.snapshot) in partitions
+            splits
+            for splits in by_folder.values()
+            if _partition(self.table, splits[0], self.snapshot) in selected
         ]
 
-    def _sample(self, work: SortRunner, splits: Sequence[bytes]) -> tuple[pa.Table, int]:
-        """A sample of rows, with their partition and sort columns, and the number of all rows."""
-        from pypaimon_rust.datafusion import Split
+    def _sample(self, partitions: Sequence[Sequence[bytes]]) -> tuple[pa.Table, int]:
+        """The columns of the curve of a sample of rows, and the number of all rows."""
+        step = max(1, sum(_rows_and_bytes(splits)[0] for splits in partitions) // _SAMPLE_ROWS)
+        sampled, seen = [], 0
+        for splits in partitions:
+            for batch in self.table.read(self.columns, splits=splits):
+                indices = np.arange(-seen % step, batch.num_rows, step)
+                sampled.append(batch.take(pa.array(indices)))
+                seen += batch.num_rows
+        return pa.Table.from_batches(sampled, self.table.read_schema(self.columns)), seen
 
-        count = sum(int(Split.deserialize(split).row_count()) for split in splits)
-        step = max(1, count // _SAMPLE_ROWS)
-        columns = (*self.table.partition_keys, *self.columns)
-        job = Sample(self.table.catalog_options, self.table.identifier, columns, step)
-        results = work.sampled(splits, job)
-        parts = [pa.ipc.open_stream(bytes(result["sample"])).read_all() for result in results]
-        schema = self.table.read_schema(columns)
-        return pa.concat_tables([schema.empty_table(), *parts]), sum(
-            result["rows"] for result in results
+    def _ordered(
+        self, curve: Curve, splits: Sequence[bytes], spill: str, parallelism: int | None
+    ) -> Iterator[pa.RecordBatch]:
+        """The rows of one partition in the order of the curve, then of its columns; nulls first."""
+        schema = self.table.arrow_schema
+        # DuckDB's names ignore case.
+        names = [f"c{place}" for place in range(len(schema))]
+        keys = [_POSITION, *(f"c{schema.get_field_index(name)}" for name in self.columns)]
+
+        def numbered() -> Iterator[pa.RecordBatch]:
+            for batch in self.table.read(splits=splits):
+                position = pa.array(curve.positions(batch))
+                columns = [*batch.columns, position]
+                yield pa.RecordBatch.from_arrays(columns, names=[*names, _POSITION])
+
+        read = pa.schema(field.with_name(name) for field, name in zip(schema, names, strict=True))
+        reader = pa.RecordBatchReader.from_batches(
+            read.append(pa.field(_POSITION, pa.uint64())), numbered()
+        )
+        threads = parallelism or os.cpu_count() or 1
+        with open_database(threads, memory_limit=_MEMORY, temp_directory=spill) as con:
+            con.register("unordered", reader)
+            order = ", ".join(f"{key} NULLS FIRST" for key in keys)
+            found = con.sql(f"SELECT {', '.join(names)} FROM unordered ORDER BY {order}")
+            for batch in found.to_arrow_reader(_BATCH_ROWS):
+                yield batch.rename_columns(schema.names)
+
+    def _writer(self, user: str) -> TableWriter:
+        # The rows decide the sizes: a file a little larger than the target is not split again.
+        options = {**self.options, "target-file-size": f"{2 * self._target_bytes()} b"}
+        return TableWriter(
+            self.table.catalog_options, self.table.identifier, user, file_prefix(user), options
         )
 
-    def _cut(self, curve: Curve, sample: pa.Table) -> RangePartitioner:
-        """The ranges of the curve for each partition: one for each file of the target size."""
-        target = self._target_bytes()
-        keys = self.table.partition_keys
-        specs = {entry.partition: entry.spec for entry in self.entries}
-        sizes = {spec: sum(entry.size for entry in self.entries if entry.partition == spec)
-                 for spec in specs}  # fmt: skip
-        known = _tuples(partition_table(list(specs.values()), self.table), keys) if keys else [()]
-        places = curve.positions(sample)
-        owners = _tuples(sample.select(list(keys)), keys) if keys else [()] * len(sample)
-        cuts: dict[tuple[Any, ...], tuple[int, tuple[int, ...]]] = {}
-        first = 0
-        for owner, size in zip(known, sizes.values(), strict=True):
-            mine = sorted(int(place) for place, one in zip(places, owners, strict=True)
-                          if one == owner)  # fmt: skip
-            count = min(max(1, round(size / target)), max(1, len(mine)))
-            bounds = {mine[len(mine) * part // count] for part in range(1, count)}
-            cuts[owner] = (first, tuple(sorted(bounds)))
-            first += len(bounds) + 1
-        return RangePartitioner(
-            self.table.catalog_options, self.table.identifier, keys, curve, cuts, first
-        )
+    def _rows_of_file(self, splits: Sequence[bytes]) -> int:
+        """How many rows a file of the target size has, by the present files of the partition."""
+        count, size = _rows_and_bytes(splits)
+        return -(-count // max(1, round(size / self._target_bytes()))) or 1
 
     def _target_bytes(self) -> int:
-        options = {**self.table.options, **self.options}
-        text = options.get("target-file-size")
-        return _TARGET_BYTES if text is None else max(1, _bytes(self.context, self.table, text))
-
-    def _write_options(self) -> Mapping[str, str]:
-        # The ranges decide the sizes: a file a little larger than the target is not split again.
-        return {**self.options, "target-file-size": f"{2 * self._target_bytes()} b"}
+        text = {**self.table.options, **self.options}.get("target-file-size")
+        return _TARGET_BYTES if text is None else max(1, memory_bytes("target-file-size", text))
 
     def _commit(self, splits: Sequence[bytes], messages: Sequence[bytes]) -> int:
         """Replace the old files by the new ones, as a compaction."""
@@ -236,7 +243,7 @@ class _Sort:
                     "nothing was changed"
                 )
             compactions = _compactions(jvm, java_table, old, deserialised(jvm, messages))
-            return commit(jvm, java_table, location, compactions)
+            return commit(java_table, location, compactions)
 
         return self.context.java(self.table.identifier, work)
 
@@ -287,6 +294,27 @@ class _Sort:
         )  # fmt: skip
 
 
+def _rows_and_bytes(splits: Sequence[bytes]) -> tuple[int, int]:
+    files = [file for split in splits for file in SplitFrame.parse(split).files]
+    return sum(file.rows for file in files), sum(file.size for file in files)
+
+
+def _cut(batches: Iterable[pa.RecordBatch], rows_of_file: int) -> Iterator[list[pa.RecordBatch]]:
+    """The rows of each file, in their order."""
+    held: list[pa.RecordBatch] = []
+    count = 0
+    for batch in batches:
+        while batch.num_rows:
+            part = batch.slice(0, rows_of_file - count)
+            held.append(part)
+            count, batch = count + part.num_rows, batch.slice(part.num_rows)
+            if count == rows_of_file:
+                yield held
+                held, count = [], 0
+    if held:
+        yield held
+
+
 def _tuples(table: pa.Table, keys: Sequence[str]) -> list[tuple[Any, ...]]:
     return list(zip(*(table.column(key).to_pylist() for key in keys), strict=True))
 
@@ -326,12 +354,10 @@ def _compactions(jvm: Any, table: Any, old: Mapping[bytes, list[Any]], written: 
     for message in written:
         key = bytes(paimon.utils.SerializationUtils.serializeBinaryRow(message.partition()))
         new.setdefault(key, []).extend(message.newFilesIncrement().newFiles())
-    messages = jvm.java.util.ArrayList()
+    messages = []
     for key, files in old.items():
-        increment = paimon.io.CompactIncrement(
-            _list(jvm, files), _list(jvm, new.pop(key, [])), _list(jvm, [])
-        )
-        messages.add(
+        increment = paimon.io.CompactIncrement(files, new.pop(key, []), [])
+        messages.append(
             paimon.table.sink.CommitMessageImpl(
                 paimon.utils.SerializationUtils.deserializeBinaryRow(key), 0,
                 table.coreOptions().bucket(), paimon.io.DataIncrement.emptyIncrement(), increment,
@@ -340,20 +366,3 @@ def _compactions(jvm: Any, table: Any, old: Mapping[bytes, list[Any]], written: 
     if new:
         raise StreamhouseError("sorting wrote into partitions that it had not read; not committed")
     return messages
-
-
-def _list(jvm: Any, values: Sequence[Any]) -> Any:
-    array_list = jvm.java.util.ArrayList()
-    for value in values:
-        array_list.add(value)
-    return array_list
-
-
-def _bytes(context: Context, table: Table, text: str) -> int:
-    """The bytes of a size such as `64 mb`, as the Java core parses it."""
-    return context.java(
-        table.identifier,
-        lambda jvm, java_table: int(
-            jvm.org.apache.paimon.options.MemorySize.parse(text).getBytes()
-        ),
-    )

@@ -94,34 +94,17 @@ class Curve:
         ranks = tuple(Ranks.of(sample.column(name), bits) for name in columns)
         return cls(strategy, tuple(columns), ranks, bits)
 
-    def positions(self, rows: pa.RecordBatch | pa.Table) -> U64:
-        """The position of each row on the curve."""
-        parts = []
-        for name, ranks in zip(self.columns, self.ranks, strict=True):
-            column = rows.column(name)
-            values = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
-            parts.append(ranks.rank(values, self.bits))
+    def positions(self, rows: pa.RecordBatch) -> U64:
+        """The position of each row on the curve; of `order`, where the columns decide, always 0."""
         if self.strategy == "order":
-            return _stacked(parts, self.bits)
+            return np.zeros(rows.num_rows, np.uint64)
+        parts = [
+            ranks.rank(rows.column(name), self.bits)
+            for name, ranks in zip(self.columns, self.ranks, strict=True)
+        ]
         if self.strategy == "hilbert":
             parts = hilbert_axes(parts, self.bits)
         return interleaved(parts, self.bits)
-
-    def sorted(self, rows: pa.Table) -> pa.Table:
-        """The rows sorted by their position on the curve, then by the columns themselves."""
-        keys = [(name, "ascending") for name in self.columns]
-        if self.strategy != "order":
-            rows = rows.append_column("__position", pa.array(self.positions(rows)))
-            keys.insert(0, ("__position", "ascending"))
-        result = rows.take(pc.sort_indices(rows, sort_keys=keys, null_placement="at_start"))
-        return result if self.strategy == "order" else result.drop_columns(["__position"])
-
-
-def _stacked(parts: Sequence[U64], bits: int) -> U64:
-    position = np.zeros_like(parts[0])
-    for part in parts:
-        position = (position << np.uint64(bits)) | part
-    return position
 
 
 def interleaved(parts: Sequence[U64], bits: int) -> U64:

@@ -13,11 +13,12 @@ from contextlib import closing, nullcontext
 from typing import Any
 
 from streamhouse.options import boolean
+from streamhouse.paimon.java.bucket_compaction import COMMIT_OPTIONS
 from streamhouse.paimon.java.sidecar import Sidecar
 from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.read.visibility import hides_new_rows, producer
 from streamhouse.paimon.storage.lock import commit_lock
-from streamhouse.procedures.commit_messages import COMMIT_OPTIONS, deserialised
+from streamhouse.procedures.commit_messages import deserialised
 
 _DYNAMIC = "dynamic-partition-overwrite"
 _UPGRADE = "overwrite-upgrade"

@@ -95,7 +95,7 @@ def _compact(sidecar: Sidecar, warehouse: Mapping[str, str], table: Table) -> No
         if messages:
             sidecar.call(
                 name,
-                lambda jvm, java: commit(jvm, java, table.location, deserialised(jvm, messages)),
+                lambda jvm, java: commit(java, table.location, deserialised(jvm, messages)),
             )
 
 

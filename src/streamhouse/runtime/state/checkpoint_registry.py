@@ -14,7 +14,6 @@ from dataclasses import asdict, dataclass
 
 from streamhouse.errors import StreamhouseError
 from streamhouse.paimon.storage.files import files_of, is_local
-from streamhouse.paimon.storage.object_store.conditional_objects import ConditionalObjects
 from streamhouse.paimon.storage.object_store.object_files import ObjectFiles
 from streamhouse.runtime.state.checkpoint import FOLDER, Checkpoint, checkpoints_of
 from streamhouse.sql.options.store_options import is_object_store
@@ -60,7 +59,7 @@ def register_checkpoint(warehouse: Mapping[str, str], checkpoint: Checkpoint) ->
         return
     path = f"{_place(warehouse, checkpoint)}.json"
     own = RegisteredCheckpoint(checkpoint.query_id(), socket.gethostname(), str(checkpoint.path))
-    if ConditionalObjects(files.requests).create(path, json.dumps(asdict(own))) is not None:
+    if files.requests.create(path, json.dumps(asdict(own))) is not None:
         return
     other = RegisteredCheckpoint.parse(files.read_text(path) or "")
     if other is not None and other.id == own.id:

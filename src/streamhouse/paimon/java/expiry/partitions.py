@@ -28,7 +28,7 @@ def spec_of(jvm: Any, java: Any, row: Any) -> Spec:
     if not keys:
         return {}
     computer = jvm.org.apache.paimon.utils.InternalRowPartitionComputer(
-        null_name(java), java.schema().logicalPartitionType(), _strings(jvm, keys), False
+        null_name(java), java.schema().logicalPartitionType(), java_strings(jvm, keys), False
     )
     values = dict(computer.generatePartValues(row))
     blank = null_name(java)
@@ -76,10 +76,8 @@ def expire_partitions(jvm: Any, java: Any) -> list[Spec]:
     identifier = int(java.snapshotManager().latestSnapshotId() or 0) + 1
     with closing(java.store().newCommit(EXPIRY_USER, java)) as commit:
         for first in range(0, len(specs), max(size, 1)):
-            some = jvm.java.util.ArrayList()
-            for spec in specs[first : first + size]:
-                some.add(java_spec(jvm, java, spec))
-            commit.dropPartitions(some, identifier)
+            some = specs[first : first + size]
+            commit.dropPartitions([java_spec(jvm, java, spec) for spec in some], identifier)
     return list(specs)
 
 
@@ -102,7 +100,7 @@ def _expired(jvm: Any, java: Any, before: Any) -> list[Any]:
     extractors = [by_option, extractor(pattern, None)] if typed else [by_option]
     found = []
     for entry in scan.readPartitionEntries():
-        time = _time_of(jvm, spec_of(jvm, java, entry.partition()), extractors)
+        time = _time_of(spec_of(jvm, java, entry.partition()), extractors)
         if time is not None and before.isAfter(time):
             found.append(entry)
     return found
@@ -113,16 +111,12 @@ def _has_times(java: Any) -> bool:
     return any(kind.startswith(("DATE", "TIMESTAMP")) for kind in kinds)
 
 
-def _time_of(jvm: Any, spec: Spec, extractors: Sequence[Any]) -> Any | None:
+def _time_of(spec: Spec, extractors: Sequence[Any]) -> Any | None:
     """The Java time of a partition; None if its values are no time."""
-    keys, values = jvm.java.util.ArrayList(), jvm.java.util.ArrayList()
-    for key, value in spec.items():
-        if value is not None:
-            keys.add(key)
-            values.add(_parsable(value))
+    values = {key: _parsable(value) for key, value in spec.items() if value is not None}
     for extractor in extractors:
         try:
-            return extractor.extract(keys, values)
+            return extractor.extract(list(values), list(values.values()))
         except Py4JJavaError:
             continue
     _LOG.warning("partition %s: no time, so it does not expire", spec_text(spec))
@@ -138,7 +132,8 @@ def _parsable(value: str) -> str:
     return value if found is None else found.isoformat(" ", "seconds")
 
 
-def _strings(jvm: Any, values: Sequence[str]) -> Any:
+def java_strings(jvm: Any, values: Sequence[str]) -> Any:
+    """A Java array of strings."""
     array = jvm.java.lang.reflect.Array
     strings = array.newInstance(jvm.java.lang.Class.forName("java.lang.String"), len(values))
     for index, value in enumerate(values):

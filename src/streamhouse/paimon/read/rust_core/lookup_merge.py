@@ -75,7 +75,7 @@ def read(
         level_keys = None if level == top else _keys(table, key, filter, frame, level)
         part = replace(frame.on_levels(0, level), raw=False).serialize()
         newest_rows = _NewestRows(level_keys, newer_keys)
-        for rows in newest_rows.of(table.reader.read_merged(names, filter, [part])):
+        for rows in newest_rows.of(table.read_merged(names, filter, [part])):
             for batch in rows.select(schema.names).to_batches():
                 yield _with_kind(batch) if row_kind else batch
         if level_keys is not None:
@@ -123,7 +123,7 @@ def _keys(
 ) -> pa.Table:
     """The keys on one level, those of deletes included; at least those that match the filter."""
     part = replace(frame.on_levels(level), streaming=True).serialize()
-    batches = table.reader.read_merged(key, only_on(filter, key.__contains__), [part])
+    batches = table.read_merged(key, only_on(filter, key.__contains__), [part])
     return pa.Table.from_batches(batches, table.read_schema(key))
 
 

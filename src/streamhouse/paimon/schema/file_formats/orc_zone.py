@@ -14,6 +14,7 @@ from typing import Any
 import pyarrow as pa
 
 from streamhouse.errors import StreamhouseError
+from streamhouse.formats.protobuf_fields import Fields, contents, numbers, parsed_fields, varint
 
 # Protobuf field numbers and compression codecs of ORC's specification.
 _FOOTER_LENGTH, _COMPRESSION = 1, 2
@@ -22,8 +23,6 @@ _OFFSET, _INDEX_LENGTH, _DATA_LENGTH, _STRIPE_FOOTER_LENGTH = 1, 2, 3, 4
 _WRITER_ZONE = 3
 _NONE, _ZLIB, _SNAPPY, _LZ4, _ZSTD = 0, 1, 2, 4, 5
 _TAIL = 16 * 2**10
-
-Message = dict[int, list[int | bytes]]
 
 
 def writer_zone(file: Any) -> str | None:
@@ -41,13 +40,11 @@ def writer_zone(file: Any) -> str | None:
     footer = _message(
         _uncompressed(_read(file, footer_at, _number(postscript, _FOOTER_LENGTH)), codec)
     )
-    for entry in footer.get(_STRIPES, []):
-        assert isinstance(entry, bytes)
+    for entry in contents(footer, _STRIPES):
         stripe = _message(entry)
         at = sum(_number(stripe, field) for field in (_OFFSET, _INDEX_LENGTH, _DATA_LENGTH))
         packed = _read(file, at, _number(stripe, _STRIPE_FOOTER_LENGTH))
-        (zone,) = _message(_uncompressed(packed, codec)).get(_WRITER_ZONE, [b""])
-        assert isinstance(zone, bytes)
+        (zone,) = contents(_message(_uncompressed(packed, codec)), _WRITER_ZONE) or [b""]
         return zone.decode()
     return None
 
@@ -57,40 +54,15 @@ def _read(file: Any, at: int, size: int) -> bytes:
     return bytes(file.read(size))
 
 
-def _number(message: Message, field: int) -> int:
-    value = message.get(field, [0])[-1]
-    return value if isinstance(value, int) else 0
+def _number(message: Fields, field: int) -> int:
+    return (numbers(message, field) or [0])[-1]
 
 
-def _message(data: bytes) -> Message:
-    """The fields of a protobuf message: varints as numbers, length-delimited fields as bytes."""
-    fields: Message = {}
-    at = 0
-    while at < len(data):
-        tag, at = _varint(data, at)
-        match tag & 7:
-            case 0:
-                value, at = _varint(data, at)
-                fields.setdefault(tag >> 3, []).append(value)
-            case 1:
-                at += 8
-            case 2:
-                size, at = _varint(data, at)
-                fields.setdefault(tag >> 3, []).append(data[at : at + size])
-                at += size
-            case 5:
-                at += 4
-            case _:
-                raise StreamhouseError("a file that is read as ORC is not an ORC file")
-    return fields
-
-
-def _varint(data: bytes, at: int) -> tuple[int, int]:
-    value = shift = 0
-    while data[at] & 0x80:
-        value |= (data[at] & 0x7F) << shift
-        shift, at = shift + 7, at + 1
-    return value | data[at] << shift, at + 1
+def _message(data: bytes) -> Fields:
+    try:
+        return parsed_fields(data)
+    except ValueError:
+        raise StreamhouseError("a file that is read as ORC is not an ORC file") from None
 
 
 def _uncompressed(data: bytes, codec: int) -> bytes:
@@ -111,7 +83,7 @@ def _decompressed(chunk: bytes, codec: int) -> bytes:
     if codec == _ZSTD:
         return bytes(pa.CompressedInputStream(pa.BufferReader(chunk), "zstd").read())
     if codec == _SNAPPY:
-        return bytes(pa.decompress(chunk, _varint(chunk, 0)[0], "snappy"))
+        return bytes(pa.decompress(chunk, varint(chunk, 0)[0], "snappy"))
     raise StreamhouseError(
         f"an ORC file is compressed with codec {codec}, so its writer's time zone cannot be read; "
         "write it with 'file.compression' = 'zstd'"

@@ -10,16 +10,31 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 from streamhouse.errors import LostCommitError, StoreError
 from streamhouse.paimon.storage.metadata_mirror.folder import MirrorFolder
-from streamhouse.paimon.storage.object_store.conditional_objects import ConditionalObjects
 from streamhouse.paimon.storage.object_store.object_files import ObjectFiles
 from streamhouse.paimon.storage.object_store.parallel import run_parallel, start, submit
 
 _LOG = logging.getLogger("streamhouse.storage")
+
+
+@dataclass(frozen=True)
+class UnpublishedCommit:
+    """A commit that is in the folder, but not in the store: only its manifests `names` may be.
+
+    `text` is its snapshot, on top of the one with the number `base` and the ETag `etag`, which is
+    None if the caller has verified it. `uploaded` waits for the upload of the manifests.
+    """
+
+    base: int
+    etag: str | None
+    text: str
+    names: Sequence[str]
+    uploaded: Callable[[], object]
 
 
 class SnapshotUpload:
@@ -30,25 +45,32 @@ class SnapshotUpload:
 
     def __init__(self, files: ObjectFiles, root: str, schema_id: int) -> None:
         self._files, self._root, self._schema_id = files, root, schema_id
-        self._objects = ConditionalObjects(files.requests)
+        self._objects = files.requests
         self._hint: Future[Any] | None = None
 
-    def begin(self, folder: MirrorFolder, names: Sequence[str]) -> Callable[[], object]:
-        """Begin to upload the manifests that the core has written; returns a call that waits."""
-        return start(folder.uploads(names))
+    def begin(
+        self, folder: MirrorFolder, base: int, etag: str | None, work: Callable[[], object]
+    ) -> UnpublishedCommit | None:
+        """Have `work` commit to the folder on top of snapshot `base`, and begin the upload.
 
-    def verify(
-        self, base: int, etag: str | None, names: Sequence[str], uploaded: Callable[[], object]
-    ) -> bool:
-        """Check what the core has relied on, while its manifests `names` are uploaded.
+        Returns None if it has not made one snapshot.
+        """
+        before = folder.names()
+        work()
+        text = (folder.read(f"snapshot/snapshot-{base + 1}") or b"").decode()
+        if not text or folder.read(f"snapshot/snapshot-{base + 2}") is not None:
+            return None
+        names = sorted(folder.names() - before)
+        return UnpublishedCommit(base, etag, text, names, start(folder.uploads(names)))
 
-        `etag`: that of the snapshot `base`, below the commit, if the caller has not verified it.
-        `uploaded` waits for the upload.
+    def verify(self, commit: UnpublishedCommit) -> bool:
+        """Check what the core has relied on, while its manifests are uploaded.
+
         Returns False if the schema was altered: the core records the newest one in its snapshot.
-        Raises `LostCommitError` if the snapshot `base` was replaced.
+        Raises `LostCommitError` if the snapshot below was replaced.
         """
         newer = f"{self._root}/schema/schema-{self._schema_id + 1}"
-        path = f"{self._root}/snapshot/snapshot-{base}"
+        path, etag = f"{self._root}/snapshot/snapshot-{commit.base}", commit.etag
         try:
             altered, found = run_parallel(
                 [
@@ -58,25 +80,28 @@ class SnapshotUpload:
             )
         finally:
             # No thread reads from the folder once it is deleted.
-            uploaded()
+            commit.uploaded()
         if found != etag:
-            self.delete(names)
-            raise LostCommitError(f"snapshot {base} of the table at {self._root} has been replaced")
+            self.delete(commit.names)
+            raise LostCommitError(
+                f"snapshot {commit.base} of the table at {self._root} has been replaced"
+            )
         return not altered
 
-    def publish(self, number: int, text: str, names: Sequence[str]) -> str:
+    def publish(self, commit: UnpublishedCommit) -> str:
         """Write the snapshot, which makes the commit visible; returns its ETag.
 
-        `names` are the files to delete before it raises `LostCommitError`, since another writer has
-        taken the number. After any other `StoreError` the snapshot may be there.
+        Raises `LostCommitError`, and deletes the manifests, if another writer has taken the number.
+        After any other `StoreError` the snapshot may be there.
         """
+        number, text = commit.base + 1, commit.text
         path = f"{self._root}/snapshot/snapshot-{number}"
-        if self._objects.supported:
+        if self._objects.has_conditions:
             etag = self._objects.create(path, text) or self._own(path, text)
         else:
-            etag = self._objects.write(path, text)
+            etag = self._objects.put(path, text.encode())
         if etag is None:
-            self.delete(names)
+            self.delete(commit.names)
             raise LostCommitError(
                 f"another writer, which does not wait for the lock of the table at {self._root}, "
                 f"has just committed snapshot {number}"

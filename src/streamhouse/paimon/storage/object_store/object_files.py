@@ -12,7 +12,6 @@ from types import TracebackType
 from typing import Any
 
 from streamhouse.paimon.storage.object_store import s3_client
-from streamhouse.paimon.storage.object_store.conditional_objects import ConditionalObjects
 from streamhouse.paimon.storage.object_store.object_requests import ObjectRequests
 from streamhouse.paimon.storage.object_store.s3_client import bucket_and_key
 
@@ -23,7 +22,7 @@ class ObjectFiles:
     """`Files` of one bucket. An object is replaced as a whole, and is visible once it is complete.
 
     Errors of the store are `StreamhouseError`; missing objects are as `Files` says. `requests` are
-    for what has more than a file: ETags and conditions (`ConditionalObjects`).
+    for what has more than a file: ETags and conditions.
     """
 
     def __init__(self, location: str, options: Mapping[str, str]) -> None:
@@ -101,7 +100,7 @@ class ObjectFiles:
 
     def delete_file(self, path: str) -> None:
         """Delete one object, if it is there: one request, where `delete` also lists a folder."""
-        ConditionalObjects(self.requests).delete(path)
+        self.requests.delete(path)
 
 
 class _Upload(io.BufferedIOBase):

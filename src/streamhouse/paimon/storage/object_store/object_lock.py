@@ -15,11 +15,11 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 
 from streamhouse.errors import CommitConflictError, StreamhouseError
-from streamhouse.paimon.storage.object_store.conditional_objects import ConditionalObjects
-from streamhouse.paimon.storage.object_store.parallel import start, submit
+from streamhouse.paimon.storage.object_store.object_requests import ObjectRequests
+from streamhouse.paimon.storage.object_store.parallel import submit
 
 _LOG = logging.getLogger("streamhouse.storage")
 LEASE_S = 20.0
@@ -31,23 +31,20 @@ _conditional: dict[tuple[int, str], bool] = {}
 
 @contextmanager
 def object_lock(
-    objects: ConditionalObjects,
+    objects: ObjectRequests,
     path: str,
     wait_s: float,
     activity: str,
-    meanwhile: Callable[[], object] | None = None,
 ) -> Iterator[HeldObject]:
     """Hold the lock object at `path`; `CommitConflictError` after `wait_s` seconds.
 
     Not re-entrant, also not between threads. Raises `StreamhouseError` at the end of the block if
     the lock was lost meanwhile, since the process was stopped for longer than the lease.
-    `meanwhile` is called while the first request for the lock is under way.
     """
     holder = json.dumps(
         {"id": uuid.uuid4().hex, "host": socket.gethostname(), "process": os.getpid()}
     )
-    first = None if meanwhile is None else _first_attempt(objects, path, holder, meanwhile)
-    etag = _acquired(objects, path, holder, wait_s, activity, first)
+    etag = _acquired(objects, path, holder, wait_s, activity)
     held = HeldObject(objects, path, holder, etag)
     try:
         yield held
@@ -61,49 +58,13 @@ def object_lock(
         )
 
 
-def _first_attempt(
-    objects: ConditionalObjects, path: str, holder: str, meanwhile: Callable[[], object]
-) -> Callable[[], str | None]:
-    """Begin to create the lock object, and call `meanwhile`; returns the call for the result."""
-    began = time.monotonic()
-    created = start([lambda: objects.create(path, holder)])
-    try:
-        meanwhile()
-    except BaseException:
-        with suppress(StreamhouseError):
-            etag = created()[0]
-            if etag is not None:
-                objects.delete(path, etag)
-        raise
-
-    def result() -> str | None:
-        etag: str | None = created()[0]
-        if etag is None or time.monotonic() - began < _RENEW_S:
-            return etag
-        # Another machine may have taken it over meanwhile, or be about to.
-        return objects.replace(path, _renewed(holder), etag)
-
-    return result
-
-
-def _acquired(
-    objects: ConditionalObjects,
-    path: str,
-    holder: str,
-    wait_s: float,
-    activity: str,
-    first: Callable[[], str | None] | None,
-) -> str:
-    """Create the lock object, or take over that of a dead holder; returns its ETag.
-
-    `first` has the result of an attempt that has begun before.
-    """
+def _acquired(objects: ObjectRequests, path: str, holder: str, wait_s: float, activity: str) -> str:
+    """Create the lock object, or take over that of a dead holder; returns its ETag."""
     now = time.monotonic()
     deadline, pause = now + wait_s, _POLL_S
     seen: tuple[str, float] | None = None
     while True:
-        etag = objects.create(path, holder) if first is None else first()
-        first = None
+        etag = objects.create(path, holder)
         if etag is not None:
             _check_conditional(objects, path, holder)
             return etag
@@ -134,7 +95,7 @@ def _renewed(holder: str) -> str:
     return json.dumps({**json.loads(holder), "renewed": uuid.uuid4().hex[:8]})
 
 
-def _check_conditional(objects: ConditionalObjects, path: str, holder: str) -> None:
+def _check_conditional(objects: ObjectRequests, path: str, holder: str) -> None:
     """Raise `StreamhouseError` if the store ignores conditions of writes; once per bucket."""
     bucket = path.split("/", 3)[2]
     key = (os.getpid(), bucket)
@@ -160,7 +121,7 @@ def _named(text: str) -> str:
 class HeldObject:
     """A lock that this process holds, and the thread that renews it if it is held for long."""
 
-    def __init__(self, objects: ConditionalObjects, path: str, holder: str, etag: str) -> None:
+    def __init__(self, objects: ObjectRequests, path: str, holder: str, etag: str) -> None:
         self._objects, self._path, self._holder = objects, path, holder
         self._etag: str | None = etag
         self._renewed = time.monotonic()

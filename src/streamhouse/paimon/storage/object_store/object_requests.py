@@ -1,26 +1,52 @@
-"""Requests for single objects of an S3-compatible store; its errors as `StreamhouseError`."""
+"""Requests for single objects of an S3-compatible store; its errors as `StreamhouseError`.
+
+An ETag identifies the content that a writer has seen. Writes on condition that an object is missing
+or unchanged are what locks, snapshots and registrations of checkpoints are made of.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from email.utils import parsedate_to_datetime
+from dataclasses import dataclass
 from typing import Any
 
+from streamhouse.errors import StreamhouseError
 from streamhouse.paimon.storage.object_store import s3_client
-from streamhouse.paimon.storage.object_store.direct_client import Answer
 from streamhouse.paimon.storage.object_store.s3_client import bucket_and_key
 from streamhouse.paimon.storage.object_store.store_retries import retried
-from streamhouse.sql.options.store_options import canonical_options, s3_location
+from streamhouse.sql.options.store_options import CONDITIONAL, canonical_options, s3_location
 
 _BODY_TRIES = 3
-_NO_BUCKET = b"<Code>NoSuchBucket<"
-_MISSING = 404
-_MAY_BE_MISSING = (200, _MISSING)
-_HEADERS = {"IfMatch": "If-Match", "IfNoneMatch": "If-None-Match"}
+_MISSING, _REFUSED = 404, 412
+"""The statuses of a missing object, and of a request whose condition is not met."""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A response of boto3, with the content of its body; of a refused request, the status alone."""
+
+    status: int
+    facts: Mapping[str, Any]
+    content: bytes
+
+    @property
+    def etag(self) -> str:
+        """The ETag of the object."""
+        found = self.facts.get("ETag")
+        if found is None:
+            raise StreamhouseError(
+                "an answer of the object store has no ETag; check that the option 's3.endpoint' "
+                "(AWS_ENDPOINT_URL_S3) is the address of a store with S3's interface"
+            )
+        return str(found)
 
 
 class ObjectRequests:
-    """Sends requests for objects of one bucket; `options` are the catalog's."""
+    """Sends requests for objects of one bucket; `options` are the catalog's.
+
+    boto3 repeats a request whose answer is lost, so who relies on conditions of writes expects that
+    an earlier attempt has succeeded.
+    """
 
     def __init__(self, location: str, options: Mapping[str, str]) -> None:
         self.options = canonical_options({**options, "warehouse": location})
@@ -35,54 +61,30 @@ class ObjectRequests:
     def client(self) -> Any:
         return s3_client.client(self.options)
 
-    def send(
-        self,
-        method: str,
-        path: str,
-        expected: tuple[int, ...],
-        body: bytes = b"",
-        condition: Mapping[str, str] | None = None,
-    ) -> Answer:
-        """The answer to a request for one object, whose status is `expected`.
+    @property
+    def has_conditions(self) -> bool:
+        """Whether the store has conditional writes, as far as the user's options say."""
+        return self.options.get(CONDITIONAL, "true") == "true"
 
-        `condition` has the name of a header as boto3 writes it, such as `IfMatch`. A missing
-        object is a 404, a condition that is not met a 412.
+    def send(self, method: str, path: str, **given: Any) -> Answer:
+        """The answer to a request for one object: `get`, `head`, `put` or `delete`.
+
+        `given` are parameters of boto3, such as `Body` or `IfMatch`. A missing object is a 404, a
+        condition that is not met a 412.
         """
-        with self.explained():
-            direct, place = s3_client.direct_client(self.options), bucket_and_key(path)
-            if direct is not None:
-                headers = {_HEADERS[name]: value for name, value in (condition or {}).items()}
-                answer = direct.send(method, *place, expected, body, headers)
-                if answer is not None and _NO_BUCKET not in answer.content:
-                    return answer
-            return self._sent_by_boto3(method, place, expected, body, condition or {})
-
-    def _sent_by_boto3(
-        self,
-        method: str,
-        place: tuple[str, str],
-        expected: tuple[int, ...],
-        body: bytes,
-        condition: Mapping[str, str],
-    ) -> Answer:
-        from botocore.awsrequest import HeadersDict
         from botocore.exceptions import ClientError
 
-        call = getattr(self.client, f"{method.lower()}_object")
-        content = {"Body": body} if method == "PUT" else {}
-        try:
-            response = call(Bucket=place[0], Key=place[1], **content, **condition)
-        except ClientError as error:
-            status = s3_client.plain_status(error)
-            if status in expected:
+        bucket, key = bucket_and_key(path)
+        with self.explained():
+            try:
+                facts = getattr(self.client, f"{method}_object")(Bucket=bucket, Key=key, **given)
+                content = facts["Body"].read() if "Body" in facts else b""
+            except ClientError as error:
+                status = s3_client.plain_status(error)
+                if not status:
+                    raise
                 return Answer(status, {}, b"")
-            raise
-        got, facts = response.get("Body"), response["ResponseMetadata"]
-        return Answer(
-            facts["HTTPStatusCode"],
-            HeadersDict(facts["HTTPHeaders"]),
-            b"" if got is None else got.read(),
-        )
+        return Answer(facts["ResponseMetadata"]["HTTPStatusCode"], facts, content)
 
     def explained(self) -> Any:
         """Turns boto3's errors in its block into `StreamhouseError`."""
@@ -91,23 +93,48 @@ class ObjectRequests:
     def get(self, path: str) -> tuple[bytes, str] | None:
         """The content of an object, and its ETag; None if there is no such object."""
         # boto3 does not repeat a request whose response's body is cut off.
-        answer = retried(lambda: self.send("GET", path, _MAY_BE_MISSING), _BODY_TRIES)
+        answer = retried(lambda: self.send("get", path), _BODY_TRIES)
         return None if answer.status == _MISSING else (answer.content, answer.etag)
+
+    def read(self, path: str) -> tuple[str, str] | None:
+        """As `get`, the content as text."""
+        found = self.get(path)
+        return None if found is None else (found[0].decode(), found[1])
 
     def head(self, path: str) -> Mapping[str, Any] | None:
         """What the store knows of an object besides its content; None if there is none."""
-        answer = self.send("HEAD", path, _MAY_BE_MISSING)
-        if answer.status == _MISSING:
-            return None
-        return {
-            "ETag": answer.etag,
-            "LastModified": parsedate_to_datetime(answer.headers["Last-Modified"]),
-            "ContentLength": int(answer.headers["Content-Length"]),
-        }
+        answer = self.send("head", path)
+        return None if answer.status == _MISSING else {**answer.facts, "ETag": answer.etag}
+
+    def etag(self, path: str) -> str | None:
+        """The ETag of an object; None if there is no such object."""
+        head = self.head(path)
+        return None if head is None else str(head["ETag"])
 
     def put(self, path: str, content: bytes) -> str:
-        """Create or replace an object; returns its ETag."""
-        return self.send("PUT", path, (200,), content).etag
+        """Create or replace an object, whatever is there; returns its ETag."""
+        return self.send("put", path, Body=content).etag
+
+    def create(self, path: str, text: str) -> str | None:
+        """Write an object that must not exist; returns its ETag, None if it exists."""
+        return self._put_if(path, text, IfNoneMatch="*")
+
+    def replace(self, path: str, text: str, etag: str) -> str | None:
+        """Replace an object if it still has this ETag; returns the new one, None if it has not."""
+        return self._put_if(path, text, IfMatch=etag)
+
+    def _put_if(self, path: str, text: str, **condition: str) -> str | None:
+        answer = self.send("put", path, Body=text.encode(), **condition)
+        return answer.etag if answer.status == 200 else None
+
+    def delete(self, path: str, etag: str | None = None) -> bool:
+        """Delete one object, if it is there.
+
+        With `etag` only if it has this ETag, in stores that know this condition. Returns False if
+        the object has another one.
+        """
+        condition = {} if etag is None else {"IfMatch": etag}
+        return self.send("delete", path, **condition).status != _REFUSED
 
     def pages(self, path: str, **more: str) -> Iterator[Mapping[str, Any]]:
         """The pages of a listing of the folder at `path`; to be read within `explained`."""
