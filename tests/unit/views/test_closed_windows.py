@@ -30,7 +30,9 @@ from streamhouse.runtime.streaming.tasks.task_input import TaskInput
 from streamhouse.runtime.views.planner import ViewPlanner
 from streamhouse.runtime.views.spec import ViewSpec
 from streamhouse.runtime.views.task import RefreshTask
-from streamhouse.runtime.views.windows.late_rows import COLUMNS, LateWriter
+from streamhouse.runtime.views.windows import open_since
+from streamhouse.runtime.views.windows.late_changes import COLUMNS
+from streamhouse.runtime.views.windows.late_rows import LateWriter
 from streamhouse.source import Offset
 from streamhouse.sql.parser.windowed_rows import Window
 from streamhouse.sql.plan import Watermark
@@ -255,7 +257,7 @@ class ClosedView:
 
     def run(self, now: int, killed: str) -> None:
         with patch("time.time_ns", lambda: now * 1_000_000):
-            end = ViewPlanner(self.spec).latest_offset(self.offset)
+            end = ViewPlanner(self.spec, self.session.folder).latest_offset(self.offset)
         if end == self.offset:
             return
         for again in [True, False] if killed else [False]:
@@ -273,6 +275,8 @@ class ClosedView:
                 own = [message for table, message in late if table == address.identifier]
                 TableCommitter(address.warehouse, address.identifier, self._id).commit(number, own)
         self.offset = json.loads(json.dumps(end))
+        if task.open_since is not None:
+            open_since.note(self.session.folder, end, task.open_since)
 
     def check_audit(self) -> None:
         """Assert that an audit finds no difference."""

@@ -8,6 +8,7 @@ from itertools import count
 from typing import cast
 
 from streamhouse.errors import UnsupportedSqlError
+from streamhouse.operators.planning.closed_windows import LATE
 from streamhouse.operators.planning.view_plan import ViewPlan
 from streamhouse.options import duration_ms
 from streamhouse.paimon.catalog.table_address import TableAddress
@@ -16,7 +17,7 @@ from streamhouse.paimon.schema.table_name import split_identifier
 from streamhouse.runtime.session.session import Session
 from streamhouse.runtime.state.auxiliary_tables import late_name
 from streamhouse.runtime.views.spec import Strategy, ViewSpec
-from streamhouse.runtime.views.windows.late_rows import COLUMNS
+from streamhouse.runtime.views.windows.late_changes import COLUMNS
 from streamhouse.sql.plan import BoundedScan, TableInfo
 from streamhouse.sql.syntax import TextPosition
 
@@ -28,6 +29,8 @@ def check_view(plan: ViewPlan, target: TableInfo, position: TextPosition) -> Non
     """Raise `UnsupportedSqlError` at `position` for an input that cannot be followed."""
     for scan in plan.query.scans:
         name = ".".join(scan.table.name[1:])
+        if scan.table.connector == LATE:
+            continue
         if scan.table.connector != "paimon":
             message = (
                 f"a view reads Paimon tables, and {name} is a {scan.table.connector} table; INSERT "
@@ -50,7 +53,9 @@ def view_spec(
 ) -> ViewSpec:
     """The specification of the query that keeps `target` as a plan says; see `check_view`."""
     inputs = tuple(
-        None if _is_fixed(scan) else session.endpoints.address(scan.table)
+        None
+        if _is_fixed(scan) or scan.table.connector == LATE
+        else session.endpoints.address(scan.table)
         for scan in plan.query.scans
     )
     strategy = cast(Strategy, session.settings.get("view.refresh-strategy", "auto").lower())

@@ -20,6 +20,7 @@ from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.paimon.schema.evolution import column_ids
 from streamhouse.paimon.storage.files import files_of
 from streamhouse.runtime.state.replica import ReplicatedStore
+from streamhouse.source import Offset
 from streamhouse.sql.plan import BoundedScan
 from streamhouse.state.store import StateStore
 
@@ -60,6 +61,16 @@ class ViewSpec:
     late: tuple[TableAddress, ...] = ()
     idle_timeout_ms: int = 0
     lateness_ms: int = 0
+
+    def closed_at(self, offset: Offset) -> int | None:
+        """The watermark by which windows are closed at an offset (epoch ms); None before it is.
+
+        A session is closed a millisecond later than other windows: then no row that is after the
+        watermark can join it. If a query has both, all are, since it may join them.
+        """
+        at: int | None = offset.get("watermark", {}).get("at")
+        windows = self.plan.windows
+        return at if at is None or windows is None or not windows.has_sessions else at - 1
 
     @property
     def tables(self) -> dict[str, TableAddress]:
