@@ -186,7 +186,6 @@ def test_each_session_is_there_once_and_late_rows_are_kept(
     view = ClosedView(session, of.query.replace("{}", of.table))
     model, result = Model(of.key), Counter[Any]()
     at, now = datetime(2026, 1, 1), NOW
-    view.run(now, "")
     for _ in range(12 if seed else 8):
         now += 1_000
         at += timedelta(seconds=rng.choice((0, 20, 40, 60, 200)))

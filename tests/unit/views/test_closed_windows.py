@@ -444,6 +444,42 @@ def test_each_partition_of_a_topic_has_a_watermark(tmp_path: Path) -> None:
         assert view.result() == bag(closed)
 
 
+def test_tables_have_idle_timeouts_of_their_own(tmp_path: Path) -> None:
+    session, option = ViewSession(tmp_path / "lake"), "'scan.watermark.idle-timeout'"
+    session.execute(TABLES.replace("'bucket'", f"{option} = '5 s', 'bucket'"))
+    joined = (
+        f"SELECT a.window_end, a.id, b.id FROM {TUMBLED} a JOIN {TUMBLED.format('bookings')} b ON "
+        "a.window_start = b.window_start AND a.window_end = b.window_end"
+    )
+    view = ClosedView(session, joined.format("events"))
+    assert sorted(view.spec.idle_ms.values()) == [5_000, IDLE]
+    start = datetime(2026, 1, 1)
+    steps = (("events", 9, None), ("bookings", 1, 1), ("events", 10, 10))
+    for step, (table, minute, at) in enumerate(steps):
+        session.execute(insert(table, [(1, "a", start + minute * MINUTE + DELAY, 0)]))
+        view.run(NOW + step * 10_000, "")
+        expected = None if at is None else (start + at * MINUTE - EPOCH) // MILLISECOND
+        assert view.offset["watermark"]["at"] == expected
+    hinted = ClosedView(session, joined.format(f"events /*+ OPTIONS({option} = '1 s') */"))
+    assert sorted(hinted.spec.idle_ms.values()) == [1_000, 5_000]
+
+
+def test_watermark_options_of_a_source(tmp_path: Path) -> None:
+    session = ViewSession(tmp_path / "lake")
+    create = (
+        "CREATE TEMPORARY TABLE s (ts TIMESTAMP(3), WATERMARK FOR ts AS ts) WITH ('connector' = "
+        "'datagen', 'scan.watermark.{}' = '7 s')"
+    )
+    for option in ("alignment.group", "emit.strategy"):
+        with pytest.raises(StreamhouseError, match=f"{option}' has no effect: a batch reads all"):
+            session.run(create.format(option))
+    session.run(create.format("idle-timeout"))
+    shown = table_text(session.session.table(("s",)))
+    assert "'scan.watermark.idle-timeout' = '7 s'" in shown
+    counted = f"SELECT window_end, COUNT(*) FROM {TUMBLED.format('s')} GROUP BY {BY}"
+    assert list(ClosedView(session, counted).spec.idle_ms.values()) == [7_000]
+
+
 @pytest.mark.parametrize(
     "step",
     [

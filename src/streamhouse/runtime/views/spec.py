@@ -7,7 +7,7 @@ import json
 import os
 import tempfile
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Literal, TypeAlias
@@ -43,8 +43,9 @@ class ViewSpec:
     share that folder. `strategy`: how it is refreshed. `select` is the SELECT of an INSERT, with
     full names of its tables, and the INSERT's column list; None for a view, which has it. If the
     view has windows once they are closed, `late` are the tables of the late rows of
-    `plan.windows.late`, and after `idle_timeout_ms` without rows an input holds no window back (0:
-    it does). `lateness_ms`: for so long after they were closed windows still change.
+    `plan.windows.late`, and after `idle_ms` without rows an input holds no window back (by
+    `table_key`; 0: it does). `lateness_ms`: for so long after they were closed windows still
+    change.
     """
 
     plan: ViewPlan
@@ -59,7 +60,7 @@ class ViewSpec:
     strategy: Strategy = "auto"
     select: tuple[str, tuple[str, ...]] | None = None
     late: tuple[TableAddress, ...] = ()
-    idle_timeout_ms: int = 0
+    idle_ms: Mapping[str, int] = field(default_factory=dict)
     lateness_ms: int = 0
 
     def closed_at(self, offset: Offset) -> int | None:

@@ -23,7 +23,12 @@ from streamhouse.runtime.failpoint import TASK_STEP, reached
 from streamhouse.runtime.query_operator import conformed
 from streamhouse.runtime.streaming.tasks.task_input import TaskInput
 from streamhouse.runtime.streaming.tasks.task_results import TaskAttempt, results
-from streamhouse.runtime.views.incremental import IncrementalView, UnsuitableError, keeps_updates
+from streamhouse.runtime.views.incremental import (
+    IncrementalView,
+    UnsuitableError,
+    is_committed,
+    keeps_updates,
+)  # fmt: skip
 from streamhouse.runtime.views.inputs import MEMORY, ViewInputs
 from streamhouse.runtime.views.spec import Stale, Strategy, ViewSpec
 from streamhouse.runtime.views.windows.late_changes import NOW_MS
@@ -102,7 +107,7 @@ class RefreshTask:
             write(writer, inputs, table)
             return
         view = IncrementalView(self._spec, self._task, table)
-        if view.committed:
+        if is_committed(table, self._spec.query_id, self._task.batch):
             self.strategy = "incremental"
         elif self._spec.strategy == "recompute" or not self._incremental(view, writer, table):
             self._recompute(writer, inputs, table)
@@ -153,7 +158,8 @@ class RefreshTask:
         assert spec.plan.windows is not None
         before, after = map(spec.closed_at, (task.start, task.end))
         latest = table.latest_snapshot_id()
-        if not task.start and latest and table.snapshot(latest).total_record_count != 0:
+        has_rows = latest and table.snapshot(latest).total_record_count != 0
+        if not task.start and has_rows and not is_committed(table, spec.query_id, task.batch):
             raise DataLossError(
                 f"view {table.identifier}: it has rows of windows, but its checkpoint is lost, so "
                 "it is not known which windows come next; run the script once with --from-scratch "

@@ -33,6 +33,8 @@ SLICE, WINDOWS = "window$slice", "_windows"
 """The start of a row's slice, of which the windows of HOP and CUMULATE consist; the relation of
 the windows that a slice belongs to."""
 _DISTANCE = "_distance"
+_ORIGIN_MS = 946_857_600_000
+"""To which DuckDB aligns steps without another origin, which takes twice as long: 2000-01-03."""
 FIRST, LAST = "window$first", "window$last"
 """The times of the first and the last rows of sessions, null for all other rows."""
 KEY = "window$key"
@@ -78,6 +80,8 @@ class Window:
 
     def floor(self, time: exp.Expr, step: int) -> exp.Expr:
         """The last moment of a step that is not after a time."""
+        if (_ORIGIN_MS - self.offset) % step == 0:
+            return call("TIME_BUCKET", _duration(step), time.copy())
         moment = datetime(1970, 1, 1) + timedelta(milliseconds=self.offset % step)
         origin = cast(exp.Literal.string(str(moment)), "TIMESTAMP")
         return call("TIME_BUCKET", _duration(step), time.copy(), origin)

@@ -127,17 +127,13 @@ class LateChanges:
     def _opened(self) -> Iterator[duckdb.DuckDBPyConnection]:
         """A database with the changed rows, and the keys of all that changed."""
         query = self._late.query
-        more = {f"{_OLD}{scan.relation}": self._old(scan) for scan in query.scans} | self._more()
+        more = {f"{_OLD}{scan.relation}": self._old(scan) for scan in query.scans}
         if self._changed is not None and self._changed.keys is not None:
             more[_KEYS] = batches_of(self._changed.keys)
         with opened(
             query, self._new, Limits(memory=MEMORY), now_ms=NOW_MS, more=more
         ) as connection:
             yield connection
-
-    def _more(self) -> dict[str, tuple[pa.Schema, Batches]]:
-        """Further relations of that database."""
-        return {}
 
     @cached_property
     def _changed(self) -> SourceChange | None:

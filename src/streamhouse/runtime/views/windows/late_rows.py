@@ -74,7 +74,8 @@ class LateWriter:
     @property
     def first_read_ms(self) -> int | None:
         """The time from which on rows can be in a session that is open, or are near one."""
-        return self._sessions[0].first_read_ms if self._sessions else None
+        known = [each.first_read_ms for each in self._sessions]
+        return None if None in known else min((each for each in known if each), default=None)
 
     def open_since(self, after: int) -> int | None:
         """The first time of the sessions that are open after the batch; None without sessions."""

@@ -9,9 +9,12 @@ rows and the late ones: nothing else need be known of former batches.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import cached_property
+from types import MappingProxyType
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -34,32 +37,39 @@ from streamhouse.sql.expressions.binder import quote
 from streamhouse.sql.parser.windowed_rows import BEGIN, KEY, MOMENT, UNTIL
 from streamhouse.sql.plan import BoundedQuery, BoundedScan
 
+if TYPE_CHECKING:
+    import duckdb
+
+_OLD = "before_"
 _KEYS = rf"{re.escape(KEY)}\d+"
 
 
 class SessionChanges(LateChanges):
     """The late changes of a table function SESSION, and its open sessions."""
 
-    @property
+    @cached_property
     def _sessions(self) -> BoundedQuery:
         """The query of the sessions of all rows that may be in an open one."""
         sessions = self._late.sessions
         assert sessions is not None
         return replace(sessions, sql=between(sessions.sql, None, FOREVER, self.first_read_ms))
 
-    @property
+    @cached_property
     def _since(self) -> int | None:
-        """No row before this time was in an open session; None if that is not known."""
+        """No row before this time was in an open session, or joins one; None if not known."""
         since: int | None = self._task.end.get("open_since")
+        if since is None or self.unchanged:
+            return since
+        times = self._changed_rows["entered"].column(MOMENT).cast(pa.timestamp("ms"))
+        for time in sorted(times.cast(pa.int64()).to_pylist(), reverse=True):
+            if since - self._late.window.size <= time < since:
+                since = time
         return since
 
     @property
     def first_read_ms(self) -> int | None:
-        """The time from which on rows were in an open session, or are near one."""
-        windows = self._spec.plan.windows
-        assert windows is not None
-        gap = max(late.window.size for late in windows.late if late.sessions is not None)
-        return None if self._since is None else self._since - 2 * gap - 1
+        """The time from which on rows may be in an open session, or are near one."""
+        return None if self._since is None else self._since - 2 * self._late.window.size - 1
 
     @cached_property
     def late(self) -> dict[str, pa.Table]:
@@ -85,17 +95,40 @@ class SessionChanges(LateChanges):
         return recorded(address, self._number, self._spec.query_id, self._task.batch - 1)
 
     @cached_property
+    def _changed_rows(self) -> dict[str, pa.Table]:
+        """The rows that `entered`, and those that are `gone`."""
+        with self._opened() as connection:
+            queries = zip(("entered", "gone"), self._entered_and_left(), strict=True)
+            return {name: connection.sql(sql).to_arrow_table() for name, sql in queries}
+
+    @cached_property
     def _rows(self) -> list[pa.Table]:
         if self.unchanged:
             return []
-        with self._opened() as connection:
-            for name, sql in zip(("entered", "gone"), self._entered_and_left(), strict=True):
-                connection.execute(f"CREATE TEMP TABLE {name} AS {sql}")
+        more = {name: batches_of(rows) for name, rows in self._changed_rows.items()}
+        for scan in self._sessions.scans:
+            if scan.table.connector != LATE:
+                more[f"{_OLD}{scan.relation}"] = self._at_start(scan, self._condition(scan))
+        with self._combined(self._recorded, more) as connection:
             for statement in self._statements():
                 connection.execute(statement)
             listed = ", ".join(quote(column.name) for column in self._late.columns)
             rows = connection.sql(f"SELECT {listed}, _kind, {self._constants} FROM late")
             return [conformed(rows.to_arrow_table(), self._schema)]
+
+    def _combined(
+        self,
+        late: Mapping[str, pa.Table],
+        more: Mapping[str, tuple[pa.Schema, Batches]] = MappingProxyType({}),
+    ) -> AbstractContextManager[duckdb.DuckDBPyConnection]:
+        """A database for the query of sessions after the batch, without `late` rows."""
+
+        def scanner(scan: BoundedScan) -> tuple[pa.Schema, Batches]:
+            if scan.table.connector == LATE:
+                return batches_of(late[scan.table.name[-1]].select(scan.columns))
+            return self._at(scan, self._task.end, self._condition(scan))
+
+        return opened(self._sessions, scanner, Limits(memory=MEMORY), now_ms=NOW_MS, more=more)
 
     def _statements(self) -> Iterator[str]:
         """The SQL that fills the table `late` with the late changes among `entered` and `gone`."""
@@ -111,7 +144,7 @@ class SessionChanges(LateChanges):
         overlap = f"{equal} AND r.{begin} <= s.last AND r.last >= s.{begin}"
         limit = 0 if self._since is None else self._since - size
         old = "false" if self._since is None else f"{moment} < make_timestamp_ms({limit})"
-        yield f"CREATE TEMP TABLE old AS {self._sessions_at('start')}"
+        yield f"CREATE TEMP TABLE old AS {self._with_scans(self._old_scan)}"
         yield f"CREATE TEMP TABLE closed AS {sessions} old WHERE {until} <= {at}"
         yield f"CREATE TEMP TABLE open AS {sessions} old WHERE {until} > {at}"
         yield (
@@ -123,7 +156,7 @@ class SessionChanges(LateChanges):
             f"({begin}, {until}) FROM old WHERE {until} > {at})"
         )
         # Sessions that would have been closed before: of new rows, or left over from an open one.
-        yield f"CREATE TEMP TABLE new AS {self._sessions_at('end')}"
+        yield f"CREATE TEMP TABLE new AS {self._with_scans(self._late_scan)}"
         yield (
             f"CREATE TEMP TABLE early AS {sessions} new WHERE {until} <= {at} EXCEPT SELECT * FROM "
             "closed"
@@ -140,32 +173,24 @@ class SessionChanges(LateChanges):
                 f"{known}) AS r WHERE EXISTS (SELECT 1 FROM {found} AS s WHERE {inside})"
             )
 
-    def _sessions_at(self, end: str) -> str:
-        """The SQL of the sessions at the `start` or the `end` of the batch."""
+    def _with_scans(self, relation: Callable[[BoundedScan], str]) -> str:
+        """The SQL of the sessions, with other relations in the place of its scans."""
         scans = {scan.relation: scan for scan in self._sessions.scans}
+        return re.sub(r'"(scan_\d+)"', lambda match: relation(scans[match[1]]), self._sessions.sql)
 
-        def relation(match: re.Match[str]) -> str:
-            scan = scans[match[1]]
-            if scan.table.connector != LATE:
-                return quote(f"{end}_{scan.relation}")
-            name = scan.table.name[-1]
-            if end == "start":
-                return quote(name)
-            listed = ", ".join(map(quote, scan.columns))
-            return (
-                f"(SELECT {listed} FROM {quote(name)} UNION ALL SELECT {listed} FROM late "
-                f"WHERE _kind = '{self._kinds[name]}')"
-            )
+    def _old_scan(self, scan: BoundedScan) -> str:
+        """A scan before the batch."""
+        return f'"{"" if scan.table.connector == LATE else _OLD}{scan.relation}"'
 
-        return re.sub(r'"(scan_\d+)"', relation, self._sessions.sql)
-
-    def _more(self) -> dict[str, tuple[pa.Schema, Batches]]:
-        scans = [scan for scan in self._sessions.scans if scan.table.connector != LATE]
-        found = {name: batches_of(rows) for name, rows in self._recorded.items()}
-        for scan in scans:
-            found[f"start_{scan.relation}"] = self._at_start(scan, self._condition(scan))
-            found[f"end_{scan.relation}"] = self._at(scan, self._task.end, self._condition(scan))
-        return found
+    def _late_scan(self, scan: BoundedScan) -> str:
+        """A scan after the batch, with the late rows that are known so far."""
+        if scan.table.connector != LATE:
+            return quote(scan.relation)
+        listed, kind = ", ".join(map(quote, scan.columns)), self._kinds[scan.table.name[-1]]
+        return (
+            f"(SELECT {listed} FROM {quote(scan.relation)} UNION ALL SELECT {listed} FROM late "
+            f"WHERE _kind = '{kind}')"
+        )
 
     @cached_property
     def _pruning(self) -> Pruning:
@@ -179,17 +204,10 @@ class SessionChanges(LateChanges):
 
     def open_since(self, after: int) -> int:
         """The first time of the sessions that are open at a watermark; at most that."""
-        query = self._sessions
-
-        def scanner(scan: BoundedScan) -> tuple[pa.Schema, Batches]:
-            if scan.table.connector == LATE:
-                return batches_of(self.late[scan.table.name[-1]].select(scan.columns))
-            return self._at(scan, self._task.end, self._condition(scan))
-
-        with opened(query, scanner, Limits(memory=MEMORY), now_ms=NOW_MS) as connection:
-            sql = (
-                f"SELECT epoch_ms(min({quote(BEGIN)})) FROM ({query.sql}) "
-                f"WHERE {quote(UNTIL)} > make_timestamp_ms({after + 1})"
-            )
+        sql = (
+            f"SELECT epoch_ms(min({quote(BEGIN)})) FROM ({self._sessions.sql}) "
+            f"WHERE {quote(UNTIL)} > make_timestamp_ms({after + 1})"
+        )
+        with self._combined(self.late) as connection:
             found: int | None = connection.execute(sql).fetchall()[0][0]
         return after if found is None else min(after, found)

@@ -54,12 +54,16 @@ class Watermarks:
 
     def _common(self, inputs: Mapping[str, Mapping[str, list[Any]]], now_ms: int) -> int | None:
         """The least watermark of the splits that are not idle; of idle ones alone the greatest."""
-        idle_ms = self._spec.idle_timeout_ms
-        splits = [each for own in inputs.values() for each in own.values()]
-        active = [value for value, moved_ms in splits if not 0 < idle_ms <= now_ms - moved_ms]
+        active, known = [], []
+        for key, splits in inputs.items():
+            idle_ms = self._spec.idle_ms.get(key, 0)
+            for value, moved_ms in splits.values():
+                known.append(value)
+                if not 0 < idle_ms <= now_ms - moved_ms:
+                    active.append(value)
         if active:
             return None if None in active else min(active)
-        return max((value for value, _ in splits if value is not None), default=None)
+        return max((value for value in known if value is not None), default=None)
 
     def _greatest(self, key: str, start: Any, end: Any) -> Splits:
         """The greatest watermarks of the rows between two positions, at least of these rows."""
