@@ -19,10 +19,11 @@ from tests.unit.runtime.local_pipeline import LocalPipeline
 from tests.unit.views.view_session import ViewSession, bag
 
 from streamhouse.connectors.base import WrittenBatch
-from streamhouse.errors import StreamhouseError
+from streamhouse.errors import StreamhouseError, TableError
 from streamhouse.paimon.write.commit import TableCommitter
 from streamhouse.runtime.audit.audit import audit
 from streamhouse.runtime.audit.view_audit import Comparison
+from streamhouse.runtime.replay_requests import request_replay
 from streamhouse.runtime.session.show_statements import table_text
 from streamhouse.runtime.statements.insert_plan import plan_insert
 from streamhouse.runtime.statements.result_view import KeptResult, kept_spec
@@ -54,6 +55,11 @@ CREATE TABLE bookings (id INT PRIMARY KEY NOT ENFORCED, k STRING, ts TIMESTAMP(3
   now_ AS PROCTIME(),
   WATERMARK FOR ts AS ts - INTERVAL '30' SECOND) WITH ('bucket' = '1')
 """
+
+KEYED = (
+    "CREATE TABLE t__view (a TIMESTAMP(3), b TIMESTAMP(3), k STRING, n BIGINT, v BIGINT, PRIMARY "
+    "KEY (a, b, k) NOT ENFORCED) WITH ('bucket' = '1')"
+)
 
 
 def tumble(rows: Counter[Row], size: timedelta) -> Iterator[tuple[Windowed, int]]:
@@ -354,10 +360,7 @@ def check(case: int, seed: int, folder: Path, lateness: timedelta | None) -> Non
     rng, session, of = random.Random(seed * 100 + case), ViewSession(folder / "lake"), CASES[case]
     session.execute(TABLES)
     if lateness is not None:
-        session.execute(
-            "CREATE TABLE t__view (a TIMESTAMP(3), b TIMESTAMP(3), k STRING, n BIGINT, v BIGINT, "
-            "PRIMARY KEY (a, b, k) NOT ENFORCED) WITH ('bucket' = '1')"
-        )
+        session.execute(KEYED)
     view = ClosedView(session, of.query.format(*of.tables), lateness)
     count, now = len(of.tables), NOW
     empty: list[Counter[Row]] = [Counter() for _ in of.tables]
@@ -385,6 +388,45 @@ def check(case: int, seed: int, folder: Path, lateness: timedelta | None) -> Non
         if rng.random() < 0.2:
             session.restart()
             view.restart()
+
+
+@pytest.mark.parametrize(
+    ("case", "seed"),
+    [
+        pytest.param(case, seed, marks=() if seed == 0 else pytest.mark.soak)
+        for seed in range(20)
+        for case in ("closed", "session", "lateness")
+    ],
+)
+def test_with_expiry_equals_without(case: str, seed: int, tmp_path: Path) -> None:
+    """Without late rows a view that forgets windows has what the SELECT of all rows gives."""
+    rng, session = random.Random(seed), ViewSession(tmp_path / "lake")
+    session.execute(TABLES)
+    if case == "lateness":
+        session.execute(KEYED)
+    gap = "SESSION(TABLE {} PARTITION BY k, DESCRIPTOR(ts), INTERVAL '20' SECOND)"
+    query = (
+        f"SELECT {BY}, k, COUNT(*), SUM(v) FROM "
+        f"{(gap if case == 'session' else HOPPED).format('bookings')} GROUP BY {BY}, k"
+    )
+    view = ClosedView(session, query, MINUTE if case == "lateness" else None)
+    view.run(NOW, "")
+    newest, number = datetime(2026, 1, 1), 0
+    for batch in range(1, 9):
+        rows = list[Row]()
+        for _ in range(rng.randint(1, 5)):
+            ts = newest + timedelta(seconds=rng.randint(-29, 60 if rng.random() < 0.5 else -1))
+            number += 1
+            rows.append((number, rng.choice("ab"), ts, rng.randint(0, 3)))
+        newest = max(newest, *(row[2] for row in rows))
+        session.execute(insert("bookings", rows))
+        view.run(NOW + batch * 1_000, rng.choice(("", "between")))
+        expected, passed = session.rows(query), newest - DELAY
+        if case != "lateness":
+            last = timedelta(0) if case == "session" else MILLISECOND
+            expected = Counter({r: n for r, n in expected.items() if r[1] - last <= passed})
+        assert view.result() == expected
+    assert not view.late()
 
 
 def test_a_watermark_is_added_changed_copied_and_removed(tmp_path: Path) -> None:
@@ -508,6 +550,14 @@ def test_a_pipeline_writes_windows_and_late_rows_once(step: str, tmp_path: Path)
     assert ends == [start + MINUTE, start + 2 * MINUTE]
     assert [(row["id"], row["_kind"]) for row in shop.rows("t__late")] == [(20, "+I")]
     assert audit(shop.options, view).equal
+    again = f"SELECT window_end, COUNT(*) FROM t__late WHERE _kind = '+I' GROUP BY {BY}"
+    shop.do(f"INSERT INTO t {again}")
+    assert sorted((row["b"], row["n"]) for row in shop.rows("t")) == [
+        (start + MINUTE, 1), (start + MINUTE, 1), (start + 2 * MINUTE, 1)
+    ]  # fmt: skip
+    assert audit(shop.options, view).equal
+    with pytest.raises(TableError, match="rows that came too late for their windows"):
+        request_replay(shop.options, "default.t__late")
 
 
 @pytest.mark.parametrize(
