@@ -11,12 +11,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from sqlglot import exp
+from sqlglot.optimizer.scope import traverse_scope
 
 from streamhouse.sql import node_errors
 from streamhouse.sql.expressions.binder import Relations
 from streamhouse.sql.functions.expression_builders import cast, column_of, number, quoted
 from streamhouse.sql.resolution.event_time import JOINED_AS_OF
-from streamhouse.sql.resolution.visible_columns import leftmost
+from streamhouse.sql.resolution.visible_columns import visible_in
 from streamhouse.sql.select_parts import conjuncts
 from streamhouse.sql.text import Script
 
@@ -214,20 +215,9 @@ def _without_ties(until: exp.Expr, time: exp.Expr) -> exp.Qualify:
 
 def _columns(element: exp.Expr, relations: Relations) -> list[str]:
     """The names of the columns of an element of FROM."""
-    given = element.alias_column_names
-    if given:
-        return list(given)
-    found = relations.get(element.name)
-    if found is not None and not isinstance(element, exp.Subquery):
-        return list(found)
-    query: exp.Expr | None = element
-    if not isinstance(element, exp.Subquery):
-        queries = (cte for cte in element.root().find_all(exp.CTE) if cte.alias == element.name)
-        query = next(queries, None)
-    first = None if query is None else leftmost(query.this)
-    given = query.alias_column_names if isinstance(query, exp.CTE) else []
-    selects = first.selects if isinstance(first, exp.Select) else []
-    return list(given) or [item.alias_or_name for item in selects]
+    select = element.find_ancestor(exp.Select)
+    (scope,) = (each for each in traverse_scope(element.root()) if each.expression is select)
+    return visible_in(scope, relations)[element.alias_or_name] or []
 
 
 def in_duckdb(tree: exp.Expr) -> exp.Expr:

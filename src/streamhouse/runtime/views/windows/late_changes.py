@@ -13,8 +13,6 @@ import pyarrow.compute as pc
 
 from streamhouse.duckdb_engine import BATCH_ROWS, Batches, Limits, opened, warehouse_scanner
 from streamhouse.errors import DataLossError
-from streamhouse.operators.scan import Scan
-from streamhouse.operators.trees.compiled_tree import Source
 from streamhouse.operators.trees.incremental import SourceChange
 from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.paimon.catalog.warehouse import Warehouse
@@ -24,7 +22,7 @@ from streamhouse.paimon.storage.table_identity import Identity
 from streamhouse.runtime.query_operator import conformed
 from streamhouse.runtime.streaming.tasks.task_input import TaskInput
 from streamhouse.runtime.views.inputs import MEMORY, ViewInputs
-from streamhouse.runtime.views.net_change import UnknownChangeError, net_change
+from streamhouse.runtime.views.net_change import known_change
 from streamhouse.runtime.views.spec import ViewSpec, table_key
 from streamhouse.source import Offset
 from streamhouse.sql.batch.closed_windows import between, late_table
@@ -142,19 +140,10 @@ class LateChanges:
         address = self._spec.address(scan)
         if address is None or not self._late.linear:
             return None
-        key = address.planned().primary_key
-        if not {*key} <= {*scan.columns}:
+        if not {*address.planned().primary_key} <= {*scan.columns}:
             return None
-        source = Source(Scan(scan.table, scan.relation, scan.columns), (scan.relation,))
-        old, new = (self._position(offset, address) for offset in self._offsets)
-        try:
-            return net_change(source, address, old, new)
-        except UnknownChangeError:
-            return None
-
-    @property
-    def _offsets(self) -> tuple[Offset, Offset]:
-        return self._task.start, self._task.end
+        offsets = self._task.start, self._task.end
+        return known_change(scan, address, *(self._position(each, address) for each in offsets))
 
     def _position(self, offset: Offset, address: TableAddress) -> dict[str, Any]:
         position: dict[str, Any] = offset["vector"][table_key(address)]
