@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import random
+import time
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -558,6 +559,25 @@ def test_a_pipeline_writes_windows_and_late_rows_once(step: str, tmp_path: Path)
     assert audit(shop.options, view).equal
     with pytest.raises(TableError, match="rows that came too late for their windows"):
         request_replay(shop.options, "default.t__late")
+
+
+def test_windows_over_processing_time_have_the_rows_as_they_were_read(tmp_path: Path) -> None:
+    shop, bids = LocalPipeline(tmp_path), "CREATE TABLE IF NOT EXISTS bid (bidder INT)"
+    script = (
+        f"{bids}; CREATE TABLE IF NOT EXISTS q12 (bidder INT, n BIGINT, e TIMESTAMP(3)); "
+        "CREATE TEMPORARY VIEW b AS SELECT *, PROCTIME() AS p_time FROM bid; "
+        "INSERT INTO q12 SELECT bidder, COUNT(*), window_end FROM TABLE(TUMBLE(TABLE b, "
+        "DESCRIPTOR(p_time), INTERVAL '1' SECOND)) GROUP BY bidder, window_start, window_end"
+    )
+    began = datetime.now(UTC).replace(tzinfo=None)
+    for number in range(3):
+        shop.do(f"{bids}; INSERT INTO bid VALUES (1), ({number + 2}), (1)")
+        shop.run(script)
+        time.sleep(1.0)
+    rows = [(row["bidder"], row["n"]) for row in shop.rows("q12")]
+    assert sorted(rows) == [(1, 2), (1, 2), (2, 1), (3, 1)]
+    assert all(row["e"] > began for row in shop.rows("q12"))
+    assert not shop.rows("q12__late")
 
 
 @pytest.mark.parametrize(

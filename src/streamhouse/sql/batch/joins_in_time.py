@@ -26,9 +26,10 @@ NEAREST = "nearest"
 equalities of all of them, a left row has one match at most."""
 _FROM, _UNTIL = "time$from", "time$until"
 """The columns of the times between which a row is the newest of its key."""
-_FLIPPED: dict[type[exp.Expr], type[exp.Expr]] = {
+FLIPPED: dict[type[exp.Expr], type[exp.Expr]] = {
     exp.GT: exp.LT, exp.GTE: exp.LTE, exp.LT: exp.GT, exp.LTE: exp.GTE,
 }  # fmt: skip
+"""A comparison with its sides exchanged."""
 _BEFORE_NEXT: dict[type[exp.Expr], type[exp.Expr]] = {
     exp.GTE: exp.LT, exp.GT: exp.LTE, exp.LTE: exp.GT, exp.LT: exp.GTE,
 }  # fmt: skip
@@ -141,12 +142,12 @@ def _join_nearest(script: Script, join: exp.Join, relations: Relations) -> None:
     alias, condition = join.this.alias_or_name, join.args.get("match_condition")
     terms = conjuncts(join.args.get("on"))
     tests: list[exp.Expr] = [condition] if condition is not None else [
-        term for term in terms if isinstance(term, tuple(_FLIPPED))
+        term for term in terms if isinstance(term, tuple(FLIPPED))
     ]  # fmt: skip
     equal = [term for term in terms if not any(term is each for each in tests)]
     keys = [_right_side(term, alias) for term in equal if isinstance(term, exp.EQ)]
     test: exp.Expr | None = tests[0].unnest() if len(tests) == 1 else None
-    time = _right_side(test, alias) if isinstance(test, tuple(_FLIPPED)) else None
+    time = _right_side(test, alias) if isinstance(test, tuple(FLIPPED)) else None
     if time is None or None in keys or len(keys) < len(equal) or join.side not in ("", "LEFT"):
         message = (
             "an ASOF JOIN is JOIN or LEFT JOIN with one comparison of times (<, <=, >, >=) and "
@@ -154,7 +155,7 @@ def _join_nearest(script: Script, join: exp.Join, relations: Relations) -> None:
         )
         raise node_errors.unsupported(script, join.this, message)
     assert test is not None
-    kind = type(test) if time is test.expression else _FLIPPED[type(test)]
+    kind = type(test) if time is test.expression else FLIPPED[type(test)]
     left = test.this if time is test.expression else test.expression
     by = [key for key in keys if key is not None]
     rows = _with_next(join.this, by, time, kind in (exp.GT, exp.GTE), relations)
@@ -232,7 +233,7 @@ def in_duckdb(tree: exp.Expr) -> exp.Expr:
         terms = conjuncts(join.args.get("on"))
         rest = [term for term in terms if NEAREST not in term.meta]
         times = [term for term in rest if not isinstance(term, exp.EQ)]
-        if len(rest) < len(terms) and len(times) == 1 and isinstance(times[0], tuple(_FLIPPED)):
+        if len(rest) < len(terms) and len(times) == 1 and isinstance(times[0], tuple(FLIPPED)):
             join.set("on", exp.and_(*rest))
             join.set("method", "ASOF")
     return made

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -11,8 +11,16 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streamhouse.duckdb_engine import BATCH_ROWS, Batches, Limits, opened, warehouse_scanner
+from streamhouse.duckdb_engine import (
+    BATCH_ROWS,
+    Batches,
+    Limits,
+    Scanner,
+    opened,
+    warehouse_scanner,
+)
 from streamhouse.errors import DataLossError
+from streamhouse.operators.planning.closed_windows import LATE
 from streamhouse.operators.trees.incremental import SourceChange
 from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.paimon.catalog.warehouse import Warehouse
@@ -172,12 +180,14 @@ class LateChanges:
                 table = address.open()
                 fields = (table.arrow_schema.field(name) for name in change.keys.column_names)
                 condition = keys_filter(fields, change.keys)
-        return self._at_start(scan, condition)
+        self._check_start(scan)
+        return self._at(scan, self._task.start, condition)
 
-    def _at_start(self, scan: BoundedScan, condition: Filter | None) -> tuple[pa.Schema, Batches]:
+    def _check_start(self, scan: BoundedScan) -> None:
+        """Raise `DataLossError` if a table's rows before the batch no longer exist."""
         address = self._spec.address(scan)
         if address is None:
-            return self._at(scan, self._task.start)
+            return
         position, table = self._position(self._task.start, address), address.open()
         number = int(position["snapshot"])
         if position["table"] != Identity(table).digest or (
@@ -188,7 +198,6 @@ class LateChanges:
                 f"of snapshot {number} no longer exist, so it is not known which rows came too "
                 "late for their windows; run the script once with --from-scratch"
             )
-        return self._at(scan, self._task.start, condition)
 
     def _at(
         self, scan: BoundedScan, offset: Offset, condition: Filter | None = None
@@ -202,3 +211,14 @@ class LateChanges:
 def batches_of(rows: pa.Table) -> tuple[pa.Schema, Batches]:
     """Rows as a scan of DuckDB."""
     return rows.schema, lambda: iter(rows.to_batches())
+
+
+def scanner_of_late(tables: Scanner, late: Mapping[str, pa.Table]) -> Scanner:
+    """A scanner of tables that also reads `late` rows, by `late_table`."""
+
+    def scan(scanned: BoundedScan) -> tuple[pa.Schema, Batches]:
+        if scanned.table.connector == LATE:
+            return batches_of(late[scanned.table.name[-1]].select(scanned.columns))
+        return tables(scanned)
+
+    return scan

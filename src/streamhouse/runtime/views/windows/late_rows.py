@@ -9,15 +9,13 @@ import pyarrow as pa
 
 from streamhouse.connectors.base import Message
 from streamhouse.connectors.specs import SinkSpec
-from streamhouse.duckdb_engine import Batches, Scanner
-from streamhouse.operators.planning.closed_windows import LATE
+from streamhouse.duckdb_engine import Scanner
 from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.runtime.streaming.tasks.task_input import TaskInput
 from streamhouse.runtime.views.spec import ViewSpec
-from streamhouse.runtime.views.windows.late_changes import LateChanges, batches_of
+from streamhouse.runtime.views.windows.late_changes import LateChanges, scanner_of_late
 from streamhouse.runtime.views.windows.session_changes import SessionChanges
 from streamhouse.source import ROW_KIND
-from streamhouse.sql.plan import BoundedScan
 
 
 class LateWriter:
@@ -63,13 +61,7 @@ class LateWriter:
     def scanner(self, tables: Scanner) -> Scanner:
         """A scanner that also reads the late rows of sessions, those of the batch included."""
         late = {name: rows for each in self._sessions for name, rows in each.late.items()}
-
-        def scan(scanned: BoundedScan) -> tuple[pa.Schema, Batches]:
-            if scanned.table.connector == LATE:
-                return batches_of(late[scanned.table.name[-1]].select(scanned.columns))
-            return tables(scanned)
-
-        return scan
+        return scanner_of_late(tables, late)
 
     @property
     def first_read_ms(self) -> int | None:

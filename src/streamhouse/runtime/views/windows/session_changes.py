@@ -21,16 +21,15 @@ import pyarrow.compute as pc
 
 from streamhouse.duckdb_engine import Batches, Limits, opened
 from streamhouse.operators.planning.closed_windows import LATE
-from streamhouse.paimon.read.conditions import Filter
-from streamhouse.runtime.batch.scan_pruning import Pruning
 from streamhouse.runtime.query_operator import conformed
-from streamhouse.runtime.views.inputs import MEMORY
+from streamhouse.runtime.views.inputs import MEMORY, ViewInputs
 from streamhouse.runtime.views.windows.late_changes import (
     KINDS,
     NOW_MS,
     LateChanges,
     batches_of,
     recorded,
+    scanner_of_late,
 )  # fmt: skip
 from streamhouse.sql.batch.closed_windows import FOREVER, between, late_table
 from streamhouse.sql.expressions.binder import quote
@@ -106,9 +105,11 @@ class SessionChanges(LateChanges):
         if self.unchanged:
             return []
         more = {name: batches_of(rows) for name, rows in self._changed_rows.items()}
+        before = ViewInputs(self._spec, self._task.start).scanner(self._sessions)
         for scan in self._sessions.scans:
             if scan.table.connector != LATE:
-                more[f"{_OLD}{scan.relation}"] = self._at_start(scan, self._condition(scan))
+                self._check_start(scan)
+                more[f"{_OLD}{scan.relation}"] = before(scan)
         with self._combined(self._recorded, more) as connection:
             for statement in self._statements():
                 connection.execute(statement)
@@ -122,13 +123,9 @@ class SessionChanges(LateChanges):
         more: Mapping[str, tuple[pa.Schema, Batches]] = MappingProxyType({}),
     ) -> AbstractContextManager[duckdb.DuckDBPyConnection]:
         """A database for the query of sessions after the batch, without `late` rows."""
-
-        def scanner(scan: BoundedScan) -> tuple[pa.Schema, Batches]:
-            if scan.table.connector == LATE:
-                return batches_of(late[scan.table.name[-1]].select(scan.columns))
-            return self._at(scan, self._task.end, self._condition(scan))
-
-        return opened(self._sessions, scanner, Limits(memory=MEMORY), now_ms=NOW_MS, more=more)
+        tables = ViewInputs(self._spec, self._task.end).scanner(self._sessions)
+        limits, scanner = Limits(memory=MEMORY), scanner_of_late(tables, late)
+        return opened(self._sessions, scanner, limits, now_ms=NOW_MS, more=more)
 
     def _statements(self) -> Iterator[str]:
         """The SQL that fills the table `late` with the late changes among `entered` and `gone`."""
@@ -191,16 +188,6 @@ class SessionChanges(LateChanges):
             f"(SELECT {listed} FROM {quote(scan.relation)} UNION ALL SELECT {listed} FROM late "
             f"WHERE _kind = '{kind}')"
         )
-
-    @cached_property
-    def _pruning(self) -> Pruning:
-        return Pruning(self._sessions)
-
-    def _condition(self, scan: BoundedScan) -> Filter | None:
-        address = self._spec.address(scan)
-        if address is None:
-            return None
-        return self._pruning.filter(scan.relation, address.planned().arrow_schema)
 
     def open_since(self, after: int) -> int:
         """The first time of the sessions that are open at a watermark; at most that."""
