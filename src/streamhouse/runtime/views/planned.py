@@ -30,9 +30,7 @@ def check_view(plan: ViewPlan, target: TableInfo, position: TextPosition) -> Non
     """Raise `UnsupportedSqlError` at `position` for an input that cannot be followed."""
     for scan in plan.query.scans:
         name = ".".join(scan.table.name[1:])
-        if scan.table.connector == LATE:
-            continue
-        if scan.table.connector != "paimon":
+        if scan.table.connector not in ("paimon", LATE):
             message = (
                 f"a view reads Paimon tables, and {name} is a {scan.table.connector} table; INSERT "
                 "its rows INTO a Paimon table, and read that one"
@@ -55,9 +53,7 @@ def view_spec(
 ) -> ViewSpec:
     """The specification of the query that keeps `target` as a plan says; see `check_view`."""
     inputs = tuple(
-        None
-        if _is_fixed(scan) or scan.table.connector == LATE
-        else session.endpoints.address(scan.table)
+        None if _is_fixed(scan) else session.endpoints.address(scan.table)
         for scan in plan.query.scans
     )
     strategy = cast(Strategy, session.settings.get("view.refresh-strategy", "auto").lower())
@@ -112,5 +108,6 @@ def _late_tables(view: TableAddress, plan: ViewPlan) -> Iterator[TableAddress]:
 
 
 def _is_fixed(scan: BoundedScan) -> bool:
-    """Whether a scan reads a system table, or a table as of a fixed point in time."""
-    return bool(scan.as_of) or "$" in scan.table.name[-1].replace("$branch_", "")
+    """Whether a scan reads a system table, late rows, or a table as of a fixed point in time."""
+    late = scan.table.connector == LATE
+    return late or bool(scan.as_of) or "$" in scan.table.name[-1].replace("$branch_", "")

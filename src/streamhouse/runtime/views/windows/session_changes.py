@@ -75,14 +75,9 @@ class SessionChanges(LateChanges):
         """The late rows up to the batch, for each kind by `late_table`."""
         rows = pa.concat_tables([self._schema.empty_table(), *self._rows])
         return {
-            name: pa.concat_tables([known, rows.filter(pc.field("_kind") == self._kinds[name])])
-            for name, known in self._recorded.items()
+            name: pa.concat_tables([known, rows.filter(pc.field("_kind") == kind)])
+            for kind, (name, known) in zip(KINDS, self._recorded.items(), strict=True)
         }
-
-    @property
-    def _kinds(self) -> dict[str, str]:
-        """The kinds of late rows by the names of their tables in the query of sessions."""
-        return {late_table(self._number, kind): kind for kind in KINDS}
 
     def rows(self) -> Iterator[pa.Table]:
         yield from self._rows
@@ -183,7 +178,8 @@ class SessionChanges(LateChanges):
         """A scan after the batch, with the late rows that are known so far."""
         if scan.table.connector != LATE:
             return quote(scan.relation)
-        listed, kind = ", ".join(map(quote, scan.columns)), self._kinds[scan.table.name[-1]]
+        listed, name = ", ".join(map(quote, scan.columns)), scan.table.name[-1]
+        (kind,) = (each for each in KINDS if late_table(self._number, each) == name)
         return (
             f"(SELECT {listed} FROM {quote(scan.relation)} UNION ALL SELECT {listed} FROM late "
             f"WHERE _kind = '{kind}')"
