@@ -21,6 +21,12 @@ def request_replay(warehouse: Mapping[str, str], table: str) -> dict[str, int]:
     """
     address = TableAddress(dict(warehouse), table)
     names = set(address.open().arrow_schema.names)
+    if {"_reason", "_watermark"} <= names:
+        raise TableError(
+            f"table {table} has rows that came too late for their windows, and are not read "
+            "again from a source; add what they give by INSERT INTO the target SELECT … FROM "
+            f"{table} WHERE _kind = '+I' GROUP BY …"
+        )
     if not {column.name for column in COLUMNS} <= names:
         raise TableError(
             f"table {table} is not a dead-letter table; name one that is the "

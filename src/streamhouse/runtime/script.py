@@ -299,7 +299,7 @@ class ScriptRunner:
         """Add the query of the joined rows, and that of the statement that reads them."""
         planned.create(self._session)
         self._printer.notice(
-            f"{'.'.join(planned.table.name[1:])}: keeps the rows of the lookup joins, from which "
+            f"{'.'.join(planned.table.name[1:])}: keeps the rows as they were read, from which "
             "the rest of the SELECT is computed"
         )
         self._insert(planned.feed)

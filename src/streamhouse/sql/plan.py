@@ -48,12 +48,13 @@ class Watermark:
     """`WATERMARK FOR column AS expression`: up to which time the rows of a table have arrived.
 
     `split` is a column with the partition or shard of each row, which all have watermarks of their
-    own; empty: the table has one.
+    own; empty: the table has one. `idle_timeout` is that of a source, a duration; empty: none.
     """
 
     column: str
     expression: str
     split: str = ""
+    idle_timeout: str = ""
 
 
 @dataclass(frozen=True)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import random
+import time
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -19,10 +20,11 @@ from tests.unit.runtime.local_pipeline import LocalPipeline
 from tests.unit.views.view_session import ViewSession, bag
 
 from streamhouse.connectors.base import WrittenBatch
-from streamhouse.errors import StreamhouseError
+from streamhouse.errors import StreamhouseError, TableError
 from streamhouse.paimon.write.commit import TableCommitter
 from streamhouse.runtime.audit.audit import audit
 from streamhouse.runtime.audit.view_audit import Comparison
+from streamhouse.runtime.replay_requests import request_replay
 from streamhouse.runtime.session.show_statements import table_text
 from streamhouse.runtime.statements.insert_plan import plan_insert
 from streamhouse.runtime.statements.result_view import KeptResult, kept_spec
@@ -30,7 +32,9 @@ from streamhouse.runtime.streaming.tasks.task_input import TaskInput
 from streamhouse.runtime.views.planner import ViewPlanner
 from streamhouse.runtime.views.spec import ViewSpec
 from streamhouse.runtime.views.task import RefreshTask
-from streamhouse.runtime.views.windows.late_rows import COLUMNS, LateWriter
+from streamhouse.runtime.views.windows import open_since
+from streamhouse.runtime.views.windows.late_changes import COLUMNS
+from streamhouse.runtime.views.windows.late_rows import LateWriter
 from streamhouse.source import Offset
 from streamhouse.sql.parser.windowed_rows import Window
 from streamhouse.sql.plan import Watermark
@@ -52,6 +56,11 @@ CREATE TABLE bookings (id INT PRIMARY KEY NOT ENFORCED, k STRING, ts TIMESTAMP(3
   now_ AS PROCTIME(),
   WATERMARK FOR ts AS ts - INTERVAL '30' SECOND) WITH ('bucket' = '1')
 """
+
+KEYED = (
+    "CREATE TABLE t__view (a TIMESTAMP(3), b TIMESTAMP(3), k STRING, n BIGINT, v BIGINT, PRIMARY "
+    "KEY (a, b, k) NOT ENFORCED) WITH ('bucket' = '1')"
+)
 
 
 def tumble(rows: Counter[Row], size: timedelta) -> Iterator[tuple[Windowed, int]]:
@@ -255,7 +264,7 @@ class ClosedView:
 
     def run(self, now: int, killed: str) -> None:
         with patch("time.time_ns", lambda: now * 1_000_000):
-            end = ViewPlanner(self.spec).latest_offset(self.offset)
+            end = ViewPlanner(self.spec, self.session.folder).latest_offset(self.offset)
         if end == self.offset:
             return
         for again in [True, False] if killed else [False]:
@@ -273,6 +282,8 @@ class ClosedView:
                 own = [message for table, message in late if table == address.identifier]
                 TableCommitter(address.warehouse, address.identifier, self._id).commit(number, own)
         self.offset = json.loads(json.dumps(end))
+        if task.open_since is not None:
+            open_since.note(self.session.folder, end, task.open_since)
 
     def check_audit(self) -> None:
         """Assert that an audit finds no difference."""
@@ -350,10 +361,7 @@ def check(case: int, seed: int, folder: Path, lateness: timedelta | None) -> Non
     rng, session, of = random.Random(seed * 100 + case), ViewSession(folder / "lake"), CASES[case]
     session.execute(TABLES)
     if lateness is not None:
-        session.execute(
-            "CREATE TABLE t__view (a TIMESTAMP(3), b TIMESTAMP(3), k STRING, n BIGINT, v BIGINT, "
-            "PRIMARY KEY (a, b, k) NOT ENFORCED) WITH ('bucket' = '1')"
-        )
+        session.execute(KEYED)
     view = ClosedView(session, of.query.format(*of.tables), lateness)
     count, now = len(of.tables), NOW
     empty: list[Counter[Row]] = [Counter() for _ in of.tables]
@@ -381,6 +389,45 @@ def check(case: int, seed: int, folder: Path, lateness: timedelta | None) -> Non
         if rng.random() < 0.2:
             session.restart()
             view.restart()
+
+
+@pytest.mark.parametrize(
+    ("case", "seed"),
+    [
+        pytest.param(case, seed, marks=() if seed == 0 else pytest.mark.soak)
+        for seed in range(20)
+        for case in ("closed", "session", "lateness")
+    ],
+)
+def test_with_expiry_equals_without(case: str, seed: int, tmp_path: Path) -> None:
+    """Without late rows a view that forgets windows has what the SELECT of all rows gives."""
+    rng, session = random.Random(seed), ViewSession(tmp_path / "lake")
+    session.execute(TABLES)
+    if case == "lateness":
+        session.execute(KEYED)
+    gap = "SESSION(TABLE {} PARTITION BY k, DESCRIPTOR(ts), INTERVAL '20' SECOND)"
+    query = (
+        f"SELECT {BY}, k, COUNT(*), SUM(v) FROM "
+        f"{(gap if case == 'session' else HOPPED).format('bookings')} GROUP BY {BY}, k"
+    )
+    view = ClosedView(session, query, MINUTE if case == "lateness" else None)
+    view.run(NOW, "")
+    newest, number = datetime(2026, 1, 1), 0
+    for batch in range(1, 9):
+        rows = list[Row]()
+        for _ in range(rng.randint(1, 5)):
+            ts = newest + timedelta(seconds=rng.randint(-29, 60 if rng.random() < 0.5 else -1))
+            number += 1
+            rows.append((number, rng.choice("ab"), ts, rng.randint(0, 3)))
+        newest = max(newest, *(row[2] for row in rows))
+        session.execute(insert("bookings", rows))
+        view.run(NOW + batch * 1_000, rng.choice(("", "between")))
+        expected, passed = session.rows(query), newest - DELAY
+        if case != "lateness":
+            last = timedelta(0) if case == "session" else MILLISECOND
+            expected = Counter({r: n for r, n in expected.items() if r[1] - last <= passed})
+        assert view.result() == expected
+    assert not view.late()
 
 
 def test_a_watermark_is_added_changed_copied_and_removed(tmp_path: Path) -> None:
@@ -440,6 +487,42 @@ def test_each_partition_of_a_topic_has_a_watermark(tmp_path: Path) -> None:
         assert view.result() == bag(closed)
 
 
+def test_tables_have_idle_timeouts_of_their_own(tmp_path: Path) -> None:
+    session, option = ViewSession(tmp_path / "lake"), "'scan.watermark.idle-timeout'"
+    session.execute(TABLES.replace("'bucket'", f"{option} = '5 s', 'bucket'"))
+    joined = (
+        f"SELECT a.window_end, a.id, b.id FROM {TUMBLED} a JOIN {TUMBLED.format('bookings')} b ON "
+        "a.window_start = b.window_start AND a.window_end = b.window_end"
+    )
+    view = ClosedView(session, joined.format("events"))
+    assert sorted(view.spec.idle_ms.values()) == [5_000, IDLE]
+    start = datetime(2026, 1, 1)
+    steps = (("events", 9, None), ("bookings", 1, 1), ("events", 10, 10))
+    for step, (table, minute, at) in enumerate(steps):
+        session.execute(insert(table, [(1, "a", start + minute * MINUTE + DELAY, 0)]))
+        view.run(NOW + step * 10_000, "")
+        expected = None if at is None else (start + at * MINUTE - EPOCH) // MILLISECOND
+        assert view.offset["watermark"]["at"] == expected
+    hinted = ClosedView(session, joined.format(f"events /*+ OPTIONS({option} = '1 s') */"))
+    assert sorted(hinted.spec.idle_ms.values()) == [1_000, 5_000]
+
+
+def test_watermark_options_of_a_source(tmp_path: Path) -> None:
+    session = ViewSession(tmp_path / "lake")
+    create = (
+        "CREATE TEMPORARY TABLE s (ts TIMESTAMP(3), WATERMARK FOR ts AS ts) WITH ('connector' = "
+        "'datagen', 'scan.watermark.{}' = '7 s')"
+    )
+    for option in ("alignment.group", "emit.strategy"):
+        with pytest.raises(StreamhouseError, match=f"{option}' has no effect: a batch reads all"):
+            session.run(create.format(option))
+    session.run(create.format("idle-timeout"))
+    shown = table_text(session.session.table(("s",)))
+    assert "'scan.watermark.idle-timeout' = '7 s'" in shown
+    counted = f"SELECT window_end, COUNT(*) FROM {TUMBLED.format('s')} GROUP BY {BY}"
+    assert list(ClosedView(session, counted).spec.idle_ms.values()) == [7_000]
+
+
 @pytest.mark.parametrize(
     "step",
     [
@@ -468,6 +551,33 @@ def test_a_pipeline_writes_windows_and_late_rows_once(step: str, tmp_path: Path)
     assert ends == [start + MINUTE, start + 2 * MINUTE]
     assert [(row["id"], row["_kind"]) for row in shop.rows("t__late")] == [(20, "+I")]
     assert audit(shop.options, view).equal
+    again = f"SELECT window_end, COUNT(*) FROM t__late WHERE _kind = '+I' GROUP BY {BY}"
+    shop.do(f"INSERT INTO t {again}")
+    assert sorted((row["b"], row["n"]) for row in shop.rows("t")) == [
+        (start + MINUTE, 1), (start + MINUTE, 1), (start + 2 * MINUTE, 1)
+    ]  # fmt: skip
+    assert audit(shop.options, view).equal
+    with pytest.raises(TableError, match="rows that came too late for their windows"):
+        request_replay(shop.options, "default.t__late")
+
+
+def test_windows_over_processing_time_have_the_rows_as_they_were_read(tmp_path: Path) -> None:
+    shop, bids = LocalPipeline(tmp_path), "CREATE TABLE IF NOT EXISTS bid (bidder INT)"
+    script = (
+        f"{bids}; CREATE TABLE IF NOT EXISTS q12 (bidder INT, n BIGINT, e TIMESTAMP(3)); "
+        "CREATE TEMPORARY VIEW b AS SELECT *, PROCTIME() AS p_time FROM bid; "
+        "INSERT INTO q12 SELECT bidder, COUNT(*), window_end FROM TABLE(TUMBLE(TABLE b, "
+        "DESCRIPTOR(p_time), INTERVAL '1' SECOND)) GROUP BY bidder, window_start, window_end"
+    )
+    began = datetime.now(UTC).replace(tzinfo=None)
+    for number in range(3):
+        shop.do(f"{bids}; INSERT INTO bid VALUES (1), ({number + 2}), (1)")
+        shop.run(script)
+        time.sleep(1.0)
+    rows = [(row["bidder"], row["n"]) for row in shop.rows("q12")]
+    assert sorted(rows) == [(1, 2), (1, 2), (2, 1), (3, 1)]
+    assert all(row["e"] > began for row in shop.rows("q12"))
+    assert not shop.rows("q12__late")
 
 
 @pytest.mark.parametrize(

@@ -52,7 +52,7 @@ class ViewSession:
 
     def __init__(self, folder: Path, strategy: Strategy = "recompute") -> None:
         """`strategy`: how views are refreshed; incremental refreshes keep rows beside `folder`."""
-        self._folder, self._strategy = folder, strategy
+        self.folder, self._strategy = folder, strategy
         self.batches: dict[str, ViewBatches] = {}
         self.warehouse = {"warehouse": str(folder)}
         folder.mkdir(exist_ok=True)
@@ -91,7 +91,7 @@ class ViewSession:
         if self._strategy == "recompute":
             return refresh(self.spec(name))
         if name not in self.batches:
-            self.batches[name] = ViewBatches(self, name, self._folder.parent, self._strategy)
+            self.batches[name] = ViewBatches(self, name, self.folder.parent, self._strategy)
         return self.batches[name].refresh()
 
     def spec(self, name: str) -> ViewSpec:

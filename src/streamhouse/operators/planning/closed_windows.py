@@ -23,7 +23,6 @@ from streamhouse.operators.project import Project
 from streamhouse.operators.query_block import QueryBlock
 from streamhouse.operators.scan import Scan
 from streamhouse.operators.set_operation import SetOperation
-from streamhouse.sql import node_errors
 from streamhouse.sql.batch import closed_windows, total_order
 from streamhouse.sql.batch.bounded_query import (
     Analyzed,
@@ -31,7 +30,7 @@ from streamhouse.sql.batch.bounded_query import (
     planned_into,
     query_tree,
 )  # fmt: skip
-from streamhouse.sql.parser.windowed_rows import WINDOWED, Window
+from streamhouse.sql.parser.windowed_rows import KEY, WINDOWED, Window
 from streamhouse.sql.plan import BoundedQuery, Column, Name, Resolver, TableInfo
 from streamhouse.sql.resolution import columns as names
 from streamhouse.sql.resolution.columns import Parsed
@@ -40,10 +39,10 @@ from streamhouse.sql.statements.create_view import ticked
 from streamhouse.sql.syntax import Query, TextPosition
 from streamhouse.sql.types import stored_type
 
+LATE = "late"
+"""Stands for the connector of tables of late rows."""
 _CLOSED = re.compile(r'ISFINITE\("?_i"?\."((?:[^"]|"")+)"\)')
 _COLUMN = re.compile(r'(?:CAST\()?"?_[ilr]"?\."((?:[^"]|"")+)"(?: AS [^"]+\))?')
-_ALIGNED = ("TUMBLE", "HOP")
-"""Windows whose start determines their end."""
 
 
 class NotClosedError(Exception):
@@ -55,13 +54,15 @@ class LateRows:
     """The rows of a table function in windows that were closed before the batch.
 
     `linear`: the rows of its table's changes are the changes of its rows. `columns` are those of
-    the table in which late rows are kept.
+    the table in which late rows are kept. `sessions`: for SESSION, of which `query` has all rows,
+    the query of their sessions without late rows, which reads `late_table`s.
     """
 
     query: BoundedQuery
     linear: bool
     columns: tuple[Column, ...]
     window: Window
+    sessions: BoundedQuery | None = None
 
 
 @dataclass(frozen=True)
@@ -77,6 +78,15 @@ class ClosedWindows:
     watermarks: tuple[BoundedQuery, ...]
     column: str = ""
     offset_ms: int = 0
+
+    @property
+    def has_sessions(self) -> bool:
+        """Whether some windows are sessions."""
+        return any(late.sessions is not None for late in self.late)
+
+    def tables(self, resolver: Resolver) -> Resolver:
+        """A resolver that also finds the tables of late rows."""
+        return cast(Resolver, _LateTables(resolver, self.late))
 
     def placed(self, result: Operator) -> ClosedWindows:
         """The same for the tree of its result.
@@ -108,16 +118,11 @@ class ClosedWindows:
 def closing_tree(parsed: Parsed, tree: exp.Query, resolver: Resolver) -> exp.Query:
     """The tree of a query that has the windows alone that a batch closes, with views expanded.
 
-    Raises `UnsupportedSqlError` for a query without windows, and for windows of sessions.
+    Raises `UnsupportedSqlError` for a query without windows.
     """
     tree = _expanded(parsed, tree, resolver)
-    found = closed_windows.windows(tree)
-    if not found:
+    if not closed_windows.windows(tree):
         raise NoWindowsError("the SELECT has no windows")
-    for select in tree.find_all(exp.Select):
-        if WINDOWED in select.meta and select.meta[WINDOWED].kind == "SESSION":
-            message = "sessions do not wait for a watermark; write to a table with a PRIMARY KEY"
-            raise node_errors.unsupported(parsed.script, select, message)
     closed_windows.close(tree)
     return tree
 
@@ -127,10 +132,11 @@ def closed_plan(parsed: Parsed, tree: exp.Query, resolver: Resolver) -> ClosedWi
 
     Raises `UnsupportedSqlError` for windows of tables without a WATERMARK.
     """
-    late, watermarks = [], dict[tuple[str, ...], BoundedQuery]()
+    late, watermarks = list[LateRows](), dict[tuple[str, ...], BoundedQuery]()
     tree = _expanded(parsed, tree, resolver)
     kinds = [select.meta[WINDOWED] for select in closed_windows.windows(tree)]
-    for query, window in zip(closed_windows.late(tree), kinds, strict=True):
+    queries = zip(closed_windows.late(tree), closed_windows.sessions(tree), kinds, strict=True)
+    for query, sessions, window in queries:
         analyzed = analyze_tree(parsed, query, resolver)
         plan = analyzed.plan(analyzed.tree, analyzed.output)
         tables = [scan.table for scan in plan.scans]
@@ -141,6 +147,12 @@ def closed_plan(parsed: Parsed, tree: exp.Query, resolver: Resolver) -> ClosedWi
                 "TABLE, or ALTER TABLE … ADD WATERMARK FOR ts AS ts - INTERVAL '5' SECOND"
             )
         late.append(_late_rows(analyzed, plan, window))
+        if sessions is not None:
+            combined = analyze_tree(
+                parsed, sessions, ClosedWindows(tuple(late), ()).tables(resolver)
+            )
+            plan = combined.plan(combined.tree, combined.output)
+            late[-1] = replace(late[-1], sessions=plan)
         for table in tables:
             if table.watermark is not None:
                 watermarks[table.name] = _watermark(parsed, table, resolver)
@@ -161,8 +173,7 @@ def seen_query(
     parsed = names.parse_query(query)
     tree = _expanded(parsed, query_tree(parsed), resolver)
     closed_windows.close(tree, without_late=True)
-    tables = cast(Resolver, _LateTables(resolver, windows))
-    analyzed = analyze_tree(parsed, tree, tables)
+    analyzed = analyze_tree(parsed, tree, windows.tables(resolver))
     total_order.complete(analyzed.tree)
     return planned_into(analyzed, target, columns)[1]
 
@@ -170,11 +181,11 @@ def seen_query(
 class _LateTables:
     """A resolver that also finds the tables of late rows."""
 
-    def __init__(self, resolver: Resolver, windows: ClosedWindows) -> None:
+    def __init__(self, resolver: Resolver, late: Sequence[LateRows]) -> None:
         self._resolver = resolver
         self._tables = {
-            name: TableInfo((name,), late.columns, connector="late")
-            for number, late in enumerate(windows.late)
+            name: TableInfo((name,), each.columns, connector=LATE)
+            for number, each in enumerate(late)
             for name in (closed_windows.late_table(number, kind) for kind in ("+I", "-D"))
         }
 
@@ -190,7 +201,9 @@ def _late_rows(analyzed: Analyzed, plan: BoundedQuery, window: Window) -> LateRo
     operators = list(walk(tree_of(analyzed.tree, plan.scans)))
     linear = len(plan.scans) == 1 and all(isinstance(each, Scan | Linear) for each in operators)
     kinds = zip(analyzed.output, analyzed.types, strict=True)
-    columns = tuple(Column(name, stored_type(kind)) for name, kind in kinds)
+    columns = tuple(
+        Column(name, stored_type(kind)) for name, kind in kinds if not name.startswith(KEY)
+    )
     return LateRows(plan, linear, columns, window)
 
 

@@ -17,6 +17,7 @@ from streamhouse.operators.planning.filters import passing
 from streamhouse.operators.planning.rows import Rows, checked, plain_column, reference
 from streamhouse.operators.project import Item, Project
 from streamhouse.operators.unnest import Unnest
+from streamhouse.sql.batch.joins_in_time import FLIPPED
 from streamhouse.sql.expressions import intervals
 from streamhouse.sql.expressions.binder import quote
 
@@ -24,9 +25,6 @@ ADDED = "added"
 """Key in the `meta` of an equality that the query does not have."""
 _LEAST_MS = 1_000
 _LOWER = (exp.GT, exp.GTE)
-_FLIPPED: dict[type[exp.Expr], type[exp.Expr]] = {
-    exp.GT: exp.LT, exp.GTE: exp.LTE, exp.LT: exp.GT, exp.LTE: exp.GTE,
-}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -92,12 +90,12 @@ def _bounds(term: exp.Expr, left: Rows, right: Rows) -> Iterator[_Bound]:
     pairs: list[tuple[type[exp.Expr], exp.Expr, exp.Expr]]
     if isinstance(term, exp.Between) and not term.args.get("symmetric"):
         pairs = [(exp.GTE, term.this, term.args["low"]), (exp.LTE, term.this, term.args["high"])]
-    elif isinstance(term, tuple(_FLIPPED)):
+    elif isinstance(term, tuple(FLIPPED)):
         pairs = [(type(term), term.this, term.expression)]
     else:
         return
     for kind, one, two in pairs:
-        for test, own, other in ((kind, one, two), (_FLIPPED[kind], two, one)):
+        for test, own, other in ((kind, one, two), (FLIPPED[kind], two, one)):
             time, start = _time(own, right), _time(other, left)
             if time is not None and start is not None:
                 lower = test in _LOWER

@@ -99,7 +99,7 @@ def plan_view(
         if closed:
             parsed = names.parse_query(query)
             windows = closed_plan(parsed, query_tree(parsed), resolver)
-        analyzed = _analyzed(query, resolver, closed)
+        analyzed = _analyzed(query, resolver, windows)
         parsed = analyzed.parsed
         output = list(column_names) or analyzed.output
         if len(output) != len(analyzed.output):
@@ -152,7 +152,9 @@ def plan_view_into(
         if closed:
             parsed = names.parse_query(query)
             windows = closed_plan(parsed, query_tree(parsed), resolver)
-        analyzed = _analyzed(query, resolver, closed)
+            if windows.has_sessions:
+                raise UnsupportedSqlError("sessions may be joined by rows of any later time")
+        analyzed = _analyzed(query, resolver, windows)
         final, bounded = planned_into(analyzed, target, columns)
         result = tree_of(final, bounded.scans)
     if windows is not None:
@@ -166,12 +168,15 @@ def plan_view_into(
     return replace(_plan(analyzed, bounded, target.columns, sink), windows=windows)
 
 
-def _analyzed(query: Query, resolver: Resolver, closed: bool = False) -> Analyzed:
+def _analyzed(query: Query, resolver: Resolver, windows: ClosedWindows | None) -> Analyzed:
     parsed = names.parse_query(query)
     tree = query_tree(parsed)
     _check_lookups(parsed, resolver)
-    tree = closing_tree(parsed, tree, resolver) if closed else tree.copy()
-    analyzed = analyze_tree(parsed, tree, resolver)
+    if windows is None:
+        analyzed = analyze_tree(parsed, tree.copy(), resolver)
+    else:
+        tree = closing_tree(parsed, tree, resolver)
+        analyzed = analyze_tree(parsed, tree, windows.tables(resolver))
     total_order.complete(analyzed.tree, True, analyzed.scans.keys)
     return analyzed
 

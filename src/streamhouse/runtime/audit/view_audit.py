@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
@@ -17,7 +16,7 @@ import pyarrow as pa
 
 from streamhouse.duckdb_engine import Batches, opened, warehouse_scanner
 from streamhouse.errors import DataLossError, TableError
-from streamhouse.operators.planning.closed_windows import seen_query
+from streamhouse.operators.planning.closed_windows import LATE, seen_query
 from streamhouse.operators.planning.view_plan import plan_view_into
 from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.paimon.catalog.warehouse import Warehouse
@@ -31,10 +30,10 @@ from streamhouse.runtime.state.lineage import recorded_lineage
 from streamhouse.runtime.views.planned import view_spec
 from streamhouse.runtime.views.planner import ViewPlanner
 from streamhouse.runtime.views.spec import ViewSpec, table_key
-from streamhouse.runtime.views.windows.late_rows import NOW_MS
+from streamhouse.runtime.views.windows.late_changes import NOW_MS, recorded
 from streamhouse.source import Offset
 from streamhouse.sql.batch.bounded_query import analyze_bounded
-from streamhouse.sql.batch.closed_windows import FOREVER, between, late_table
+from streamhouse.sql.batch.closed_windows import FOREVER, between
 from streamhouse.sql.expressions.binder import quote
 from streamhouse.sql.plan import BoundedQuery, BoundedScan, TableInfo
 from streamhouse.sql.statements.script import parse_script
@@ -199,7 +198,7 @@ class Comparison:
         return None
 
     def _scan(self, scan: BoundedScan) -> tuple[pa.Schema, Batches]:
-        if scan.table.connector == "late":
+        if scan.table.connector == LATE:
             return self._late(scan)
         address = self._spec.address(scan)
         if address is None:
@@ -215,25 +214,11 @@ class Comparison:
         return table.read_schema(columns), lambda: _rows(table, snapshot, columns)
 
     def _late(self, scan: BoundedScan) -> tuple[pa.Schema, Batches]:
-        """The late rows of a table function up to the offset, without those taken back later."""
-        batch, writer = int(self._offset["batch"]), self._writer
-        names = {
-            late_table(number, kind): (number, kind)
-            for number in range(len(self._spec.late))
-            for kind in ("+I", "-D")
-        }
-        number, kind = names[scan.table.name[-1]]
-        table = self._spec.late[number].open()
-        counts: Counter[str] = Counter()
-        rows: dict[str, Row] = {}
-        for row in (row for part in table.read() for row in part.to_pylist()):
-            if (row["_query"], row["_input"]) == (writer, number) and row["_batch"] <= batch:
-                shown = {name: row[name] for name in scan.columns}
-                counts[repr(shown)] += 1 if row["_kind"] == kind else -1
-                rows[repr(shown)] = shown
-        found = [rows[text] for text in counts.elements()]
-        schema = table.read_schema(list(scan.columns))
-        return schema, lambda: iter(pa.Table.from_pylist(found, schema).to_batches())
+        """The late rows of a table function up to the offset."""
+        batch, name = int(self._offset["batch"]), scan.table.name[-1]
+        tables = [recorded(at, n, self._writer, batch) for n, at in enumerate(self._spec.late)]
+        found = next(each[name] for each in tables if name in each)
+        return found.schema, found.to_batches
 
     def _compared(self, snapshot: int | None) -> tuple[int, tuple[Difference, ...]]:
         """The number of the view's rows, and the differences."""
@@ -258,7 +243,7 @@ class Comparison:
     @property
     def _sql(self) -> str:
         """The SELECT as a relation; of rows with the same declared key the greatest one."""
-        at = self._offset.get("watermark", {}).get("at")
+        at = self._spec.closed_at(self._offset)
         at = at if self._spec.plan.appends else FOREVER
         sql, plan = f"({between(self._query.sql, None, at)}) AS made", self._spec.plan
         if plan.unique:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import cached_property
 from typing import Any
 
 from streamhouse.close_matches import nearest
@@ -115,8 +116,12 @@ class DraftWarehouse(Warehouse):
 
     def _stored_databases(self) -> set[str]:
         """The databases of the warehouse that the script has not dropped."""
-        stored = [] if self.path == NO_WAREHOUSE else super().databases()
-        return set(stored) - self._dropped_databases
+        return self._found_databases - self._dropped_databases
+
+    @cached_property
+    def _found_databases(self) -> set[str]:
+        """The databases of the warehouse when the script was first planned."""
+        return set() if self.path == NO_WAREHOUSE else set(super().databases())
 
     def _drop(self, full: str) -> None:
         self._drafts.pop(full, None)

@@ -11,6 +11,7 @@ from streamhouse.runtime.session.session import Session
 from streamhouse.sql import functions
 from streamhouse.sql.plan import Column, ComputedColumn, Name, TableInfo
 from streamhouse.sql.statements.create_view import create_text, ticked
+from streamhouse.sql.statements.watermark import IDLE_OPTION
 from streamhouse.sql.syntax import Describe, Show
 from streamhouse.sql.views.stored_view import QUERY, StoredView, is_view
 
@@ -149,10 +150,13 @@ def _partitions_and_options(info: TableInfo) -> str:
     text = ""
     if info.partitioned_by:
         text = f" PARTITIONED BY ({', '.join(map(ticked, info.partitioned_by))})"
+    given = dict(info.options)
+    if info.watermark is not None and info.watermark.idle_timeout:
+        given[IDLE_OPTION] = info.watermark.idle_timeout
     hidden = (*_HIDDEN_OPTIONS, QUERY) if info.connector == "paimon" else ()
     options = [
         f"{_literal(key)} = {_literal(_masked(key, value))}"
-        for key, value in sorted(info.options.items())
+        for key, value in sorted(given.items())
         if key not in hidden
     ]
     return f"{text} WITH (\n  " + ",\n  ".join(options) + "\n)" if options else text

@@ -19,7 +19,7 @@ from streamhouse.sql.plan import Name, TableInfo
 from streamhouse.sql.schema_changes import ResetTableOption, SchemaChange, SetTableOption
 from streamhouse.sql.statements.alter_table import AlterTable
 from streamhouse.sql.statements.derived_table import like_table, table_of_query
-from streamhouse.sql.statements.watermark import TIME_OPTION
+from streamhouse.sql.statements.watermark import TIME_OPTION, of_source
 from streamhouse.sql.syntax import CreateTable, Drop
 
 
@@ -59,9 +59,10 @@ class TableDefinitions:
             if not created:
                 self.found.add(full)
             return created
+        watermark, options = of_source(statement.watermark, options, where)
         info = TableInfo(
             full, statement.columns, statement.computed, statement.primary_key,
-            statement.partitioned_by, options, connector, watermark=statement.watermark,
+            statement.partitioned_by, options, connector, watermark=watermark,
         )  # fmt: skip
         return self._create_temporary(statement, registry.declared(info), where)
 

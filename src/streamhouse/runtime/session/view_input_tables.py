@@ -11,6 +11,7 @@ from streamhouse.runtime.session.views import Names
 from streamhouse.sql.plan import AsOf, Name, TableInfo, ViewInfo, Watermark
 from streamhouse.sql.statements.create_view import ticked
 from streamhouse.sql.statements.script import parse_script
+from streamhouse.sql.statements.watermark import IDLE_OPTION
 from streamhouse.sql.syntax import Insert
 
 _SPLITS = ("partition", "shard-id")
@@ -81,6 +82,8 @@ class ViewInputTables:
             key = source.primary_key
             columns = tuple(replace(c, nullable=c.name not in key) for c in columns)
         options = {"bucket": "1"} if source.primary_key else {}
+        if source.watermark is not None and source.watermark.idle_timeout:
+            options[IDLE_OPTION] = source.watermark.idle_timeout
         return TableInfo(
             (catalog, database, f"{view}__in_{source.name[-1]}"), columns, source.computed,
             source.primary_key, (), options, watermark=_by_split(source),

@@ -1,6 +1,7 @@
-"""A SELECT with lookup joins that no streaming query computes as a whole: it takes two.
+"""A SELECT with lookup joins, or windows over processing time, that takes two queries.
 
-A streaming query joins the rows and keeps them in a table, which the rest of the SELECT reads.
+A streaming query joins the rows, or gives them their times, and keeps them in a table, which the
+rest of the SELECT reads.
 """
 
 from __future__ import annotations
@@ -10,13 +11,22 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
-from streamhouse.errors import TableError
+from sqlglot import exp
+
+from streamhouse.errors import StreamhouseError, TableError
+from streamhouse.paimon.schema.options.computed_columns import options_of
 from streamhouse.runtime.session.session import Session
 from streamhouse.runtime.statements.result_view import result_name
-from streamhouse.sql.plan import Column, Name, TableInfo
-from streamhouse.sql.streaming.joined_rows import joined_rows
+from streamhouse.sql.parser.windowed_rows import WINDOWED, source_rows, windowed_time
+from streamhouse.sql.plan import Column, Name, TableInfo, Watermark
+from streamhouse.sql.resolution import columns as names
+from streamhouse.sql.resolution.event_time import is_processing_time
+from streamhouse.sql.resolution.view_expansion import inlined
+from streamhouse.sql.statements.create_view import ticked
+from streamhouse.sql.streaming.joined_rows import JoinedRows, joined_rows
 from streamhouse.sql.streaming.query_planner import plan_stream_queries
-from streamhouse.sql.syntax import Insert, Select
+from streamhouse.sql.syntax import Insert, Query, Select
+from streamhouse.sql.text import span
 from streamhouse.sql.views.statement import CreateMaterializedView
 
 Reader: TypeAlias = Insert | Select | CreateMaterializedView
@@ -43,7 +53,8 @@ class StagedJoin:
                 )
         warehouse.create_table(
             database, name, self.table.columns, self.table.primary_key,
-            options=self.table.options, if_not_exists=True,
+            options={**self.table.options, **options_of((), self.table.watermark)},
+            if_not_exists=True,
         )  # fmt: skip
         session.materialized.reserved.add(self.table.name)
 
@@ -66,19 +77,50 @@ class StagedJoin:
 
 def staged_join(session: Session, statement: Reader, target: Name) -> StagedJoin | None:
     """Split a statement at its first lookup joins; None if it has none, or they cannot be split."""
-    joined = joined_rows(statement.query, session)
+    joined, time = joined_rows(statement.query, session), ""
+    if joined is None:
+        joined, time = _timed_rows(statement.query, session)
     if joined is None:
         return None
-    (query,) = plan_stream_queries(joined.query, session)
+    query = plan_stream_queries(joined.query, session)[0]
     columns = tuple(
         Column(column.name, column.type, column.name not in joined.key)
         for column in query.rows.columns
     )
     full = session.result_table(result_name(target, "joined"))
     options = {"bucket": "1"} if joined.key else {}
-    table = TableInfo(full, columns, (), joined.key, (), options)
+    watermark = Watermark(time, ticked(time)) if time else None
+    table = TableInfo(full, columns, (), joined.key, (), options, watermark=watermark)
     feed = Insert(statement.position, statement.text, full, (), joined.query)
     return StagedJoin(table, feed, replace(statement, query=joined.rest(full)))
+
+
+def _timed_rows(query: Query, session: Session) -> tuple[JoinedRows | None, str]:
+    """The rows of the first windows over the processing time of a table or view, and that time.
+
+    In the table that keeps them it is a stored time: that at which each row was read, once.
+    """
+    parsed = names.parse_query(query)
+    base = len(parsed.script.text) - len(query.text)
+    for select in parsed.tree.find_all(exp.Select):
+        source = source_rows(select) if WINDOWED in select.meta else None
+        data = None if source is None else source.args["from_"].this
+        place = span(data) if isinstance(data, exp.Table) else None
+        if source is None or place is None:
+            continue
+        first, last = place[0] - base, place[1] - base
+        read = replace(query, text=f"SELECT * FROM {query.text[first:last]}", prefix="")
+        time = windowed_time(source).expressions[0].name
+        try:
+            tree = inlined(names.parse_query(read), session).tree
+            timed = is_processing_time(tree, time, session)
+        except StreamhouseError:
+            # The error of the whole query says more.
+            continue
+        if timed:
+            edits = {(first, first): "(SELECT * ", (last, last): ")"}
+            return JoinedRows(read, (), query, edits, (first, last)), time
+    return None, ""
 
 
 def _shape(table: TableInfo) -> tuple[object, ...]:

@@ -151,18 +151,6 @@ class IncrementalView:
         self.stale = "outdated"
         self._store.clear()
 
-    @property
-    def committed(self) -> bool:
-        """Whether the batch has been committed in an earlier run.
-
-        What it has kept is there, too: that is saved before the commit.
-        """
-        for snapshot in self._table.snapshots.newest_first():
-            if _changes_rows(snapshot):
-                writer = snapshot.commit_user, snapshot.commit_identifier
-                return writer == (self._spec.query_id, self._task.batch)
-        return False
-
     def _start(self) -> Manifest:
         """What is kept as of the start offset, or an earlier one.
 
@@ -245,6 +233,16 @@ class IncrementalView:
             key = table_key(address_of(self._spec, source))
             if start["vector"][key] != end["vector"][key]:
                 yield source
+
+
+def is_committed(table: Table, query_id: str, batch: int) -> bool:
+    """Whether a batch has been committed in an earlier run, as the last one of the view's table.
+
+    What it has kept is there, too: that is saved before the commit.
+    """
+    changing = (each for each in table.snapshots.newest_first() if _changes_rows(each))
+    last = next(changing, None)
+    return last is not None and (last.commit_user, last.commit_identifier) == (query_id, batch)
 
 
 def keeps_updates(table: Table) -> bool:

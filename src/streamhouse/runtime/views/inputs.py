@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
-from functools import cached_property
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NoReturn
 
 import pyarrow as pa
 
 from streamhouse.arrow_batches import read_ahead
-from streamhouse.duckdb_engine import Batches, Limits, opened, warehouse_scanner
+from streamhouse.duckdb_engine import Batches, Limits, Scanner, opened, warehouse_scanner
 from streamhouse.errors import SchemaChangeError
 from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.paimon.catalog.warehouse import Warehouse
@@ -22,7 +21,7 @@ from streamhouse.paimon.schema.evolution import column_ids
 from streamhouse.runtime.batch.scan_pruning import Pruning
 from streamhouse.runtime.views.spec import ViewSpec, table_key
 from streamhouse.source import Offset
-from streamhouse.sql.plan import BoundedScan
+from streamhouse.sql.plan import BoundedQuery, BoundedScan
 
 if TYPE_CHECKING:
     import duckdb
@@ -59,19 +58,21 @@ class ViewInputs:
         self._read_rows = read_rows
         self.rows = 0
 
-    @cached_property
-    def _pruning(self) -> Pruning:
-        # A refresh from changes does not need it.
-        return Pruning(self._spec.plan.query)
+    def scanner(self, query: BoundedQuery) -> Scanner:
+        """Returns the schema and batches of a scan of a query, for the engine.
 
-    def open(self, scan: BoundedScan) -> tuple[pa.Schema, Batches]:
-        """The schema and batches of a scan, for the engine."""
-        number = self._spec.plan.query.scans.index(scan)
-        address = self._spec.inputs[number]
-        if address is None:
-            return warehouse_scanner(Warehouse(self._spec.target.warehouse))(scan)
-        condition = self._pruning.filter(scan.relation, address.planned().arrow_schema)
-        return self.open_table(address, scan.columns, condition)
+        Files that the conditions of the query exclude are not read.
+        """
+        pruning = Pruning(query)
+
+        def opened_scan(scan: BoundedScan) -> tuple[pa.Schema, Batches]:
+            address = self._spec.address(scan)
+            if address is None:
+                return warehouse_scanner(Warehouse(self._spec.target.warehouse))(scan)
+            condition = pruning.filter(scan.relation, address.planned().arrow_schema)
+            return self.open_table(address, scan.columns, condition)
+
+        return opened_scan
 
     def open_table(
         self, address: TableAddress, names: Sequence[str], condition: Filter | None = None

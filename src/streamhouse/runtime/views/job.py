@@ -19,7 +19,7 @@ _EVERY_S = 0.25
 
 def planner(spec: ViewSpec, folder: Path) -> ViewPlanner:
     """The planner of a view; on the driver."""
-    return ViewPlanner(spec)
+    return ViewPlanner(spec, folder)
 
 
 def run(spec: ViewSpec, task: TaskInput) -> Iterator[pa.RecordBatch]:

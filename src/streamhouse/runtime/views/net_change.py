@@ -15,6 +15,7 @@ from streamhouse.lookup.storage.changed_keys import (
     last_changes,
     version_of,
 )  # fmt: skip
+from streamhouse.operators.scan import Scan
 from streamhouse.operators.trees.compiled_tree import Source
 from streamhouse.operators.trees.incremental import SourceChange
 from streamhouse.paimon.catalog.table_address import TableAddress
@@ -23,6 +24,7 @@ from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.schema.evolution import name_mapping
 from streamhouse.paimon.storage.table_identity import Identity
 from streamhouse.source import ROW_KIND
+from streamhouse.sql.plan import BoundedScan
 
 _MOST_KEYS = 5_000
 """So many keys are found in a table by a filter."""
@@ -30,6 +32,18 @@ _MOST_KEYS = 5_000
 
 class UnknownChangeError(Exception):
     """The files of a table do not show exactly what has changed."""
+
+
+def known_change(
+    scan: BoundedScan, address: TableAddress, start: dict[str, Any], end: dict[str, Any]
+) -> SourceChange | None:
+    """As `net_change`, of the columns of a scan and the key; None if it is not known."""
+    columns = tuple(dict.fromkeys([*scan.columns, *address.planned().primary_key]))
+    source = Source(Scan(scan.table, scan.relation, columns), (scan.relation,))
+    try:
+        return net_change(source, address, start, end)
+    except UnknownChangeError:
+        return None
 
 
 def net_change(

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import count
 from typing import cast
 
 from streamhouse.errors import UnsupportedSqlError
+from streamhouse.operators.planning.closed_windows import LATE
 from streamhouse.operators.planning.view_plan import ViewPlan
 from streamhouse.options import duration_ms
 from streamhouse.paimon.catalog.table_address import TableAddress
@@ -15,9 +16,10 @@ from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.paimon.schema.table_name import split_identifier
 from streamhouse.runtime.session.session import Session
 from streamhouse.runtime.state.auxiliary_tables import late_name
-from streamhouse.runtime.views.spec import Strategy, ViewSpec
-from streamhouse.runtime.views.windows.late_rows import COLUMNS
+from streamhouse.runtime.views.spec import Strategy, ViewSpec, table_key
+from streamhouse.runtime.views.windows.late_changes import COLUMNS
 from streamhouse.sql.plan import BoundedScan, TableInfo
+from streamhouse.sql.statements.watermark import IDLE_OPTION
 from streamhouse.sql.syntax import TextPosition
 
 _IDLE, _LATENESS = "table.exec.source.idle-timeout", "table.exec.emit.allow-lateness"
@@ -28,16 +30,17 @@ def check_view(plan: ViewPlan, target: TableInfo, position: TextPosition) -> Non
     """Raise `UnsupportedSqlError` at `position` for an input that cannot be followed."""
     for scan in plan.query.scans:
         name = ".".join(scan.table.name[1:])
-        if scan.table.connector != "paimon":
+        if scan.table.connector not in ("paimon", LATE):
             message = (
                 f"a view reads Paimon tables, and {name} is a {scan.table.connector} table; INSERT "
                 "its rows INTO a Paimon table, and read that one"
             )
         elif scan.table.name == target.name:
             message = f"a view cannot read its own table, {name}; write to another table"
-        elif scan.options and not _is_fixed(scan):
+        elif (scan.options.keys() - {IDLE_OPTION}) and not _is_fixed(scan):
+            key = next(key for key in scan.options if key != IDLE_OPTION)
             message = (
-                f"option '{next(iter(scan.options))}' of the hint at {name} has no effect in a "
+                f"option '{key}' of the hint at {name} has no effect in a "
                 "view, which reads the whole table; leave it out"
             )
         else:
@@ -55,12 +58,23 @@ def view_spec(
     )
     strategy = cast(Strategy, session.settings.get("view.refresh-strategy", "auto").lower())
     address = session.endpoints.address(target)
-    idle_ms = duration_ms(_IDLE, session.settings.get(_IDLE, "0 ms"))
     return ViewSpec(
         plan, inputs, address, freshness_s=freshness_s, strategy=strategy,
-        late=tuple(_late_tables(address, plan)), idle_timeout_ms=idle_ms,
+        late=tuple(_late_tables(address, plan)), idle_ms=dict(_idle(session, plan, inputs)),
         lateness_ms=0 if plan.appends else lateness_ms(session),
     )  # fmt: skip
+
+
+def _idle(
+    session: Session, plan: ViewPlan, inputs: Sequence[TableAddress | None]
+) -> Iterator[tuple[str, int]]:
+    """After which time without rows each input does not count (ms)."""
+    for scan, address in zip(plan.query.scans, inputs, strict=True):
+        options = {_IDLE: session.settings.get(_IDLE, "0 ms")}
+        options |= {k: v for k, v in scan.table.options.items() if k == IDLE_OPTION}
+        if address is not None:
+            key, value = list((options | dict(scan.options)).items())[-1]
+            yield table_key(address), duration_ms(key, value)
 
 
 def lateness_ms(session: Session) -> int:
@@ -94,5 +108,6 @@ def _late_tables(view: TableAddress, plan: ViewPlan) -> Iterator[TableAddress]:
 
 
 def _is_fixed(scan: BoundedScan) -> bool:
-    """Whether a scan reads a system table, or a table as of a fixed point in time."""
-    return bool(scan.as_of) or "$" in scan.table.name[-1].replace("$branch_", "")
+    """Whether a scan reads a system table, late rows, or a table as of a fixed point in time."""
+    late = scan.table.connector == LATE
+    return late or bool(scan.as_of) or "$" in scan.table.name[-1].replace("$branch_", "")

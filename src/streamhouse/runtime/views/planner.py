@@ -4,7 +4,8 @@ An offset is `{"batch", "now", "view", "vector"}`: the number of the batch that 
 (epoch ms), what was computed (a fingerprint of the query, and the identity of the view's table),
 and a position in each input table: its newest snapshot, when that was committed, and the table's
 identity. The identity is a digest of the first schema, which differs for a table that was dropped
-and created again. Windows that wait for a watermark add it (`runtime.views.windows.watermarks`).
+and created again. Windows that wait for a watermark add it (`runtime.views.windows.watermarks`),
+and `open_since`, before which no row was in an open session when the batch began (epoch ms).
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from streamhouse.paimon.storage.table_identity import Identity
 from streamhouse.runtime.state.batch_logs import next_batch
 from streamhouse.runtime.streaming.tasks.task_input import TaskInput
 from streamhouse.runtime.views.spec import ViewSpec
+from streamhouse.runtime.views.windows.open_since import open_since
 from streamhouse.runtime.views.windows.watermarks import Watermarks
 from streamhouse.source import Lag, Offset
 
@@ -32,8 +34,9 @@ TICK_S = 1.0
 class ViewPlanner:
     """Plans the refreshes of one view; driver only."""
 
-    def __init__(self, spec: ViewSpec) -> None:
-        self._spec = spec
+    def __init__(self, spec: ViewSpec, folder: Path | None = None) -> None:
+        """`folder` is that of the query's run."""
+        self._spec, self._folder = spec, folder
         self._identities: dict[str, Identity] = {}
         self._target: Identity | None = None
         self._watermarks = None if spec.plan.windows is None else Watermarks(spec)
@@ -50,7 +53,10 @@ class ViewPlanner:
             newest["watermark"] = self._watermarks.after(start, newest["vector"], now)
         if not tick and self._is_current(start, newest):
             return start
-        return {"batch": next_batch(start), "now": now, **newest}
+        end = {"batch": next_batch(start), "now": now, **newest}
+        if self._folder is not None and self._spec.plan.windows is not None:
+            end["open_since"] = open_since(self._folder, start)
+        return end
 
     def newest(self, start: Offset) -> Offset:
         """What a refresh would compute now, and from what: the parts `view` and `vector`."""

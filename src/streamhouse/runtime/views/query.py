@@ -25,6 +25,7 @@ from streamhouse.runtime.views.holds import ViewHolds
 from streamhouse.runtime.views.kept_rows import remove_kept_by_dropped
 from streamhouse.runtime.views.planner import ViewPlanner
 from streamhouse.runtime.views.spec import PROGRESS, ViewSpec
+from streamhouse.runtime.views.windows import open_since
 from streamhouse.state.store import FOLDER, StateStore
 
 _MOST_COUNTED = 5_000_000
@@ -131,6 +132,8 @@ class ViewQuery(JobQuery):
         self._recomputed = any(each["strategy"] == "recompute" for each in batch.reports)
         for report in batch.reports:
             self._builder.batch_done(report)
+            if report["open_since"] is not None:
+                open_since.note(self._run.folder, end, report["open_since"])
         self.progress.committed(end)
         self._holds.batch_done(end)
         changes = sum((Counter(report["changes"]) for report in batch.reports), Counter[str]())

@@ -7,7 +7,7 @@ import json
 import os
 import tempfile
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Literal, TypeAlias
@@ -20,6 +20,7 @@ from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.paimon.schema.evolution import column_ids
 from streamhouse.paimon.storage.files import files_of
 from streamhouse.runtime.state.replica import ReplicatedStore
+from streamhouse.source import Offset
 from streamhouse.sql.plan import BoundedScan
 from streamhouse.state.store import StateStore
 
@@ -42,8 +43,9 @@ class ViewSpec:
     share that folder. `strategy`: how it is refreshed. `select` is the SELECT of an INSERT, with
     full names of its tables, and the INSERT's column list; None for a view, which has it. If the
     view has windows once they are closed, `late` are the tables of the late rows of
-    `plan.windows.late`, and after `idle_timeout_ms` without rows an input holds no window back (0:
-    it does). `lateness_ms`: for so long after they were closed windows still change.
+    `plan.windows.late`, and after `idle_ms` without rows an input holds no window back (by
+    `table_key`; 0: it does). `lateness_ms`: for so long after they were closed windows still
+    change.
     """
 
     plan: ViewPlan
@@ -58,8 +60,18 @@ class ViewSpec:
     strategy: Strategy = "auto"
     select: tuple[str, tuple[str, ...]] | None = None
     late: tuple[TableAddress, ...] = ()
-    idle_timeout_ms: int = 0
+    idle_ms: Mapping[str, int] = field(default_factory=dict)
     lateness_ms: int = 0
+
+    def closed_at(self, offset: Offset) -> int | None:
+        """The watermark by which windows are closed at an offset (epoch ms); None before it is.
+
+        A session is closed a millisecond later than other windows: then no row that is after the
+        watermark can join it. If a query has both, all are, since it may join them.
+        """
+        at: int | None = offset.get("watermark", {}).get("at")
+        windows = self.plan.windows
+        return at if at is None or windows is None or not windows.has_sessions else at - 1
 
     @property
     def tables(self) -> dict[str, TableAddress]:

@@ -23,9 +23,15 @@ from streamhouse.runtime.failpoint import TASK_STEP, reached
 from streamhouse.runtime.query_operator import conformed
 from streamhouse.runtime.streaming.tasks.task_input import TaskInput
 from streamhouse.runtime.streaming.tasks.task_results import TaskAttempt, results
-from streamhouse.runtime.views.incremental import IncrementalView, UnsuitableError, keeps_updates
+from streamhouse.runtime.views.incremental import (
+    IncrementalView,
+    UnsuitableError,
+    is_committed,
+    keeps_updates,
+)  # fmt: skip
 from streamhouse.runtime.views.inputs import MEMORY, ViewInputs
 from streamhouse.runtime.views.spec import Stale, Strategy, ViewSpec
+from streamhouse.runtime.views.windows.late_changes import NOW_MS
 from streamhouse.runtime.views.windows.late_rows import LateWriter
 from streamhouse.source import ROW_KIND
 from streamhouse.sql.batch.closed_windows import FOREVER, between
@@ -48,12 +54,15 @@ class RefreshTask:
         self._spec, self._task = spec, task
         self._attempt = TaskAttempt.current()
         self._inputs = ViewInputs(spec, task.end, read_rows)
+        self._late = LateWriter(spec, task, self._attempt.id)
         self.strategy: Strategy = "recompute"
         """How it has refreshed the view."""
         self.stale: Stale = ""
         """Why later batches need other rows than those that are kept."""
         self.changes: Counter[str] = Counter()
         """The changes that it has written, by row kind."""
+        self.open_since: int | None = None
+        """The first time of open sessions (epoch ms), or one before it; None if not known."""
 
     def run(self) -> Iterator[pa.RecordBatch]:
         """Run the task; yields rows of `RESULT`."""
@@ -61,8 +70,7 @@ class RefreshTask:
         messages: list[tuple[str, Message]] = [
             (spec.target.identifier, message) for message in self.write()
         ]
-        late = LateWriter(spec, task, self._attempt.id)
-        messages += late.write()
+        messages += self._late.write()
         if not self._attempt.repeated:
             reached(TASK_STEP, task.batch, spec.target.identifier)
         counts = {
@@ -71,7 +79,8 @@ class RefreshTask:
             "changes": self.changes,
             "strategy": self.strategy,
             "stale": self.stale,
-            "late": late.rows,
+            "late": self._late.rows,
+            "open_since": self.open_since,
         }
         yield results(task, self._attempt, messages, counts)
 
@@ -98,7 +107,7 @@ class RefreshTask:
             write(writer, inputs, table)
             return
         view = IncrementalView(self._spec, self._task, table)
-        if view.committed:
+        if is_committed(table, self._spec.query_id, self._task.batch):
             self.strategy = "incremental"
         elif self._spec.strategy == "recompute" or not self._incremental(view, writer, table):
             self._recompute(writer, inputs, table)
@@ -131,7 +140,7 @@ class RefreshTask:
         recompute = Recompute(self._spec.plan)
         latest = table.latest_snapshot_id()
         if latest is None:
-            for batch in recompute.whole(inputs.open, self._task.now_ms):
+            for batch in recompute.whole(inputs.scanner(self._spec.plan.query), self._task.now_ms):
                 self._put(writer, table, "+I", batch)
             return
 
@@ -139,16 +148,18 @@ class RefreshTask:
             return table.read(snapshot=latest)
 
         rows = table.arrow_schema, kept
-        changes = recompute.changes(inputs.open, self._task.now_ms, rows, keeps_updates(table))
+        tables = inputs.scanner(self._spec.plan.query)
+        changes = recompute.changes(tables, self._task.now_ms, rows, keeps_updates(table))
         self._put_all(writer, table, changes)
 
     def _append_closed(self, writer: SinkWriter, inputs: ViewInputs, table: Table) -> None:
         """Append the rows of the windows that the batch closes."""
         task, spec = self._task, self._spec
         assert spec.plan.windows is not None
-        before, after = (each.get("watermark", {}).get("at") for each in (task.start, task.end))
+        before, after = map(spec.closed_at, (task.start, task.end))
         latest = table.latest_snapshot_id()
-        if not task.start and latest and table.snapshot(latest).total_record_count != 0:
+        has_rows = latest and table.snapshot(latest).total_record_count != 0
+        if not task.start and has_rows and not is_committed(table, spec.query_id, task.batch):
             raise DataLossError(
                 f"view {table.identifier}: it has rows of windows, but its checkpoint is lost, so "
                 "it is not known which windows come next; run the script once with --from-scratch "
@@ -159,19 +170,23 @@ class RefreshTask:
             before is not None and not any(each.ends_between(before, after) for each in windows)
         ):
             return
-        for batch in self._of_windows(before, after).whole(inputs.open, task.now_ms):
+        recompute = self._of_windows(before, after)
+        tables = self._late.scanner(inputs.scanner(recompute.plan.query))
+        # Nothing that is read depends on the time, but late rows have columns of it.
+        for batch in recompute.whole(tables, NOW_MS):
             self._put(writer, table, "+I", batch)
+        self.open_since = self._late.open_since(after)
 
     def _of_windows(self, before: int | None, after: int | None) -> Recompute:
         query = self._spec.plan.query
-        closed = replace(query, sql=between(query.sql, before, after))
+        closed = replace(query, sql=between(query.sql, before, after, self._late.first_read_ms))
         return Recompute(replace(self._spec.plan, query=closed))
 
     def _correct_open(self, writer: SinkWriter, inputs: ViewInputs, table: Table) -> None:
         """Write what has changed in windows that may still change."""
         spec, windows = self._spec, self._spec.plan.windows
         assert windows is not None
-        before = self._task.start.get("watermark", {}).get("at")
+        before = spec.closed_at(self._task.start)
         before = None if before is None else before - spec.lateness_ms
         latest = table.latest_snapshot_id()
 
@@ -185,7 +200,8 @@ class RefreshTask:
                 yield batch.filter(pc.greater(column, limit.cast(column.type)))
 
         recompute = self._of_windows(before, FOREVER)
-        changes = recompute.changes(inputs.open, self._task.now_ms, (table.arrow_schema, kept))
+        tables = inputs.scanner(recompute.plan.query)
+        changes = recompute.changes(tables, self._task.now_ms, (table.arrow_schema, kept))
         self._put_all(writer, table, changes)
 
     def _put_all(

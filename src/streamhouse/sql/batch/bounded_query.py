@@ -154,7 +154,7 @@ class Analyzed:
             _bound(self.parsed, tree, self.scans)
         scans = self.scans.plan(tree)
         called = functions_in(tree)
-        sql = generate(joins_in_time.in_duckdb(tree))
+        sql = generate(window_slices.without_ends(joins_in_time.in_duckdb(tree)))
         return BoundedQuery(scans, sql, tuple(output), self.scans.rows, called)
 
 

@@ -2,29 +2,38 @@
 
 A window is closed when the watermark has reached its last moment (`window_time`), as in Flink. A
 batch takes the watermark from one value to another: `BEFORE` and `AFTER`, in epoch milliseconds.
+Which sessions are closed depends on the rows that came in time, so late rows are taken back before
+rows are combined to sessions.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
 
 from sqlglot import exp
 
 from streamhouse.sql.functions.expression_builders import (
-    WINDOWED_TIME,
     call,
     cast,
     column_of,
     number,
     quoted,
 )
-from streamhouse.sql.parser.windowed_rows import WINDOWED, Window
+from streamhouse.sql.parser.windowed_rows import (
+    WINDOWED,
+    combined_sessions,
+    single_sessions,
+    source_rows,
+    windowed_time,
+)  # fmt: skip
 from streamhouse.sql.select_parts import conjuncts
 
 BEFORE, AFTER = "watermark_before", "watermark_after"
 """The DuckDB variables of the watermark before a batch and after it."""
+SINCE = "open_since"
+"""The DuckDB variable of the time from which on rows of open sessions, and those near them, are."""
 FOREVER = 1 << 47
 """A watermark that has passed all windows, in the year 6429."""
 _ALIAS = "_windowed"
@@ -61,9 +70,14 @@ def close(tree: exp.Query, without_late: bool = False) -> None:
     """
     for place, select in enumerate(windows(tree)):
         rows, (start, end, time) = _rows(select), _columns(select)
-        _limit(rows, select.meta[WINDOWED])
-        if without_late:
-            _undo(rows.find(exp.Subquery), place)
+        subquery = rows.find(exp.Subquery)
+        assert subquery is not None
+        if _is_session(select):
+            _combine_seen(subquery.this, place)
+        else:
+            _limit(subquery.this)
+            if without_late:
+                subquery.set("this", _seen(subquery.this, place))
         moment = cast(time, "TIMESTAMP")
         closed = exp.and_(
             exp.GT(this=moment, expression=_variable(BEFORE)),
@@ -77,18 +91,31 @@ def close(tree: exp.Query, without_late: bool = False) -> None:
         select.replace(rows.where(condition))
 
 
-def _limit(rows: exp.Select, window: Window) -> None:
+def _is_session(select: exp.Select) -> bool:
+    return bool(select.meta[WINDOWED].kind == "SESSION")
+
+
+def _limit(select: exp.Select) -> None:
     """Let scans skip files without times of windows that a batch closes."""
-    subquery = rows.find(exp.Subquery)
-    assert subquery is not None
-    for each in subquery.this.find_all(exp.Anonymous):
-        if each.name == WINDOWED_TIME:
-            limits = (
-                exp.GT(this=each.copy(), expression=_variable(BEFORE, -window.size)),
-                exp.LT(this=each.copy(), expression=_variable(AFTER, 1)),
-            )
-            subquery.this.where(*limits, copy=False)
-            return
+    source, size = source_rows(select), select.meta[WINDOWED].size
+    source.where(*_limits(windowed_time(source), _variable(BEFORE, -size)), copy=False)
+
+
+def _limits(time: exp.Expr, first: exp.Expr) -> tuple[exp.Expr, exp.Expr]:
+    last = _variable(AFTER, 1)
+    return exp.GT(this=time.copy(), expression=first), exp.LT(this=time.copy(), expression=last)
+
+
+def _combine_seen(select: exp.Select, number: int) -> None:
+    """Let sessions be those of the rows that came in time, from `SINCE` on."""
+    source = source_rows(select)
+    data = source.args["from_"].this
+    time, windows = windowed_time(source), [each.alias for each in select.selects[-3:]]
+    rows = exp.Select(expressions=[exp.Star()])
+    rows.set("from_", exp.From(this=data.copy()))
+    rows.where(*_limits(time, _variable(SINCE, 0)), copy=False)
+    alias = exp.TableAlias(this=quoted(data.alias_or_name))
+    source.set("from_", exp.From(this=exp.Subquery(this=_seen(rows, number, windows), alias=alias)))
 
 
 def late_table(number: int, kind: str) -> str:
@@ -96,24 +123,48 @@ def late_table(number: int, kind: str) -> str:
     return f"late{kind}{number}"
 
 
-def _undo(rows: exp.Subquery | None, number: int) -> None:
-    """Take the late changes of windowed rows back."""
-    assert rows is not None
-    entered, left = (
-        exp.Select(expressions=[exp.Star()]).from_(exp.Table(this=quoted(late_table(number, kind))))
-        for kind in ("+I", "-D")
-    )
-    kept = exp.Except(this=rows.this, expression=entered, distinct=False)
-    rows.set("this", exp.Union(this=kept, expression=left, distinct=False))
+def _seen(rows: exp.Query, number: int, without: Sequence[str] = ()) -> exp.Query:
+    """Rows without their late changes; `without`: columns that only the late rows have."""
+    star = exp.Star(**{"except_": [exp.column(quoted(name)) for name in without]})
+    tables = (exp.Table(this=quoted(late_table(number, kind))) for kind in ("+I", "-D"))
+    entered, left = (exp.Select(expressions=[star.copy()]).from_(table) for table in tables)
+    # In this order rows that came and left too late are in neither.
+    both = exp.Union(this=rows, expression=left, distinct=False)
+    return exp.Except(this=both, expression=entered, distinct=False)
+
+
+def sessions(tree: exp.Query) -> Iterator[exp.Query | None]:
+    """For each of the `windows`, its rows with their sessions from `SINCE` on, also open ones.
+
+    None for other windows. The columns are those of `late`, and those of the sessions.
+    """
+    for place, select in enumerate(windows(tree)):
+        if not _is_session(select):
+            yield None
+            continue
+        rows = select.copy()
+        _combine_seen(rows, place)
+        yield _with_queries(tree, combined_sessions(rows))
+
+
+def _with_queries(tree: exp.Query, query: exp.Select) -> exp.Select:
+    """A part of a tree as a query, with the WITH queries of the tree."""
+    with_ = tree.args.get("with_")
+    if with_ is not None:
+        query.set("with_", with_.copy())
+    return query
 
 
 def late(tree: exp.Query) -> Iterator[exp.Query]:
     """For each of the `windows`, a query of all columns of its rows that were closed `BEFORE`.
 
-    Without those that the query around it filters out.
+    Without those that the query around it filters out. For SESSION the query has all rows: see
+    `single_sessions`.
     """
-    with_ = tree.args.get("with_")
     for select in windows(tree):
+        if _is_session(select):
+            yield _with_queries(tree, single_sessions(select))
+            continue
         rows, (_, _, time) = _rows(select), _columns(select)
         alias, terms = _filters(select)
         if alias:
@@ -122,10 +173,7 @@ def late(tree: exp.Query) -> Iterator[exp.Query]:
             subquery.set("alias", exp.TableAlias(this=quoted(alias)))
             time.set("table", quoted(alias))
         closed = exp.LTE(this=cast(time, "TIMESTAMP"), expression=_variable(BEFORE))
-        query = rows.where(closed, *terms)
-        if with_ is not None:
-            query.set("with_", with_.copy())
-        yield query
+        yield _with_queries(tree, rows.where(closed, *terms))
 
 
 def _filters(select: exp.Select) -> tuple[str, list[exp.Expr]]:
@@ -153,17 +201,17 @@ def _columns(select: exp.Select) -> list[exp.Column]:
     return [column_of(_ALIAS, each.alias) for each in select.selects[-3:]]
 
 
-def _variable(name: str, more: int = 0) -> exp.Expr:
-    """A variable plus some milliseconds, as a time."""
+def _variable(name: str, more: int | None = None) -> exp.Expr:
+    """A variable as a time; with `more` that of a limit, so many milliseconds later."""
     value: exp.Expr = call("GETVARIABLE", exp.Literal.string(name))
-    if more:
+    if more is not None:
         value = exp.Add(this=value, expression=number(more))
     return call("MAKE_TIMESTAMP_MS", value)
 
 
-def between(sql: str, before: int | None, after: int | None) -> str:
+def between(sql: str, before: int | None, after: int | None, since: int | None = None) -> str:
     """The SQL of a query for a batch that takes the watermark from one value to another."""
-    for name, value in ((BEFORE, before), (AFTER, after)):
+    for name, value in ((BEFORE, before), (AFTER, after), (SINCE, since)):
         at = _NONE if value is None else value
         variable = rf"getvariable\('{name}'\)"
         time = rf"make_timestamp_ms\({variable}(?: \+ (-?\d+))?\)"

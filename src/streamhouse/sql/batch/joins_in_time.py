@@ -11,12 +11,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from sqlglot import exp
+from sqlglot.optimizer.scope import traverse_scope
 
 from streamhouse.sql import node_errors
 from streamhouse.sql.expressions.binder import Relations
 from streamhouse.sql.functions.expression_builders import cast, column_of, number, quoted
 from streamhouse.sql.resolution.event_time import JOINED_AS_OF
-from streamhouse.sql.resolution.visible_columns import leftmost
+from streamhouse.sql.resolution.visible_columns import visible_in
 from streamhouse.sql.select_parts import conjuncts
 from streamhouse.sql.text import Script
 
@@ -25,9 +26,10 @@ NEAREST = "nearest"
 equalities of all of them, a left row has one match at most."""
 _FROM, _UNTIL = "time$from", "time$until"
 """The columns of the times between which a row is the newest of its key."""
-_FLIPPED: dict[type[exp.Expr], type[exp.Expr]] = {
+FLIPPED: dict[type[exp.Expr], type[exp.Expr]] = {
     exp.GT: exp.LT, exp.GTE: exp.LTE, exp.LT: exp.GT, exp.LTE: exp.GTE,
 }  # fmt: skip
+"""A comparison with its sides exchanged."""
 _BEFORE_NEXT: dict[type[exp.Expr], type[exp.Expr]] = {
     exp.GTE: exp.LT, exp.GT: exp.LTE, exp.LTE: exp.GT, exp.LT: exp.GTE,
 }  # fmt: skip
@@ -140,12 +142,12 @@ def _join_nearest(script: Script, join: exp.Join, relations: Relations) -> None:
     alias, condition = join.this.alias_or_name, join.args.get("match_condition")
     terms = conjuncts(join.args.get("on"))
     tests: list[exp.Expr] = [condition] if condition is not None else [
-        term for term in terms if isinstance(term, tuple(_FLIPPED))
+        term for term in terms if isinstance(term, tuple(FLIPPED))
     ]  # fmt: skip
     equal = [term for term in terms if not any(term is each for each in tests)]
     keys = [_right_side(term, alias) for term in equal if isinstance(term, exp.EQ)]
     test: exp.Expr | None = tests[0].unnest() if len(tests) == 1 else None
-    time = _right_side(test, alias) if isinstance(test, tuple(_FLIPPED)) else None
+    time = _right_side(test, alias) if isinstance(test, tuple(FLIPPED)) else None
     if time is None or None in keys or len(keys) < len(equal) or join.side not in ("", "LEFT"):
         message = (
             "an ASOF JOIN is JOIN or LEFT JOIN with one comparison of times (<, <=, >, >=) and "
@@ -153,7 +155,7 @@ def _join_nearest(script: Script, join: exp.Join, relations: Relations) -> None:
         )
         raise node_errors.unsupported(script, join.this, message)
     assert test is not None
-    kind = type(test) if time is test.expression else _FLIPPED[type(test)]
+    kind = type(test) if time is test.expression else FLIPPED[type(test)]
     left = test.this if time is test.expression else test.expression
     by = [key for key in keys if key is not None]
     rows = _with_next(join.this, by, time, kind in (exp.GT, exp.GTE), relations)
@@ -214,20 +216,9 @@ def _without_ties(until: exp.Expr, time: exp.Expr) -> exp.Qualify:
 
 def _columns(element: exp.Expr, relations: Relations) -> list[str]:
     """The names of the columns of an element of FROM."""
-    given = element.alias_column_names
-    if given:
-        return list(given)
-    found = relations.get(element.name)
-    if found is not None and not isinstance(element, exp.Subquery):
-        return list(found)
-    query: exp.Expr | None = element
-    if not isinstance(element, exp.Subquery):
-        queries = (cte for cte in element.root().find_all(exp.CTE) if cte.alias == element.name)
-        query = next(queries, None)
-    first = None if query is None else leftmost(query.this)
-    given = query.alias_column_names if isinstance(query, exp.CTE) else []
-    selects = first.selects if isinstance(first, exp.Select) else []
-    return list(given) or [item.alias_or_name for item in selects]
+    select = element.find_ancestor(exp.Select)
+    (scope,) = (each for each in traverse_scope(element.root()) if each.expression is select)
+    return visible_in(scope, relations)[element.alias_or_name] or []
 
 
 def in_duckdb(tree: exp.Expr) -> exp.Expr:
@@ -242,7 +233,7 @@ def in_duckdb(tree: exp.Expr) -> exp.Expr:
         terms = conjuncts(join.args.get("on"))
         rest = [term for term in terms if NEAREST not in term.meta]
         times = [term for term in rest if not isinstance(term, exp.EQ)]
-        if len(rest) < len(terms) and len(times) == 1 and isinstance(times[0], tuple(_FLIPPED)):
+        if len(rest) < len(terms) and len(times) == 1 and isinstance(times[0], tuple(FLIPPED)):
             join.set("on", exp.and_(*rest))
             join.set("method", "ASOF")
     return made

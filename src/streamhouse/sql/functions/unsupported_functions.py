@@ -19,7 +19,7 @@ _REPLACEMENTS = {
     "RAND": _NONDETERMINISTIC,
     "RAND_INTEGER": _NONDETERMINISTIC,
     "RANDOM": _NONDETERMINISTIC,
-    "CURRENT_WATERMARK": "only windows know the watermark; leave it out",
+    "CURRENT_WATERMARK": "rows of closed windows go to <target>__late by themselves; leave it out",
     "SOURCE_WATERMARK": "no source has watermarks of its own; write ts - INTERVAL '5' SECOND",
     "DATE_ADD": "write TIMESTAMPADD(DAY, n, d), or d + INTERVAL '1' DAY",
     "DATE_SUB": "write TIMESTAMPADD(DAY, -n, d), or d - INTERVAL '1' DAY",

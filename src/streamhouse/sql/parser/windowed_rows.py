@@ -33,8 +33,14 @@ SLICE, WINDOWS = "window$slice", "_windows"
 """The start of a row's slice, of which the windows of HOP and CUMULATE consist; the relation of
 the windows that a slice belongs to."""
 _DISTANCE = "_distance"
+_ORIGIN_MS = 946_857_600_000
+"""To which DuckDB aligns steps without another origin, which takes twice as long: 2000-01-03."""
 FIRST, LAST = "window$first", "window$last"
 """The times of the first and the last rows of sessions, null for all other rows."""
+KEY = "window$key"
+"""The start of the names of columns that only queries of late rows have."""
+MOMENT, BEGIN, UNTIL = f"{KEY}_time", f"{KEY}_first", f"{KEY}_until"
+"""The time of a row, and the first time and the end of its session, as TIMESTAMPs in UTC."""
 
 
 @dataclass(frozen=True)
@@ -65,13 +71,17 @@ class Window:
     def ends_between(self, before: int, after: int) -> bool:
         """Whether the last moment of a window is after `before`, and not after `after` (epoch ms).
 
-        Only for windows that do not depend on the rows.
+        A session may end at any time.
         """
+        if self.kind == "SESSION":
+            return before < after
         step, origin = self.step or self.size, self.offset + self.size - 1
         return (after - origin) // step > (before - origin) // step
 
     def floor(self, time: exp.Expr, step: int) -> exp.Expr:
         """The last moment of a step that is not after a time."""
+        if (_ORIGIN_MS - self.offset) % step == 0:
+            return call("TIME_BUCKET", _duration(step), time.copy())
         moment = datetime(1970, 1, 1) + timedelta(milliseconds=self.offset % step)
         origin = cast(exp.Literal.string(str(moment)), "TIMESTAMP")
         return call("TIME_BUCKET", _duration(step), time.copy(), origin)
@@ -120,6 +130,51 @@ def _aligned(
     select = exp.Select(expressions=[star, *columns], where=where)
     select.set("from_", exp.From(this=data))
     return select
+
+
+def source_rows(select: exp.Select) -> exp.Select:
+    """The SELECT in windowed rows that reads `data`; it has the condition on its rows."""
+    for _ in range({"TUMBLE": 0, "SESSION": 2}.get(select.meta[WINDOWED].kind, 1)):
+        select = select.args["from_"].this.this
+    return select
+
+
+def windowed_time(select: exp.Select) -> exp.Expr:
+    """The time by which the rows of a `source_rows` are windowed, as a TIMESTAMP."""
+    calls = (call for item in select.selects for call in item.find_all(exp.Anonymous))
+    return next(call for call in calls if call.name == WINDOWED_TIME)
+
+
+def single_sessions(select: exp.Select) -> exp.Select:
+    """The rows of SESSION, each with its keys, its `MOMENT`, and a session of its own."""
+    rows = source_rows(select).copy()
+    first, time = rows.selects[-1].unalias().expressions
+    rows.set("expressions", [exp.Star(), *_single(select, first, time)])
+    return rows
+
+
+def combined_sessions(select: exp.Select) -> exp.Select:
+    """As `single_sessions`, each row also with the `BEGIN` and `UNTIL` of the session it is in."""
+    rows, (start, end, _) = select.copy(), select.selects[-3:]
+    window = select.find(exp.Window)
+    assert window is not None
+    moment = window.args["order"].expressions[0].this
+    bounds = ((start, BEGIN), (end, UNTIL))
+    items = [*select.selects[:-3], *_single(select, moment, moment.expressions[0])]
+    items += [exp.alias_(each.unalias().this, name, quoted=True) for each, name in bounds]
+    rows.set("expressions", [item.copy() for item in items])
+    return rows
+
+
+def _single(select: exp.Select, moment: exp.Expr, time: exp.Expr) -> list[exp.Expr]:
+    """The keys of a row of SESSION, its time, and the columns of a session of its own."""
+    window = select.find(exp.Window)
+    keys = [] if window is None else window.args["partition_by"]
+    named = {f"{KEY}{number}": key for number, key in enumerate(keys)} | {MOMENT: moment}
+    names = [item.alias for item in select.selects[-3:]]
+    end = _plus(moment, select.meta[WINDOWED].size)
+    items = [exp.alias_(each.copy(), name, quoted=True) for name, each in named.items()]
+    return [*items, *_columns(moment, end, time, names)]
 
 
 def _sliced(

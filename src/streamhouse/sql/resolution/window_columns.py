@@ -35,7 +35,8 @@ def check_stored_times(script: Script, tree: exp.Query) -> None:
         if node.name == WINDOWED_TIME and _is_clock(node.expressions[0]):
             message = (
                 "windows over processing time are not supported here, since rows would move to "
-                "the window of the present time; use a column that stores a time"
+                "the window of the present time; use a column that stores a time, or in a stream "
+                "let TABLE name the table or view that has PROCTIME()"
             )
             raise node_errors.unsupported(script, node.expressions[0], message)
 

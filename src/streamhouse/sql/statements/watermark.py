@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from sqlglot.tokenizer_core import Token
 
+from streamhouse.errors import OptionError
+from streamhouse.options import duration_ms
 from streamhouse.sql.parser import elements
 from streamhouse.sql.parser.token_cursor import Cursor
 from streamhouse.sql.plan import Column, ComputedColumn, Watermark
@@ -14,6 +16,31 @@ from streamhouse.sql.types import base
 
 TIME_OPTION, EXPRESSION_OPTION = "schema.watermark.0.rowtime", "schema.watermark.0.strategy.expr"
 """The options with which Paimon's Flink catalog stores a table's watermark."""
+
+_OPTIONS = "scan.watermark."
+IDLE_OPTION = f"{_OPTIONS}idle-timeout"
+
+
+def of_source(
+    watermark: Watermark | None, options: Mapping[str, str], where: str
+) -> tuple[Watermark | None, dict[str, str]]:
+    """The watermark of a source with its options, and the other options.
+
+    Raises `OptionError` for an option of watermarks that would have no effect.
+    """
+    own = {key: value for key, value in options.items() if key.startswith(_OPTIONS)}
+    for key in own:
+        if key != IDLE_OPTION or watermark is None:
+            why = (
+                "a batch reads all inputs as far as they are, and the least watermark counts"
+                if watermark is not None
+                else "the table has no WATERMARK"
+            )
+            raise OptionError(f"{where}: option '{key}' has no effect: {why}; leave it out")
+    if watermark is not None and own:
+        duration_ms(IDLE_OPTION, own[IDLE_OPTION])
+        watermark = replace(watermark, idle_timeout=own[IDLE_OPTION])
+    return watermark, {key: value for key, value in options.items() if key not in own}
 
 
 @dataclass(frozen=True)

@@ -14,12 +14,12 @@ from typing import Any, TypeAlias
 import pyarrow as pa
 
 from streamhouse.duckdb_engine import Batches, Limits, opened
-from streamhouse.lookup.storage.changed_keys import last_changes, version_of
 from streamhouse.paimon.catalog.table_address import TableAddress
-from streamhouse.paimon.storage.table_identity import Identity
 from streamhouse.runtime.views.inputs import MEMORY, ViewInputs
+from streamhouse.runtime.views.net_change import known_change
 from streamhouse.runtime.views.spec import ViewSpec, table_key
-from streamhouse.source import ROW_KIND, Offset
+from streamhouse.runtime.views.windows.late_changes import batches_of
+from streamhouse.source import Offset
 from streamhouse.sql.plan import BoundedQuery, BoundedScan
 
 Watermark: TypeAlias = dict[str, Any]
@@ -54,12 +54,16 @@ class Watermarks:
 
     def _common(self, inputs: Mapping[str, Mapping[str, list[Any]]], now_ms: int) -> int | None:
         """The least watermark of the splits that are not idle; of idle ones alone the greatest."""
-        idle_ms = self._spec.idle_timeout_ms
-        splits = [each for own in inputs.values() for each in own.values()]
-        active = [value for value, moved_ms in splits if not 0 < idle_ms <= now_ms - moved_ms]
+        active, known = [], []
+        for key, splits in inputs.items():
+            idle_ms = self._spec.idle_ms.get(key, 0)
+            for value, moved_ms in splits.values():
+                known.append(value)
+                if not 0 < idle_ms <= now_ms - moved_ms:
+                    active.append(value)
         if active:
             return None if None in active else min(active)
-        return max((value for value, _ in splits if value is not None), default=None)
+        return max((value for value in known if value is not None), default=None)
 
     def _greatest(self, key: str, start: Any, end: Any) -> Splits:
         """The greatest watermarks of the rows between two positions, at least of these rows."""
@@ -70,13 +74,14 @@ class Watermarks:
     def _computed(self, address: TableAddress, query: BoundedQuery, start: Any, end: Any) -> Splits:
         if not end["snapshot"]:
             return {"": None}
-        added = _added(address, query.scans[0], start, end)
+        known = bool(start) and start["snapshot"]
+        change = known_change(query.scans[0], address, start, end) if known else None
 
         def scanner(scan: BoundedScan) -> tuple[pa.Schema, Batches]:
-            if added is None:
+            if change is None:
                 offset = {"vector": {table_key(address): end}}
                 return ViewInputs(self._spec, offset).open_table(address, scan.columns)
-            return added.schema, lambda: iter(added.to_batches())
+            return batches_of(change.rows.select(scan.columns))
 
         with opened(query, scanner, Limits(memory=MEMORY)) as connection:
             sql = f'SELECT split, epoch_ms(CAST("at" AS TIMESTAMP)) FROM ({query.sql})'
@@ -89,24 +94,6 @@ def _queries(spec: ViewSpec) -> Iterator[tuple[str, tuple[TableAddress, BoundedQ
         address = spec.address(query.scans[0])
         if address is not None:
             yield table_key(address), (address, query)
-
-
-def _added(address: TableAddress, scan: BoundedScan, start: Any, end: Any) -> pa.Table | None:
-    """The rows that a table got between two positions; None if they are not known."""
-    table = address.open()
-    if not start or not start["snapshot"] or start["table"] != Identity(table).digest:
-        return None
-    if table.snapshots.find(int(start["snapshot"])) is None:
-        return None
-    before, after = version_of(table, int(start["snapshot"])), version_of(table, end["snapshot"])
-    columns = list(dict.fromkeys([*scan.columns, *table.primary_key]))
-    changes = last_changes(before, after, columns, address.schema_id)
-    if changes is None:
-        return None
-    if table.primary_key:
-        kinds = changes.column(ROW_KIND).to_pylist()
-        changes = changes.filter(pa.array([kind == "+I" for kind in kinds], pa.bool_()))
-    return changes.select(list(scan.columns))
 
 
 def _latest(a: int | None, b: int | None) -> int | None:
