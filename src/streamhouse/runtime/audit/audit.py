@@ -20,12 +20,12 @@ from streamhouse.paimon.storage.snapshots import Snapshot
 from streamhouse.paimon.write.commit_retries import CHANGE_USER
 from streamhouse.paimon.write.temporary_table import TemporaryTable
 from streamhouse.runtime.audit.provable_range import pending_rows_at, provable_range
-from streamhouse.runtime.audit.recompute import Batch, Recomputation
+from streamhouse.runtime.audit.recompute import Recomputation
+from streamhouse.runtime.audit.recorded_batches import Batch, RecordedBatches
 from streamhouse.runtime.audit.row_differences import Difference, Row, differences, equal
 from streamhouse.runtime.audit.unread_source_rows import Unread, unread
 from streamhouse.runtime.audit.view_audit import compare_view, is_view
 from streamhouse.runtime.partial_aggregation import PartialAggregation
-from streamhouse.runtime.state.lineage import recorded_lineage
 from streamhouse.source import ROW_KIND, of_kind
 from streamhouse.sql.options.merge_functions import MERGING_ENGINES, merge_function, remove_option
 
@@ -94,15 +94,12 @@ def audit(warehouse: Mapping[str, str], identifier: str) -> Audit:
     table = address.open()
     if is_view(address):
         return _view_audit(address)
-    rows = recorded_lineage(address)
-    batches = [Batch.of(row) for row in rows]
-    definitions = {row["fingerprint"]: row["definition"] for row in rows if row["definition"]}
-    covered = {batch.query_id: batch.number for batch in batches}
-    newest = _newest_visible(table, newest_recorded(table, covered))
+    recorded = RecordedBatches.read(address)
+    newest = _newest_visible(table, newest_recorded(table, recorded.last))
     counts = _Counts()
     with ExitStack() as tables:
         expected = tables.enter_context(ExpectedRows(table))
-        for rows, removed in _expected(address, table, batches, definitions, newest, counts):
+        for rows, removed in _expected(table, recorded, newest, counts):
             expected.write(rows)
             if removed is not None:
                 # The Rust and the Java core differ in how they merge a removal with later rows.
@@ -114,7 +111,7 @@ def audit(warehouse: Mapping[str, str], identifier: str) -> Audit:
     return Audit(
         identifier, newest, counts.batches, counts.joined, counts.waiting, counts.foreign,
         actual.num_rows, counts.base, found,
-        (*unread(address, batches, definitions), *_invisible(table)),
+        (*unread(recorded), *_invisible(table)),
     )  # fmt: skip
 
 
@@ -126,15 +123,15 @@ def _view_audit(address: TableAddress) -> Audit:
     )  # fmt: skip
 
 
-def newest_recorded(table: Table, covered: Mapping[str, int]) -> int | None:
-    """The newest snapshot whose batches are all in the lineage; `covered`: last batch by query."""
+def newest_recorded(table: Table, last: Mapping[str, Batch]) -> int | None:
+    """The newest snapshot whose batches are all in the lineage; `last`: last batch by query."""
     newest = table.latest_snapshot_id()
-    open_users = set(covered)
+    open_users = set(last)
     for snapshot in table.snapshots.newest_first():
         user = snapshot.commit_user
         if user not in open_users:
             continue
-        if snapshot.commit_identifier > covered[user]:
+        if snapshot.commit_identifier > last[user].number:
             newest = snapshot.id - 1
         else:
             open_users.discard(user)
@@ -175,17 +172,12 @@ def _first_batch_after(table: Table, user: str, newest: int | None) -> int | Non
 
 
 def _expected(
-    address: TableAddress,
-    table: Table,
-    batches: list[Batch],
-    definitions: dict[str, str],
-    newest: int | None,
-    counts: _Counts,
+    table: Table, recorded: RecordedBatches, newest: int | None, counts: _Counts
 ) -> Iterator[tuple[pa.Table, pa.Table | None]]:
     """The expected rows in the order of the original commits, each with the keys to remove next."""
-    users = {batch.query_id for batch in batches}
+    users = recorded.of_query.keys()
     snapshots = [s for s in table.snapshots.newest_first() if newest is not None and s.id <= newest]
-    start = provable_range(address, table, snapshots, batches, definitions)
+    start = provable_range(table, snapshots, recorded)
     base = start.snapshot
     # Starting from an empty snapshot is the same as recomputing everything.
     empty = any(s.id == base and s.total_record_count == 0 for s in snapshots)
@@ -210,16 +202,12 @@ def _expected(
         first = start.first_batches.get(user, 0)
         query_batches = [
             b
-            for b in batches
-            if b.query_id == user and b.number >= first and (end is None or b.number < end)
+            for b in recorded.of_query[user]
+            if b.number >= first and (end is None or b.number < end)
         ]
         counts.batches += len(query_batches)
-        waiting = (
-            pending_rows_at(address, user, first, batches, definitions)
-            if query_batches and first
-            else None
-        )
-        recomputation = Recomputation(address, definitions, waiting if waiting else None)
+        waiting = pending_rows_at(recorded, user, first) if query_batches and first else None
+        recomputation = Recomputation(recorded, waiting if waiting else None)
         # If expiry determined the base snapshot, all of these batches come after it.
         at_snapshot = base if first else 0
         for run in _runs_between(query_batches, commits, removals):

@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from streamhouse.paimon.schema import evolution
 from streamhouse.runtime.audit.recompute import Recomputation
+from streamhouse.runtime.audit.recorded_batches import RecordedBatches
 from streamhouse.runtime.query_spec import QuerySpec
 from streamhouse.source import ROW_KIND, Offset
 
@@ -24,7 +25,7 @@ class PastResults:
     """
 
     def __init__(self, spec: QuerySpec, end: Offset) -> None:
-        rows = Recomputation(spec.target, {}).at_once(spec, end)
+        rows = Recomputation(RecordedBatches(spec.target, (), {})).at_once(spec, end)
         if spec.sink is None:
             target = spec.target.open()
             planned = spec.target.planned().read_schema(row_kind=ROW_KIND in rows.column_names)

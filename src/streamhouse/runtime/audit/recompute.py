@@ -8,27 +8,25 @@ without reading the pending table.
 from __future__ import annotations
 
 import datetime
-import json
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
-from typing import Any
 
 import duckdb
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from streamhouse.duckdb_database import open_database
 from streamhouse.errors import StreamhouseError
 from streamhouse.lookup import partitions
-from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.paimon.schema import evolution
-from streamhouse.runtime.audit.rows_in_order import KeyedRows, RetryState, in_order
+from streamhouse.runtime.audit.recorded_batches import Batch, RecordedBatches
+from streamhouse.runtime.audit.rows_in_order import KeyedRows, Result, RetryState, in_order
 from streamhouse.runtime.query_operator import ROW, numbered, only, without
 from streamhouse.runtime.query_source import source_offset
 from streamhouse.runtime.query_spec import QuerySpec
 from streamhouse.runtime.state.lookup_journal import LookupJournal
-from streamhouse.runtime.state.recorded_query import spec_of
 from streamhouse.runtime.streaming.batch_planner import BatchPlanner
 from streamhouse.runtime.streaming.dimensions.versions import pinned_partitions
 from streamhouse.source import ROW_KIND, Offset
@@ -38,32 +36,6 @@ from streamhouse.sql.udf_modules.evaluation import PythonUdfs
 
 DUE_COLUMN, ATTEMPTS_COLUMN = "_due", "_attempts"
 """Extra columns of a pending row: when it is retried (epoch ms), and the retries so far."""
-
-
-@dataclass(frozen=True)
-class Batch:
-    """One row of a lineage table."""
-
-    query_id: str
-    number: int
-    fingerprint: str
-    start: Offset
-    end: Offset
-
-    @classmethod
-    def of(cls, row: Mapping[str, Any]) -> Batch:
-        """The batch of a row that `read_lineage` returned."""
-        return cls(
-            row["query_id"],
-            row["batch_id"],
-            row["fingerprint"],
-            json.loads(row["start_offset"]),
-            json.loads(row["end_offset"]),
-        )
-
-    @property
-    def now_ms(self) -> int:
-        return int(self.end["now"])
 
 
 @dataclass(frozen=True)
@@ -81,20 +53,13 @@ class RecomputedStep:
 class Recomputation:
     """Recomputes one query's batches in order, in this process, without Spark.
 
-    `definitions` are the query definitions of the lineage by fingerprint. Pending rows are kept
-    between calls of `steps`, so the batches may be passed in portions. `waiting` are the rows
-    that are pending before the first batch: the source's columns, `DUE_COLUMN` and
-    `ATTEMPTS_COLUMN`.
+    Pending rows are kept between calls of `steps`, so the batches of `recorded` may be passed in
+    portions. `waiting` are the rows that are pending before the first batch: the source's columns,
+    `DUE_COLUMN` and `ATTEMPTS_COLUMN`.
     """
 
-    def __init__(
-        self,
-        target: TableAddress,
-        definitions: Mapping[str, str],
-        waiting: pa.Table | None = None,
-    ) -> None:
-        self._target = target
-        self._definitions = definitions
+    def __init__(self, recorded: RecordedBatches, waiting: pa.Table | None = None) -> None:
+        self._recorded = recorded
         self._waiting = waiting
         self._journal: tuple[str, LookupJournal] | None = None
 
@@ -103,25 +68,18 @@ class Recomputation:
 
         With `grouped`, consecutive batches that joined the same dimension snapshots are one step,
         as long as no row is pending. A changelog is always read batch by batch: the changes of a
-        longer range may be fewer, and in another order. Raises `StreamhouseError` if the lineage
-        lacks a definition, or if the source is a MySQL table, which keeps no past.
+        longer range may be fewer, and in another order. Raises `TableError` if the lineage
+        lacks a definition, `StreamhouseError` if the source is a MySQL table, which keeps no past.
         """
         for _, group in groupby(batches, key=_versions):
             consecutive = list(group)
-            first = consecutive[0]
-            definition = self._definitions.get(first.fingerprint)
-            if definition is None:
-                raise StreamhouseError(
-                    f"the lineage of {self._target.identifier} lacks the definition of query "
-                    f"{first.fingerprint[:12]}: rows of the lineage were deleted"
-                )
-            spec = spec_of(definition, self._target, first.query_id)
+            spec = self._recorded.spec(consecutive[0])
+            target = self._recorded.target.open()
             if spec.source.connector == "mysql-cdc":
                 raise StreamhouseError(
-                    f"table {self._target.identifier} follows a MySQL table, whose history MySQL "
+                    f"table {target.identifier} follows a MySQL table, whose history MySQL "
                     "does not keep; audit the tables that are computed from it"
                 )
-            target = self._target.open()
             for step in _Run(spec, self).steps(consecutive, grouped):
                 rows = evolution.with_current_columns(step.rows, target, spec.target.schema_id)
                 yield replace(step, rows=rows)
@@ -240,77 +198,58 @@ class _Run:
         return RecomputedStep(batches[-1], hits, rows)
 
     def _run_single(self, batch: Batch) -> RecomputedStep:
+        """One batch: the waiting rows that are due come before its own rows, as in the stream."""
         self._set_time(batch.now_ms)
         src = self._read(batch.start, batch.end)
-        if self._spec.waits_in_order:
-            return self._run_in_order(batch, src)
-        src = self._reordered(src)
-        misses = self._misses(src)
-        parts = [self._join_rows(src, misses)]
-        pending = []
-        if len(misses):
-            pending.append(self._pending(only(src, misses), batch.now_ms, None))
-        waiting = self._recomputation._waiting
-        if waiting is not None:
-            due = pc.less_equal(waiting.column(DUE_COLUMN), batch.now_ms)
-            hits, retried_again = self._retry(waiting.filter(due), batch.now_ms)
-            # As in the stream: retried rows are written before the rows of this batch.
-            parts.insert(0, hits)
-            pending += [retried_again, waiting.filter(pc.invert(due))]
-        still_pending = pa.concat_tables(pending, promote_options="default") if pending else None
-        self._recomputation._waiting = (
-            still_pending if still_pending is not None and still_pending.num_rows else None
-        )
-        return RecomputedStep(
-            batch,
-            pa.concat_tables([hits for hits, _ in parts], promote_options="default"),
-            pa.concat_tables([rows for _, rows in parts]),
-        )
-
-    def _run_in_order(self, batch: Batch, src: pa.Table) -> RecomputedStep:
-        """A batch of a changelog: a row waits behind the waiting rows of its key."""
-        retry = self._spec.retry
-        assert retry is not None
         stored, before = self._recomputation._waiting, src.slice(0, 0)
         retries: list[RetryState] = []
         if stored is not None:
             before = numbered(stored.drop_columns([DUE_COLUMN, ATTEMPTS_COLUMN]), 0)
             columns = (stored.column(name).to_pylist() for name in (DUE_COLUMN, ATTEMPTS_COLUMN))
             retries = list(zip(*columns, strict=True))
-        keyed_rows = [
-            KeyedRows(_keys(self._spec, table), table.column(ROW_KIND).to_pylist(),
-                 set(self._misses(table).to_pylist()))
-            for table in (before, src)
-        ]  # fmt: skip
-        result = in_order(keyed_rows[0], retries, keyed_rows[1], batch.now_ms, retry)
-        nothing = pa.array([], pa.int64())
+        misses, ordered = self._misses(src), self._spec.waits_in_order
+        # Where the order does not matter, no row waits behind another one.
+        new = src if ordered else only(src, misses)
+        result = self._settled(before, retries, new, batch)
         outputs = [
-            only(table, pa.array(rows, pa.int64()))
-            for table, rows in ((before, result.retried), (src, result.passed))
+            only(before, pa.array(result.retried, pa.int64())),
+            only(new, pa.array(result.passed, pa.int64())) if ordered else without(src, misses),
         ]
         if self._spec.query.reorder_key:
             whole = pa.concat_tables(outputs, promote_options="default").drop_columns([ROW])
-            outputs = [self._reordered(numbered(whole, 0))]
-        joined = [self._join_rows(rows, nothing) for rows in outputs]
-        both = pa.concat_tables([before, src], promote_options="default").drop_columns([ROW])
-        waiting = both.take(pa.array([place for place, _ in result.waiting], pa.int64()))
-        for number, name in enumerate((DUE_COLUMN, ATTEMPTS_COLUMN)):
-            kind = pa.int64() if number == 0 else pa.int32()
-            values = pa.array([mark[number] for _, mark in result.waiting], kind)
-            waiting = waiting.append_column(name, values)
-        self._recomputation._waiting = waiting if waiting.num_rows else None
+            outputs, result.lost = [self._reordered(numbered(whole, 0))], []
+        hits = [without(outputs[0], pa.array(result.lost, pa.int64())), *outputs[1:]]
+        self._keep_waiting(before, new, result)
         return RecomputedStep(
             batch,
-            pa.concat_tables([hits for hits, _ in joined], promote_options="default"),
-            pa.concat_tables([rows for _, rows in joined]),
+            pa.concat_tables(
+                [rows.drop_columns([ROW]) for rows in hits], promote_options="default"
+            ),
+            pa.concat_tables([self._sql(self._spec.query.rows.sql, rows) for rows in outputs]),
         )
+
+    def _settled(
+        self, before: pa.Table, retries: list[RetryState], new: pa.Table, batch: Batch
+    ) -> Result:
+        """What becomes of the rows that waited before a batch, and of its own."""
+        retry = self._spec.retry
+        if retry is None:
+            return Result()
+        keyed_rows = []
+        for table in (before, new):
+            kinds, keys = ["+I"] * table.num_rows, [object() for _ in range(table.num_rows)]
+            if self._spec.waits_in_order:
+                keys, kinds = _keys(self._spec, table), table.column(ROW_KIND).to_pylist()
+            missed = pc.is_in(table.column(ROW), value_set=self._misses(table)).to_numpy()
+            keyed_rows.append(KeyedRows(keys, kinds, set(np.flatnonzero(missed).tolist())))
+        result = in_order(keyed_rows[0], retries, keyed_rows[1], batch.now_ms, retry)
+        if all(lookup.left for lookup in self._spec.query.lookups):
+            result.lost = []
+        return result
 
     def _reordered(self, src: pa.Table) -> pa.Table:
         """The rows of a batch in the order in which the stream writes them."""
-        key = self._spec.query.reorder_key
-        if not key:
-            return src
-        keys = ", ".join(quote(name) for name in key)
+        keys = ", ".join(quote(name) for name in self._spec.query.reorder_key)
         ordered = self._sql(
             f"SELECT * FROM src ORDER BY {ROW_KIND} IN ('+I', '+U') AND {ROW} = MAX({ROW}) OVER "
             f"(PARTITION BY {keys}), {ROW}",
@@ -318,36 +257,14 @@ class _Run:
         )
         return numbered(ordered.drop_columns([ROW]).cast(src.drop_columns([ROW]).schema), 0)
 
-    def _retry(self, due: pa.Table, now_ms: int) -> tuple[tuple[pa.Table, pa.Table], pa.Table]:
-        src = numbered(due.drop_columns([DUE_COLUMN, ATTEMPTS_COLUMN]), 0)
-        misses = self._misses(src)
-        attempts = pc.add(due.column(ATTEMPTS_COLUMN), pa.scalar(1, pa.int32()))
-        missed = pc.is_in(src.column(ROW), value_set=misses)
-        retry = self._spec.retry
-        assert retry is not None
-        exhausted = pc.and_(missed, pc.greater_equal(attempts, retry.max_attempts))
-        again = pc.and_(missed, pc.invert(exhausted))
-        hits, rows = self._join_rows(src, misses)
-        exhausted_hits, exhausted_rows = self._join_rows(
-            src.filter(exhausted), pa.array([], pa.int64())
-        )
-        if all(lookup.left for lookup in self._spec.query.lookups):
-            hits = pa.concat_tables([hits, exhausted_hits])
-        return (hits, pa.concat_tables([rows, exhausted_rows])), self._pending(
-            src.filter(again), now_ms, attempts.filter(again)
-        )
-
-    def _pending(self, src: pa.Table, now_ms: int, attempts: Any) -> pa.Table:
-        retry = self._spec.retry
-        assert retry is not None
-        due = pa.repeat(pa.scalar(now_ms + retry.delay_ms, pa.int64()), src.num_rows)
-        if attempts is None:
-            attempts = pa.repeat(pa.scalar(0, pa.int32()), src.num_rows)
-        return (
-            src.drop_columns([ROW])
-            .append_column(DUE_COLUMN, due)
-            .append_column(ATTEMPTS_COLUMN, attempts)
-        )
+    def _keep_waiting(self, before: pa.Table, new: pa.Table, result: Result) -> None:
+        both = pa.concat_tables([before, new], promote_options="default").drop_columns([ROW])
+        waiting = both.take(pa.array([place for place, _ in result.waiting], pa.int64()))
+        for number, name in enumerate((DUE_COLUMN, ATTEMPTS_COLUMN)):
+            kind = pa.int64() if number == 0 else pa.int32()
+            values = pa.array([mark[number] for _, mark in result.waiting], kind)
+            waiting = waiting.append_column(name, values)
+        self._recomputation._waiting = waiting if waiting.num_rows else None
 
     def _join_rows(self, src: pa.Table, misses: pa.Array) -> tuple[pa.Table, pa.Table]:
         matched = without(src, misses)
