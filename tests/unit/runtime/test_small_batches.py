@@ -103,16 +103,11 @@ def test_a_small_batch_is_joined_where_it_is_read(tmp_path: Path) -> None:
     shop.click(1)
     first, tasks = shop.batch({})
     assert [task.shuffled for task in tasks] == [True]
-    assert not small_batches.is_small_batch(shop.folder, 0)
+    assert not first["whole"]
     shop.click(3, 7, 2)
     second, tasks = shop.batch(first)
     assert [task.shuffled for task in tasks] == [False]
-    assert small_batches.is_small_batch(shop.folder, 1)
-    # Only that batch, and only in this run.
-    assert not small_batches.is_small_batch(shop.folder, 0) and not small_batches.is_small_batch(
-        shop.folder, 2
-    )
-    assert not small_batches.is_small_batch(tmp_path, 1)
+    assert second["whole"]
     (result,) = shop.reader.read(JobPartition(tasks[0]))
     assert result.schema == BLOCKS and result.column("task").null_count == result.num_rows
     rows = result.to_pylist()
@@ -131,9 +126,7 @@ def test_batches_of_more_rows_are_spread(tmp_path: Path) -> None:
     shop.click(1, 2, 3)
     shop.click(4)
     second, tasks = shop.batch(first)
-    assert {task.shuffled for task in tasks} == {True} and not small_batches.is_small_batch(
-        shop.folder, 1
-    )
+    assert {task.shuffled for task in tasks} == {True} and not second["whole"]
     shop.click(5, 6)
     _, tasks = shop.batch(second)
     assert [task.shuffled for task in tasks] == [False]

@@ -31,7 +31,7 @@ from streamhouse.runtime.streaming.first_read import shared_keys, unordered_firs
 from streamhouse.runtime.streaming.progress import ContinuousProgress
 from streamhouse.runtime.streaming.query import CountedBatch, JobQuery, acquired
 from streamhouse.runtime.streaming.shuffle.shuffle import shuffled
-from streamhouse.runtime.streaming.shuffle.small_batches import is_small_batch
+from streamhouse.runtime.streaming.shuffle.small_batches import WHOLE
 from streamhouse.runtime.streaming.tasks.row_files import RowFiles
 from streamhouse.runtime.streaming.tasks.task_results import RESULT
 
@@ -129,7 +129,7 @@ class ContinuousQuery(JobQuery):
     def commit(self, frame: DataFrame) -> CountedBatch | None:
         before = self.progress.last_offset
         retried(lambda: self._holds.batch_begins(before))
-        whole = not self.shuffled or is_small_batch(self._run.folder, next_batch(before))
+        whole = not self.shuffled or self._checkpoint.logs.newest().get(WHOLE, False)
         if whole and self.shuffled:
             frame = frame.select(*RESULT.names)
         elif not whole:

@@ -6,25 +6,18 @@ The numbers give the rows of a batch one order.
 from __future__ import annotations
 
 import pyarrow as pa
+from pyspark.sql.pandas.types import to_arrow_schema
 
 from streamhouse.errors import StreamhouseError
 from streamhouse.lookup.strategies.bucket import BucketKey, bucket_key
 from streamhouse.paimon.write.buckets import BucketRefusal
 from streamhouse.runtime.query_spec import QuerySpec
-from streamhouse.runtime.streaming.tasks.task_results import RESULT
+from streamhouse.runtime.streaming.tasks.result_types import BLOCKS_TYPE, JOINED_TYPE
 
-BLOCKS = pa.schema(
-    [
-        pa.field("task", pa.int32()),
-        pa.field("first_row", pa.int64()),
-        pa.field("block", pa.binary()),
-        pa.field("task_report", pa.string()),
-        *RESULT,
-    ]
-)
+BLOCKS: pa.Schema = to_arrow_schema(BLOCKS_TYPE)
 """The output of read tasks: blocks of source rows for task `task`, or JSON for this task in
 `task_report` (offsets and number of rows); for small batches, results for the driver (`RESULT`)."""
-JOINED = RESULT.append(pa.field("block", pa.binary()))
+JOINED: pa.Schema = to_arrow_schema(JOINED_TYPE)
 """The output of join tasks whose rows are gathered: results, or a block of joined rows."""
 
 

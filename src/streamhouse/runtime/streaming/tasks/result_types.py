@@ -1,4 +1,4 @@
-"""The schemas of what tasks return, for Spark; imports no Arrow, unlike `task_results`.
+"""The types of what tasks return, for Spark; imports no Arrow, unlike `task_results`.
 
 They are not DDL texts: a new JVM takes 0.15 s of processor time to parse its first one.
 """
