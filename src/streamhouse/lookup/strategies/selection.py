@@ -11,7 +11,8 @@ from streamhouse.errors import OptionError
 from streamhouse.lookup.dimension import CAST_OTHER, Dimension, DimensionSpec, is_server
 from streamhouse.lookup.options import CacheOptions, size_text
 from streamhouse.lookup.refresh import RefreshRule
-from streamhouse.lookup.strategies.bucket import BucketDimension, BucketKey, bucket_key
+from streamhouse.lookup.storage.bucket_key import BucketKey, bucket_key
+from streamhouse.lookup.strategies.bucket import BucketDimension
 from streamhouse.lookup.strategies.full import FullDimension
 from streamhouse.lookup.strategies.partial import PartialDimension
 from streamhouse.paimon.read.table import Table

@@ -12,12 +12,11 @@ from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 
-import duckdb
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streamhouse.duckdb_database import open_database
+from streamhouse.duckdb_connection import LastingConnection
 from streamhouse.errors import StreamhouseError
 from streamhouse.lookup import partitions
 from streamhouse.paimon.schema import evolution
@@ -27,12 +26,9 @@ from streamhouse.runtime.query_operator import ROW, numbered, only, without
 from streamhouse.runtime.query_source import source_offset
 from streamhouse.runtime.query_spec import QuerySpec
 from streamhouse.runtime.state.lookup_journal import LookupJournal
-from streamhouse.runtime.streaming.batch_planner import BatchPlanner
 from streamhouse.runtime.streaming.dimensions.versions import pinned_partitions
 from streamhouse.source import ROW_KIND, Offset
 from streamhouse.sql.expressions.binder import quote
-from streamhouse.sql.functions.builtin_udfs import register
-from streamhouse.sql.udf_modules.evaluation import PythonUdfs
 
 DUE_COLUMN, ATTEMPTS_COLUMN = "_due", "_attempts"
 """Extra columns of a pending row: when it is retried (epoch ms), and the retries so far."""
@@ -126,19 +122,15 @@ class _Run:
         """`pruned`: read only the columns needed, not those that rows wait with."""
         self._spec = spec
         self._recomputation = recomputation
-        self._planner = BatchPlanner(spec)
         self._source = spec.source.open(
             spec.query.scan.columns if pruned or spec.retry is None else None
         )
-        self._functions: set[str] = set()
-        self._db = open_database()
-        self._python = PythonUdfs(spec.query.rows.functions)
-        self._python.register(self._db)
+        self._db = LastingConnection(spec.query.rows.functions, threads=2)
 
     def steps(self, batches: list[Batch], grouped: bool) -> Iterator[RecomputedStep]:
         self._join(batches[0].end)
         for relation, rows in self._recomputation.journaled_lookups(self._spec, batches[0]).items():
-            self._db.register(relation, rows)
+            self._db.keep(relation, rows)
         try:
             query = self._spec.query
             grouped = grouped and not query.timed and not query.scan.changelog
@@ -157,14 +149,12 @@ class _Run:
             self._join(end)
             self._set_time(int(end["now"]))
             src = self._read({}, end)
-            _, rows = self._join_rows(src, self._misses(src))
-            return rows
+            return self._rows(without(src, self._misses(src)))
         finally:
             self._close()
 
     def _close(self) -> None:
         self._db.close()
-        self._planner.close()
         self._source.close()
 
     def _join(self, end: Offset) -> None:
@@ -186,7 +176,7 @@ class _Run:
             if planned.schema_id != table.schema_id:
                 schema = planned.read_schema(lookup.columns)
                 rows = evolution.with_planned_types(rows, schema)
-            self._db.register(lookup.relation, rows)
+            self._db.keep(lookup.relation, rows)
 
     def _run_grouped(self, batches: list[Batch]) -> RecomputedStep | None:
         """All batches as one query; None if a row misses a lookup, as its batch then matters."""
@@ -194,8 +184,7 @@ class _Run:
         if len(self._misses(src)):
             return None
         self._set_time(batches[-1].now_ms)
-        hits, rows = self._join_rows(src, pa.array([], pa.int64()))
-        return RecomputedStep(batches[-1], hits, rows)
+        return RecomputedStep(batches[-1], src.drop_columns([ROW]), self._rows(src))
 
     def _run_single(self, batch: Batch) -> RecomputedStep:
         """One batch: the waiting rows that are due come before its own rows, as in the stream."""
@@ -225,7 +214,9 @@ class _Run:
             pa.concat_tables(
                 [rows.drop_columns([ROW]) for rows in hits], promote_options="default"
             ),
-            pa.concat_tables([self._sql(self._spec.query.rows.sql, rows) for rows in outputs]),
+            pa.concat_tables(
+                [self._db.run(self._spec.query.rows.sql, src=rows) for rows in outputs]
+            ),
         )
 
     def _settled(
@@ -250,10 +241,10 @@ class _Run:
     def _reordered(self, src: pa.Table) -> pa.Table:
         """The rows of a batch in the order in which the stream writes them."""
         keys = ", ".join(quote(name) for name in self._spec.query.reorder_key)
-        ordered = self._sql(
+        ordered = self._db.run(
             f"SELECT * FROM src ORDER BY {ROW_KIND} IN ('+I', '+U') AND {ROW} = MAX({ROW}) OVER "
             f"(PARTITION BY {keys}), {ROW}",
-            src,
+            src=src,
         )
         return numbered(ordered.drop_columns([ROW]).cast(src.drop_columns([ROW]).schema), 0)
 
@@ -266,15 +257,15 @@ class _Run:
             waiting = waiting.append_column(name, values)
         self._recomputation._waiting = waiting if waiting.num_rows else None
 
-    def _join_rows(self, src: pa.Table, misses: pa.Array) -> tuple[pa.Table, pa.Table]:
-        matched = without(src, misses)
-        return matched.drop_columns([ROW]), self._sql(self._spec.query.rows.sql, matched)
+    def _rows(self, src: pa.Table) -> pa.Table:
+        """The output of source rows."""
+        return self._db.run(self._spec.query.rows.sql, src=src)
 
     def _misses(self, src: pa.Table) -> pa.Array:
         sql = self._spec.query.misses_sql
         if sql is None or src.num_rows == 0:
             return pa.array([], pa.int64())
-        return self._sql(sql, src).column(0).combine_chunks()
+        return self._db.run(sql, src=src).column(0).combine_chunks()
 
     def _read(self, start: Offset, end: Offset) -> pa.Table:
         before = source_offset(start) if start else self._source.initial_offset()
@@ -292,17 +283,7 @@ class _Run:
 
     def _set_time(self, now_ms: int) -> None:
         now = datetime.datetime.fromtimestamp(now_ms / 1000, datetime.UTC).replace(tzinfo=None)
-        self._db.execute(f"SET VARIABLE now = TIMESTAMP '{now.isoformat(sep=' ')}'")
-
-    def _sql(self, sql: str, src: pa.Table) -> pa.Table:
-        self._db.register("src", src)
-        register(self._db, sql, self._functions)
-        try:
-            return self._db.sql(sql).to_arrow_table()
-        except duckdb.Error as error:
-            raise self._python.failure(error) or error from None
-        finally:
-            self._db.unregister("src")
+        self._db.set("now", f"SET VARIABLE now = TIMESTAMP '{now.isoformat(sep=' ')}'")
 
 
 def _keys(spec: QuerySpec, rows: pa.Table) -> list[Hashable]:

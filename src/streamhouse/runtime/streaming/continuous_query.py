@@ -99,7 +99,7 @@ class ContinuousQuery(JobQuery):
             spec = self.spec = replace(spec, gathered=gathered)
         self._holds = RetentionHolds(spec, self._checkpoint, reader.opened)
         self._holds.prepare()
-        self.progress.held(self._holds)
+        self.progress.held(lambda: self._holds.replayed)
         if spec.sink is None:
             self._lineage = Lineage(spec)
             self._lineage.check_log(log)

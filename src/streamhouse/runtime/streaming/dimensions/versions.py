@@ -23,7 +23,7 @@ from streamhouse.lookup.partitions import Partition, key_fields, newest_snapshot
 from streamhouse.lookup.refresh import RefreshRule
 from streamhouse.lookup.storage.changed_keys import few_changes_between, version_of
 from streamhouse.lookup.strategies.background_refresh import Pinned
-from streamhouse.lookup.strategies.selection import BUCKET, FULL, Choice, refresh_rule
+from streamhouse.lookup.strategies.selection import FULL, Choice, refresh_rule
 from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.paimon.read.table import Table
 from streamhouse.source import Offset
@@ -127,7 +127,6 @@ class _Lookup:
     def __init__(self, lookup: LookupJoin, address: TableAddress, choice: Choice) -> None:
         self.relation = lookup.relation
         self.rule: RefreshRule = refresh_rule(lookup, choice)
-        self._follows = choice.strategy != BUCKET
         self._address = address
         self._seen: tuple[int, tuple[Partition, ...]] = (0, ())
 
@@ -176,9 +175,7 @@ class _Lookup:
         if not behind or newest.snapshot - last.snapshot > behind:
             return newest
         held, wanted = (version_of(table, version.snapshot or None) for version in (last, newest))
-        if (held == wanted and not moved) or few_changes_between(
-            held, wanted, self._follows and not moved
-        ):
+        if (held == wanted and not moved) or few_changes_between(held, wanted, not moved):
             return newest
         return replace(last, next_version=next_version or (newest.snapshot, newest.partitions))
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from streamhouse.errors import StreamhouseError
-from streamhouse.lookup.strategies.bucket import BucketKey, bucket_key
+from streamhouse.lookup.storage.bucket_key import BucketKey, bucket_key
 from streamhouse.paimon.write.buckets import BucketRefusal
 from streamhouse.runtime.query_spec import QuerySpec
 from streamhouse.runtime.streaming.tasks.result_types import BLOCKS_TYPE, JOINED_TYPE
