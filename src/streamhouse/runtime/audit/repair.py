@@ -21,6 +21,7 @@ from streamhouse.errors import CommitConflictError, StreamhouseError, TableError
 from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.paimon.changelog.consumers import Consumers, query_consumer
 from streamhouse.paimon.changelog.unread_commits import rows_of, written_since
+from streamhouse.paimon.read.key_set import KeySet
 from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.read.visibility import producer
 from streamhouse.paimon.storage.lock import commit_lock
@@ -270,13 +271,15 @@ class _Attempt:
         actual = pa.Table.from_batches(
             list(current.read(snapshot=latest)) if latest else [], schema=current.arrow_schema
         )
-        rows, partitions = difference.applied(actual, current.partition_keys)
-        # A dynamic overwrite does not replace a partition that gets no rows.
-        keys = current.partition_keys
-        whole_table = not keys or partitions != difference.partitions(keys)
+        rows, keys = difference.applied(actual), list(current.partition_keys)
+        whole_table = not keys
+        if keys:
+            differing = KeySet(difference.keys.select(keys))
+            part = rows.filter(pa.array(differing.mask(rows)))
+            # A dynamic overwrite does not replace a partition that gets no rows.
+            whole_table = len(KeySet(part.select(keys))) != len(differing)
+            rows = rows if whole_table else part
         options = {"dynamic-partition-overwrite": "false" if whole_table else "true"}
-        if whole_table:
-            rows = difference.applied(actual, ())[0]
         with attempt(current, committer) as prefix:
             writer = TableWriter(
                 self._address.warehouse, current.identifier, user, prefix, options, True
