@@ -56,7 +56,6 @@ class Joined:
             OutputRows(
                 "SELECT s.id, d.name FROM src s JOIN dim_0 d USING (id)",
                 PERSON,
-                "SELECT s.id, d.name, s._row FROM src s JOIN dim_0 d USING (id)",
             ),
             path.name,
         )
@@ -64,7 +63,7 @@ class Joined:
         addresses = (self.address("people"),)
         spec = QuerySpec(query, source, addresses, self.address("out"), path.name, 2)
         choice = Choice(BUCKET, "set by hint", 2)
-        self.spec = replace(spec, choices=(choice,), gathered=True)
+        self.spec = replace(spec, choices=(choice,))
         self.folder = path / "run"
         self.folder.mkdir()
         (self.folder / SPEC).write_bytes(pickle.dumps(self.spec))

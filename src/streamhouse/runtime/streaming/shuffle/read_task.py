@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from contextlib import ExitStack
-from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
@@ -15,19 +13,15 @@ from streamhouse.runtime.query_spec import QuerySpec
 from streamhouse.runtime.streaming.shuffle.blocks import (
     BLOCKS,
     block_row,
-    first_row_number,
     join_task_count,
-    needs_row_numbers,
     shuffle_key,
 )
 from streamhouse.runtime.streaming.tasks.row_files import to_ipc
-from streamhouse.runtime.streaming.tasks.steps import current_rows_last
 from streamhouse.runtime.streaming.tasks.task import Task
 from streamhouse.runtime.streaming.tasks.task_input import SplitsInput
 from streamhouse.runtime.streaming.tasks.task_results import RESULT
 from streamhouse.runtime.streaming.tasks.task_run import TaskRun, chunks
 from streamhouse.runtime.streaming.tasks.worker_resources import resources_of
-from streamhouse.source import Source
 
 
 class ReadTask:
@@ -47,46 +41,21 @@ class ReadTask:
     def run(self) -> Iterator[pa.RecordBatch]:
         """Rows of `BLOCKS`."""
         self._operator.bind(self._task.now_ms, {})
-        with ExitStack() as stack:
-            rows = 0
-            for src in self._numbered(self._source(stack)):
-                yield from self._blocks(src)
-                rows += src.num_rows
+        rows = 0
+        for split in self._task.splits:
+            for chunk in chunks(self._run.open.source.read(split)):
+                yield from self._blocks(chunk)
+                rows += chunk.num_rows
         counted = self._task.index % self._count
         for task in range(self._count):
-            yield block_row(task, -1, None, self._report(rows if task == counted else 0))
-
-    def _numbered(self, source: Source) -> Iterator[pa.Table]:
-        """The rows with their numbers, in chunks; all at once if they must be reordered."""
-        index, reorder_key = self._task.index, self._spec.query.reorder_key
-        collected = []
-        for number, split in enumerate(self._task.splits):
-            first = first_row_number(index, number)
-            for chunk in chunks(source.read(split)):
-                if reorder_key:
-                    collected.append(chunk)
-                else:
-                    yield numbered(chunk, first)
-                    first += chunk.num_rows
-        if collected:
-            whole = current_rows_last(pa.concat_tables(collected), reorder_key)
-            yield numbered(whole, first_row_number(index, 0))
-
-    def _source(self, stack: ExitStack) -> Source:
-        """The query's source; with a retry policy another one, which `stack` closes."""
-        if self._spec.retry is None:
-            return self._run.open.source
-        # Rows that may become pending need all columns.
-        source = self._spec.source.open()
-        stack.callback(source.close)
-        return source
+            yield block_row(task, None, self._report(rows if task == counted else 0))
 
     def _report(self, rows: int) -> str:
         """What a join task needs to know; one of them counts the rows of this task."""
         return json.dumps({"start": self._task.start, "end": self._task.end, "rows": rows})
 
-    def _blocks(self, src: pa.Table) -> Iterator[pa.RecordBatch]:
-        keys = self._operator.keys(self._sql, src)
+    def _blocks(self, chunk: pa.Table) -> Iterator[pa.RecordBatch]:
+        keys = self._operator.keys(self._sql, numbered(chunk, 0))
         tasks = self._key.tasks(keys, self._count)
         tasks[tasks < 0] = self._task.index % self._count
         numbers = keys.column(ROW).to_numpy()
@@ -94,21 +63,17 @@ class ReadTask:
         tasks = tasks.astype(np.int16 if self._count < 1 << 15 else np.int64)
         order = np.argsort(tasks, kind="stable")
         bounds = np.searchsorted(tasks[order], np.arange(self._count + 1))
-        first = src.column(ROW)[0].as_py()
         for task in range(self._count):
             mine = np.sort(numbers[order[bounds[task] : bounds[task + 1]]])
             if len(mine):
-                rows = src.take(pa.array(mine - first))
-                if not needs_row_numbers(self._spec):
-                    rows = rows.drop_columns([ROW])
-                yield block_row(task, int(mine[0]), to_ipc(rows), None)
+                yield block_row(task, to_ipc(chunk.take(pa.array(mine))), None)
 
 
 class UnshuffledTask:
     """Reads, joins and writes a small batch in one task, with all buckets; executors."""
 
     def __init__(self, spec: QuerySpec, task: SplitsInput) -> None:
-        self._spec, self._input = replace(spec, gathered=False), task
+        self._spec, self._input = spec, task
 
     def run(self) -> Iterator[pa.RecordBatch]:
         """Rows of `BLOCKS`."""
