@@ -120,7 +120,8 @@ def test_what_is_shuffled_is_right_after_a_kill(shop: Shop, dying: Dying) -> Non
 
 def test_explain_explains_why(shop: Shop) -> None:
     shop.do(TABLES + TARGETS)
-    query = QUERIES.replace(HINT, "'shuffle'='true'").split(";\n")[1]
+    query = QUERIES.replace(HINT, "'shuffle'='true'").split(";\n")[0]
+    query = query.replace(", 'output-mode'='ordered'", "")
     output = shop.printed("EXPLAIN " + query + ";")
     assert "strategy: bucket shuffle (set by hint)" in output
     one = query.replace("'table'='p'", "'table'='r'")
