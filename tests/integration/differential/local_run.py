@@ -21,8 +21,8 @@ import pyarrow as pa
 from pyspark.sql.streaming.datasource import ReadLimit
 
 from streamhouse.runtime.query_spec import QuerySpec
-from streamhouse.runtime.streaming.shuffle.blocks import BLOCKS
 from streamhouse.runtime.streaming.shuffle.join_task import JoinStep
+from streamhouse.runtime.streaming.shuffle.read_task import BLOCKS
 from streamhouse.runtime.streaming.spark_data_source import SPEC, JobReader
 from streamhouse.runtime.streaming.stream_run import StreamRun
 from streamhouse.runtime.streaming.tasks.worker_resources import close_resources

@@ -18,7 +18,7 @@ from streamhouse.paimon.write.commit import TableCommitter
 from streamhouse.paimon.write.table_writer import TableWriter
 from streamhouse.runtime.query_spec import QuerySpec
 from streamhouse.runtime.streaming.shuffle import small_batches
-from streamhouse.runtime.streaming.shuffle.blocks import BLOCKS
+from streamhouse.runtime.streaming.shuffle.read_task import BLOCKS
 from streamhouse.runtime.streaming.spark_data_source import SPEC, JobPartition, JobReader
 from streamhouse.runtime.streaming.tasks.task_input import SplitsInput
 from streamhouse.source import Offset

@@ -9,6 +9,7 @@ many changes these are merged into the segments, so the table is read only once.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from copy import copy as shallow_copy
 from typing import TypeAlias
 
 import numpy as np
@@ -83,7 +84,7 @@ class FullDimension(Dimension):
         assert self._overlay is not None
         copy = self.next_version()
         copy._version, copy._chosen, copy._schema = self._version, self._chosen, self._schema
-        copy._segments, copy._overlay = self._segments, self._overlay.copied(copy._hash)
+        copy._segments, copy._overlay = self._segments, shallow_copy(self._overlay)
         return copy
 
     def merge(self) -> None:
@@ -99,7 +100,6 @@ class FullDimension(Dimension):
 
         self._whole, self._segments = None, []
         self._fill(batches())
-        overlay.close()
 
     def at(self, snapshot: int | None, chosen: Sequence[Partition] | None = None) -> None:
         partitions_to_join: _Chosen = None if chosen is None else tuple(chosen)
@@ -133,8 +133,6 @@ class FullDimension(Dimension):
         self._hash.close()
 
     def _drop(self) -> None:
-        if self._overlay is not None:
-            self._overlay.close()
         self._segments, self._overlay, self._whole = [], None, None
 
     def _load(self, version: Version) -> None:
@@ -156,7 +154,7 @@ class FullDimension(Dimension):
                 memory += segment.nbytes
             self._check_disk(size)
             segments.append(segment)
-        self._segments, self._overlay = segments, Overlay(self._schema, self._key, self._hash)
+        self._segments, self._overlay = segments, Overlay(self._schema, self._key)
 
     def _check_disk(self, size: int) -> None:
         limit = self._options.disk

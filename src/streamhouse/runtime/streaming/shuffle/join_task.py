@@ -13,7 +13,7 @@ from streamhouse.arrow_batches import gathered
 from streamhouse.paimon.storage.object_store.store_retries import retried_task
 from streamhouse.runtime.query_operator import numbered
 from streamhouse.runtime.query_spec import QuerySpec
-from streamhouse.runtime.streaming.shuffle.blocks import (
+from streamhouse.runtime.streaming.shuffle.read_task import (
     join_task_count,
 )
 from streamhouse.runtime.streaming.tasks.result_types import RESULT_TYPE

@@ -30,4 +30,4 @@ BLOCKS_TYPE = StructType(
         *_RESULT,
     ]
 )
-"""What read tasks of a shuffle return; see `shuffle.blocks.BLOCKS`."""
+"""What read tasks of a shuffle return; see `shuffle.read_task.BLOCKS`."""
