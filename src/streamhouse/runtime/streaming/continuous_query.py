@@ -25,7 +25,7 @@ from streamhouse.runtime.state.last_commit import LastCommit
 from streamhouse.runtime.state.lineage import Lineage
 from streamhouse.runtime.state.recorded_query import definition_json
 from streamhouse.runtime.state.retention_holds import RetentionHolds
-from streamhouse.runtime.streaming.batch_commit import BatchCommitter, CommittedBatch
+from streamhouse.runtime.streaming.batch_commit import BatchCommitter, TaskResults
 from streamhouse.runtime.streaming.batch_planner import BatchPlanner
 from streamhouse.runtime.streaming.dimensions import preload_reports
 from streamhouse.runtime.streaming.first_read import shared_keys, unordered_first_read
@@ -140,7 +140,7 @@ class ContinuousQuery(JobQuery):
             return None
         if self._lineage is not None:
             self._lineage.add(batch.record)
-        end = batch.record.end
+        end = batch.end
         self.progress.committed(end)
         retried(lambda: self._holds.batch_done(end))
         preload_reports.write(self._run.folder, end, batch.reports)
@@ -157,11 +157,11 @@ class ContinuousQuery(JobQuery):
     def release(self) -> None:
         self._open.close()
 
-    def _files_of(self, batch: CommittedBatch) -> dict[str, int]:
+    def _files_of(self, batch: TaskResults) -> dict[str, int]:
         """At most how many level-0 files the batch added to a bucket of each table."""
         return {
             # A task writes at most one file per bucket.
-            identifier: min(len(batch.reports), batch.messages.get(identifier, 0))
+            identifier: min(len(batch.reports), len(batch.messages.get(identifier, ())))
             for identifier, table in self._committer.tables.items()
             if table.primary_key
         }

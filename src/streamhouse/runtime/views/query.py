@@ -121,7 +121,7 @@ class ViewQuery(JobQuery):
             batch = self._committer.commit(frame)
         if batch is None:
             return None
-        end = batch.record.end
+        end = batch.end
         if self._replica is not None:
             # For those who ask this host what the view keeps.
             self._replica.fetch(segments=False)

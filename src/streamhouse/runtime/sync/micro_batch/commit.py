@@ -94,7 +94,7 @@ class SyncCommitter:
             written.end,
             written.total("snapshot"),
             written.total("changes"),
-            written.counts,
+            {name: len(own) for name, own in written.messages.items()},
             written.total("kinds"),
             Commit.of(written.messages, max(self._took_ms, default=0.0)),
         )
