@@ -20,9 +20,10 @@ from streamhouse.demo.scripted_changes import ScriptedSteps
 from streamhouse.errors import TableError
 from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.paimon.catalog.warehouse import Warehouse
-from streamhouse.runtime.audit.audit import Audit, audit
+from streamhouse.runtime.audit.audit import audit
 from streamhouse.runtime.audit.recompute import Recomputation
 from streamhouse.runtime.audit.recorded_batches import Batch, RecordedBatches
+from streamhouse.runtime.audit.row_differences import Audit
 from streamhouse.runtime.execute import execute
 from streamhouse.runtime.state.lineage import SUFFIX, LineageFeed
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any
 
@@ -22,7 +22,7 @@ from streamhouse.paimon.write.temporary_table import TemporaryTable
 from streamhouse.runtime.audit.provable_range import pending_rows_at, provable_range
 from streamhouse.runtime.audit.recompute import Recomputation
 from streamhouse.runtime.audit.recorded_batches import Batch, RecordedBatches
-from streamhouse.runtime.audit.row_differences import Difference, Row, differences, equal
+from streamhouse.runtime.audit.row_differences import Audit, Difference, Row, differences, equal
 from streamhouse.runtime.audit.unread_source_rows import Unread, unread
 from streamhouse.runtime.audit.view_audit import compare_view, is_view
 from streamhouse.runtime.partial_aggregation import PartialAggregation
@@ -32,50 +32,6 @@ from streamhouse.sql.options.merge_functions import MERGING_ENGINES, merge_funct
 _KIND_COLUMN = "rowkind.field"
 _UNORDERED = ("collect", "merge_map", "nested_update")
 """Merge functions whose result is a set of elements: their order depends on the merges."""
-
-
-@dataclass(frozen=True)
-class Audit:
-    """The result of an audit: what was compared, at which snapshot, and what differs.
-
-    `unread` is what the view lacks because its queries have not read it yet, and the rows of the
-    view itself that wait for compaction. `from_snapshot` is the snapshot of the view that the
-    recomputation started from, without proving it, because its inputs have expired or it was
-    overwritten; 0 if everything was recomputed. `batches`, `joined_rows`, `waiting_rows` (pending
-    for a lookup) and `foreign_snapshots` (by other writers) count what was recomputed. `inputs` are
-    the snapshots, by table, from which a materialized view was computed.
-    """
-
-    table: str
-    snapshot: int | None
-    batches: int
-    joined_rows: int
-    waiting_rows: int
-    foreign_snapshots: int
-    rows: int
-    from_snapshot: int
-    differences: tuple[Difference, ...] = field(repr=False)
-    unread: tuple[Unread, ...] = ()
-    inputs: Mapping[str, int] | None = None
-
-    @property
-    def equal(self) -> bool:
-        """Whether the view has exactly the expected rows."""
-        return not self.differences
-
-    @property
-    def complete(self) -> bool:
-        """Whether the queries have read all rows of their sources."""
-        return not self.unread
-
-
-@dataclass
-class _Counts:
-    foreign: int = 0
-    base: int = 0
-    batches: int = 0
-    joined: int = 0
-    waiting: int = 0
 
 
 def audit(warehouse: Mapping[str, str], identifier: str) -> Audit:
@@ -93,10 +49,10 @@ def audit(warehouse: Mapping[str, str], identifier: str) -> Audit:
     address = TableAddress(dict(warehouse), identifier)
     table = address.open()
     if is_view(address):
-        return _view_audit(address)
+        return compare_view(address)
     recorded = RecordedBatches.read(address)
     newest = _newest_visible(table, newest_recorded(table, recorded.last))
-    counts = _Counts()
+    counts = Counter[str]()
     with ExitStack() as tables:
         expected = tables.enter_context(ExpectedRows(table))
         for rows, removed in _expected(table, recorded, newest, counts):
@@ -109,17 +65,9 @@ def audit(warehouse: Mapping[str, str], identifier: str) -> Audit:
         actual = _rows(table, newest)
         found = tuple(_compare(table, actual, expected.merged()))
     return Audit(
-        identifier, newest, counts.batches, counts.joined, counts.waiting, counts.foreign,
-        actual.num_rows, counts.base, found,
+        identifier, newest, counts["batches"], counts["joined"], counts["waiting"],
+        counts["foreign"], actual.num_rows, counts["base"], found,
         (*unread(recorded), *_invisible(table)),
-    )  # fmt: skip
-
-
-def _view_audit(address: TableAddress) -> Audit:
-    found = compare_view(address)
-    return Audit(
-        address.identifier, found.snapshot, 1, 0, 0, 0, found.rows, 0, found.differences,
-        found.unread, dict(found.inputs),
     )  # fmt: skip
 
 
@@ -172,7 +120,7 @@ def _first_batch_after(table: Table, user: str, newest: int | None) -> int | Non
 
 
 def _expected(
-    table: Table, recorded: RecordedBatches, newest: int | None, counts: _Counts
+    table: Table, recorded: RecordedBatches, newest: int | None, counts: Counter[str]
 ) -> Iterator[tuple[pa.Table, pa.Table | None]]:
     """The expected rows in the order of the original commits, each with the keys to remove next."""
     users = recorded.of_query.keys()
@@ -181,14 +129,14 @@ def _expected(
     base = start.snapshot
     # Starting from an empty snapshot is the same as recomputing everything.
     empty = any(s.id == base and s.total_record_count == 0 for s in snapshots)
-    counts.base = 0 if empty else base
+    counts["base"] = 0 if empty else base
     commits = _Commits(snapshots)
     foreign = [
         s
         for s in snapshots
         if s.commit_user not in users and s.commit_kind == "APPEND" and s.id > base
     ]
-    counts.foreign = len(foreign)
+    counts["foreign"] = len(foreign)
     any_order = PartialAggregation.of(table.columns, table.primary_key, table.options) is not None
     # A source gives the rows of several batches by partition or bucket, not batch by batch.
     grouped = any_order or (not table.primary_key and len(users) == 1 and not foreign)
@@ -205,7 +153,7 @@ def _expected(
             for b in recorded.of_query[user]
             if b.number >= first and (end is None or b.number < end)
         ]
-        counts.batches += len(query_batches)
+        counts["batches"] += len(query_batches)
         waiting = pending_rows_at(recorded, user, first) if query_batches and first else None
         recomputation = Recomputation(recorded, waiting if waiting else None)
         # If expiry determined the base snapshot, all of these batches come after it.
@@ -213,10 +161,11 @@ def _expected(
         for run in _runs_between(query_batches, commits, removals):
             for step in recomputation.steps(run, grouped and (not base or bool(first))):
                 at_snapshot = max(at_snapshot, commits.last_up_to(step.last))
-                counts.joined += step.hits.num_rows
+                counts["joined"] += step.hits.num_rows
                 if not base or first or at_snapshot > base:
                     parts.append((at_snapshot, step.rows, None))
-        counts.waiting += 0 if recomputation.waiting is None else recomputation.waiting.num_rows
+        if recomputation.waiting is not None:
+            counts["waiting"] += recomputation.waiting.num_rows
     # The rows of the base snapshot come first; the sort is stable within a snapshot.
     for _, rows, removed in sorted(parts, key=lambda part: part[0]):
         yield rows, removed
