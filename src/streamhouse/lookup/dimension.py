@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
 
 import pyarrow as pa
 
@@ -47,7 +47,7 @@ def is_server(lookup: LookupJoin) -> bool:
     return lookup.table.capabilities.server
 
 
-class Dimension(Protocol):
+class Dimension(ABC):
     """The table of one lookup in one process; executors. Not thread-safe.
 
     All strategies give the same join result: a batch reads the table as of the snapshot that the
@@ -55,13 +55,19 @@ class Dimension(Protocol):
     (`strategies.server_lookup`).
     """
 
+    preloads = False
+    """Whether a version is loaded before a batch joins it; see `next_version`."""
+
     @property
+    @abstractmethod
     def keyed(self) -> bool:
         """Whether `rows` needs the keys of each chunk."""
 
+    @abstractmethod
     def at(self, snapshot: int | None, chosen: Sequence[Partition] | None = None) -> None:
         """Switch to a snapshot (None: before the first) and the `chosen` partitions (None: all)."""
 
+    @abstractmethod
     def rows(self, keys: pa.Table | None) -> pa.Table:
         """At least the rows that have one of these keys, with the lookup's `columns`, each once.
 
@@ -70,5 +76,18 @@ class Dimension(Protocol):
         nothing changes.
         """
 
+    @abstractmethod
     def close(self) -> None:
         """Free memory and files."""
+
+    def next_version(self) -> Dimension:
+        """Another one that has loaded nothing yet, for `preload` in another thread."""
+        raise NotImplementedError
+
+    def preload(self, snapshot: int | None, chosen: Sequence[Partition] | None) -> None:
+        """Load all that a later batch may join, at a snapshot."""
+        self.at(snapshot, chosen)
+
+    def take(self, task: int, count: int) -> None:
+        """Use the buckets of one task of `count`, if the lookup is a bucket shuffle."""
+        return

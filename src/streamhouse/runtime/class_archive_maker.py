@@ -1,8 +1,8 @@
 """Makes the class data sharing (CDS) archives that `class_archive` describes.
 
-`python -m streamhouse.runtime.class_archive_maker` makes two archives in the cache folder. For the
-one of Spark's JVM it runs a small script of queries. For the one of the sidecar JVM it runs
-compactions, reads and snapshot expiry of Paimon's Java core.
+`python -m streamhouse.runtime.class_archive_maker` makes two archives in the cache folder, in one
+process: for the one of Spark's JVM it runs a small script of queries, for the one of the sidecar
+JVM compactions, reads and snapshot expiry of Paimon's Java core.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Mapping
 from pathlib import Path
 
 from streamhouse.errors import StreamhouseError
@@ -20,8 +20,6 @@ from streamhouse.runtime.spark import jvm as spark_jvm
 from streamhouse.runtime.spark.class_archive import OUT_VARIABLE, archive_path, options_path
 
 _MAKE_SECONDS = 300
-_SPARK, _CORE = "spark", "core"
-_OUT_VARIABLES = {_SPARK: OUT_VARIABLE, _CORE: class_archive.OUT_VARIABLE}
 
 SCRIPT = """
 CREATE DATABASE shop; USE shop;
@@ -49,56 +47,51 @@ _ROWS = {
 }
 
 
-def missing_archives() -> list[Path]:
-    """The paths of the archives that do not exist; fetches the jar of Paimon's Java core."""
+def archives() -> dict[str, Path]:
+    """The paths of both archives by the variable that lets a JVM write its own.
+
+    Fetches the jar of Paimon's Java core.
+    """
     from streamhouse.paimon.java.core_connection import classpath
 
-    paths = [archive_path(), class_archive.archive_path(classpath())]
-    return [path for path in paths if not path.is_file()]
+    return {
+        OUT_VARIABLE: archive_path(),
+        class_archive.OUT_VARIABLE: class_archive.archive_path(classpath()),
+    }
 
 
-def make(path: Path) -> None:
-    """Make Spark's archive at `path`; takes about 20 seconds. Raises `StreamhouseError`."""
-    try:
-        spark_jvm.save_options(options_path(path))
-    except (OSError, subprocess.SubprocessError, ValueError) as error:
-        raise StreamhouseError(_failure("Spark's classes", str(error))) from error
-    _make(path, _SPARK, "Spark's classes")
+def missing_archives() -> list[Path]:
+    """The paths of the archives that do not exist; fetches the jar of Paimon's Java core."""
+    return [path for path in archives().values() if not path.is_file()]
 
 
-def make_core(path: Path) -> None:
-    """Make the Java core's archive at `path`; takes some seconds. Raises `StreamhouseError`."""
-    _make(path, _CORE, "Paimon's classes")
-
-
-def _make(path: Path, kind: str, classes: str) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix="make-", dir=path.parent) as work:
-        partial = Path(work) / "classes.jsa"
-        command = [
-            sys.executable,
-            "-m",
-            "streamhouse.runtime.class_archive_maker",
-            "--train",
-            kind,
-            work,
-        ]
-        process = subprocess.run(
-            command,
-            env={**os.environ, _OUT_VARIABLES[kind]: str(partial)},
-            capture_output=True,
-            text=True,
-            timeout=_MAKE_SECONDS,
-        )
-        if process.returncode or not partial.is_file():
+def make(paths: Mapping[str, Path]) -> None:
+    """Make both `archives`; takes about 30 seconds. Raises `StreamhouseError`."""
+    folder = next(iter(paths.values())).parent
+    folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="make-", dir=folder) as work:
+        made = {variable: Path(work) / f"{variable}.jsa" for variable in paths}
+        try:
+            spark_jvm.save_options(options_path(paths[OUT_VARIABLE]))
+            process = subprocess.run(
+                [sys.executable, "-m", "streamhouse.runtime.class_archive_maker", "--train", work],
+                env={**os.environ, **{name: str(path) for name, path in made.items()}},
+                capture_output=True,
+                text=True,
+                timeout=_MAKE_SECONDS,
+            )
+        except (OSError, subprocess.SubprocessError, ValueError) as error:
+            raise _failure(str(error)) from error
+        if process.returncode or not all(path.is_file() for path in made.values()):
             lines = (process.stderr or process.stdout).strip().splitlines()
-            raise StreamhouseError(_failure(classes, lines[-1] if lines else "no output"))
-        os.replace(partial, path)
+            raise _failure(lines[-1] if lines else "no output")
+        for variable, path in paths.items():
+            os.replace(made[variable], path)
 
 
-def _failure(classes: str, reason: str) -> str:
-    return (
-        f"the archive of {classes} could not be made: {reason}; Streamhouse runs without it, "
+def _failure(reason: str) -> StreamhouseError:
+    return StreamhouseError(
+        f"the archives of Java classes could not be made: {reason}; Streamhouse runs without them, "
         "but starts more slowly"
     )
 
@@ -153,32 +146,24 @@ class _NullPrinter:
     def changes(self, batch: object) -> None: ...
 
 
-def _make_missing(location: Callable[[], Path], make: Callable[[Path], None]) -> bool:
-    """Make an archive if it does not exist, and print its path; False if that failed."""
-    try:
-        path = location()
-        if not path.is_file():
-            make(path)
-    except (StreamhouseError, subprocess.TimeoutExpired, OSError) as error:
-        print(error, file=sys.stderr)
-        return False
-    print(path)
-    return True
-
-
 def main() -> int:
-    """Make the missing archives and print their paths; returns the exit code."""
-    from streamhouse.paimon.java.core_connection import classpath
-
+    """Make the archives if one is missing, and print their paths; returns the exit code."""
     if sys.argv[1:2] == ["--train"]:
-        train = {_SPARK: _train, _CORE: _train_core}[sys.argv[2]]
-        train(sys.argv[3])
+        # The sidecar of the script must not write the archive, too.
+        core = os.environ.pop(class_archive.OUT_VARIABLE)
+        _train(sys.argv[2])
+        os.environ[class_archive.OUT_VARIABLE] = core
+        _train_core(sys.argv[2])
         return 0
-    results = [
-        _make_missing(archive_path, make),
-        _make_missing(lambda: class_archive.archive_path(classpath()), make_core),
-    ]
-    return 0 if all(results) else 1
+    try:
+        paths = archives()
+        if not all(path.is_file() for path in paths.values()):
+            make(paths)
+    except (StreamhouseError, OSError) as error:
+        print(error, file=sys.stderr)
+        return 1
+    print(*paths.values(), sep="\n")
+    return 0
 
 
 if __name__ == "__main__":

@@ -9,7 +9,6 @@ import duckdb
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from sqlglot import exp
 
 from streamhouse.connectors.specs import arrow_schema
 from streamhouse.duckdb_connection import CONTINUOUS_QUERY, LastingConnection
@@ -20,21 +19,9 @@ from streamhouse.source import ROW_KIND
 from streamhouse.sql.expressions.value_errors import readable
 from streamhouse.sql.failed_values import located
 from streamhouse.sql.plan import StreamQuery, TableInfo
-from streamhouse.sql.streaming.passthrough_columns import CopiedColumn, copied_columns
+from streamhouse.sql.streaming.passthrough_columns import copied_columns
+from streamhouse.types import arrow_type
 
-_OWN_TYPES = {
-    pa.bool_(): exp.DType.BOOLEAN,
-    pa.int8(): exp.DType.TINYINT,
-    pa.int16(): exp.DType.SMALLINT,
-    pa.int32(): exp.DType.INT,
-    pa.int64(): exp.DType.BIGINT,
-    pa.float64(): exp.DType.DOUBLE,
-    pa.string(): exp.DType.TEXT,
-    pa.date32(): exp.DType.DATE,
-    pa.timestamp("ms"): exp.DType.TIMESTAMP_MS,
-    pa.timestamp("us"): exp.DType.TIMESTAMPNTZ,
-}
-"""DuckDB's types for Arrow types whose columns do not change if they are cast to that type."""
 ROW = "_row"
 """The column of row numbers, by which missed rows are found again."""
 
@@ -45,10 +32,8 @@ class QueryOperator:
     Not thread-safe; each process keeps one per query. A query that only copies columns of the
     target's types does not run DuckDB.
 
-    `schema` is the Arrow schema of the target's columns, to which the rows are cast. With `number`
-    the output is unordered, and a column `_row` after the target's columns has the number of the
-    row of `src` from which each output row was made. `key`: the columns of the target by which
-    errors name a row.
+    `schema` is the Arrow schema of the target's columns, to which the rows are cast. `key`: the
+    columns of the target by which errors name a row.
     """
 
     def __init__(
@@ -56,31 +41,26 @@ class QueryOperator:
         query: StreamQuery,
         schema: pa.Schema,
         combine: PartialAggregation | None,
-        number: bool = False,
         key: Sequence[str] = (),
     ) -> None:
         self._query = query
         self._key = key
         self._combine = None if query.row_kinds else combine
         self._rows_sql = query.rows.sql
-        if number:
-            assert query.rows.numbered_sql is not None
-            self._rows_sql = query.rows.numbered_sql
-            schema = schema.append(pa.field(ROW, pa.int64()))
         self._schema = schema.append(pa.field(ROW_KIND, pa.string())) if query.row_kinds else schema
         self._names = self._schema.names
         self._dimensions = {
             lookup.relation: _planned_types(lookup.table, lookup.columns)
             for lookup in query.lookups
         }
-        self._copied = copied_columns(self._rows_sql)
+        self._copied = copied_columns(query)
         self._copied_schema: pa.Schema | None = None
         self._types_kept = False
         self._db = LastingConnection(query.rows.functions, threads=1, memory_limit=CONTINUOUS_QUERY)
 
     @property
     def schema(self) -> pa.Schema:
-        """The output schema: the target's columns, then `_row` and `rowkind` if there are any."""
+        """The output schema: the target's columns, then `rowkind` if there is any."""
         return self._schema
 
     @property
@@ -116,22 +96,17 @@ class QueryOperator:
             combined = self._combine.sql(f"({self._rows_sql})", self._names)
             out = self._run(combined, src)
         elif self._copied is not None and self._keeps_types(src, self._copied):
-            out = src.select([column.name for column in self._copied])
+            out = src.select(self._copied)
         else:
             out = self._run(self._rows_sql, src)
         return self._cast(out)
 
-    def _keeps_types(self, src: pa.Table, columns: Sequence[CopiedColumn]) -> bool:
-        """Whether the columns have the target's types, and the query casts them to no other."""
+    def _keeps_types(self, src: pa.Table, names: Sequence[str]) -> bool:
+        """Whether copied columns have the target's types, which are those of the query's plan."""
         if src.schema != self._copied_schema:
-            types = [src.schema.field(column.name).type for column in columns]
-            self._types_kept = types == self._schema.types and (
-                all(
-                    _is_own_type(column.cast, kind)
-                    for column, kind in zip(columns, types, strict=True)
-                )
-                or types == self._run(self._rows_sql, src.slice(0, 0)).schema.types
-            )
+            planned = [arrow_type(column.type) for column in self._query.rows.columns]
+            types = [src.schema.field(name).type for name in names]
+            self._types_kept = types == self._schema.types and types[: len(planned)] == planned
             self._copied_schema = src.schema
         return self._types_kept
 
@@ -180,15 +155,6 @@ class QueryOperator:
 def _planned_types(table: TableInfo, names: Sequence[str]) -> pa.Schema:
     columns = {column.name: column for column in table.columns}
     return arrow_schema([columns[name] for name in names])
-
-
-def _is_own_type(cast: exp.DataType | None, kind: pa.DataType) -> bool:
-    """Whether it is certain that DuckDB keeps a column of the Arrow type `kind` as it is."""
-    if pa.types.is_decimal128(kind):
-        own = f"DECIMAL({kind.precision}, {kind.scale})"
-        return cast is None or cast.sql("duckdb") == own
-    own_type = _OWN_TYPES.get(kind)
-    return own_type is not None and (cast is None or cast.this == own_type)
 
 
 def conformed(table: pa.Table, schema: pa.Schema, key: Sequence[str] = ()) -> pa.Table:

@@ -38,7 +38,6 @@ from streamhouse.runtime.reset.continuous_targets import (
 from streamhouse.runtime.reset.marker import any_left
 from streamhouse.runtime.reset.reset import finish, reset
 from streamhouse.runtime.session.ddl import (
-    change_session,
     located,
     mention_renamed,
     note_outdated_options,
@@ -54,24 +53,22 @@ from streamhouse.runtime.statements.explain import explain
 from streamhouse.runtime.statements.insert_plan import (
     is_bounded_query,
     lookup_strategies,
-    plan_insert,
-    plan_select,
 )
-from streamhouse.runtime.statements.result_view import KeptResult, ResultView, kept_spec
+from streamhouse.runtime.statements.result_view import kept_spec
 from streamhouse.runtime.statements.resumption import check_start
-from streamhouse.runtime.statements.staged_join import StagedJoin, staged_join
+from streamhouse.runtime.statements.steps import Step, steps
 from streamhouse.runtime.statements.streaming_select import StreamingSelect
 from streamhouse.runtime.streaming.continuous_query import ContinuousQuery
 from streamhouse.runtime.sync.procedures import is_sync, options_of_call
 from streamhouse.runtime.sync.run import SyncRun, new_query
-from streamhouse.runtime.views.planned import check_view, view_spec
+from streamhouse.runtime.views.planned import view_spec
 from streamhouse.runtime.views.query import ViewQuery
 from streamhouse.runtime.views.refresh import refresh, refresh_view
 from streamhouse.runtime.views.spec import ViewSpec
 from streamhouse.sql import syntax
 from streamhouse.sql.plan import Name, StreamQuery, TableInfo
 from streamhouse.sql.syntax import Insert
-from streamhouse.sql.views.statement import AlterMaterializedView, CreateMaterializedView
+from streamhouse.sql.views.statement import AlterMaterializedView
 from streamhouse.work_folder import work_folder
 
 
@@ -220,18 +217,30 @@ class ScriptRunner:
         with located(statement):
             note_outdated_options(self._session, statement)
             try:
-                if self._joins_first(statement):
-                    return
-                defined = change_session(self._session, statement)
-                if defined is None:
-                    self._execute(statement)
-                elif defined.stored:
-                    self._done.append(defined.text)
-                if isinstance(statement, CreateMaterializedView):
-                    self._view(statement)
+                for step in steps(self._session, statement, self._printer.notice):
+                    self._step(step)
             except SqlError as error:
                 mention_renamed(self._session, error)
                 raise
+
+    def _step(self, step: Step) -> None:
+        statement, target = step.statement, step.target
+        if step.defined is not None:
+            self._done += [step.defined.text] if step.defined.stored else []
+        elif step.kept is not None and target is not None and isinstance(statement, Insert):
+            spec = kept_spec(self._session, statement, target, step.kept)
+            view = self._view_query(spec, statement.position)
+            view.check_first_start()
+            self._pipeline.add(view)
+        elif step.view is not None and target is not None:
+            self._view(statement, target, step.view)
+        elif target is None:
+            self._selects.extend(step.queries)
+            if not step.queries:
+                self._execute(statement)
+        elif isinstance(statement, Insert):
+            for query, part in self._parts(statement, target, step.queries):
+                self._pipeline.add(self._continuous(statement, target, query, part))
 
     def _execute(self, statement: syntax.Statement) -> None:
         session = self._session
@@ -239,18 +248,16 @@ class ScriptRunner:
             case syntax.SetOption():
                 settings = session.settings
                 self._table({"key": list(settings), "value": list(settings.values())})
-            case syntax.StatementSet():
-                for insert in statement.inserts:
-                    self._insert(insert)
             case syntax.Insert():
-                self._insert(statement)
+                self._notice(statement.target, bounded_statements.insert(session, statement))
             case syntax.DmlStatement():
                 self._notice(statement.target, dml.execute(session, statement))
             case syntax.Truncate():
                 dml.truncate(session, statement)
                 self._notice(statement.target, "all rows removed")
             case syntax.Select():
-                self._select(statement)
+                with bounded_statements.select(session, statement.query) as reader:
+                    self._printer.rows(reader)
             case AlterMaterializedView():
                 changes = refresh_view(self._session, statement)
                 self._notice(statement.name, f"refreshed, {changes:,} changes")
@@ -273,112 +280,21 @@ class ScriptRunner:
         table = pa.table({name: pa.array(v, pa.string()) for name, v in columns.items()})
         self._printer.rows(table.to_reader())
 
-    def _select(self, statement: syntax.Select) -> None:
-        if is_bounded_query(self._session, statement.query):
-            with bounded_statements.select(self._session, statement.query) as reader:
-                self._printer.rows(reader)
-            return
-        planned = plan_select(self._session, statement)
-        if isinstance(planned, ResultView):
-            self._through_view(planned)
-        elif isinstance(planned, StagedJoin):
-            self._joined(planned)
-        else:
-            self._selects.extend(planned)
-
-    def _joins_first(self, statement: syntax.Statement) -> bool:
-        """Run a view of lookup joins as two statements; False for any other."""
-        if not isinstance(statement, CreateMaterializedView):
-            return False
-        staged = staged_join(self._session, statement, self._session.full(statement.name))
-        if staged is not None:
-            self._joined(staged)
-        return staged is not None
-
-    def _joined(self, planned: StagedJoin) -> None:
-        """Add the query of the joined rows, and that of the statement that reads them."""
-        planned.create(self._session)
-        self._printer.notice(
-            f"{'.'.join(planned.table.name[1:])}: keeps the rows as they were read, from which "
-            "the rest of the SELECT is computed"
-        )
-        self._insert(planned.feed)
-        self._statement(planned.rest)
-
-    def _through_view(self, planned: ResultView) -> None:
-        """Create the view of a result, and add its query and the one that reads it."""
-        create = planned.create
-        if create.closed:
-            self._printer.notice(
-                f"{'.'.join(create.name[1:])}: gets each window once, when the watermark has "
-                "passed its end; later rows go to a table of late rows"
-            )
-        else:
-            self._note_recomputed(create.name)
-        self._session.materialized.create(create)
-        self._view(create)
-        self._execute(planned.reader)
-
-    def _insert(self, statement: Insert) -> None:
-        if is_bounded_query(self._session, statement.query):
-            self._notice(statement.target, bounded_statements.insert(self._session, statement))
-            return
-        target = self._session.table(statement.target)
-        planned = plan_insert(self._session, statement, target)
-        if isinstance(planned, ResultView):
-            self._through_view(planned)
-            return
-        if isinstance(planned, StagedJoin):
-            self._joined(planned)
-            return
-        if isinstance(planned, KeptResult):
-            for feed in planned.inputs.create():
-                self._insert(feed)
-            spec = kept_spec(self._session, statement, target, planned)
-            view = self._view_query(spec, statement.position)
-            view.check_first_start()
-            self._note_recomputed(target.name)
-            self._note_shared_keys(target, planned.plan)
-            self._pipeline.add(view)
-            return
-        for query, part in self._parts(statement, target, planned):
-            self._pipeline.add(self._continuous(statement, target, query, part))
-
-    def _note_recomputed(self, result: Name) -> None:
-        self._printer.notice(
-            f"{'.'.join(result[1:])}: at each change of a table that the SELECT reads, the result "
-            "is updated from that change, or computed again and compared; EXPLAIN says which"
-        )
-
-    def _view(self, statement: CreateMaterializedView) -> None:
+    def _view(self, statement: syntax.Statement, target: TableInfo, plan: ViewPlan) -> None:
         """Add the query of a view, or refresh it once if it is not refreshed continuously."""
-        session = self._session
-        view = session.materialized.defined(session.full(statement.name))
-        target = session.table(view.name)
-        for feed in view.feeds:
-            self._insert(feed)
-        self._note_shared_keys(target, view.plan)
-        check_view(view.plan, target, statement.position)
-        freshness_s = 0.0 if self._options.until_caught_up else view.stored.freshness_s
-        spec = view_spec(session, target, view.plan, freshness_s)
-        if view.stored.suspended:
+        stored, name = self._session.materialized.existing(target.name), target.name[1:]
+        freshness_s = 0.0 if self._options.until_caught_up else stored.freshness_s
+        spec = view_spec(self._session, target, plan, freshness_s)
+        if stored.suspended:
             self._printer.notice(
-                f"{'.'.join(view.name[1:])}: the view is suspended; ALTER MATERIALIZED VIEW … "
-                "RESUME lets the next run go on with it"
+                f"{'.'.join(name)}: the view is suspended; ALTER MATERIALIZED VIEW … RESUME lets "
+                "the next run go on with it"
             )
-        elif view.stored.full:
+        elif stored.full:
             self._catch_up()
-            self._notice(view.name[1:], f"refreshed, {refresh(spec):,} changes")
+            self._notice(name, f"refreshed, {refresh(spec):,} changes")
         else:
             self._pipeline.add(self._view_query(spec, statement.position))
-
-    def _note_shared_keys(self, table: TableInfo, plan: ViewPlan) -> None:
-        if not plan.unique:
-            self._printer.notice(
-                f"{'.'.join(table.name[1:])}: several rows of the result may have the same "
-                f"{', '.join(plan.key)}; then only the row with the greatest values counts, "
-                "column by column"
-            )
 
     def _view_query(self, spec: ViewSpec, position: syntax.TextPosition) -> ViewQuery:
         location = self._checkpoint_location(spec.target)

@@ -7,15 +7,11 @@ from typing import Protocol
 from streamhouse.source import Lag, Offset
 
 
-class ReportedProgress(Protocol):
-    """What reports and metrics show of a query's progress."""
+class SourceProgress(Protocol):
+    """How far a query has read its sources; see `streaming.progress`, `sync.source_progress`."""
 
     def lag(self) -> Lag | None:
         """How far the query is behind its sources; None if unknown."""
-
-
-class SourceProgress(ReportedProgress, Protocol):
-    """How far a query has read its sources; see `streaming.progress`, `sync.source_progress`."""
 
     @property
     def last_offset(self) -> Offset:

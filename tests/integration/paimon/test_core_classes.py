@@ -11,7 +11,7 @@ from streamhouse.paimon.java import class_archive
 from streamhouse.paimon.java.core_connection import classpath
 from streamhouse.paimon.java.jars import JAR_VARIABLE, paimon_jar
 from streamhouse.paimon.java.sidecar import Sidecar
-from streamhouse.runtime.class_archive_maker import make_core
+from streamhouse.runtime.class_archive_maker import archives, make
 
 
 @pytest.mark.soak
@@ -19,7 +19,7 @@ def test_it_is_made_and_mapped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setenv(JAR_VARIABLE, str(paimon_jar()))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     path = class_archive.archive_path(classpath())
-    make_core(path)
+    make(archives())
     with Sidecar({"warehouse": str(tmp_path / "warehouse")}) as java:
         java.start()
         assert java.pid is not None

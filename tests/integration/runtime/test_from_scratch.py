@@ -12,7 +12,8 @@ from tests.integration.runtime import revenue
 from tests.integration.runtime.conftest import Shop
 
 from streamhouse.errors import DataLossError
-from streamhouse.runtime.audit.audit import Audit, audit
+from streamhouse.runtime.audit.audit import audit
+from streamhouse.runtime.audit.row_differences import Audit
 from streamhouse.runtime.failpoint import RESET_STEPS
 from streamhouse.runtime.state.checkpoint import Checkpoint
 

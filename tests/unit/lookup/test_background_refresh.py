@@ -15,9 +15,9 @@ from tests.waiting import DEADLINE_S
 from streamhouse.errors import DataLossError
 from streamhouse.lookup.dimension import Dimension
 from streamhouse.lookup.refresh import ASYNC
+from streamhouse.lookup.storage.bucket_key import BucketKey, bucket_key
 from streamhouse.lookup.strategies import full
 from streamhouse.lookup.strategies.background_refresh import DoubleBufferedDimension
-from streamhouse.lookup.strategies.bucket import BucketKey, bucket_key
 from streamhouse.lookup.strategies.full import FullDimension
 from streamhouse.lookup.strategies.selection import Choice
 from streamhouse.paimon.read.table import Table

@@ -15,7 +15,8 @@ import pytest
 from streamhouse.errors import OptionError
 from streamhouse.lookup.dimension import DimensionSpec
 from streamhouse.lookup.options import CacheOptions
-from streamhouse.lookup.strategies.bucket import BucketDimension, BucketKey, bucket_key
+from streamhouse.lookup.storage.bucket_key import BucketKey, bucket_key
+from streamhouse.lookup.strategies.bucket import BucketDimension
 from streamhouse.lookup.strategies.selection import choose, choose_all
 from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.paimon.write.commit import TableCommitter

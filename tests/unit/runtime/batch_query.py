@@ -12,7 +12,7 @@ from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.paimon.write.commit import TableCommitter
 from streamhouse.paimon.write.table_writer import TableWriter
-from streamhouse.runtime.audit.recompute import Batch
+from streamhouse.runtime.audit.recorded_batches import Batch
 from streamhouse.runtime.query_spec import QuerySpec
 from streamhouse.runtime.streaming.batch_planner import BatchPlanner
 from streamhouse.runtime.streaming.tasks.task import Task

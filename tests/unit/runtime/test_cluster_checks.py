@@ -15,7 +15,7 @@ import pytest
 from streamhouse.cli.arguments import spark_options
 from streamhouse.errors import ClusterError, ConnectError, OptionError
 from streamhouse.runtime.spark import cluster, executors
-from streamhouse.runtime.spark.options import SparkOptions, is_local
+from streamhouse.runtime.spark.options import SparkOptions
 
 DRIVER = f"{sys.version_info.major}.{sys.version_info.minor}"
 
@@ -33,7 +33,7 @@ DRIVER = f"{sys.version_info.major}.{sys.version_info.minor}"
     ],
 )
 def test_which_masters_are_local(master: str, local: bool) -> None:
-    assert is_local(master) is SparkOptions(master).is_local is local
+    assert SparkOptions(master).is_local is local
 
 
 def test_a_dead_master_is_one_line_at_once() -> None:

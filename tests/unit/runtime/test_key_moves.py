@@ -16,6 +16,7 @@ from tests.unit.sql.conftest import Catalog
 
 from streamhouse.connectors.specs import SourceSpec
 from streamhouse.runtime.audit.recompute import Recomputation
+from streamhouse.runtime.audit.recorded_batches import RecordedBatches
 from streamhouse.runtime.query_spec import QuerySpec
 from streamhouse.runtime.state import pending_rows
 from streamhouse.runtime.state.recorded_query import definition_json
@@ -141,7 +142,8 @@ class Query(BatchQuery):
         """The target as the audit computes it, and how often each row was added and not removed."""
         there: dict[str, Row] = {}
         counts: Counter[Row] = Counter()
-        audit = Recomputation(self.spec.target, {"f": definition_json(self.spec)})
+        definitions = {"f": definition_json(self.spec)}
+        audit = Recomputation(RecordedBatches(self.spec.target, (), definitions))
         for step in audit.steps(self._batches):
             for row in step.rows.to_pylist():
                 kind, values = row.pop(ROW_KIND), tuple(row.values())

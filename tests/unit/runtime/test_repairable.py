@@ -10,7 +10,7 @@ from tests.unit.sql.conftest import TABLES, Catalog
 from streamhouse.connectors.specs import SourceSpec
 from streamhouse.errors import TableError
 from streamhouse.paimon.catalog.table_address import TableAddress
-from streamhouse.runtime.audit.recompute import Batch
+from streamhouse.runtime.audit.recorded_batches import Batch, RecordedBatches
 from streamhouse.runtime.audit.repairable_views import check_query
 from streamhouse.runtime.query_spec import QuerySpec
 from streamhouse.runtime.state.recorded_query import definition_json
@@ -33,7 +33,7 @@ def check(text: str, connector: str = "paimon", **end: Any) -> None:
         parallelism=1,
     )
     last = Batch("q", 3, "f", {}, {"source": {}, "dims": {}, "now": 1, **end})
-    check_query(ADDRESS, last, {"f": definition_json(spec)})
+    check_query(RecordedBatches(ADDRESS, (last,), {"f": definition_json(spec)}), last)
 
 
 def test_a_query_of_the_batchs_time_is_refused() -> None:

@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -54,7 +55,7 @@ class OneQuery:
         )
 
     @property
-    def progress(self) -> OneQuery:
+    def progress(self) -> Any:
         return self
 
     def lag(self) -> Lag | None:

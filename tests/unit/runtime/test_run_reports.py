@@ -6,6 +6,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -37,7 +38,7 @@ class Query:
         return QueryDescription("p", self.target, self.target, address, Path("c"), ("s",))
 
     @property
-    def progress(self) -> Query:
+    def progress(self) -> Any:
         return self
 
     def lag(self) -> Lag | None:

@@ -18,7 +18,7 @@ from streamhouse.paimon.write.commit import TableCommitter
 from streamhouse.paimon.write.table_writer import TableWriter
 from streamhouse.runtime.query_spec import QuerySpec
 from streamhouse.runtime.streaming.shuffle import small_batches
-from streamhouse.runtime.streaming.shuffle.blocks import BLOCKS
+from streamhouse.runtime.streaming.shuffle.read_task import BLOCKS
 from streamhouse.runtime.streaming.spark_data_source import SPEC, JobPartition, JobReader
 from streamhouse.runtime.streaming.tasks.task_input import SplitsInput
 from streamhouse.source import Offset
@@ -56,7 +56,6 @@ class Joined:
             OutputRows(
                 "SELECT s.id, d.name FROM src s JOIN dim_0 d USING (id)",
                 PERSON,
-                "SELECT s.id, d.name, s._row FROM src s JOIN dim_0 d USING (id)",
             ),
             path.name,
         )
@@ -64,7 +63,7 @@ class Joined:
         addresses = (self.address("people"),)
         spec = QuerySpec(query, source, addresses, self.address("out"), path.name, 2)
         choice = Choice(BUCKET, "set by hint", 2)
-        self.spec = replace(spec, choices=(choice,), gathered=True)
+        self.spec = replace(spec, choices=(choice,))
         self.folder = path / "run"
         self.folder.mkdir()
         (self.folder / SPEC).write_bytes(pickle.dumps(self.spec))
@@ -103,16 +102,11 @@ def test_a_small_batch_is_joined_where_it_is_read(tmp_path: Path) -> None:
     shop.click(1)
     first, tasks = shop.batch({})
     assert [task.shuffled for task in tasks] == [True]
-    assert not small_batches.is_small_batch(shop.folder, 0)
+    assert not first["whole"]
     shop.click(3, 7, 2)
     second, tasks = shop.batch(first)
     assert [task.shuffled for task in tasks] == [False]
-    assert small_batches.is_small_batch(shop.folder, 1)
-    # Only that batch, and only in this run.
-    assert not small_batches.is_small_batch(shop.folder, 0) and not small_batches.is_small_batch(
-        shop.folder, 2
-    )
-    assert not small_batches.is_small_batch(tmp_path, 1)
+    assert second["whole"]
     (result,) = shop.reader.read(JobPartition(tasks[0]))
     assert result.schema == BLOCKS and result.column("task").null_count == result.num_rows
     rows = result.to_pylist()
@@ -131,9 +125,7 @@ def test_batches_of_more_rows_are_spread(tmp_path: Path) -> None:
     shop.click(1, 2, 3)
     shop.click(4)
     second, tasks = shop.batch(first)
-    assert {task.shuffled for task in tasks} == {True} and not small_batches.is_small_batch(
-        shop.folder, 1
-    )
+    assert {task.shuffled for task in tasks} == {True} and not second["whole"]
     shop.click(5, 6)
     _, tasks = shop.batch(second)
     assert [task.shuffled for task in tasks] == [False]

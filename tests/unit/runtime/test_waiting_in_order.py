@@ -23,6 +23,7 @@ from streamhouse.connectors.specs import SourceSpec
 from streamhouse.lookup.strategies.selection import IN_ORDER
 from streamhouse.paimon.changelog.stream_source import PaimonSource
 from streamhouse.runtime.audit.recompute import Recomputation
+from streamhouse.runtime.audit.recorded_batches import RecordedBatches
 from streamhouse.runtime.query_spec import QuerySpec, unshuffled
 from streamhouse.runtime.state import pending_rows
 from streamhouse.runtime.state.recorded_query import definition_json
@@ -93,7 +94,8 @@ class Query(BatchQuery):
     def recomputed(self) -> dict[int, tuple[int, str | None]]:
         """The target as the audit computes it."""
         there: dict[int, tuple[int, str | None]] = {}
-        audit = Recomputation(self.spec.target, {"f": definition_json(self.spec)})
+        definitions = {"f": definition_json(self.spec)}
+        audit = Recomputation(RecordedBatches(self.spec.target, (), definitions))
         for step in audit.steps(self._batches):
             for row in step.rows.to_pylist():
                 if row[ROW_KIND] in ("-U", "-D"):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from tests.unit.sql.conftest import TABLES, Catalog
 
@@ -47,7 +49,7 @@ def test_passthrough_columns(query: str, passed: dict[str, str]) -> None:
     [
         ("copy SELECT * FROM customers_cdc", ("id", "name", "country", "rowkind")),
         ("copy (country, id) SELECT name, id FROM customers_cdc", None),
-        ("wide SELECT id, name FROM customers_cdc", ("id", "name", "rowkind")),
+        ("wide SELECT id, name FROM customers_cdc", None),
         ("copy SELECT * FROM customers_cdc WHERE id > 1", None),
         ("copy SELECT id, UPPER(name), country FROM customers_cdc", None),
         ("copy SELECT * FROM customers_cdc UNION ALL SELECT * FROM customers_cdc", None),
@@ -59,8 +61,7 @@ def test_columns_of_queries_that_only_copy_them(query: str, copied: tuple[str, .
     catalog = Catalog()
     catalog.add(TABLES)
     catalog.add(_TARGETS)
-    found = copied_columns(catalog.stream(f"INSERT INTO {query}").rows.sql)
-    assert (None if found is None else tuple(column.name for column in found)) == copied
+    assert copied_columns(catalog.stream(f"INSERT INTO {query}")) == copied
 
 
 @pytest.mark.parametrize(
@@ -72,11 +73,13 @@ def test_columns_of_queries_that_only_copy_them(query: str, copied: tuple[str, .
         "SELECT a FROM src, other",
         "SELECT a FROM src TABLESAMPLE 10%",
         "SELECT a FROM (SELECT b AS a FROM src)",
-        "SELECT * FROM src",
-        "SELECT CAST(CAST(a AS INT) AS BIGINT) FROM src",
         "WITH src AS (SELECT 1 AS a) SELECT a FROM src",
         "SELECT a FROM src QUALIFY ROW_NUMBER() OVER (PARTITION BY a) = 1",
     ],
 )
 def test_queries_that_do_more_than_copy(sql: str) -> None:
-    assert copied_columns(sql) is None
+    catalog = Catalog()
+    catalog.add(TABLES)
+    catalog.add(_TARGETS)
+    copy = catalog.stream("INSERT INTO copy SELECT * FROM customers_cdc")
+    assert copied_columns(replace(copy, rows=replace(copy.rows, sql=sql))) is None

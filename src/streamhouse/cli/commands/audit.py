@@ -17,8 +17,7 @@ from streamhouse.cli.arguments import (
 )
 
 if TYPE_CHECKING:
-    from streamhouse.runtime.audit.audit import Audit
-    from streamhouse.runtime.audit.row_differences import Difference
+    from streamhouse.runtime.audit.row_differences import Audit, Difference
 
 _MAX_PRINTED = 20
 

@@ -20,8 +20,10 @@ from streamhouse.demo.scripted_changes import ScriptedSteps
 from streamhouse.errors import TableError
 from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.paimon.catalog.warehouse import Warehouse
-from streamhouse.runtime.audit.audit import Audit, audit
-from streamhouse.runtime.audit.recompute import Batch, Recomputation
+from streamhouse.runtime.audit.audit import audit
+from streamhouse.runtime.audit.recompute import Recomputation
+from streamhouse.runtime.audit.recorded_batches import Batch, RecordedBatches
+from streamhouse.runtime.audit.row_differences import Audit
 from streamhouse.runtime.execute import execute
 from streamhouse.runtime.state.lineage import SUFFIX, LineageFeed
 
@@ -215,10 +217,10 @@ class Freshness:
     """
 
     def __init__(self, address: TableAddress, clock: SnapshotClock, skip_s: float) -> None:
-        self._address = address
         self._clock = clock
         self._lineage = LineageFeed(address.auxiliary_table(SUFFIX))
         self._definitions: dict[str, str] = {}
+        self._recorded = RecordedBatches(address, (), self._definitions)
         self._done: dict[str, int] = {}
         self._past: dict[str, Recomputation] = {}
         self.rows = 0
@@ -246,7 +248,7 @@ class Freshness:
         self._end_ms = time.time() * 1000
 
     def _take(self, user: str, batches: list[Batch]) -> int:
-        past = self._past.setdefault(user, Recomputation(self._address, self._definitions))
+        past = self._past.setdefault(user, Recomputation(self._recorded))
         displayed = 0
         for step in past.steps(batches, grouped=False):
             self._done[user] = step.last.number

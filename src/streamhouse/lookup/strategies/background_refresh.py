@@ -14,7 +14,6 @@ from typing import TypeAlias
 
 from streamhouse.lookup.dimension import Dimension
 from streamhouse.lookup.partitions import Partition
-from streamhouse.lookup.strategies.bucket import BucketDimension
 from streamhouse.lookup.strategies.full import FullDimension
 
 log = logging.getLogger("streamhouse.lookup")
@@ -87,9 +86,7 @@ class DoubleBufferedDimension:
 
     def loaded(self, next_version: Pinned) -> bool:
         """Whether a batch that joins `next_version` need not wait for it in this process."""
-        if not isinstance(self.current, FullDimension | BucketDimension):
-            return True
-        return (
+        return not self.current.preloads or (
             self._successor is not None
             and self._successor.version == next_version
             and self._successor.done
@@ -98,8 +95,7 @@ class DoubleBufferedDimension:
     def take(self, task: int, count: int) -> None:
         """With a bucket shuffle, use the buckets of one task of `count`."""
         self._part = task, count
-        if isinstance(self.current, BucketDimension):
-            self.current.take(task, count)
+        self.current.take(task, count)
 
     def close(self) -> None:
         """Close both dimensions; waits for the end of a load."""
@@ -141,14 +137,12 @@ class DoubleBufferedDimension:
             dimension.close()
 
     def _load(self, version: Pinned) -> None:
-        if not isinstance(self.current, FullDimension | BucketDimension):
+        if not self.current.preloads:
             return
         successor = self.current.next_version()
 
         def load() -> Dimension:
-            successor.at(*version)
-            if isinstance(successor, BucketDimension):
-                successor.fill()
+            successor.preload(version[0] or None, version[1])
             return successor
 
         self._successor = BackgroundLoad(version, load, True)

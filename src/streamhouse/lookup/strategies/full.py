@@ -9,6 +9,7 @@ many changes these are merged into the segments, so the table is read only once.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from copy import copy as shallow_copy
 from typing import TypeAlias
 
 import numpy as np
@@ -17,9 +18,10 @@ import pyarrow.compute as pc
 
 from streamhouse.errors import StreamhouseError
 from streamhouse.lookup import partitions
-from streamhouse.lookup.dimension import DimensionSpec
+from streamhouse.lookup.dimension import Dimension, DimensionSpec
 from streamhouse.lookup.options import CacheOptions, size_text
 from streamhouse.lookup.partitions import Partition
+from streamhouse.lookup.storage.bucket_key import Part
 from streamhouse.lookup.storage.changed_keys import (
     Version,
     keys_changed_between,
@@ -42,11 +44,15 @@ _CHANGED_PART = 0.1
 _Chosen: TypeAlias = tuple[Partition, ...] | None
 
 
-class FullDimension:
-    """A table that is kept whole; see the module."""
+class FullDimension(Dimension):
+    """A table that is kept whole, or only a `part` of it; see the module."""
 
-    def __init__(self, spec: DimensionSpec, options: CacheOptions) -> None:
-        self._spec, self._options = spec, options
+    preloads = True
+
+    def __init__(
+        self, spec: DimensionSpec, options: CacheOptions, part: Part | None = None
+    ) -> None:
+        self._spec, self._options, self._part = spec, options, part
         lookup = spec.lookup
         more = dict.fromkeys([*lookup.table.primary_key, *lookup.table.partitioned_by])
         self._columns = [*lookup.columns, *(c for c in more if c not in lookup.columns)]
@@ -71,15 +77,14 @@ class FullDimension:
         return self._overlay is not None and 2 * self._overlay.size > self._max_changes()
 
     def next_version(self) -> FullDimension:
-        """Another one, which has not loaded anything yet."""
-        return FullDimension(self._spec, self._options)
+        return FullDimension(self._spec, self._options, self._part)
 
     def copied(self) -> FullDimension:
         """Another one with the same rows, which can be merged in another thread."""
         assert self._overlay is not None
-        copy = FullDimension(self._spec, self._options)
+        copy = self.next_version()
         copy._version, copy._chosen, copy._schema = self._version, self._chosen, self._schema
-        copy._segments, copy._overlay = self._segments, self._overlay.copied(copy._hash)
+        copy._segments, copy._overlay = self._segments, shallow_copy(self._overlay)
         return copy
 
     def merge(self) -> None:
@@ -95,7 +100,6 @@ class FullDimension:
 
         self._whole, self._segments = None, []
         self._fill(batches())
-        overlay.close()
 
     def at(self, snapshot: int | None, chosen: Sequence[Partition] | None = None) -> None:
         partitions_to_join: _Chosen = None if chosen is None else tuple(chosen)
@@ -105,7 +109,7 @@ class FullDimension:
         # After a failure from here on, the next call loads the table again.
         before, self._version = self._version, None
         same_partitions = before is not None and partitions_to_join == self._chosen
-        self._chosen, self._whole = partitions_to_join, None
+        self._chosen = partitions_to_join
         if not (same_partitions and before is not None and self._follow(before, version)):
             self._load(version)
         self._version = version
@@ -129,8 +133,6 @@ class FullDimension:
         self._hash.close()
 
     def _drop(self) -> None:
-        if self._overlay is not None:
-            self._overlay.close()
         self._segments, self._overlay, self._whole = [], None, None
 
     def _load(self, version: Version) -> None:
@@ -152,7 +154,7 @@ class FullDimension:
                 memory += segment.nbytes
             self._check_disk(size)
             segments.append(segment)
-        self._segments, self._overlay = segments, Overlay(self._schema, self._key, self._hash)
+        self._segments, self._overlay = segments, Overlay(self._schema, self._key)
 
     def _check_disk(self, size: int) -> None:
         limit = self._options.disk
@@ -171,7 +173,10 @@ class FullDimension:
         current_names = current_columns(table, self._spec.planned, self._columns)
         chosen = self._chosen
         filter = None if chosen is None else partitions.condition(table, chosen)
-        for batch in table.read(current_names, snapshot=version.snapshot.id, filter=filter):
+        snapshot, splits = version.snapshot.id, None
+        if self._part is not None:
+            splits = self._part.splits(table.splits(snapshot, filter=filter))
+        for batch in table.read(current_names, snapshot, filter, splits):
             if chosen is not None:
                 rows = pa.Table.from_batches([batch])
                 batch = batch.filter(partitions.mask(rows, table, chosen).combine_chunks())
@@ -184,24 +189,27 @@ class FullDimension:
             return False
         changes = last_changes(before, after, self._columns, self._spec.planned)
         if changes is not None:
+            changes = self._of_part(changes)
             upserted = pc.equal(changes.column(ROW_KIND), "+I")
             rows = changes.drop_columns([ROW_KIND])
-            self._overlay.add(
-                rows.select(self._key), self._of_partitions(rows.filter(upserted), after)
-            )
-            self._merge_many()
+            self._apply(rows.select(self._key), rows.filter(upserted), after)
             return True
         keys = keys_changed_between(before, after, self._key)
         if keys is None or after.snapshot is None or keys.num_rows > MOST_CHANGES:
             return False
-        keys = keys.group_by(self._key).aggregate([])
-        rows = self._current_rows(keys, after)
-        self._overlay.add(keys, self._of_partitions(rows, after))
-        self._merge_many()
+        keys = self._of_part(keys.group_by(self._key).aggregate([]))
+        self._apply(keys, self._current_rows(keys, after), after)
         return True
 
-    def _merge_many(self) -> None:
+    def _of_part(self, rows: pa.Table) -> pa.Table:
+        return rows if self._part is None else self._part.rows(rows)
+
+    def _apply(self, keys: pa.Table, rows: pa.Table, after: Version) -> None:
+        """Note the present rows of changed keys, and merge the changes if they are many."""
         assert self._overlay is not None
+        if keys.num_rows or rows.num_rows:
+            self._whole = None
+            self._overlay.add(keys, self._of_partitions(rows, after))
         if self._overlay.size > self._max_changes():
             self.merge()
 

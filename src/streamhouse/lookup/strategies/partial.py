@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from streamhouse.lookup.dimension import DimensionSpec
+from streamhouse.lookup.dimension import Dimension, DimensionSpec
 from streamhouse.lookup.options import CacheOptions
 from streamhouse.lookup.partitions import Partition, mask
 from streamhouse.lookup.storage.changed_keys import Version, keys_changed_between, version_of
@@ -50,7 +50,7 @@ class _Copy:
         return sum(segment.nbytes for segment in self.segments)
 
 
-class PartialDimension:
+class PartialDimension(Dimension):
     """A table that is looked up by its primary key; see the module."""
 
     keyed = True

@@ -11,7 +11,8 @@ from streamhouse.errors import OptionError
 from streamhouse.lookup.dimension import CAST_OTHER, Dimension, DimensionSpec, is_server
 from streamhouse.lookup.options import CacheOptions, size_text
 from streamhouse.lookup.refresh import RefreshRule
-from streamhouse.lookup.strategies.bucket import BucketDimension, BucketKey, bucket_key
+from streamhouse.lookup.storage.bucket_key import BucketKey, bucket_key
+from streamhouse.lookup.strategies.bucket import BucketDimension
 from streamhouse.lookup.strategies.full import FullDimension
 from streamhouse.lookup.strategies.partial import PartialDimension
 from streamhouse.paimon.read.table import Table
@@ -39,7 +40,8 @@ class Choice:
         return f"{DISPLAY_NAMES[self.strategy]} ({self.reason})"
 
 
-IN_ORDER = "a single task keeps rows that wait for a lookup in order"
+IN_ORDER = "a single task keeps the rows in order"
+WAITING = "its rows may wait for a lookup"
 """Why a query is not shuffled although a hint requests it; no error, as the result is the same."""
 
 DISPLAY_NAMES = {
@@ -87,7 +89,7 @@ def choose(spec: DimensionSpec, unshuffled: str | None = None) -> Choice:
     key = bucket_key(spec, table) if unshuffled is None else BucketRefusal(unshuffled)
     if hinted in (BUCKET, SHUFFLE) and isinstance(key, BucketKey):
         return Choice(BUCKET, "set by hint", key.buckets)
-    if hinted == BUCKET and unshuffled != IN_ORDER:
+    if hinted == BUCKET and unshuffled not in (IN_ORDER, WAITING):
         raise OptionError(
             f"hint LOOKUP: strategy 'bucket' cannot be used for table {spec.identifier}: {key}; "
             "leave it out, or use 'full' or 'partial'"

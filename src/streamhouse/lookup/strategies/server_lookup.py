@@ -18,7 +18,7 @@ from streamhouse.connectors.jdbc.options import JdbcOptions, check_hint, parse
 from streamhouse.connectors.jdbc.reader import JdbcReader, Key
 from streamhouse.connectors.registry import effective_options
 from streamhouse.errors import OptionError
-from streamhouse.lookup.dimension import CAST_OTHER, DimensionSpec, ServerRows
+from streamhouse.lookup.dimension import CAST_OTHER, Dimension, DimensionSpec, ServerRows
 from streamhouse.lookup.partitions import Partition
 from streamhouse.sql.plan import LookupJoin
 
@@ -90,7 +90,7 @@ class Cache:
             self._entries.popitem(last=False)
 
 
-class ServerDimension:
+class ServerDimension(Dimension):
     """A MySQL table on which the keys of each chunk are looked up; see the module."""
 
     keyed = True

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any
 
@@ -20,62 +20,18 @@ from streamhouse.paimon.storage.snapshots import Snapshot
 from streamhouse.paimon.write.commit_retries import CHANGE_USER
 from streamhouse.paimon.write.temporary_table import TemporaryTable
 from streamhouse.runtime.audit.provable_range import pending_rows_at, provable_range
-from streamhouse.runtime.audit.recompute import Batch, Recomputation
-from streamhouse.runtime.audit.row_differences import Difference, Row, differences, equal
+from streamhouse.runtime.audit.recompute import Recomputation
+from streamhouse.runtime.audit.recorded_batches import Batch, RecordedBatches
+from streamhouse.runtime.audit.row_differences import Audit, Difference, Row, differences, equal
 from streamhouse.runtime.audit.unread_source_rows import Unread, unread
 from streamhouse.runtime.audit.view_audit import compare_view, is_view
 from streamhouse.runtime.partial_aggregation import PartialAggregation
-from streamhouse.runtime.state.lineage import recorded_lineage
 from streamhouse.source import ROW_KIND, of_kind
 from streamhouse.sql.options.merge_functions import MERGING_ENGINES, merge_function, remove_option
 
 _KIND_COLUMN = "rowkind.field"
 _UNORDERED = ("collect", "merge_map", "nested_update")
 """Merge functions whose result is a set of elements: their order depends on the merges."""
-
-
-@dataclass(frozen=True)
-class Audit:
-    """The result of an audit: what was compared, at which snapshot, and what differs.
-
-    `unread` is what the view lacks because its queries have not read it yet, and the rows of the
-    view itself that wait for compaction. `from_snapshot` is the snapshot of the view that the
-    recomputation started from, without proving it, because its inputs have expired or it was
-    overwritten; 0 if everything was recomputed. `batches`, `joined_rows`, `waiting_rows` (pending
-    for a lookup) and `foreign_snapshots` (by other writers) count what was recomputed. `inputs` are
-    the snapshots, by table, from which a materialized view was computed.
-    """
-
-    table: str
-    snapshot: int | None
-    batches: int
-    joined_rows: int
-    waiting_rows: int
-    foreign_snapshots: int
-    rows: int
-    from_snapshot: int
-    differences: tuple[Difference, ...] = field(repr=False)
-    unread: tuple[Unread, ...] = ()
-    inputs: Mapping[str, int] | None = None
-
-    @property
-    def equal(self) -> bool:
-        """Whether the view has exactly the expected rows."""
-        return not self.differences
-
-    @property
-    def complete(self) -> bool:
-        """Whether the queries have read all rows of their sources."""
-        return not self.unread
-
-
-@dataclass
-class _Counts:
-    foreign: int = 0
-    base: int = 0
-    batches: int = 0
-    joined: int = 0
-    waiting: int = 0
 
 
 def audit(warehouse: Mapping[str, str], identifier: str) -> Audit:
@@ -93,16 +49,13 @@ def audit(warehouse: Mapping[str, str], identifier: str) -> Audit:
     address = TableAddress(dict(warehouse), identifier)
     table = address.open()
     if is_view(address):
-        return _view_audit(address)
-    rows = recorded_lineage(address)
-    batches = [Batch.of(row) for row in rows]
-    definitions = {row["fingerprint"]: row["definition"] for row in rows if row["definition"]}
-    covered = {batch.query_id: batch.number for batch in batches}
-    newest = _newest_visible(table, newest_recorded(table, covered))
-    counts = _Counts()
+        return compare_view(address)
+    recorded = RecordedBatches.read(address)
+    newest = _newest_visible(table, newest_recorded(table, recorded.last))
+    counts = Counter[str]()
     with ExitStack() as tables:
         expected = tables.enter_context(ExpectedRows(table))
-        for rows, removed in _expected(address, table, batches, definitions, newest, counts):
+        for rows, removed in _expected(table, recorded, newest, counts):
             expected.write(rows)
             if removed is not None:
                 # The Rust and the Java core differ in how they merge a removal with later rows.
@@ -112,29 +65,21 @@ def audit(warehouse: Mapping[str, str], identifier: str) -> Audit:
         actual = _rows(table, newest)
         found = tuple(_compare(table, actual, expected.merged()))
     return Audit(
-        identifier, newest, counts.batches, counts.joined, counts.waiting, counts.foreign,
-        actual.num_rows, counts.base, found,
-        (*unread(address, batches, definitions), *_invisible(table)),
+        identifier, newest, counts["batches"], counts["joined"], counts["waiting"],
+        counts["foreign"], actual.num_rows, counts["base"], found,
+        (*unread(recorded), *_invisible(table)),
     )  # fmt: skip
 
 
-def _view_audit(address: TableAddress) -> Audit:
-    found = compare_view(address)
-    return Audit(
-        address.identifier, found.snapshot, 1, 0, 0, 0, found.rows, 0, found.differences,
-        found.unread, dict(found.inputs),
-    )  # fmt: skip
-
-
-def newest_recorded(table: Table, covered: Mapping[str, int]) -> int | None:
-    """The newest snapshot whose batches are all in the lineage; `covered`: last batch by query."""
+def newest_recorded(table: Table, last: Mapping[str, Batch]) -> int | None:
+    """The newest snapshot whose batches are all in the lineage; `last`: last batch by query."""
     newest = table.latest_snapshot_id()
-    open_users = set(covered)
+    open_users = set(last)
     for snapshot in table.snapshots.newest_first():
         user = snapshot.commit_user
         if user not in open_users:
             continue
-        if snapshot.commit_identifier > covered[user]:
+        if snapshot.commit_identifier > last[user].number:
             newest = snapshot.id - 1
         else:
             open_users.discard(user)
@@ -175,28 +120,23 @@ def _first_batch_after(table: Table, user: str, newest: int | None) -> int | Non
 
 
 def _expected(
-    address: TableAddress,
-    table: Table,
-    batches: list[Batch],
-    definitions: dict[str, str],
-    newest: int | None,
-    counts: _Counts,
+    table: Table, recorded: RecordedBatches, newest: int | None, counts: Counter[str]
 ) -> Iterator[tuple[pa.Table, pa.Table | None]]:
     """The expected rows in the order of the original commits, each with the keys to remove next."""
-    users = {batch.query_id for batch in batches}
+    users = recorded.of_query.keys()
     snapshots = [s for s in table.snapshots.newest_first() if newest is not None and s.id <= newest]
-    start = provable_range(address, table, snapshots, batches, definitions)
+    start = provable_range(table, snapshots, recorded)
     base = start.snapshot
     # Starting from an empty snapshot is the same as recomputing everything.
     empty = any(s.id == base and s.total_record_count == 0 for s in snapshots)
-    counts.base = 0 if empty else base
+    counts["base"] = 0 if empty else base
     commits = _Commits(snapshots)
     foreign = [
         s
         for s in snapshots
         if s.commit_user not in users and s.commit_kind == "APPEND" and s.id > base
     ]
-    counts.foreign = len(foreign)
+    counts["foreign"] = len(foreign)
     any_order = PartialAggregation.of(table.columns, table.primary_key, table.options) is not None
     # A source gives the rows of several batches by partition or bucket, not batch by batch.
     grouped = any_order or (not table.primary_key and len(users) == 1 and not foreign)
@@ -210,25 +150,22 @@ def _expected(
         first = start.first_batches.get(user, 0)
         query_batches = [
             b
-            for b in batches
-            if b.query_id == user and b.number >= first and (end is None or b.number < end)
+            for b in recorded.of_query[user]
+            if b.number >= first and (end is None or b.number < end)
         ]
-        counts.batches += len(query_batches)
-        waiting = (
-            pending_rows_at(address, user, first, batches, definitions)
-            if query_batches and first
-            else None
-        )
-        recomputation = Recomputation(address, definitions, waiting if waiting else None)
+        counts["batches"] += len(query_batches)
+        waiting = pending_rows_at(recorded, user, first) if query_batches and first else None
+        recomputation = Recomputation(recorded, waiting if waiting else None)
         # If expiry determined the base snapshot, all of these batches come after it.
         at_snapshot = base if first else 0
         for run in _runs_between(query_batches, commits, removals):
             for step in recomputation.steps(run, grouped and (not base or bool(first))):
                 at_snapshot = max(at_snapshot, commits.last_up_to(step.last))
-                counts.joined += step.hits.num_rows
+                counts["joined"] += step.hits.num_rows
                 if not base or first or at_snapshot > base:
                     parts.append((at_snapshot, step.rows, None))
-        counts.waiting += 0 if recomputation.waiting is None else recomputation.waiting.num_rows
+        if recomputation.waiting is not None:
+            counts["waiting"] += recomputation.waiting.num_rows
     # The rows of the base snapshot come first; the sort is stable within a snapshot.
     for _, rows, removed in sorted(parts, key=lambda part: part[0]):
         yield rows, removed

@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from streamhouse.paimon.schema import evolution
 from streamhouse.runtime.audit.recompute import Recomputation
+from streamhouse.runtime.audit.recorded_batches import RecordedBatches
 from streamhouse.runtime.query_spec import QuerySpec
 from streamhouse.source import ROW_KIND, Offset
 
@@ -16,25 +17,22 @@ _CLOSE = 1e-9
 """Relative: the order of addition differs."""
 
 
-class PastResults:
-    """The output rows of a query up to an offset.
+def same_results(one: QuerySpec, other: QuerySpec, end: Offset) -> bool:
+    """Whether two plans of a query give the same rows, in any order, up to an offset.
 
     Reads the source as it was at that offset, and the lookup tables as the batch joined them, with
-    the types of the query's plan. Raises `StreamhouseError` if they are gone, or a column is.
+    the types of each plan. Raises `StreamhouseError` if they are gone, or a column is.
     """
+    return _same(_rows(one, end), _rows(other, end))
 
-    def __init__(self, spec: QuerySpec, end: Offset) -> None:
-        rows = Recomputation(spec.target, {}).at_once(spec, end)
-        if spec.sink is None:
-            target = spec.target.open()
-            planned = spec.target.planned().read_schema(row_kind=ROW_KIND in rows.column_names)
-            rows = rows.rename_columns(planned.names).cast(planned)
-            rows = evolution.with_current_columns(rows, target, spec.target.schema_id)
-        self._rows = rows
 
-    def same(self, other: PastResults) -> bool:
-        """Whether both have the same rows, in any order."""
-        return _same(self._rows, other._rows)
+def _rows(spec: QuerySpec, end: Offset) -> pa.Table:
+    rows = Recomputation(RecordedBatches(spec.target, (), {})).at_once(spec, end)
+    if spec.sink is not None:
+        return rows
+    planned = spec.target.planned().read_schema(row_kind=ROW_KIND in rows.column_names)
+    rows = rows.rename_columns(planned.names).cast(planned)
+    return evolution.with_current_columns(rows, spec.target.open(), spec.target.schema_id)
 
 
 def _same(a: pa.Table, b: pa.Table) -> bool:

@@ -19,12 +19,12 @@ from streamhouse.paimon.changelog.invisible_rows import rows_invisible_to_select
 from streamhouse.paimon.changelog.stream_source import PaimonSource
 from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.storage.snapshots import Snapshot
-from streamhouse.runtime.audit.recompute import ATTEMPTS_COLUMN, DUE_COLUMN, Batch
+from streamhouse.runtime.audit.recompute import ATTEMPTS_COLUMN, DUE_COLUMN
+from streamhouse.runtime.audit.recorded_batches import Batch, RecordedBatches
 from streamhouse.runtime.query_source import source_offset
 from streamhouse.runtime.query_spec import QuerySpec
 from streamhouse.runtime.state.lookup_journal import LookupJournal
 from streamhouse.runtime.state.pending_rows import ATTEMPTS, DUE, PendingRows, as_source
-from streamhouse.runtime.state.recorded_query import spec_of
 
 
 @dataclass(frozen=True)
@@ -40,11 +40,7 @@ class ProvableRange:
 
 
 def provable_range(
-    address: TableAddress,
-    table: Table,
-    snapshots: Sequence[Snapshot],
-    batches: Sequence[Batch],
-    definitions: Mapping[str, str],
+    table: Table, snapshots: Sequence[Snapshot], recorded: RecordedBatches
 ) -> ProvableRange:
     """The earliest possible start of an audit of the first of `snapshots` (newest first).
 
@@ -52,8 +48,7 @@ def provable_range(
     Raises `DataLossError` if there is none: even after the newest snapshot inputs have expired.
     """
     needed = {
-        user: _first_readable(address, [b for b in batches if b.query_id == user], definitions)
-        for user in {batch.query_id for batch in batches}
+        user: _first_readable(recorded, batches) for user, batches in recorded.of_query.items()
     }
     first = snapshots[-1].id if snapshots else 1
     overwritten = next((s.id for s in snapshots if s.commit_kind == "OVERWRITE"), 0)
@@ -64,15 +59,12 @@ def provable_range(
         if snapshot.id < overwritten:
             continue
         firsts = {
-            user: _next_batch(user, snapshot.id, snapshots, batches, least)
+            user: _next_batch(recorded.last[user], snapshot.id, snapshots, least)
             for user, least in needed.items()
         }
         if (
             all(firsts[user] >= needed[user] for user in needed)
-            and all(
-                pending_rows_at(address, user, firsts[user], batches, definitions) is not None
-                for user in needed
-            )
+            and all(pending_rows_at(recorded, user, firsts[user]) is not None for user in needed)
             and not rows_invisible_to_select(table, snapshot.id).rows
         ):
             return ProvableRange(snapshot.id, firsts)
@@ -83,19 +75,13 @@ def provable_range(
     )
 
 
-def pending_rows_at(
-    address: TableAddress,
-    user: str,
-    batch: int,
-    batches: Sequence[Batch],
-    definitions: Mapping[str, str],
-) -> pa.Table | None:
+def pending_rows_at(recorded: RecordedBatches, user: str, batch: int) -> pa.Table | None:
     """The rows of a query that were pending before `batch`, in the schema of `Recomputation`.
 
     An empty table without columns if there are none; None if that snapshot has expired.
     """
-    spec = _spec(address, user, batches, definitions)
-    pending = address.auxiliary_table("pending")
+    spec = recorded.spec(recorded.of_query[user][0])
+    pending = recorded.target.auxiliary_table("pending")
     empty = pa.table({})
     if spec.retry is None or batch == 0:
         return empty
@@ -122,12 +108,8 @@ def pending_rows_at(
     return source.append_column(DUE_COLUMN, due).append_column(ATTEMPTS_COLUMN, tries)
 
 
-def _first_readable(
-    address: TableAddress, batches: Sequence[Batch], definitions: Mapping[str, str]
-) -> int:
+def _first_readable(recorded: RecordedBatches, batches: Sequence[Batch]) -> int:
     """The first batch of a query from which on all inputs still exist; 0 if all inputs do."""
-    if not batches:
-        return 0
     earliest: dict[str, int] = {}
     first = 0
     spec: QuerySpec | None = None
@@ -136,7 +118,7 @@ def _first_readable(
     first_kept = 0
     for batch in batches:
         if spec is None or fingerprint != batch.fingerprint:
-            spec = _spec(address, batch.query_id, [batch], definitions)
+            spec = recorded.spec(batch)
             fingerprint = batch.fingerprint
             source = _paimon_source(spec)
             first_kept = 0 if spec.lookup_journal is None else _first_journaled(spec)
@@ -182,29 +164,15 @@ def _needs(
     return needs
 
 
-def _next_batch(
-    user: str, snapshot: int, snapshots: Sequence[Snapshot], batches: Sequence[Batch], least: int
-) -> int:
+def _next_batch(last: Batch, snapshot: int, snapshots: Sequence[Snapshot], least: int) -> int:
     """The first batch of a query that is not in the view's snapshot; `least` or more if possible.
 
+    `last` is the last batch of the query that is recorded.
     Batches that wrote nothing make no snapshot: those after the query's last commit in the snapshot
     may count as part of it or not. Where the last commit is unknown, they do.
     """
-    later = [s for s in snapshots if s.commit_user == user and s.id > snapshot]
-    before = next((s for s in snapshots if s.commit_user == user and s.id <= snapshot), None)
-    last = max((b.number for b in batches if b.query_id == user), default=-1) + 1
-    most = later[-1].commit_identifier if later else last
+    own = [s for s in snapshots if s.commit_user == last.query_id]
+    later = [s for s in own if s.id > snapshot]
+    before = next((s for s in own if s.id <= snapshot), None)
+    most = later[-1].commit_identifier if later else last.number + 1
     return most if before is None else min(max(before.commit_identifier + 1, least), most)
-
-
-def _spec(
-    address: TableAddress, user: str, batches: Sequence[Batch], definitions: Mapping[str, str]
-) -> QuerySpec:
-    batch = next(batch for batch in batches if batch.query_id == user)
-    definition = definitions.get(batch.fingerprint)
-    if definition is None:
-        raise TableError(
-            f"the lineage of {address.identifier} lacks the definition of query "
-            f"{batch.fingerprint[:12]}: rows of the lineage were deleted"
-        )
-    return spec_of(definition, address, user)

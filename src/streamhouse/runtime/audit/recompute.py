@@ -8,62 +8,30 @@ without reading the pending table.
 from __future__ import annotations
 
 import datetime
-import json
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
-from typing import Any
 
-import duckdb
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streamhouse.duckdb_database import open_database
+from streamhouse.duckdb_connection import LastingConnection
 from streamhouse.errors import StreamhouseError
 from streamhouse.lookup import partitions
-from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.paimon.schema import evolution
-from streamhouse.runtime.audit.rows_in_order import KeyedRows, RetryState, in_order
+from streamhouse.runtime.audit.recorded_batches import Batch, RecordedBatches
+from streamhouse.runtime.audit.rows_in_order import KeyedRows, Result, RetryState, in_order
 from streamhouse.runtime.query_operator import ROW, numbered, only, without
 from streamhouse.runtime.query_source import source_offset
 from streamhouse.runtime.query_spec import QuerySpec
 from streamhouse.runtime.state.lookup_journal import LookupJournal
-from streamhouse.runtime.state.recorded_query import spec_of
-from streamhouse.runtime.streaming.batch_planner import BatchPlanner
 from streamhouse.runtime.streaming.dimensions.versions import pinned_partitions
 from streamhouse.source import ROW_KIND, Offset
 from streamhouse.sql.expressions.binder import quote
-from streamhouse.sql.functions.builtin_udfs import register
-from streamhouse.sql.udf_modules.evaluation import PythonUdfs
 
 DUE_COLUMN, ATTEMPTS_COLUMN = "_due", "_attempts"
 """Extra columns of a pending row: when it is retried (epoch ms), and the retries so far."""
-
-
-@dataclass(frozen=True)
-class Batch:
-    """One row of a lineage table."""
-
-    query_id: str
-    number: int
-    fingerprint: str
-    start: Offset
-    end: Offset
-
-    @classmethod
-    def of(cls, row: Mapping[str, Any]) -> Batch:
-        """The batch of a row that `read_lineage` returned."""
-        return cls(
-            row["query_id"],
-            row["batch_id"],
-            row["fingerprint"],
-            json.loads(row["start_offset"]),
-            json.loads(row["end_offset"]),
-        )
-
-    @property
-    def now_ms(self) -> int:
-        return int(self.end["now"])
 
 
 @dataclass(frozen=True)
@@ -81,20 +49,13 @@ class RecomputedStep:
 class Recomputation:
     """Recomputes one query's batches in order, in this process, without Spark.
 
-    `definitions` are the query definitions of the lineage by fingerprint. Pending rows are kept
-    between calls of `steps`, so the batches may be passed in portions. `waiting` are the rows
-    that are pending before the first batch: the source's columns, `DUE_COLUMN` and
-    `ATTEMPTS_COLUMN`.
+    Pending rows are kept between calls of `steps`, so the batches of `recorded` may be passed in
+    portions. `waiting` are the rows that are pending before the first batch: the source's columns,
+    `DUE_COLUMN` and `ATTEMPTS_COLUMN`.
     """
 
-    def __init__(
-        self,
-        target: TableAddress,
-        definitions: Mapping[str, str],
-        waiting: pa.Table | None = None,
-    ) -> None:
-        self._target = target
-        self._definitions = definitions
+    def __init__(self, recorded: RecordedBatches, waiting: pa.Table | None = None) -> None:
+        self._recorded = recorded
         self._waiting = waiting
         self._journal: tuple[str, LookupJournal] | None = None
 
@@ -103,25 +64,18 @@ class Recomputation:
 
         With `grouped`, consecutive batches that joined the same dimension snapshots are one step,
         as long as no row is pending. A changelog is always read batch by batch: the changes of a
-        longer range may be fewer, and in another order. Raises `StreamhouseError` if the lineage
-        lacks a definition, or if the source is a MySQL table, which keeps no past.
+        longer range may be fewer, and in another order. Raises `TableError` if the lineage
+        lacks a definition, `StreamhouseError` if the source is a MySQL table, which keeps no past.
         """
         for _, group in groupby(batches, key=_versions):
             consecutive = list(group)
-            first = consecutive[0]
-            definition = self._definitions.get(first.fingerprint)
-            if definition is None:
-                raise StreamhouseError(
-                    f"the lineage of {self._target.identifier} lacks the definition of query "
-                    f"{first.fingerprint[:12]}: rows of the lineage were deleted"
-                )
-            spec = spec_of(definition, self._target, first.query_id)
+            spec = self._recorded.spec(consecutive[0])
+            target = self._recorded.target.open()
             if spec.source.connector == "mysql-cdc":
                 raise StreamhouseError(
-                    f"table {self._target.identifier} follows a MySQL table, whose history MySQL "
+                    f"table {target.identifier} follows a MySQL table, whose history MySQL "
                     "does not keep; audit the tables that are computed from it"
                 )
-            target = self._target.open()
             for step in _Run(spec, self).steps(consecutive, grouped):
                 rows = evolution.with_current_columns(step.rows, target, spec.target.schema_id)
                 yield replace(step, rows=rows)
@@ -168,19 +122,15 @@ class _Run:
         """`pruned`: read only the columns needed, not those that rows wait with."""
         self._spec = spec
         self._recomputation = recomputation
-        self._planner = BatchPlanner(spec)
         self._source = spec.source.open(
             spec.query.scan.columns if pruned or spec.retry is None else None
         )
-        self._functions: set[str] = set()
-        self._db = open_database()
-        self._python = PythonUdfs(spec.query.rows.functions)
-        self._python.register(self._db)
+        self._db = LastingConnection(spec.query.rows.functions, threads=2)
 
     def steps(self, batches: list[Batch], grouped: bool) -> Iterator[RecomputedStep]:
         self._join(batches[0].end)
         for relation, rows in self._recomputation.journaled_lookups(self._spec, batches[0]).items():
-            self._db.register(relation, rows)
+            self._db.keep(relation, rows)
         try:
             query = self._spec.query
             grouped = grouped and not query.timed and not query.scan.changelog
@@ -199,14 +149,12 @@ class _Run:
             self._join(end)
             self._set_time(int(end["now"]))
             src = self._read({}, end)
-            _, rows = self._join_rows(src, self._misses(src))
-            return rows
+            return self._rows(without(src, self._misses(src)))
         finally:
             self._close()
 
     def _close(self) -> None:
         self._db.close()
-        self._planner.close()
         self._source.close()
 
     def _join(self, end: Offset) -> None:
@@ -228,7 +176,7 @@ class _Run:
             if planned.schema_id != table.schema_id:
                 schema = planned.read_schema(lookup.columns)
                 rows = evolution.with_planned_types(rows, schema)
-            self._db.register(lookup.relation, rows)
+            self._db.keep(lookup.relation, rows)
 
     def _run_grouped(self, batches: list[Batch]) -> RecomputedStep | None:
         """All batches as one query; None if a row misses a lookup, as its batch then matters."""
@@ -236,128 +184,88 @@ class _Run:
         if len(self._misses(src)):
             return None
         self._set_time(batches[-1].now_ms)
-        hits, rows = self._join_rows(src, pa.array([], pa.int64()))
-        return RecomputedStep(batches[-1], hits, rows)
+        return RecomputedStep(batches[-1], src.drop_columns([ROW]), self._rows(src))
 
     def _run_single(self, batch: Batch) -> RecomputedStep:
+        """One batch: the waiting rows that are due come before its own rows, as in the stream."""
         self._set_time(batch.now_ms)
         src = self._read(batch.start, batch.end)
-        if self._spec.waits_in_order:
-            return self._run_in_order(batch, src)
-        src = self._reordered(src)
-        misses = self._misses(src)
-        parts = [self._join_rows(src, misses)]
-        pending = []
-        if len(misses):
-            pending.append(self._pending(only(src, misses), batch.now_ms, None))
-        waiting = self._recomputation._waiting
-        if waiting is not None:
-            due = pc.less_equal(waiting.column(DUE_COLUMN), batch.now_ms)
-            hits, retried_again = self._retry(waiting.filter(due), batch.now_ms)
-            # As in the stream: retried rows are written before the rows of this batch.
-            parts.insert(0, hits)
-            pending += [retried_again, waiting.filter(pc.invert(due))]
-        still_pending = pa.concat_tables(pending, promote_options="default") if pending else None
-        self._recomputation._waiting = (
-            still_pending if still_pending is not None and still_pending.num_rows else None
-        )
-        return RecomputedStep(
-            batch,
-            pa.concat_tables([hits for hits, _ in parts], promote_options="default"),
-            pa.concat_tables([rows for _, rows in parts]),
-        )
-
-    def _run_in_order(self, batch: Batch, src: pa.Table) -> RecomputedStep:
-        """A batch of a changelog: a row waits behind the waiting rows of its key."""
-        retry = self._spec.retry
-        assert retry is not None
         stored, before = self._recomputation._waiting, src.slice(0, 0)
         retries: list[RetryState] = []
         if stored is not None:
             before = numbered(stored.drop_columns([DUE_COLUMN, ATTEMPTS_COLUMN]), 0)
             columns = (stored.column(name).to_pylist() for name in (DUE_COLUMN, ATTEMPTS_COLUMN))
             retries = list(zip(*columns, strict=True))
-        keyed_rows = [
-            KeyedRows(_keys(self._spec, table), table.column(ROW_KIND).to_pylist(),
-                 set(self._misses(table).to_pylist()))
-            for table in (before, src)
-        ]  # fmt: skip
-        result = in_order(keyed_rows[0], retries, keyed_rows[1], batch.now_ms, retry)
-        nothing = pa.array([], pa.int64())
+        misses, ordered = self._misses(src), self._spec.waits_in_order
+        # Where the order does not matter, no row waits behind another one.
+        new = src if ordered else only(src, misses)
+        result = self._settled(before, retries, new, batch)
         outputs = [
-            only(table, pa.array(rows, pa.int64()))
-            for table, rows in ((before, result.retried), (src, result.passed))
+            only(before, pa.array(result.retried, pa.int64())),
+            only(new, pa.array(result.passed, pa.int64())) if ordered else without(src, misses),
         ]
         if self._spec.query.reorder_key:
             whole = pa.concat_tables(outputs, promote_options="default").drop_columns([ROW])
-            outputs = [self._reordered(numbered(whole, 0))]
-        joined = [self._join_rows(rows, nothing) for rows in outputs]
-        both = pa.concat_tables([before, src], promote_options="default").drop_columns([ROW])
+            outputs, result.lost = [self._reordered(numbered(whole, 0))], []
+        hits = [without(outputs[0], pa.array(result.lost, pa.int64())), *outputs[1:]]
+        self._keep_waiting(before, new, result)
+        return RecomputedStep(
+            batch,
+            pa.concat_tables(
+                [rows.drop_columns([ROW]) for rows in hits], promote_options="default"
+            ),
+            pa.concat_tables(
+                [self._db.run(self._spec.query.rows.sql, src=rows) for rows in outputs]
+            ),
+        )
+
+    def _settled(
+        self, before: pa.Table, retries: list[RetryState], new: pa.Table, batch: Batch
+    ) -> Result:
+        """What becomes of the rows that waited before a batch, and of its own."""
+        retry = self._spec.retry
+        if retry is None:
+            return Result()
+        keyed_rows = []
+        for table in (before, new):
+            kinds, keys = ["+I"] * table.num_rows, [object() for _ in range(table.num_rows)]
+            if self._spec.waits_in_order:
+                keys, kinds = _keys(self._spec, table), table.column(ROW_KIND).to_pylist()
+            missed = pc.is_in(table.column(ROW), value_set=self._misses(table)).to_numpy()
+            keyed_rows.append(KeyedRows(keys, kinds, set(np.flatnonzero(missed).tolist())))
+        result = in_order(keyed_rows[0], retries, keyed_rows[1], batch.now_ms, retry)
+        if all(lookup.left for lookup in self._spec.query.lookups):
+            result.lost = []
+        return result
+
+    def _reordered(self, src: pa.Table) -> pa.Table:
+        """The rows of a batch in the order in which the stream writes them."""
+        keys = ", ".join(quote(name) for name in self._spec.query.reorder_key)
+        ordered = self._db.run(
+            f"SELECT * FROM src ORDER BY {ROW_KIND} IN ('+I', '+U') AND {ROW} = MAX({ROW}) OVER "
+            f"(PARTITION BY {keys}), {ROW}",
+            src=src,
+        )
+        return numbered(ordered.drop_columns([ROW]).cast(src.drop_columns([ROW]).schema), 0)
+
+    def _keep_waiting(self, before: pa.Table, new: pa.Table, result: Result) -> None:
+        both = pa.concat_tables([before, new], promote_options="default").drop_columns([ROW])
         waiting = both.take(pa.array([place for place, _ in result.waiting], pa.int64()))
         for number, name in enumerate((DUE_COLUMN, ATTEMPTS_COLUMN)):
             kind = pa.int64() if number == 0 else pa.int32()
             values = pa.array([mark[number] for _, mark in result.waiting], kind)
             waiting = waiting.append_column(name, values)
         self._recomputation._waiting = waiting if waiting.num_rows else None
-        return RecomputedStep(
-            batch,
-            pa.concat_tables([hits for hits, _ in joined], promote_options="default"),
-            pa.concat_tables([rows for _, rows in joined]),
-        )
 
-    def _reordered(self, src: pa.Table) -> pa.Table:
-        """The rows of a batch in the order in which the stream writes them."""
-        key = self._spec.query.reorder_key
-        if not key:
-            return src
-        keys = ", ".join(quote(name) for name in key)
-        ordered = self._sql(
-            f"SELECT * FROM src ORDER BY {ROW_KIND} IN ('+I', '+U') AND {ROW} = MAX({ROW}) OVER "
-            f"(PARTITION BY {keys}), {ROW}",
-            src,
-        )
-        return numbered(ordered.drop_columns([ROW]).cast(src.drop_columns([ROW]).schema), 0)
-
-    def _retry(self, due: pa.Table, now_ms: int) -> tuple[tuple[pa.Table, pa.Table], pa.Table]:
-        src = numbered(due.drop_columns([DUE_COLUMN, ATTEMPTS_COLUMN]), 0)
-        misses = self._misses(src)
-        attempts = pc.add(due.column(ATTEMPTS_COLUMN), pa.scalar(1, pa.int32()))
-        missed = pc.is_in(src.column(ROW), value_set=misses)
-        retry = self._spec.retry
-        assert retry is not None
-        exhausted = pc.and_(missed, pc.greater_equal(attempts, retry.max_attempts))
-        again = pc.and_(missed, pc.invert(exhausted))
-        hits, rows = self._join_rows(src, misses)
-        exhausted_hits, exhausted_rows = self._join_rows(
-            src.filter(exhausted), pa.array([], pa.int64())
-        )
-        if all(lookup.left for lookup in self._spec.query.lookups):
-            hits = pa.concat_tables([hits, exhausted_hits])
-        return (hits, pa.concat_tables([rows, exhausted_rows])), self._pending(
-            src.filter(again), now_ms, attempts.filter(again)
-        )
-
-    def _pending(self, src: pa.Table, now_ms: int, attempts: Any) -> pa.Table:
-        retry = self._spec.retry
-        assert retry is not None
-        due = pa.repeat(pa.scalar(now_ms + retry.delay_ms, pa.int64()), src.num_rows)
-        if attempts is None:
-            attempts = pa.repeat(pa.scalar(0, pa.int32()), src.num_rows)
-        return (
-            src.drop_columns([ROW])
-            .append_column(DUE_COLUMN, due)
-            .append_column(ATTEMPTS_COLUMN, attempts)
-        )
-
-    def _join_rows(self, src: pa.Table, misses: pa.Array) -> tuple[pa.Table, pa.Table]:
-        matched = without(src, misses)
-        return matched.drop_columns([ROW]), self._sql(self._spec.query.rows.sql, matched)
+    def _rows(self, src: pa.Table) -> pa.Table:
+        """The output of source rows."""
+        return self._db.run(self._spec.query.rows.sql, src=src)
 
     def _misses(self, src: pa.Table) -> pa.Array:
         sql = self._spec.query.misses_sql
         if sql is None or src.num_rows == 0:
             return pa.array([], pa.int64())
-        return self._sql(sql, src).column(0).combine_chunks()
+        return self._db.run(sql, src=src).column(0).combine_chunks()
 
     def _read(self, start: Offset, end: Offset) -> pa.Table:
         before = source_offset(start) if start else self._source.initial_offset()
@@ -375,17 +283,7 @@ class _Run:
 
     def _set_time(self, now_ms: int) -> None:
         now = datetime.datetime.fromtimestamp(now_ms / 1000, datetime.UTC).replace(tzinfo=None)
-        self._db.execute(f"SET VARIABLE now = TIMESTAMP '{now.isoformat(sep=' ')}'")
-
-    def _sql(self, sql: str, src: pa.Table) -> pa.Table:
-        self._db.register("src", src)
-        register(self._db, sql, self._functions)
-        try:
-            return self._db.sql(sql).to_arrow_table()
-        except duckdb.Error as error:
-            raise self._python.failure(error) or error from None
-        finally:
-            self._db.unregister("src")
+        self._db.set("now", f"SET VARIABLE now = TIMESTAMP '{now.isoformat(sep=' ')}'")
 
 
 def _keys(spec: QuerySpec, rows: pa.Table) -> list[Hashable]:

@@ -21,6 +21,7 @@ from streamhouse.errors import CommitConflictError, StreamhouseError, TableError
 from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.paimon.changelog.consumers import Consumers, query_consumer
 from streamhouse.paimon.changelog.unread_commits import rows_of, written_since
+from streamhouse.paimon.read.key_set import KeySet
 from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.read.visibility import producer
 from streamhouse.paimon.storage.lock import commit_lock
@@ -32,13 +33,13 @@ from streamhouse.paimon.write.temporary_table import TemporaryTable
 from streamhouse.runtime.audit import view_audit
 from streamhouse.runtime.audit.audit import newest_recorded
 from streamhouse.runtime.audit.provable_range import pending_rows_at
-from streamhouse.runtime.audit.recompute import ATTEMPTS_COLUMN, DUE_COLUMN, Batch, Recomputation
+from streamhouse.runtime.audit.recompute import ATTEMPTS_COLUMN, DUE_COLUMN, Recomputation
+from streamhouse.runtime.audit.recorded_batches import Batch, RecordedBatches
 from streamhouse.runtime.audit.repair_diff import Deviation, deviation
 from streamhouse.runtime.audit.repairable_views import check_query, check_table
 from streamhouse.runtime.batch.progress_line import ProgressLine, progress
 from streamhouse.runtime.batch.row_kinds import functions_of
 from streamhouse.runtime.query_source import source_offset
-from streamhouse.runtime.state.lineage import recorded_lineage
 from streamhouse.source import ROW_KIND, of_kind
 
 _TRIES = 20
@@ -175,29 +176,23 @@ class _Attempt:
 
     def _recompute(self, temporary: TemporaryTable) -> bool:
         """Write the expected rows into `temporary`; False if another try is needed."""
-        rows = recorded_lineage(self._address)
-        definitions = {row["fingerprint"]: row["definition"] for row in rows if row["definition"]}
-        batches = [Batch.of(row) for row in rows]
-        queries = {
-            user: [batch for batch in batches if batch.query_id == user]
-            for user in _queries(self._table, batches)
-        }
-        for query_batches in queries.values():
-            check_query(self._address, query_batches[-1], definitions)
-        recorded = {user: query_batches[-1].number for user, query_batches in queries.items()}
-        self._snapshot = newest_recorded(self._table, recorded) or 0
+        recorded = RecordedBatches.read(self._address)
+        queries = {user: recorded.last[user] for user in _queries(self._table, recorded)}
+        for batch in queries.values():
+            check_query(recorded, batch)
+        self._snapshot = newest_recorded(self._table, queries) or 0
         self.lineage_lags = self._snapshot < self._since
         if self.lineage_lags:
             return False
-        for user, query_batches in queries.items():
-            last = self._last(user, query_batches)
+        for user in queries:
+            last = self._last(user, recorded.of_query[user])
             if last is None or "split" in source_offset(last.end):
                 return False
-            recomputation = Recomputation(self._address, definitions)
+            recomputation = Recomputation(recorded)
             for step in recomputation.steps([replace(last, start={})]):
                 temporary.write(_retracted(step.rows, "+I"))
                 self._progress.advance(step.rows.num_rows)
-            if not self._retract_pending(temporary, last, query_batches, definitions):
+            if not self._retract_pending(temporary, last, recorded):
                 return False
         return True
 
@@ -215,16 +210,10 @@ class _Attempt:
         return next((batch for batch in reversed(batches) if batch.number == committed), None)
 
     def _retract_pending(
-        self,
-        temporary: TemporaryTable,
-        last: Batch,
-        batches: list[Batch],
-        definitions: Mapping[str, str],
+        self, temporary: TemporaryTable, last: Batch, recorded: RecordedBatches
     ) -> bool:
         """Retract the output of pending rows: the stream writes it when it retries them."""
-        waiting = pending_rows_at(
-            self._address, last.query_id, last.number + 1, batches, definitions
-        )
+        waiting = pending_rows_at(recorded, last.query_id, last.number + 1)
         if waiting is None:
             raise StreamhouseError(
                 f"table {self._address.identifier}: the rows that were pending at its last "
@@ -236,7 +225,7 @@ class _Attempt:
         attempts = pa.repeat(pa.scalar(-(1 << 30), pa.int32()), waiting.num_rows)
         waiting = waiting.drop_columns([DUE_COLUMN, ATTEMPTS_COLUMN])
         waiting = waiting.append_column(DUE_COLUMN, due).append_column(ATTEMPTS_COLUMN, attempts)
-        recomputation = Recomputation(self._address, definitions, waiting)
+        recomputation = Recomputation(recorded, waiting)
         for step in recomputation.steps([replace(last, start=last.end)]):
             if step.rows.num_rows and not set(self._functions.values()) <= set(_COMMUTES):
                 return False
@@ -282,13 +271,15 @@ class _Attempt:
         actual = pa.Table.from_batches(
             list(current.read(snapshot=latest)) if latest else [], schema=current.arrow_schema
         )
-        rows, partitions = difference.applied(actual, current.partition_keys)
-        # A dynamic overwrite does not replace a partition that gets no rows.
-        keys = current.partition_keys
-        whole_table = not keys or partitions != difference.partitions(keys)
+        rows, keys = difference.applied(actual), list(current.partition_keys)
+        whole_table = not keys
+        if keys:
+            differing = KeySet(difference.keys.select(keys))
+            part = rows.filter(pa.array(differing.mask(rows)))
+            # A dynamic overwrite does not replace a partition that gets no rows.
+            whole_table = len(KeySet(part.select(keys))) != len(differing)
+            rows = rows if whole_table else part
         options = {"dynamic-partition-overwrite": "false" if whole_table else "true"}
-        if whole_table:
-            rows = difference.applied(actual, ())[0]
         with attempt(current, committer) as prefix:
             writer = TableWriter(
                 self._address.warehouse, current.identifier, user, prefix, options, True
@@ -315,9 +306,9 @@ class _Attempt:
         return not difference.touches(keys)
 
 
-def _queries(table: Table, batches: list[Batch]) -> list[str]:
+def _queries(table: Table, recorded: RecordedBatches) -> list[str]:
     """The queries that write the table: those that have a consumer at it, or all if none has."""
-    users = sorted({batch.query_id for batch in batches})
+    users = sorted(recorded.of_query)
     consumers = Consumers(table)
     live = [user for user in users if consumers.get(query_consumer(user)) is not None]
     return live or users

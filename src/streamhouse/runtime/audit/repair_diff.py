@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import duckdb
 import numpy as np
@@ -16,6 +17,7 @@ from streamhouse.close_matches import nearest
 from streamhouse.duckdb_database import open_database
 from streamhouse.errors import OptionError
 from streamhouse.paimon.changelog.differences.state_difference import RowNumbers
+from streamhouse.paimon.read.key_set import KeySet
 from streamhouse.runtime.audit.row_differences import ABSOLUTE, differs_sql
 from streamhouse.source import of_kind
 
@@ -73,31 +75,18 @@ class Deviation:
 
     def touches(self, keys: pa.Table) -> bool:
         """Whether a row with one of these keys differs."""
-        return bool(_joined(self._keys(), keys, self.key, "SEMI").num_rows)
+        return bool(KeySet(keys).mask(self.keys).any())
 
-    def partitions(self, partition_keys: Sequence[str]) -> int:
-        """The number of partitions with differing rows."""
-        columns = self._keys().select(list(partition_keys))
-        return int(columns.group_by(list(partition_keys)).aggregate([]).num_rows)
-
-    def applied(self, actual: pa.Table, partition_keys: Sequence[str]) -> tuple[pa.Table, int]:
-        """`actual` repaired, but only the partitions in which rows differ.
-
-        Also returns how many of these partitions have rows; 1 for a table without partitions.
-        """
+    def applied(self, actual: pa.Table) -> pa.Table:
+        """`actual` repaired."""
         both = (self.old_rows >= 0) & (self.new_rows >= 0)
-        keys = self._keys()
-        if partition_keys:
-            actual = _joined(actual, keys, partition_keys, "SEMI")
-        unchanged = _joined(actual, keys, self.key, "ANTI")
+        unchanged = actual.filter(pa.array(~KeySet(self.keys).mask(actual)))
         missing = self.new.take(pa.array(self.new_rows[self.old_rows < 0]))
-        rows = pa.concat_tables([unchanged, self._corrected(both), missing])
-        if not partition_keys:
-            return rows, 1
-        columns = list(partition_keys)
-        return rows, int(rows.select(columns).group_by(columns).aggregate([]).num_rows)
+        return pa.concat_tables([unchanged, self._corrected(both), missing])
 
-    def _keys(self) -> pa.Table:
+    @cached_property
+    def keys(self) -> pa.Table:
+        """The keys of the rows that differ."""
         old, new = self.old.select(list(self.key)), self.new.select(list(self.key))
         differing = self.old_rows[self.old_rows >= 0]
         missing = self.new_rows[self.old_rows < 0]
@@ -172,19 +161,6 @@ def _condition(where: str | None, key: Sequence[str], columns: dict[str, str]) -
         column.set("table", None)
         column.set("this", exp.to_identifier(columns[column.name]))
     return tree.sql(dialect="duckdb")
-
-
-def _joined(rows: pa.Table, keys: pa.Table, names: Sequence[str], kind: str) -> pa.Table:
-    """The rows of `rows` with (SEMI) or without (ANTI) a match in `keys`, in their order."""
-    columns = [f"c{i}" for i in range(len(names))]
-    same = " AND ".join(f"r.{column} IS NOT DISTINCT FROM k.{column}" for column in columns)
-    with open_database() as con:
-        con.register("r", _numbered(rows.select(list(names))))
-        con.register("k", _numbered(keys.select(list(names))))
-        matches = con.sql(
-            f"SELECT r.{_ROW} FROM r {kind} JOIN k ON {same} ORDER BY r.{_ROW}"
-        ).to_arrow_table()
-    return rows.take(matches.column(0))
 
 
 def _numbered(table: pa.Table) -> pa.Table:

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from streamhouse.errors import TableError
-from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.read.visibility import hides_new_rows
-from streamhouse.runtime.audit.recompute import Batch
-from streamhouse.runtime.state.recorded_query import spec_of
+from streamhouse.runtime.audit.recorded_batches import Batch, RecordedBatches
 
 _OVERWRITE = (
     "stop the query, and write the table by INSERT OVERWRITE … SELECT after "
@@ -36,21 +32,20 @@ def check_table(table: Table) -> None:
         )
 
 
-def check_query(address: TableAddress, last: Batch, definitions: Mapping[str, str]) -> None:
+def check_query(recorded: RecordedBatches, last: Batch) -> None:
     """Raise `TableError` for a query whose batches cannot be recomputed as a single batch.
 
-    `last` is its last batch, `definitions` are the query definitions by fingerprint.
+    `last` is its last batch.
     """
-    where = f"table {address.identifier}: one of its queries"
-    definition = definitions.get(last.fingerprint)
-    spec = None if definition is None else spec_of(definition, address, last.query_id)
-    if spec is not None and spec.source.connector == "mysql-cdc":
+    where = f"table {recorded.target.identifier}: one of its queries"
+    spec = recorded.spec(last)
+    if spec.source.connector == "mysql-cdc":
         raise TableError(
             f"{where} follows a MySQL table, whose history MySQL does not keep; copy the "
             "MySQL table into a Paimon table and compute this one from it, or "
             f"{_OVERWRITE}, which reads MySQL's current rows"
         )
-    if spec is not None and spec.query.timed:
+    if spec.query.timed:
         raise TableError(
             f"{where} uses the time of the batch (PROCTIME(), CURRENT_TIMESTAMP, NOW(), "
             "CURRENT_DATE or the like), which was different in each of its batches; use a "

@@ -1,16 +1,18 @@
-"""The rows in which a table differs from what it should be."""
+"""The result of an audit: the rows in which a table differs from what it should be."""
 
 from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import zip_longest
 from typing import Any
 
 import pyarrow as pa
 from duckdb import DuckDBPyConnection
+
+from streamhouse.runtime.audit.unread_source_rows import Unread
 
 ABSOLUTE = 0.005
 _RELATIVE = 1e-12
@@ -51,6 +53,41 @@ class Difference:
     key: tuple[Any, ...]
     actual: Row | None
     expected: Row | None
+
+
+@dataclass(frozen=True)
+class Audit:
+    """The result of an audit: what was compared, at which snapshot, and what differs.
+
+    `unread` is what the view lacks because its queries have not read it yet, and the rows of the
+    view itself that wait for compaction. `from_snapshot` is the snapshot of the view that the
+    recomputation started from, without proving it, because its inputs have expired or it was
+    overwritten; 0 if everything was recomputed. `batches`, `joined_rows`, `waiting_rows` (pending
+    for a lookup) and `foreign_snapshots` (by other writers) count what was recomputed. `inputs` are
+    the snapshots, by table, from which a materialized view was computed.
+    """
+
+    table: str
+    snapshot: int | None
+    batches: int
+    joined_rows: int
+    waiting_rows: int
+    foreign_snapshots: int
+    rows: int
+    from_snapshot: int
+    differences: tuple[Difference, ...] = field(repr=False)
+    unread: tuple[Unread, ...] = ()
+    inputs: Mapping[str, int] | None = None
+
+    @property
+    def equal(self) -> bool:
+        """Whether the view has exactly the expected rows."""
+        return not self.differences
+
+    @property
+    def complete(self) -> bool:
+        """Whether the queries have read all rows of their sources."""
+        return not self.unread
 
 
 def differences(

@@ -28,11 +28,13 @@ class KeyedRows:
 class Result:
     """What became of the rows, by their numbers.
 
-    `retried`: the waiting rows that were joined. `passed`: the new rows that were joined.
+    `retried`: the waiting rows that were joined, of which `lost` had no match and no attempts left.
+    `passed`: the new rows that were joined.
     `waiting`: the rows that wait now, numbered through both, with their retry states.
     """
 
     retried: list[int] = field(default_factory=list)
+    lost: list[int] = field(default_factory=list)
     passed: list[int] = field(default_factory=list)
     waiting: list[tuple[int, RetryState]] = field(default_factory=list)
 
@@ -58,6 +60,7 @@ def in_order(
             waiting[key] = [(number, (later, attempts))]
         else:
             result.retried.append(number)
+            result.lost += [number] if number in stored.missed else []
     kinds = [*stored.kinds, *new.kinds]
     for index, key in enumerate(new.keys):
         number, queue = index + len(stored.keys), waiting.get(key)

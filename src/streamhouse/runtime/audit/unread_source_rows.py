@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 
 from streamhouse.errors import StreamhouseError
-from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.paimon.changelog.invisible_rows import InvisibleRows
-from streamhouse.runtime.audit.recompute import Batch
+from streamhouse.runtime.audit.recorded_batches import Batch, RecordedBatches
 from streamhouse.runtime.query_source import source_offset
 from streamhouse.runtime.query_spec import QuerySpec
-from streamhouse.runtime.state.recorded_query import spec_of
 from streamhouse.source import Lag
 
 
@@ -40,19 +37,15 @@ class Unread:
         return "; ".join(parts)
 
 
-def unread(
-    address: TableAddress, batches: Sequence[Batch], definitions: Mapping[str, str]
-) -> tuple[Unread, ...]:
-    """What is missing from a view with the lineage `batches`, by source; empty if nothing is.
+def unread(recorded: RecordedBatches) -> tuple[Unread, ...]:
+    """What is missing from a view, by source; empty if nothing is.
 
     Of several queries over one source, only the one that ran last counts: it replaced the others.
     """
     newest: dict[str, tuple[Batch, QuerySpec]] = {}
-    last = {batch.query_id: batch for batch in batches}
-    for batch in sorted(last.values(), key=lambda entry: entry.now_ms):
-        definition = definitions.get(batch.fingerprint)
-        spec = None if definition is None else spec_of(definition, address, batch.query_id)
-        if spec is not None and spec.source.address is not None:
+    for batch in sorted(recorded.last.values(), key=lambda entry: entry.now_ms):
+        spec = recorded.spec(batch)
+        if spec.source.address is not None:
             newest[spec.source.address.identifier] = (batch, spec)
     results = [_unread(name, *entry) for name, entry in sorted(newest.items())]
     return tuple(entry for entry in results if entry.snapshots != 0 or entry.waiting_rows)

@@ -9,8 +9,8 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from dataclasses import replace
 
 import pyarrow as pa
 
@@ -22,7 +22,7 @@ from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.schema.table_name import split_identifier
-from streamhouse.runtime.audit.row_differences import Difference, Row, differences
+from streamhouse.runtime.audit.row_differences import Audit, Difference, Row, differences
 from streamhouse.runtime.audit.unread_source_rows import Unread
 from streamhouse.runtime.session.session import Session
 from streamhouse.runtime.state.checkpoint import VIEWS, Checkpoint, checkpoints_of
@@ -42,20 +42,6 @@ from streamhouse.sql.views.stored_view import HIDDEN_KEY, StoredView
 
 _RELATIVE = 1e-14
 _VIEW = "view_rows"
-
-
-@dataclass(frozen=True)
-class ViewComparison:
-    """A view's `snapshot` compared with its SELECT at the snapshots of `inputs`, by table.
-
-    `differences` have the row's key, or all its values if the view's key is hidden.
-    """
-
-    snapshot: int | None
-    inputs: Mapping[str, int]
-    rows: int
-    differences: tuple[Difference, ...]
-    unread: tuple[Unread, ...]
 
 
 def is_view(address: TableAddress) -> bool:
@@ -115,7 +101,7 @@ def _query(text: str) -> Query:
     return statement.query
 
 
-def compare_view(address: TableAddress) -> ViewComparison:
+def compare_view(address: TableAddress) -> Audit:
     """Compare a view with its SELECT as of its last refresh, or else as of now.
 
     The last refresh is that of the checkpoint on this machine. Raises `DataLossError` if a snapshot
@@ -143,7 +129,7 @@ def compare_view(address: TableAddress) -> ViewComparison:
     return result
 
 
-def compare_newest(session: Session, spec: ViewSpec, text: str) -> ViewComparison:
+def compare_newest(session: Session, spec: ViewSpec, text: str) -> Audit:
     """Compare a view with its SELECT at the newest snapshots.
 
     Whether it has been refreshed since is not known.
@@ -170,7 +156,7 @@ class Comparison:
         self._offset: Offset = {}
         self._writer: str | None = None
 
-    def at(self, offset: Offset, writer: str | None, unknown: bool = False) -> ViewComparison:
+    def at(self, offset: Offset, writer: str | None, unknown: bool = False) -> Audit:
         """Compare at an offset; later batches of the query `writer` do not count.
 
         `unknown`: it is not known whether the view has been computed from the offset.
@@ -189,7 +175,8 @@ class Comparison:
         rows, found = self._compared(snapshot)
         if unknown and not found:
             unread = []
-        return ViewComparison(snapshot, inputs, rows, found, tuple(unread))
+        name = self._table.identifier
+        return Audit(name, snapshot, 1, 0, 0, 0, rows, 0, found, tuple(unread), inputs)
 
     def _snapshot(self, writer: str | None, batch: int) -> int | None:
         for snapshot in self._table.snapshots.newest_first():

@@ -7,7 +7,6 @@ that died between them left rows of zeros, or rows that are hidden but not remov
 from __future__ import annotations
 
 import uuid
-from dataclasses import dataclass
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -21,13 +20,6 @@ from streamhouse.paimon.write.commit_retries import CHANGE_USER, attempt, dead_a
 from streamhouse.paimon.write.table_writer import TableWriter
 from streamhouse.source import ROW_KIND, of_kind
 from streamhouse.sql.options.merge_functions import remove_option
-
-
-@dataclass(frozen=True)
-class _Remaining:
-    """What a killed DELETE has left to do: commit these `-D` rows, if there are any; compact."""
-
-    rows: pa.Table
 
 
 def finish(address: TableAddress, purge: Purge) -> int:
@@ -45,7 +37,7 @@ def finish(address: TableAddress, purge: Purge) -> int:
         for name, first in dead_attempts(table)
         if (snapshot := _committed(table, name, first))
     ]
-    if not unfinished or not any(_remaining(table, snapshot, option) for snapshot in unfinished):
+    if all(_remaining(table, snapshot, option) is None for snapshot in unfinished):
         return 0
     purge.start()
     deleted = 0
@@ -56,10 +48,9 @@ def finish(address: TableAddress, purge: Purge) -> int:
 
 
 def _finish(address: TableAddress, table: Table, snapshot: int, option: str, purge: Purge) -> int:
-    remaining = _remaining(table, snapshot, option)
-    if remaining is None:
+    rows = _remaining(table, snapshot, option)
+    if rows is None:
         return 0
-    rows = remaining.rows
     if rows.num_rows:
         user = f"{CHANGE_USER}-{uuid.uuid4()}"
         committer = TableCommitter(address.warehouse, address.identifier, user)
@@ -88,27 +79,26 @@ def _committed(table: Table, name: str, first: int) -> int | None:
     return None
 
 
-def _remaining(table: Table, snapshot: int, option: str) -> _Remaining | None:
+def _remaining(table: Table, snapshot: int, option: str) -> pa.Table | None:
     """What is left to do of a delete whose first commit is a snapshot; None if nothing is.
 
-    A table with its own remove-record option hides the deleted rows
-    already, so it only needs the compaction. Once another snapshot has followed, it is too late
-    for that: it is unknown what the removal would hide.
+    These are the `-D` rows to commit, which may be none, and the compaction. A table with its own
+    remove-record option hides the deleted rows already, so it only needs the compaction. Once
+    another snapshot has followed, it is too late for that: it is unknown what the removal would
+    hide.
     """
     key = list(table.primary_key)
     deleted = _keys(table, snapshot, "-D")
     if table.options.get(option, "false").lower() == "true":
         numbers = range(snapshot + 1, (table.latest_snapshot_id() or 0) + 1)
         followed = any(other is not None for other in map(table.snapshots.find, numbers))
-        return None if followed else _Remaining(table.read_schema(row_kind=True).empty_table())
+        return None if followed else table.read_schema(row_kind=True).empty_table()
     later = [_keys(table, number) for number in _since(table, snapshot)]
     if later:
         deleted = deleted.join(pa.concat_tables(later), keys=key, join_type="left anti")
     rows = pa.Table.from_batches(table.read(), schema=table.read_schema())
     left = rows.join(deleted, keys=key, join_type="left semi").select(rows.column_names)
-    if not left.num_rows:
-        return None
-    return _Remaining(of_kind(left, "-D"))
+    return of_kind(left, "-D") if left.num_rows else None
 
 
 def _since(table: Table, snapshot: int) -> list[int]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal, Protocol
 
 from streamhouse.runtime.monitoring.metrics import QueryMetrics
 from streamhouse.runtime.monitoring.status import QueryStatus
-from streamhouse.runtime.source_progress import ReportedProgress
+from streamhouse.runtime.source_progress import SourceProgress
 from streamhouse.source import Lag
 
 if TYPE_CHECKING:
@@ -23,31 +23,23 @@ class RunListener(Protocol):
 
     def starting(self) -> None:
         """Spark is starting; may be called several times."""
+        return
 
     def running(self, queries: int) -> None:
         """So many queries run."""
+        return
 
     def progress(self, seconds: float, queries: Sequence[QueryStatus]) -> None:
         """The progress, `seconds` after the queries were started."""
+        return
 
     def ended(self, outcome: Outcome, queries: Sequence[QueryStatus]) -> None:
         """The run has ended without an error."""
+        return
 
 
-class SilentListener:
+class SilentListener(RunListener):
     """Shows nothing."""
-
-    def starting(self) -> None:
-        pass
-
-    def running(self, queries: int) -> None:
-        pass
-
-    def progress(self, seconds: float, queries: Sequence[QueryStatus]) -> None:
-        pass
-
-    def ended(self, outcome: Outcome, queries: Sequence[QueryStatus]) -> None:
-        pass
 
 
 class ReportedQuery(Protocol):
@@ -59,7 +51,7 @@ class ReportedQuery(Protocol):
     def description(self) -> QueryDescription: ...
 
     @property
-    def progress(self) -> ReportedProgress: ...
+    def progress(self) -> SourceProgress: ...
 
 
 class RunReports:

@@ -5,22 +5,11 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Sequence
-from typing import Protocol
 
 from streamhouse.runtime.batch.progress_line import ProgressLine
-from streamhouse.runtime.monitoring.metrics import QueryMetrics
-from streamhouse.runtime.source_progress import SourceProgress
+from streamhouse.runtime.monitoring.run_reports import ReportedQuery
 
 _EVERY_S = 0.5
-
-
-class SnapshotQuery(Protocol):
-    """What the line needs of a query; see `runtime.streaming.query.JobQuery`."""
-
-    metrics: QueryMetrics
-
-    @property
-    def progress(self) -> SourceProgress: ...
 
 
 class SnapshotProgressLine:
@@ -36,7 +25,7 @@ class SnapshotProgressLine:
         self._total = 0
         self._due = clock()
 
-    def step(self, queries: Sequence[SnapshotQuery]) -> None:
+    def step(self, queries: Sequence[ReportedQuery]) -> None:
         """Update the line if it is due; called often."""
         if self._clock() < self._due or not sys.stderr.isatty():
             return

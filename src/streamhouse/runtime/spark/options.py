@@ -21,9 +21,5 @@ class SparkOptions:
 
     @property
     def is_local(self) -> bool:
-        return is_local(self.master)
-
-
-def is_local(master: str) -> bool:
-    """Whether tasks run in the driver's own JVM."""
-    return master.startswith("local") and not master.startswith("local-cluster")
+        """Whether tasks run in the driver's own JVM."""
+        return self.master.startswith("local") and not self.master.startswith("local-cluster")

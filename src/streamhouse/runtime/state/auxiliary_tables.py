@@ -85,24 +85,16 @@ def _remove(address: TableAddress, column: str, queries: Collection[str]) -> Non
 
     An overwrite takes one commit, and leaves no changes to merge.
     """
-    table = address.open()
-    ids = pa.array(sorted(queries), pa.string())
-    any_of_queries = any_others = False
-    for batch in _ids(table, column):
-        matches = pc.is_in(batch, value_set=ids)
-        any_of_queries = any_of_queries or bool(pc.any(matches).as_py())
-        any_others = any_others or not pc.all(matches).as_py()
-    if any_of_queries and not any_others:
+    table, ids = address.open(), pa.array(sorted(queries), pa.string())
+    batches = [] if table.latest_snapshot_id() is None else table.read([column])
+    found = pa.Table.from_batches(batches, table.read_schema([column])).column(0)
+    removed = pc.is_in(found, value_set=ids)
+    if not pc.any(removed).as_py():
+        return
+    if pc.all(removed).as_py():
         truncate_table(table, _user(), lock_held=True)
-    elif any_of_queries:
+    else:
         _rewrite(address, table, column, ids)
-
-
-def _ids(table: Table, column: str) -> Iterator[pa.Array]:
-    if table.latest_snapshot_id() is not None:
-        for batch in table.read([column]):
-            if batch.num_rows:
-                yield batch.column(0)
 
 
 def _rewrite(address: TableAddress, table: Table, column: str, ids: pa.Array) -> None:

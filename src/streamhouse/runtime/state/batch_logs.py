@@ -53,10 +53,14 @@ class BatchLogs:
         """The last batch in Spark's offset log; -1 before the first."""
         return max(self._numbers("offsets"), default=-1)
 
+    def newest(self) -> Offset:
+        """The last logged offset; `{}` before the first."""
+        last = self.last_logged()
+        return {} if last < 0 else self._offset(last)
+
     def last_batch(self) -> int:
         """The number in the last logged offset, which differs from Spark's; -1 before the first."""
-        last = self.last_logged()
-        return -1 if last < 0 else next_batch(self._offset(last)) - 1
+        return next_batch(self.newest()) - 1
 
     def logged_s(self, number: int) -> float:
         """When a batch was written to the offset log (epoch seconds)."""

@@ -12,17 +12,7 @@ from streamhouse.connectors.specs import SourceSpec
 from streamhouse.errors import TableError
 from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.runtime.query_spec import QuerySpec
-from streamhouse.sql.plan import (
-    Column,
-    ComputedColumn,
-    LookupJoin,
-    LookupRetry,
-    Merging,
-    OutputRows,
-    StreamQuery,
-    StreamScan,
-)
-from streamhouse.sql.plan import TableInfo as Info
+from streamhouse.sql.plan import Column, StreamQuery
 from streamhouse.sql.udf.function import of_record
 
 _KEPT_OPTIONS = (
@@ -101,7 +91,7 @@ def spec_of(definition: str, target: TableAddress, query_id: str) -> QuerySpec:
         source=SourceSpec(
             source["connector"],
             source["options"],
-            _columns(source["columns"]),
+            tuple(Column(**column) for column in source["columns"]),
             address,
             partitioned_by=tuple(record["query"]["scan"]["table"]["partitioned_by"]),
         ),
@@ -118,51 +108,14 @@ def spec_of(definition: str, target: TableAddress, query_id: str) -> QuerySpec:
 
 
 def _query(record: dict[str, Any]) -> StreamQuery:
-    scan, rows = record["scan"], record["rows"]
-    functions = tuple(map(of_record, rows["functions"]))
-    return StreamQuery(
-        **{
-            **record,
-            "scan": StreamScan(
-                **{**scan, "table": _table(scan["table"]), "columns": tuple(scan["columns"])}
-            ),
-            "lookups": tuple(map(_lookup, record["lookups"])),
-            "rows": OutputRows(
-                **{**rows, "columns": _columns(rows["columns"]), "functions": functions}
-            ),
-            "merging": Merging(**record["merging"]),
-            "reorder_key": tuple(record["reorder_key"]),
-        }
+    # Slow to import, and most runs read no definition.
+    from pydantic import TypeAdapter
+
+    functions = tuple(map(of_record, record["rows"].pop("functions")))
+    query = TypeAdapter(StreamQuery).validate_python(record)
+    return replace(
+        query,
+        scan=replace(query.scan, table=declared(query.source)),
+        lookups=tuple(replace(each, table=declared(each.table)) for each in query.lookups),
+        rows=replace(query.rows, functions=functions),
     )
-
-
-def _lookup(record: dict[str, Any]) -> LookupJoin:
-    retry = record["retry"]
-    return LookupJoin(
-        **{
-            **record,
-            "table": _table(record["table"]),
-            "columns": tuple(record["columns"]),
-            "keys": tuple(record["keys"]),
-            "key_columns": tuple(record.get("key_columns", ())),
-            "retry": None if retry is None else LookupRetry(**retry),
-        }
-    )
-
-
-def _table(record: dict[str, Any]) -> Info:
-    info = Info(
-        **{
-            **record,
-            "name": tuple(record["name"]),
-            "columns": _columns(record["columns"]),
-            "computed": tuple(ComputedColumn(**column) for column in record["computed"]),
-            "primary_key": tuple(record["primary_key"]),
-            "partitioned_by": tuple(record["partitioned_by"]),
-        }
-    )
-    return declared(info)
-
-
-def _columns(records: list[dict[str, Any]]) -> tuple[Column, ...]:
-    return tuple(Column(**record) for record in records)

@@ -80,7 +80,7 @@ class RetentionHolds:
         Raises the `DataLossError` of `first_position`.
         """
         positions: dict[_Key, int] = {}
-        for address in self._written_tables():
+        for address in self._spec.written:
             if self._consumers(address).get(self._id) is None:
                 _lower(positions, address, self._first_position(address.open()))
         logged = self._checkpoint.logs.logged()
@@ -99,7 +99,7 @@ class RetentionHolds:
         if not self._replayed or time.monotonic() - self._moved_at < EVERY_S:
             return
         positions: dict[_Key, int] = {}
-        for address in self._written_tables():
+        for address in self._spec.written:
             _lower(positions, address, address.follow().latest_snapshot_id(_LATEST_WITHIN_S) or 1)
         self._read_positions(positions, last)
         self._move_consumers(positions)
@@ -119,7 +119,7 @@ class RetentionHolds:
             return False
         newest = {
             _key(address): address.follow().latest_snapshot_id(_LATEST_WITHIN_S) or 1
-            for address in (*self._written_tables(), *(table for _, table in self._spec.pinned))
+            for address in (*self._spec.written, *(table for _, table in self._spec.pinned))
         }
         batch = self._checkpoint.logs.last_committed()
         if self._checkpoint.logs.last_logged() > batch:
@@ -128,7 +128,7 @@ class RetentionHolds:
             return True
         self._replayed = True
         read = self._spec.pending
-        written = {_key(at) for at in self._written_tables() if at != read}
+        written = {_key(at) for at in self._spec.written if at != read}
         positions = {key: position for key, position in newest.items() if key in written}
         candidate, now = self._candidate, time.monotonic()
         if candidate is None or candidate.batch != batch:
@@ -146,12 +146,9 @@ class RetentionHolds:
         self._move_consumers(positions)
         return True
 
-    def _written_tables(self) -> tuple[TableAddress, ...]:
-        return self._spec.written
-
     def _tables(self) -> dict[_Key, TableAddress]:
         spec = self._spec
-        addresses = [*self._written_tables(), *(address for _, address in spec.pinned)]
+        addresses = [*self._spec.written, *(address for _, address in spec.pinned)]
         addresses += spec.source_tables
         return {_key(address): address for address in addresses}
 
@@ -171,7 +168,7 @@ class RetentionHolds:
     def _move_consumers(self, positions: dict[_Key, int]) -> None:
         """Move consumers to `positions`; those without a position stay, and are refreshed."""
         with self._lock:
-            written = {_key(address) for address in self._written_tables()}
+            written = {_key(address) for address in self._spec.written}
             for key, address in self._tables().items():
                 try:
                     known = self._positions.get(key, 0)

@@ -17,7 +17,7 @@ from streamhouse.lookup.dimension import is_server
 from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.paimon.changelog.consumers import Consumers, is_orphaned, query_consumer
 from streamhouse.paimon.schema.table_name import split_identifier
-from streamhouse.runtime.audit.past_results import PastResults
+from streamhouse.runtime.audit.past_results import same_results
 from streamhouse.runtime.query_spec import QuerySpec
 from streamhouse.runtime.state.bound_tables import BoundTables
 from streamhouse.runtime.state.checkpoint import Checkpoint, checkpoints_for
@@ -119,7 +119,7 @@ def _check_results(
     if spec.source_tables and not any(map(is_server, spec.query.lookups)):
         former = spec_of(definition, spec.target, spec.query_id)
         try:
-            if all(PastResults(former, end).same(PastResults(spec, end)) for end in ends):
+            if all(same_results(former, spec, end) for end in ends):
                 return
         except StreamhouseError as error:
             reason = f"the rows that it has read cannot be compared ({error})"

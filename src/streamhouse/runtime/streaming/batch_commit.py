@@ -7,7 +7,7 @@ import logging
 from collections import Counter, defaultdict
 from collections.abc import Collection, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol, TypeAlias
 
 from pyspark.sql import DataFrame
@@ -31,10 +31,16 @@ Messages: TypeAlias = Mapping[str, list[Message]]
 
 @dataclass(frozen=True)
 class TaskResults:
-    """What the tasks of a batch returned: commit messages, and at least one report."""
+    """What the tasks of a batch returned: commit messages, and at least one report.
+
+    `commit`: that to the target; None before it, and if that is not a Paimon table, or got no
+    rows. `earlier`: an earlier run has committed the batch.
+    """
 
     messages: Messages
     reports: list[dict[str, Any]]
+    commit: Commit | None = None
+    earlier: bool = False
 
     @classmethod
     def of(cls, frame: DataFrame) -> TaskResults | None:
@@ -64,9 +70,10 @@ class TaskResults:
         return end
 
     @property
-    def counts(self) -> Mapping[str, int]:
-        """How many messages each table has."""
-        return {name: len(own) for name, own in self.messages.items()}
+    def record(self) -> BatchRecord:
+        """The batch as the lineage has it."""
+        rows, missed = (sum(each[key] for each in self.reports) for key in ("rows", "missed"))
+        return BatchRecord(self.number, self.start, self.end, rows, missed, self.earlier)
 
     @property
     def attempts(self) -> set[str] | None:
@@ -78,20 +85,6 @@ class TaskResults:
     def total(self, key: str) -> Counter[str]:
         """The sum of a count of rows over all tasks."""
         return sum((Counter(report[key]) for report in self.reports), Counter[str]())
-
-
-@dataclass(frozen=True)
-class CommittedBatch:
-    """One micro-batch after its commit.
-
-    `messages` are counted by table, and `reports` are what its tasks reported. `commit`: that to
-    the target; None if that is not a Paimon table, or got no rows.
-    """
-
-    record: BatchRecord
-    messages: Mapping[str, int]
-    reports: list[dict[str, Any]]
-    commit: Commit | None
 
 
 class WrittenQuery(Protocol):
@@ -152,7 +145,7 @@ class BatchCommitter:
         for identifier, committer in self._auxiliary_tables.items():
             log.check(committer.last_identifier(), f"table {identifier}")
 
-    def commit(self, frame: DataFrame) -> CommittedBatch | None:
+    def commit(self, frame: DataFrame) -> TaskResults | None:
         """Run a batch's tasks and commit what they wrote; None if there was nothing to read."""
         results: TaskResults | None = None
         took_ms: list[float] = []
@@ -178,15 +171,7 @@ class BatchCommitter:
             own = {self._target: results.messages.get(self._target, [])}
             commit = Commit.of(own, took_ms[-1])
         self._commit_auxiliary_tables(results)
-        record = BatchRecord(
-            results.number,
-            results.start,
-            results.end,
-            sum(report["rows"] for report in results.reports),
-            sum(report["missed"] for report in results.reports),
-            earlier=not made,
-        )
-        return CommittedBatch(record, results.counts, results.reports, commit)
+        return replace(results, commit=commit, earlier=not made)
 
     def _commit_auxiliary_tables(self, results: TaskResults) -> None:
         """Commit what the batch wrote besides the sink and the journal."""

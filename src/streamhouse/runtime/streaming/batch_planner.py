@@ -29,7 +29,7 @@ from streamhouse.runtime.state.batch_logs import next_batch
 from streamhouse.runtime.state.pending_rows import PendingRows, PendingState
 from streamhouse.runtime.streaming.dimensions import preload_reports
 from streamhouse.runtime.streaming.dimensions.versions import DimensionVersions
-from streamhouse.runtime.streaming.shuffle.small_batches import SmallBatches, is_small_batch
+from streamhouse.runtime.streaming.shuffle.small_batches import WHOLE, skips_shuffle
 from streamhouse.runtime.streaming.tasks.row_files import RowFiles
 from streamhouse.runtime.streaming.tasks.task_input import SplitsInput
 from streamhouse.source import Lag, Offset
@@ -45,8 +45,7 @@ class BatchPlanner:
     """Plans the batches of one query; driver only."""
 
     def __init__(self, spec: QuerySpec, folder: Path | None = None) -> None:
-        """`folder` is the query's run folder, with the files of `preload_reports` and
-        `small_batches`."""
+        """`folder` is the query's run folder, with the file of `preload_reports`."""
         self._folder = folder
         self._spec = spec
         self.source = QuerySource.open(spec)
@@ -55,7 +54,6 @@ class BatchPlanner:
         self._one_task = spec.one_task(self.source.opened)
         self._versions = DimensionVersions(spec.query.lookups, spec.lookups, spec.choices)
         self._pending = None if spec.pending is None else PendingRows(spec.pending, spec.query_id)
-        self._small = None if folder is None else SmallBatches(spec, self.source.opened, folder)
 
     def latest_offset(self, start: Offset, max_rows: int | None = None) -> Offset:
         """The end offset of the next batch; `start` if nothing is new and no pending row is due."""
@@ -73,8 +71,8 @@ class BatchPlanner:
             **self._versions.offset_keys(start, now, preload_reports.read(self._folder, start)),
             "pending": self._pending_snapshot(waiting, due),
         }
-        if self._small is not None:
-            self._small.plan(start, end)
+        if self._spec.shuffle is not None:
+            end[WHOLE] = skips_shuffle(self._spec, self.source.opened, start, end)
         return end
 
     def _pending_snapshot(self, waiting: PendingState | None, due: bool) -> int:
@@ -88,7 +86,7 @@ class BatchPlanner:
         if start == end:
             return []
         folder, shuffles = self._folder, self._spec.shuffle is not None
-        single = shuffles and folder is not None and is_small_batch(folder, int(end["batch"]))
+        single = shuffles and end.get(WHOLE, False)
         parallelism = 1 if single or self._one_task else self._spec.parallelism
         before, after = self.source.offset(start), self.source.offset(end)
         source = self.source.opened

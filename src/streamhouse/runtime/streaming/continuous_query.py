@@ -12,6 +12,7 @@ from pyspark.sql import DataFrame
 from streamhouse.connectors import dead_letter_table
 from streamhouse.connectors.base import BatchLog
 from streamhouse.lookup.dimension import is_server
+from streamhouse.lookup.strategies.selection import IN_ORDER, choose_all
 from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.paimon.storage.object_store.store_retries import retried
 from streamhouse.runtime.query_description import QueryDescription
@@ -24,14 +25,14 @@ from streamhouse.runtime.state.last_commit import LastCommit
 from streamhouse.runtime.state.lineage import Lineage
 from streamhouse.runtime.state.recorded_query import definition_json
 from streamhouse.runtime.state.retention_holds import RetentionHolds
-from streamhouse.runtime.streaming.batch_commit import BatchCommitter, CommittedBatch
+from streamhouse.runtime.streaming.batch_commit import BatchCommitter, TaskResults
 from streamhouse.runtime.streaming.batch_planner import BatchPlanner
 from streamhouse.runtime.streaming.dimensions import preload_reports
 from streamhouse.runtime.streaming.first_read import shared_keys, unordered_first_read
 from streamhouse.runtime.streaming.progress import ContinuousProgress
 from streamhouse.runtime.streaming.query import CountedBatch, JobQuery, acquired
-from streamhouse.runtime.streaming.shuffle.shuffle import shuffled
-from streamhouse.runtime.streaming.shuffle.small_batches import is_small_batch
+from streamhouse.runtime.streaming.shuffle.join_task import shuffled
+from streamhouse.runtime.streaming.shuffle.small_batches import WHOLE
 from streamhouse.runtime.streaming.tasks.row_files import RowFiles
 from streamhouse.runtime.streaming.tasks.task_results import RESULT
 
@@ -47,7 +48,6 @@ class ContinuousQuery(JobQuery):
             self.progress = ContinuousProgress(checkpoint.logs.last_offset())
             self.spec = replace(spec, query_id=checkpoint.query_id())
             super().__init__(checkpoint, _described(self.spec, checkpoint, pipeline))
-        self.shuffled = spec.shuffle is not None
         self._last_commit = LastCommit(self.spec, checkpoint.path)
         self._lineage: Lineage | None = None
         self._open = ExitStack()
@@ -93,13 +93,13 @@ class ContinuousQuery(JobQuery):
         reader.check(self.progress.last_offset)
         for offset in self._checkpoint.logs.unfinished():
             reader.check(offset)
-        if spec.shuffle is not None:
-            ordered = spec.query.ordered and not spec.query.merging.grouped
-            gathered = ordered or spec.one_task(reader.opened)
-            spec = self.spec = replace(spec, gathered=gathered)
+        if spec.shuffle is not None and spec.one_task(reader.opened):
+            choices = tuple(choose_all(spec.dimensions(), IN_ORDER))
+            spec = self.spec = replace(spec, choices=choices)
+        self.shuffled = spec.shuffle is not None
         self._holds = RetentionHolds(spec, self._checkpoint, reader.opened)
         self._holds.prepare()
-        self.progress.held(self._holds)
+        self.progress.held(lambda: self._holds.replayed)
         if spec.sink is None:
             self._lineage = Lineage(spec)
             self._lineage.check_log(log)
@@ -129,7 +129,7 @@ class ContinuousQuery(JobQuery):
     def commit(self, frame: DataFrame) -> CountedBatch | None:
         before = self.progress.last_offset
         retried(lambda: self._holds.batch_begins(before))
-        whole = not self.shuffled or is_small_batch(self._run.folder, next_batch(before))
+        whole = not self.shuffled or self._checkpoint.logs.newest().get(WHOLE, False)
         if whole and self.shuffled:
             frame = frame.select(*RESULT.names)
         elif not whole:
@@ -140,7 +140,7 @@ class ContinuousQuery(JobQuery):
             return None
         if self._lineage is not None:
             self._lineage.add(batch.record)
-        end = batch.record.end
+        end = batch.end
         self.progress.committed(end)
         retried(lambda: self._holds.batch_done(end))
         preload_reports.write(self._run.folder, end, batch.reports)
@@ -157,11 +157,11 @@ class ContinuousQuery(JobQuery):
     def release(self) -> None:
         self._open.close()
 
-    def _files_of(self, batch: CommittedBatch) -> dict[str, int]:
+    def _files_of(self, batch: TaskResults) -> dict[str, int]:
         """At most how many level-0 files the batch added to a bucket of each table."""
         return {
             # A task writes at most one file per bucket.
-            identifier: min(len(batch.reports), batch.messages.get(identifier, 0))
+            identifier: min(len(batch.reports), len(batch.messages.get(identifier, ())))
             for identifier, table in self._committer.tables.items()
             if table.primary_key
         }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Protocol
 
 from streamhouse.source import Lag, Offset
@@ -24,21 +24,13 @@ class Planner(Protocol):
     def close(self) -> None: ...
 
 
-class Holds(Protocol):
-    """What progress needs of a query's holds."""
-
-    @property
-    def replayed(self) -> bool:
-        """Whether no interrupted batch of an earlier run is left to run again."""
-
-
 class ContinuousProgress:
     """The `SourceProgress` of a query, which reports its batches to it."""
 
     def __init__(self, last: Offset) -> None:
         self._last = last
         self._planner: Planner | None = None
-        self._holds: Holds | None = None
+        self._replayed: Callable[[], bool] = lambda: False
         self._running = False
 
     @property
@@ -49,9 +41,9 @@ class ContinuousProgress:
         """Read the sources through this planner from now on; it is closed with the progress."""
         self._planner = planner
 
-    def held(self, holds: Holds) -> None:
-        """Whether batches are left to run again is known from these holds."""
-        self._holds = holds
+    def held(self, replayed: Callable[[], bool]) -> None:
+        """Learn by `replayed` whether batches of an earlier run are left to run again."""
+        self._replayed = replayed
 
     def committed(self, end: Offset) -> None:
         """Record the end offset of a committed batch."""
@@ -74,8 +66,7 @@ class ContinuousProgress:
 
     @property
     def replayed(self) -> bool:
-        assert self._holds is not None
-        return self._holds.replayed
+        return self._replayed()
 
     def caught_up_offset(self) -> Offset | None:
         assert self._planner is not None

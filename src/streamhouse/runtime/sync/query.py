@@ -228,7 +228,12 @@ class SyncQuery(JobQuery):
             self._notice(text)
         self._copy_comments(database)
         rows, commit = snapshot.total() + changes.total(), self._committer.commit_of(written)
-        return CountedBatch(rows, written.total("kinds"), commit, written.counts)
+        return CountedBatch(
+            rows,
+            written.total("kinds"),
+            commit,
+            {name: len(own) for name, own in written.messages.items()},
+        )
 
     def _copy_comments(self, progress: DatabaseProgress) -> None:
         """Copy the comments of tables that the last batch altered, or whose rows it compared."""

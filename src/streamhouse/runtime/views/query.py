@@ -96,7 +96,7 @@ class ViewQuery(JobQuery):
         self.progress.planned(ViewPlanner(self.spec))
         self._holds = ViewHolds(self.spec, self._checkpoint)
         self._holds.tick()
-        self.progress.held(self._holds)
+        self.progress.held(lambda: self._holds.replayed)
         self._committer, self._recomputed = BatchCommitter(self.spec), True
         self._committer.remove_leftovers(next_batch(self.progress.last_offset))
         self._count_rows()
@@ -125,7 +125,7 @@ class ViewQuery(JobQuery):
             batch = self._committer.commit(frame)
         if batch is None:
             return None
-        end = batch.record.end
+        end = batch.end
         if self._replica is not None:
             # For those who ask this host what the view keeps.
             self._replica.fetch(segments=False)

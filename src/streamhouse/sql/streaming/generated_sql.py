@@ -137,9 +137,7 @@ class Stream:
         reads `src` and the lookups before this one. It may omit rows that filters over the source
         drop.
         """
-        block = next(level for level in self.top.innermost_first() if lookup in level.lookups)
-        sides = equalities(lookup.on, lookup.alias)
-        items = [exp.alias_(sides[name].copy(), _name(name)) for name in key]
+        block, items = self._key_items(lookup, key)
         select = exp.Select(expressions=items)
         select.set("from_", exp.From(this=_source(block, [])))
         before = block.lookups[: block.lookups.index(lookup)]
@@ -147,19 +145,23 @@ class Stream:
         self._filter(select, block)
         return self.translated(select)
 
+    def _key_items(self, lookup: Lookup, key: Sequence[str]) -> tuple[SelectBlock, list[exp.Expr]]:
+        """The block of a lookup, and the values that it looks up, named as the columns of `key`."""
+        block = next(level for level in self.top.innermost_first() if lookup in level.lookups)
+        sides = equalities(lookup.on, lookup.alias)
+        return block, [exp.alias_(sides[name].copy(), _name(name)) for name in key]
+
     def row_keys(self, lookup: Lookup, key: Sequence[str]) -> exp.Select | None:
         """`_row` and the values of `lookup_values`, from `src` alone.
 
         None if a value depends on the result of another lookup.
         """
-        block = next(level for level in self.top.innermost_first() if lookup in level.lookups)
-        sides = equalities(lookup.on, lookup.alias)
+        block, items = self._key_items(lookup, key)
         if any(inner.lookups for inner in block.innermost_first()[:-1]):
             return None
-        if not all(_reads_only(sides[name], block.alias) for name in key):
+        if not all(_reads_only(item, block.alias) for item in items):
             return None
         row = exp.column(_name(ROW), _name(block.alias))
-        items = [exp.alias_(sides[name].copy(), _name(name)) for name in key]
         select = exp.Select(expressions=[exp.alias_(row, _name(ROW)), *items])
         select.set("from_", exp.From(this=_source(block, [ROW])))
         self._filter(select, block)

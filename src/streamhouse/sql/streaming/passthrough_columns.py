@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
 
 from sqlglot import exp, parse_one
 
-from streamhouse.sql.plan import Column, TableInfo
+from streamhouse.sql.plan import Column, StreamQuery, TableInfo
 
 
 def passthrough_columns(
@@ -33,40 +32,24 @@ def passthrough_columns(
     return passed
 
 
-class CopiedColumn(NamedTuple):
-    """A column of `src` in the output, and the DuckDB type that it is cast to, if it is cast."""
-
-    name: str
-    cast: exp.DataType | None
-
-
-def copied_columns(rows_sql: str) -> tuple[CopiedColumn, ...] | None:
-    """The columns of `src` that `StreamQuery.rows_sql` copies, in its order; None if it does more.
+def copied_columns(query: StreamQuery) -> tuple[str, ...] | None:
+    """The columns of `src` that a query copies unconverted, in its order; None if it does more.
 
     It does more if it has an expression, a filter, a join or an order.
     """
-    rows = parse_one(rows_sql, dialect="duckdb")
-    if not isinstance(rows, exp.Select):
+    if len(query.rows.passed) < len(query.rows.columns):
         return None
-    table, more = None, []
-    for key, value in rows.args.items():
-        if isinstance(value, exp.From):
-            table = value.this
-        elif key != "expressions" and value:
-            more.append(key)
-    if more or not isinstance(table, exp.Table) or table.name != "src":
+    rows = parse_one(query.rows.sql, dialect="duckdb")
+    clauses = {key: value for key, value in rows.args.items() if value}
+    if not isinstance(rows, exp.Select) or clauses.keys() != {"expressions", "from_"}:
+        return None
+    table = clauses["from_"].this
+    if not isinstance(table, exp.Table) or table.name != "src":
         return None
     if any(value for key, value in table.args.items() if key not in ("this", "alias")):
         return None
-    copied = []
-    for projection in rows.expressions:
-        item, cast = projection.unalias(), None
-        if isinstance(item, exp.Cast):
-            item, cast = item.this, item.to
-        if not isinstance(item, exp.Column) or isinstance(item.this, exp.Star):
-            return None
-        copied.append(CopiedColumn(item.name, cast))
-    return tuple(copied)
+    names = tuple(query.rows.passed[column.name] for column in query.rows.columns)
+    return (*names, "rowkind") if query.row_kinds else names
 
 
 def _plain(kind: str) -> str:

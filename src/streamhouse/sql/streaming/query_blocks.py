@@ -54,6 +54,7 @@ class Input:
 class SelectBlock:
     """One SELECT: its input (`below`, or None for the source itself), clauses and projections.
 
+    `number` names the column with a ROW_NUMBER of which a block around it selects the first.
     `kept` replaces `where` if retractions pass its lookups: see `changing_rows`.
     """
 
@@ -67,6 +68,7 @@ class SelectBlock:
     kept: exp.Expr | None = None
     group: list[exp.Expr] = field(default_factory=list)
     ranked: Ranked | None = None
+    number: str | None = None
 
     def innermost_first(self) -> list[SelectBlock]:
         """The blocks from the innermost, which reads the source, to this one."""
@@ -125,7 +127,11 @@ class QueryBlockReader:
 
         Raises `SqlError` and `UnsupportedSqlError` with line and column.
         """
-        return self._block(self._select(tree))
+        block = self._block(self._select(tree))
+        if block.number is not None:
+            ranks = (one.ranked.node for one in block.innermost_first() if one.ranked is not None)
+            self._not_streamed(next(ranks), "a window function")
+        return block
 
     def _select(self, tree: exp.Expr) -> exp.Select:
         if not isinstance(tree, exp.Select):
@@ -167,7 +173,7 @@ class QueryBlockReader:
         return tree
 
     def _block(self, select: exp.Select) -> SelectBlock:
-        ranked.mark(self.script, select)
+        number = ranked.taken(select)
         self._check_clauses(select)
         visible: Visible = {}
         clause = select.args.get("from_")
@@ -185,7 +191,10 @@ class QueryBlockReader:
             for node in block.where.find_all(exp.AggFunc):
                 raise self._error(node, "an aggregate is not allowed in WHERE")
         self._group(block, visible)
-        block.ranked = ranked.read(self.script, select, visible)
+        ranked.filter_first(self.script, block)
+        if number is not None:
+            block.number, window = number
+            block.ranked = Ranked.of(self.script, window, visible)
         return block
 
     def _check_clauses(self, select: exp.Select) -> None:

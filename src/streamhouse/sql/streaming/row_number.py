@@ -25,100 +25,80 @@ from streamhouse.sql.types import keeps_order
 if TYPE_CHECKING:
     from streamhouse.sql.streaming.query_blocks import SelectBlock
 
-MARK = "ranked"
-
 
 @dataclass(frozen=True)
 class Ranked:
     """PARTITION BY and ORDER BY of a block's ROW_NUMBER, with resolved names.
 
-    `newest`: the order is descending. `nulls_first`: for each expression of `order`, whether NULL
-    sorts first.
+    `newest`: the order is descending; None without one direction. `nulls_first`: for each
+    expression of `order`, whether NULL sorts first.
     """
 
     node: exp.Expr
     partition: tuple[exp.Expr, ...]
     order: tuple[exp.Expr, ...]
-    newest: bool
+    newest: bool | None
     nulls_first: tuple[bool, ...]
 
-
-def mark(script: Script, outer: exp.Select) -> None:
-    """Remove `ROW_NUMBER() OVER (…) AS rn` from a subquery, and `rn = 1` from the query around it.
-
-    The subquery's SELECT is marked with the window, and its row number becomes the constant 1.
-    SELECTs between the two may only pass columns through, as a view's does. Raises
-    `NotStreamedError` for another condition than `rn = 1` and for several row numbers.
-    """
-    below = _RankedSubquery(outer)
-    inner = below.select
-    numbers = [item for item in inner.expressions if _is_number(item)] if inner is not None else []
-    name = below.outer_name(numbers[0].alias) if numbers else None
-    if inner is None or name is None:
-        return
-    (item, *others), where = numbers, outer.args.get("where")
-    if others or where is None or not _is_first(where.this.unnest(), name):
-        raise node_errors.not_streamed(script, item, "ROW_NUMBER without WHERE … = 1 alone")
-    outer.set("where", None)
-    inner.meta[MARK] = item.this
-    item.set("this", exp.cast(exp.Literal.number(1), "BIGINT"))
+    @classmethod
+    def of(cls, script: Script, window: exp.Expr, visible: Visible) -> Ranked:
+        """The ranking of a window."""
+        ordered = window.args["order"].expressions if window.args.get("order") else []
+        newest = {bool(item.args.get("desc")) for item in ordered}
+        partition = window.args.get("partition_by") or []
+        return cls(
+            window,
+            tuple(columns.resolve(script, item.copy(), visible) for item in partition),
+            tuple(columns.resolve(script, item.this.copy(), visible) for item in ordered),
+            newest.pop() if len(newest) == 1 else None,
+            # The parser has set the default: NULL is the smallest value.
+            tuple(bool(item.args.get("nulls_first")) for item in ordered),
+        )
 
 
-def _is_number(item: exp.Expr) -> bool:
-    return (
-        isinstance(item, exp.Alias)
+def taken(select: exp.Select) -> tuple[str, exp.Expr] | None:
+    """The name and the window of the only ROW_NUMBER of a SELECT, which becomes the constant 1."""
+    found = [
+        item
+        for item in select.expressions
+        if isinstance(item, exp.Alias)
         and isinstance(item.this, exp.Window)
         and isinstance(item.this.this, exp.RowNumber)
-    )
+    ]
+    if len(found) != 1:
+        return None
+    window = found[0].this
+    found[0].set("this", exp.cast(exp.Literal.number(1), "BIGINT"))
+    return found[0].alias, window
 
 
-class _RankedSubquery:
-    """The nearest SELECT below another that does more than pass columns through, as `select`."""
+def filter_first(script: Script, block: SelectBlock) -> None:
+    """Remove `rn = 1` from a block over a ROW_NUMBER, or let it pass the number on.
 
-    def __init__(self, outer: exp.Select) -> None:
-        self.select = _subquery(outer)
-        self._all_visible, self._renamed = True, dict[str, str]()
-        while self.select is not None and _passes_columns(self.select):
-            below = _subquery(self.select)
-            if below is None:
-                return
-            self._rename(self.select)
-            self.select = below
-
-    def outer_name(self, name: str) -> str | None:
-        """The name that a column of `select` has in the outer SELECT; None if it is not visible."""
-        return self._renamed.get(name, name if self._all_visible else None)
-
-    def _rename(self, layer: exp.Select) -> None:
-        renamed = {}
-        for item in layer.expressions:
-            name = None if columns.is_star(item) else self.outer_name(item.alias_or_name)
-            if name is not None:
-                renamed[item.unalias().name] = name
-        if any(columns.is_star(item) for item in layer.expressions):
-            self._renamed = {**self._renamed, **renamed}
-        else:
-            self._all_visible, self._renamed = False, renamed
+    Raises `NotStreamedError` for a block that does something else, and for a ROW_NUMBER without
+    PARTITION BY, or of mixed directions.
+    """
+    below = block.below
+    if below is None or below.number is None:
+        return
+    ranked = next(one.ranked for one in block.innermost_first() if one.ranked is not None)
+    if block.where is not None and _is_first(block.where.unnest(), block.alias, below.number):
+        block.where = None
+        if not ranked.partition or ranked.newest is None:
+            reason = "ROW_NUMBER without PARTITION BY, or without ORDER BY in one direction"
+            raise node_errors.not_streamed(script, ranked.node, reason)
+        return
+    if not columns.first_set(block.select.args, ("expressions", "from_")) and all(
+        isinstance(item, exp.Column) for item in block.items
+    ):
+        pairs = zip(block.names, block.items, strict=True)
+        block.number = next((name for name, item in pairs if item.name == below.number), None)
+    if block.number is None:
+        reason = "ROW_NUMBER without WHERE … = 1 alone"
+        raise node_errors.not_streamed(script, ranked.node, reason)
 
 
-def _subquery(select: exp.Select) -> exp.Select | None:
-    clause = select.args.get("from_")
-    source = clause.this if clause is not None else None
-    inner = source.unnest() if isinstance(source, exp.Subquery) else None
-    return inner if isinstance(inner, exp.Select) else None
-
-
-def _passes_columns(select: exp.Select) -> bool:
-    """Whether a SELECT only passes columns of its input through, possibly renamed."""
-    if columns.first_set(select.args, ("expressions", "from_")):
-        return False
-    return all(
-        columns.is_star(item) or isinstance(item.unalias(), exp.Column)
-        for item in select.expressions
-    )
-
-
-def _is_first(inner: exp.Expr, name: str) -> bool:
+def _is_first(inner: exp.Expr, alias: str, name: str) -> bool:
     """Whether a condition is `rn = 1`, `1 = rn`, `rn <= 1` or `rn < 2`."""
     if not isinstance(inner, exp.EQ | exp.LTE | exp.LT):
         return False
@@ -126,31 +106,8 @@ def _is_first(inner: exp.Expr, name: str) -> bool:
     if isinstance(inner, exp.EQ) and isinstance(right, exp.Column):
         left, right = right, left
     limit = "2" if isinstance(inner, exp.LT) else "1"
-    return isinstance(left, exp.Column) and left.name == name and right.sql() == limit
-
-
-def read(script: Script, select: exp.Select, visible: Visible) -> Ranked | None:
-    """The window of a SELECT that `mark` has marked, with resolved names; None for any other.
-
-    Raises `NotStreamedError` without PARTITION BY or ORDER BY, and for mixed directions.
-    """
-    window = select.meta.get(MARK)
-    if window is None:
-        return None
-    ordered = window.args["order"].expressions if window.args.get("order") else []
-    partition = window.args.get("partition_by") or []
-    newest = {bool(item.args.get("desc")) for item in ordered}
-    if not partition or len(newest) != 1:
-        reason = "ROW_NUMBER without PARTITION BY, or without ORDER BY in one direction"
-        raise node_errors.not_streamed(script, window, reason)
-    return Ranked(
-        window,
-        tuple(columns.resolve(script, item.copy(), visible) for item in partition),
-        tuple(columns.resolve(script, item.this.copy(), visible) for item in ordered),
-        newest.pop(),
-        # The parser has set the default: NULL is the smallest value.
-        tuple(bool(item.args.get("nulls_first")) for item in ordered),
-    )
+    is_number = isinstance(left, exp.Column) and (left.table, left.name) == (alias, name)
+    return is_number and right.sql() == limit
 
 
 def check(

@@ -16,14 +16,14 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeAlias
 
 from streamhouse.lookup.dimension import is_server
 from streamhouse.lookup.partitions import Partition, key_fields, newest_snapshot
 from streamhouse.lookup.refresh import RefreshRule
 from streamhouse.lookup.storage.changed_keys import few_changes_between, version_of
 from streamhouse.lookup.strategies.background_refresh import Pinned
-from streamhouse.lookup.strategies.selection import BUCKET, FULL, Choice, refresh_rule
+from streamhouse.lookup.strategies.selection import FULL, Choice, refresh_rule
 from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.paimon.read.table import Table
 from streamhouse.source import Offset
@@ -36,15 +36,25 @@ IDLE_MS = 60_000
 the idle Python workers, and their preloads with them."""
 
 
+_Listed: TypeAlias = list[list[str | None]]
+"""Partitions in an offset, as JSON."""
+
+
 @dataclass(frozen=True)
 class _Version:
-    """The version of one lookup in an offset; `next_version` is the one that is preloaded."""
+    """The version of one lookup, as an offset has it; `coming` is the one that is preloaded."""
 
     snapshot: int
-    partitions: tuple[Partition, ...] | None
+    partitions: _Listed | None
     refreshed_ms: int
     chosen_ms: int
-    next_version: tuple[int, tuple[Partition, ...] | None] | None = None
+    coming: Mapping[str, Any] | None = None
+
+    @property
+    def pinned(self) -> dict[str, Any]:
+        """The snapshot, and the partitions if not all are joined."""
+        partitions = {} if self.partitions is None else {"partitions": self.partitions}
+        return {"snapshot": self.snapshot, **partitions}
 
 
 class DimensionVersions:
@@ -76,16 +86,16 @@ class DimensionVersions:
         version all tasks of the previous batch had preloaded.
         """
         dims: dict[str, int] = {}
-        partitions: dict[str, list[list[str | None]]] = {}
+        partitions: dict[str, _Listed] = {}
         refreshed: dict[str, dict[str, Any]] = {}
-        coming: dict[str, dict[str, Any]] = {}
+        coming: dict[str, Mapping[str, Any]] = {}
         for lookup in self._lookups:
             version = lookup.next(before, now_ms, lookup.relation in loaded)
             dims[lookup.relation] = version.snapshot
             if version.partitions is not None:
-                partitions[lookup.relation] = _listed(version.partitions)
-            if version.next_version is not None:
-                coming[lookup.relation] = _version_json(*version.next_version)
+                partitions[lookup.relation] = version.partitions
+            if version.coming is not None:
+                coming[lookup.relation] = version.coming
             if lookup.rule.allows_older:
                 refreshed[lookup.relation] = {
                     **lookup.identity,
@@ -127,9 +137,8 @@ class _Lookup:
     def __init__(self, lookup: LookupJoin, address: TableAddress, choice: Choice) -> None:
         self.relation = lookup.relation
         self.rule: RefreshRule = refresh_rule(lookup, choice)
-        self._follows = choice.strategy != BUCKET
         self._address = address
-        self._seen: tuple[int, tuple[Partition, ...]] = (0, ())
+        self._seen: tuple[int, _Listed] = (0, [])
 
     @property
     def identity(self) -> dict[str, Any]:
@@ -156,7 +165,8 @@ class _Lookup:
             return _Version(snapshot, last.partitions, now_ms, last.chosen_ms)
         if snapshot != self._seen[0]:
             snapshot, found = newest_snapshot(table)
-            self._seen = snapshot, tuple(rule.partitions.choose(found, key_fields(table)))
+            chosen = rule.partitions.choose(found, key_fields(table))
+            self._seen = snapshot, [list(partition) for partition in chosen]
         return _Version(snapshot, self._seen[1], now_ms, now_ms)
 
     def _next(self, table: Table, last: _Version, newest: _Version, loaded: bool) -> _Version:
@@ -165,51 +175,35 @@ class _Lookup:
         The newest, if there is little to load, or if the batch would be too many snapshots behind.
         Else the preloaded version, if it is ready, or the last one, with a version to preload.
         """
-        next_version = last.next_version
-        if next_version is not None and not _exists(table, next_version[0]):
-            next_version = None
-        if next_version is not None and loaded:
-            last = replace(newest, snapshot=next_version[0], partitions=next_version[1])
-            next_version = None
+        coming = last.coming
+        if coming is not None and not _exists(table, coming["snapshot"]):
+            coming = None
+        if coming is not None and loaded:
+            last = replace(newest, snapshot=coming["snapshot"], partitions=coming.get("partitions"))
+            coming = None
         moved = newest.partitions != last.partitions
         behind = self.rule.behind_partitions if moved else self.rule.behind
         if not behind or newest.snapshot - last.snapshot > behind:
             return newest
         held, wanted = (version_of(table, version.snapshot or None) for version in (last, newest))
-        if (held == wanted and not moved) or few_changes_between(
-            held, wanted, self._follows and not moved
-        ):
+        if (held == wanted and not moved) or few_changes_between(held, wanted, not moved):
             return newest
-        return replace(last, next_version=next_version or (newest.snapshot, newest.partitions))
+        return replace(last, coming=coming or newest.pinned)
 
     def _last(self, before: Offset) -> _Version | None:
         """The version of the previous batch, if it had the same table and partition rule."""
         record = before.get("refreshed", {}).get(self.relation) if before else None
         if record is None or any(record.get(key) != value for key, value in self.identity.items()):
             return None
-        partitions, next_version = pinned_partitions(before, self.relation), None
-        found = preloading_version(before, self.relation)
-        if found is not None:
-            next_version = found[0], None if found[1] is None else tuple(found[1])
         return _Version(
             before["dims"][self.relation],
-            None if partitions is None else tuple(partitions),
+            before.get("partitions", {}).get(self.relation),
             record["snapshot"],
             record["partitions"],
-            next_version,
+            before.get("coming", {}).get(self.relation),
         )
 
 
 def _exists(table: Table, snapshot: int) -> bool:
     """Whether a snapshot still exists; after a long stop it may have expired."""
     return snapshot == 0 or table.snapshots.find(snapshot) is not None
-
-
-def _listed(partitions: Sequence[Partition]) -> list[list[str | None]]:
-    return [list(partition) for partition in partitions]
-
-
-def _version_json(snapshot: int, partitions: Sequence[Partition] | None) -> dict[str, Any]:
-    if partitions is None:
-        return {"snapshot": snapshot}
-    return {"snapshot": snapshot, "partitions": _listed(partitions)}

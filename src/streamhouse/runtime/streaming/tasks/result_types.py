@@ -1,4 +1,4 @@
-"""The schemas of what tasks return, for Spark; imports no Arrow, unlike `task_results`.
+"""The types of what tasks return, for Spark; imports no Arrow, unlike `task_results`.
 
 They are not DDL texts: a new JVM takes 0.15 s of processor time to parse its first one.
 """
@@ -8,7 +8,6 @@ from __future__ import annotations
 from pyspark.sql.types import (
     BinaryType,
     IntegerType,
-    LongType,
     StringType,
     StructField,
     StructType,
@@ -26,12 +25,9 @@ RESULT_TYPE = StructType(_RESULT)
 BLOCKS_TYPE = StructType(
     [
         StructField("task", IntegerType()),
-        StructField("first_row", LongType()),
         StructField("block", BinaryType()),
         StructField("task_report", StringType()),
         *_RESULT,
     ]
 )
-"""What read tasks of a shuffle return; see `shuffle.blocks.BLOCKS`."""
-JOINED_TYPE = StructType([*_RESULT, StructField("block", BinaryType())])
-"""What join tasks return to the task that writes all their rows."""
+"""What read tasks of a shuffle return; see `shuffle.read_task.BLOCKS`."""

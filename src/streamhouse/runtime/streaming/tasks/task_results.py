@@ -11,8 +11,10 @@ from typing import Any
 import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql import Row
+from pyspark.sql.pandas.types import to_arrow_schema
 
 from streamhouse.connectors.base import Message
+from streamhouse.runtime.streaming.tasks.result_types import RESULT_TYPE
 from streamhouse.runtime.streaming.tasks.row_files import (
     RowFiles,
     from_ipc,
@@ -23,15 +25,7 @@ from streamhouse.runtime.streaming.tasks.task_input import TaskInput
 
 LARGE_BYTES = 256 << 10
 """Rows of this size and more go to the driver in a file, or compressed."""
-RESULT = pa.schema(
-    [
-        pa.field("table", pa.string()),
-        pa.field("message", pa.binary()),
-        pa.field("rows", pa.binary()),
-        pa.field("rows_file", pa.string()),
-        pa.field("report", pa.string()),
-    ]
-)
+RESULT: pa.Schema = to_arrow_schema(RESULT_TYPE)
 """What a task returns to the driver: commit messages of its tables, then one report (JSON), which
 has no table. A message is bytes in `message`, or rows: in `rows` as Arrow IPC, or in a file."""
 

@@ -46,8 +46,7 @@ class TaskRun:
     def __init__(self, spec: QuerySpec, task: SplitsInput) -> None:
         self.spec, self.task = spec, task
         self.open = resources_of(spec)
-        number = spec.gathered and spec.query.rows.numbered_sql is not None
-        self.operator = self.open.operator(number)
+        self.operator = self.open.operator
         self.split: tuple[int, Any] | None = None
         """The number of the split whose rows are taken, and the split."""
         self.read_rows = self.missed = 0

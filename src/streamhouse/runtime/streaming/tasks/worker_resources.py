@@ -14,45 +14,42 @@ from streamhouse.runtime.state.lookup_journal import LookupJournal
 from streamhouse.runtime.streaming.dimensions.open_dimensions import Dimensions
 from streamhouse.source import Source
 
-_open: dict[tuple[int, str], tuple[str, WorkerResources]] = {}
+_open: dict[tuple[int, str], WorkerResources] = {}
 
 
 class WorkerResources:
     """The open source, lookups, sink and compiled SQL of one query; each is opened when needed."""
 
     def __init__(self, spec: QuerySpec) -> None:
-        self._spec = spec
-        self._operators: dict[bool, QueryOperator] = {}
+        self.spec = spec
 
-    def operator(self, number: bool = False) -> QueryOperator:
-        """The compiled SQL; `number`: its rows have the numbers of their source rows."""
-        if number not in self._operators:
-            spec = self._spec
-            key = (spec.target.planned() if spec.sink is None else spec.sink).primary_key
-            schema = self.sink.schema
-            self._operators[number] = QueryOperator(spec.query, schema, spec.combine(), number, key)
-        return self._operators[number]
+    @cached_property
+    def operator(self) -> QueryOperator:
+        """The compiled SQL."""
+        spec = self.spec
+        key = (spec.target.planned() if spec.sink is None else spec.sink).primary_key
+        return QueryOperator(spec.query, self.sink.schema, spec.combine(), key)
 
     @cached_property
     def dimensions(self) -> Dimensions:
         """The lookups' tables."""
-        specs = self._spec.dimensions()
-        return Dimensions(specs, self._spec.choices or choose_all(specs))
+        specs = self.spec.dimensions()
+        return Dimensions(specs, self.spec.choices or choose_all(specs))
 
     @cached_property
     def journal(self) -> LookupJournal | None:
         """The journal of lookups on servers; None without these."""
-        return None if self._spec.lookup_journal is None else LookupJournal(self._spec)
+        return None if self.spec.lookup_journal is None else LookupJournal(self.spec)
 
     @cached_property
     def source(self) -> Source:
         """The source, with the needed columns only; its connections stay open."""
-        return open_source(self._spec)
+        return open_source(self.spec)
 
     @cached_property
     def sink(self) -> Sink:
         """Where the rows are written."""
-        return self._spec.open_sink()
+        return self.spec.open_sink()
 
     def close(self) -> None:
         """Close what has been opened and does not close itself once it is unused."""
@@ -65,36 +62,21 @@ class WorkerResources:
 def resources_of(spec: QuerySpec) -> WorkerResources:
     """This process's resources of a query.
 
-    They last as long as the process, or until the query has another version: a Python worker may
-    outlive the run that started it, and the next run of the same SELECT may have other options, or
-    other versions of its tables.
+    They last as long as the process, or until the query has another specification: a Python worker
+    may outlive the run that started it, and the next run of the same SELECT may have other options,
+    or other versions of its tables.
     """
-    key, version = (os.getpid(), spec.query_id), _version(spec)
+    key = os.getpid(), spec.query_id
     found = _open.get(key)
-    if found is None or found[0] != version:
+    if found is None or found.spec != spec:
         if found is not None:
-            found[1].close()
-        found = _open[key] = version, WorkerResources(spec)
-    return found[1]
+            found.close()
+        found = _open[key] = WorkerResources(spec)
+    return found
 
 
 def close_resources(query_id: str) -> None:
     """Close this process's resources of a query that has ended."""
     found = _open.pop((os.getpid(), query_id), None)
     if found is not None:
-        found[1].close()
-
-
-def _version(spec: QuerySpec) -> str:
-    lookup_options = [sorted(lookup.table.options.items()) for lookup in spec.query.lookups]
-    tables = (
-        spec.source,
-        sorted(spec.source.options.items()),
-        spec.lookups,
-        lookup_options,
-        spec.target,
-        sorted(spec.target.warehouse.items()),
-        spec.sink,
-        [function.engine_name for function in spec.query.rows.functions],
-    )
-    return f"{spec.query.fingerprint} {tables}"
+        found.close()
