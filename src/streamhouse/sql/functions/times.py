@@ -15,6 +15,7 @@ from sqlglot import exp
 from streamhouse.sql.functions import date_patterns, java_times
 from streamhouse.sql.functions.builtin_udfs import arrow_call
 from streamhouse.sql.functions.expression_builders import (
+    VARIES,
     Args,
     ArgumentError,
     Build,
@@ -163,7 +164,7 @@ def strict_text(text: exp.Expr, kind: exp.DataType) -> exp.Expr:
 def in_form(text: exp.Expr, form: str, new: str, quote: str = '"') -> exp.Expr:
     """The parts `new` of a text of a form; any other text with a quote before it."""
     string = exp.Literal.string
-    if isinstance(text, exp.Literal) and re.fullmatch(form, text.name):
+    if isinstance(text, exp.Literal) and VARIES not in text.meta and re.fullmatch(form, text.name):
         return string(re.sub(form, re.sub(r"\\(\d)", r"\\g<\1>", new), text.name))
     quoted = exp.Paren(this=concat(string(quote), text)) if quote else text
     return call("REGEXP_REPLACE", quoted, string(f"(?s)^{quote}{form}$"), string(new))
