@@ -12,7 +12,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -36,11 +36,6 @@ class DemoName(StrEnum):
     MEMBERSHIP = "membership"
 
 
-_ScenarioArgument = Annotated[
-    DemoName, typer.Argument(metavar="[revenue|membership]", help="Which demo to run.")
-]
-
-
 class Orders(StrEnum):
     """Where the orders of the revenue demo come from."""
 
@@ -50,7 +45,7 @@ class Orders(StrEnum):
 
 @with_flags("demo")
 def demo(
-    scenario: _ScenarioArgument = DemoName.REVENUE,
+    scenario: DemoName = DemoName.REVENUE,
     seconds: float | None = None,
     orders_per_second: int = 1000,
     changes_per_second: int = 500,

@@ -10,10 +10,6 @@ from typing import TYPE_CHECKING, NoReturn
 
 from streamhouse.cli.arguments import (
     DEFAULT_WAREHOUSE,
-    OptionsArgument,
-    PortFileOption,
-    PortOption,
-    WarehouseArgument,
     catalog_options,
     check_warehouse,
     is_local,
@@ -41,12 +37,12 @@ _TOKEN = "STREAMHOUSE_TOKEN"
 
 @with_flags("serve")
 def serve(
-    warehouse: WarehouseArgument = DEFAULT_WAREHOUSE,
-    option: OptionsArgument = None,
+    warehouse: str = DEFAULT_WAREHOUSE,
+    option: list[str] | None = None,
     views: str | None = None,
     host: str = "127.0.0.1",
-    port: PortOption = 8080,
-    port_file: PortFileOption = None,
+    port: int = 8080,
+    port_file: str | None = None,
     token_file: str | None = None,
     tls_cert: str | None = None,
     tls_key: str | None = None,
