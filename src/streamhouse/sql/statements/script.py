@@ -359,6 +359,8 @@ def _rows(cursor: Cursor) -> Query | None:
 
 def _query(cursor: Cursor) -> Query:
     """The rest of the statement as a query; raises for an error in its syntax."""
+    if cursor.done:
+        cursor.fail("expected SELECT, WITH or VALUES")
     tokens = cursor.rest()
     position = cursor.position()
     start = cursor.offset
