@@ -319,8 +319,10 @@ def imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         f"import os\nos.makedirs({str(made)!r}, exist_ok=True)\n"
         "def one(a: int) -> str:\n    return f'made of {a}'\n"
     )
+    # As of a server that was started with it, and of the pipelines that it starts.
     path = os.pathsep.join([str(folder), os.environ.get("PYTHONPATH", "")])
     monkeypatch.setenv("PYTHONPATH", path)
+    monkeypatch.syspath_prepend(str(folder))
     return made
 
 

@@ -11,7 +11,7 @@ from streamhouse.connectors.datagen.generated_source import (
     GeneratedSource,
     column_source,
 )
-from streamhouse.connectors.datagen.nested import Parts
+from streamhouse.connectors.datagen.nested import ColumnParts
 from streamhouse.errors import OptionError
 from streamhouse.options import DeclaredOptions
 from streamhouse.sql.plan import Column
@@ -51,7 +51,7 @@ class _Datagen(GeneratedConnector):
                 sequences.append(int(field.high or 0) - int(field.low or 0) + 1)
             return field
 
-        parts = Parts(options, leaf, tuple(FIELD_OPTIONS), _ELEMENTS, "element")
+        parts = ColumnParts(options, leaf, tuple(FIELD_OPTIONS), _ELEMENTS, "element")
         return column_source(columns, parts.columns(columns), options, sequences)
 
 

@@ -106,7 +106,7 @@ Leaf: TypeAlias = Callable[[str, str, bool], ColumnValues]
 
 
 @dataclass(frozen=True)
-class Parts:
+class ColumnParts:
     """Makes the values of columns, and of their parts, by the options `fields.<path>.*`.
 
     `leaf` makes the parts without parts, which take the options `leaf_options`. `length` is the

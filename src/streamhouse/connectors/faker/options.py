@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streamhouse.connectors.datagen.connector import COMMON_OPTIONS
-from streamhouse.connectors.datagen.nested import ColumnValues, Parts
+from streamhouse.connectors.datagen.nested import ColumnValues, ColumnParts
 from streamhouse.connectors.datagen.random_streams import RowNumbers
 from streamhouse.connectors.faker.directives import Directive, compute, parse_expression
 from streamhouse.connectors.faker.pools import check_locale
@@ -109,4 +109,4 @@ def values_of(columns: Sequence[Column], options: Mapping[str, str]) -> list[Col
         return ExpressionValues(arrow_type(kind), key, parts, length, locale)
 
     leaf_options = ("expression", "null-rate")
-    return Parts(options, leaf, leaf_options, _ELEMENTS, element="").columns(columns)
+    return ColumnParts(options, leaf, leaf_options, _ELEMENTS, element="").columns(columns)
