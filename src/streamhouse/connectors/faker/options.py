@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streamhouse.connectors.datagen.connector import COMMON_OPTIONS
-from streamhouse.connectors.datagen.nested import ColumnValues, ColumnParts
+from streamhouse.connectors.datagen.nested import ColumnParts, ColumnValues
 from streamhouse.connectors.datagen.random_streams import RowNumbers
 from streamhouse.connectors.faker.directives import Directive, compute, parse_expression
 from streamhouse.connectors.faker.pools import check_locale
