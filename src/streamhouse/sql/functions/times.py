@@ -393,11 +393,6 @@ def from_seconds(args: Args) -> exp.Expr:
     return _text(call("MAKE_TIMESTAMP", micros), number(0), pattern)
 
 
-def unix_seconds(args: Args) -> exp.Expr:
-    value = _timestamp(args) if args else current_time("LOCALTIMESTAMP")
-    return _part("epoch", value)
-
-
 _LEAST_MS, _MOST_MS = -62167219200000, 253402300799999
 """Years 0 to 9999, in milliseconds since 1970; otherwise Flink's TO_TIMESTAMP_LTZ is null."""
 
@@ -452,7 +447,11 @@ TABLE: Table = {
     "TIMESTAMPADD": (3, 3, add),
     "DATEDIFF": (2, 2, days_between),
     "FROM_UNIXTIME": (1, 2, from_seconds),
-    "UNIX_TIMESTAMP": (0, 2, unix_seconds),
+    "UNIX_TIMESTAMP": (
+        0,
+        2,
+        lambda args: _part("epoch", _timestamp(args) if args else current_time("LOCALTIMESTAMP")),
+    ),
     "CONVERT_TZ": (3, 3, convert_tz),
     "YEAR": (1, 1, field("year")),
     "QUARTER": (1, 1, field("quarter")),
