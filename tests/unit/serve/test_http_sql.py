@@ -19,7 +19,7 @@ from tests.waiting import DEADLINE_S, looks, until
 
 from streamhouse.paimon.catalog.views import Views
 from streamhouse.serve.auth.scope import Scope
-from streamhouse.serve.auth.tokens import Token, digest
+from streamhouse.serve.auth.tokens import BearerToken, digest
 from streamhouse.serve.views.served_view import ServedView
 from streamhouse.sql.plan import Column, ViewInfo
 
@@ -205,8 +205,8 @@ def test_only_served_views_can_be_queried(serve: Any, shop: Any, sales: str) -> 
 def test_token_permissions_apply_to_sql(serve: Any, shop: Any, sales: str) -> None:
     shop.orders()
     tokens = (
-        Token(digest("seller"), Scope("seller", ("*.sales",), frozenset({"read", "sql"}))),
-        Token(digest("reader"), Scope("reader", ("*",), frozenset({"read"}))),
+        BearerToken(digest("seller"), Scope("seller", ("*.sales",), frozenset({"read", "sql"}))),
+        BearerToken(digest("reader"), Scope("reader", ("*",), frozenset({"read"}))),
     )
     server = serve(tokens=tokens)
 

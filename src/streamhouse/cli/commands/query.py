@@ -25,7 +25,7 @@ def query(
     timestamps are strings (all digits, ISO 8601), bytes are base64, and NaN and the
     infinities are strings.
     """
-    from streamhouse.serve.queries.single_select import parse_single_select
+    from streamhouse.serve.queries.client_select import parse_single_select
 
     select = parse_single_select(sql)
     opened = open_warehouse(warehouse, option)

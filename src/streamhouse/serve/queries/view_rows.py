@@ -17,6 +17,7 @@ from streamhouse.close_matches import nearest
 from streamhouse.duckdb_engine import Limits, bounded_reader
 from streamhouse.errors import DataLossError, LimitError, OptionError, TableError
 from streamhouse.serve.queries import output, row_hashes
+from streamhouse.serve.queries.output import RowsOrigin
 from streamhouse.serve.queries.pinned_tables import (
     PinnedTables,
     full_name,
@@ -24,7 +25,6 @@ from streamhouse.serve.queries.pinned_tables import (
     view_time_travel,
 )
 from streamhouse.serve.queries.read_request import ReadResult, RowsRequest
-from streamhouse.serve.queries.row_files import RowsOrigin
 from streamhouse.serve.views.served_view import hide_definition_errors
 from streamhouse.serve.views.warehouse_tables import WarehouseTables, table_info
 from streamhouse.sql import node_errors

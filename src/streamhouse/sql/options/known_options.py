@@ -1,5 +1,9 @@
 """Options that the SQL layer itself checks: SET keys, lookup joins.
 
+A script written for a Flink cluster tunes state, restarts and operators. Here such a setting is
+either always in effect, or there is nothing that it could tune, so it is accepted with a notice. A
+setting that would change results is an error, unless its value is the behaviour here.
+
 For an unknown key, each `check_*` raises `OptionError` and names the nearest known key.
 """
 
@@ -8,10 +12,16 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from functools import partial
 
+from streamhouse.close_matches import closest
 from streamhouse.errors import OptionError
-from streamhouse.options import boolean, check_known, choice, duration_ms, integer, table_of
-from streamhouse.sql.options.flink_settings import SYNONYMS, ineffective
+from streamhouse.options import boolean, by_key, check_known, choice, duration_ms, integer, table_of
 
+_FLINK = table_of(__package__, "flink_settings.toml")
+_INEFFECTIVE = by_key(_FLINK["ineffective"])
+"""Keys or beginnings of keys, and why these settings have no effect."""
+SYNONYMS: Mapping[str, str] = _FLINK["synonyms"]
+"""Synonyms of keys that have an effect."""
+_TYPO_SIMILARITY = 0.93
 _LOOKUP = table_of(__package__, "lookup_options.toml")
 LOOKUP_OPTIONS: Mapping[str, str] = {**_LOOKUP["effective"], **_LOOKUP["without_effect"]}
 """Dynamic options of a dimension table that concern the join, with their effect here."""
@@ -69,6 +79,26 @@ def check_set(key: str, value: str) -> str | None:
     check_known([key], SET_OPTIONS, "SET")
     SET_OPTIONS[key](key, value)
     return None
+
+
+def ineffective(key: str, value: str, effective: frozenset[str]) -> str | None:
+    """Why a Flink setting has no effect here; None for any other key.
+
+    `effective` are the keys that do have an effect. A key that is nearly one of them gives None,
+    too: it is more likely a typo. Raises `OptionError` for a setting that would change results.
+    """
+    if key in _FLINK["unsupported"]:
+        raise OptionError(f"option '{key}': {_FLINK['unsupported'][key]}")
+    only = _FLINK["only_value"].get(key)
+    if only is not None:
+        if value.strip().lower() != only:
+            raise OptionError(
+                f"option '{key}': '{value}' is not supported; the only supported value is '{only}'"
+            )
+        return "it is the only supported value"
+    if closest(key, effective, _TYPO_SIMILARITY):
+        return None
+    return next((why for start, why in _INEFFECTIVE.items() if key.startswith(start)), None)
 
 
 def is_lookup_option(key: str) -> bool:

@@ -49,7 +49,7 @@ from streamhouse.sql.syntax import (
     UseDatabase,
 )
 from streamhouse.sql.text import Script
-from streamhouse.sql.udf.declaration import NONE, Declarations
+from streamhouse.sql.udf.function import NONE, Declarations
 from streamhouse.sql.views.statement import parse_create_materialized_view
 
 

@@ -167,7 +167,7 @@ def _options(warehouse: str, option: list[str] | None) -> dict[str, str]:
     return options
 
 
-def _tokens(path: str | None) -> tuple[tokens.Token, ...]:
+def _tokens(path: str | None) -> tuple[tokens.BearerToken, ...]:
     from streamhouse.serve.auth import tokens
 
     from_file = () if path is None else tokens.read_token_file(path)

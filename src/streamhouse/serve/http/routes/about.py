@@ -28,13 +28,11 @@ from streamhouse.serve.http.routes.parameters import check_parameters, state
 from streamhouse.serve.http.routes.pipelines import PipelineServices, sees_pipelines
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from streamhouse.paimon.catalog.warehouse import Warehouse
     from streamhouse.serve.settings import ServerSettings
     from streamhouse.serve.views.catalog import ViewCatalog
-
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 
 OK = "ok"
