@@ -126,7 +126,7 @@ class RowsSource:
         self.pin = self._table()
         self._tables = _PinnedResolver(warehouse, request.view.source, self.pin)
         self.names = self._columns()
-        self._served = self._served_columns()
+        self._served = request.view.visible(self.names)
 
     def plan(self) -> BoundedQuery:
         """Build the query and pin all tables that it reads."""
@@ -204,9 +204,6 @@ class RowsSource:
                 f"view '{self._request.view.source}' was dropped while it was read; try again"
             )
         return tuple(column.name for column in view.columns)
-
-    def _served_columns(self) -> tuple[str, ...]:
-        return self._request.view.visible(self.names)
 
     def _wanted(self) -> tuple[str, ...]:
         if self._request.columns is None:
