@@ -150,6 +150,9 @@ def test_any_values(rows: list[tuple[Any, Any, str | None]]) -> None:
         ["(1,)"],
         ["()"],
         ["(SELECT 1)"],
+        ["[1]"],
+        ["(1]"],
+        ["(1", "(2)"],
     ],
     ids=" ".join,
 )

@@ -74,13 +74,13 @@ def _row(tokens: Sequence[Token], index: int) -> tuple[list[Sequence[Token]], in
     depth, first = 0, index + 1
     for place in range(index, len(tokens)):
         kind = tokens[place].token_type
+        if depth == 0 and kind != TokenType.L_PAREN:
+            break
         if kind in _OPENING:
             depth += 1
-        elif depth == 0:
-            break
         elif kind in _CLOSING:
             depth -= 1
-            if depth == 0:
+            if depth == 0 and kind == TokenType.R_PAREN:
                 return [*cells, tokens[first:place]], place + 1
         elif depth == 1 and kind == TokenType.COMMA:
             cells.append(tokens[first:place])
