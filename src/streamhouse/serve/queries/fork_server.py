@@ -10,10 +10,12 @@ from __future__ import annotations
 import multiprocessing
 import os
 import struct
+import sys
 import threading
 from collections.abc import Callable
 from multiprocessing import forkserver
 from multiprocessing.process import BaseProcess
+from types import ModuleType
 
 LENGTH = struct.Struct("!Q")
 """Length prefix of the messages between the server and a worker."""
@@ -25,7 +27,6 @@ PRELOADED = [
     "pyarrow.compute",
     "pyarrow.parquet",
     "sqlglot.dialects.duckdb",
-    "streamhouse.cli.main",  # the program of the server, which multiprocessing loads
     "streamhouse.graph.script_check",
     "streamhouse.paimon.read.system_tables",
     "streamhouse.serve.queries.client_select",
@@ -52,6 +53,11 @@ def fork(target: Callable[..., None], *arguments: object) -> BaseProcess:
                 os.environ.pop(name, None)
                 if value is not None:
                     os.environ[name] = value
-    process = _CONTEXT.Process(target=target, args=arguments, daemon=True)
-    process.start()
+        # Workers need nothing of the program that started the server, which they would import.
+        main, sys.modules["__main__"] = sys.modules["__main__"], ModuleType("__main__")
+        try:
+            process = _CONTEXT.Process(target=target, args=arguments, daemon=True)
+            process.start()
+        finally:
+            sys.modules["__main__"] = main
     return process
