@@ -55,7 +55,7 @@ def main() -> None:
     with (
         tempfile.TemporaryDirectory() as folder,
         Scenario(Path(folder), ORDERS_PER_SECOND) as scenario,
-        DemoPage(scenario.warehouse, scenario.folder, VIEW) as page,
+        DemoPage(scenario.warehouse.path, scenario.folder, VIEW) as page,
     ):
         scenario.start()
         wait_for_first_result(scenario, "view", go_on)

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
 import atexit
 import multiprocessing
 import os
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass
-from importlib import import_module
 from ipaddress import ip_address
 from multiprocessing.reduction import DupFd
 from pathlib import Path
@@ -107,47 +104,6 @@ class Command(Fork):
     def send_signal(self, number: signal.Signals) -> None:
         if self.poll() is None:
             os.kill(self.pid, number)
-
-
-class Module(Fork):
-    """A module's `main`, as `python -m` runs it, in a session and process of its own."""
-
-    def __init__(self, name: str, stdin: int, stdout: int = 2) -> None:
-        given, files = dict(os.environ), (_File(stdin), _File(stdout))
-        self._process = FORKS.Process(
-            target=_run_module, args=(name, str(Path.cwd()), given, files)
-        )
-        self._process.start()
-
-
-def _run_module(
-    name: str, folder: str, environment: dict[str, str], files: tuple[int, int]
-) -> None:
-    os.setsid()
-    os.chdir(folder)
-    os.environ.clear()
-    os.environ.update(environment)
-    sys.path[:0] = filter(None, environment.get("PYTHONPATH", "").split(os.pathsep))
-    for number, file in enumerate(files):
-        os.dup2(file, number)
-        os.close(file)
-    sys.stdin = open(0, closefd=False)
-    sys.stdout = open(1, "w", closefd=False)
-    import_module(name).main()
-    # Not further: its own forks return here, too.
-    os._exit(0)
-
-
-class QueryParent(Module):
-    """In the place of `serve.queries.fork_server.start_fork_server`."""
-
-    def __init__(self, control: socket.socket) -> None:
-        super().__init__("streamhouse.serve.queries.worker", control.fileno())
-
-    async def wait(self) -> int:
-        while (code := self.poll()) is None:
-            await asyncio.sleep(0.002)
-        return code
 
 
 @dataclass(frozen=True)

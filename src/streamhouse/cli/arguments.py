@@ -1,4 +1,4 @@
-"""Arguments that several commands share, and the warehouse they name."""
+"""Values of flags that several commands share: formats, options, the warehouse they name."""
 
 from __future__ import annotations
 
@@ -6,9 +6,7 @@ import os
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
-
-import typer
+from typing import TYPE_CHECKING
 
 from streamhouse.errors import OptionError, TableError
 from streamhouse.secret_references import resolve_secrets
@@ -18,17 +16,8 @@ if TYPE_CHECKING:
     from streamhouse.runtime.spark.options import SparkOptions
 
 
-PortOption = Annotated[
-    int, typer.Option("--port", min=0, max=65535, help="The port; 0 chooses a free one.")
-]
-PortFileOption = Annotated[
-    str | None,
-    typer.Option(
-        "--port-file",
-        metavar="FILE",
-        help="Write the port to this file once the server listens.",
-    ),
-]
+DEFAULT_WAREHOUSE = "./warehouse"
+DEFAULT_MASTER = "local[2]"
 
 
 def write_port(path: str, port: int) -> None:
@@ -44,56 +33,6 @@ def write_port(path: str, port: int) -> None:
         ) from None
 
 
-DEFAULT_WAREHOUSE = "./warehouse"
-
-WarehouseArgument = Annotated[
-    str,
-    typer.Option(
-        "--warehouse",
-        envvar="STREAMHOUSE_WAREHOUSE",
-        metavar="DIR",
-        help="The warehouse: a directory, or the URL of an object store.",
-    ),
-]
-
-ScriptWarehouseArgument = Annotated[
-    str | None,
-    typer.Option(
-        "--warehouse",
-        envvar="STREAMHOUSE_WAREHOUSE",
-        metavar="DIR",
-        help="The warehouse; replaces the path of every catalog that the script creates.",
-    ),
-]
-
-OptionsArgument = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--option",
-        metavar="KEY=VALUE",
-        help="A catalog option, such as s3.endpoint=…; can be repeated.",
-    ),
-]
-
-VariablesArgument = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--set",
-        metavar="NAME=VALUE",
-        help="The value of ${NAME} in the script; can be repeated.",
-    ),
-]
-
-AsOfArgument = Annotated[
-    str | None,
-    typer.Option(
-        "--as-of",
-        metavar="POINT_IN_TIME",
-        help="Print one past state: a tag, a snapshot id, a time (UTC), or such as '5 min ago'.",
-    ),
-]
-
-
 class QueryFormat(StrEnum):
     """How `query` prints its rows."""
 
@@ -102,8 +41,8 @@ class QueryFormat(StrEnum):
     CSV = "csv"
 
 
-class WatchFormat(StrEnum):
-    """How `watch` prints changes."""
+class TextFormat(StrEnum):
+    """How a command prints what it has read: for people, or for programs."""
 
     TABLE = "table"
     JSON = "json"
@@ -176,26 +115,6 @@ def open_warehouse(warehouse: str, options: Sequence[str] | None = None) -> Ware
     catalog = catalog_options(warehouse, options)
     check_warehouse(catalog)
     return Warehouse(catalog)
-
-
-DEFAULT_MASTER = "local[2]"
-
-MasterArgument = Annotated[
-    str,
-    typer.Option(
-        "--master",
-        metavar="MASTER",
-        help="Where Spark runs tasks: local[2], or a cluster such as spark://host:7077 or yarn.",
-    ),
-]
-ConfArgument = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--conf",
-        metavar="KEY=VALUE",
-        help="A setting of Spark, such as spark.executor.memory=2g; can be repeated.",
-    ),
-]
 
 
 def spark_settings(conf: Sequence[str] | None) -> dict[str, str]:

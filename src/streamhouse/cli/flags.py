@@ -1,11 +1,11 @@
-"""Flags of commands: metavar and help of each (`flags.toml`), for parameters with plain types."""
+"""Flags and arguments of commands: metavar and help of each (`flags.toml`), for plain types."""
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from inspect import Parameter
+from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
 import typer
@@ -13,38 +13,36 @@ import typer
 from streamhouse.options import table_of
 
 _Function = TypeVar("_Function", bound=Callable[..., None])
+_TABLE: Mapping[str, Any] = table_of(__package__, "flags.toml")
+_SHARED = "shared"
+_KINDS: Mapping[str, tuple[Any, Any]] = {
+    "text": (str, ""),
+    "optional": (str | None, None),
+    "path": (Path | None, None),
+    "switch": (bool, False),
+    "repeated": (list[str] | None, None),
+    "required": (str, Parameter.empty),
+    "required-list": (list[str], Parameter.empty),
+}
+"""The type and the default of flags that are keywords of `**flags`."""
 
 
-@dataclass(frozen=True)
-class Flag:
-    """How `--help` shows a flag; `min`: the least value of a number.
+def with_flags(*sections: str) -> Callable[[_Function], _Function]:
+    """Make the parameters of a command's function flags, or arguments, of their names.
 
-    `name`: such as `--page/--no-page`; None: that of the parameter. `kind` and `default`: of a flag
-    that is no parameter of its command's function, but one of its keywords.
+    `flags.toml` describes them, in the first of the sections that has them, or else in `shared`.
+    Types and defaults are those of the parameters. The keywords of a function with
+    `**flags` are all others of the sections.
     """
-
-    metavar: str | None
-    help: str
-    min: int | None = None
-    name: str | None = None
-    kind: Any = str
-    default: Any = Parameter.empty
-    hidden: bool = False
-
-
-def with_flags(
-    given: str | Mapping[str, Flag | Parameter],
-) -> Callable[[_Function], _Function]:
-    """Make parameters flags of their names; types and defaults are those of the parameters.
-
-    `given`: the flags, or the name of a command in `flags.toml`. The keywords of a function with
-    `**flags` are all flags that are not among its parameters.
-    """
-    flags = _flags_of(given) if isinstance(given, str) else given
+    entries: dict[str, Mapping[str, Any]] = {}
+    for section in sections:
+        for name, entry in _TABLE[section].items():
+            shared = {} if "help" in entry else _TABLE[_SHARED][name]
+            entries.setdefault(name, {**shared, **entry})
 
     def declared(function: _Function) -> _Function:
         signature = inspect.signature(function, eval_str=True)
-        parameters = list(_parameters(signature, flags))
+        parameters = list(_parameters(signature, entries))
         function.__signature__ = signature.replace(  # type: ignore[attr-defined]
             parameters=parameters
         )
@@ -53,38 +51,38 @@ def with_flags(
     return declared
 
 
-def _flags_of(command: str) -> Mapping[str, Flag]:
-    table = table_of(__package__, "flags.toml")[command]
-    return {name: Flag(**{"metavar": None, **flag}) for name, flag in table.items()}
+def names_of(section: str) -> frozenset[str]:
+    """The names of the flags in a section."""
+    return frozenset(_TABLE[section])
 
 
 def _parameters(
-    signature: inspect.Signature, flags: Mapping[str, Flag | Parameter]
+    signature: inspect.Signature, entries: Mapping[str, Mapping[str, Any]]
 ) -> Iterator[Parameter]:
     for name, parameter in signature.parameters.items():
         if parameter.kind != Parameter.VAR_KEYWORD:
-            yield _declared(parameter, flags.get(name, parameter))
+            yield _declared(parameter, entries.get(name) or _TABLE[_SHARED][name])
             continue
-        for keyword, flag in flags.items():
+        for keyword, entry in entries.items():
             if keyword not in signature.parameters:
-                yield _keyword(keyword, flag)
+                yield _keyword(keyword, entry)
 
 
-def _keyword(name: str, flag: Flag | Parameter) -> Parameter:
-    if isinstance(flag, Parameter):
-        return flag
-    plain = Parameter(name, Parameter.KEYWORD_ONLY, default=flag.default, annotation=flag.kind)
-    return _declared(plain, flag)
-
-
-def _declared(parameter: Parameter, flag: Flag | Parameter) -> Parameter:
-    if isinstance(flag, Parameter):
-        return flag
-    option = typer.Option(
-        flag.name or f"--{parameter.name.replace('_', '-')}",
-        metavar=flag.metavar,
-        help=flag.help,
-        min=flag.min,
-        hidden=flag.hidden,
+def _keyword(name: str, entry: Mapping[str, Any]) -> Parameter:
+    kind, default = _KINDS[entry.get("kind", "text")]
+    default = entry.get("default", default)
+    return _declared(
+        Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=kind), entry
     )
-    return parameter.replace(annotation=Annotated[parameter.annotation, option])
+
+
+def _declared(parameter: Parameter, entry: Mapping[str, Any]) -> Parameter:
+    shown: dict[str, Any] = {
+        key: entry.get(key) for key in ("metavar", "help", "envvar", "min", "max")
+    }
+    if entry.get("argument"):
+        made = typer.Argument(**shown)
+    else:
+        name = entry.get("name") or f"--{parameter.name.replace('_', '-')}"
+        made = typer.Option(name, **shown, hidden=entry.get("hidden", False))
+    return parameter.replace(annotation=Annotated[parameter.annotation, made])

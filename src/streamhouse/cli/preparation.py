@@ -64,20 +64,6 @@ def check_packages(with_demo: bool) -> None:
         raise StreamhouseError(f"missing: {what}; install: {install_command(missing)}")
 
 
-def fetch_jar() -> str:
-    """Fetch the jar of Paimon's Java core if it is missing; returns its path."""
-    from streamhouse.paimon.java.jars import paimon_jar
-
-    return str(paimon_jar())
-
-
-def archives_are_missing() -> bool:
-    """Whether a class archive is missing; needs the jar."""
-    from streamhouse.runtime.class_archive_maker import missing_archives
-
-    return bool(missing_archives())
-
-
 def make_archives() -> str | None:
     """Make the missing class archives, which are optional; returns the reason if that failed."""
     try:
@@ -99,10 +85,13 @@ def prepare(report: Callable[[str], None]) -> Mapping[str, object]:
     `report` gets a line for a step that takes more than two seconds, then one every ten, and one if
     the archives could not be made. Returns `jar`, its path, and `archives`: whether they exist.
     """
+    from streamhouse.paimon.java.jars import paimon_jar
+    from streamhouse.runtime.class_archive_maker import missing_archives
+
     with _report_duration("Paimon's Java core", report):
-        jar = fetch_jar()
+        jar = str(paimon_jar())
     reason = None
-    if archives_are_missing():
+    if missing_archives():
         with _report_duration("making class archives, for quicker starts", report):
             reason = make_archives()
     if reason is not None:

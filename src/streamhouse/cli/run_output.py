@@ -43,7 +43,7 @@ class TextOutput(_StartOutput):
     """Prints results on standard output; notices and reports on standard error."""
 
     def notice(self, text: str) -> None:
-        _print_stderr(f"notice: {text}")
+        notice(text)
 
     def rows(self, reader: pa.RecordBatchReader) -> None:
         from streamhouse.cli.output import write_table
@@ -62,18 +62,18 @@ class TextOutput(_StartOutput):
         sys.stdout.flush()
 
     def _show_start(self) -> None:
-        _print_stderr("starting Spark …")
+        print_stderr("starting Spark …")
 
     def running(self, queries: int) -> None:
         run = "query runs" if queries == 1 else "queries run"
-        _print_stderr(f"{queries} {run} after {self._took_s():.1f} s")
+        print_stderr(f"{queries} {run} after {self._took_s():.1f} s")
 
     def progress(self, seconds: float, queries: Sequence[QueryStatus]) -> None:
-        _print_stderr(progress_text(seconds, queries))
+        print_stderr(progress_text(seconds, queries))
 
     def ended(self, outcome: Outcome, queries: Sequence[QueryStatus]) -> None:
         rows = ", ".join(f"{_rows(count)} into {name}" for name, count in totals(queries).items())
-        _print_stderr(f"{outcome}: {rows}{_bad_text(queries)}")
+        print_stderr(f"{outcome}: {rows}{_bad_text(queries)}")
 
     def failed(self, message: str) -> None:
         """The command itself prints the error."""
@@ -207,5 +207,11 @@ def _print_json(event: str, **values: Any) -> None:
     print(json.dumps(record, ensure_ascii=False, allow_nan=False), flush=True)
 
 
-def _print_stderr(text: str) -> None:
+def notice(text: str) -> None:
+    """Print a notice on standard error."""
+    print_stderr(f"notice: {text}")
+
+
+def print_stderr(text: str) -> None:
+    """Print a line on standard error, at once."""
     print(text, file=sys.stderr, flush=True)

@@ -69,7 +69,7 @@ def parse_scripts(files: Sequence[str], texts: Sequence[str]) -> tuple[list[Stat
     from streamhouse.sql.script_variables import with_references
     from streamhouse.sql.statements.create_function import declared_after
     from streamhouse.sql.statements.script import parse_script
-    from streamhouse.sql.udf.declaration import NONE
+    from streamhouse.sql.udf.function import NONE
 
     functions = NONE
 

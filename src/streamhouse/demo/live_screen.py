@@ -4,36 +4,36 @@ from __future__ import annotations
 
 import sys
 import time
-from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import ClassVar, Generic, TypeVar
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.panel import Panel
 from rich.text import Text
 
+from streamhouse.cli.table_view import TableView
 from streamhouse.demo.driver import Check
-from streamhouse.demo.measured_run import DemoScenario, Kills, wait_for_first_result
+from streamhouse.demo.latency import ages_text
+from streamhouse.demo.measured_run import Kills, wait_for_first_result
 from streamhouse.demo.page import DemoPage
+from streamhouse.demo.scenario import DemoScenario
 from streamhouse.demo.scripted_changes import ScriptedSteps
+from streamhouse.errors import TableError
+from streamhouse.serve.feeds.table_feed import TableFeed
 
 _PAUSE_S = 0.05
+_RATES_EVERY_S = 1.0
 _STYLE = "bold cyan"
-S = TypeVar("S", bound=DemoScenario)
+_BOARD_LINES, _OWN_LINES = 7, 4
+"""The height of the smaller boards, and that of the panel without messages."""
 
 
-class LiveScreen(ABC, Generic[S]):
+class LiveScreen:
     """Runs a demo until the time is over or Ctrl-C, then verifies its results."""
-
-    title: ClassVar[str]
-    starting: ClassVar[str]
-    """What the demo waits for at its start."""
-    max_messages: ClassVar[int]
 
     def __init__(
         self,
-        scenario: S,
+        scenario: DemoScenario,
         seconds: float | None,
         kills: Kills | None,
         check: Check,
@@ -46,53 +46,89 @@ class LiveScreen(ABC, Generic[S]):
         self._page = page
         self._console = Console()
         self._messages: list[str] = []
-        self._changes: ScriptedSteps | None = None
+        self._boards: list[tuple[TableFeed, TableView]] = []
+        self._counts: list[tuple[float, int]] = []
+        self._ages: dict[str, float] | None = None
 
     def run(self) -> None:
         """Run the whole demo."""
-        self._introduce()
-        self._scenario.start()
+        scenario = self._scenario
+        self._console.print(f"[bold]Streamhouse demo[/bold] in {scenario.folder}")
+        self._console.print(scenario.introduction())
+        scenario.start()
+        changes: ScriptedSteps | None = None
         try:
             self._wait_for_first_result()
-            self._changes = self._begin()
-            self._draw_until_end(self._changes)
+            feeds = [TableFeed(scenario.warehouse, name) for name in scenario.boards]
+            self._boards = [(feed, TableView(feed)) for feed in feeds]
+            changes = scenario.begin(self._seconds)
+            self._draw_until_end(changes)
         except KeyboardInterrupt:
             pass
-        if self._changes is not None:
-            self._changes.stop()
+        if changes is not None:
+            changes.stop()
         self._end()
 
-    @abstractmethod
-    def _introduce(self) -> None:
-        """Print what the demo runs."""
-
-    @abstractmethod
-    def _begin(self) -> ScriptedSteps:
-        """Open the views once the first result can be read; returns the scripted changes."""
-
-    @abstractmethod
     def _update(self) -> None:
-        """Poll the views, and measure."""
+        """Poll the boards, and measure."""
+        for feed, view in self._boards:
+            change = feed.poll()
+            if change is not None:
+                view.apply(change)
+        now = time.monotonic()
+        if not self._counts or now - self._counts[-1][0] >= _RATES_EVERY_S:
+            self._scenario.update_ages()
+            self._ages = self._scenario.ages.recent()
+            self._counts = [*self._counts[-10:], (now, self._scenario.count())]
 
-    @abstractmethod
     def _views(self) -> Sequence[RenderableType]:
-        """The views as they are drawn above the messages."""
+        others = [_BOARD_LINES] * (len(self._boards) - 1)
+        free = self._console.size.height - sum(others) - len(self._messages) - _OWN_LINES
+        heights = [max(8, free), *others]
+        return [view.render(lines) for (_, view), lines in zip(self._boards, heights, strict=True)]
 
-    @abstractmethod
     def _rates(self) -> str:
         """The rates and the freshness in one line."""
+        if len(self._counts) < 2:
+            return "measuring …"
+        scenario = self._scenario
+        (t0, n0), (t1, n1) = self._counts[0], self._counts[-1]
+        parts = [f"{n1:,} {scenario.counted}", f"{(n1 - n0) / (t1 - t0):,.0f}/s"]
+        if self._ages:
+            parts.append(f"{scenario.measured} {ages_text(self._ages)}")
+        parts.append(f"lag {scenario.lag(n1, self._boards[0][0].rows)}")
+        return "  ·  ".join(parts)
 
-    @abstractmethod
     def _end(self) -> None:
         """Stop the pipeline, then verify and print its results."""
+        scenario = self._scenario
+        with self._console.status("stopping between two batches …"):
+            scenario.end()
+            scenario.driver.stop()
+        if not self._boards:
+            return
+        if scenario.drained:
+            with self._console.status("processing the remaining changes …"):
+                scenario.drain()
+        with self._console.status(f"{scenario.verification} …"):
+            try:
+                lines = scenario.verdict()
+            except TableError:
+                return
+        for line in lines:
+            self._console.print(line)
+        self._console.print("The tables remain. Query them without Spark:")
+        query = f'"SELECT * FROM {scenario.boards[0]}" --warehouse {scenario.warehouse.path}'
+        self._console.print(f"  streamhouse query {query}", soft_wrap=True)
 
     def _wait_for_first_result(self) -> None:
         began = time.monotonic()
-        with self._console.status(f"{self.starting} …") as status:
+        with self._console.status(f"{self._scenario.starting} …") as status:
 
             def check() -> None:
                 self._check_and_print_address()
-                status.update(f"{self.starting} … {time.monotonic() - began:.0f} s")
+                passed = f"{time.monotonic() - began:.0f} s"
+                status.update(f"{self._scenario.starting} … {passed}")
 
             wait_for_first_result(self._scenario, self._scenario.result, check)
 
@@ -120,7 +156,7 @@ class LiveScreen(ABC, Generic[S]):
 
     def _add_message(self, text: str) -> None:
         line = f"{time.strftime('%H:%M:%S')}  {text}"
-        self._messages = [*self._messages, line][-self.max_messages :]
+        self._messages = [*self._messages, line][-self._scenario.max_messages :]
 
     def _frame(self) -> RenderableType:
         lines = [
@@ -129,10 +165,6 @@ class LiveScreen(ABC, Generic[S]):
         ]
         if self._page is not None and self._page.line is not None:
             lines.insert(0, Text(self._page.line, style=_STYLE))
-        return Group(*self._views(), Panel(Group(*lines), title=f"{self.title} — Ctrl-C ends"))
-
-    def _print_query(self, view: str, warehouse: str) -> None:
-        """Print how to query the tables after the demo."""
-        self._console.print("The tables remain. Query them without Spark:")
-        command = f'  streamhouse query "SELECT * FROM {view}" --warehouse {warehouse}'
-        self._console.print(command, soft_wrap=True)
+        return Group(
+            *self._views(), Panel(Group(*lines), title=f"{self._scenario.title} — Ctrl-C ends")
+        )

@@ -8,25 +8,14 @@ import sys
 import threading
 import time
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import psutil
 
-from streamhouse.demo.driver import Check, Driver
-from streamhouse.demo.latency import SnapshotClock
+from streamhouse.demo.driver import Check
+from streamhouse.demo.scenario import DemoScenario
 from streamhouse.demo.scripted_changes import ScriptedSteps
 from streamhouse.errors import StreamhouseError
-
-
-class Killable(Protocol):
-    """A pipeline that `Kills` can kill and restart, with the clock of its view's snapshots."""
-
-    driver: Driver
-    clock: SnapshotClock
-
-    def start(self) -> None:
-        """Start the pipeline again."""
 
 
 @dataclass
@@ -43,7 +32,7 @@ class Kills:
     _next: float | None = None
     _sidecar: float = 0.0
 
-    def step(self, scenario: Killable) -> str | None:
+    def step(self, scenario: DemoScenario) -> str | None:
         """Kill and restart if it is time; returns a message for the user, if any."""
         if len(self.recoveries) < len(self.times):
             recovered = scenario.clock.first_after(self.times[-1])
@@ -80,40 +69,6 @@ _PROGRESS_EVERY_S = 5.0
 _PAUSE_S = 0.05
 FIRST_RESULT_S = 180.0
 """How long the first result of a demo may take."""
-
-
-class DemoScenario(Killable, Protocol):
-    """The processes of a demo, and its measurements."""
-
-    result: str
-    """The name of the first result, in an error."""
-    verification: str
-    """How the results are verified, in a progress message."""
-
-    @property
-    def log(self) -> Path:
-        """The log of the pipeline."""
-
-    def raise_if_failed(self) -> None:
-        """Raise the error of a process that has failed."""
-
-    def progress(self) -> str:
-        """What a progress message says beside the time."""
-
-    def freshness_window(self) -> dict[str, float] | None:
-        """Percentiles of the freshness since the last call."""
-
-    def begin(self, seconds: float | None) -> ScriptedSteps:
-        """Start what a run of so many seconds changes; returns the scripted changes."""
-
-    def end_measuring(self, check: Check) -> None:
-        """End the measurements: the pipeline is about to be stopped."""
-
-    def drain(self, check: Check | None = None) -> None:
-        """Run the pipeline once more, until it has caught up; `check` is called meanwhile."""
-
-    def report(self, changes: ScriptedSteps) -> dict[str, Any]:
-        """The demo's own part of the report, with the verification of its results."""
 
 
 def measure(

@@ -20,7 +20,7 @@ from streamhouse.operators.trees.drawing import drawn
 from streamhouse.runtime.session.dry_run import DraftSession
 from streamhouse.runtime.statements.script_plan import PlannedStatement, plan_script
 from streamhouse.sql import syntax
-from streamhouse.sql.plan import BoundedQuery, LookupJoin, Name, StreamQuery, TableInfo
+from streamhouse.sql.plan import BoundedQuery, LookupJoin, Name, TableInfo
 from streamhouse.sql.resolution import columns as names
 from streamhouse.sql.views.statement import CreateMaterializedView
 from streamhouse.sql.views.stored_view import is_view
@@ -107,11 +107,12 @@ class _Builder:
             kind = "continuous"
         elif planned.continuous:
             kind = "console" if planned.target is None else "continuous"
-        details = _query_details(planned.continuous[0]) if planned.continuous else ()
+        grouped = bool(planned.continuous) and planned.continuous[0].merging.grouped
         file = None if planned.file is None else PurePath(planned.file).name
         name = _query_name(planned)
         plan = () if planned.view is None else tuple(drawn(planned.view.tree))
         line = statement.position.line
+        details = ("GROUP BY",) if grouped else ()
         node = QueryNode(f"query {number}", kind, name, line, details, file, plan)
         self._queries.append(node)
         return node
@@ -170,10 +171,6 @@ def lookup_label(lookup: LookupJoin, strategy: str) -> str:
 
 def _duration(ms: int) -> str:
     return f"{ms // 1000} s" if ms % 1000 == 0 else f"{ms} ms"
-
-
-def _query_details(query: StreamQuery) -> tuple[str, ...]:
-    return ("GROUP BY",) if query.merging.grouped else ()
 
 
 def _details(table: TableInfo) -> tuple[str, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 TableKind = Literal["source", "table", "view"]
@@ -22,16 +22,6 @@ class TableNode:
     name: str
     details: tuple[str, ...] = ()
     layer: str | None = None
-
-    def record(self) -> dict[str, Any]:
-        """The node as a JSON object."""
-        return {
-            "id": self.id,
-            "kind": self.kind,
-            "name": self.name,
-            "layer": self.layer,
-            "details": list(self.details),
-        }
 
 
 @dataclass(frozen=True)
@@ -55,18 +45,6 @@ class QueryNode:
         """The file and line of the statement, for people."""
         return f"line {self.line}" if self.file is None else f"{self.file} line {self.line}"
 
-    def record(self) -> dict[str, Any]:
-        """The node as a JSON object."""
-        return {
-            "id": self.id,
-            "kind": self.kind,
-            "name": self.name,
-            "file": self.file,
-            "line": self.line,
-            "details": list(self.details),
-            "plan": list(self.plan),
-        }
-
 
 Node = TableNode | QueryNode
 
@@ -79,10 +57,6 @@ class Edge:
     end: str
     kind: EdgeKind
     label: str = ""
-
-    def record(self) -> dict[str, Any]:
-        """The edge as a JSON object."""
-        return {"from": self.start, "to": self.end, "kind": self.kind, "label": self.label}
 
 
 @dataclass(frozen=True)
@@ -98,9 +72,17 @@ class Graph:
     def record(self) -> dict[str, Any]:
         """`{"nodes": [{"id", "kind", …}], "edges": [{"from", "to", "kind", "label"}]}`."""
         return {
-            "nodes": [node.record() for node in self.nodes],
-            "edges": [edge.record() for edge in self.edges],
+            "nodes": [_json(asdict(node)) for node in self.nodes],
+            "edges": [
+                {"from": edge.start, "to": edge.end, "kind": edge.kind, "label": edge.label}
+                for edge in self.edges
+            ],
         }
+
+
+def _json(record: dict[str, Any]) -> dict[str, Any]:
+    """A record with lists in the place of its tuples."""
+    return {key: list(v) if isinstance(v, tuple) else v for key, v in record.items()}
 
 
 def layer_of(name: tuple[str, ...]) -> str | None:

@@ -29,15 +29,12 @@ class _TreeRenderer:
         roots = [node for node in self._graph.nodes if node.id not in fed]
         # After the roots only cycles are left, which have none.
         for node in [*roots, *self._graph.nodes]:
-            if node.id not in self._drawn and self._has_reader(node.id):
+            if node.id not in self._drawn and any(self._out(node.id, "reads", "writes")):
                 trees.append(self._root(node))
         for node in self._graph.nodes:
             if node.id not in self._drawn:
                 trees.append(self._root(node))
         return Group(*trees) if trees else Text("the script moves no rows", style="dim")
-
-    def _has_reader(self, node_id: str) -> bool:
-        return any(e.start == node_id and e.kind != "looks up" for e in self._graph.edges)
 
     def _root(self, node: TableNode | QueryNode) -> Tree:
         tree = Tree("", guide_style=_GUIDES, highlight=False)
@@ -94,8 +91,8 @@ class _TreeRenderer:
         name = self._graph.node(edge.start).name
         return Text.assemble(("┄ lookup ", _GUIDES), (name, "bold"), (f" · {edge.label}", "dim"))
 
-    def _out(self, node_id: str, kind: str) -> list[Edge]:
-        return [e for e in self._graph.edges if e.start == node_id and e.kind == kind]
+    def _out(self, node_id: str, *kinds: str) -> list[Edge]:
+        return [e for e in self._graph.edges if e.start == node_id and e.kind in kinds]
 
 
 def _dotted(details: tuple[str, ...]) -> Text:

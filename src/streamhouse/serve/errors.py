@@ -1,22 +1,4 @@
-"""Error responses: an HTTP status and the body `{"error": {"code": …, "message": …}}`.
-
-| code         | status | when                                                              |
-|--------------|--------|-------------------------------------------------------------------|
-| bad_request  | 400    | a parameter or an option has a value that is not allowed          |
-| unauthorized | 401    | the token is missing or unknown                                   |
-| forbidden    | 403    | the token, the origin or the server's options do not allow it     |
-| not_found    | 404    | the path, view, snapshot or tag does not exist, or the token may  |
-|              |        | not see it                                                        |
-| not_allowed  | 405    | the path exists, but not for this method                          |
-| conflict     | 409    | the object already exists, or its state has changed               |
-| expired      | 410    | the data existed, but has expired, such as a snapshot             |
-| too_large    | 413    | a limit on bytes, rows, time or memory is exceeded                |
-| unsupported  | 415    | the format of the request body is unknown                         |
-| invalid      | 422    | SQL or a parameter cannot be parsed, or a query fails             |
-| too_many     | 429    | the client exceeds its request rate                               |
-| failed       | 500    | an internal error, or a damaged table                             |
-| busy         | 503    | the server is overloaded, the warehouse cannot be reached, or a   |
-|              |        | disk is full; the client may retry                                |"""
+"""Error responses: an HTTP status and the body `{"error": {"code": …, "message": …}}`."""
 
 from __future__ import annotations
 
@@ -35,22 +17,29 @@ from streamhouse import errors
 from streamhouse.options import hide_secrets
 from streamhouse.serve.formats.cells import printable
 
-STATUS = {
-    "bad_request": 400,
-    "unauthorized": 401,
-    "forbidden": 403,
-    "not_found": 404,
-    "not_allowed": 405,
-    "conflict": 409,
-    "expired": 410,
-    "too_large": 413,
-    "unsupported": 415,
-    "invalid": 422,
-    "too_many": 429,
-    "failed": 500,
-    "busy": 503,
-}
-_CODES = {status: code for code, status in STATUS.items()} | {408: "bad_request"}
+CODES: Mapping[str, tuple[int, str]] = {
+    "bad_request": (400, "A parameter or an option has a value that is not allowed."),
+    "unauthorized": (401, "The token is missing or unknown."),
+    "forbidden": (403, "The token, the origin or the server's options do not allow it."),
+    "not_found": (
+        404, "The path, view, snapshot or tag does not exist, or the token may not see it.",
+    ),
+    "not_allowed": (405, "The path exists, but not for this method."),
+    "conflict": (409, "The object already exists, or its state has changed."),
+    "expired": (410, "The data existed, but has expired, such as a snapshot."),
+    "too_large": (413, "A limit on bytes, rows, time or memory is exceeded."),
+    "unsupported": (415, "The media type of the body is unknown."),
+    "invalid": (422, "A parameter or the SQL cannot be parsed, or the query fails."),
+    "too_many": (429, "The client exceeds its request rate; see Retry-After."),
+    "failed": (500, "An internal error, or a damaged table."),
+    "busy": (
+        503,
+        "The server is overloaded, the warehouse cannot be reached, or a disk is full; see "
+        "Retry-After.",
+    ),
+}  # fmt: skip
+"""The status of each code, and when it is sent."""
+_CODES = {status: code for code, (status, _) in CODES.items()} | {408: "bad_request"}
 
 # The first match wins, so subclasses stand before their base classes.
 _CLASSES: tuple[tuple[type[Exception], str], ...] = (
@@ -89,7 +78,7 @@ class Problem(Exception):
 
     @property
     def status(self) -> int:
-        return STATUS[self.code]
+        return CODES[self.code][0]
 
     @property
     def body(self) -> dict[str, Any]:

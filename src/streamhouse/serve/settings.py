@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from streamhouse.duckdb_engine import Limits
 from streamhouse.errors import OptionError
-from streamhouse.serve.auth.tokens import TOKEN_ADVICE, Token
+from streamhouse.serve.auth.tokens import TOKEN_ADVICE, BearerToken
 from streamhouse.serve.views.served_view import ServedView
 
 KIB = 1 << 10
@@ -105,7 +105,7 @@ class ServerSettings:
     views: tuple[ServedView, ...] | None = None
     host: str = "127.0.0.1"
     port: int = 8080
-    tokens: tuple[Token, ...] = field(default=(), repr=False)
+    tokens: tuple[BearerToken, ...] = field(default=(), repr=False)
     tls: ssl.SSLContext | None = field(default=None, repr=False)
     allow_run: bool = False
     allow_origins: tuple[str, ...] = ()

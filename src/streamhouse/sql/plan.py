@@ -8,8 +8,7 @@ from dataclasses import dataclass, field
 from typing import Protocol, TypeAlias, runtime_checkable
 
 from streamhouse.sql.literal_rows import LiteralRows
-from streamhouse.sql.udf.declaration import Declarations
-from streamhouse.sql.udf.function import PythonFunction
+from streamhouse.sql.udf.function import Declarations, PythonFunction
 
 Name: TypeAlias = tuple[str, ...]
 """A dotted name as written: (table,), (database, table) or (catalog, database, table)."""

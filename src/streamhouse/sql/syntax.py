@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 from streamhouse.sql.literal_rows import LiteralRows
 from streamhouse.sql.plan import Column, ComputedColumn, Name, Watermark
-from streamhouse.sql.udf.declaration import Declaration, Declarations
+from streamhouse.sql.udf.function import Declaration, Declarations
 
 
 @dataclass(frozen=True)

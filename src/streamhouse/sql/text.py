@@ -14,7 +14,7 @@ from sqlglot import exp
 from streamhouse.errors import SqlError
 from streamhouse.sql.secrets import LEXEME, disjoint_secrets
 from streamhouse.sql.syntax import Query, TextPosition
-from streamhouse.sql.udf.declaration import Declarations
+from streamhouse.sql.udf.function import Declarations
 
 E = TypeVar("E", bound=SqlError)
 

@@ -20,7 +20,7 @@ from tests.unit.conftest import Shop
 from streamhouse.runtime.monitoring.process import own
 from streamhouse.runtime.monitoring.status import Status, Statuses
 from streamhouse.serve.auth.scope import Scope
-from streamhouse.serve.auth.tokens import Token, digest
+from streamhouse.serve.auth.tokens import BearerToken, digest
 from streamhouse.sql.plan import Column
 
 MANY = 100_000
@@ -459,7 +459,7 @@ def test_forget_an_ended_pipeline(runs: Path, browser: Browser) -> None:
 
 
 def test_run_buttons_require_allow_run(runs: Path, browser: Browser) -> None:
-    token = Token(digest(TOKEN), Scope("all", acts=frozenset({"read", "sql"})))
+    token = BearerToken(digest(TOKEN), Scope("all", acts=frozenset({"read", "sql"})))
     with (
         servers(runs) as serve,
         visit(

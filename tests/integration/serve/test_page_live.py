@@ -37,8 +37,8 @@ def test_mysql_update_reaches_the_page(
     installed_demo(folder / "mariadb")
     with (
         Scenario(folder, 200) as scenario,
-        ended(Path(scenario.warehouse)),
-        Server(Path(scenario.warehouse), tmp_path, "--allow-run", spark=spark) as server,
+        ended(Path(scenario.warehouse.path)),
+        Server(Path(scenario.warehouse.path), tmp_path, "--allow-run", spark=spark) as server,
         chromium() as browser,
         visit(browser, f"{server.url}/#/editor") as page,
     ):
@@ -66,7 +66,7 @@ def test_mysql_update_reaches_the_page(
         page.get_by_role("button", name="Start from scratch").click()
         page.get_by_role("button", name="Delete and start").click()
         expect(page.locator(".state-line .pill")).to_have_text("running")
-        log = Path(scenario.warehouse) / ".pipelines/revenue/log"
+        log = Path(scenario.warehouse.path) / ".pipelines/revenue/log"
         until(lambda: "shop.country_sales: starts from scratch" in log.read_text(), log.read_text)
 
 

@@ -11,10 +11,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from streamhouse.connectors.datagen.connector import DatagenSource, check
+from streamhouse.connectors.datagen.connector import CONNECTOR
+from streamhouse.connectors.datagen.generated_source import GeneratedSource
 from streamhouse.errors import OptionError
 from streamhouse.source import Lag
-from streamhouse.sql.plan import Column
+from streamhouse.sql.plan import Column, TableInfo
 
 COLUMNS = (
     Column("order_id", "BIGINT"),
@@ -37,12 +38,12 @@ OPTIONS = {
 }
 
 
-def rows(source: DatagenSource, start: dict[str, int], end: dict[str, int]) -> pa.Table:
+def rows(source: GeneratedSource, start: dict[str, int], end: dict[str, int]) -> pa.Table:
     batches = [b for p in source.partitions(start, end) for b in source.read(p)]
     return pa.Table.from_batches(batches, schema=source.schema)
 
 
-def run_out(source: DatagenSource) -> list[dict[str, int]]:
+def run_out(source: GeneratedSource) -> list[dict[str, int]]:
     offsets = [source.initial_offset()]
     while not source.finished(offsets[-1]):
         offset = source.latest_offset(offsets[-1], max_rows=1_700)
@@ -52,7 +53,7 @@ def run_out(source: DatagenSource) -> list[dict[str, int]]:
 
 
 def test_all_rows_once_and_within_bounds() -> None:
-    source = DatagenSource(COLUMNS, OPTIONS)
+    source = CONNECTOR.generated(COLUMNS, OPTIONS)
     offsets = run_out(source)
     table = pa.concat_tables(rows(source, a, b) for a, b in zip(offsets, offsets[1:], strict=False))
     data = table.to_pydict()
@@ -64,26 +65,26 @@ def test_all_rows_once_and_within_bounds() -> None:
 
 
 def test_a_replay_makes_the_same_rows_in_another_process_state() -> None:
-    source = DatagenSource(COLUMNS, OPTIONS)
+    source = CONNECTOR.generated(COLUMNS, OPTIONS)
     offsets = run_out(source)
-    again = DatagenSource(COLUMNS, OPTIONS)
+    again = CONNECTOR.generated(COLUMNS, OPTIONS)
     for a, b in zip(offsets, offsets[1:], strict=False):
         assert rows(source, a, b).equals(rows(again, a, b))
 
 
 def test_rate_and_no_rows_for_the_downtime_of_a_restart() -> None:
     options = {**OPTIONS, "rows-per-second": "1000"}
-    source = DatagenSource(COLUMNS, options)
+    source = CONNECTOR.generated(COLUMNS, options)
     began = time.monotonic()
     first = source.latest_offset({})
     time.sleep(0.3)
     end = source.latest_offset(first)
     assert 250 <= end["rows"] <= 10 + 1000 * (time.monotonic() - began)
-    assert DatagenSource(COLUMNS, options).latest_offset(end) == end
+    assert CONNECTOR.generated(COLUMNS, options).latest_offset(end) == end
 
 
 def test_whole_range_of_bigint_and_nulls() -> None:
-    source = DatagenSource(
+    source = CONNECTOR.generated(
         (Column("x", "BIGINT"), Column("y", "DECIMAL(10,2)"), Column("z", "BOOLEAN")),
         {"number-of-rows": "2000", "rows-per-second": "10000000", "fields.y.null-rate": "0.5"},
     )
@@ -107,7 +108,7 @@ def test_whole_range_of_bigint_and_nulls() -> None:
 def test_decimals_fit_their_precision(kind: str, options: dict[str, str], most: str) -> None:
     least = Decimal(options.get("min", "0"))
     fields = {f"fields.x.{key}": value for key, value in options.items()}
-    source = DatagenSource((Column("x", kind),), {"number-of-rows": "2000", **fields})
+    source = CONNECTOR.generated((Column("x", kind),), {"number-of-rows": "2000", **fields})
     (part,) = source.partitions({}, {"rows": 2_000, "base_rows": 0, "base_ms": 0})
     values = [value for batch in source.read(part) for value in batch.column(0).to_pylist()]
     spread = Decimal(most) - least
@@ -117,7 +118,7 @@ def test_decimals_fit_their_precision(kind: str, options: dict[str, str], most: 
 
 def test_a_decimal_range_that_its_precision_cannot_hold_is_an_error() -> None:
     with pytest.raises(OptionError, match=r"0 to 100.0 do not fit DECIMAL\(4, 2\)"):
-        DatagenSource((Column("x", "DECIMAL(4, 2)"),), {"fields.x.max": "100"})
+        CONNECTOR.generated((Column("x", "DECIMAL(4, 2)"),), {"fields.x.max": "100"})
 
 
 @pytest.mark.parametrize(
@@ -139,7 +140,7 @@ def test_a_decimal_range_that_its_precision_cannot_hold_is_an_error() -> None:
 )
 def test_bad_options_say_what_to_change(options: dict[str, str], message: str) -> None:
     with pytest.raises(OptionError, match=re.escape(message)):
-        DatagenSource(COLUMNS, options)
+        CONNECTOR.generated(COLUMNS, options)
 
 
 def generated(
@@ -147,7 +148,7 @@ def generated(
 ) -> list[Any]:
     """The values of one column."""
     fields = {f"fields.x.{key}": value for key, value in (options or {}).items()}
-    source = DatagenSource((Column("x", kind),), {"rows-per-second": "1000", **fields})
+    source = CONNECTOR.generated((Column("x", kind),), {"rows-per-second": "1000", **fields})
     end = {"rows": rows, "base_rows": 0, "base_ms": at_ms}
     (part,) = source.partitions({}, end)
     return [value for batch in source.read(part) for value in batch.column(0).to_pylist()]
@@ -217,7 +218,7 @@ def test_nulls_do_not_depend_on_other_values() -> None:
 
 
 def test_the_lag_counts_due_rows_that_are_not_generated(monkeypatch: pytest.MonkeyPatch) -> None:
-    source = DatagenSource(COLUMNS, {**OPTIONS, "rows-per-second": "1000"})
+    source = CONNECTOR.generated(COLUMNS, {**OPTIONS, "rows-per-second": "1000"})
     offset = {"rows": 100, "base_rows": 0, "base_ms": 10_000}
     monkeypatch.setattr("time.time_ns", lambda: 12_100 * 1_000_000)
     assert source.lag({}) is None
@@ -240,7 +241,7 @@ KEYED = {
 
 def of(**options: str) -> dict[str, list[Any]]:
     """All rows with more options, by a fixed clock."""
-    source = DatagenSource(COLUMNS, KEYED | options)
+    source = CONNECTOR.generated(COLUMNS, KEYED | options)
     end = {"rows": 20_000, "base_rows": 0, "base_ms": 1_700_000_000_000}
     return dict(rows(source, {}, end).to_pydict())
 
@@ -293,7 +294,7 @@ def test_rows_that_come_twice_and_late() -> None:
 )
 def test_wrong_options_of_disorder(options: dict[str, str], message: str) -> None:
     with pytest.raises(OptionError, match=message):
-        DatagenSource(COLUMNS, KEYED | options)
+        CONNECTOR.generated(COLUMNS, KEYED | options)
 
 
 NESTED = (Column("place", "ROW<city STRING, at ROW<x INT>>"), Column("tags", "ARRAY<STRING>"),
@@ -313,9 +314,9 @@ def test_rows_arrays_and_maps() -> None:
         "fields.sizes.value.min": "0",
         "fields.sizes.value.max": "9",
     }
-    check(options, NESTED, "table t")
+    CONNECTOR.check(TableInfo(("t",), NESTED), options, "table t")
     end = {"rows": 2_000, "base_rows": 0, "base_ms": 1_700_000_000_000}
-    data = rows(DatagenSource(NESTED, options), {}, end).to_pydict()
+    data = rows(CONNECTOR.generated(NESTED, options), {}, end).to_pydict()
     places = [place for place in data["place"] if place is not None]
     assert len(places) == pytest.approx(1_000, rel=0.1)
     assert {len(place["city"]) for place in places} == {4}
@@ -324,7 +325,7 @@ def test_rows_arrays_and_maps() -> None:
     assert len({tuple(tag) for tag in data["tags"]}) == 256
     assert {len(size) for size in data["sizes"]} <= {1, 2, 3}
     assert all(len(dict(size)) == len(size) for size in data["sizes"])
-    assert rows(DatagenSource(NESTED, options), {}, end).to_pydict() == data
+    assert rows(CONNECTOR.generated(NESTED, options), {}, end).to_pydict() == data
 
 
 @pytest.mark.parametrize(
@@ -340,4 +341,4 @@ def test_rows_arrays_and_maps() -> None:
 )  # fmt: skip
 def test_wrong_options_of_parts(options: dict[str, str], message: str) -> None:
     with pytest.raises(OptionError, match=message):
-        check(options, NESTED, "table t")
+        CONNECTOR.check(TableInfo(("t",), NESTED), options, "table t")

@@ -9,7 +9,7 @@ from typing import get_type_hints
 import pytest
 
 from streamhouse.cli.commands.mysql import sync
-from streamhouse.cli.sync_flags import RUN_FLAGS
+from streamhouse.cli.commands.mysql.sync import OF_RUNS
 from streamhouse.errors import OptionError
 from streamhouse.procedures.registry import find
 from streamhouse.runtime.sync.options import DatabaseArguments, TableArguments
@@ -50,6 +50,6 @@ def test_sql_the_command_and_python_have_the_same_arguments(
     required = {"mysql_conf", *positional}
     in_python = set(get_type_hints(arguments))
     in_sql = {parameter.name for parameter in find(procedure).parameters}
-    flags = set(inspect.signature(command).parameters) - set(RUN_FLAGS)
+    flags = set(inspect.signature(command).parameters) - OF_RUNS
     assert in_sql - required == in_python
     assert flags - required == in_python

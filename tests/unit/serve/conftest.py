@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Callable, Iterator
 from typing import Any, TypeAlias
 from unittest.mock import patch
 
 import pytest
-from tests.processes import QueryParent
+from tests.processes import PRELOADED
 from tests.serving import Serving, servers
 
 from streamhouse.serve.queries import fork_server
@@ -16,18 +15,10 @@ from streamhouse.serve.queries import fork_server
 Serve: TypeAlias = Callable[..., Serving]
 
 
-start_fork_server = fork_server.start_fork_server
-"""As a server starts the parent of its query processes."""
-
-
 @pytest.fixture(scope="module", autouse=True)
 def forked_workers() -> Iterator[None]:
-    """The processes of servers are forks: to start Python takes 0.7 s of a processor."""
-
-    async def start(control: socket.socket) -> QueryParent:
-        return QueryParent(control)
-
-    with patch.object(fork_server, "start_fork_server", start):
+    """The processes of servers are forks of the process of which tests make others, too."""
+    with patch.object(fork_server, "PRELOADED", PRELOADED):
         yield
 
 

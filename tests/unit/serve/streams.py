@@ -19,7 +19,8 @@ from streamhouse.serve.feeds.feed import Feed, FeedChange
 from streamhouse.serve.feeds.table_feed import TableFeed
 from streamhouse.serve.settings import StreamSettings
 from streamhouse.serve.streams.event import StreamEvent
-from streamhouse.serve.streams.hub import ChannelStats, Hub
+from streamhouse.serve.streams.hub import Hub
+from streamhouse.serve.streams.stream_stats import StreamStats
 from streamhouse.serve.streams.subscriber import Subscription
 from streamhouse.serve.views.served_view import ServedView
 
@@ -81,7 +82,7 @@ async def joined(
     return client, reader
 
 
-def stats(hub: Hub, name: str) -> ChannelStats:
+def stats(hub: Hub, name: str) -> StreamStats:
     return next(one for one in hub.stats() if one.name == name)
 
 

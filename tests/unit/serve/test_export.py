@@ -20,7 +20,7 @@ from streamhouse.serve.export.exporter import ExportedFile, Exporter, ExportStop
 from streamhouse.serve.export.extract import Extractor
 from streamhouse.serve.formats import row_formats
 from streamhouse.serve.formats.row_formats import RowFormat
-from streamhouse.serve.queries.row_files import RowsOrigin
+from streamhouse.serve.queries.output import RowsOrigin
 from streamhouse.sql.plan import Column
 
 TIME_MS = 1_700_000_000_123

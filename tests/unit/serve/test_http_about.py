@@ -14,7 +14,7 @@ from tests.serving import Serving, problem
 from tests.waiting import DEADLINE_S
 
 from streamhouse.serve.auth.scope import Scope
-from streamhouse.serve.auth.tokens import Token, digest
+from streamhouse.serve.auth.tokens import BearerToken, digest
 from streamhouse.serve.settings import StreamSettings
 
 
@@ -72,8 +72,8 @@ def test_metrics(serve: Any, shop: Any, sales: str) -> None:
 
 def test_metrics_cover_only_views_that_the_token_sees(serve: Any, shop: Any, sales: str) -> None:
     given = (
-        Token(digest("all"), Scope("all")),
-        Token(digest("few"), Scope("few", ("hr.*",))),
+        BearerToken(digest("all"), Scope("all")),
+        BearerToken(digest("few"), Scope("few", ("hr.*",))),
     )
     server = serve(tokens=given)
     everything = {"Authorization": "Bearer all"}
@@ -149,7 +149,7 @@ def test_unknown_paths_and_methods(serve: Any) -> None:
 def test_json_log_has_a_line_per_request(
     serve: Any, sales: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    given = (Token(digest("hidden-token"), Scope("board")),)
+    given = (BearerToken(digest("hidden-token"), Scope("board")),)
     server = serve(log="json", tokens=given)
     auth = {"Authorization": "Bearer hidden-token"}
     server.http.get(f"/views/{sales}", params={"filter": "orders = 424242"}, headers=auth)

@@ -19,7 +19,7 @@ from tests.serving import Serving
 from tests.waiting import DEADLINE_S, looks
 
 from streamhouse.serve.auth.scope import Scope
-from streamhouse.serve.auth.tokens import Token, digest
+from streamhouse.serve.auth.tokens import BearerToken, digest
 
 SECRET = "correct-horse-battery-staple"
 PARTS = (
@@ -45,7 +45,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
     shop = Shop(tmp_path_factory.mktemp("fuzz") / "warehouse")
     shop.write(shop.sales(), ("Peru", 2, 2.5), ("Chad", 1, 1.5))
     shop.write(shop.orders(), (1, "nut", Decimal("1.10")))
-    given = (Token(digest(SECRET), Scope("all")),)
+    given = (BearerToken(digest(SECRET), Scope("all")),)
     running = Serving(shop.path, tokens=given, query_s=5.0)
     running.http.headers["Authorization"] = f"Bearer {SECRET}"
     yield running

@@ -20,7 +20,7 @@ from streamhouse.serve.admission.fair_queue import RateLimiter
 from streamhouse.serve.admission.silent_connections import client_network
 from streamhouse.serve.auth import tokens
 from streamhouse.serve.auth.scope import Scope
-from streamhouse.serve.auth.tokens import Token, digest
+from streamhouse.serve.auth.tokens import BearerToken, digest
 from streamhouse.serve.settings import ConnectionLimits, ServerSettings
 
 SECRET = "correct-horse-battery-staple"
@@ -32,8 +32,8 @@ def guarded(serve: Any, shop: Any) -> Serving:
     shop.write(shop.sales(), ("Chad", 1, 1.5))
     shop.orders()
     given = (
-        Token(digest(SECRET), Scope("all")),
-        Token(digest("few"), Scope("few", ("shop.sal*",), frozenset({"read"}))),
+        BearerToken(digest(SECRET), Scope("all")),
+        BearerToken(digest("few"), Scope("few", ("shop.sal*",), frozenset({"read"}))),
     )
     server: Serving = serve(tokens=given)
     return server
@@ -69,8 +69,8 @@ def test_health_without_token_has_only_the_status(guarded: Serving, shop: Any) -
 
 def test_health_reports_whether_the_token_may_run_pipelines(serve: Any) -> None:
     given = (
-        Token(digest("all"), Scope("all")),
-        Token(digest("few"), Scope("few", acts=frozenset({"read"}))),
+        BearerToken(digest("all"), Scope("all")),
+        BearerToken(digest("few"), Scope("few", acts=frozenset({"read"}))),
     )
     server: Serving = serve(tokens=given, allow_run=True)
     reported = [server.http.get("/health", headers=bearer(name)).json() for name in ("all", "few")]

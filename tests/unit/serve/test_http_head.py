@@ -11,7 +11,7 @@ from tests.serving import Serving, problem
 from tests.waiting import until
 
 from streamhouse.serve.auth.scope import Scope
-from streamhouse.serve.auth.tokens import Token, digest
+from streamhouse.serve.auth.tokens import BearerToken, digest
 from streamhouse.serve.settings import StreamSettings
 
 PATHS = [
@@ -92,7 +92,10 @@ def test_head_only_on_get_paths(serve: Any, sales: str) -> None:
 def test_head_requires_the_same_permissions(
     serve: Any, sales: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    tokens = (Token(digest("all"), Scope("all")), Token(digest("few"), Scope("few", ("hr.*",))))
+    tokens = (
+        BearerToken(digest("all"), Scope("all")),
+        BearerToken(digest("few"), Scope("few", ("hr.*",))),
+    )
     server: Serving = serve(tokens=tokens, log="json")
     path = f"/views/{sales}"
     assert server.http.head(path).status_code == 401

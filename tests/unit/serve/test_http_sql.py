@@ -10,19 +10,16 @@ from collections.abc import Iterator
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
-from unittest.mock import patch
 
 import pyarrow as pa
 import pytest
 from tests.serving import Serving, problem, servers
 from tests.unit.conftest import Shop
-from tests.unit.serve.conftest import start_fork_server
 from tests.waiting import DEADLINE_S, looks, until
 
 from streamhouse.paimon.catalog.views import Views
 from streamhouse.serve.auth.scope import Scope
-from streamhouse.serve.auth.tokens import Token, digest
-from streamhouse.serve.queries import fork_server
+from streamhouse.serve.auth.tokens import BearerToken, digest
 from streamhouse.serve.views.served_view import ServedView
 from streamhouse.sql.plan import Column, ViewInfo
 
@@ -50,14 +47,10 @@ def common(tmp_path_factory: pytest.TempPathFactory) -> Shop:
 
 @pytest.fixture(scope="module")
 def server(common: Shop) -> Iterator[Serving]:
-    """A server that tests without own settings share, since each server starts processes.
-
-    It starts the parent of its query processes as users' servers do.
-    """
+    """A server that tests without own settings share, since each server starts processes."""
     with servers(common.path) as start:
         made = start()
-        with patch.object(fork_server, "start_fork_server", start_fork_server):
-            assert made.sql("SELECT 1 AS n").status_code == 200
+        assert made.sql("SELECT 1 AS n").status_code == 200
         yield made
 
 
@@ -212,8 +205,8 @@ def test_only_served_views_can_be_queried(serve: Any, shop: Any, sales: str) -> 
 def test_token_permissions_apply_to_sql(serve: Any, shop: Any, sales: str) -> None:
     shop.orders()
     tokens = (
-        Token(digest("seller"), Scope("seller", ("*.sales",), frozenset({"read", "sql"}))),
-        Token(digest("reader"), Scope("reader", ("*",), frozenset({"read"}))),
+        BearerToken(digest("seller"), Scope("seller", ("*.sales",), frozenset({"read", "sql"}))),
+        BearerToken(digest("reader"), Scope("reader", ("*",), frozenset({"read"}))),
     )
     server = serve(tokens=tokens)
 

@@ -21,7 +21,7 @@ from streamhouse.runtime.monitoring.commit_times import Commit
 from streamhouse.runtime.monitoring.process import own
 from streamhouse.runtime.monitoring.status import QueryStatus, Status, Statuses
 from streamhouse.serve.auth.scope import Scope
-from streamhouse.serve.auth.tokens import Token, digest
+from streamhouse.serve.auth.tokens import BearerToken, digest
 from streamhouse.serve.http.app import create_app
 from streamhouse.serve.pipelines import runner
 from streamhouse.serve.settings import ServerSettings
@@ -105,8 +105,8 @@ def test_metrics_include_pipelines(warehouse: Path) -> None:
     )  # fmt: skip
     statuses.write(Status("fed", "running", own(), now, now, queries=(query,)))
     statuses.write(Status("old", "failed", own(), now, now, queries=(query,)))
-    few = Token(digest("few"), Scope("few", ("d.b",)))
-    every = Token(digest("all"), Scope("all"))
+    few = BearerToken(digest("few"), Scope("few", ("d.b",)))
+    every = BearerToken(digest("all"), Scope("all"))
     with served(warehouse, tokens=(few, every)) as client:
         text = client.get("/metrics", headers={"Authorization": "Bearer all"}).text
         hidden = client.get("/metrics", headers={"Authorization": "Bearer few"}).text
@@ -271,8 +271,8 @@ def test_masked_script_can_be_restarted(warehouse: Path, monkeypatch: pytest.Mon
 
 
 def test_token_permissions(warehouse: Path) -> None:
-    some = Token(digest("some"), Scope("some", ("shop.*",)))
-    reads = Token(digest("reads"), Scope("reads", ("*",), frozenset({"read", "sql"})))
+    some = BearerToken(digest("some"), Scope("some", ("shop.*",)))
+    reads = BearerToken(digest("reads"), Scope("reads", ("*",), frozenset({"read", "sql"})))
     with served(warehouse, tokens=(some, reads), allow_run=True) as client:
         for path in ("/pipelines", "/pipelines/revenue", "/pipelines/revenue/graph"):
             found = client.get(path, headers={"Authorization": "Bearer some"})
@@ -289,8 +289,8 @@ def test_token_permissions(warehouse: Path) -> None:
 
 def test_pipelines_are_hidden_with_a_views_file(warehouse: Path) -> None:
     views = (ServedView("hall.b", "d.b"),)
-    reads = Token(digest("reads"), Scope("reads", ("*",), frozenset({"read", "sql"})))
-    runs = Token(digest("runs"), Scope("runs"))
+    reads = BearerToken(digest("reads"), Scope("reads", ("*",), frozenset({"read", "sql"})))
+    runs = BearerToken(digest("runs"), Scope("runs"))
     for allowed, codes in ((False, (403, 403)), (True, (403, 200))):
         with served(warehouse, views=views, tokens=(reads, runs), allow_run=allowed) as client:
             for token, code in zip(("reads", "runs"), codes, strict=True):
@@ -319,16 +319,18 @@ def imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         f"import os\nos.makedirs({str(made)!r}, exist_ok=True)\n"
         "def one(a: int) -> str:\n    return f'made of {a}'\n"
     )
+    # As of a server that was started with it, and of the pipelines that it starts.
     path = os.pathsep.join([str(folder), os.environ.get("PYTHONPATH", "")])
     monkeypatch.setenv("PYTHONPATH", path)
+    monkeypatch.syspath_prepend(str(folder))
     return made
 
 
 def test_python_functions_require_permission_to_run(warehouse: Path, imported: Path) -> None:
     script = f"SET 'execution.runtime-mode' = 'batch';\n{FUNCTION}\nSELECT one(1) AS a;"
     Statuses({"warehouse": str(warehouse)}).store_masked_script("revenue", script)
-    reads = Token(digest("reads"), Scope("reads", ("*",), frozenset({"read", "sql"})))
-    runs = Token(digest("runs"), Scope("runs"))
+    reads = BearerToken(digest("reads"), Scope("reads", ("*",), frozenset({"read", "sql"})))
+    runs = BearerToken(digest("runs"), Scope("runs"))
     body = {"name": "p", "sql": script}
     for allowed, name in ((False, "runs"), (True, "reads")):
         with served(warehouse, tokens=(reads, runs), allow_run=allowed) as client:

@@ -10,14 +10,13 @@ from typing import Any
 from unittest.mock import patch
 
 import pytest
-from tests.unit.serve.conftest import start_fork_server
 from tests.unit.serve.streams import run
 from tests.waiting import DEADLINE_S
 
 from streamhouse.serve.errors import Problem
 from streamhouse.serve.http.app import create_app
 from streamhouse.serve.pipelines.script_checks import ScriptChecks
-from streamhouse.serve.queries import executor, fork_server
+from streamhouse.serve.queries import executor
 from streamhouse.serve.settings import ServerSettings
 
 GOOD = "CREATE TABLE a (i INT); CREATE TABLE b (i INT); INSERT INTO b SELECT i FROM a;"
@@ -59,8 +58,7 @@ def test_scripts_are_planned_and_drawn(tmp_path: Path) -> None:
         assert drawn["svg"].startswith("<svg") and drawn["graph"] == found["graph"]
         assert await checks.draw(ME, GOOD) is drawn
 
-    with patch.object(fork_server, "start_fork_server", start_fork_server):
-        with_checks(tmp_path, work)
+    with_checks(tmp_path, work)
 
 
 def test_the_time_of_planning_is_limited(tmp_path: Path) -> None:

@@ -31,7 +31,7 @@ _LINE = ",\n"
 @pytest.fixture(autouse=True, scope="module")
 def _each_list_is_long() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(literal_reader, "LEAST_CHARS", 1)
+        patch.setattr(literal_reader, "LEAST_TOKENS", 1)
         yield
 
 
@@ -68,6 +68,8 @@ def same(rows: Sequence[str], target: TableInfo | None = None) -> pa.Table:
     """The rows of `both`, which are those that the parser gives."""
     query = inserted(rows)
     assert query.rows is not None, "the rows are not read by their forms"
+    planned = analyze_bounded(query, _NoTables(), target)
+    assert planned.rows is not None, "the rows are analyzed one by one"
     ours, theirs = both(rows, target)
     assert isinstance(theirs, pa.Table), theirs
     assert ours.schema == theirs.schema
@@ -148,6 +150,9 @@ def test_any_values(rows: list[tuple[Any, Any, str | None]]) -> None:
         ["(1,)"],
         ["()"],
         ["(SELECT 1)"],
+        ["[1]"],
+        ["(1]"],
+        ["(1", "(2)"],
     ],
     ids=" ".join,
 )
@@ -202,7 +207,7 @@ def test_every_statement_of_a_script_finds_its_rows() -> None:
 
 
 def test_short_lists_are_parsed_whole(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(literal_reader, "LEAST_CHARS", 20)
+    monkeypatch.setattr(literal_reader, "LEAST_TOKENS", 20)
     assert inserted(["(1)", "(2)"]).rows is None
     assert inserted(["(1)"] * 10).rows is not None
 

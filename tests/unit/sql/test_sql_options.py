@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from streamhouse.connectors.datagen.connector import check as check_datagen
+from streamhouse.connectors.datagen.connector import CONNECTOR
 from streamhouse.errors import OptionError
 from streamhouse.sql.options.known_options import check_lookup, check_set
-from streamhouse.sql.plan import Column
+from streamhouse.sql.plan import Column, TableInfo
 
 COLUMNS = (
     Column("id", "BIGINT", nullable=False),
@@ -21,7 +21,6 @@ COLUMNS = (
 
 def test_datagen_accepts_its_options() -> None:
     options = {
-        "connector": "datagen",
         "rows-per-second": "10",
         "number-of-rows": "100",
         "fields.id.kind": "sequence",
@@ -33,7 +32,7 @@ def test_datagen_accepts_its_options() -> None:
         "fields.at.max-past": "5 s",
         "fields.at.null-rate": "0.5",
     }
-    check_datagen(options, COLUMNS, "table t")
+    CONNECTOR.check(TableInfo(("t",), COLUMNS), options, "table t")
 
 
 @pytest.mark.parametrize(
@@ -51,7 +50,7 @@ def test_datagen_accepts_its_options() -> None:
         ({"fields.id.start": "1"}, "'fields.id.start' needs 'fields.id.kind' = 'sequence'"),
         ({"fields.id.kind": "sequence"}, "a sequence needs 'fields.id.start'"),
         ({"fields.id.kind": "seq"}, "'seq' is not one of random, sequence"),
-        ({"fields.at.null-rate": "2"}, "'2' is not between 0 and 1"),
+        ({"fields.at.null-rate": "2"}, "'2' is not a share from 0 to 1"),
         ({"fields.id.min": "5", "fields.id.max": "4"}, "5 is greater than 'fields.id.max', 4"),
         ({"fields.price.max": "inf"}, "option 'fields.price.max': 'inf' is not a finite number"),
         ({"fields.price.min": "nan"}, "option 'fields.price.min': 'nan' is not a finite number"),
@@ -62,7 +61,7 @@ def test_datagen_accepts_its_options() -> None:
 )
 def test_datagen_names_the_wrong_option(options: dict[str, str], message: str) -> None:
     with pytest.raises(OptionError) as caught:
-        check_datagen(options, COLUMNS, "table t")
+        CONNECTOR.check(TableInfo(("t",), COLUMNS), options, "table t")
     assert message in str(caught.value)
 
 

@@ -186,6 +186,7 @@ SYNTAX = [
     ("CREATE TABLE t (a INT) WTIH ('k'='v')", 1, 24, "expected COMMENT, PARTITIONED BY, WITH"),
     ("INSERT t SELECT 1", 1, 8, "expected INTO, got t"),
     ("INSERT INTO t SELCT 1", 1, 15, "'SELCT' is not expected here; did you mean SELECT?"),
+    ("CREATE TABLE a AS", 1, 18, "the statement ends too early: expected SELECT, WITH or VALUES"),
     ("SET x", 1, 6, "the statement ends too early: expected ="),
     ("SHOW TABLE", 1, 6, "'TABLE' is not expected here; did you mean TABLES?"),
     ("BEGIN STATEMENT SET; INSERT INTO a SELECT 1;", 1, 1, "the statement set is never closed"),

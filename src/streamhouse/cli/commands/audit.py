@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import json
 import sys
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from streamhouse.cli.arguments import (
     DEFAULT_WAREHOUSE,
-    OptionsArgument,
-    WarehouseArgument,
-    WatchFormat,
+    TextFormat,
     open_warehouse,
 )
+from streamhouse.cli.flags import with_flags
 
 if TYPE_CHECKING:
     from streamhouse.runtime.audit.row_differences import Audit, Difference
@@ -22,13 +21,12 @@ if TYPE_CHECKING:
 _MAX_PRINTED = 20
 
 
+@with_flags("audit")
 def audit(
-    table: Annotated[str, typer.Argument(metavar="DB.TABLE", help="The view to audit.")],
-    warehouse: WarehouseArgument = DEFAULT_WAREHOUSE,
-    option: OptionsArgument = None,
-    format: Annotated[
-        WatchFormat, typer.Option("--format", help="Text for people, or one JSON object.")
-    ] = WatchFormat.TABLE,
+    table: str,
+    warehouse: str = DEFAULT_WAREHOUSE,
+    option: list[str] | None = None,
+    format: TextFormat = TextFormat.TABLE,
 ) -> None:
     """Recompute a view from its sources and compare it, key by key.
 
@@ -39,7 +37,7 @@ def audit(
     from streamhouse.runtime.audit.audit import audit as run_audit
 
     result = run_audit(open_warehouse(warehouse, option).options, table)
-    if format is WatchFormat.JSON:
+    if format is TextFormat.JSON:
         print(json.dumps(_record(result), default=str))
     else:
         _print(result)

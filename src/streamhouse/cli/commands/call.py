@@ -4,21 +4,17 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
-from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated
-
-import typer
+from typing import TYPE_CHECKING
 
 from streamhouse.cli.arguments import (
     DEFAULT_MASTER,
     DEFAULT_WAREHOUSE,
-    ConfArgument,
-    MasterArgument,
-    OptionsArgument,
-    WarehouseArgument,
+    TextFormat,
     open_warehouse,
     spark_options,
 )
+from streamhouse.cli.flags import with_flags
+from streamhouse.cli.run_output import notice
 from streamhouse.errors import SqlError
 
 if TYPE_CHECKING:
@@ -29,30 +25,15 @@ if TYPE_CHECKING:
     from streamhouse.sql.syntax import Call
 
 
-class CallFormat(StrEnum):
-    """How `call` prints its rows."""
-
-    TABLE = "table"
-    JSON = "json"
-
-
+@with_flags("call")
 def call(
-    procedure: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="PROCEDURE", help="Such as \"sys.compact('db.t')\", as after CALL in SQL."
-        ),
-    ] = None,
-    warehouse: WarehouseArgument = DEFAULT_WAREHOUSE,
-    option: OptionsArgument = None,
-    format: Annotated[
-        CallFormat, typer.Option("--format", help="A table, or one JSON array of objects.")
-    ] = CallFormat.TABLE,
-    list_them: Annotated[
-        bool, typer.Option("--list", help="Print all procedures with their arguments.")
-    ] = False,
-    master: MasterArgument = DEFAULT_MASTER,
-    conf: ConfArgument = None,
+    procedure: str | None = None,
+    warehouse: str = DEFAULT_WAREHOUSE,
+    option: list[str] | None = None,
+    format: TextFormat = TextFormat.TABLE,
+    list_them: bool = False,
+    master: str = DEFAULT_MASTER,
+    conf: list[str] | None = None,
 ) -> None:
     """Run a procedure over a warehouse: compact, expire, tag, branch, roll back, clean up.
 
@@ -120,19 +101,15 @@ class _Spark:
         with progress() as line:
             line.part("starting Spark", None)
             spark = start_session("streamhouse", self._options)
-            check_cluster(spark, self._options, [self._warehouse], _notice)
+            check_cluster(spark, self._options, [self._warehouse], notice)
         return spark
 
 
-def _notice(text: str) -> None:
-    print(f"notice: {text}", file=sys.stderr, flush=True)
-
-
-def _print(rows: pa.Table, format: CallFormat) -> None:
+def _print(rows: pa.Table, format: TextFormat) -> None:
     from streamhouse.cli import output
     from streamhouse.serve.formats import row_formats
 
-    if format is CallFormat.JSON:
+    if format is TextFormat.JSON:
         row_formats.write_json(rows.to_batches(), sys.stdout)
     else:
         output.write_table(rows.schema, rows.to_batches(), sys.stdout)

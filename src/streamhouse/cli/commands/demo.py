@@ -7,12 +7,11 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -25,6 +24,7 @@ if TYPE_CHECKING:
     from streamhouse.demo.driver import Check
     from streamhouse.demo.measured_run import Kills
     from streamhouse.demo.page import DemoPage
+    from streamhouse.demo.scenario import DemoScenario
 
 _SHOW_CURSOR = b"\x1b[?25h\n"
 
@@ -36,11 +36,6 @@ class DemoName(StrEnum):
     MEMBERSHIP = "membership"
 
 
-_ScenarioArgument = Annotated[
-    DemoName, typer.Argument(metavar="[revenue|membership]", help="Which demo to run.")
-]
-
-
 class Orders(StrEnum):
     """Where the orders of the revenue demo come from."""
 
@@ -50,7 +45,7 @@ class Orders(StrEnum):
 
 @with_flags("demo")
 def demo(
-    scenario: _ScenarioArgument = DemoName.REVENUE,
+    scenario: DemoName = DemoName.REVENUE,
     seconds: float | None = None,
     orders_per_second: int = 1000,
     changes_per_second: int = 500,
@@ -93,14 +88,24 @@ def demo(
     kills = None if kill_every is None else Kills(kill_every)
     with_page = not as_json if page is None else page
     with _location(warehouse) as location:
+        running: DemoScenario
         if scenario is DemoName.MEMBERSHIP:
+            from streamhouse.demo.membership.scenario import Membership
+
             folder = dir or Path(".streamhouse/membership")
-            run = _Run(folder, seconds, as_json, with_page, kills, stop.check, location)
-            _membership(run, changes_per_second, seed)
+            running = Membership(folder, changes_per_second, seed, location)
         else:
+            from streamhouse.demo.revenue.scenario import Scenario
+
             folder = dir or Path(".streamhouse/demo")
-            run = _Run(folder, seconds, as_json, with_page, kills, stop.check, location)
-            _revenue(run, orders_per_second, orders is Orders.KAFKA)
+            running = Scenario(folder, orders_per_second, location, orders is Orders.KAFKA)
+        with running, _page(running, with_page) as shown:
+            if as_json:
+                _report(running, seconds or 0.0, kills, stop.check, shown)
+            else:
+                from streamhouse.demo.live_screen import LiveScreen
+
+                LiveScreen(running, seconds, kills, stop.check, shown).run()
     if stop.requested():
         raise typer.Exit(INTERRUPTED)
 
@@ -130,65 +135,30 @@ def _location(warehouse: str) -> Iterator[str | None]:
         )
 
 
-@dataclass(frozen=True)
-class _Run:
-    """The settings of a demo's run."""
+def _page(scenario: DemoScenario, wanted: bool) -> AbstractContextManager[DemoPage | None]:
+    """The web page of the warehouse, which shows the first board; None inside without a page."""
+    from streamhouse.demo.page import DemoPage
 
-    folder: Path
-    seconds: float | None
-    as_json: bool
-    with_page: bool
-    kills: Kills | None
-    check: Check
-    warehouse: str | None
-
-    def page(self, warehouse: str, view: str) -> AbstractContextManager[DemoPage | None]:
-        """The web page of the warehouse, which shows `view` first; None inside without a page."""
-        from streamhouse.demo.page import DemoPage
-
-        if not self.with_page:
-            return contextlib.nullcontext()
-        return DemoPage(warehouse, self.folder, view)
-
-    def report(self, page: DemoPage | None, measure: Callable[[], Mapping[str, object]]) -> None:
-        """Measure, and print the result as JSON."""
-        from streamhouse.demo.measured_run import print_progress
-
-        page_result: dict[str, object] = {}
-        if page is not None:
-            page_result["page"] = page.wait(self.check)
-            print_progress(page.news())
-        print(json.dumps({**measure(), **page_result}))
+    if not wanted:
+        return contextlib.nullcontext()
+    return DemoPage(scenario.warehouse.path, scenario.folder, scenario.boards[0])
 
 
-def _revenue(run: _Run, rate: int, with_kafka: bool) -> None:
-    from streamhouse.demo.revenue.scenario import VIEW, Scenario
+def _report(
+    scenario: DemoScenario,
+    seconds: float,
+    kills: Kills | None,
+    check: Check,
+    page: DemoPage | None,
+) -> None:
+    """Measure, and print the result as JSON."""
+    from streamhouse.demo.measured_run import measure, print_progress
 
-    scenario = Scenario(run.folder, rate, run.warehouse, with_kafka)
-    with scenario, run.page(scenario.warehouse, VIEW) as page:
-        if run.as_json:
-            from streamhouse.demo.measured_run import measure
-
-            run.report(page, lambda: measure(scenario, run.seconds or 0.0, run.kills, run.check))
-        else:
-            from streamhouse.demo.revenue.terminal import RevenueScreen
-
-            RevenueScreen(scenario, run.seconds, run.kills, run.check, page).run()
-
-
-def _membership(run: _Run, rate: int, seed: int) -> None:
-    from streamhouse.demo.membership.scenario import SPRINT_BOARD, Membership
-
-    scenario = Membership(run.folder, rate, seed, run.warehouse)
-    with scenario, run.page(scenario.warehouse.path, SPRINT_BOARD) as page:
-        if run.as_json:
-            from streamhouse.demo.measured_run import measure
-
-            run.report(page, lambda: measure(scenario, run.seconds or 0.0, run.kills, run.check))
-        else:
-            from streamhouse.demo.membership.terminal import MembershipScreen
-
-            MembershipScreen(scenario, run.seconds, run.kills, run.check, page).run()
+    page_result: dict[str, object] = {}
+    if page is not None:
+        page_result["page"] = page.wait(check)
+        print_progress(page.news())
+    print(json.dumps({**measure(scenario, seconds, kills, check), **page_result}))
 
 
 def _kill_all() -> None:

@@ -5,36 +5,26 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from typing import Annotated
-
-import typer
 
 from streamhouse.cli.arguments import (
     DEFAULT_MASTER,
     DEFAULT_WAREHOUSE,
-    ConfArgument,
-    MasterArgument,
-    OptionsArgument,
-    ScriptWarehouseArgument,
-    VariablesArgument,
     open_warehouse,
     script_variables,
     spark_options,
 )
+from streamhouse.cli.flags import with_flags
 
 
+@with_flags("execute")
 def execute(
-    sql: Annotated[
-        str, typer.Argument(metavar="SQL", help="MERGE, UPDATE, DELETE, INSERT …; - reads stdin.")
-    ],
-    warehouse: ScriptWarehouseArgument = None,
-    option: OptionsArgument = None,
-    master: MasterArgument = DEFAULT_MASTER,
-    conf: ConfArgument = None,
-    variables: VariablesArgument = None,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print the counts as one JSON object.")
-    ] = False,
+    sql: str,
+    warehouse: str | None = None,
+    option: list[str] | None = None,
+    master: str = DEFAULT_MASTER,
+    conf: list[str] | None = None,
+    variables: list[str] | None = None,
+    as_json: bool = False,
 ) -> None:
     """Run statements that change tables, and print how many rows they changed.
 

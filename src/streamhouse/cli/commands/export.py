@@ -7,15 +7,12 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import typer
 
 from streamhouse.cli.arguments import (
     DEFAULT_WAREHOUSE,
-    AsOfArgument,
-    OptionsArgument,
-    WarehouseArgument,
     open_warehouse,
 )
 from streamhouse.cli.errors import INTERRUPTED
@@ -32,22 +29,16 @@ STEP_S = 0.05
 _T = TypeVar("_T")
 
 
-_ViewArgument = Annotated[
-    str,
-    typer.Argument(metavar="DATABASE.VIEW", help="The table or view, or a branch (db.t$branch_b)."),
-]
-
-
 @with_flags("export")
 def export(
-    view: _ViewArgument,
+    view: str,
     to: Path,
-    warehouse: WarehouseArgument = DEFAULT_WAREHOUSE,
-    option: OptionsArgument = None,
+    warehouse: str = DEFAULT_WAREHOUSE,
+    option: list[str] | None = None,
     format: RowFormat = RowFormat.JSON,
     every: str | None = None,
     columns: str | None = None,
-    as_of: AsOfArgument = None,
+    as_of: str | None = None,
     quiet: bool = False,
 ) -> None:
     """Write a table or view to the file DIR/database.view.format, once or each time it changes.

@@ -5,46 +5,24 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from typing import Annotated
-
-import typer
 
 from streamhouse.cli.arguments import (
-    OptionsArgument,
-    VariablesArgument,
     catalog_options,
     script_variables,
 )
+from streamhouse.cli.flags import with_flags
 from streamhouse.cli.script_text import parse_scripts, read_scripts
 from streamhouse.errors import OptionError
 
 
+@with_flags("graph")
 def graph(
-    script: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="SCRIPT...",
-            help="The SQL script; - reads stdin. Several files form one script, in this order.",
-        ),
-    ],
-    svg: Annotated[
-        Path | None,
-        typer.Option("--svg", metavar="FILE", help="Also write the graph to a file, as SVG."),
-    ] = None,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print nodes and edges as one JSON object.")
-    ] = False,
-    warehouse: Annotated[
-        str | None,
-        typer.Option(
-            "--warehouse",
-            envvar="STREAMHOUSE_WAREHOUSE",
-            metavar="DIR",
-            help="The warehouse of tables that the script does not create.",
-        ),
-    ] = None,
-    option: OptionsArgument = None,
-    variables: VariablesArgument = None,
+    script: list[str],
+    svg: Path | None = None,
+    as_json: bool = False,
+    warehouse: str | None = None,
+    option: list[str] | None = None,
+    variables: list[str] | None = None,
 ) -> None:
     """Draw the tables and queries of a script; runs and creates nothing.
 

@@ -4,36 +4,24 @@ from __future__ import annotations
 
 import json
 import sys
-from typing import Annotated, Any
-
-import typer
+from typing import Any
 
 from streamhouse.cli.arguments import (
     DEFAULT_WAREHOUSE,
-    OptionsArgument,
-    WarehouseArgument,
     open_warehouse,
 )
+from streamhouse.cli.flags import with_flags
 
 _STYLES = {"running": "green", "stopped": "dim", "failed": "red"}
 _COLUMNS = ("pipeline", "state", "query", "rows/s", "lag", "batches", "last batch", "")
 
 
+@with_flags("pipelines")
 def pipelines(
-    warehouse: WarehouseArgument = DEFAULT_WAREHOUSE,
-    option: OptionsArgument = None,
-    forget: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--forget",
-            metavar="NAME",
-            help="Remove the status, script and log of a pipeline that has ended, but not its "
-            "tables or checkpoints; can be repeated.",
-        ),
-    ] = None,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print all details as one JSON object.")
-    ] = False,
+    warehouse: str = DEFAULT_WAREHOUSE,
+    option: list[str] | None = None,
+    forget: list[str] | None = None,
+    as_json: bool = False,
 ) -> None:
     """List the pipelines of a warehouse with their state, throughput and lag.
 

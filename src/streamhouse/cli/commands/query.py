@@ -3,27 +3,21 @@
 from __future__ import annotations
 
 import sys
-from typing import Annotated
-
-import typer
 
 from streamhouse.cli.arguments import (
     DEFAULT_WAREHOUSE,
-    OptionsArgument,
     QueryFormat,
-    WarehouseArgument,
     open_warehouse,
 )
+from streamhouse.cli.flags import with_flags
 
 
+@with_flags("query")
 def query(
-    sql: Annotated[str, typer.Argument(metavar="SELECT", help="One SELECT statement.")],
-    warehouse: WarehouseArgument = DEFAULT_WAREHOUSE,
-    option: OptionsArgument = None,
-    format: Annotated[
-        QueryFormat,
-        typer.Option("--format", help="A table, one JSON array of objects, or CSV (RFC 4180)."),
-    ] = QueryFormat.TABLE,
+    sql: str,
+    warehouse: str = DEFAULT_WAREHOUSE,
+    option: list[str] | None = None,
+    format: QueryFormat = QueryFormat.TABLE,
 ) -> None:
     """Print the result of one SELECT over the tables of a warehouse.
 
@@ -31,7 +25,7 @@ def query(
     timestamps are strings (all digits, ISO 8601), bytes are base64, and NaN and the
     infinities are strings.
     """
-    from streamhouse.serve.queries.single_select import parse_single_select
+    from streamhouse.serve.queries.client_select import parse_single_select
 
     select = parse_single_select(sql)
     opened = open_warehouse(warehouse, option)

@@ -4,30 +4,22 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict
-from typing import Annotated
-
-import typer
 
 from streamhouse.cli.arguments import (
     DEFAULT_WAREHOUSE,
-    OptionsArgument,
-    WarehouseArgument,
     open_warehouse,
 )
+from streamhouse.cli.flags import with_flags
 
 
+@with_flags("repair")
 def repair(
-    table: Annotated[str, typer.Argument(metavar="DB.TABLE", help="The view to repair.")],
-    where: Annotated[
-        str | None,
-        typer.Option("--where", help="Repair only these rows: a condition over the primary key."),
-    ] = None,
-    warehouse: WarehouseArgument = DEFAULT_WAREHOUSE,
-    option: OptionsArgument = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only count the differences.")] = False,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print the counts as one JSON object.")
-    ] = False,
+    table: str,
+    where: str | None = None,
+    warehouse: str = DEFAULT_WAREHOUSE,
+    option: list[str] | None = None,
+    dry_run: bool = False,
+    as_json: bool = False,
 ) -> None:
     """Recompute a view from its sources, by the definitions of its queries, and write the
     differences in one snapshot.

@@ -3,28 +3,20 @@
 from __future__ import annotations
 
 import json
-from typing import Annotated
-
-import typer
 
 from streamhouse.cli.arguments import (
     DEFAULT_WAREHOUSE,
-    OptionsArgument,
-    WarehouseArgument,
     open_warehouse,
 )
+from streamhouse.cli.flags import with_flags
 
 
+@with_flags("replay")
 def replay(
-    table: Annotated[
-        str,
-        typer.Argument(metavar="DB.TABLE", help="The 'bad-records.table' of a source."),
-    ],
-    warehouse: WarehouseArgument = DEFAULT_WAREHOUSE,
-    option: OptionsArgument = None,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print the counts as one JSON object.")
-    ] = False,
+    table: str,
+    warehouse: str = DEFAULT_WAREHOUSE,
+    option: list[str] | None = None,
+    as_json: bool = False,
 ) -> None:
     """Have the queries that left out bad records read them again, each once.
 

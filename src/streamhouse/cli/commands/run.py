@@ -6,18 +6,13 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
 from streamhouse.cli import restart_state
 from streamhouse.cli.arguments import (
     DEFAULT_MASTER,
-    ConfArgument,
-    MasterArgument,
-    OptionsArgument,
-    ScriptWarehouseArgument,
-    VariablesArgument,
     catalog_options,
     check_store,
     is_local,
@@ -38,28 +33,19 @@ if TYPE_CHECKING:
     from streamhouse.sql.syntax import Statement
 
 
-_FileArgument = Annotated[
-    list[str],
-    typer.Argument(
-        metavar="FILE...",
-        help="The SQL script; - reads stdin. Several files run as one script, in this order.",
-    ),
-]
-
-
 @with_flags("run")
 def run(
-    file: _FileArgument,
-    warehouse: ScriptWarehouseArgument = None,
+    file: list[str],
+    warehouse: str | None = None,
     until_caught_up: bool = False,
     checkpoints: Path | None = None,
     name: str | None = None,
-    master: MasterArgument = DEFAULT_MASTER,
-    conf: ConfArgument = None,
+    master: str = DEFAULT_MASTER,
+    conf: list[str] | None = None,
     from_scratch: bool = False,
     keep_targets: bool = False,
-    option: OptionsArgument = None,
-    variables: VariablesArgument = None,
+    option: list[str] | None = None,
+    variables: list[str] | None = None,
     as_json: bool = False,
     verbose: bool = False,
 ) -> None:

@@ -3,21 +3,13 @@
 from __future__ import annotations
 
 import json
-import sys
-from typing import Annotated
 
-import typer
-
-_DemoOption = Annotated[
-    bool,
-    typer.Option("--demo/--no-demo", help="Also look for MariaDB, which only the demos need."),
-]
-_JsonOption = Annotated[
-    bool, typer.Option("--json", help="Print the result as one JSON object on standard output.")
-]
+from streamhouse.cli.flags import with_flags
+from streamhouse.cli.run_output import print_stderr
 
 
-def setup(demo: _DemoOption = True, as_json: _JsonOption = False) -> None:
+@with_flags("setup")
+def setup(demo: bool = True, as_json: bool = False) -> None:
     """Check Java and MariaDB, fetch Paimon's Java core, and make class archives for quick starts.
 
     Names the system packages that are missing and the command that installs them, and then ends
@@ -39,16 +31,12 @@ def setup(demo: _DemoOption = True, as_json: _JsonOption = False) -> None:
         from streamhouse.paimon.java.installed_java import check_java
 
         result["java"] = check_java()
-        _print_stderr(f"Java {result['java']}")
-        result.update(prepare(_print_stderr))
-        _print_stderr(f"Paimon's Java core: {result['jar']}")
+        print_stderr(f"Java {result['java']}")
+        result.update(prepare(print_stderr))
+        print_stderr(f"Paimon's Java core: {result['jar']}")
         if result["archives"]:
-            _print_stderr("class archives are there")
+            print_stderr("class archives are there")
     if as_json:
         print(json.dumps(result), flush=True)
     check_packages(demo)
-    _print_stderr("ready: `streamhouse demo` shows a view live" if demo else "ready")
-
-
-def _print_stderr(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
+    print_stderr("ready: `streamhouse demo` shows a view live" if demo else "ready")

@@ -5,31 +5,22 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from typing import Annotated, Any
-
-import typer
+from typing import Any
 
 from streamhouse.cli.arguments import (
     DEFAULT_WAREHOUSE,
-    OptionsArgument,
-    WarehouseArgument,
     open_warehouse,
 )
+from streamhouse.cli.flags import with_flags
 
 
+@with_flags("state")
 def state(
-    view: Annotated[
-        str | None, typer.Argument(help="A view, as database.name; by default all views.")
-    ] = None,
-    warehouse: WarehouseArgument = DEFAULT_WAREHOUSE,
-    option: OptionsArgument = None,
-    checkpoints: Annotated[
-        Path | None,
-        typer.Option("--checkpoints", metavar="DIR", help="Where queries keep their checkpoints."),
-    ] = None,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print all details as one JSON object.")
-    ] = False,
+    view: str | None = None,
+    warehouse: str = DEFAULT_WAREHOUSE,
+    option: list[str] | None = None,
+    checkpoints: Path | None = None,
+    as_json: bool = False,
 ) -> None:
     """List what views keep between refreshes: of which operator, how many rows, bytes and files.
 

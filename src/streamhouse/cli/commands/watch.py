@@ -7,16 +7,11 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from functools import partial
-from typing import IO, TYPE_CHECKING, Annotated
-
-import typer
+from typing import IO, TYPE_CHECKING
 
 from streamhouse.cli.arguments import (
     DEFAULT_WAREHOUSE,
-    AsOfArgument,
-    OptionsArgument,
-    WarehouseArgument,
-    WatchFormat,
+    TextFormat,
     is_local,
     open_warehouse,
 )
@@ -34,23 +29,15 @@ WAIT_POLL_MS = 200
 TICK_S = 1.0
 
 
-_TableArgument = Annotated[
-    str,
-    typer.Argument(
-        metavar="DATABASE.TABLE", help="The table or view, or a branch (db.t$branch_b)."
-    ),
-]
-
-
 @with_flags("watch")
 def watch(
-    table: _TableArgument,
-    warehouse: WarehouseArgument = DEFAULT_WAREHOUSE,
-    option: OptionsArgument = None,
-    format: WatchFormat = WatchFormat.TABLE,
+    table: str,
+    warehouse: str = DEFAULT_WAREHOUSE,
+    option: list[str] | None = None,
+    format: TextFormat = TextFormat.TABLE,
     every: str | None = None,
     wait: bool = False,
-    as_of: AsOfArgument = None,
+    as_of: str | None = None,
     consumer_id: str | None = None,
     fail_on_data_loss: bool = False,
 ) -> None:
@@ -70,7 +57,7 @@ def watch(
         _print_once(table, open_warehouse(warehouse, option), as_of, format)
         return
     with closing(_open(table, warehouse, option, wait, consumer_id, fail_on_data_loss)) as feed:
-        if format is WatchFormat.JSON:
+        if format is TextFormat.JSON:
             _print_json(_changes(feed, every_ms), sys.stdout, feed.store_progress)
         elif sys.stdout.isatty():
             _print_live(feed, every_ms, sys.stdout)
@@ -84,14 +71,14 @@ def _interval(every: str | None, warehouse: str) -> int:
     return LOCAL_POLL_MS if is_local(warehouse) else REMOTE_POLL_MS
 
 
-def _print_once(table: str, warehouse: Warehouse, as_of: str, format: WatchFormat) -> None:
+def _print_once(table: str, warehouse: Warehouse, as_of: str, format: TextFormat) -> None:
     from streamhouse.cli.output import console
     from streamhouse.cli.table_view import TableView
     from streamhouse.serve.feeds.factory import StaticFeed
 
     feed = StaticFeed(warehouse, table, as_of)
     view, change = TableView(feed), feed.poll()
-    if format is WatchFormat.JSON:
+    if format is TextFormat.JSON:
         _print_json(iter([change] if change is not None else []), sys.stdout)
     else:
         if change is not None:

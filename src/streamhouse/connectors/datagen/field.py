@@ -7,14 +7,12 @@ from fractions import Fraction
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from streamhouse.connectors.datagen.random_streams import (
     Bits,
     Numbers,
     RowNumbers,
     random_bits,
-    stream_seed,
     unit_interval,
     zipf_ranks,
 )
@@ -38,8 +36,8 @@ class Field:
 
     `kind`: `random` or `sequence`. `low` and `high` are inclusive; None for types without numbers.
     `length`: characters or bytes; with `varies` from one to that many. `unit_ms`: what times are
-    multiples of. `null_rate`: the share of nulls, 0 to 1. `zipf`: the exponent of Zipf's law, by
-    which `low` is the most frequent integer; None: all are equally frequent. `seed`: the table's.
+    multiples of. `zipf`: the exponent of Zipf's law, by
+    which `low` is the most frequent integer; None: all are equally frequent.
     """
 
     name: str
@@ -52,24 +50,13 @@ class Field:
     varies: bool = False
     unit_ms: int = 1
     max_past_ms: int = 0
-    null_rate: float = 0.0
     zipf: float | None = None
-    seed: str = ""
 
     def values(self, rows: RowNumbers) -> pa.Array:
         """One value for each row."""
-        numbers = rows.numbers
         if self.kind == "sequence":
-            values = self._cast(numbers + int(self.low or 0))
-        else:
-            values = self._random(self._bits(numbers, "value"), rows.due_ms)
-        if self.null_rate > 0:
-            present = unit_interval(self._bits(numbers, "null")) >= self.null_rate
-            values = pc.if_else(pa.array(present), values, pa.scalar(None, values.type))
-        return values
-
-    def _bits(self, numbers: Numbers, purpose: str) -> Bits:
-        return random_bits(numbers, stream_seed(self.seed + self.name, purpose))
+            return self._cast(rows.numbers + int(self.low or 0))
+        return self._random(rows.bits(self.name), rows.due_ms)
 
     def _random(self, bits: Bits, due_ms: Numbers) -> pa.Array:
         if self.base in INTEGER_RANGE:
@@ -118,14 +105,6 @@ class Field:
         if self.base in DECIMALS:
             return pa.array(numbers).cast(pa.decimal128(38, self.type.scale)).cast(self.type)
         return pa.array(numbers).cast(self.type)
-
-
-def total_rows(fields: list[Field], number_of_rows: int | None) -> int | None:
-    """The total number of rows: the shortest sequence or `number-of-rows`; None: unbounded."""
-    ends = [int(f.high or 0) - int(f.low or 0) + 1 for f in fields if f.kind == "sequence"]
-    if number_of_rows is not None:
-        ends.append(number_of_rows)
-    return min(ends) if ends else None
 
 
 def greatest_decimal(kind: pa.Decimal128Type) -> Fraction:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 
 from streamhouse.connectors.datagen.field import (
     DECIMALS,
@@ -15,7 +14,6 @@ from streamhouse.connectors.datagen.field import (
     Field,
     greatest_decimal,
 )
-from streamhouse.connectors.datagen.nested import check_nullable
 from streamhouse.connectors.datagen.random_streams import MOST_KEYS
 from streamhouse.errors import OptionError
 from streamhouse.options import boolean, choice, duration_ms, integer
@@ -55,14 +53,13 @@ _SIZE = re.compile(r"\(\s*(\d+)")
 _INT64 = INTEGER_RANGE["BIGINT"]
 
 
-def field_of(column: Column, options: Mapping[str, str], seed: str = "") -> Field:
-    """The field of a column; `seed`: that of the table's random values.
+def field_of(path: str, kind: str, options: Mapping[str, str]) -> Field:
+    """The field of a column, or of a part of one, by its path and type.
 
     Raises `OptionError` for a type that cannot be generated, an option that does not apply to its
-    column, and values out of range.
+    type, and values out of range.
     """
-    field = _ColumnOptions(column, options).field()
-    return replace(field, seed=f"{seed}#" if seed else "")
+    return _ColumnOptions(Column(path, kind), options).field()
 
 
 class _ColumnOptions:
@@ -78,7 +75,7 @@ class _ColumnOptions:
         }
         if self._base not in TYPES:
             raise OptionError(
-                f"datagen: column '{column.name}' of type {column.type} cannot be generated; "
+                f"column '{column.name}' of type {column.type} cannot be generated; "
                 f"supported types: {', '.join(TYPES)}, ROW, ARRAY, MAP"
             )
         size = _SIZE.search(column.type)
@@ -102,7 +99,6 @@ class _ColumnOptions:
             boolean(self._prefix + "var-len", self._own.get("var-len", "false")),
             10 ** max(0, 3 - digits) if self._base in _TIMES else 1,
             duration_ms(self._prefix + "max-past", self._own.get("max-past", "0 ms")),
-            self._null_rate(),
             self._zipf(low, high),
         )
 
@@ -140,7 +136,7 @@ class _ColumnOptions:
             )
         for option in _SEQUENCE_ONLY:
             if option not in self._own:
-                raise OptionError(f"datagen: a sequence needs '{self._prefix}{option}'")
+                raise OptionError(f"a sequence needs '{self._prefix}{option}'")
         low, high = (integer(self._prefix + key, self._own[key]) for key in _SEQUENCE_ONLY)
         self._check_order("start", low, "end", high)
         self._check_fits(low, high)
@@ -211,16 +207,6 @@ class _ColumnOptions:
                 f"{self._size}"
             )
         return length
-
-    def _null_rate(self) -> float:
-        key = self._prefix + "null-rate"
-        text = self._own.get("null-rate", "0")
-        rate = _finite(key, text)
-        if not 0 <= rate <= 1:
-            raise OptionError(f"option '{key}': '{text}' is not between 0 and 1")
-        if rate > 0:
-            check_nullable(self._column, key)
-        return rate
 
 
 def _finite(key: str, value: str) -> float:

@@ -1,21 +1,24 @@
-"""The source of generated rows: each row follows from its number, so a replay gives the same."""
+"""Generated rows: each follows from its number, so a replay gives the same."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
 import numpy as np
 import pyarrow as pa
 
-from streamhouse.connectors.base import Scan
+from streamhouse.connectors.base import Connector, Scan
 from streamhouse.connectors.datagen.disorder import Disorder
-from streamhouse.connectors.datagen.random_streams import Numbers
+from streamhouse.connectors.datagen.nested import ColumnValues
+from streamhouse.connectors.datagen.random_streams import Numbers, RowNumbers
+from streamhouse.connectors.specs import SourceSpec
 from streamhouse.errors import OptionError
+from streamhouse.options import check_known, integer
 from streamhouse.source import Lag, Offset, Source
-from streamhouse.sql.plan import TableInfo
+from streamhouse.sql.plan import Capabilities, Column, TableInfo
 
 _MAX_BATCH = 2_000_000
 _MIN_PARTITION = 250_000
@@ -111,15 +114,64 @@ class GeneratedSource(Source):
         return Lag(seconds=rows / self._rate, rows=rows)
 
 
-def scan(source: GeneratedSource, table: TableInfo, columns: Sequence[str]) -> Scan:
-    """A bounded read of all rows; raises `OptionError` if the source has no end."""
-    if not source.bounded:
-        raise OptionError(
-            f"table {table.name[-1]} is unbounded, so a bounded query over it would never end; "
-            "set 'number-of-rows', or keep SET 'execution.runtime-mode' = 'streaming'"
-        )
-    schema = pa.schema([source.schema.field(name) for name in columns])
-    return schema, lambda: _all_rows(source, columns)
+def column_source(
+    columns: Sequence[Column],
+    values: Sequence[ColumnValues],
+    options: Mapping[str, str],
+    sequences: Iterable[int] = (),
+) -> GeneratedSource:
+    """A source of these columns, by the options that all connectors of generated rows have.
+
+    `sequences`: the numbers of rows after which sequences end. Raises `OptionError`.
+    """
+    disorder = Disorder.parse(options)
+    ends = list(sequences)
+    if "number-of-rows" in options:
+        ends.append(integer("number-of-rows", options["number-of-rows"], 0))
+    rate = integer("rows-per-second", options.get("rows-per-second", "10000"), 1)
+
+    def generated(numbers: Numbers, due_ms: Numbers) -> list[pa.Array]:
+        rows = RowNumbers(numbers, due_ms, disorder.seed)
+        return [column.values(rows) for column in values]
+
+    schema = pa.schema([(c.name, v.type) for c, v in zip(columns, values, strict=True)])
+    return GeneratedSource(schema, generated, rate, min(ends, default=None), disorder)
+
+
+class GeneratedConnector(Connector):
+    """A connector of generated rows: a subclass makes the source of a table."""
+
+    without_effect: Mapping[str, str] = {
+        "scan.parallelism": "SET 'parallelism.default' sets the number of tasks"
+    }
+    capabilities = Capabilities(changelog=False, lookup=False, sink=False, merges=False)
+
+    def generated(
+        self, columns: Sequence[Column], options: Mapping[str, str], names: Sequence[str] | None
+    ) -> GeneratedSource:
+        """The source of a table, which checks its options; `names`: as those of `source`."""
+        raise NotImplementedError
+
+    def check(self, table: TableInfo, options: Mapping[str, str], where: str) -> None:
+        plain = [key for key in options if not key.startswith("fields.")]
+        check_known(plain, [option.key for option in self.options], where)
+        try:
+            self.generated(table.columns, options, None)
+        except OptionError as error:
+            raise OptionError(f"{where}: {error}") from None
+
+    def source(self, spec: SourceSpec, names: Sequence[str] | None) -> GeneratedSource:
+        return self.generated(spec.columns, spec.options, names)
+
+    def scan(self, table: TableInfo, options: Mapping[str, str], columns: Sequence[str]) -> Scan:
+        source = self.generated(table.columns, options, columns)
+        if not source.bounded:
+            raise OptionError(
+                f"table {table.name[-1]} is unbounded, so a bounded query over it would never end; "
+                "set 'number-of-rows', or keep SET 'execution.runtime-mode' = 'streaming'"
+            )
+        schema = pa.schema([source.schema.field(name) for name in columns])
+        return schema, lambda: _all_rows(source, columns)
 
 
 def _all_rows(source: GeneratedSource, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:

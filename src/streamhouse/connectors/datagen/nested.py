@@ -1,16 +1,20 @@
-"""Columns of generated rows: the interface, and ROW, ARRAY and MAP of other columns."""
+"""Columns of generated rows: the interface, ROW, ARRAY and MAP of parts, and their options."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 
+from streamhouse.close_matches import nearest
 from streamhouse.connectors.datagen.disorder import share
 from streamhouse.connectors.datagen.random_streams import RowNumbers, unit_interval
 from streamhouse.errors import OptionError
+from streamhouse.options import integer
+from streamhouse.paimon.schema import types
 from streamhouse.sql.plan import Column
 
 
@@ -97,23 +101,90 @@ class Nullable:
         return values.take(places)
 
 
-def with_nulls(
-    values: ColumnValues, column: Column, name: str, key: str, text: str
-) -> ColumnValues:
-    """The values with nulls at the rate `text` of the option `key`; `name` seeds which are null.
+Leaf: TypeAlias = Callable[[str, str, bool], ColumnValues]
+"""Makes a part without parts by its path (`place.city`) and type; True: it is a whole column."""
 
-    Raises `OptionError` for a rate of a column that is NOT NULL.
+
+@dataclass(frozen=True)
+class ColumnParts:
+    """Makes the values of columns, and of their parts, by the options `fields.<path>.*`.
+
+    `leaf` makes the parts without parts, which take the options `leaf_options`. `length` is the
+    default of the elements of an ARRAY or MAP, `element` the name of the elements of an ARRAY in
+    paths; empty: their path is that of the ARRAY.
     """
-    rate = share(key, text)
-    if rate == 0:
-        return values
-    check_nullable(column, key)
-    return Nullable(values, name, rate)
+
+    options: Mapping[str, str]
+    leaf: Leaf
+    leaf_options: tuple[str, ...]
+    length: str
+    element: str
+
+    def columns(self, columns: Sequence[Column]) -> list[ColumnValues]:
+        """The values of the columns.
+
+        Raises `OptionError` for no columns, an option of no column, one that its column does not
+        take, and values that are not allowed.
+        """
+        if not columns:
+            raise OptionError("the table has no physical column; declare one")
+        parsed = {column.name: types.parse(column.type, column.nullable) for column in columns}
+        known: dict[str, list[str]] = {}
+        for path, kind in parsed.items():
+            self._note_options(known, path, kind)
+        for key in self.options:
+            name, _, option = key.removeprefix("fields.").rpartition(".")
+            if not key.startswith("fields."):
+                continue
+            if name not in known:
+                raise OptionError(f"'{key}': there is no column '{name}'; {nearest(name, known)}")
+            if option not in known[name]:
+                raise OptionError(f"unknown option '{key}'; {nearest(option, known[name])}")
+        return [self._values(path, kind, True) for path, kind in parsed.items()]
+
+    def _note_options(self, known: dict[str, list[str]], path: str, kind: Any) -> None:
+        """Note which options the parts of a type take, by their paths."""
+        parts = self._parts(path, kind)
+        own = ("null-rate",) if _word(kind) == "ROW" else ("null-rate", "length")
+        known.setdefault(path, []).extend(self.leaf_options if parts is None else own)
+        for name, inner in parts or ():
+            self._note_options(known, name, inner)
+
+    def _parts(self, path: str, kind: Any) -> list[tuple[str, Any]] | None:
+        """The parts of a type with their paths; None for a type without."""
+        match _word(kind):
+            case "ROW":
+                return [(f"{path}.{field['name']}", field["type"]) for field in kind["fields"]]
+            case "ARRAY":
+                return [(f"{path}.{self.element}".rstrip("."), kind["element"])]
+            case "MAP":
+                return [(f"{path}.key", kind["key"]), (f"{path}.value", kind["value"])]
+        return None
+
+    def _values(self, path: str, kind: Any, whole: bool = False) -> ColumnValues:
+        parts = self._parts(path, kind)
+        key = f"fields.{path}.null-rate"
+        if parts is None:
+            made = self.leaf(path, types.flink_text(kind), whole)
+        else:
+            made = self._nested(path, kind, [self._values(*part) for part in parts])
+            if parts[0][0] == path:
+                return made
+        rate = share(key, self.options.get(key, "0"))
+        if rate and str(kind if isinstance(kind, str) else kind["type"]).endswith(" NOT NULL"):
+            raise OptionError(f"option '{key}': column '{path}' is NOT NULL; leave this option out")
+        return Nullable(made, path, rate) if rate else made
+
+    def _nested(self, path: str, kind: Any, made: list[ColumnValues]) -> ColumnValues:
+        arrow, key = types.arrow_type(kind), f"fields.{path}.length"
+        if _word(kind) == "ROW":
+            return Row(arrow, tuple(made))
+        length = integer(key, self.options.get(key, self.length), 0)
+        if _word(kind) == "ARRAY":
+            return Array(arrow, made[0], length)
+        return Map(arrow, made[0], made[1], length)
 
 
-def check_nullable(column: Column, key: str) -> None:
-    """Raise `OptionError` if the option `key` would make nulls in a column that is NOT NULL."""
-    if not column.nullable:
-        raise OptionError(
-            f"option '{key}': column '{column.name}' is NOT NULL; leave this option out"
-        )
+def _word(kind: Any) -> str:
+    """`ROW`, `ARRAY` or `MAP`; empty for a type without parts."""
+    return "" if isinstance(kind, str) else str(kind["type"]).removesuffix(" NOT NULL")

@@ -4,49 +4,48 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-import pyarrow as pa
+import numpy as np
 
-from streamhouse.connectors.base import Connector, Scan
-from streamhouse.connectors.datagen.generated_source import GeneratedSource, scan
-from streamhouse.connectors.datagen.random_streams import Numbers, RowNumbers
-from streamhouse.connectors.faker.options import OPTIONS, check, parse
-from streamhouse.connectors.specs import SourceSpec
+from streamhouse.connectors.datagen.generated_source import (
+    GeneratedConnector,
+    GeneratedSource,
+    column_source,
+)
+from streamhouse.connectors.datagen.random_streams import RowNumbers
+from streamhouse.connectors.faker.options import OPTIONS, values_of
 from streamhouse.errors import OptionError
-from streamhouse.sql.plan import Capabilities, Column, TableInfo
+from streamhouse.sql.plan import Column, TableInfo
+
+_TRIED = 50
+"""How many rows are generated to check a declaration."""
 
 
-class _Faker(Connector):
+class _Faker(GeneratedConnector):
     name = "faker"
     summary = (
         "Generates rows of names, addresses, numbers, times and texts by expressions, as "
         "flink-faker; a replayed micro-batch has the same rows."
     )
     options = OPTIONS
-    without_effect = {"scan.parallelism": "SET 'parallelism.default' sets the number of tasks"}
-    capabilities = Capabilities(changelog=False, lookup=False, sink=False, merges=False)
     scan_note = "all rows; needs `number-of-rows`"
 
     def check(self, table: TableInfo, options: Mapping[str, str], where: str) -> None:
+        super().check(table, options, where)
+        numbers = np.arange(_TRIED, dtype=np.int64)
+        sample = RowNumbers(numbers, numbers * 1000, options.get("seed", ""), True)
         try:
-            check(table.columns, options)
+            for column in values_of(table.columns, options):
+                column.values(sample)
         except OptionError as error:
             raise OptionError(f"{where}: {error}") from None
 
-    def source(self, spec: SourceSpec, names: Sequence[str] | None) -> GeneratedSource:
-        return _source(spec.columns, spec.options)
-
-    def scan(self, table: TableInfo, options: Mapping[str, str], columns: Sequence[str]) -> Scan:
-        return scan(_source(table.columns, options), table, columns)
-
-
-def _source(columns: Sequence[Column], options: Mapping[str, str]) -> GeneratedSource:
-    parsed = parse(columns, options)
-
-    def generated(numbers: Numbers, due_ms: Numbers) -> list[pa.Array]:
-        rows = RowNumbers(numbers, due_ms, parsed.disorder.seed)
-        return [column.values(rows) for column in parsed.columns]
-
-    return GeneratedSource(parsed.schema, generated, parsed.rate, parsed.total, parsed.disorder)
+    def generated(
+        self,
+        columns: Sequence[Column],
+        options: Mapping[str, str],
+        names: Sequence[str] | None = None,
+    ) -> GeneratedSource:
+        return column_source(columns, values_of(columns, options), options)
 
 
 CONNECTOR = _Faker()

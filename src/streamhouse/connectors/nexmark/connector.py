@@ -7,16 +7,14 @@ from collections.abc import Mapping, Sequence
 
 import pyarrow as pa
 
-from streamhouse.connectors.base import Connector, Scan
 from streamhouse.connectors.datagen.disorder import Disorder
-from streamhouse.connectors.datagen.generated_source import GeneratedSource, scan
+from streamhouse.connectors.datagen.generated_source import GeneratedConnector, GeneratedSource
 from streamhouse.connectors.datagen.random_streams import Numbers
 from streamhouse.connectors.nexmark.events import event_columns
 from streamhouse.connectors.nexmark.options import DECLARED, NexmarkOptions, check_columns
-from streamhouse.connectors.specs import SourceSpec, arrow_schema
-from streamhouse.errors import OptionError
+from streamhouse.connectors.specs import arrow_schema
 from streamhouse.source import Lag, Offset
-from streamhouse.sql.plan import Capabilities, Column, TableInfo
+from streamhouse.sql.plan import Column
 
 _MAX_BATCH = 1_000_000
 
@@ -51,7 +49,7 @@ class NexmarkSource(GeneratedSource):
         return Lag(rows=None if self._total is None else self._total - int(offset["rows"]))
 
 
-class _Nexmark(Connector):
+class _Nexmark(GeneratedConnector):
     name = "nexmark"
     summary = (
         "Generates the persons, auctions and bids of the benchmark Nexmark; a replayed micro-batch "
@@ -59,23 +57,16 @@ class _Nexmark(Connector):
     )
     options = DECLARED.options
     without_effect = DECLARED.without_effect
-    capabilities = Capabilities(changelog=False, lookup=False, sink=False, merges=False)
     scan_note = "all events; needs `events.num`"
 
-    def check(self, table: TableInfo, options: Mapping[str, str], where: str) -> None:
-        try:
-            NexmarkOptions.parse(options)
-            check_columns(table.columns)
-        except OptionError as error:
-            raise OptionError(f"{where}: {error}") from None
-
-    def source(self, spec: SourceSpec, names: Sequence[str] | None) -> NexmarkSource:
-        columns = [c for c in spec.columns if names is None or c.name in names]
-        return NexmarkSource(columns, spec.options)
-
-    def scan(self, table: TableInfo, options: Mapping[str, str], columns: Sequence[str]) -> Scan:
-        read = [column for column in table.columns if column.name in columns]
-        return scan(NexmarkSource(read, options), table, columns)
+    def generated(
+        self,
+        columns: Sequence[Column],
+        options: Mapping[str, str],
+        names: Sequence[str] | None = None,
+    ) -> NexmarkSource:
+        check_columns(columns)
+        return NexmarkSource([c for c in columns if names is None or c.name in names], options)
 
 
 CONNECTOR = _Nexmark()

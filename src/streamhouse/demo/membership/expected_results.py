@@ -52,7 +52,7 @@ WITH o AS (
 
 
 @dataclass(frozen=True)
-class Comparison:
+class TableComparison:
     """The comparison of a table with the same results computed elsewhere."""
 
     table: str
@@ -72,7 +72,7 @@ class ResultComparison:
         self._warehouse = warehouse
         self._mariadb = mariadb
 
-    def compare(self) -> list[Comparison]:
+    def compare(self) -> list[TableComparison]:
         """Compare each table of `EXPECTED` with ODS and with MySQL."""
         compared = []
         for name, (query, non_empty) in EXPECTED.items():
@@ -80,7 +80,7 @@ class ResultComparison:
             sql = query.format(score=_SCORE)
             for against, rows in (("ods", self._ods(sql)), ("mysql", self._mysql(sql))):
                 differing = len(actual ^ rows)
-                compared.append(Comparison(name, against, len(actual), differing))
+                compared.append(TableComparison(name, against, len(actual), differing))
         return compared
 
     def orders(self) -> tuple[int, int]:

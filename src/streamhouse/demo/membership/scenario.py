@@ -8,17 +8,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pyarrow as pa
 
-from streamhouse.demo.driver import Check, Driver
-from streamhouse.demo.folder import DemoFolder
-from streamhouse.demo.latency import Latencies, SnapshotClock, ages_text
-from streamhouse.demo.mariadb import MariaDB
+from streamhouse.demo.driver import Check
+from streamhouse.demo.latency import Latencies
 from streamhouse.demo.membership.business import DATABASE, DESK, Business
 from streamhouse.demo.membership.expected_results import EXPECTED, ResultComparison
+from streamhouse.demo.scenario import FIRST_SECONDS, DemoScenario, equality
 from streamhouse.demo.scripted_changes import ScriptedSteps
 from streamhouse.errors import StreamhouseError, TableError
 from streamhouse.paimon.catalog.table_address import TableAddress
-from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.runtime.audit.audit import audit
 from streamhouse.runtime.state.lineage import SUFFIX
 
@@ -29,18 +28,24 @@ if TYPE_CHECKING:
 LAYERS = ("ods.sql", "dwd.sql", "dws.sql", "app.sql")
 SPRINT_BOARD, MEMBER_BOARD = "membership.app_sprint_board", "membership.app_member_board"
 _PORT = "'port' = '3306'"
-_CATCH_UP_S = 300.0
 _SHOWN_S = 30.0
 """How long the board may take to show the last orders."""
 _FIRST_ORDERS = 5_000
-_FIRST_SECONDS = 15.0
 
 
-class Membership:
-    """Starts and stops all processes of a demo in one folder; the tables stay there."""
+class Membership(DemoScenario):
+    """Four layers of tables over the orders of a business, and two boards."""
 
+    title = "membership, live"
+    starting = "starting Spark and the four layers"
     result = "board"
     verification = "recomputing all results from ODS and from MySQL"
+    boards = (SPRINT_BOARD, MEMBER_BOARD)
+    counted = "changes in MySQL"
+    measured = "MySQL to board"
+    max_messages = 5
+    drained = True
+    catch_up_s = 300.0
 
     def __init__(
         self,
@@ -49,60 +54,39 @@ class Membership:
         seed: int = 1,
         warehouse: str | None = None,
     ) -> None:
-        self._own = DemoFolder(folder, warehouse)
-        self.folder = self._own.path
-        self.log = self._own.log
-        self.warehouse = Warehouse(self._own.warehouse)
-        self.mariadb = MariaDB(self.folder / "mariadb")
+        super().__init__(folder, warehouse, LAYERS)
         self.business = Business(self.mariadb, changes_per_second, seed)
-        self.scripts = [self.folder / name for name in LAYERS]
-        self.driver = Driver(self.scripts, self._own.run_arguments, self.log)
 
-    def __enter__(self) -> Membership:
-        self._own.claim()
-        try:
-            self.mariadb.start()
-            self.business.create(_FIRST_ORDERS)
-            self._write_scripts()
-        except BaseException:
-            self.__exit__()
-            raise
-        board = TableAddress(self.warehouse.options, SPRINT_BOARD)
-        self.clock = SnapshotClock(board)
-        self.probes = FreshnessProbe(board, self.business, _FIRST_SECONDS)
-        return self
+    def _prepare(self) -> None:
+        self.business.create(_FIRST_ORDERS)
+        for path in self.scripts:
+            text = (Path(__file__).parent / path.name).read_text()
+            path.write_text(text.replace(_PORT, f"'port' = '{self.mariadb.port}'"))
 
-    def __exit__(self, *exception: object) -> None:
+    def _begin_measuring(self) -> None:
+        self.probes = FreshnessProbe(self.view, self.business, FIRST_SECONDS)
+        self.ages = self.probes.ages
+
+    def _close(self) -> None:
         self.business.stop()
-        self.driver.kill()
-        if hasattr(self, "clock"):
-            self.clock.stop()
+        if hasattr(self, "probes"):
             self.probes.stop()
-        self.mariadb.stop()
-        self._own.release()
 
-    def start(self) -> None:
-        """Start the pipeline, or start it again."""
-        self.driver.start()
-
-    def drain(self, check: Check | None = None) -> None:
-        """Run the pipeline once more, until it has processed all changes of MySQL."""
-        self.driver.start("--until-caught-up")
-        self.driver.wait(_CATCH_UP_S, check)
+    def introduction(self) -> str:
+        """What the demo runs."""
+        return (
+            f"MariaDB runs on port {self.mariadb.port}; the demo will insert, correct "
+            "and cancel orders of members there, some of them late."
+        )
 
     def raise_if_failed(self) -> None:
         """Raise the error of the pipeline or of the business, if one has failed."""
-        self.driver.raise_if_failed()
+        super().raise_if_failed()
         self.business.raise_if_failed()
 
     def progress(self) -> str:
         """A part of a progress message: the changes, and the freshness of the last orders."""
-        ages = ages_text(self.probes.ages.recent())
-        return f"{self.business.changes:,} changes, MySQL to board {ages}"
-
-    def freshness_window(self) -> dict[str, float] | None:
-        """Percentiles of the orders that the board got since the last call."""
-        return self.probes.ages.window()
+        return f"{self.business.changes:,} changes, {super().progress()}"
 
     def begin(self, seconds: float | None) -> MembershipChanges:
         """Start the business; returns the scripted changes."""
@@ -111,18 +95,40 @@ class Membership:
         self.business.start()
         return MembershipChanges(self)
 
+    def end(self) -> None:
+        """Stop the business."""
+        self.business.stop()
+
     def end_measuring(self, check: Check) -> None:
         """Stop the business, and wait until the board shows all orders of the desk.
 
         So no restart is measured.
         """
-        self.business.stop()
+        self.end()
         deadline = time.monotonic() + _SHOWN_S
         while self.probes.waiting and time.monotonic() < deadline:
             check()
             self.driver.raise_if_failed()
             time.sleep(0.05)
         self.probes.stop()
+
+    def count(self) -> int:
+        """The changes in MySQL."""
+        return self.business.changes
+
+    def lag(self, count: int, rows: pa.Table | None) -> str:
+        """The orders of the desk that the board does not show yet."""
+        return f"{self.probes.waiting:,} of the desk's orders"
+
+    def verdict(self) -> list[str]:
+        """Whether all tables are as ODS and MySQL give them."""
+        proofs = self.proofs()
+        return [
+            f"{proofs['orders']:,} orders; DWS and APP are {equality(proofs['equal'])} to batch "
+            f"queries over ODS and over MySQL, and {equality(proofs['audited'])} by `streamhouse "
+            "audit`",
+            *(f"  [red]{wrong}[/red]" for wrong in proofs["wrong"]),
+        ]
 
     def report(self, changes: ScriptedSteps) -> dict[str, Any]:
         """The demo's own part of what `streamhouse demo membership --json` prints."""
@@ -138,15 +144,6 @@ class Membership:
     def queries(self) -> int:
         """How many continuous queries have committed, by the tables of their lineage."""
         return sum(name.endswith(f"__{SUFFIX}") for name in self.warehouse.tables(DATABASE))
-
-    def orders(self) -> int:
-        """How many orders ODS has; 0 while the table does not exist."""
-        try:
-            table = self.warehouse.table(f"{DATABASE}.ods_member_order")
-            latest = table.latest_snapshot_id()
-        except StreamhouseError:
-            return 0
-        return 0 if latest is None else table.snapshot(latest).total_record_count or 0
 
     def proofs(self) -> dict[str, Any]:
         """Verify that all tables are as they should be; exact only while nothing changes.
@@ -174,11 +171,6 @@ class Membership:
             "compared": len(compared) + len(audits) + 1,
             "wrong": wrong,
         }
-
-    def _write_scripts(self) -> None:
-        for path in self.scripts:
-            text = (Path(__file__).parent / path.name).read_text()
-            path.write_text(text.replace(_PORT, f"'port' = '{self.mariadb.port}'"))
 
 
 _POLL_S = 0.01

@@ -12,14 +12,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from streamhouse.demo.driver import Check, Driver
-from streamhouse.demo.folder import DemoFolder
-from streamhouse.demo.latency import Latencies, SnapshotClock, ages_text
-from streamhouse.demo.mariadb import PASSWORD, USER, MariaDB
+from streamhouse.demo.driver import Check
+from streamhouse.demo.latency import Latencies, SnapshotClock
+from streamhouse.demo.mariadb import PASSWORD, USER
+from streamhouse.demo.scenario import FIRST_SECONDS, DemoScenario, equality
 from streamhouse.demo.scripted_changes import ScriptedSteps
 from streamhouse.errors import TableError
 from streamhouse.paimon.catalog.table_address import TableAddress
-from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.runtime.audit.audit import audit
 from streamhouse.runtime.audit.recompute import Recomputation
 from streamhouse.runtime.audit.recorded_batches import Batch, RecordedBatches
@@ -35,8 +34,6 @@ if TYPE_CHECKING:
 VIEW, ORDERS, CUSTOMERS = "shop.country_sales", "shop.orders", "shop.customers"
 UNMATCHED = f"{VIEW}__unmatched"
 NO_END = 9_000_000_000_000_000_000
-FIRST_SECONDS = 15.0
-_CATCH_UP_S = 180.0
 _WRITER = "writer"
 """The user of the job that fills MySQL; `USER`, who follows the changes, cannot write."""
 _MYSQL = (
@@ -53,11 +50,18 @@ MOVE = "UPDATE customers SET country = 'China' WHERE id = 7"
 SANTA = "INSERT INTO customers VALUES (11, 'Santa', 'North Pole', '000001')"
 
 
-class Scenario:
-    """Starts and stops all processes of a demo in one folder; the tables stay there."""
+class Scenario(DemoScenario):
+    """The view of revenue per country; `with_kafka`: orders come from a Kafka broker of its own."""
 
+    title = "revenue per country, live"
+    starting = "starting Spark and the queries"
     result = "view"
     verification = "recomputing the view from its orders"
+    boards = (VIEW,)
+    counted = "orders"
+    measured = "order to view"
+    max_messages = 4
+    catch_up_s = 180.0
 
     def __init__(
         self,
@@ -66,16 +70,8 @@ class Scenario:
         warehouse: str | None = None,
         with_kafka: bool = False,
     ) -> None:
-        """`with_kafka`: orders come from a Kafka broker of its own instead of `datagen`."""
-        self._own = DemoFolder(folder, warehouse)
-        self.folder = self._own.path
-        self.log = self._own.log
+        super().__init__(folder, warehouse, ("revenue.sql",))
         self.orders_per_second = orders_per_second
-        self.warehouse = self._own.warehouse
-        self.view = TableAddress(Warehouse(self.warehouse).options, VIEW)
-        self.mariadb = MariaDB(self.folder / "mariadb")
-        scripts = [self.folder / "revenue.sql"]
-        self.driver = Driver(scripts, self._own.run_arguments, self.log)
         self._filled = False
         self.kafka: KafkaOrders | None = None
         if with_kafka:
@@ -83,33 +79,31 @@ class Scenario:
 
             self.kafka = KafkaOrders(self.folder / "kafka", orders_per_second)
 
-    def __enter__(self) -> Scenario:
-        self._own.claim()
-        try:
-            self.mariadb.start()
-            self.mariadb.execute(*_MYSQL)
-            if self.kafka is not None:
-                self.kafka.open()
-        except BaseException:
-            self.__exit__()
-            raise
-        self.clock = SnapshotClock(self.view)
-        self.freshness = Freshness(self.view, self.clock, FIRST_SECONDS)
-        return self
+    def _prepare(self) -> None:
+        self.mariadb.execute(*_MYSQL)
+        if self.kafka is not None:
+            self.kafka.open()
 
-    def __exit__(self, *exception: object) -> None:
-        self.driver.kill()
-        if hasattr(self, "clock"):
-            self.clock.stop()
+    def _begin_measuring(self) -> None:
+        self.freshness = Freshness(self.view, self.clock, FIRST_SECONDS)
+        self.ages = self.freshness.ages
+
+    def _close(self) -> None:
         if self.kafka is not None:
             self.kafka.close()
-        self.mariadb.stop()
-        self._own.release()
+
+    def introduction(self) -> str:
+        """What the demo runs."""
+        origin = "datagen" if self.kafka is None else "a producer for its Kafka broker"
+        return (
+            f"MariaDB runs on port {self.mariadb.port} with 10 customers; "
+            f"{origin} will generate {self.orders_per_second:,} orders per second."
+        )
 
     def start(self) -> None:
         """Start the pipeline, or start it again; meanwhile the first time, fill MySQL."""
         self._write_script(NO_END)
-        self.driver.start()
+        super().start()
         if self.kafka is not None:
             self.kafka.begin()
         if not self._filled:
@@ -120,22 +114,11 @@ class Scenario:
         if self.kafka is not None:
             self.kafka.end()
         self._write_script(1)
-        self.driver.start("--until-caught-up")
-        self.driver.wait(_CATCH_UP_S, check)
+        super().drain(check)
 
-    def raise_if_failed(self) -> None:
-        """Raise the error of the pipeline, if it has failed."""
-        self.driver.raise_if_failed()
-
-    def progress(self) -> str:
-        """A part of a progress message: the freshness of the last batches."""
+    def update_ages(self) -> None:
+        """Add what the lineage of the view has by now."""
         self.freshness.update()
-        return f"order to view {ages_text(self.freshness.ages.recent())}"
-
-    def freshness_window(self) -> dict[str, float] | None:
-        """Percentiles of the rows that the view got since the last call."""
-        self.freshness.update()
-        return self.freshness.ages.window()
 
     def begin(self, seconds: float | None) -> RevenueChanges:
         """The scripted changes of a run of so many seconds."""
@@ -147,6 +130,24 @@ class Scenario:
         """Ignore what the view shows from now on."""
         self.freshness.end()
 
+    def count(self) -> int:
+        """The orders that have been read."""
+        return self.rows(ORDERS)
+
+    def lag(self, count: int, rows: pa.Table | None) -> str:
+        """The orders that the view does not count yet."""
+        viewed = 0 if rows is None else sum(n or 0 for n in rows.column("orders").to_pylist())
+        return f"{max(0, count - viewed):,} orders"
+
+    def verdict(self) -> list[str]:
+        """Whether the view is what its orders give."""
+        self.freshness.update()
+        result = self.audit()
+        return [
+            f"audit: the view is {equality(result.equal)} to a batch recomputation from "
+            f"{result.joined_rows:,} orders ({self.rows(UNMATCHED):,} without a customer)"
+        ]
+
     def execute(self, statement: str) -> None:
         """Run a statement in MySQL."""
         self.mariadb.execute(statement, database="shop")
@@ -154,7 +155,7 @@ class Scenario:
     def rows(self, table: str) -> int:
         """How many rows a table has; 0 while it does not exist."""
         try:
-            opened = Warehouse(self.warehouse).table(table)
+            opened = self.warehouse.table(table)
         except TableError:
             return 0
         latest = opened.latest_snapshot_id()
@@ -182,7 +183,7 @@ class Scenario:
     def fill_customers(self) -> None:
         """Run the job that fills `customers` in MySQL."""
         path = self._write("customers.sql", username=_WRITER)
-        execute(self.warehouse, path.read_text())
+        execute(self.warehouse.path, path.read_text())
         self._filled = True
 
     def _write_script(self, orders: int) -> None:

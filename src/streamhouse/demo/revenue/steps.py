@@ -11,7 +11,6 @@ from streamhouse.demo.driver import start_command
 from streamhouse.demo.revenue.scenario import CUSTOMERS, MOVE, SANTA, VIEW, Scenario
 from streamhouse.demo.scripted_changes import ScriptedSteps
 from streamhouse.errors import StreamhouseError, TableError
-from streamhouse.paimon.catalog.warehouse import Warehouse
 
 OLD, NEW, EMPTY = "France", "China", "North Pole"
 _MOVE_S, _SANTA_S = 20.0, 40.0
@@ -61,7 +60,7 @@ class RevenueChanges(ScriptedSteps):
         yield f"in MySQL: {SANTA}"
         yield from self._until(self._has_santa, "Santa to reach the warehouse")
         merge = self._job = start_command(
-            ["run", str(_MERGE), "--warehouse", scenario.warehouse], scenario.log
+            ["run", str(_MERGE), "--warehouse", scenario.warehouse.path], scenario.log
         )
         yield "MERGE INTO country_sales: inserts all countries of customers, deletes others"
         yield from self._until(lambda: merge.poll() is not None, "the MERGE to finish")
@@ -78,7 +77,7 @@ class RevenueChanges(ScriptedSteps):
 
     def _rows(self, table: str) -> list[dict[str, Any]]:
         try:
-            opened = Warehouse(self._scenario.warehouse).table(table)
+            opened = self._scenario.warehouse.table(table)
         except TableError:
             return []
         if opened.latest_snapshot_id() is None:

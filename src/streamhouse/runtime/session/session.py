@@ -17,8 +17,7 @@ from streamhouse.runtime.session.endpoints import Endpoints
 from streamhouse.runtime.session.materialized_views import MaterializedViews
 from streamhouse.runtime.session.table_definitions import TableDefinitions
 from streamhouse.runtime.session.views import SessionViews, check_no_view
-from streamhouse.sql.options.flink_settings import SYNONYMS
-from streamhouse.sql.options.known_options import check_set
+from streamhouse.sql.options.known_options import SYNONYMS, check_set
 from streamhouse.sql.plan import AsOf, Name, TableInfo, ViewInfo
 from streamhouse.sql.syntax import CreateFunction, Drop
 from streamhouse.sql.udf_modules.module import define

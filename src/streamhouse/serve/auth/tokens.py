@@ -40,7 +40,7 @@ _NOT_IN_TOKENS = re.compile(r"[\s:\"'{}\[\],]")
 
 
 @dataclass(frozen=True)
-class Token:
+class BearerToken:
     """The SHA-256 digest of a token and its permissions; the token itself is not kept."""
 
     digest: bytes = field(repr=False)
@@ -52,14 +52,14 @@ def digest(token: str) -> bytes:
     return hashlib.sha256(token.encode("utf-8", "surrogateescape")).digest()
 
 
-def token_of(token: str, name: str = "token") -> Token:
+def token_of(token: str, name: str = "token") -> BearerToken:
     """A token with all permissions; `OptionError` if the text is empty."""
     if not token.strip():
         raise OptionError(f"the token is empty; {TOKEN_ADVICE}")
-    return Token(digest(token.strip()), Scope(name))
+    return BearerToken(digest(token.strip()), Scope(name))
 
 
-def find_scope(tokens: Iterable[Token], sent: str) -> Scope | None:
+def find_scope(tokens: Iterable[BearerToken], sent: str) -> Scope | None:
     """The permissions of the token that a client sent; None if it is unknown.
 
     Compares with every token in constant time, so the duration reveals nothing.
@@ -71,7 +71,7 @@ def find_scope(tokens: Iterable[Token], sent: str) -> Scope | None:
     return scope
 
 
-def read_token_file(path: str) -> tuple[Token, ...]:
+def read_token_file(path: str) -> tuple[BearerToken, ...]:
     """Read a token file; an `OptionError` about it never quotes the file's text."""
     where = f"option '--token-file': {path}"
     try:
@@ -88,8 +88,8 @@ def read_token_file(path: str) -> tuple[Token, ...]:
     return tokens
 
 
-def _parse_lines(text: str, where: str) -> tuple[Token, ...]:
-    tokens: list[Token] = []
+def _parse_lines(text: str, where: str) -> tuple[BearerToken, ...]:
+    tokens: list[BearerToken] = []
     for number, line in enumerate(text.splitlines(), 1):
         token = line.strip()
         if not token or token.startswith("#"):
@@ -104,7 +104,7 @@ def _parse_lines(text: str, where: str) -> tuple[Token, ...]:
     return tuple(tokens)
 
 
-def _parse_yaml(text: str, where: str) -> tuple[Token, ...]:
+def _parse_yaml(text: str, where: str) -> tuple[BearerToken, ...]:
     import yaml
 
     try:
@@ -123,7 +123,7 @@ def _parse_yaml(text: str, where: str) -> tuple[Token, ...]:
     )
 
 
-def _token(record: Mapping[Any, Any], where: str) -> Token:
+def _token(record: Mapping[Any, Any], where: str) -> BearerToken:
     check_known(map(str, record), _KEYS, where)
     keys = [key for key in ("token", "sha256") if record.get(key) is not None]
     if len(keys) != 1:
@@ -143,7 +143,7 @@ def _token(record: Mapping[Any, Any], where: str) -> Token:
         choice(f"{where}: acts", act, ACTS) for act in _texts(record, "acts", (READ, SQL), where)
     )
     views = _texts(record, "views", ("*",), where)
-    return Token(token_digest, Scope(str(record.get("name", "token")), views, acts))
+    return BearerToken(token_digest, Scope(str(record.get("name", "token")), views, acts))
 
 
 def _texts(

@@ -18,7 +18,7 @@ from streamhouse.durable_files import locked, sync_folder
 from streamhouse.errors import DataLossError, OptionError, TableError
 from streamhouse.serve.export.extract import Extract, ExtractedRows, Extractor
 from streamhouse.serve.formats.row_formats import RowFormat
-from streamhouse.serve.queries.row_files import RowsOrigin, write_rows
+from streamhouse.serve.queries.output import RowsOrigin, write_export
 
 _SUFFIX = ".part"
 
@@ -155,7 +155,7 @@ class Exporter:
         origin = RowsOrigin(extract.name, extract.snapshot, extract.time_ms)
         with replacing(self.path) as out, extract.open(self._step(progress)) as rows:
             counting = _Counted(rows, progress, self._step(progress))
-            write_rows(self._format, out, origin, rows.schema, counting)
+            write_export(self._format, out, origin, rows.schema, counting)
             out.flush()
             size = out.tell()
         seconds = time.monotonic() - began

@@ -10,21 +10,22 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import pyarrow as pa
 
-from streamhouse.duckdb_engine import Batches, Scanner, bounded_reader
+from streamhouse.close_matches import nearest
+from streamhouse.duckdb_engine import Batches, Limits, bounded_reader
 from streamhouse.errors import TableError
 from streamhouse.paimon.read.table import Table
-from streamhouse.serve.queries.pinned_tables import PinnedTable, PinnedTables
-from streamhouse.serve.views.warehouse_tables import WarehouseTables
-from streamhouse.sql.batch.bounded_query import analyze_bounded
-from streamhouse.sql.plan import BoundedQuery, BoundedScan, TableInfo
-from streamhouse.sql.statements.create_view import ticked
-from streamhouse.sql.syntax import Query, TextPosition
+from streamhouse.serve.formats.row_formats import RowFormat
+from streamhouse.serve.queries.output import OutputTarget
+from streamhouse.serve.queries.pinned_tables import PinnedTable
+from streamhouse.serve.queries.read_request import RowsRequest
+from streamhouse.serve.queries.view_rows import RowsSource, cast_rows
+from streamhouse.serve.views.served_view import ServedView
+from streamhouse.sql.plan import BoundedQuery, BoundedScan
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from streamhouse.paimon.catalog.warehouse import Warehouse
-    from streamhouse.sql.plan import ViewInfo
 
 OnRows: TypeAlias = Callable[[int], None]
 """Callback with the number of rows read since the last call; it may raise to stop the reading."""
@@ -77,7 +78,6 @@ class Extractor:
         as_of: str | None = None,
     ) -> None:
         self._warehouse = warehouse
-        self._tables = WarehouseTables(warehouse)
         self._name = name
         self._columns = columns
         self._as_of = as_of
@@ -90,77 +90,53 @@ class Extractor:
         """
         if "." not in self._name:
             raise TableError(f"'{self._name}' names no database; write database.table")
-        pins = PinnedTables(self._warehouse, self._as_of)
-        try:
-            pin = pins.get(self._name)
-        except TableError:
-            view = self._tables.view(tuple(self._name.split(".", 1)))
-            if view is None:
-                raise
-            return self._of_view(view, pins)
-        return self._of_table(pin, pins)
+        source = self._source()
+        for column in self._columns or ():
+            if column not in source.names:
+                hint = nearest(column, source.names)
+                raise TableError(f"'{self._name}' has no column '{column}'; {hint}")
+        pin, pins = source.pin, source.pins
+        total = None if pin is None else 0 if pin.snapshot is None else pins.records
+        if pin is not None and not _sortable(pin.table):
+            names = list(dict.fromkeys(self._columns or source.names))
+            read, sql = partial(_unsorted, pin, names), ""
+        else:
+            plan = self._plan(source)
+            read, sql = partial(_query_rows, plan, source), plan.sql
+        state = f"{sql}\n{pins.stamp}"
+        return Extract(self._name, pins.snapshot, pins.time_ms, total, state, read)
 
-    def _of_table(self, pin: PinnedTable, pins: PinnedTables) -> Extract:
-        names = list(pin.shown.names if self._columns is None else self._columns)
-        schema, snapshot = pin.schema(names), pin.snapshot
-        read = partial(_sorted_by_key if _sortable(pin.table) else _unsorted, pin, schema)
-        total = 0 if snapshot is None else snapshot.total_record_count
-        return Extract(self._name, pins.snapshot, pins.time_ms, total, pins.stamp, read)
-
-    def _of_view(self, view: ViewInfo, pins: PinnedTables) -> Extract:
-        plan = self._plan(view)
+    def _plan(self, source: RowsSource) -> BoundedQuery:
         try:
-            pins.pin_all(plan.scans)
+            return source.plan()
         except TableError:
-            self._plan(view)  # A table was just dropped: this raises the error about the view.
+            self._source().plan()  # A table of a view was just dropped: the error names the view.
             raise
-        if self._as_of is not None and self._as_of.isdigit() and len(pins.tables) > 1:
-            raise TableError(
-                f"'{self._name}' is a view of several tables ({', '.join(pins.tables)}), whose "
-                f"snapshots {self._as_of} are of different times; give a time or a tag"
-            )
-        state = f"{view.query}\n{pins.stamp}"
-        read = partial(_query_rows, plan, pins.scanner)
-        return Extract(self._name, pins.snapshot, pins.time_ms, None, state, read)
 
-    def _plan(self, view: ViewInfo) -> BoundedQuery:
-        name = ".".join(ticked(part) for part in view.name[-2:])
-        items = "*" if self._columns is None else ", ".join(map(ticked, self._columns))
-        query = Query(f"SELECT {items} FROM {name}", TextPosition(1, 1))
-        return analyze_bounded(query, self._tables)
+    def _source(self) -> RowsSource:
+        columns = None if self._columns is None else tuple(self._columns)
+        view, target = ServedView(self._name, self._name), OutputTarget("", RowFormat.JSON, 0, 0)
+        request = RowsRequest(view, target, Limits(), columns, as_of=self._as_of)
+        return RowsSource(self._warehouse, request, None)
 
 
 @contextlib.contextmanager
-def _unsorted(pin: PinnedTable, schema: pa.Schema, on_rows: OnRows) -> Iterator[ExtractedRows]:
-    yield ExtractedRows(schema, _with_progress(pin.read(schema.names), on_rows), False)
+def _unsorted(pin: PinnedTable, names: list[str], on_rows: OnRows) -> Iterator[ExtractedRows]:
+    rows = _with_progress(pin.read(names), on_rows)
+    yield ExtractedRows(pin.schema(names), rows, False)
 
 
 @contextlib.contextmanager
-def _sorted_by_key(pin: PinnedTable, schema: pa.Schema, on_rows: OnRows) -> Iterator[ExtractedRows]:
-    """Sort by the primary key in DuckDB, which spills to disk."""
-    table, key = pin.table, pin.table.primary_key
-    columns = list(dict.fromkeys((*schema.names, *key)))
-    info = TableInfo((table.database, table.name), table.columns)
-    scan = BoundedScan(info, "scan_0", tuple(columns))
-    items, order = (", ".join(map(_ansi, names)) for names in (schema.names, key))
-    sql = f"SELECT {items} FROM scan_0 ORDER BY {order}"
-    plan = BoundedQuery((scan,), sql, tuple(schema.names))
+def _query_rows(plan: BoundedQuery, source: RowsSource, on_rows: OnRows) -> Iterator[ExtractedRows]:
+    """Sort by the primary key in DuckDB, which spills to disk, or run the query of a view."""
 
-    def scanner(_: BoundedScan) -> tuple[pa.Schema, Batches]:
-        return pin.schema(columns), lambda: pin.read(columns)
-
-    with _query_rows(plan, scanner, on_rows) as rows:
-        yield ExtractedRows(schema, (batch.cast(schema) for batch in rows.batches), True)
-
-
-@contextlib.contextmanager
-def _query_rows(plan: BoundedQuery, scanner: Scanner, on_rows: OnRows) -> Iterator[ExtractedRows]:
     def counting_scanner(scan: BoundedScan) -> tuple[pa.Schema, Batches]:
-        schema, read = scanner(scan)
+        schema, read = source.pins.scanner(scan)
         return schema, lambda: _with_progress(read(), on_rows)
 
     with bounded_reader(plan, counting_scanner) as reader:
-        yield ExtractedRows(reader.schema, iter(reader), True)
+        schema = source.schema(reader.schema)
+        yield ExtractedRows(schema, cast_rows(reader, schema), True)
 
 
 def _sortable(table: Table) -> bool:
@@ -179,7 +155,3 @@ def _with_progress(batches: Iterator[pa.RecordBatch], on_rows: OnRows) -> Iterat
     for batch in batches:
         on_rows(batch.num_rows)
         yield batch
-
-
-def _ansi(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'

@@ -10,8 +10,7 @@ import pyarrow as pa
 
 from streamhouse.errors import TableError
 from streamhouse.paimon.read.time_travel import parse_as_of, resolve, snapshot_of, table_as_of
-from streamhouse.serve.feeds.feed import FeedChange
-from streamhouse.serve.feeds.row_kinds import as_inserts
+from streamhouse.serve.feeds.feed import FeedChange, as_inserts
 from streamhouse.serve.feeds.table_feed import TableFeed
 from streamhouse.serve.feeds.view_feed import ViewFeed
 from streamhouse.serve.views.served_view import definition, hide_definition_errors

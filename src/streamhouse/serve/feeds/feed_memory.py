@@ -5,15 +5,11 @@ from __future__ import annotations
 import threading
 import weakref
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from streamhouse.errors import BusyError, TooLargeError
 from streamhouse.paimon.changelog.differences.state_difference import Differ
-
-if TYPE_CHECKING:
-    pass
 
 _ADVICE = "select fewer columns (columns=), or subscribe to a view of fewer rows"
 

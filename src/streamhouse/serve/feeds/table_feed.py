@@ -18,8 +18,13 @@ from streamhouse.paimon.changelog.consumer_progress import ConsumerOptions, Cons
 from streamhouse.paimon.schema.evolution import column_ids
 from streamhouse.paimon.storage.files import is_local
 from streamhouse.paimon.storage.table_identity import Identity
-from streamhouse.serve.feeds.feed import Feed, FeedChange
-from streamhouse.serve.feeds.row_kinds import as_inserts, cast_to_schema, select_as_inserts
+from streamhouse.serve.feeds.feed import (
+    Feed,
+    FeedChange,
+    as_inserts,
+    cast_to_schema,
+    select_as_inserts,
+)
 from streamhouse.serve.views.shown_table import ShownTable
 from streamhouse.source import ROW_KIND
 

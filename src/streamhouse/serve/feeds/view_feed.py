@@ -16,8 +16,7 @@ from streamhouse.duckdb_engine import Limits, bounded_reader, run_bounded, wareh
 from streamhouse.errors import TableError, TimeLimitError
 from streamhouse.paimon.storage.table_identity import Identity
 from streamhouse.serve.admission.view_computations import SHORT_S
-from streamhouse.serve.feeds.feed import Feed, FeedChange
-from streamhouse.serve.feeds.row_kinds import as_inserts
+from streamhouse.serve.feeds.feed import Feed, FeedChange, as_inserts
 from streamhouse.sql.batch.bounded_query import analyze_bounded
 from streamhouse.sql.plan import BoundedQuery
 from streamhouse.sql.syntax import Query, TextPosition

@@ -16,7 +16,7 @@ from streamhouse.serve.pipelines.query_metrics import HELP
 if TYPE_CHECKING:
     from streamhouse.serve.admission.fair_queue import FairQueue
     from streamhouse.serve.admission.response_memory import UnsentResponses
-    from streamhouse.serve.streams.hub import ChannelStats
+    from streamhouse.serve.streams.stream_stats import StreamStats
 
 CONTENT_TYPE = CONTENT_TYPE_PLAIN_0_0_4
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
@@ -27,7 +27,7 @@ class Metrics:
 
     def __init__(
         self,
-        streams: Callable[[], Iterable[ChannelStats]],
+        streams: Callable[[], Iterable[StreamStats]],
         queues: Iterable[FairQueue],
         unsent: UnsentResponses,
     ) -> None:
@@ -118,46 +118,40 @@ class _QueryCollector:
 class _StreamCollector:
     """Prometheus collector over the current statistics of streams, labelled by view."""
 
-    def __init__(self, streams: Iterable[ChannelStats]) -> None:
+    def __init__(self, streams: Iterable[StreamStats]) -> None:
         self._streams = list(streams)
 
     def collect(self) -> Iterable[Metric]:
-        gauges: dict[str, tuple[str, Callable[[ChannelStats], float | None]]] = {
-            "subscribers": ("Subscribers of a view", lambda stats: stats.subscribers),
-            "snapshot": ("Newest snapshot that was sent", lambda stats: stats.snapshot),
-            "freshness_seconds": (
-                "Age of the newest change when it was ready to be sent",
-                lambda stats: None if stats.freshness_ms is None else stats.freshness_ms / 1000,
-            ),
-        }
-        counters: dict[str, tuple[str, Callable[[ChannelStats], float]]] = {
-            "events": ("Encoded events, each once for all subscribers", lambda s: s.events),
-            "rows": (
-                "Encoded changed rows, each once for all subscribers",
-                lambda stats: stats.rows,
-            ),
-            "encoded_bytes": ("Bytes of encoded events", lambda stats: stats.bytes),
-            "overflows": (
-                "Subscribers that were disconnected because they read too slowly",
-                lambda s: s.overflows,
-            ),
-            "state_rows": ("Rows encoded for first snapshots", lambda s: s.state_rows),
-            "polls": ("Polls of a view", lambda stats: stats.polls),
-            "poll_seconds": ("Total duration of the polls", lambda stats: stats.poll_ms / 1000),
-            "failures": ("Polls that failed and were retried", lambda stats: stats.failures),
-        }
         yield GaugeMetricFamily(
             "streamhouse_followed_views", "Views with a change stream", len(self._streams)
         )
-        for name, (text, value_of) in gauges.items():
-            gauge = GaugeMetricFamily(f"streamhouse_stream_{name}", text, labels=["view"])
-            for stats in self._streams:
-                value = value_of(stats)
-                if value is not None:
-                    gauge.add_metric([stats.name], value)
-            yield gauge
-        for name, (text, value_of) in counters.items():
-            counter = CounterMetricFamily(f"streamhouse_stream_{name}", text, labels=["view"])
-            for stats in self._streams:
-                counter.add_metric([stats.name], value_of(stats))
-            yield counter
+        for kind, metrics in ((GaugeMetricFamily, _GAUGES), (CounterMetricFamily, _COUNTERS)):
+            for name, (text, field, unit) in metrics.items():
+                metric = kind(f"streamhouse_stream_{name}", text, labels=["view"])
+                for stats in self._streams:
+                    value = getattr(stats, field)
+                    if value is not None:
+                        metric.add_metric([stats.name], value / unit)
+                yield metric
+
+
+_GAUGES = {
+    "subscribers": ("Subscribers of a view", "subscribers", 1),
+    "snapshot": ("Newest snapshot that was sent", "snapshot", 1),
+    "freshness_seconds": (
+        "Age of the newest change when it was ready to be sent", "freshness_ms", 1000,
+    ),
+}  # fmt: skip
+_COUNTERS = {
+    "events": ("Encoded events, each once for all subscribers", "events", 1),
+    "rows": ("Encoded changed rows, each once for all subscribers", "rows", 1),
+    "encoded_bytes": ("Bytes of encoded events", "bytes", 1),
+    "overflows": (
+        "Subscribers that were disconnected because they read too slowly", "overflows", 1,
+    ),
+    "state_rows": ("Rows encoded for first snapshots", "state_rows", 1),
+    "polls": ("Polls of a view", "polls", 1),
+    "poll_seconds": ("Total duration of the polls", "poll_ms", 1000),
+    "failures": ("Polls that failed and were retried", "failures", 1),
+}  # fmt: skip
+"""Metrics by name: what each is, the field of `StreamStats`, and by what its value is divided."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from streamhouse.serve.errors import STATUS
+from streamhouse.serve.errors import CODES
 from streamhouse.serve.http.models import ErrorResponse
 
 DESCRIPTION = """
@@ -27,29 +27,13 @@ TAGS: list[dict[str, Any]] = [
     {"name": "server", "description": "The server itself."},
 ]
 
-_DESCRIPTIONS = {
-    "bad_request": "A parameter has a value that is not allowed.",
-    "unauthorized": "The token is missing or unknown.",
-    "forbidden": "The token, the origin or the server's options do not allow it.",
-    "not_found": "The view, snapshot or tag does not exist, or the token may not see it.",
-    "conflict": "The object already exists, or its state has changed.",
-    "expired": "The data has expired.",
-    "too_large": "The request or its result exceeds a limit.",
-    "unsupported": "The media type of the body is unknown.",
-    "invalid": "A parameter or the SQL cannot be parsed, or the query fails.",
-    "too_many": "The client exceeds its request rate; see Retry-After.",
-    "busy": "The server is overloaded, or the warehouse cannot be reached.",
-}
 _ALWAYS = ("unauthorized", "forbidden", "invalid", "too_many", "busy")
 
 
 def error_responses(*codes: str) -> dict[int | str, dict[str, Any]]:
     """The error responses of a route: those of `codes`, and those that every route has."""
-    wanted = [code for code in _DESCRIPTIONS if code in (*codes, *_ALWAYS)]
-    return {
-        STATUS[code]: {"model": ErrorResponse, "description": _DESCRIPTIONS[code]}
-        for code in wanted
-    }
+    wanted = (CODES[code] for code in CODES if code in (*codes, *_ALWAYS))
+    return {status: {"model": ErrorResponse, "description": text} for status, text in wanted}
 
 
 def content_in_all_formats(schema_of: str) -> dict[str, Any]:

@@ -11,11 +11,10 @@ from sqlglot import exp
 
 from streamhouse.close_matches import nearest
 from streamhouse.duckdb_engine import bounded_reader
-from streamhouse.errors import TableError, UnsupportedSqlError
+from streamhouse.errors import SqlError, TableError, UnsupportedSqlError
 from streamhouse.serve.queries import output
 from streamhouse.serve.queries.pinned_tables import PinnedTables
 from streamhouse.serve.queries.read_request import ReadResult, SelectRequest
-from streamhouse.serve.queries.single_select import parse_single_select
 from streamhouse.serve.views.catalog import ViewCatalog
 from streamhouse.serve.views.served_view import definition, hide_definition_errors
 from streamhouse.serve.views.warehouse_tables import WarehouseTables
@@ -24,7 +23,8 @@ from streamhouse.sql.batch.bounded_query import analyze_bounded
 from streamhouse.sql.options.time_travel_options import TRAVEL_KEYS
 from streamhouse.sql.plan import AsOf, BoundedQuery, Name, TableInfo, ViewInfo
 from streamhouse.sql.resolution import columns as names
-from streamhouse.sql.syntax import Query
+from streamhouse.sql.statements.script import parse_script
+from streamhouse.sql.syntax import Query, Select
 from streamhouse.types import flink_type
 
 if TYPE_CHECKING:
@@ -63,6 +63,23 @@ def plan_select(warehouse: Warehouse, request: SelectRequest) -> BoundedQuery:
         for view in tables.used:
             stack.enter_context(hide_definition_errors(warehouse, view))
         return analyze_bounded(query, tables)
+
+
+def parse_single_select(sql: str) -> Query:
+    """The query of a text that is exactly one SELECT; `SqlError` for anything else."""
+    statements = parse_script(sql)
+    if len(statements) == 1 and isinstance(statements[0], Select):
+        return statements[0].query
+    if not statements:
+        raise SqlError("there is no statement; write one SELECT")
+    other = next((s for s in statements if not isinstance(s, Select)), statements[-1])
+    raise SqlError(
+        "a query takes one SELECT and nothing else; `streamhouse run` runs scripts",
+        line=other.position.line,
+        column=other.position.column,
+        source_line=sql.splitlines()[other.position.line - 1],
+        snippet=other.text,
+    )
 
 
 class _Served(WarehouseTables):

@@ -8,11 +8,13 @@ import math
 import os
 import pickle
 import shutil
+import socket
 import tempfile
 import threading
 import time
 import uuid
 from dataclasses import replace
+from multiprocessing.process import BaseProcess
 from typing import TYPE_CHECKING, Any
 
 from streamhouse.duckdb_engine import Limits
@@ -20,7 +22,7 @@ from streamhouse.errors import LimitError, SqlError, StreamhouseError, TimeLimit
 from streamhouse.serve.access_log import LOGGER
 from streamhouse.serve.admission.thread_pool import WarehousePool
 from streamhouse.serve.errors import Problem
-from streamhouse.serve.queries.fork_server import LENGTH, LONG_S, ForkServer
+from streamhouse.serve.queries.fork_server import LENGTH, LONG_S, fork
 from streamhouse.serve.queries.read_execution import UnexpectedError, delete_output, read_if_small
 from streamhouse.serve.queries.read_request import (
     ReadRequest,
@@ -28,6 +30,7 @@ from streamhouse.serve.queries.read_request import (
     RowsRequest,
     ScriptRequest,
 )
+from streamhouse.serve.queries.worker import serve
 
 if TYPE_CHECKING:
     from streamhouse.paimon.catalog.warehouse import Warehouse
@@ -68,7 +71,6 @@ class QueryExecutor:
         self._metrics = metrics
         self._folder = ""
         self._states: dict[str, str] = {}
-        self._forks = ForkServer()
 
     def start(self, folder: str) -> None:
         """Set the folder for the files of responses, which are kept until they have been sent."""
@@ -195,7 +197,6 @@ class QueryExecutor:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_GRACE_S):
                 await asyncio.gather(*self._ending)
-        await self._forks.close()
 
     def _end(self, worker: _Worker) -> None:
         """Kill a process in a background task, which then deletes its folder."""
@@ -251,7 +252,7 @@ class QueryExecutor:
 
     async def _started(self) -> _Worker:
         folder = tempfile.mkdtemp(prefix="worker-", dir=self._folder)
-        return await _Worker.start(self._forks, self._settings, folder)
+        return await _Worker.start(self._settings, folder)
 
 
 def _with_time_limit(request: ReadRequest, seconds: float) -> ReadRequest:
@@ -263,28 +264,31 @@ class _Worker:
 
     def __init__(
         self,
-        forks: ForkServer,
-        pid: int,
+        process: BaseProcess,
         streams: tuple[asyncio.StreamReader, asyncio.StreamWriter],
         folder: str,
     ) -> None:
-        self._forks = forks
+        self._process = process
         self._reader, self._writer = streams
-        self.pid = pid
         self.folder = folder
 
     @classmethod
-    async def start(cls, forks: ForkServer, settings: ServerSettings, folder: str) -> _Worker:
+    async def start(cls, settings: ServerSettings, folder: str) -> _Worker:
         """Fork a process and wait until it is ready for requests."""
+        own_end, child_end = socket.socketpair()
+        setup = (dict(settings.warehouse), settings.query_memory, folder)
         try:
-            pid, connection = await forks.fork()
-        except (OSError, TimeoutError):
-            raise _start_error() from None
-        worker = cls(forks, pid, await asyncio.open_unix_connection(sock=connection), folder)
+            with child_end:
+                process = await asyncio.to_thread(fork, serve, child_end, *setup)
+            worker = cls(process, await asyncio.open_unix_connection(sock=own_end), folder)
+        except BaseException as error:
+            own_end.close()
+            if isinstance(error, OSError | EOFError):
+                raise _start_error() from None
+            raise
         try:
             async with asyncio.timeout(_START_S):
-                setup = (dict(settings.warehouse), settings.query_memory, folder)
-                await worker._exchange(setup)
+                await worker._response()
         except BaseException as error:
             await worker.end()
             if isinstance(error, TimeoutError | EOFError):
@@ -307,13 +311,19 @@ class _Worker:
             raise LimitError.of_memory(limits.memory) from None
 
     @property
+    def pid(self) -> int | None:
+        return self._process.pid
+
+    @property
     def alive(self) -> bool:
         return not self._reader.at_eof()
 
     async def end(self) -> None:
         """Kill the process and delete its folder, which may hold spilled rows."""
         self._writer.close()
-        await self._forks.end(self.pid)
+        if self._process.is_alive():
+            self._process.kill()
+        await asyncio.to_thread(self._process.join)
         await asyncio.to_thread(shutil.rmtree, self.folder, ignore_errors=True)
 
     async def _exchange(self, value: object) -> Any:
@@ -321,6 +331,12 @@ class _Worker:
         try:
             self._writer.write(LENGTH.pack(len(text)) + text)
             await self._writer.drain()
+        except ConnectionError:
+            raise EOFError from None
+        return await self._response()
+
+    async def _response(self) -> Any:
+        try:
             (size,) = LENGTH.unpack(await self._reader.readexactly(LENGTH.size))
             return pickle.loads(await self._reader.readexactly(size))
         except (ConnectionError, asyncio.IncompleteReadError):

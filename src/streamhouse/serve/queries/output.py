@@ -1,6 +1,18 @@
-"""Writes the rows of a response, in any format, to a file in bounded memory before it is sent.
+"""Writes rows to one file, batch by batch: those of a response before it is sent, and exports.
 
-docs/decisions/067-responses-complete-before-sending.md says why.
+| format  | the file                                                                          |
+|---------|-----------------------------------------------------------------------------------|
+| json    | `{"snapshot":17,"time":"…Z","rows":[{…},…]}`, as in HTTP responses, one row per   |
+|         | line; before the first commit `snapshot` and `time` are null                      |
+| csv     | RFC 4180 with a header, in UTF-8                                                  |
+| arrow   | the IPC file format (not the IPC stream format); the columns' own types           |
+| parquet | the columns' own types                                                            |
+
+The JSON of a SELECT has its columns instead of the snapshot, and whether rows were left out. A
+response has Arrow's stream format. Parquet and Arrow name the snapshot in the schema's metadata,
+see `RowsOrigin.metadata`. `streamhouse.serve.formats.cells` describes the values in JSON and CSV.
+
+docs/decisions/067-responses-complete-before-sending.md says why a response is in a file first.
 """
 
 from __future__ import annotations
@@ -8,7 +20,7 @@ from __future__ import annotations
 import io
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Literal
 
 import pyarrow as pa
 
@@ -16,10 +28,12 @@ from streamhouse.errors import LimitError, TooLargeError
 from streamhouse.serve.formats.row_formats import (
     RowFormat,
     write_csv,
+    write_file,
     write_parquet,
     write_rows,
     write_stream,
 )
+from streamhouse.serve.streams.event import iso
 
 MEDIA_TYPES = {
     RowFormat.JSON: "application/json",
@@ -48,6 +62,39 @@ class OutputTarget:
     advice: str = ""
 
 
+@dataclass(frozen=True)
+class RowsOrigin:
+    """The source of rows: a view or table, its snapshot and the snapshot's commit time."""
+
+    view: str
+    snapshot: int | None
+    time_ms: int | None
+
+    @property
+    def time(self) -> str | None:
+        """The commit time in ISO 8601, such as `2026-01-31T12:00:00.123Z`."""
+        return None if self.time_ms is None else iso(self.time_ms)
+
+    @property
+    def head(self) -> dict[str, object]:
+        """The keys of a JSON object before `rows`."""
+        return {"snapshot": self.snapshot, "time": self.time}
+
+    @property
+    def metadata(self) -> dict[str, str]:
+        """The schema metadata of Parquet and Arrow files.
+
+        `streamhouse.view`, and after the first commit `streamhouse.snapshot` and
+        `streamhouse.time`.
+        """
+        metadata = {"streamhouse.view": self.view}
+        if self.snapshot is not None:
+            metadata["streamhouse.snapshot"] = str(self.snapshot)
+        if self.time is not None:
+            metadata["streamhouse.time"] = self.time
+        return metadata
+
+
 @dataclass
 class WriteResult:
     """The number of rows written, and whether the rest was truncated."""
@@ -72,18 +119,49 @@ def write(
     with open(target.path, "wb") as out:
         rows = _bounded(batches, target, out, written)
         stored = schema.with_metadata(dict(metadata))
-        match target.format:
-            case RowFormat.JSON:
-                _write_json(rows, out, head, written, target.cut)
-            case RowFormat.CSV:
-                text = io.TextIOWrapper(out, encoding="utf-8", newline="", write_through=True)
-                with text:
-                    write_csv(schema, rows, text)
-            case RowFormat.ARROW:
-                write_stream(out, stored, rows)
-            case RowFormat.PARQUET:
-                write_parquet(out, stored, rows, "zstd")
+        if target.format is RowFormat.ARROW:
+            write_stream(out, stored, rows)
+        else:
+            _encode(target.format, out, stored, rows, head, "zstd", written if target.cut else None)
     return written
+
+
+def write_export(
+    format: RowFormat,
+    out: BinaryIO,
+    origin: RowsOrigin,
+    schema: pa.Schema,
+    batches: Iterable[pa.RecordBatch],
+) -> None:
+    """Write all rows to `out`, which stays open."""
+    stored = schema.with_metadata(origin.metadata)
+    if format is RowFormat.ARROW:
+        write_file(out, stored, batches)
+    else:
+        _encode(format, out, stored, batches, origin.head, "snappy")
+
+
+def _encode(
+    format: RowFormat,
+    out: BinaryIO,
+    schema: pa.Schema,
+    batches: Iterable[pa.RecordBatch],
+    head: Mapping[str, Any],
+    compression: Literal["snappy", "zstd"],
+    cut: WriteResult | None = None,
+) -> None:
+    """Write JSON, CSV or Parquet; `cut`: JSON ends with whether the rows were truncated."""
+    match format:
+        case RowFormat.JSON:
+            write_rows(out, head, batches)
+            truncated = "" if cut is None else f',"truncated":{str(cut.truncated).lower()}'
+            out.write(f"{truncated}}}\n".encode())
+        case RowFormat.CSV:
+            text = io.TextIOWrapper(out, encoding="utf-8", newline="", write_through=True)
+            write_csv(schema, batches, text)
+            text.detach()
+        case _:
+            write_parquet(out, schema, batches, compression)
 
 
 def _bounded(
@@ -108,15 +186,3 @@ def _bounded(
             )
         if written.truncated:
             return
-
-
-def _write_json(
-    batches: Iterable[pa.RecordBatch],
-    out: BinaryIO,
-    head: Mapping[str, Any],
-    written: WriteResult,
-    cut: bool,
-) -> None:
-    write_rows(out, head, batches)
-    end = f',"truncated":{"true" if written.truncated else "false"}}}' if cut else "}"
-    out.write(f"{end}\n".encode())

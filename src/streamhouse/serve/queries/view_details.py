@@ -9,8 +9,9 @@ from __future__ import annotations
 import itertools
 import json
 import re
-import threading
 from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from streamhouse.errors import DataLossError, SqlError, StreamhouseError, TableError
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 
 TABLE, VIEW = "table", "view"
 _COUNTED_RECORDS = 200_000
-_COUNTS_KEPT = 1_000
+"""More records take long to count."""
 _VERSIONS = 100
 MASK = "****"
 _WORD = re.compile(r"[^\s.,;:=|]+")
@@ -220,7 +221,12 @@ def _of_table(table: Table, view: ServedView) -> dict[str, Any]:
         return record
     rows = snapshot.total_record_count if view.filter is None else None
     if rows is not None and table.primary_key:
-        rows = _COUNTS.rows(table, latest, snapshot.time_ms, rows)
+        counted = rows <= _COUNTED_RECORDS
+        state = _KeyedState(table.location + table.branch, latest, snapshot.time_ms, table)
+        try:
+            rows = _row_count(state) if counted else None
+        except StreamhouseError:
+            rows = None  # the snapshot has expired
     return record | {"snapshot": latest, "time": iso(snapshot.time_ms), "rows": rows}
 
 
@@ -279,38 +285,19 @@ def _keys(table: Table, columns: list[Column]) -> Mapping[str, list[str]]:
     }
 
 
-class _Counts:
-    """Cache of row counts of tables with a primary key; thread-safe.
+@dataclass(frozen=True)
+class _KeyedState:
+    """A snapshot of a table with a primary key, of one incarnation of the table."""
 
-    Snapshots count each version of a row as a record, so the rows have to be read.
-    """
-
-    def __init__(self) -> None:
-        self._rows_by_snapshot: dict[tuple[str, int, int], int] = {}
-        self._lock = threading.Lock()
-
-    def rows(self, table: Table, snapshot: int, time_ms: int, records: int) -> int | None:
-        """The number of rows of a snapshot that has `records` records.
-
-        None if the snapshot has expired, or has more than 200,000 records, which takes long to
-        count, unless the number is cached.
-        """
-        key = (table.location + table.branch, snapshot, time_ms)
-        with self._lock:
-            if key in self._rows_by_snapshot:
-                return self._rows_by_snapshot[key]
-        if records > _COUNTED_RECORDS:
-            return None
-        try:
-            batches = list(table.read(columns=[table.primary_key[0]], snapshot=snapshot))
-        except StreamhouseError:
-            return None  # the snapshot has expired
-        rows = int(sum(batch.num_rows for batch in batches))
-        with self._lock:
-            while len(self._rows_by_snapshot) >= _COUNTS_KEPT:
-                self._rows_by_snapshot.pop(next(iter(self._rows_by_snapshot)))
-            self._rows_by_snapshot[key] = rows
-        return rows
+    location: str
+    snapshot: int
+    time_ms: int
+    table: Table = field(compare=False)
 
 
-_COUNTS = _Counts()
+@lru_cache(maxsize=1_000)
+def _row_count(state: _KeyedState) -> int:
+    """The number of rows, which have to be read: snapshots count each version of a row."""
+    table = state.table
+    batches = table.read(columns=[table.primary_key[0]], snapshot=state.snapshot)
+    return sum(batch.num_rows for batch in batches)

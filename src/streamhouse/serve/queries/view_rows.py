@@ -17,6 +17,7 @@ from streamhouse.close_matches import nearest
 from streamhouse.duckdb_engine import Limits, bounded_reader
 from streamhouse.errors import DataLossError, LimitError, OptionError, TableError
 from streamhouse.serve.queries import output, row_hashes
+from streamhouse.serve.queries.output import RowsOrigin
 from streamhouse.serve.queries.pinned_tables import (
     PinnedTables,
     full_name,
@@ -24,7 +25,6 @@ from streamhouse.serve.queries.pinned_tables import (
     view_time_travel,
 )
 from streamhouse.serve.queries.read_request import ReadResult, RowsRequest
-from streamhouse.serve.queries.row_files import RowsOrigin
 from streamhouse.serve.views.served_view import hide_definition_errors
 from streamhouse.serve.views.warehouse_tables import WarehouseTables, table_info
 from streamhouse.sql import node_errors
@@ -83,7 +83,7 @@ class _LargeError(Exception):
 
 def _read(warehouse: Warehouse, request: RowsRequest) -> ReadResult:
     with hide_definition_errors(warehouse, request.view):
-        source = _Source(warehouse, request)
+        source = RowsSource(warehouse, request, request.target.max_rows)
         plan = source.plan()
     pins = source.pins
     state = None if "getvariable(" in plan.sql.lower() else _state(request, plan, pins.stamp)
@@ -99,7 +99,7 @@ def _read(warehouse: Warehouse, request: RowsRequest) -> ReadResult:
         hashes = row_hashes.RowHashes()
         rows = reader if state is None else hashes.removed(reader)
         schema = source.schema(rows.schema)
-        batches = _cast(rows, schema)
+        batches = cast_rows(rows, schema)
         origin = RowsOrigin(request.view.name, pins.snapshot, pins.time_ms)
         written = output.write(request.target, schema, batches, origin.head, origin.metadata)
     result = replace(result, rows=written.rows, truncated=written.truncated)
@@ -111,17 +111,22 @@ def _read(warehouse: Warehouse, request: RowsRequest) -> ReadResult:
     return replace(result, etag=etag, changed=etag not in request.known_etags)
 
 
-class _Source:
-    """The table or SQL view behind a served view, and the query that reads it."""
+class RowsSource:
+    """The table or SQL view behind a served view, and the query that reads it.
 
-    def __init__(self, warehouse: Warehouse, request: RowsRequest) -> None:
+    `pin` is the pinned table, None for a SQL view, and `names` are the names of its columns.
+    `most`: how many rows may be read; None: all.
+    """
+
+    def __init__(self, warehouse: Warehouse, request: RowsRequest, most: int | None) -> None:
         self._request = request
+        self._most = most
         self._warehouse = warehouse
         self.pins = PinnedTables(warehouse, request.as_of)
-        self._pin = self._table()
-        self._tables = _PinnedResolver(warehouse, request.view.source, self._pin)
-        self._all = self._columns()
-        self._served = self._served_columns()
+        self.pin = self._table()
+        self._tables = _PinnedResolver(warehouse, request.view.source, self.pin)
+        self.names = self._columns()
+        self._served = request.view.visible(self.names)
 
     def plan(self) -> BoundedQuery:
         """Build the query and pin all tables that it reads."""
@@ -143,13 +148,16 @@ class _Source:
                 for name, desc in order
             ]
             select.set("order", exp.Order(expressions=ordered))
-        limit = self._limit()
-        if self._pin is not None and not (order or condition or self._pin.table.primary_key):
+        if self.pin is not None and not (order or condition or self.pin.table.primary_key):
             self.pins.keep_newest(self._request.view.source, self._request.limit)
-        select.set("limit", exp.Limit(expression=exp.Literal.number(limit)))
+        limits = [self._request.limit, None if self._most is None else self._most + 1]
+        # One more than may be returned, to detect that there are more.
+        limit = min((number for number in limits if number is not None), default=None)
+        if limit is not None:
+            select.set("limit", exp.Limit(expression=exp.Literal.number(limit)))
         analyzed = analyze_tree(Parsed(script, select, ""), select, self._tables)
         plan = analyzed.plan(analyzed.tree, list(wanted))
-        if self._pin is None and self._request.as_of is not None:
+        if self.pin is None and self._request.as_of is not None:
             self._check_as_of(plan)
             with view_time_travel(self._request.view.name):
                 self.pins.pin_all(plan.scans)
@@ -166,9 +174,9 @@ class _Source:
 
     def schema(self, engine_schema: pa.Schema) -> pa.Schema:
         """The schema of the response: a table's own types, since the engine may widen them."""
-        if self._pin is None:
+        if self.pin is None:
             return engine_schema
-        return self._pin.shown.read_schema(engine_schema.names)
+        return self.pin.shown.read_schema(engine_schema.names)
 
     @property
     def _name(self) -> tuple[str, str]:
@@ -188,17 +196,14 @@ class _Source:
         return self.pins.get(name)
 
     def _columns(self) -> tuple[str, ...]:
-        if self._pin is not None:
-            return self._pin.shown.names
+        if self.pin is not None:
+            return self.pin.shown.names
         view = self._tables.view(self._name)
         if view is None:
             raise TableError(
                 f"view '{self._request.view.source}' was dropped while it was read; try again"
             )
         return tuple(column.name for column in view.columns)
-
-    def _served_columns(self) -> tuple[str, ...]:
-        return self._request.view.visible(self._all)
 
     def _wanted(self) -> tuple[str, ...]:
         if self._request.columns is None:
@@ -219,14 +224,8 @@ class _Source:
             for name, _ in self._request.order:
                 self._check("order", name)
             return self._request.order
-        key = () if self._pin is None else self._pin.table.primary_key
+        key = () if self.pin is None else self.pin.table.primary_key
         return [(name, False) for name in key if set(key) <= set(self._served)]
-
-    def _limit(self) -> int:
-        max_rows = self._request.target.max_rows
-        wanted = self._request.limit
-        # One more than may be returned, to detect that there are more.
-        return max_rows + 1 if wanted is None else min(wanted, max_rows + 1)
 
     def _condition(self) -> tuple[exp.Expr | None, Script]:
         """The WHERE condition, and the script to which positions in error messages refer."""
@@ -262,23 +261,23 @@ class _PinnedResolver(WarehouseTables):
     def __init__(self, warehouse: Warehouse, name: str, pin: PinnedTable | None) -> None:
         super().__init__(warehouse)
         self._name: Name = tuple(name.split(".", 1))
-        self._pin = pin
+        self.pin = pin
 
     def view(self, name: Name) -> ViewInfo | None:
-        is_pinned = self._pin is not None and name == self._name
+        is_pinned = self.pin is not None and name == self._name
         return None if is_pinned else super().view(name)
 
     def table_as_of(self, name: Name, as_of: AsOf) -> TableInfo:
-        if as_of or self._pin is None or name != self._name:
+        if as_of or self.pin is None or name != self._name:
             return super().table_as_of(name, as_of)
-        return table_info(self._pin.table)
+        return table_info(self.pin.table)
 
 
 def _parsed(text: str) -> exp.Expr:
     return lowering.simplify(Script(text), parse_condition(text))
 
 
-def _cast(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+def cast_rows(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     for batch in batches:
         yield batch if batch.schema.types == schema.types else batch.cast(schema)
 

@@ -1,10 +1,9 @@
-"""Worker processes that run clients' queries and check their scripts, and the parent process.
+"""Worker processes that run clients' queries and check their scripts.
 
 No parser can predict how much time and memory a client's SQL takes, so it runs in a process that
-can be killed without harm to the server. `python -m streamhouse.serve.queries.worker` is the
-parent, which has all modules loaded. It forks and kills workers on commands of the server, read
-from a socket at standard input, and exits when that closes. A worker reads pickled requests from a
-socket, each after its length, and writes pickled responses; it exits when the socket closes.
+can be killed without harm to the server: a fork of a process that has all modules loaded. A worker
+reads pickled requests from a socket, each after its length, and writes pickled responses; it exits
+when the socket closes, and with its parent.
 
 docs/decisions/064-client-sql-runs-in-its-own-process.md says why.
 """
@@ -12,84 +11,48 @@ docs/decisions/064-client-sql-runs-in-its-own-process.md says why.
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
 import pickle
 import re
 import resource
 import signal
 import socket
+import sys
 import tempfile
 import threading
+from collections.abc import Mapping
 from importlib import import_module
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from streamhouse.errors import StreamhouseError
 from streamhouse.paimon.catalog.warehouse import Warehouse
-from streamhouse.serve.queries.fork_server import FORK, LENGTH, LONG_S, MESSAGE, NUMBER
+from streamhouse.serve.queries.fork_server import LENGTH, LONG_S
 from streamhouse.serve.queries.read_execution import run_request
 from streamhouse.serve.queries.read_request import ReadRequest, ScriptRequest
 
 _SCRIPTS = "streamhouse.graph.script_check"
 """Known by its name only: servers do not load what plans scripts."""
-_LIBRARIES = (
-    _SCRIPTS,
-    "duckdb",
-    "pandas",  # pyarrow loads it with the first value that it makes
-    "pyarrow.compute",
-    "pyarrow.parquet",
-    "sqlglot.dialects.duckdb",
-    "streamhouse.paimon.read.system_tables",
-    "streamhouse.serve.queries.client_select",
-    "streamhouse.serve.queries.view_rows",
-)
 _NICE = 10
+_PR_SET_PDEATHSIG = 1
 _OVERHEAD_BYTES = 512 << 20
 """Memory that a query may take besides the engine's: batches in flight, thread stacks."""
 
 
-def main() -> None:
-    """Fork and kill workers until standard input closes, then kill all."""
+def serve(client: socket.socket, options: Mapping[str, str], memory: int, folder: str) -> None:
+    """Run requests until the socket closes.
+
+    `options` are those of the warehouse's catalog, `memory` the bytes that a query may take, and
+    `folder` is that of temporary files. The first response tells that it is ready.
+    """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     # Libraries that print must not write to the server's standard output.
     os.dup2(2, 1)
-    _load()
-    control = socket.socket(fileno=os.dup(0))
-    forks: set[int] = set()
-    while True:
-        message, files, _, _ = socket.recv_fds(control, MESSAGE.size, 1)
-        if len(message) < MESSAGE.size:
-            break
-        kind, process = MESSAGE.unpack(message)
-        if kind == FORK:
-            process = os.fork()
-            if process == 0:
-                control.close()
-                _serve(socket.socket(fileno=files[0]))
-                return
-            os.close(files[0])
-            forks.add(process)
-        else:
-            _end(forks, process)
-        with contextlib.suppress(BrokenPipeError):
-            control.sendall(NUMBER.pack(process))
-    for process in list(forks):
-        _end(forks, process)
-
-
-def _end(forks: set[int], process: int) -> None:
-    # ForkServer are reaped here only, so their pids cannot have been reused.
-    if process in forks:
-        forks.remove(process)
-        os.kill(process, signal.SIGKILL)
-        os.waitpid(process, 0)
-
-
-def _serve(client: socket.socket) -> None:
-    """Run requests until the socket closes."""
-    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     source, out = client.makefile("rb"), client.makefile("wb")
-    options, memory, folder = _read(source)
     os.environ["TMPDIR"] = tempfile.tempdir = folder
     warehouse = Warehouse(options)
     _limit(memory)
@@ -121,12 +84,6 @@ def _lower_priority() -> None:
             os.setpriority(os.PRIO_PROCESS, int(thread), _NICE)
 
 
-def _load() -> None:
-    """Import what every request needs; must start no thread, since forks would lack it."""
-    for name in _LIBRARIES:
-        import_module(name)
-
-
 def _limit(memory: int) -> None:
     """Set the system's limit on data memory (RLIMIT_DATA) to what a query may take."""
     import duckdb
@@ -156,7 +113,3 @@ def _write(out: BinaryIO, value: object) -> None:
     text = pickle.dumps(value)
     out.write(LENGTH.pack(len(text)) + text)
     out.flush()
-
-
-if __name__ == "__main__":
-    main()

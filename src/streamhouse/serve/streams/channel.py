@@ -14,7 +14,6 @@ import asyncio
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import partial
 
 from streamhouse.errors import (
@@ -31,23 +30,14 @@ from streamhouse.serve.streams.encoding import EncodingStopped, StreamEncoder
 from streamhouse.serve.streams.event import CHANGES, StreamPosition, heartbeat
 from streamhouse.serve.streams.first_events import FirstEventsBuilder, StreamResources
 from streamhouse.serve.streams.resume import LATEST, EventHistory, ResumePosition
+from streamhouse.serve.streams.stream_stats import StreamStats
 from streamhouse.serve.streams.subscriber import FirstEvents, Link, Subscription
-from streamhouse.serve.streams.view_poller import PollResult, PollStats, ViewPoller
+from streamhouse.serve.streams.view_poller import PollResult, ViewPoller
 from streamhouse.serve.views.served_view import ServedView
 
 _MAX_ATTEMPTS = 5
 _EARLY_S = 0.002
 """Tolerance for timers that fire slightly early."""
-
-
-@dataclass
-class ChannelCounts:
-    """Counters of a stream, which only grow; in `rows` an updated row counts once."""
-
-    events: int = 0
-    rows: int = 0
-    bytes: int = 0
-    overflows: int = 0
 
 
 class Channel:
@@ -62,13 +52,13 @@ class Channel:
         open_feed: Callable[[ServedView], Feed],
         settings: StreamSettings,
         resources: StreamResources,
+        stats: StreamStats,
         ended: Callable[[Channel], None],
         client: str = "",
     ) -> None:
         self.view = view
-        self.counts = ChannelCounts()
         self.history = EventHistory()
-        self.freshness_ms: int | None = None
+        self._stats = stats
         self._settings = settings
         self._trim = resources.trim
         self._ended = ended
@@ -86,12 +76,13 @@ class Channel:
         self._last_sent_at = self._loop.time()
         self._encoder = StreamEncoder(view.name, settings, resources.stopping)
         self._builder = FirstEventsBuilder(
-            view, self._opened, self._encoder, resources, self._current_position
+            view, self._opened, self._encoder, resources, stats, self._current_position
         )
         self._poller = ViewPoller(
             view.name,
             partial(self._opened, view),
             settings,
+            stats,
             partial(self._post, self._on_result),
             partial(self._post, self._end_missing),
         )
@@ -104,11 +95,6 @@ class Channel:
         return feed
 
     @property
-    def readers(self) -> int:
-        """The number of current subscribers."""
-        return len(self._readers)
-
-    @property
     def client(self) -> str:
         """The client to whose share the stream counts: that of its longest subscriber."""
         return next(iter(self._readers.values()), self._client)
@@ -117,21 +103,6 @@ class Channel:
     def unused(self) -> bool:
         """Whether the stream has no subscriber, and none is being set up."""
         return not self._readers and not self._openings
-
-    @property
-    def snapshot(self) -> int | None:
-        """The snapshot of the last poll; None before the first one."""
-        return None if self._current is None else self._current.commit.snapshot
-
-    @property
-    def state_rows(self) -> int:
-        """How many rows were encoded for initial states."""
-        return self._builder.rows_encoded
-
-    @property
-    def poll_stats(self) -> PollStats:
-        """Statistics of the polls."""
-        return self._poller.poll_stats
 
     @contextmanager
     def kept_open(self) -> Iterator[None]:
@@ -176,6 +147,7 @@ class Channel:
             raise self._stopped()
         reader = Subscription(first, self._leave, last_id)
         self._readers[reader] = client
+        self._stats.add(subscribers=1)
         if self._heartbeat_timer is None:
             self._last_sent_at = self._loop.time()
             self._schedule_heartbeat(self._last_sent_at + self._settings.heartbeat_s)
@@ -244,7 +216,7 @@ class Channel:
         """Process the result of a poll: append its events and record the new position."""
         if self._closed:
             return
-        self._current = result
+        self._current, self._stats.snapshot = result, result.commit.snapshot
         self._builder.changed(result)
         if result.chunks is None:
             self._expire_positions(result)
@@ -252,8 +224,9 @@ class Channel:
             if result.full:
                 self.history.clear()
             else:
-                self.counts.rows += sum(chunk.changed for chunk in result.chunks)
-                self.freshness_ms = max(0, time.time_ns() // 1_000_000 - result.commit.time_ms)
+                self._stats.add(rows=sum(chunk.changed for chunk in result.chunks))
+                age_ms = time.time_ns() // 1_000_000 - result.commit.time_ms
+                self._stats.freshness_ms = max(0, age_ms)
             self._publish(result)
         self._record_position(result.commit)
 
@@ -261,8 +234,8 @@ class Channel:
         self._disconnect_slow()
         for event in result.events:
             self._head = self._head.append(event)
-            self.counts.events += 1
-            self.counts.bytes += len(event.data)
+        size = sum(len(event.data) for event in result.events)
+        self._stats.add(events=len(result.events), bytes=size)
         self._wake()
 
     def _expire_positions(self, result: PollResult) -> None:
@@ -325,7 +298,7 @@ class Channel:
         if reader not in self._readers:
             return
         del self._readers[reader]
-        self.counts.overflows += reader.too_slow.is_set()
+        self._stats.add(subscribers=-1, overflows=reader.too_slow.is_set())
         self._start_linger()
 
     def _start_linger(self) -> None:

@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from streamhouse.errors import TooLargeError
-from streamhouse.serve.feeds.row_kinds import as_inserts, select_as_inserts
+from streamhouse.serve.feeds.feed import as_inserts, select_as_inserts
 from streamhouse.serve.feeds.table_feed import TableFeed
-from streamhouse.serve.formats.cells import json_values
-from streamhouse.serve.formats.json_rows import compact, unreserved_names
+from streamhouse.serve.formats.json_rows import compact, objects, unreserved_names
 from streamhouse.serve.formats.row_formats import slices
 from streamhouse.serve.settings import StreamSettings
 from streamhouse.serve.streams.event import StreamEvent, StreamPosition
@@ -173,8 +172,7 @@ def row_count(chunks: Iterable[EncodedRows]) -> int:
 def _chunk(batch: pa.RecordBatch) -> EncodedRows:
     kinds = batch.column(0).to_pylist()
     names = [ROW_KIND, *unreserved_names(batch.schema.names[1:])]
-    columns = [json_values(batch.column(i)) for i in range(1, batch.num_columns)]
-    rows = [dict(zip(names, row, strict=True)) for row in zip(kinds, *columns, strict=True)]
     changed = len(kinds) - kinds.count("-U")
     only_new = kinds.count("+I") == len(kinds)
-    return EncodedRows(compact(rows)[1:-1], len(rows), changed, only_new)
+    text = objects(batch.rename_columns(names)).decode()
+    return EncodedRows(text, len(kinds), changed, only_new)

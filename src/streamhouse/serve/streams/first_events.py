@@ -16,6 +16,7 @@ from streamhouse.serve.feeds.table_feed import TableFeed
 from streamhouse.serve.streams.encoding import EncodedRows, StreamEncoder, row_count
 from streamhouse.serve.streams.event import SNAPSHOT, StreamEvent, StreamPosition
 from streamhouse.serve.streams.resume import ResumePosition, ResumeTarget, read_missed_events
+from streamhouse.serve.streams.stream_stats import StreamStats
 from streamhouse.serve.streams.subscriber import FirstEvents, Link
 from streamhouse.serve.streams.view_poller import PollResult, same_columns
 from streamhouse.serve.views.served_view import ServedView
@@ -83,9 +84,10 @@ class FirstEventsBuilder:
         open_feed: Callable[[ServedView], Feed],
         encoder: StreamEncoder,
         resources: StreamResources,
+        stats: StreamStats,
         current_position: Callable[[], tuple[PollResult, Link]],
     ) -> None:
-        self.rows_encoded = 0
+        self._stats = stats
         self._view = view
         self._open_feed = open_feed
         self._encoder = encoder
@@ -125,7 +127,7 @@ class FirstEventsBuilder:
         self._caught_up.clear()
         if result.full or result.chunks is None:
             self._chunks, self._added_since = result.chunks, None
-            self.rows_encoded += row_count(result.chunks or ())
+            self._stats.add(state_rows=row_count(result.chunks or ()))
         elif result.chunks:
             self._keep(result, result.chunks)
 
@@ -178,7 +180,7 @@ class FirstEventsBuilder:
         if chunks is None:
             self._added_since = ()
             chunks = await self._resources.run(partial(self._read_state, now))
-            self.rows_encoded += row_count(chunks)
+            self._stats.add(state_rows=row_count(chunks))
             # Together with the rows added while it was read, this is the current state.
             self._chunks, self._added_since = self._joined(chunks, self._added_since), None
         encode = partial(self._encoder.events, SNAPSHOT, now.commit, chunks)

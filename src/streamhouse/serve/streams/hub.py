@@ -8,7 +8,6 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
 
 from streamhouse.errors import BusyError
 from streamhouse.serve.feeds.feed import Feed
@@ -16,40 +15,12 @@ from streamhouse.serve.settings import StreamSettings
 from streamhouse.serve.streams.channel import Channel
 from streamhouse.serve.streams.first_events import StateMemory, StreamResources
 from streamhouse.serve.streams.resume import LATEST, ResumePosition
+from streamhouse.serve.streams.stream_stats import StreamStats
 from streamhouse.serve.streams.subscriber import Subscription
 from streamhouse.serve.views.served_view import Key, ServedView
 
 _WORKERS = 2
 _JOIN_S = 1.0
-
-
-@dataclass(frozen=True)
-class ChannelStats:
-    """Statistics of the streams of one served view, for metrics.
-
-    Current values: `subscribers`, `streams` (several if clients select columns), `snapshot` and
-    `error` (why polling fails now). `freshness_ms` is the age of the last change when it was ready
-    to be sent. The others are counters, which include streams that have ended: `events` and
-    `bytes` encoded (however many clients got them), `rows` encoded in changes (an updated row
-    counts once), `state_rows` encoded for initial states, `overflows` (subscribers disconnected
-    because they read too slowly), `polls`, `poll_ms` (their total duration), and `failures` among
-    them.
-    """
-
-    name: str
-    subscribers: int = 0
-    streams: int = 0
-    snapshot: int | None = None
-    freshness_ms: int | None = None
-    error: str | None = None
-    events: int = 0
-    rows: int = 0
-    state_rows: int = 0
-    bytes: int = 0
-    overflows: int = 0
-    polls: int = 0
-    poll_ms: float = 0.0
-    failures: int = 0
 
 
 class Hub:
@@ -65,7 +36,7 @@ class Hub:
         self._open_feed = open_feed
         self._settings = settings or StreamSettings()
         self._channels: dict[Key, Channel] = {}
-        self._ended_stats: dict[str, ChannelStats] = {}
+        self._stats: dict[str, StreamStats] = {}
         self._stopping = threading.Event()
         self._workers = ThreadPoolExecutor(_WORKERS, thread_name_prefix="stream")
         states = StateMemory(self._settings.state_bytes)
@@ -105,12 +76,9 @@ class Hub:
         if channels:
             await asyncio.get_running_loop().run_in_executor(None, _join, channels)
 
-    def stats(self) -> list[ChannelStats]:
+    def stats(self) -> list[StreamStats]:
         """Statistics of each view that has had subscribers, sorted by name."""
-        by_name = dict(self._ended_stats)
-        for channel in self._channels.values():
-            by_name[channel.view.name] = _sum(by_name.get(channel.view.name), channel)
-        return [by_name[name] for name in sorted(by_name)]
+        return [self._stats[name] for name in sorted(self._stats)]
 
     def _channel(self, view: ServedView, client: str) -> Channel:
         if self._stopping.is_set():
@@ -119,10 +87,12 @@ class Hub:
         if channel is None:
             if len(self._channels) >= self._settings.max_streams:
                 self._make_room(client)
+            stats = self._stats.setdefault(view.name, StreamStats(view.name))
             channel = Channel(
-                view, self._open_feed, self._settings, self._resources, self._ended, client
+                view, self._open_feed, self._settings, self._resources, stats, self._ended, client
             )
             self._channels[view.key] = channel
+            stats.streams += 1
         return channel
 
     def _make_room(self, client: str) -> None:
@@ -152,10 +122,10 @@ class Hub:
         )
 
     def _ended(self, channel: Channel) -> None:
-        name = channel.view.name
         del self._channels[channel.view.key]
-        previous = _sum(self._ended_stats.get(name), channel)
-        self._ended_stats[name] = replace(previous, subscribers=0, streams=0, error=None)
+        stats = self._stats[channel.view.name]
+        stats.streams -= 1
+        stats.error = stats.error if stats.streams else None
 
     def _trim(self) -> None:
         """Drop events from the largest histories until their total is within `history_bytes`."""
@@ -166,30 +136,6 @@ class Hub:
             largest.history.forget_oldest()
             total -= sizes[largest] - largest.history.bytes
             sizes[largest] = largest.history.bytes
-
-
-def _sum(stats: ChannelStats | None, channel: Channel) -> ChannelStats:
-    previous = stats or ChannelStats(channel.view.name)
-    counts, poll_stats = channel.counts, channel.poll_stats
-    snapshots = (previous.snapshot, channel.snapshot)
-    return replace(
-        previous,
-        subscribers=previous.subscribers + channel.readers,
-        streams=previous.streams + 1,
-        snapshot=max((snapshot for snapshot in snapshots if snapshot is not None), default=None),
-        freshness_ms=previous.freshness_ms
-        if channel.freshness_ms is None
-        else channel.freshness_ms,
-        error=poll_stats.error or previous.error,
-        events=previous.events + counts.events,
-        rows=previous.rows + counts.rows,
-        state_rows=previous.state_rows + channel.state_rows,
-        bytes=previous.bytes + counts.bytes,
-        overflows=previous.overflows + counts.overflows,
-        polls=previous.polls + poll_stats.polls,
-        poll_ms=previous.poll_ms + poll_stats.poll_ms,
-        failures=previous.failures + poll_stats.failures,
-    )
 
 
 def _join(channels: list[Channel]) -> None:

@@ -11,8 +11,7 @@ import pyarrow as pa
 from streamhouse.errors import BadIdError, DataLossError, ExpiredError, TooLargeError
 from streamhouse.paimon.changelog.differences.state_difference import Differ
 from streamhouse.paimon.read.table import Table
-from streamhouse.serve.feeds.feed import Feed
-from streamhouse.serve.feeds.row_kinds import cast_to_schema
+from streamhouse.serve.feeds.feed import Feed, cast_to_schema
 from streamhouse.serve.feeds.table_feed import TableFeed
 from streamhouse.serve.formats.cells import printable
 from streamhouse.serve.streams.encoding import StreamEncoder, row_count, too_large

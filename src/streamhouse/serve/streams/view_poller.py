@@ -27,6 +27,7 @@ from streamhouse.serve.feeds.feed import Feed, FeedChange
 from streamhouse.serve.settings import StreamSettings
 from streamhouse.serve.streams.encoding import EncodedRows, EncodingStopped, StreamEncoder
 from streamhouse.serve.streams.event import CHANGES, SNAPSHOT, StreamEvent, StreamPosition
+from streamhouse.serve.streams.stream_stats import StreamStats
 
 log = logging.getLogger("streamhouse.serve")
 
@@ -56,19 +57,6 @@ class PollResult:
     keyed: bool = True
 
 
-@dataclass
-class PollStats:
-    """Poll statistics; written by the poller's thread, read by any thread.
-
-    `error` is the last poll's error, None after a success.
-    """
-
-    polls: int = 0
-    poll_ms: float = 0.0
-    failures: int = 0
-    error: str | None = None
-
-
 Callback = Callable[[BaseException | None], None]
 
 
@@ -86,10 +74,12 @@ class ViewPoller:
         name: str,
         open_feed: Callable[[], Feed],
         settings: StreamSettings,
+        stats: StreamStats,
         on_result: Callable[[PollResult], None],
         on_missing: Callable[[], None],
     ) -> None:
-        self.poll_stats = PollStats()
+        self._stats = stats
+        self._error: str | None = None
         self._name = name
         self._open_feed = open_feed
         self._settings = settings
@@ -170,23 +160,22 @@ class ViewPoller:
             self._failed(error)
             return error
         finally:
-            self.poll_stats.polls += 1
-            self.poll_stats.poll_ms += 1000 * (time.monotonic() - started)
-        if self.poll_stats.error is not None:
+            self._stats.add(polls=1, poll_ms=1000 * (time.monotonic() - started))
+        if self._error is not None:
             log.info("%s can be read again", self._name)
-            self.poll_stats.error = None
+            self._error = self._stats.error = None
         self._missing_since = None
         self._pause_s = self._settings.every_ms / 1000
         return None
 
     def _failed(self, error: BaseException) -> None:
-        self.poll_stats.failures += 1
+        self._stats.add(failures=1)
         least, most = RETRY_S
-        first = self.poll_stats.error is None
+        first = self._error is None
         self._pause_s = least if first else min(most, 2 * (self._pause_s or least))
-        self.poll_stats.error = hide_secrets(str(error))
+        self._error = self._stats.error = hide_secrets(str(error))
         if first:
-            log.warning("%s cannot be read; retrying: %s", self._name, self.poll_stats.error)
+            log.warning("%s cannot be read; retrying: %s", self._name, self._error)
         # The feed's position is uncertain; a new feed resumes from the last result passed on.
         self._drop_feed()
         self._check_missing(error)

@@ -15,15 +15,13 @@ from sqlglot.tokenizer_core import Token, TokenType
 
 from streamhouse.sql.expressions import lowering
 from streamhouse.sql.expressions.binder import describe, generate
-from streamhouse.sql.functions.expression_builders import column_of, quoted
+from streamhouse.sql.functions.expression_builders import VARIES, column_of, quoted
 from streamhouse.sql.literal_rows import ROW, Form, LiteralRows, form_column, text_column
 from streamhouse.sql.parser import query_parser
 from streamhouse.sql.plan import ROWS
 from streamhouse.sql.resolution.columns import Parsed
 from streamhouse.sql.syntax import Query
 from streamhouse.sql.text import Script, of_query
-
-_ROWS_COLUMN = "literal"
 
 
 def parse_first_cells(script: Script, base: int, rows: LiteralRows) -> exp.Values:
@@ -77,7 +75,7 @@ def parse_rows(query: Query) -> Parsed:
     for literal in tree.find_all(exp.Literal):
         name = columns.get(literal.meta.get("start", -1))
         if name is not None:
-            literal.meta[_ROWS_COLUMN] = name
+            literal.meta[VARIES] = name
     return Parsed(script, lowering.simplify(script, tree), "")
 
 
@@ -113,15 +111,13 @@ def replace_values(tree: exp.Query, rows: LiteralRows) -> bool:
 def _literals(cell: exp.Expr) -> set[str]:
     """The columns of `ROWS` that have the literals of a cell."""
     return {
-        literal.meta[_ROWS_COLUMN]
-        for literal in cell.find_all(exp.Literal)
-        if _ROWS_COLUMN in literal.meta
+        literal.meta[VARIES] for literal in cell.find_all(exp.Literal) if VARIES in literal.meta
     }
 
 
 def _number_types(values: exp.Values) -> dict[str, exp.DataType]:
     """The DuckDB type of each number among the literals, by its text."""
-    marked = (literal for literal in values.find_all(exp.Literal) if _ROWS_COLUMN in literal.meta)
+    marked = (literal for literal in values.find_all(exp.Literal) if VARIES in literal.meta)
     texts = list(dict.fromkeys(str(literal.this) for literal in marked if not literal.is_string))
     if not texts:
         return {}
@@ -154,9 +150,9 @@ def _over_rows(cell: exp.Expr, numbers: dict[str, exp.DataType]) -> exp.Expr:
     """A cell with each literal replaced by its column of `ROWS`, numbers by a cast of it."""
     wrapped = exp.Paren(this=cell.copy())
     for literal in list(wrapped.find_all(exp.Literal)):
-        if _ROWS_COLUMN not in literal.meta:
+        if VARIES not in literal.meta:
             continue
-        column: exp.Expr = column_of(ROWS, literal.meta[_ROWS_COLUMN])
+        column: exp.Expr = column_of(ROWS, literal.meta[VARIES])
         if not literal.is_string:
             column = exp.Cast(this=column, to=numbers[str(literal.this)].copy())
         literal.replace(column)

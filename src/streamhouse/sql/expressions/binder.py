@@ -15,7 +15,7 @@ from sqlglot.errors import ErrorLevel, UnsupportedError
 from streamhouse.errors import SqlError, UnsupportedSqlError
 from streamhouse.sql.expressions.sandboxed_connection import sandboxed
 from streamhouse.sql.nesting_depth import TOO_DEEP
-from streamhouse.sql.udf.macros import macros
+from streamhouse.sql.udf.registry import macros
 
 Relations: TypeAlias = Mapping[str, Mapping[str, str]]
 """Relation name to its columns and their DuckDB types."""

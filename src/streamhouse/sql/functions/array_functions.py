@@ -101,10 +101,6 @@ def _intersect_or_except(keep_common: bool) -> Build:
     return build
 
 
-def _union(args: Args) -> exp.Expr:
-    return any_null(args, _distinct(call("LIST_CONCAT", *(arg.copy() for arg in args))))
-
-
 def _slice(args: Args) -> exp.Expr:
     """ARRAY_SLICE(array, start[, end]); indexes count from 1, or backwards from -1; 0 is 1."""
 
@@ -151,10 +147,6 @@ def last_entries(keys: exp.Expr, values: exp.Expr) -> tuple[exp.Expr, exp.Expr]:
     return filtered(keys, parameter(_X)), filtered(values, key)
 
 
-def _map_from_arrays(args: Args) -> exp.Expr:
-    return any_null(args, call("MAP", *last_entries(*args)))
-
-
 def _element(args: Args) -> exp.Expr:
     """ELEMENT: the only element; null for an empty array, an error for several elements."""
     array = args[0]
@@ -191,10 +183,10 @@ TABLE: Table = {
     "ARRAY_REVERSE": (1, 1, _same("LIST_REVERSE")),
     "ARRAY_SLICE": (2, 3, _slice),
     "ARRAY_SORT": (1, 3, _sort),
-    "ARRAY_UNION": (2, 2, _union),
+    "ARRAY_UNION": (2, 2, lambda args: any_null(args, _distinct(call("LIST_CONCAT", *args)))),
     "ELEMENT": (1, 1, _element),
     "MAP_ENTRIES": (1, 1, _same("MAP_ENTRIES")),
-    "MAP_FROM_ARRAYS": (2, 2, _map_from_arrays),
+    "MAP_FROM_ARRAYS": (2, 2, lambda args: any_null(args, call("MAP", *last_entries(*args)))),
     "MAP_KEYS": (1, 1, _same("MAP_KEYS")),
     "MAP_UNION": (1, None, _strict("MAP_CONCAT")),
     "MAP_VALUES": (1, 1, _same("MAP_VALUES")),

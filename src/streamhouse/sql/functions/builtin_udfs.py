@@ -248,10 +248,6 @@ def _decode(value: bytes, charset: str) -> str:
     return value.decode(name, "replace")
 
 
-def _base64(value: bytes) -> str:
-    return base64.b64encode(value).decode()
-
-
 def _from_base64(value: bytes) -> str | None:
     padding = b"=" * (-len(value) % 4)
     try:
@@ -348,7 +344,7 @@ FUNCTIONS: dict[str, ArrowFunction] = {
         takes_nulls=True,
     ),
     "average": ArrowFunction(("VARCHAR", "BIGINT", "INTEGER"), "VARCHAR", _average),
-    "base64": ArrowFunction(("BLOB",), "VARCHAR", _base64),
+    "base64": ArrowFunction(("BLOB",), "VARCHAR", lambda value: base64.b64encode(value).decode()),
     "conv": ArrowFunction(("VARCHAR", "INTEGER", "INTEGER"), "VARCHAR", _conv),
     "decode": ArrowFunction(("BLOB", "VARCHAR"), "VARCHAR", _decode),
     "double_text": ArrowFunction(("DOUBLE",), "VARCHAR", java_double),

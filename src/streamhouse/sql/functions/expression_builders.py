@@ -26,6 +26,12 @@ The first one is the TIMESTAMP of the column; the second one casts a TIMESTAMP t
 GENERATED = "generated"
 """The key in `meta` of nodes that were made by the planner, not written by the user."""
 
+VARIES = "varies"
+"""The key in `meta` of a literal that stands for those of many rows: nothing depends on its text.
+
+Its value is the column that has them (`sql.batch.literal_insert`).
+"""
+
 
 class ArgumentError(ValueError):
     """A call with arguments that the function does not take; the text is the user's message.

@@ -148,15 +148,6 @@ def made(node: exp.Expr) -> exp.Expr:
     return node
 
 
-def _json_string(args: Args) -> exp.Expr:
-    text = cast(call("TO_JSON", args[0]), "VARCHAR")
-    return any_null([args[0]], text)
-
-
-def _json_quote(args: Args) -> exp.Expr:
-    return any_null([args[0]], cast(call("TO_JSON", cast(args[0], "VARCHAR")), "VARCHAR"))
-
-
 def _json_unquote(args: Args) -> exp.Expr:
     """JSON_UNQUOTE: the text of a JSON string; any other text as it is."""
     text = args[0]
@@ -177,7 +168,7 @@ TABLE: Table = {
     "JSON_QUERY": (2, 2, lambda args: query_or(args, "", exp.Null(), exp.Null())),
     "JSON_EXISTS": (2, 2, lambda args: exists_or(args, exp.false())),
     "JSON_LENGTH": (1, 2, _json_length),
-    "JSON_QUOTE": (1, 1, _json_quote),
-    "JSON_STRING": (1, 1, lambda args: made(_json_string(args))),
+    "JSON_QUOTE": (1, 1, lambda args: any_null(args, _json(cast(args[0], "VARCHAR")))),
+    "JSON_STRING": (1, 1, lambda args: made(any_null(args, _json(args[0])))),
     "JSON_UNQUOTE": (1, 1, _json_unquote),
 }

@@ -38,7 +38,7 @@ class PathError(ValueError):
 
 
 @dataclass(frozen=True)
-class Step:
+class PathStep:
     """The children of a node.
 
     `definite`: there is at most one. `items`: a node that is no array is an error.
@@ -53,7 +53,7 @@ class Step:
 class Path:
     """The steps of a path. `lax` suppresses errors."""
 
-    steps: tuple[Step, ...]
+    steps: tuple[PathStep, ...]
     lax: bool
 
     def value(self, text: str) -> Any:
@@ -137,7 +137,7 @@ def compiled(text: str) -> Path:
     return Path(tuple(_steps((mode[2] if mode else text).strip())), lax)
 
 
-def _steps(text: str) -> Iterator[Step]:
+def _steps(text: str) -> Iterator[PathStep]:
     if not text or text.endswith("."):
         raise PathError(f"'{text}' is not a JSON path")
     if not text.startswith("$"):
@@ -150,33 +150,33 @@ def _steps(text: str) -> Iterator[Step]:
         if text.startswith(".", at) and not deep:
             at += 1
         step, at = _bracket(text, at) if text.startswith("[", at) else _named(text, at, dot)
-        yield Step(_everywhere(step.children)) if deep else step
+        yield PathStep(_everywhere(step.children)) if deep else step
 
 
-def _named(text: str, at: int, dot: bool) -> tuple[Step, int]:
+def _named(text: str, at: int, dot: bool) -> tuple[PathStep, int]:
     name = _NAME.match(text, at)
     if not dot or name is None or text.startswith(("(", " "), name.end()):
         raise PathError(f"'{text[at:]}' in the JSON path '{text}' is not supported")
-    step = Step(_all) if name[0] == "*" else Step(_member((name[0],)), definite=True)
+    step = PathStep(_all) if name[0] == "*" else PathStep(_member((name[0],)), definite=True)
     return step, name.end()
 
 
-def _bracket(text: str, at: int) -> tuple[Step, int]:
+def _bracket(text: str, at: int) -> tuple[PathStep, int]:
     if match := re.compile(r"\[\s*\*\s*\]").match(text, at):
-        return Step(_all), match.end()
+        return PathStep(_all), match.end()
     if match := _NAMES.match(text, at):
         names = re.findall(_QUOTED, match[1], re.DOTALL)
-        return Step(_member(tuple(map(_unquoted, names))), definite=True), match.end()
+        return PathStep(_member(tuple(map(_unquoted, names))), definite=True), match.end()
     if match := _INDEXES.match(text, at):
         indexes = [int(index) for index in match[1].split(",")]
-        return Step(_items(indexes), len(indexes) == 1, items=True), match.end()
+        return PathStep(_items(indexes), len(indexes) == 1, items=True), match.end()
     if match := _SLICE.match(text, at):
         start, end = (int(part) if part else None for part in match.groups())
-        return Step(lambda node: iter(_array(node)[start:end]), items=True), match.end()
+        return PathStep(lambda node: iter(_array(node)[start:end]), items=True), match.end()
     if text.startswith("[?(", at):
         condition, at = _alternatives(text, at + 3)
         if text.startswith(")]", at):
-            return Step(_filtered(condition)), at + 2
+            return PathStep(_filtered(condition)), at + 2
     raise PathError(f"'{text[at:]}' in the JSON path '{text}' is not supported")
 
 

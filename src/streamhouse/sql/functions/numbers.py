@@ -13,6 +13,7 @@ from streamhouse.sql.functions.expression_builders import (
     call,
     cast,
     duck,
+    number,
     plain,
     when,
 )
@@ -26,12 +27,6 @@ def _log(args: Args) -> exp.Expr:
 
 def _ratio(one: exp.Expr, two: exp.Expr) -> exp.Expr:
     return exp.Paren(this=exp.Div(this=one, expression=two))
-
-
-def _log2(args: Args) -> exp.Expr:
-    return _ratio(
-        *(cast(call("LN", argument), "DOUBLE") for argument in (args[0], exp.Literal.number(2)))
-    )
 
 
 def _mod(args: Args) -> exp.Expr:
@@ -61,14 +56,6 @@ def _sign(args: Args) -> exp.Expr:
     return call("CAST_TO_TYPE", call("SIGN", args[0]), args[0].copy())
 
 
-def _bin(args: Args) -> exp.Expr:
-    return cast(call("BIN", cast(args[0], "BIGINT")), "VARCHAR")
-
-
-def _euler(args: Args) -> exp.Expr:
-    return cast(call("EXP", exp.Literal.number(1)), "DOUBLE")
-
-
 def _real(name: str) -> Build:
     return duck(name, "DOUBLE")
 
@@ -83,15 +70,15 @@ TABLE: Table = {
         "SQRT", "EXP", "LN", "LOG10", "SIN", "COS", "TAN", "COT", "SINH", "COSH", "TANH", "ASIN",
         "ACOS", "ATAN", "DEGREES", "RADIANS",
     )},
-    "LOG2": (1, 1, _log2),
+    "LOG2": (1, 1, lambda args: _log([number(2), *args])),
     "LOG": (1, 2, _log),
     "ATAN2": (2, 2, _real("ATAN2")),
     "PI": (0, 0, _real("PI")),
-    "E": (0, 0, _euler),
+    "E": (0, 0, lambda _: cast(call("EXP", number(1)), "DOUBLE")),
     "SIGN": (1, 1, _sign),
     "CEILING": (1, 1, plain(exp.Ceil)),
     "GREATEST": (1, None, _extreme(exp.Greatest)),
     "LEAST": (1, None, _extreme(exp.Least)),
-    "BIN": (1, 1, _bin),
+    "BIN": (1, 1, lambda args: cast(call("BIN", cast(args[0], "BIGINT")), "VARCHAR")),
     "CONV": (3, 3, lambda args: arrow_call("conv", *args)),
 }  # fmt: skip

@@ -27,14 +27,6 @@ from streamhouse.sql.functions.expression_builders import (
 )
 
 
-def _concat(args: Args) -> exp.Expr:
-    return exp.Paren(this=concat(*map(text_of, args)))
-
-
-def _concat_ws(args: Args) -> exp.Expr:
-    return cast(call("CONCAT_WS", *map(text_of, args)), "VARCHAR")
-
-
 def _negative(node: exp.Expr) -> exp.Expr:
     return exp.LT(this=exp.Paren(this=node.copy()), expression=number(0))
 
@@ -149,13 +141,12 @@ def _regexp_extract(args: Args) -> exp.Expr:
     return when(matches, extracted)
 
 
+def _all_matches(*args: exp.Expr) -> exp.Expr:
+    return tried(partial(call, "REGEXP_EXTRACT_ALL"), *args)
+
+
 def _regexp_extract_all(args: Args) -> exp.Expr:
-    group = args[2] if len(args) > 2 else number(1)
-    return cast(tried(partial(call, "REGEXP_EXTRACT_ALL"), *args[:2], group), "VARCHAR[]")
-
-
-def _regexp_count(args: Args) -> exp.Expr:
-    return cast(call("LEN", tried(partial(call, "REGEXP_EXTRACT_ALL"), *args)), "INT")
+    return cast(_all_matches(*(args if args[2:] else [*args, number(1)])), "VARCHAR[]")
 
 
 def _regexp_substr(args: Args) -> exp.Expr:
@@ -241,10 +232,6 @@ def _str_to_map(args: Args) -> exp.Expr:
     return arrow_call("map_of", *args, *defaults[len(args) - 1 :])
 
 
-def _printf(args: Args) -> exp.Expr:
-    return cast(call("PRINTF", *args), "VARCHAR")
-
-
 def of_code_points(text: str, escape: str) -> exp.Expr:
     """U&'…' [UESCAPE '…']: characters by code, such as \\263A; a doubled escape is itself."""
     escaped = re.escape(escape)
@@ -321,8 +308,12 @@ TABLE: Table = {
     "SUBSTR": (2, 3, plain(exp.Substring, "this", "start", "length")),
     "CHAR_LENGTH": (1, 1, duck("LENGTH", "INT")),
     "CHARACTER_LENGTH": (1, 1, duck("LENGTH", "INT")),
-    "CONCAT": (1, None, _concat),
-    "CONCAT_WS": (2, None, _concat_ws),
+    "CONCAT": (1, None, lambda args: exp.Paren(this=concat(*map(text_of, args)))),
+    "CONCAT_WS": (
+        2,
+        None,
+        lambda args: cast(call("CONCAT_WS", *map(text_of, args)), "VARCHAR"),
+    ),
     "REPLACE": (3, 3, _replace),
     "REVERSE": (1, 1, lambda args: _of_ascii("reverse", args[0], call("REVERSE", args[0]))),
     "REPEAT": (2, 2, _texts("REPEAT")),
@@ -337,7 +328,7 @@ TABLE: Table = {
     "INITCAP": (1, 1, _arrow("initcap")),
     "OVERLAY": (3, 4, _overlay),
     "ELT": (2, None, _elt),
-    "PRINTF": (1, None, _printf),
+    "PRINTF": (1, None, _texts("PRINTF")),
     "HASH_CODE": (1, 1, _arrow("hash_code")),
     "MD5": (1, 1, _texts("MD5")),
     "SHA1": (1, 1, _texts("SHA1")),
@@ -364,7 +355,7 @@ TABLE: Table = {
     "ENDSWITH": (2, 2, duck("ENDS_WITH", "BOOLEAN")),
     "SPLIT_INDEX": (3, 3, _split_index),
     "REGEXP": (2, 2, _regexp),
-    "REGEXP_COUNT": (2, 2, _regexp_count),
+    "REGEXP_COUNT": (2, 2, lambda args: cast(call("LEN", _all_matches(*args)), "INT")),
     "REGEXP_EXTRACT": (2, 3, _regexp_extract),
     "REGEXP_EXTRACT_ALL": (2, 3, _regexp_extract_all),
     "REGEXP_INSTR": (2, 2, _regexp_instr),

@@ -15,6 +15,7 @@ from sqlglot import exp
 from streamhouse.sql.functions import date_patterns, java_times
 from streamhouse.sql.functions.builtin_udfs import arrow_call
 from streamhouse.sql.functions.expression_builders import (
+    VARIES,
     Args,
     ArgumentError,
     Build,
@@ -163,7 +164,7 @@ def strict_text(text: exp.Expr, kind: exp.DataType) -> exp.Expr:
 def in_form(text: exp.Expr, form: str, new: str, quote: str = '"') -> exp.Expr:
     """The parts `new` of a text of a form; any other text with a quote before it."""
     string = exp.Literal.string
-    if isinstance(text, exp.Literal) and re.fullmatch(form, text.name):
+    if isinstance(text, exp.Literal) and VARIES not in text.meta and re.fullmatch(form, text.name):
         return string(re.sub(form, re.sub(r"\\(\d)", r"\\g<\1>", new), text.name))
     quoted = exp.Paren(this=concat(string(quote), text)) if quote else text
     return call("REGEXP_REPLACE", quoted, string(f"(?s)^{quote}{form}$"), string(new))
@@ -392,11 +393,6 @@ def from_seconds(args: Args) -> exp.Expr:
     return _text(call("MAKE_TIMESTAMP", micros), number(0), pattern)
 
 
-def unix_seconds(args: Args) -> exp.Expr:
-    value = _timestamp(args) if args else current_time("LOCALTIMESTAMP")
-    return _part("epoch", value)
-
-
 _LEAST_MS, _MOST_MS = -62167219200000, 253402300799999
 """Years 0 to 9999, in milliseconds since 1970; otherwise Flink's TO_TIMESTAMP_LTZ is null."""
 
@@ -451,7 +447,11 @@ TABLE: Table = {
     "TIMESTAMPADD": (3, 3, add),
     "DATEDIFF": (2, 2, days_between),
     "FROM_UNIXTIME": (1, 2, from_seconds),
-    "UNIX_TIMESTAMP": (0, 2, unix_seconds),
+    "UNIX_TIMESTAMP": (
+        0,
+        2,
+        lambda args: _part("epoch", _timestamp(args) if args else current_time("LOCALTIMESTAMP")),
+    ),
     "CONVERT_TZ": (3, 3, convert_tz),
     "YEAR": (1, 1, field("year")),
     "QUARTER": (1, 1, field("quarter")),

@@ -1,36 +1,35 @@
 """Options that the SQL layer itself checks: SET keys, lookup joins.
 
+A script written for a Flink cluster tunes state, restarts and operators. Here such a setting is
+either always in effect, or there is nothing that it could tune, so it is accepted with a notice. A
+setting that would change results is an error, unless its value is the behaviour here.
+
 For an unknown key, each `check_*` raises `OptionError` and names the nearest known key.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 
+from streamhouse.close_matches import closest
 from streamhouse.errors import OptionError
-from streamhouse.options import boolean, check_known, choice, duration_ms, integer, table_of
-from streamhouse.sql.options.flink_settings import SYNONYMS, ineffective
+from streamhouse.options import boolean, by_key, check_known, choice, duration_ms, integer, table_of
 
+_FLINK = table_of(__package__, "flink_settings.toml")
+_INEFFECTIVE = by_key(_FLINK["ineffective"])
+"""Keys or beginnings of keys, and why these settings have no effect."""
+SYNONYMS: Mapping[str, str] = _FLINK["synonyms"]
+"""Synonyms of keys that have an effect."""
+_TYPO_SIMILARITY = 0.93
 _LOOKUP = table_of(__package__, "lookup_options.toml")
 LOOKUP_OPTIONS: Mapping[str, str] = {**_LOOKUP["effective"], **_LOOKUP["without_effect"]}
 """Dynamic options of a dimension table that concern the join, with their effect here."""
 
 
-def _parallelism(key: str, value: str) -> None:
-    integer(key, value, 1)
-
-
-def _duration(key: str, value: str) -> None:
-    if duration_ms(key, value) <= 0:
-        raise OptionError(f"option '{key}': '{value}' must be greater than zero")
-
-
-def _duration_or_zero(key: str, value: str) -> None:
-    duration_ms(key, value)
-
-
-def _runtime_mode(key: str, value: str) -> None:
-    choice(key, value.lower(), ("streaming", "batch"))
+def _one_of(*words: str) -> Callable[[str, str], object]:
+    """A check of a word in any case."""
+    return lambda key, value: choice(key, value.lower(), words)
 
 
 def _zone(key: str, value: str) -> None:
@@ -46,34 +45,23 @@ def _name(key: str, value: str) -> None:
         raise OptionError(f"option '{key}' is empty; give the pipeline a name")
 
 
-def _result_mode(key: str, value: str) -> None:
-    choice(key, value.lower(), ("table", "changelog", "tableau"))
-
-
-def _refresh_strategy(key: str, value: str) -> None:
-    choice(key, value.lower(), ("auto", "incremental", "recompute"))
-
-
-def _boolean(key: str, value: str) -> None:
-    boolean(key, value)
-
-
-SET_OPTIONS: dict[str, Callable[[str, str], None]] = {
+_POSITIVE = partial(integer, minimum=1)
+SET_OPTIONS: dict[str, Callable[[str, str], object]] = {
     "pipeline.name": _name,
-    "execution.checkpointing.interval": _duration,
-    "execution.runtime-mode": _runtime_mode,
-    "parallelism.default": _parallelism,
-    "table.exec.emit.allow-lateness": _duration_or_zero,
-    "table.exec.emit.early-fire.enabled": _boolean,
-    "table.exec.emit.early-fire.delay": _duration_or_zero,
-    "table.exec.source.idle-timeout": _duration_or_zero,
+    "execution.checkpointing.interval": partial(duration_ms, minimum=1),
+    "execution.runtime-mode": _one_of("streaming", "batch"),
+    "parallelism.default": _POSITIVE,
+    "table.exec.emit.allow-lateness": duration_ms,
+    "table.exec.emit.early-fire.enabled": boolean,
+    "table.exec.emit.early-fire.delay": duration_ms,
+    "table.exec.source.idle-timeout": duration_ms,
     "table.local-time-zone": _zone,
-    "view.refresh-strategy": _refresh_strategy,
-    "sql-client.execution.result-mode": _result_mode,
-    "sql-client.execution.max-table-result.rows": _parallelism,
-    "sql-client.display.max-column-width": _parallelism,
-    "sql-client.display.print-time-cost": _boolean,
-    "sql-client.verbose": _boolean,
+    "view.refresh-strategy": _one_of("auto", "incremental", "recompute"),
+    "sql-client.execution.result-mode": _one_of("table", "changelog", "tableau"),
+    "sql-client.execution.max-table-result.rows": _POSITIVE,
+    "sql-client.display.max-column-width": _POSITIVE,
+    "sql-client.display.print-time-cost": boolean,
+    "sql-client.verbose": boolean,
 }
 """The keys that SET takes, with their checks; those of `sql-client.` have no effect."""
 
@@ -91,6 +79,26 @@ def check_set(key: str, value: str) -> str | None:
     check_known([key], SET_OPTIONS, "SET")
     SET_OPTIONS[key](key, value)
     return None
+
+
+def ineffective(key: str, value: str, effective: frozenset[str]) -> str | None:
+    """Why a Flink setting has no effect here; None for any other key.
+
+    `effective` are the keys that do have an effect. A key that is nearly one of them gives None,
+    too: it is more likely a typo. Raises `OptionError` for a setting that would change results.
+    """
+    if key in _FLINK["unsupported"]:
+        raise OptionError(f"option '{key}': {_FLINK['unsupported'][key]}")
+    only = _FLINK["only_value"].get(key)
+    if only is not None:
+        if value.strip().lower() != only:
+            raise OptionError(
+                f"option '{key}': '{value}' is not supported; the only supported value is '{only}'"
+            )
+        return "it is the only supported value"
+    if closest(key, effective, _TYPO_SIMILARITY):
+        return None
+    return next((why for start, why in _INEFFECTIVE.items() if key.startswith(start)), None)
 
 
 def is_lookup_option(key: str) -> bool:

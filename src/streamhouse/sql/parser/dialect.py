@@ -25,7 +25,7 @@ from streamhouse.sql.parser.strict_parser import FlinkParseError
 from streamhouse.sql.parser.window_tables import WindowTablesParser
 from streamhouse.sql.text import Script
 from streamhouse.sql.udf.call import declared_call
-from streamhouse.sql.udf.declaration import NONE, Declaration, Declarations
+from streamhouse.sql.udf.function import NONE, Declaration, Declarations
 
 # Keywords of the base dialect that are not keywords here: operators that Flink lacks, functions.
 _REMOVED_KEYWORDS = frozenset(

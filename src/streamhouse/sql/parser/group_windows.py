@@ -42,7 +42,9 @@ GROUP_WINDOWS = {
 def rewrite(script: Script, tree: exp.Expr) -> None:
     """Replace all group windows; raises `SqlError` for calls that none defines."""
     for select in list(tree.find_all(exp.Select)):
-        calls = [call for call in select.find_all(GroupWindow) if _is_of(call, select)]
+        calls = [
+            call for call in select.find_all(GroupWindow) if call.find_ancestor(exp.Query) is select
+        ]
         windows = [call for call in calls if call.name in _KINDS]
         if windows:
             _rewrite(script, select, windows[0], calls)
@@ -50,10 +52,6 @@ def rewrite(script: Script, tree: exp.Expr) -> None:
         kind = call.name.partition("_")[0]
         message = f"{call.name} belongs to GROUP BY {kind}(…) of the same query; group by it"
         raise node_errors.error(script, call, message)
-
-
-def _is_of(call: exp.Expr, select: exp.Select) -> bool:
-    return call.find_ancestor(exp.Query) is select
 
 
 def _rewrite(

@@ -17,7 +17,7 @@ from streamhouse.sql.parser.dialect import Flink
 from streamhouse.sql.parser.token_cursor import Cursor
 from streamhouse.sql.syntax import CreateFunction, Drop, Statement, TextPosition
 from streamhouse.sql.text import Script
-from streamhouse.sql.udf.declaration import Declaration, Declarations
+from streamhouse.sql.udf.function import Declaration, Declarations
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _TARGET = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)+")

@@ -49,7 +49,7 @@ from streamhouse.sql.syntax import (
     UseDatabase,
 )
 from streamhouse.sql.text import Script
-from streamhouse.sql.udf.declaration import NONE, Declarations
+from streamhouse.sql.udf.function import NONE, Declarations
 from streamhouse.sql.views.statement import parse_create_materialized_view
 
 
@@ -60,7 +60,7 @@ def parse_script(text: str, declared: Declarations = NONE) -> list[Statement]:
     """
     script = Script(text, functions=declared)
     statements: list[Statement] = []
-    for tokens in _split(script, _lexed(script)):
+    for tokens in _split(script, query_parser.lex(script)):
         statement = _statement(Cursor(script, tokens))
         statements.append(statement)
         if isinstance(statement, CreateTable) and statement.query is not None:
@@ -70,17 +70,6 @@ def parse_script(text: str, declared: Declarations = NONE) -> list[Statement]:
         if functions is not script.functions:
             script = Script(text, functions=functions)
     return statements
-
-
-def _lexed(script: Script) -> list[Token]:
-    """The tokens of a script; a long list of VALUES is one token of type `_ROWS_TOKEN`."""
-    tokens: list[Token] = []
-    offset = 0
-    for start, end in literal_reader.spans(script.text):
-        tokens += query_parser.lex(script, offset, start)
-        tokens.append(Token(_ROWS_TOKEN, "(", start=start, end=end - 1))
-        offset = end
-    return tokens + query_parser.lex(script, offset)
 
 
 def _split(script: Script, tokens: list[Token]) -> list[list[Token]]:
@@ -255,8 +244,6 @@ def _reset(cursor: Cursor, position: TextPosition, text: str) -> Statement:
     return ResetOption(position, text, key)
 
 
-_ROWS_TOKEN = TokenType.HEREDOC_STRING
-"""The type of a token for a list of rows without tokens; the lexer makes no token of it."""
 _NOT_NAMES = ("SELECT", "VALUES", "WITH", "PARTITION", "(", ".")
 _SHOW = ("CATALOGS", "DATABASES", "TABLES", "VIEWS", "MATERIALIZED VIEWS",
          "MATERIALIZED TABLES", "FUNCTIONS", "USER FUNCTIONS", "JOBS",
@@ -357,28 +344,23 @@ def _insert(cursor: Cursor, position: TextPosition, text: str) -> Insert:
 
 
 def _rows(cursor: Cursor) -> Query | None:
-    """A long list of VALUES as a query; None for anything else.
-
-    Also None if only the parser can read the list: its tokens then replace the list's one token.
-    """
-    end = cursor.tokens[-1]
-    if end.token_type != _ROWS_TOKEN:
+    """A long list of VALUES as a query; None for anything else."""
+    tokens, script, position = cursor.rest(), cursor.script, cursor.position()
+    if tokens[0].token_type != TokenType.VALUES or len(tokens) < literal_reader.LEAST_TOKENS:
         return None
-    script, position, start = cursor.script, cursor.position(), cursor.offset
-    text = script.text[start : end.end + 1]
-    rows = literal_reader.read(text, end.start - start, len(text))
+    start = tokens[0].start
+    rows = literal_reader.read(tokens, start)
     if rows is None:
-        whole = query_parser.lex(script, end.start, end.end + 1)
-        cursor.original = [*(token for token in cursor.original if token is not end), *whole]
-        cursor.tokens = [*cursor.tokens[:-1], *whole]
         return None
     parse_first_cells(script, start, rows)
     prefix = script.text[start - position.column + 1 : start]
-    return Query(text, position, prefix, rows, script.functions)
+    return Query(cursor.text_of(tokens), position, prefix, rows, script.functions)
 
 
 def _query(cursor: Cursor) -> Query:
     """The rest of the statement as a query; raises for an error in its syntax."""
+    if cursor.done:
+        cursor.fail("expected SELECT, WITH or VALUES")
     tokens = cursor.rest()
     position = cursor.position()
     start = cursor.offset

@@ -5,8 +5,7 @@ from __future__ import annotations
 from sqlglot import exp
 
 from streamhouse.sql.udf import registry
-from streamhouse.sql.udf.declaration import Declaration
-from streamhouse.sql.udf.function import PythonFunction
+from streamhouse.sql.udf.function import Declaration, PythonFunction
 
 _DECLARED = "python"
 

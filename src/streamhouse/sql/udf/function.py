@@ -1,4 +1,4 @@
-"""A Python function as a plan holds it: types, and the source text that every process runs."""
+"""Python functions: declared by a script, and as a plan holds them, with types and source text."""
 
 from __future__ import annotations
 
@@ -7,9 +7,32 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
-from typing import Any
+from types import MappingProxyType
+from typing import Any, TypeAlias
 
 PREFIX = "python_"
+
+
+@dataclass(frozen=True)
+class Declaration:
+    """A declared Python function: its `name` in lower case; `target` is `module.function`."""
+
+    name: str
+    target: str
+
+    @property
+    def module(self) -> str:
+        return self.target.rpartition(".")[0]
+
+    @property
+    def attribute(self) -> str:
+        return self.target.rpartition(".")[2]
+
+
+Declarations: TypeAlias = Mapping[str, Declaration]
+"""Declarations by name in lower case: as in Flink, case does not matter for functions."""
+
+NONE: Declarations = MappingProxyType({})
 
 
 @dataclass(frozen=True)
@@ -26,7 +49,7 @@ class Module:
 
 
 @dataclass(frozen=True)
-class Sources:
+class ModuleSources:
     """A function's module and the modules of the same folder that it imports."""
 
     folder: str
@@ -68,7 +91,7 @@ class PythonFunction:
     target: str
     signature: Signature
     digest: str
-    sources: Sources | None = field(default=None, compare=False, repr=False)
+    sources: ModuleSources | None = field(default=None, compare=False, repr=False)
 
     @cached_property
     def engine_name(self) -> str:

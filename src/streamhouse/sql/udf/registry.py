@@ -1,16 +1,18 @@
-"""The Python functions that this process has imported.
+"""The Python functions that this process has imported, and macros in their place.
 
 Only `udf_modules.module` adds to it: planning a query imports no modules.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterator
 from typing import Any
 
-from streamhouse.sql.udf.declaration import Declaration
-from streamhouse.sql.udf.function import PythonFunction
+from streamhouse.sql.types import duck_type
+from streamhouse.sql.udf.function import PREFIX, Declaration, PythonFunction
 
+_CALLED = re.compile(rf"\b{PREFIX}\w+_[0-9a-f]{{12}}\b", re.IGNORECASE)
 _defined: dict[Declaration, PythonFunction] = {}
 _known: dict[str, tuple[PythonFunction, Callable[..., Any]]] = {}
 """By `engine_name`, their name in DuckDB."""
@@ -42,3 +44,23 @@ def compute_of(function: PythonFunction) -> Callable[..., Any] | None:
     """The Python callable of a function, if this process has defined or loaded it."""
     entry = _known.get(function.engine_name)
     return None if entry is None else entry[1]
+
+
+def macros(sql: str) -> Iterator[str]:
+    """Yields a CREATE MACRO statement for each known Python function that a text calls.
+
+    The macro has the function's name in DuckDB, its number of arguments and its result type, and
+    does not call it. It takes arguments of any type: `expressions.udf_conversion` has checked them,
+    or binds the query to learn their types.
+    """
+    for name in {word.lower() for word in _CALLED.findall(sql)}:
+        function = by_engine_name(name)
+        if function is None:
+            continue
+        names = [f"a{number}" for number in range(len(function.signature.parameters))]
+        all_null = " AND ".join(f"{parameter} IS NULL" for parameter in names)
+        kind = duck_type(function.signature.result.type)
+        yield (
+            f"CREATE TEMP MACRO {name}({', '.join(names)}) AS "
+            f"CASE WHEN {all_null} THEN CAST(NULL AS {kind}) END"
+        )

@@ -21,8 +21,7 @@ from typing import Any
 from streamhouse.close_matches import nearest
 from streamhouse.errors import QueryError, SqlError
 from streamhouse.sql.udf import registry
-from streamhouse.sql.udf.declaration import Declaration
-from streamhouse.sql.udf.function import Module, PythonFunction, Sources
+from streamhouse.sql.udf.function import Declaration, Module, ModuleSources, PythonFunction
 from streamhouse.sql.udf_modules.signature import SignatureError, signature_of
 
 _MOST_BYTES = 1 << 20
@@ -35,7 +34,7 @@ class _SourceFinder(importlib.abc.MetaPathFinder, importlib.abc.ExecutionLoader)
     def __init__(self) -> None:
         self._modules: dict[str, Module] = {}
 
-    def add(self, sources: Sources) -> None:
+    def add(self, sources: ModuleSources) -> None:
         """Import from these texts from now on; unloads modules imported from another version."""
         if self not in sys.meta_path:
             sys.meta_path.insert(0, self)
@@ -124,7 +123,7 @@ def _loaded(function: PythonFunction) -> Callable[..., Any]:
     return compute
 
 
-def _imported(declaration: Declaration, sources: Sources | None) -> Callable[..., Any]:
+def _imported(declaration: Declaration, sources: ModuleSources | None) -> Callable[..., Any]:
     if sources is not None:
         _finder.add(sources)
     try:
@@ -146,7 +145,7 @@ def _imported(declaration: Declaration, sources: Sources | None) -> Callable[...
     return compute
 
 
-def _read_sources(module: str) -> Sources | None:
+def _read_sources(module: str) -> ModuleSources | None:
     """A module and the modules of its folder that it imports; None for an installed module.
 
     Installed are the modules of packages and of Python itself. Raises `SqlError` if there is no
@@ -174,7 +173,7 @@ def _read_sources(module: str) -> Sources | None:
             f"module '{module}' and its imports from the same folder exceed {_MOST_BYTES:,} bytes, "
             "which every batch would send; install them as a package"
         )
-    return Sources(str(folder), tuple(modules[name] for name in sorted(modules)))
+    return ModuleSources(str(folder), tuple(modules[name] for name in sorted(modules)))
 
 
 def _is_in_folder(folder: Path, top: str) -> bool:

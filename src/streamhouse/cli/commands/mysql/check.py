@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -26,27 +26,13 @@ class CheckedServer(StrEnum):
     MYSQL = "mysql"
 
 
-_KindArgument = Annotated[
-    CheckedServer, typer.Argument(help="What to check: a MySQL or MariaDB server.")
-]
-_PasswordOption = Annotated[
-    str | None,
-    typer.Option(
-        "--password",
-        envvar="MYSQL_PWD",
-        help="The password, or ${env:NAME} or ${file:PATH}. Other users of this machine can "
-        "see what stands here.",
-    ),
-]
-
-
 @with_flags("check")
 def check(
-    kind: _KindArgument,
+    kind: CheckedServer,
     hostname: str,
     username: str,
     port: int = 3306,
-    password: _PasswordOption = None,
+    password: str | None = None,
     password_env: str | None = None,
     password_file: str | None = None,
     database: list[str] | None = None,
@@ -125,15 +111,11 @@ def _record(checked: Checked) -> dict[str, Any]:
 
 
 def _print(checked: Checked) -> None:
-    from rich import box
-    from rich.table import Table
     from rich.text import Text
 
-    from streamhouse.cli.output import print_wide
+    from streamhouse.cli.output import listing, print_wide
 
-    table = Table(box=box.ROUNDED)
-    for head in ("", "requirement", "found", "what to do"):
-        table.add_column(head, overflow="fold")
+    table = listing(("", "requirement", "found", "what to do"), ())
     for requirement in checked.requirements:
         status = Text(requirement.status, style=_STYLES[requirement.status])
         table.add_row(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -12,10 +11,9 @@ import typer
 from streamhouse.cli import restart_state
 from streamhouse.cli.arguments import catalog_options, key_values, spark_options
 from streamhouse.cli.errors import INTERRUPTED, on_failure, report_errors
-from streamhouse.cli.flags import with_flags
-from streamhouse.cli.run_output import StartOutput
+from streamhouse.cli.flags import names_of, with_flags
+from streamhouse.cli.run_output import StartOutput, notice, print_stderr
 from streamhouse.cli.stop_signals import StopSignal
-from streamhouse.cli.sync_flags import DATABASE_FLAGS, RUN_FLAGS, TABLE_FLAGS
 
 if TYPE_CHECKING:
     from streamhouse.runtime.sync.options import SyncOptions
@@ -30,9 +28,11 @@ _EXAMPLES = {
     "multiple_table_partition_keys": "orders=day,hour",
 }
 """Examples of the flags of KEY=VALUE, for errors."""
+OF_RUNS = frozenset({"warehouse", "catalog_conf", "eager_init", *names_of("sync_runs")})
+"""Flags that are no arguments of `sync_table_options` and `sync_database_options`."""
 
 
-@with_flags(TABLE_FLAGS)
+@with_flags("sync_table", "sync_target", "sync_tables", "sync_runs")
 def mysql_table(**flags: Any) -> None:
     """Follow one or several MySQL tables into one Paimon table, as Paimon's mysql_sync_table.
 
@@ -44,7 +44,7 @@ def mysql_table(**flags: Any) -> None:
     _run(sync_table_options, flags)
 
 
-@with_flags(DATABASE_FLAGS)
+@with_flags("sync_target", "sync_databases", "sync_tables", "sync_runs")
 def mysql_database(**flags: Any) -> None:
     """Follow whole MySQL databases into a Paimon database, as Paimon's mysql_sync_database.
 
@@ -55,7 +55,7 @@ def mysql_database(**flags: Any) -> None:
     from streamhouse.runtime.sync.options import sync_database_options
 
     if boolean("--eager-init", flags["eager_init"]):
-        _notice("--eager-init has no effect: writers of a table start with its first rows")
+        notice("--eager-init has no effect: writers of a table start with its first rows")
     _run(sync_database_options, flags)
 
 
@@ -81,7 +81,7 @@ sync = _app()
 
 def _arguments(flags: Mapping[str, Any]) -> dict[str, Any]:
     """The flags as the arguments of `sync_table_options` or `sync_database_options`."""
-    return {name: _parsed(name, value) for name, value in flags.items() if name not in RUN_FLAGS}
+    return {name: _parsed(name, value) for name, value in flags.items() if name not in OF_RUNS}
 
 
 def _parsed(name: str, value: Any) -> Any:
@@ -136,7 +136,7 @@ def _run(make: Callable[..., SyncOptions], flags: Mapping[str, Any]) -> None:
             flags["until_caught_up"],
             spark,
             stop.requested,
-            _notice,
+            notice,
             _print_json if flags["json"] else _print_line,
             run_listener=None if flags["json"] else StartOutput(),
             from_scratch=flags["from_scratch"] and not restart_state.has_reset(),
@@ -162,12 +162,8 @@ def _run(make: Callable[..., SyncOptions], flags: Mapping[str, Any]) -> None:
         raise typer.Exit(INTERRUPTED)
 
 
-def _notice(text: str) -> None:
-    print(f"notice: {text}", file=sys.stderr, flush=True)
-
-
 def _print_line(report: Report) -> None:
-    print(report.text(), file=sys.stderr, flush=True)
+    print_stderr(report.text())
 
 
 def _print_json(report: Report) -> None:

@@ -10,10 +10,6 @@ from typing import TYPE_CHECKING, NoReturn
 
 from streamhouse.cli.arguments import (
     DEFAULT_WAREHOUSE,
-    OptionsArgument,
-    PortFileOption,
-    PortOption,
-    WarehouseArgument,
     catalog_options,
     check_warehouse,
     is_local,
@@ -29,8 +25,7 @@ if TYPE_CHECKING:
     import ssl
 
     from streamhouse.serve.auth import tokens
-    from streamhouse.serve.settings import ConnectionLimits, ServerSettings, StreamSettings
-    from streamhouse.serve.views.served_view import ServedView
+    from streamhouse.serve.settings import ServerSettings
 
 LOCAL_POLL = "50ms"
 REMOTE_POLL = "500ms"
@@ -41,12 +36,12 @@ _TOKEN = "STREAMHOUSE_TOKEN"
 
 @with_flags("serve")
 def serve(
-    warehouse: WarehouseArgument = DEFAULT_WAREHOUSE,
-    option: OptionsArgument = None,
+    warehouse: str = DEFAULT_WAREHOUSE,
+    option: list[str] | None = None,
     views: str | None = None,
     host: str = "127.0.0.1",
-    port: PortOption = 8080,
-    port_file: PortFileOption = None,
+    port: int = 8080,
+    port_file: str | None = None,
     token_file: str | None = None,
     tls_cert: str | None = None,
     tls_key: str | None = None,
@@ -76,11 +71,19 @@ def serve(
     Without a token it listens on this machine only. It ends within two seconds, with exit code 130
     at Ctrl-C and 0 at SIGTERM.
     """
-    from streamhouse.serve.settings import ServerSettings
+    from streamhouse.serve.settings import (
+        LOG_FORMATS,
+        ConnectionLimits,
+        ServerSettings,
+        StreamSettings,
+    )
+    from streamhouse.serve.views.views_file import read_views
 
+    poll = every or (LOCAL_POLL if is_local(warehouse) else REMOTE_POLL)
+    send_s = duration_ms("--send-timeout", send_timeout, 100) / 1000
     settings = ServerSettings(
         warehouse=_options(warehouse, option),
-        views=_views(views),
+        views=None if views is None else read_views(views),
         host=host,
         port=port,
         tokens=_tokens(token_file),
@@ -93,10 +96,14 @@ def serve(
         query_memory=memory_bytes("--query-memory", query_memory),
         queries=queries,
         unsent_bytes=memory_bytes("--answers", answers),
-        connections=_connections(max_connections, max_per_address, send_timeout),
+        connections=ConnectionLimits(max_connections, max_per_address, send_s),
         rate=rate,
-        log=_log_format(log),
-        streams=_stream_settings(every, heartbeat, queue, is_local(warehouse)),
+        log=choice("--log", log, LOG_FORMATS),
+        streams=StreamSettings(
+            every_ms=duration_ms("--every", poll, 1),
+            heartbeat_s=duration_ms("--heartbeat", heartbeat, 10) / 1000,
+            queue_events=queue,
+        ),
     )
     _serve(settings, warehouse, port_file)
 
@@ -160,37 +167,7 @@ def _options(warehouse: str, option: list[str] | None) -> dict[str, str]:
     return options
 
 
-def _views(path: str | None) -> tuple[ServedView, ...] | None:
-    from streamhouse.serve.views.views_file import read_views
-
-    return None if path is None else read_views(path)
-
-
-def _connections(total: int, per_address: int, send_timeout: str) -> ConnectionLimits:
-    from streamhouse.serve.settings import ConnectionLimits
-
-    seconds = duration_ms("--send-timeout", send_timeout, 100) / 1000
-    return ConnectionLimits(total, per_address, seconds)
-
-
-def _log_format(text: str) -> str:
-    from streamhouse.serve.settings import LOG_FORMATS
-
-    return choice("--log", text, LOG_FORMATS)
-
-
-def _stream_settings(every: str | None, heartbeat: str, queue: int, local: bool) -> StreamSettings:
-    from streamhouse.serve.settings import StreamSettings
-
-    poll = every or (LOCAL_POLL if local else REMOTE_POLL)
-    return StreamSettings(
-        every_ms=duration_ms("--every", poll, 1),
-        heartbeat_s=duration_ms("--heartbeat", heartbeat, 10) / 1000,
-        queue_events=queue,
-    )
-
-
-def _tokens(path: str | None) -> tuple[tokens.Token, ...]:
+def _tokens(path: str | None) -> tuple[tokens.BearerToken, ...]:
     from streamhouse.serve.auth import tokens
 
     from_file = () if path is None else tokens.read_token_file(path)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from contextlib import closing
 from pathlib import Path
@@ -12,11 +11,6 @@ import typer
 from streamhouse.cli.arguments import (
     DEFAULT_MASTER,
     DEFAULT_WAREHOUSE,
-    MasterArgument,
-    OptionsArgument,
-    PortFileOption,
-    PortOption,
-    WarehouseArgument,
     is_local,
     open_warehouse,
     spark_settings,
@@ -24,6 +18,7 @@ from streamhouse.cli.arguments import (
 )
 from streamhouse.cli.errors import INTERRUPTED
 from streamhouse.cli.flags import with_flags
+from streamhouse.cli.run_output import notice, print_stderr
 from streamhouse.cli.stop_signals import StopSignal
 from streamhouse.errors import OptionError, StreamhouseError
 from streamhouse.options import hide_secrets
@@ -35,15 +30,15 @@ REMOTE_REFRESH_S = 10.0
 
 @with_flags("thrift")
 def thrift(
-    warehouse: WarehouseArgument = DEFAULT_WAREHOUSE,
-    option: OptionsArgument = None,
+    warehouse: str = DEFAULT_WAREHOUSE,
+    option: list[str] | None = None,
     host: str = "127.0.0.1",
-    port: PortOption = 10000,
-    port_file: PortFileOption = None,
+    port: int = 10000,
+    port_file: str | None = None,
     password_file: Path | None = None,
     no_password: bool = False,
     conf: list[str] | None = None,
-    master: MasterArgument = DEFAULT_MASTER,
+    master: str = DEFAULT_MASTER,
     verbose: bool = False,
 ) -> None:
     """Serve a warehouse by Spark's Thrift server: for Tableau, Power BI, Superset and JDBC.
@@ -69,8 +64,8 @@ def thrift(
             write_port(port_file, server.port)
         url = f"jdbc:hive2://{host}:{server.port}"
         if password is not None and password_file is None:
-            _print(f"The password, for any user name: {password}")
-        _print(f"Streamhouse serves {warehouse} at {url} (Ctrl-C ends)")
+            print_stderr(f"The password, for any user name: {password}")
+        print_stderr(f"Streamhouse serves {warehouse} at {url} (Ctrl-C ends)")
         interval = REFRESH_S if is_local(warehouse) else REMOTE_REFRESH_S
         refreshed = time.monotonic()
         while not stop.requested():
@@ -109,8 +104,4 @@ def _password(path: Path | None, none: bool, settings: dict[str, str]) -> str | 
 
 
 def _notice(text: str) -> None:
-    _print(hide_secrets(f"notice: {text}"))
-
-
-def _print(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
+    notice(hide_secrets(text))

@@ -1,4 +1,4 @@
-"""`/health`, `/metrics` and `/docs`."""
+"""`/health` and `/metrics`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
 from fastapi import APIRouter, Request
@@ -29,13 +28,11 @@ from streamhouse.serve.http.routes.parameters import check_parameters, state
 from streamhouse.serve.http.routes.pipelines import PipelineServices, sees_pipelines
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from streamhouse.paimon.catalog.warehouse import Warehouse
     from streamhouse.serve.settings import ServerSettings
     from streamhouse.serve.views.catalog import ViewCatalog
-
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 
 OK = "ok"
@@ -81,9 +78,6 @@ class Health:
 
 
 router = APIRouter(tags=["server"])
-
-_POLICY = "default-src 'self'; object-src 'none'; base-uri 'none'; frame-ancestors 'none'"
-_PAGES = {"api.html": "text/html", "api.js": "text/javascript", "api.css": "text/css"}
 
 
 @router.get(
@@ -139,26 +133,6 @@ async def metrics(request: Request, scope: MayRead, services: PipelineServices) 
         except Exception as error:  # noqa: BLE001  # the server's own metrics are known
             LOGGER.warning("the metrics of pipelines are unknown: %s", hide_secrets(str(error)))
     return Response(state(request).metrics.text(scope, pipelines), media_type=CONTENT_TYPE)
-
-
-@router.get("/docs", include_in_schema=False)
-async def docs() -> Response:
-    """The API documentation page, which is made from /openapi.json."""
-    return _file("api.html")
-
-
-@router.get("/docs/{name}", include_in_schema=False)
-async def docs_part(name: str) -> Response:
-    """The static files of /docs."""
-    if name not in _PAGES:
-        raise Problem("not_found", f"there is no /docs/{name[:80]}; see /docs")
-    return _file(name)
-
-
-def _file(name: str) -> Response:
-    body = files("streamhouse.serve").joinpath("page", "openapi", name).read_bytes()
-    headers = {"Content-Security-Policy": _POLICY, "Cache-Control": "no-cache"}
-    return Response(body, media_type=_PAGES[name], headers=headers)
 
 
 async def _view_count(request: Request, count: Callable[[Warehouse], int]) -> int | None:

@@ -1,7 +1,7 @@
 """The web page: static files of the package, sent with a Content-Security-Policy.
 
-`GET /` is the page, `GET /page/<path>` one of its files. They hold no data, so they need no token:
-the page asks for one when a request for data returns 401.
+`GET /` is the page, `GET /page/<path>` one of its files, `GET /docs` that of the API. They hold no
+data, so they need no token: the page asks for one when a request for data returns 401.
 
 The page names all scripts that it will need, so that the browser requests them at once, and by
 paths with their version (`/page/~<version>/…`), so that it requests them once.
@@ -166,10 +166,22 @@ def file(path: str, request: Request) -> Response:
     return _send(name or "~", request, immutable=wanted == f"~{version()}")
 
 
+@router.get("/docs")
+def docs(request: Request) -> Response:
+    """The API documentation page, which is made from /openapi.json."""
+    return _send("openapi/api.html", request)
+
+
+@router.get("/docs/{name}")
+def docs_part(name: str, request: Request) -> Response:
+    """The static files of /docs."""
+    return _send(f"openapi/{name}", request)
+
+
 def _send(path: str, request: Request, immutable: bool = False) -> Response:
     asset = assets().get(path) if path else page()
     if asset is None:
-        raise HTTPException(404, f"the page has no file '{path}'; the page itself is at /")
+        raise HTTPException(404, f"the page has no file '{path[:80]}'; the page itself is at /")
     zipped = _zipped(path) if _takes_gzip(request) else None
     if zipped is not None:
         asset = zipped

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from fastapi import APIRouter, Request
@@ -35,7 +34,6 @@ from streamhouse.serve.streams.event import iso
 
 if TYPE_CHECKING:
     from streamhouse.paimon.catalog.warehouse import Warehouse
-    from streamhouse.serve.auth.scope import Scope
 
 router = APIRouter(tags=["views"])
 
@@ -95,7 +93,9 @@ async def rows(
     settings, form = parts.settings, format_of(request, format_name)
     selected, order_columns = names_of("columns", columns), order_of(order)
     client = client_of(request)
-    view = await parts.warehouse_pool.run(client, partial(_find_view, parts.views, name, scope))
+    view = await parts.warehouse_pool.run(
+        client, lambda warehouse: parts.views.find(warehouse, name, scope)
+    )
     target = OutputTarget(
         parts.queries.path(), form, settings.max_rows, MAX_RESPONSE_BYTES, advice=_ADVICE
     )
@@ -131,10 +131,6 @@ async def about(request: Request, scope: MayRead, name: ViewName) -> Response:
     return json_response(
         request, await state(request).warehouse_pool.run(client_of(request), read_view)
     )
-
-
-def _find_view(catalog: Any, name: str, scope: Scope, warehouse: Warehouse) -> Any:
-    return catalog.find(warehouse, name, scope)
 
 
 def _response(result: ReadResult, target: OutputTarget) -> Response:
