@@ -54,8 +54,10 @@ def download(
     After two seconds it prints to stderr every two seconds `title` and `progress`, how much there
     is. Raises `DownloadError`, after ten minutes at the latest.
     """
+    # The resolver fails for an artifact of which mvn has left only the POM in ~/.m2.
+    options = [*_JAVA, f"-Duser.home={work}"]
     with (
-        JavaProcess(spark_jars(), list(_JAVA)) as process,
+        JavaProcess(spark_jars(), options) as process,
         _with_progress(process, title, progress),
     ):
         jvm = process.jvm

@@ -69,11 +69,11 @@ def _idle(
     session: Session, plan: ViewPlan, inputs: Sequence[TableAddress | None]
 ) -> Iterator[tuple[str, int]]:
     """After which time without rows each input does not count (ms)."""
+    of_all = session.settings.get(_IDLE, "0 ms")
     for scan, address in zip(plan.query.scans, inputs, strict=True):
-        options = {_IDLE: session.settings.get(_IDLE, "0 ms")}
-        options |= {k: v for k, v in scan.table.options.items() if k == IDLE_OPTION}
         if address is not None:
-            key, value = list((options | dict(scan.options)).items())[-1]
+            own = {**scan.table.options, **scan.options}.get(IDLE_OPTION)
+            key, value = (_IDLE, of_all) if own is None else (IDLE_OPTION, own)
             yield table_key(address), duration_ms(key, value)
 
 
