@@ -82,10 +82,15 @@ def source_state(
     )
 
 
+def now_s() -> float:
+    """The seconds of a clock that only advances."""
+    return time.monotonic()
+
+
 class UnreadChanges:
     """Records since when a reader has changes that it has not read; `clock` in seconds."""
 
-    def __init__(self, clock: Callable[[], float] = lambda: time.monotonic()) -> None:
+    def __init__(self, clock: Callable[[], float] = now_s) -> None:
         self._clock = clock
         self._seen: deque[tuple[float, BinlogPosition]] = deque()
 
