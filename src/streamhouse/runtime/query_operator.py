@@ -32,8 +32,10 @@ class QueryOperator:
     Not thread-safe; each process keeps one per query. A query that only copies columns of the
     target's types does not run DuckDB.
 
-    `schema` is the Arrow schema of the target's columns, to which the rows are cast. `key`: the
-    columns of the target by which errors name a row.
+    `schema` is the Arrow schema of the target's columns, to which the rows are cast. With `number`
+    the output is unordered, and a column `_row` after the target's columns has the number of the
+    row of `src` from which each output row was made. `key`: the columns of the target by which
+    errors name a row.
     """
 
     def __init__(
@@ -41,12 +43,17 @@ class QueryOperator:
         query: StreamQuery,
         schema: pa.Schema,
         combine: PartialAggregation | None,
+        number: bool = False,
         key: Sequence[str] = (),
     ) -> None:
         self._query = query
         self._key = key
         self._combine = None if query.row_kinds else combine
         self._rows_sql = query.rows.sql
+        if number:
+            assert query.rows.numbered_sql is not None
+            self._rows_sql = query.rows.numbered_sql
+            schema = schema.append(pa.field(ROW, pa.int64()))
         self._schema = schema.append(pa.field(ROW_KIND, pa.string())) if query.row_kinds else schema
         self._names = self._schema.names
         self._dimensions = {
@@ -60,7 +67,7 @@ class QueryOperator:
 
     @property
     def schema(self) -> pa.Schema:
-        """The output schema: the target's columns, then `rowkind` if there is any."""
+        """The output schema: the target's columns, then `_row` and `rowkind` if there are any."""
         return self._schema
 
     @property

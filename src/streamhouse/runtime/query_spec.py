@@ -8,12 +8,13 @@ from dataclasses import dataclass
 from streamhouse.connectors.base import Sink
 from streamhouse.connectors.specs import SinkSpec, SourceSpec
 from streamhouse.lookup.dimension import DimensionSpec, is_server
-from streamhouse.lookup.strategies.selection import BUCKET, IN_ORDER, WAITING, Choice
+from streamhouse.lookup.strategies.selection import BUCKET, IN_ORDER, Choice
 from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.runtime.partial_aggregation import PartialAggregation
 from streamhouse.source import Source
 from streamhouse.sql.options.merge_functions import removes_records
 from streamhouse.sql.plan import LookupJoin, LookupRetry, StreamQuery, TableInfo
+from streamhouse.sql.streaming import unpaired_retractions
 
 LOOKUP_JOURNAL = "looked_up"
 """The suffix after `__` in the name of the journal table of lookups on servers."""
@@ -25,7 +26,8 @@ class QuerySpec:
 
     `query_id` is the id of its checkpoint and the commit user of all its commits. `lookups` are
     the tables of `query.lookups`, in order; for a table on a server, the query's `lookup_journal`
-    takes its place. `choices` are the lookup strategies (default: full cache for all).
+    takes its place. `choices` are the lookup strategies (default: full cache for all). `gathered`
+    says, for a bucket shuffle, that a single task writes.
 
     `sink` is None if `target` is a Paimon table. Else `sink` describes where rows are written, and
     `target` only names the auxiliary tables. `dead_letters` is the table of records that the source
@@ -40,6 +42,7 @@ class QuerySpec:
     parallelism: int
     max_rows: int | None = None
     choices: tuple[Choice, ...] = ()
+    gathered: bool = False
     sink: SinkSpec | None = None
     dead_letters: TableAddress | None = None
 
@@ -164,8 +167,6 @@ class QuerySpec:
         """Whether a batch must be one task, to keep the order of the changes of each key."""
         if self.lookup_journal is not None or source.ordered:
             return True
-        if self.query.ordered and not self.query.merging.grouped:
-            return True
         if self.sink is not None:
             return source.changelog
         target = self.target.planned()
@@ -192,7 +193,10 @@ def unshuffled(query: StreamQuery, target: TableInfo) -> str | None:
     combine = PartialAggregation.of(target.columns, target.primary_key, target.options)
     if query.source.options.get("bad-records", "fail") != "fail":
         return "the task that reads the records also writes the bad ones"
-    ordered = query.row_kinds or (bool(target.primary_key) and combine is None)
-    if ordered or (query.ordered and not query.merging.grouped):
+    if query.row_kinds and unpaired_retractions.are_removals(target):
+        return "a single task checks which updates leave the result"
+    if query.row_kinds and any(lookup.retry is not None for lookup in query.lookups):
         return IN_ORDER
-    return WAITING if any(lookup.retry is not None for lookup in query.lookups) else None
+    if query.merging.grouped and (query.row_kinds or combine is None):
+        return "the result of the grouping depends on the order of rows"
+    return None

@@ -235,6 +235,8 @@ class OutputRows:
     - `sql` gives `columns`, named and cast as the target's (or a bare SELECT's own), then
       `rowkind` if the query has `row_kinds`. INNER lookups drop rows without a match, LEFT ones
       give nulls.
+    - `numbered_sql` is `sql` in any order, with `_row` after the columns. It is set where the order
+      of the output matters, rows are not grouped, and a lookup can reorder them.
     - `functions` are the Python functions that the texts call.
     - `passed` maps columns to the source columns whose values they have, unconverted; those for
       which this is certain.
@@ -242,6 +244,7 @@ class OutputRows:
 
     sql: str
     columns: tuple[Column, ...]
+    numbered_sql: str | None = None
     functions: tuple[PythonFunction, ...] = ()
     passed: Mapping[str, str] = field(default_factory=dict)
 

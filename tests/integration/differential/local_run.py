@@ -21,8 +21,9 @@ import pyarrow as pa
 from pyspark.sql.streaming.datasource import ReadLimit
 
 from streamhouse.runtime.query_spec import QuerySpec
+from streamhouse.runtime.streaming.shuffle.blocks import BLOCKS
 from streamhouse.runtime.streaming.shuffle.join_task import JoinStep
-from streamhouse.runtime.streaming.shuffle.read_task import BLOCKS
+from streamhouse.runtime.streaming.shuffle.shuffle import GatherStep
 from streamhouse.runtime.streaming.spark_data_source import SPEC, JobReader
 from streamhouse.runtime.streaming.stream_run import StreamRun
 from streamhouse.runtime.streaming.tasks.worker_resources import close_resources
@@ -53,7 +54,8 @@ def shuffled(frame: LocalFrame, spec: QuerySpec, files: object) -> LocalFrame:
             for number in range(batch.num_rows):
                 row = batch.slice(number, 1)
                 by_task[row.column("task")[0].as_py()].append(row.cast(BLOCKS))
-        return [out for task in sorted(by_task) for out in JoinStep(spec)(iter(by_task[task]))]
+        joined = [out for task in sorted(by_task) for out in JoinStep(spec)(iter(by_task[task]))]
+        return list(GatherStep(spec)(iter(joined))) if spec.gathered else joined
 
     return LocalFrame(run)
 

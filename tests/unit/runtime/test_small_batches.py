@@ -18,7 +18,7 @@ from streamhouse.paimon.write.commit import TableCommitter
 from streamhouse.paimon.write.table_writer import TableWriter
 from streamhouse.runtime.query_spec import QuerySpec
 from streamhouse.runtime.streaming.shuffle import small_batches
-from streamhouse.runtime.streaming.shuffle.read_task import BLOCKS
+from streamhouse.runtime.streaming.shuffle.blocks import BLOCKS
 from streamhouse.runtime.streaming.spark_data_source import SPEC, JobPartition, JobReader
 from streamhouse.runtime.streaming.tasks.task_input import SplitsInput
 from streamhouse.source import Offset
@@ -56,6 +56,7 @@ class Joined:
             OutputRows(
                 "SELECT s.id, d.name FROM src s JOIN dim_0 d USING (id)",
                 PERSON,
+                "SELECT s.id, d.name, s._row FROM src s JOIN dim_0 d USING (id)",
             ),
             path.name,
         )
@@ -63,7 +64,7 @@ class Joined:
         addresses = (self.address("people"),)
         spec = QuerySpec(query, source, addresses, self.address("out"), path.name, 2)
         choice = Choice(BUCKET, "set by hint", 2)
-        self.spec = replace(spec, choices=(choice,))
+        self.spec = replace(spec, choices=(choice,), gathered=True)
         self.folder = path / "run"
         self.folder.mkdir()
         (self.folder / SPEC).write_bytes(pickle.dumps(self.spec))

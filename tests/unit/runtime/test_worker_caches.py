@@ -19,11 +19,11 @@ def test_the_next_run_in_the_same_worker_has_its_own_options(tmp_path: Path) -> 
         replace(spec, source=SourceSpec("datagen", rate, QUERY.rows.columns)) for rate in rates
     )
     first = resources_of(slow)
-    assert resources_of(slow) is first and first.operator is first.operator
+    assert resources_of(slow) is first and first.operator() is first.operator()
     assert first.source is first.source is not resources_of(fast).source
 
 
 def test_another_version_of_the_target_has_another_kernel(tmp_path: Path) -> None:
     spec = Tables(tmp_path).spec
     later = replace(spec, target=replace(spec.target, schema_id=0))
-    assert resources_of(spec).operator is not resources_of(later).operator
+    assert resources_of(spec).operator() is not resources_of(later).operator()

@@ -199,6 +199,7 @@ def test_a_hint_pays_for_the_order(catalog: Catalog, mode: str, sorted_rows: boo
     rows = f"SELECT {hint} c.country, 1, o.price FROM orders AS o {JOIN}"
     plan = catalog.stream(f"INSERT INTO plain {rows}")
     assert plan.ordered == sorted_rows == plan.rows.sql.endswith('ORDER BY "o"."_row"')
+    assert (plan.rows.numbered_sql is not None) == sorted_rows
     with pytest.raises(SqlError, match="'loose' is not one of ordered, allow_unordered"):
         catalog.stream(f"INSERT INTO plain {rows.replace(mode, 'loose')}")
     sums = f"SELECT {hint} c.country, COUNT(*), SUM(o.price) FROM orders AS o {JOIN}"

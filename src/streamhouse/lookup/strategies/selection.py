@@ -40,8 +40,7 @@ class Choice:
         return f"{DISPLAY_NAMES[self.strategy]} ({self.reason})"
 
 
-IN_ORDER = "a single task keeps the rows in order"
-WAITING = "its rows may wait for a lookup"
+IN_ORDER = "a single task keeps rows that wait for a lookup in order"
 """Why a query is not shuffled although a hint requests it; no error, as the result is the same."""
 
 DISPLAY_NAMES = {
@@ -89,7 +88,7 @@ def choose(spec: DimensionSpec, unshuffled: str | None = None) -> Choice:
     key = bucket_key(spec, table) if unshuffled is None else BucketRefusal(unshuffled)
     if hinted in (BUCKET, SHUFFLE) and isinstance(key, BucketKey):
         return Choice(BUCKET, "set by hint", key.buckets)
-    if hinted == BUCKET and unshuffled not in (IN_ORDER, WAITING):
+    if hinted == BUCKET and unshuffled != IN_ORDER:
         raise OptionError(
             f"hint LOOKUP: strategy 'bucket' cannot be used for table {spec.identifier}: {key}; "
             "leave it out, or use 'full' or 'partial'"

@@ -12,7 +12,6 @@ from pyspark.sql import DataFrame
 from streamhouse.connectors import dead_letter_table
 from streamhouse.connectors.base import BatchLog
 from streamhouse.lookup.dimension import is_server
-from streamhouse.lookup.strategies.selection import IN_ORDER, choose_all
 from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.paimon.storage.object_store.store_retries import retried
 from streamhouse.runtime.query_description import QueryDescription
@@ -31,7 +30,7 @@ from streamhouse.runtime.streaming.dimensions import preload_reports
 from streamhouse.runtime.streaming.first_read import shared_keys, unordered_first_read
 from streamhouse.runtime.streaming.progress import ContinuousProgress
 from streamhouse.runtime.streaming.query import CountedBatch, JobQuery, acquired
-from streamhouse.runtime.streaming.shuffle.join_task import shuffled
+from streamhouse.runtime.streaming.shuffle.shuffle import shuffled
 from streamhouse.runtime.streaming.shuffle.small_batches import WHOLE
 from streamhouse.runtime.streaming.tasks.row_files import RowFiles
 from streamhouse.runtime.streaming.tasks.task_results import RESULT
@@ -48,6 +47,7 @@ class ContinuousQuery(JobQuery):
             self.progress = ContinuousProgress(checkpoint.logs.last_offset())
             self.spec = replace(spec, query_id=checkpoint.query_id())
             super().__init__(checkpoint, _described(self.spec, checkpoint, pipeline))
+        self.shuffled = spec.shuffle is not None
         self._last_commit = LastCommit(self.spec, checkpoint.path)
         self._lineage: Lineage | None = None
         self._open = ExitStack()
@@ -93,10 +93,10 @@ class ContinuousQuery(JobQuery):
         reader.check(self.progress.last_offset)
         for offset in self._checkpoint.logs.unfinished():
             reader.check(offset)
-        if spec.shuffle is not None and spec.one_task(reader.opened):
-            choices = tuple(choose_all(spec.dimensions(), IN_ORDER))
-            spec = self.spec = replace(spec, choices=choices)
-        self.shuffled = spec.shuffle is not None
+        if spec.shuffle is not None:
+            ordered = spec.query.ordered and not spec.query.merging.grouped
+            gathered = ordered or spec.one_task(reader.opened)
+            spec = self.spec = replace(spec, gathered=gathered)
         self._holds = RetentionHolds(spec, self._checkpoint, reader.opened)
         self._holds.prepare()
         self.progress.held(lambda: self._holds.replayed)

@@ -40,7 +40,7 @@ from streamhouse.sql.streaming import (
     unpaired_retractions,
     upsert_source,
 )
-from streamhouse.sql.streaming.generated_sql import Stream, bound
+from streamhouse.sql.streaming.generated_sql import ROW, Stream, bound
 from streamhouse.sql.streaming.lookup_keys import lookup_join
 from streamhouse.sql.streaming.passthrough_columns import passthrough_columns
 from streamhouse.sql.streaming.query_blocks import QueryBlockReader, SelectBlock
@@ -220,6 +220,13 @@ class _Analysis:
         query = self._query(rows, misses, output, Merging(grouped, signed, upsert))
         passed = passthrough_columns(rows, output, stream.source)
         query = replace(query, rows=replace(query.rows, passed=passed))
+        if sort:
+            row = exp.column(exp.to_identifier(ROW, quoted=True), self._top_alias())
+            numbered = stream.rows(
+                [*items, row], [*output_names, ROW], carry_row=True, signed=signed
+            )
+            output_rows = replace(query.rows, numbered_sql=generate(numbered))
+            query = replace(query, rows=output_rows)
         if table is None or not key_moves.matter(query, table):
             return query
         if key_moves.keeps_source_key(top, stream.source, table, mappings):

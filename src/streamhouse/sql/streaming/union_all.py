@@ -101,7 +101,7 @@ def merged(
         lookups=tuple(
             replace(lookup, row_keys_sql=None) for part in parts for lookup in part.lookups
         ),
-        rows=replace(first.rows, sql=rows, passed={}),
+        rows=replace(first.rows, sql=rows, numbered_sql=None, passed={}),
         misses_sql=" UNION ".join(f"({sql})" for sql in misses) if misses else None,
         merging=Merging(grouped, first.merging.signed, "; ".join(upserts)),
     )

@@ -53,7 +53,7 @@ FROM _rows AS o LEFT JOIN _pairs AS p ON p.{_ROW} = o.{_ROW}
 ORDER BY {", ".join(f"o.{quote(name)}" for name in order)}"""
     return replace(
         query,
-        rows=replace(query.rows, sql=text.strip()),
+        rows=replace(query.rows, sql=text.strip(), numbered_sql=None),
         scan=replace(
             query.scan, columns=tuple(c.name for c in query.source.columns if c.name in used)
         ),

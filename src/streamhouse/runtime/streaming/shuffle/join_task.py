@@ -5,38 +5,39 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from streamhouse.arrow_batches import gathered
 from streamhouse.paimon.storage.object_store.store_retries import retried_task
-from streamhouse.runtime.query_operator import numbered
+from streamhouse.runtime.query_operator import ROW, numbered
 from streamhouse.runtime.query_spec import QuerySpec
-from streamhouse.runtime.streaming.shuffle.read_task import (
+from streamhouse.runtime.streaming.shuffle.blocks import (
+    JOINED,
     join_task_count,
+    place_of,
+    shuffle_key,
 )
-from streamhouse.runtime.streaming.tasks.result_types import RESULT_TYPE
-from streamhouse.runtime.streaming.tasks.row_files import RowFiles, from_ipc
-from streamhouse.runtime.streaming.tasks.steps import LookUp, Output
+from streamhouse.runtime.streaming.tasks.row_files import RowFiles, from_ipc, to_ipc
+from streamhouse.runtime.streaming.tasks.steps import LookUp, Output, TaskStep
 from streamhouse.runtime.streaming.tasks.task_input import SplitsInput
 from streamhouse.runtime.streaming.tasks.task_run import CHUNK_ROWS, TaskRun
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+from streamhouse.runtime.streaming.tasks.waiting import Waiting
 
 _JOIN_ROWS = 8 * CHUNK_ROWS
 
 
 @dataclass(frozen=True)
 class JoinStep:
-    """Joins and writes the blocks of one task; picklable. `files`: see `SplitsInput`."""
+    """Runs a `JoinTask` on the blocks of one task; picklable. `files`: see `SplitsInput`."""
 
     spec: QuerySpec
     files: RowFiles | None = None
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        blocks: list[pa.Table] = []
+        blocks: list[tuple[int, pa.Table]] = []
         reports: list[dict[str, Any]] = []
         index = 0
         for batch in batches:
@@ -45,41 +46,71 @@ class JoinStep:
                 if row["task_report"] is not None:
                     reports.append(json.loads(row["task_report"]))
                 else:
-                    blocks.append(from_ipc(row["block"]))
+                    blocks.append((row["first_row"], from_ipc(row["block"])))
         if reports:
-            task = SplitsInput(
-                index, reports[0]["start"], reports[0]["end"], (), False, files=self.files
-            )
+            blocks.sort(key=lambda block: block[0])
+            start, end = reports[0]["start"], reports[0]["end"]
+            due = end["pending"] > 0
+            task = SplitsInput(index, start, end, (), due, files=self.files)
             rows = sum(report["rows"] for report in reports)
+            tables = [table for _, table in blocks]
+            warehouse = self.spec.target.warehouse
             yield from retried_task(
-                self.spec.target.warehouse, lambda: _joined(TaskRun(self.spec, task), blocks, rows)
+                warehouse, lambda: JoinTask(self.spec, task, rows).joined(tables)
             )
 
 
-def _joined(run: TaskRun, blocks: list[pa.Table], rows: int) -> Iterator[pa.RecordBatch]:
-    """Join the source rows that were sent to a task, and write the result; rows of `RESULT`."""
-    run.read_rows = rows
-    step = LookUp(run, Output(run))
-    try:
-        run.open.dimensions.take(run.task.index, join_task_count(run.spec))
-        run.bind()
-        for src in _together(blocks):
-            step.take(numbered(src, 0))
-        yield run.result(step.finish())
-    finally:
-        step.close()
+class JoinTask:
+    """Joins the source rows that were sent to it, and writes the result unless it is gathered."""
+
+    def __init__(self, spec: QuerySpec, task: SplitsInput, rows: int) -> None:
+        self._run = run = TaskRun(spec, task)
+        run.read_rows = rows
+        self._count = join_task_count(spec)
+        self._output = Output(run)
+        # Read tasks have reordered the rows.
+        self._steps: TaskStep = (
+            LookUp(run, self._output)
+            if spec.retry is None
+            else Waiting(run, self._output, place_of, self._own)
+        )
+
+    def joined(self, blocks: list[pa.Table]) -> Iterator[pa.RecordBatch]:
+        """Yields rows of `RESULT`; if `gathered`, with a column `block` of joined rows."""
+        run = self._run
+        try:
+            run.open.dimensions.take(run.task.index, self._count)
+            run.bind()
+            self._steps.begin()
+            for src in _together(blocks):
+                self._steps.take(src if ROW in src.column_names else numbered(src, 0))
+            result = run.result(self._steps.finish())
+        finally:
+            self._steps.close()
+        if not run.spec.gathered:
+            yield result
+            return
+        nothing = pa.nulls(result.num_rows, pa.binary())
+        yield pa.RecordBatch.from_arrays([*result.columns, nothing], schema=JOINED)
+        for table in self._output.rows:
+            if table.num_rows:
+                yield pa.RecordBatch.from_pylist([{"block": to_ipc(table)}], JOINED)
+
+    def _own(self, src: pa.Table) -> pa.Array:
+        """Which due rows are of this task's buckets; all tasks number them in the same way."""
+        spec, count = self._run.spec, src.num_rows
+        assert spec.shuffle is not None
+        sql = spec.query.lookups[spec.shuffle].row_keys_sql
+        assert sql is not None
+        keys = self._run.operator.keys(sql, src)
+        tasks = shuffle_key(spec).tasks(keys, self._count)
+        indexes = keys.column(ROW).to_numpy() + count
+        task_of_row = np.zeros(count, np.int64)
+        task_of_row[indexes[tasks >= 0]] = tasks[tasks >= 0]
+        return pa.array(task_of_row == self._run.task.index)
 
 
 def _together(blocks: Iterable[pa.Table]) -> Iterator[pa.Table]:
     """Concatenate blocks, since each join scans all rows of the dimension."""
     for group in gathered(blocks, _JOIN_ROWS):
         yield pa.concat_tables(group)
-
-
-def shuffled(frame: DataFrame, spec: QuerySpec, files: RowFiles) -> DataFrame:
-    """Join, and write, the blocks of a batch; returns a frame of `RESULT` rows.
-
-    `files` are for rows that the sink's committer writes.
-    """
-    partitioned = frame.repartitionById(join_task_count(spec), frame["task"])
-    return partitioned.mapInArrow(JoinStep(spec, files), RESULT_TYPE)

@@ -4,33 +4,30 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
-from pyspark.sql.pandas.types import to_arrow_schema
 
-from streamhouse.errors import StreamhouseError
-from streamhouse.lookup.storage.bucket_key import BucketKey, bucket_key
-from streamhouse.paimon.write.buckets import BucketRefusal
 from streamhouse.runtime.query_operator import ROW, numbered
 from streamhouse.runtime.query_spec import QuerySpec
-from streamhouse.runtime.streaming.tasks.result_types import BLOCKS_TYPE
+from streamhouse.runtime.streaming.shuffle.blocks import (
+    BLOCKS,
+    block_row,
+    first_row_number,
+    join_task_count,
+    needs_row_numbers,
+    shuffle_key,
+)
 from streamhouse.runtime.streaming.tasks.row_files import to_ipc
+from streamhouse.runtime.streaming.tasks.steps import current_rows_last
 from streamhouse.runtime.streaming.tasks.task import Task
 from streamhouse.runtime.streaming.tasks.task_input import SplitsInput
 from streamhouse.runtime.streaming.tasks.task_results import RESULT
 from streamhouse.runtime.streaming.tasks.task_run import TaskRun, chunks
 from streamhouse.runtime.streaming.tasks.worker_resources import resources_of
-
-BLOCKS: pa.Schema = to_arrow_schema(BLOCKS_TYPE)
-"""The output of read tasks: blocks of source rows for task `task`, or JSON for this task in
-`task_report` (offsets and number of rows); for small batches, results for the driver (`RESULT`)."""
-
-
-def join_task_count(spec: QuerySpec) -> int:
-    """The number of join tasks."""
-    assert spec.shuffle is not None
-    return max(1, min(spec.parallelism, spec.choices[spec.shuffle].buckets))
+from streamhouse.source import Source
 
 
 class ReadTask:
@@ -38,35 +35,58 @@ class ReadTask:
 
     def __init__(self, spec: QuerySpec, task: SplitsInput) -> None:
         assert spec.shuffle is not None
-        self._task, self._count = task, join_task_count(spec)
-        dimension = spec.dimensions()[spec.shuffle]
-        found, sql = bucket_key(dimension, dimension.open()), dimension.lookup.row_keys_sql
-        if isinstance(found, BucketRefusal) or sql is None:
-            raise StreamhouseError(
-                f"lookup strategy 'bucket' is no longer possible: {found}; start the query again"
-            )
-        # The number of buckets is that of the start of the query.
-        self._key, self._sql = BucketKey(found.fields, spec.choices[spec.shuffle].buckets), sql
+        self._spec, self._task = spec, task
+        self._count = join_task_count(spec)
+        self._key = shuffle_key(spec)
+        sql = spec.query.lookups[spec.shuffle].row_keys_sql
+        assert sql is not None
+        self._sql = sql
         self._run = TaskRun(spec, task)
         self._operator = self._run.operator
 
     def run(self) -> Iterator[pa.RecordBatch]:
         """Rows of `BLOCKS`."""
         self._operator.bind(self._task.now_ms, {})
-        rows = 0
-        for split in self._task.splits:
-            for chunk in chunks(self._run.open.source.read(split)):
-                yield from self._blocks(chunk)
-                rows += chunk.num_rows
+        with ExitStack() as stack:
+            rows = 0
+            for src in self._numbered(self._source(stack)):
+                yield from self._blocks(src)
+                rows += src.num_rows
         counted = self._task.index % self._count
         for task in range(self._count):
-            # What a join task needs to know; one of them counts the rows of this task.
-            offsets = {"start": self._task.start, "end": self._task.end}
-            report = json.dumps({**offsets, "rows": rows if task == counted else 0})
-            yield _block_row(task, task_report=report)
+            yield block_row(task, -1, None, self._report(rows if task == counted else 0))
 
-    def _blocks(self, chunk: pa.Table) -> Iterator[pa.RecordBatch]:
-        keys = self._operator.keys(self._sql, numbered(chunk, 0))
+    def _numbered(self, source: Source) -> Iterator[pa.Table]:
+        """The rows with their numbers, in chunks; all at once if they must be reordered."""
+        index, reorder_key = self._task.index, self._spec.query.reorder_key
+        collected = []
+        for number, split in enumerate(self._task.splits):
+            first = first_row_number(index, number)
+            for chunk in chunks(source.read(split)):
+                if reorder_key:
+                    collected.append(chunk)
+                else:
+                    yield numbered(chunk, first)
+                    first += chunk.num_rows
+        if collected:
+            whole = current_rows_last(pa.concat_tables(collected), reorder_key)
+            yield numbered(whole, first_row_number(index, 0))
+
+    def _source(self, stack: ExitStack) -> Source:
+        """The query's source; with a retry policy another one, which `stack` closes."""
+        if self._spec.retry is None:
+            return self._run.open.source
+        # Rows that may become pending need all columns.
+        source = self._spec.source.open()
+        stack.callback(source.close)
+        return source
+
+    def _report(self, rows: int) -> str:
+        """What a join task needs to know; one of them counts the rows of this task."""
+        return json.dumps({"start": self._task.start, "end": self._task.end, "rows": rows})
+
+    def _blocks(self, src: pa.Table) -> Iterator[pa.RecordBatch]:
+        keys = self._operator.keys(self._sql, src)
         tasks = self._key.tasks(keys, self._count)
         tasks[tasks < 0] = self._task.index % self._count
         numbers = keys.column(ROW).to_numpy()
@@ -74,17 +94,21 @@ class ReadTask:
         tasks = tasks.astype(np.int16 if self._count < 1 << 15 else np.int64)
         order = np.argsort(tasks, kind="stable")
         bounds = np.searchsorted(tasks[order], np.arange(self._count + 1))
+        first = src.column(ROW)[0].as_py()
         for task in range(self._count):
             mine = np.sort(numbers[order[bounds[task] : bounds[task + 1]]])
             if len(mine):
-                yield _block_row(task, block=to_ipc(chunk.take(pa.array(mine))))
+                rows = src.take(pa.array(mine - first))
+                if not needs_row_numbers(self._spec):
+                    rows = rows.drop_columns([ROW])
+                yield block_row(task, int(mine[0]), to_ipc(rows), None)
 
 
 class UnshuffledTask:
     """Reads, joins and writes a small batch in one task, with all buckets; executors."""
 
     def __init__(self, spec: QuerySpec, task: SplitsInput) -> None:
-        self._spec, self._input = spec, task
+        self._spec, self._input = replace(spec, gathered=False), task
 
     def run(self) -> Iterator[pa.RecordBatch]:
         """Rows of `BLOCKS`."""
@@ -93,8 +117,3 @@ class UnshuffledTask:
             nothing = [pa.nulls(batch.num_rows, field.type) for field in BLOCKS]
             columns = [*nothing[: -len(RESULT)], *batch.columns]
             yield pa.RecordBatch.from_arrays(columns, schema=BLOCKS)
-
-
-def _block_row(task: int, **values: bytes | str) -> pa.RecordBatch:
-    """A row of `BLOCKS` for join task `task`."""
-    return pa.RecordBatch.from_pylist([{"task": task, **values}], schema=BLOCKS)

@@ -107,19 +107,28 @@ class OrderedWaiting:
         if done:
             numbers = sorted(self._places[waiting.row_id] for waiting in done)
             self._following.take(only(src, pa.array(numbers, pa.int64())))
-        lost = [waiting for waiting, outcome in outcomes if outcome is Outcome.EXHAUSTED]
-        places = pa.array([self._places[waiting.row_id] for waiting in lost], pa.int64())
-        attempts = pa.array([waiting.attempts for waiting in lost], pa.int32())
-        self._rows.give_up(src.take(places), attempts)
+        for waiting, outcome in outcomes:
+            row = src.slice(self._places[waiting.row_id], 1)
+            if outcome is Outcome.EXHAUSTED and self._is_lost(row):
+                attempts = pa.array([waiting.attempts], pa.int32())
+                self._rows.give_up(row.drop_columns([ROW]), attempts)
 
-    def take(self, src: pa.Table) -> None:
+    def _is_lost(self, row: pa.Table) -> bool:
+        """Whether a row without attempts left has no output."""
+        lookups = self._run.spec.query.lookups
+        if all(lookup.left for lookup in lookups):
+            return False
+        if all(not lookup.left for lookup in lookups if lookup.retry is not None):
+            return True
+        return int(self._run.operator.rows(row).num_rows) == 0
+
+    def take(self, src: pa.Table) -> int:
         run = self._run
         self._load_keys_of(src)
         run.look_up(src)
         misses = run.operator.misses(src)
         if not len(misses) and not self._queues:
-            self._following.take(src)
-            return
+            return self._following.take(src)
         assert run.split is not None
         batch, task, split = run.task.batch, run.task.index, run.split[0]
         first = src.column(ROW)[0].as_py()
@@ -139,7 +148,7 @@ class OrderedWaiting:
             elif result is False:
                 waits[place] = row
         self._new.append((src.take(pa.array(list(waits), pa.int64())), list(waits.values())))
-        self._following.take(src.filter(pa.array(passes)))
+        return self._following.take(src.filter(pa.array(passes)))
 
     def _cancel(self, row: WaitingRow) -> None:
         """Remove a waiting row that a retraction has taken back."""

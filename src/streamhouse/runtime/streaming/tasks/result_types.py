@@ -8,6 +8,7 @@ from __future__ import annotations
 from pyspark.sql.types import (
     BinaryType,
     IntegerType,
+    LongType,
     StringType,
     StructField,
     StructType,
@@ -25,9 +26,12 @@ RESULT_TYPE = StructType(_RESULT)
 BLOCKS_TYPE = StructType(
     [
         StructField("task", IntegerType()),
+        StructField("first_row", LongType()),
         StructField("block", BinaryType()),
         StructField("task_report", StringType()),
         *_RESULT,
     ]
 )
-"""What read tasks of a shuffle return; see `shuffle.read_task.BLOCKS`."""
+"""What read tasks of a shuffle return; see `shuffle.blocks.BLOCKS`."""
+JOINED_TYPE = StructType([*_RESULT, StructField("block", BinaryType())])
+"""What join tasks return to the task that writes all their rows."""

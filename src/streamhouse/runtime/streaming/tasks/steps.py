@@ -28,8 +28,8 @@ class TaskStep(Protocol):
     def begin(self) -> None:
         """Process rows that waited, before any other row is taken."""
 
-    def take(self, src: pa.Table) -> None:
-        """Take numbered rows of the source."""
+    def take(self, src: pa.Table) -> int:
+        """Take numbered rows of the source; returns how many rows of output they have so far."""
 
     def finish(self) -> list[tuple[str, Message]]:
         """Process what was held back until all rows are known; returns tables with messages."""
@@ -42,33 +42,38 @@ class Output:
     """Computes the rows of the target from source rows whose lookups are bound, and writes them.
 
     It writes them at once, so that a task needs memory for a part of its batch only, unless they
-    are combined before.
+    are combined or gathered before.
     """
 
     def __init__(self, run: TaskRun) -> None:
         self._run = run
         self._writer: SinkWriter | None = None
-        self._rows: list[pa.Table] = []
+        self.rows: list[pa.Table] = []
+        """Collected rows; if they are gathered, another task writes them."""
+        self._collects = run.operator.combines or run.spec.gathered
 
     def begin(self) -> None:
         return
 
-    def take(self, src: pa.Table) -> None:
+    def take(self, src: pa.Table) -> int:
         out = self._run.operator.rows(src)
-        if self._run.operator.combines:
-            self._rows.append(out)
+        if self._collects:
+            self.rows.append(out)
         elif out.num_rows:
             if self._writer is None:
                 self._writer = self._run.writer()
             for part in out.combine_chunks().to_batches():
                 self._writer.write(part)
+        return int(out.num_rows)
 
     def finish(self) -> list[tuple[str, Message]]:
         run = self._run
+        if run.spec.gathered:
+            return []
         if self._writer is not None:
             target = run.spec.target.identifier
             return [(target, message) for message in self._writer.prepare()]
-        return run.write(run.operator.combine(self._rows))
+        return run.write(run.operator.combine(self.rows))
 
     def close(self) -> None:
         writer, self._writer = self._writer, None
@@ -83,9 +88,9 @@ class LookUp:
         self._run, self._following = run, following
         self.begin, self.finish, self.close = following.begin, following.finish, following.close
 
-    def take(self, src: pa.Table) -> None:
+    def take(self, src: pa.Table) -> int:
         self._run.look_up(src)
-        self._following.take(src)
+        return self._following.take(src)
 
 
 class CurrentRowsLast:
@@ -97,8 +102,9 @@ class CurrentRowsLast:
         self.begin, self.close = following.begin, following.close
         self._rows: list[pa.Table] = []
 
-    def take(self, src: pa.Table) -> None:
+    def take(self, src: pa.Table) -> int:
         self._rows.append(src)
+        return 0
 
     def finish(self) -> list[tuple[str, Message]]:
         if self._rows:

@@ -46,7 +46,8 @@ class TaskRun:
     def __init__(self, spec: QuerySpec, task: SplitsInput) -> None:
         self.spec, self.task = spec, task
         self.open = resources_of(spec)
-        self.operator = self.open.operator
+        number = spec.gathered and spec.query.rows.numbered_sql is not None
+        self.operator = self.open.operator(number)
         self.split: tuple[int, Any] | None = None
         """The number of the split whose rows are taken, and the split."""
         self.read_rows = self.missed = 0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streamhouse.connectors.base import Message
-from streamhouse.runtime.query_operator import ROW, numbered, without
+from streamhouse.runtime.query_operator import ROW, numbered, only, without
 from streamhouse.runtime.query_source import open_source
 from streamhouse.runtime.state import pending_rows as pending
 from streamhouse.runtime.streaming.tasks.steps import TaskStep
@@ -38,19 +38,8 @@ class WaitingRows:
             kinds = pa.repeat(pa.scalar(kind), rows.num_rows)
             self._pending.append(rows.append_column(ROW_KIND, kinds))
 
-    def give_up(self, src: pa.Table, attempts: pa.Array) -> None:
-        """Add those of the rows without attempts left that have no output to the unmatched table.
-
-        With LEFT lookups they have one, with nulls.
-        """
-        lookups = self._run.spec.query.lookups
-        if not src.num_rows or all(lookup.left for lookup in lookups):
-            return
-        lost = pa.repeat(pa.scalar(True), src.num_rows)
-        if any(lookup.left for lookup in lookups if lookup.retry is not None):
-            rows = (src.slice(number, 1) for number in range(src.num_rows))
-            lost = pa.array([self._run.operator.rows(row).num_rows == 0 for row in rows])
-        source, attempts = src.drop_columns([ROW]).filter(lost), pc.filter(attempts, lost)
+    def give_up(self, source: pa.Table, attempts: pa.Array) -> None:
+        """Add rows without attempts left to the unmatched table."""
         self._unmatched.append(pending.as_unmatched(source, attempts, self._run.task.now_ms))
 
     def write(self) -> list[tuple[str, Message]]:
@@ -73,9 +62,18 @@ class Waiting:
     The order of rows does not matter, or else see `ordered_waiting`.
     """
 
-    def __init__(self, run: TaskRun, following: TaskStep) -> None:
+    def __init__(
+        self,
+        run: TaskRun,
+        following: TaskStep,
+        places: Callable[[int], tuple[int, int, int]] | None = None,
+        own: Callable[[pa.Table], pa.Array] | None = None,
+    ) -> None:
+        """In a bucket shuffle, `places` gives task, split and row for the number of a row that has
+        all columns, and `own` says which of the due rows are this task's."""
         self._run, self._following = run, following
         self._rows = WaitingRows(run)
+        self._places, self._own = places, own
         self._missed: dict[int, tuple[Any, list[Any]]] = {}
         """The numbers of the rows that must wait, by the number of their split."""
         self.close = following.close
@@ -83,41 +81,54 @@ class Waiting:
     def begin(self) -> None:
         if not self._run.task.due:
             return
-        run = self._run
-        due = self._rows.stored.due(int(run.task.end["pending"]), run.task.now_ms)
+        due, src = self._due()
         if due.num_rows == 0:
             return
-        # Their numbers are negative, so that they come before the rows that are read.
-        source = pending.as_source(due, run.spec.query.scan.changelog)
-        src = numbered(source, -due.num_rows)
-        misses = self._joined(src)
+        misses, _ = self._joined(src)
         hit = pc.invert(pc.is_in(src.column(ROW), value_set=misses))
         attempts = pc.add(due.column(pending.ATTEMPTS), 1)
         most = self._rows.retry.max_attempts
         exhausted = pc.and_(pc.invert(hit), pc.greater_equal(attempts, most))
         again = pc.and_(pc.invert(hit), pc.invert(exhausted))
+        source = src.drop_columns([ROW])
         ids = due.column(pending.ROW_ID)
         self._rows.put(source.filter(again), ids.filter(again), attempts.filter(again), "+U")
         gone = pc.invert(again)
         self._rows.put(source.filter(gone), ids.filter(gone), attempts.filter(gone), "-D")
-        self._following.take(src.filter(exhausted))
-        self._rows.give_up(src.filter(exhausted), attempts.filter(exhausted))
+        self._give_up(src.filter(exhausted), attempts.filter(exhausted))
 
-    def take(self, src: pa.Table) -> None:
-        misses = self._joined(src)
+    def _due(self) -> tuple[pa.Table, pa.Table]:
+        """The due pending rows, and the same as rows of the source.
+
+        Their numbers are negative, so that they come before the rows that are read.
+        """
+        run = self._run
+        due = self._rows.stored.due(int(run.task.end["pending"]), run.task.now_ms)
+        src = numbered(pending.as_source(due, run.spec.query.scan.changelog), -due.num_rows)
+        if self._own is None:
+            return due, src
+        own = self._own(src)
+        return due.filter(own), src.filter(own)
+
+    def take(self, src: pa.Table) -> int:
+        misses, count = self._joined(src)
         if len(misses):
             self._run.missed += len(misses)
-            assert self._run.split is not None
-            number, split = self._run.split
-            found = self._missed.setdefault(number, (split, []))[1]
-            found.append(misses.to_numpy(zero_copy_only=False))
+            if self._places is not None:
+                rows = only(src, misses)
+                self._keep(rows, map(self._places, rows.column(ROW).to_pylist()))
+            else:
+                assert self._run.split is not None
+                number, split = self._run.split
+                found = self._missed.setdefault(number, (split, []))[1]
+                found.append(misses.to_numpy(zero_copy_only=False))
+        return count
 
-    def _joined(self, src: pa.Table) -> pa.Array:
-        """Pass on the rows that have a match; the numbers of the others."""
+    def _joined(self, src: pa.Table) -> tuple[pa.Array, int]:
+        """Pass on the rows that have a match; the numbers of the others, and rows of output."""
         self._run.look_up(src)
         misses = self._run.operator.misses(src)
-        self._following.take(without(src, misses))
-        return misses
+        return misses, self._following.take(without(src, misses))
 
     def _keep(self, rows: pa.Table, places: Iterable[tuple[int, int, int]]) -> None:
         ids = pa.array([row_id(self._run.task.batch, *place) for place in places], pa.string())
@@ -142,3 +153,23 @@ class Waiting:
                 first += chunk.num_rows
         finally:
             source.close()
+
+    def _give_up(self, src: pa.Table, attempts: pa.Array) -> None:
+        """Handle rows without attempts left.
+
+        They are written with nulls (LEFT), or to the unmatched table (INNER).
+        """
+        if src.num_rows == 0:
+            return
+        lookups = self._run.spec.query.lookups
+        if all(lookup.left for lookup in lookups):
+            self._following.take(src)
+            return
+        if all(not lookup.left for lookup in lookups if lookup.retry is not None):
+            lost = pa.repeat(pa.scalar(True), src.num_rows)
+        else:
+            # Lookups are LEFT and INNER: a row is lost if it has no output.
+            numbers = ([number] for number in src.column(ROW).to_pylist())
+            rows = (only(src, pa.array(number, pa.int64())) for number in numbers)
+            lost = pa.array([self._following.take(row) == 0 for row in rows])
+        self._rows.give_up(src.filter(lost).drop_columns([ROW]), pc.filter(attempts, lost))

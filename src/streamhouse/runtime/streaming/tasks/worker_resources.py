@@ -22,13 +22,16 @@ class WorkerResources:
 
     def __init__(self, spec: QuerySpec) -> None:
         self.spec = spec
+        self._operators: dict[bool, QueryOperator] = {}
 
-    @cached_property
-    def operator(self) -> QueryOperator:
-        """The compiled SQL."""
-        spec = self.spec
-        key = (spec.target.planned() if spec.sink is None else spec.sink).primary_key
-        return QueryOperator(spec.query, self.sink.schema, spec.combine(), key)
+    def operator(self, number: bool = False) -> QueryOperator:
+        """The compiled SQL; `number`: its rows have the numbers of their source rows."""
+        if number not in self._operators:
+            spec = self.spec
+            key = (spec.target.planned() if spec.sink is None else spec.sink).primary_key
+            schema = self.sink.schema
+            self._operators[number] = QueryOperator(spec.query, schema, spec.combine(), number, key)
+        return self._operators[number]
 
     @cached_property
     def dimensions(self) -> Dimensions:

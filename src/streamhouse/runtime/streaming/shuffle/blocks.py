@@ -1,0 +1,70 @@
+"""The blocks of rows that tasks send to each other: which task joins a row, their numbers, schemas.
+
+The numbers give the rows of a batch one order.
+"""
+
+from __future__ import annotations
+
+import pyarrow as pa
+from pyspark.sql.pandas.types import to_arrow_schema
+
+from streamhouse.errors import StreamhouseError
+from streamhouse.lookup.storage.bucket_key import BucketKey, bucket_key
+from streamhouse.paimon.write.buckets import BucketRefusal
+from streamhouse.runtime.query_spec import QuerySpec
+from streamhouse.runtime.streaming.tasks.result_types import BLOCKS_TYPE, JOINED_TYPE
+
+BLOCKS: pa.Schema = to_arrow_schema(BLOCKS_TYPE)
+"""The output of read tasks: blocks of source rows for task `task`, or JSON for this task in
+`task_report` (offsets and number of rows); for small batches, results for the driver (`RESULT`)."""
+JOINED: pa.Schema = to_arrow_schema(JOINED_TYPE)
+"""The output of join tasks whose rows are gathered: results, or a block of joined rows."""
+
+
+def block_row(task: int, first_row: int, block: bytes | None, report: str | None) -> pa.RecordBatch:
+    """A row of `BLOCKS` for join task `task`; `first_row`: the number of the block's first row."""
+    row = {"task": task, "first_row": first_row, "block": block, "task_report": report}
+    return pa.RecordBatch.from_pylist([row], schema=BLOCKS)
+
+
+ROW_BITS, SPLIT_BITS = 36, 14
+"""Bits of a row number: for the row within its split, and for the split within its task."""
+
+
+def join_task_count(spec: QuerySpec) -> int:
+    """The number of join tasks."""
+    assert spec.shuffle is not None
+    return max(1, min(spec.parallelism, spec.choices[spec.shuffle].buckets))
+
+
+def shuffle_key(spec: QuerySpec) -> BucketKey:
+    """The bucket function, with the number of buckets at the start of the query."""
+    assert spec.shuffle is not None
+    dimension = spec.dimensions()[spec.shuffle]
+    found = bucket_key(dimension, dimension.open())
+    if isinstance(found, BucketRefusal):
+        raise StreamhouseError(
+            f"lookup strategy 'bucket' is no longer possible: {found}; start the query again"
+        )
+    return BucketKey(found.fields, spec.choices[spec.shuffle].buckets)
+
+
+def needs_row_numbers(spec: QuerySpec) -> bool:
+    """Whether rows must keep their numbers: for sorting, or for the ids of pending rows."""
+    return spec.gathered or spec.retry is not None
+
+
+def first_row_number(task: int, split: int) -> int:
+    """The number of a split's first row; row numbers increase through a batch."""
+    if split >= 1 << SPLIT_BITS:
+        raise StreamhouseError(
+            f"a batch has more than {1 << SPLIT_BITS} splits of its source; choose a lookup "
+            "strategy other than 'bucket'"
+        )
+    return (task << SPLIT_BITS | split) << ROW_BITS
+
+
+def place_of(number: int) -> tuple[int, int, int]:
+    """The task, the split, and the number within the split, of a row number."""
+    task, row = number >> ROW_BITS + SPLIT_BITS, number & (1 << ROW_BITS) - 1
+    return task, number >> ROW_BITS & (1 << SPLIT_BITS) - 1, row
