@@ -61,6 +61,7 @@ from streamhouse.runtime.statements.streaming_select import StreamingSelect
 from streamhouse.runtime.streaming.continuous_query import ContinuousQuery
 from streamhouse.runtime.sync.procedures import is_sync, options_of_call
 from streamhouse.runtime.sync.run import SyncRun, new_query
+from streamhouse.runtime.views.kept_rows import remove_kept_by_dropped
 from streamhouse.runtime.views.planned import view_spec
 from streamhouse.runtime.views.query import ViewQuery
 from streamhouse.runtime.views.refresh import refresh, refresh_view
@@ -307,6 +308,8 @@ class ScriptRunner:
                 )
         # A result has one checkpoint, so that two pipelines cannot keep it at once.
         checkpoint = Checkpoint(location.root, VIEWS, spec.target.identifier)
+        if not any(isinstance(each, ViewQuery) for each in self._pipeline.queries):
+            remove_kept_by_dropped(spec.target.warehouse, checkpoint)
         return ViewQuery(spec, checkpoint, location.pipeline)
 
     def _parts(

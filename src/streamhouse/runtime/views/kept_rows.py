@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -24,9 +25,13 @@ def kept_rows(warehouse: str, root: Path | None, view: str | None = None) -> lis
     return [_record(name, manifest) for name, manifest in manifests if manifest is not None]
 
 
-def remove_kept_by_dropped(warehouse: Warehouse, checkpoint: Checkpoint) -> None:
-    """Remove what views without a table have kept, beside the checkpoint of another view."""
-    for path in checkpoint.path.parent.iterdir():
+def remove_kept_by_dropped(options: Mapping[str, str], checkpoint: Checkpoint) -> None:
+    """Remove what views without a table have kept, beside the checkpoint of another view.
+
+    `options` are those of the warehouse's catalog.
+    """
+    folder, warehouse = checkpoint.path.parent, Warehouse(options)
+    for path in folder.iterdir() if folder.is_dir() else ():
         store = StateStore.of(path)
         if path != checkpoint.path and store.folder.is_dir():
             database, table = split_identifier(path.name)

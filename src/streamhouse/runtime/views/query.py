@@ -10,7 +10,6 @@ from pyspark.sql import DataFrame
 from streamhouse.connectors.base import BatchLog
 from streamhouse.errors import DataLossError, TableError
 from streamhouse.paimon.catalog.table_address import TableAddress
-from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.paimon.storage.object_store.store_retries import retried
 from streamhouse.runtime.query_description import QueryDescription
 from streamhouse.runtime.state.batch_logs import next_batch
@@ -22,7 +21,6 @@ from streamhouse.runtime.streaming.progress import ContinuousProgress
 from streamhouse.runtime.streaming.query import CountedBatch, JobQuery, acquired
 from streamhouse.runtime.views.build import Builder
 from streamhouse.runtime.views.holds import ViewHolds
-from streamhouse.runtime.views.kept_rows import remove_kept_by_dropped
 from streamhouse.runtime.views.planner import ViewPlanner
 from streamhouse.runtime.views.spec import PROGRESS, ViewSpec
 from streamhouse.runtime.views.windows import open_since
@@ -100,7 +98,6 @@ class ViewQuery(JobQuery):
         self._committer, self._recomputed = BatchCommitter(self.spec), True
         self._committer.remove_leftovers(next_batch(self.progress.last_offset))
         self._count_rows()
-        remove_kept_by_dropped(Warehouse(self.spec.target.warehouse), self._checkpoint)
         self._checkpoint.remember(
             {
                 "id": self.spec.query_id,

@@ -66,8 +66,9 @@ class LateWriter:
     @property
     def first_read_ms(self) -> int | None:
         """The time from which on rows can be in a session that is open, or are near one."""
-        known = [each.first_read_ms for each in self._sessions]
-        return None if None in known else min((each for each in known if each), default=None)
+        found = [each.first_read_ms for each in self._sessions]
+        known = [each for each in found if each is not None]
+        return min(known) if known and len(known) == len(found) else None
 
     def open_since(self, after: int) -> int | None:
         """The first time of the sessions that are open after the batch; None without sessions."""
