@@ -36,7 +36,6 @@ from streamhouse.sql.expressions.binder import quote
 from streamhouse.state.manifest import Segments
 from streamhouse.state.merges import Merge, mergeable, parts
 from streamhouse.state.segment import (
-    CHUNK_ROWS,
     COUNT,
     HASH,
     SegmentFile,
@@ -53,6 +52,8 @@ if TYPE_CHECKING:
 MERGED_ROWS, MOST_FILES = 100_000, 64
 """More rows are merged beside the batches, unless that leaves more files of an arrangement."""
 _BATCH_ROWS = 65_536
+_SORTED_ROWS = 1 << 18
+"""The rows of a larger change are sorted by DuckDB, which may spill them."""
 _NEGATIVE = "kept rows have negative counts"
 
 
@@ -301,7 +302,9 @@ class IncrementalRefresh:
 
     def _change_segment(self, sql: str, rows: int) -> Future[SegmentFile]:
         """Write the rows of a change, beside the computation if they are few."""
-        if rows > CHUNK_ROWS:
+        for segment in self._added.values():
+            segment.result()  # Of one change at a time there is a copy in memory.
+        if rows > _SORTED_ROWS:
             done = Future[SegmentFile]()
             done.set_result(self._segment(sql))
             return done
