@@ -186,7 +186,7 @@ class _LateTables:
         self._tables = {
             name: TableInfo((name,), each.columns, connector=LATE)
             for number, each in enumerate(late)
-            for name in (closed_windows.late_table(number, kind) for kind in ("+I", "-D"))
+            for name in (closed_windows.late_table(number, kind) for kind in closed_windows.KINDS)
         }
 
     def __getattr__(self, name: str) -> Any:

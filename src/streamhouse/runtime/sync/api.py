@@ -8,6 +8,7 @@ from typing import Unpack
 from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.runtime.sync.options import (
     DatabaseArguments,
+    SyncOptions,
     TableArguments,
     sync_database_options,
     sync_table_options,
@@ -54,17 +55,7 @@ def sync_mysql_table(
         mysql_conf,
         **arguments,
     )
-    return run_sync(
-        SyncRun(
-            options,
-            name,
-            until_caught_up=until_caught_up,
-            from_scratch=from_scratch,
-            stopped=stopped,
-            notice=notice,
-            listener=listener,
-        )
-    )
+    return _followed(options, name, until_caught_up, from_scratch, stopped, notice, listener)
 
 
 def sync_mysql_database(
@@ -91,6 +82,19 @@ def sync_mysql_database(
         mysql_conf,
         **arguments,
     )
+    return _followed(options, name, until_caught_up, from_scratch, stopped, notice, listener)
+
+
+def _followed(
+    options: SyncOptions,
+    name: str | None,
+    until_caught_up: bool,
+    from_scratch: bool,
+    stopped: Callable[[], bool],
+    notice: Callable[[str], None],
+    listener: Listener | None,
+) -> list[Mapping[str, object]]:
+    """Run a sync to its end."""
     return run_sync(
         SyncRun(
             options,

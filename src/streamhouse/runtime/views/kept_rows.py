@@ -31,12 +31,16 @@ def remove_kept_by_dropped(options: Mapping[str, str], checkpoint: Checkpoint) -
     `options` are those of the warehouse's catalog.
     """
     folder, warehouse = checkpoint.path.parent, Warehouse(options)
-    for path in folder.iterdir() if folder.is_dir() else ():
-        store = StateStore.of(path)
-        if path != checkpoint.path and store.folder.is_dir():
-            database, table = split_identifier(path.name)
-            if not warehouse.exists(database, table.partition("$")[0]):
-                store.clear()
+    others = [path for path in folder.glob("*") if path != checkpoint.path]
+    stores = {path.name: StateStore.of(path) for path in others}
+    stores = {name: store for name, store in stores.items() if store.folder.is_dir()}
+    if not stores:
+        return
+    databases = {split_identifier(name)[0] for name in stores} & set(warehouse.databases())
+    tables = {f"{database}.{name}" for database in databases for name in warehouse.tables(database)}
+    for name, store in stores.items():
+        if name.partition("$")[0] not in tables:
+            store.clear()
 
 
 def _record(view: str, manifest: Manifest) -> dict[str, Any]:

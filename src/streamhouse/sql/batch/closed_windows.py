@@ -34,6 +34,8 @@ BEFORE, AFTER = "watermark_before", "watermark_after"
 """The DuckDB variables of the watermark before a batch and after it."""
 SINCE = "open_since"
 """The DuckDB variable of the time from which on rows of open sessions, and those near them, are."""
+KINDS = ("+I", "-D")
+"""Late rows entered, or left."""
 FOREVER = 1 << 47
 """A watermark that has passed all windows, in the year 6429."""
 _ALIAS = "_windowed"
@@ -126,7 +128,7 @@ def late_table(number: int, kind: str) -> str:
 def _seen(rows: exp.Query, number: int, without: Sequence[str] = ()) -> exp.Query:
     """Rows without their late changes; `without`: columns that only the late rows have."""
     star = exp.Star(**{"except_": [exp.column(quoted(name)) for name in without]})
-    tables = (exp.Table(this=quoted(late_table(number, kind))) for kind in ("+I", "-D"))
+    tables = (exp.Table(this=quoted(late_table(number, kind))) for kind in KINDS)
     entered, left = (exp.Select(expressions=[star.copy()]).from_(table) for table in tables)
     # In this order rows that came and left too late are in neither.
     both = exp.Union(this=rows, expression=left, distinct=False)

@@ -33,7 +33,7 @@ from streamhouse.runtime.views.inputs import MEMORY, ViewInputs
 from streamhouse.runtime.views.net_change import known_change
 from streamhouse.runtime.views.spec import ViewSpec, table_key
 from streamhouse.source import Offset
-from streamhouse.sql.batch.closed_windows import between, late_table
+from streamhouse.sql.batch.closed_windows import KINDS, between, late_table
 from streamhouse.sql.expressions.binder import quote
 from streamhouse.sql.plan import BoundedScan, Column
 
@@ -46,8 +46,6 @@ COLUMNS = (
     Column("_batch", "BIGINT"), Column("_input", "INT"), Column("_query", "STRING"),
 )  # fmt: skip
 """The columns of a table of late rows after those of the rows and of their windows."""
-KINDS = ("+I", "-D")
-"""Late rows entered, or left."""
 NOW_MS = 0
 """The time in columns of the present time of late rows, so that an audit finds equal rows."""
 _MOST_KEYS = 5_000

@@ -24,14 +24,13 @@ from streamhouse.operators.planning.closed_windows import LATE
 from streamhouse.runtime.query_operator import conformed
 from streamhouse.runtime.views.inputs import MEMORY, ViewInputs
 from streamhouse.runtime.views.windows.late_changes import (
-    KINDS,
     NOW_MS,
     LateChanges,
     batches_of,
     recorded,
     scanner_of_late,
 )  # fmt: skip
-from streamhouse.sql.batch.closed_windows import FOREVER, between, late_table
+from streamhouse.sql.batch.closed_windows import FOREVER, KINDS, between, late_table
 from streamhouse.sql.expressions.binder import quote
 from streamhouse.sql.parser.windowed_rows import BEGIN, KEY, MOMENT, UNTIL
 from streamhouse.sql.plan import BoundedQuery, BoundedScan
