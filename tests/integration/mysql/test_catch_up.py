@@ -114,7 +114,7 @@ def test_the_relay_log_waits_for_queries_that_are_all_behind(
     view = log_view(tmp_path)
     assert view is not None and view.begin() == start
     state: dict[tuple[Any, ...], dict[str, Any]] = {}
-    batches, most = 0, 0
+    batches, from_log, most = 0, 0, 0
     for _ in looks():
         if source.caught_up(offset):
             break
@@ -122,9 +122,11 @@ def test_the_relay_log_waits_for_queries_that_are_all_behind(
         end = source.latest_offset(offset)
         if end == offset:
             continue
-        # All that is read is in the log.
+        # While the relay waits, all that is read is in the log. Later it drops what is too much.
         begin = view.begin()
-        assert begin is not None and begin <= position(offset)
+        if relay.waits:
+            from_log += 1
+            assert begin is not None and begin <= position(offset)
         apply(state, rows_of(source, offset, end), ["id", "part"])
         offset = end
         batches += 1
@@ -132,4 +134,4 @@ def test_the_relay_log_waits_for_queries_that_are_all_behind(
         relay.needed_from(position(offset))
     assert sorted(tuple(row.values()) for row in state.values()) == table(database)
     # It waited, but for a network block and a transaction; the binlog has ten times as much.
-    assert batches > 3 and most < 3 * MOST_BYTES
+    assert batches >= from_log > 3 and most < 3 * MOST_BYTES

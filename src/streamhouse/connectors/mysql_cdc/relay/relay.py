@@ -226,7 +226,7 @@ class Relay:
             raise reset_error(self._options.address, current, end, names)
 
     @property
-    def _waits(self) -> bool:
+    def waits(self) -> bool:
         """Whether the relay waits for readers instead of dropping events that they need."""
         return self._complete or self._waits_until is not None
 
@@ -236,12 +236,12 @@ class Relay:
             self._cleaned = now
             if self._log is not None:
                 self._log.heard()
-            drop_old(self.folder, self._needed, None if self._waits else self._most)
+            drop_old(self.folder, self._needed, None if self.waits else self._most)
 
     def _wait_for_readers(self) -> None:
         """Wait while the log has more than `most_bytes` that a reader needs."""
         now = time.monotonic()
-        if not self._waits or now - self._measured < _FULL_S:
+        if not self.waits or now - self._measured < _FULL_S:
             return
         self._measured = now
         while not self._stopped.is_set() and held_bytes(self.folder) > self._most:
