@@ -12,6 +12,8 @@ from streamhouse.duckdb_engine import run_bounded
 from streamhouse.errors import OptionError, SqlError, TableError
 from streamhouse.runtime.audit.audit import audit
 from streamhouse.runtime.session.session import Session
+from streamhouse.runtime.views import query as view_query
+from streamhouse.runtime.views.build import Builder
 from streamhouse.runtime.views.kept_rows import kept_rows
 from streamhouse.sql.batch.bounded_query import analyze_bounded
 from streamhouse.sql.statements.script import parse_script
@@ -96,6 +98,24 @@ def test_a_running_view_follows_changes_of_all_its_tables(shop: Shop) -> None:
     assert [(view.table, view.snapshots) for view in found.unread] == [("default.orders", 1)]
     found = audit(shop.warehouse.options, "default.best")
     assert found.equal and not found.complete
+
+
+def test_a_view_waits_for_what_it_keeps(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(view_query, "_BUILD_S", 60.0)
+    strategies, note = list[str](), Builder.batch_done
+
+    def noted(builder: Builder, report: dict[str, Any]) -> None:
+        strategies.append(report["strategy"])
+        note(builder, report)
+
+    monkeypatch.setattr(Builder, "batch_done", noted)
+    script = f"SET 'view.refresh-strategy' = 'incremental'; INSERT INTO best {BEST}"
+    shop.do(TABLES + "INSERT INTO orders VALUES (1, 1, 10)")
+    with shop.running_here(script) as until:
+        until(lambda: len(rows(shop, "SELECT * FROM best")) == 1)
+        shop.do("INSERT INTO orders VALUES (2, 2, 20)")
+        until(lambda: len(rows(shop, "SELECT * FROM best")) == 2)
+    assert strategies == ["recompute", "incremental"]
 
 
 def test_a_view_reads_a_source_through_a_table(shop: Shop) -> None:

@@ -151,8 +151,8 @@ class ContinuousQuery(JobQuery):
         files = self._files_of(batch)
         return CountedBatch(batch.record.rows or 0, changes, batch.commit, files, bad)
 
-    def pause_s(self, took_s: float) -> float:
-        return self._throttle.pause_s(self.description.part, took_s)
+    def pause(self, took_s: float) -> None:
+        self._run.pause(self._throttle.pause_s(self.description.part, took_s))
 
     def release(self) -> None:
         self._open.close()

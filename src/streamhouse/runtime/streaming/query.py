@@ -105,9 +105,9 @@ class JobQuery(ABC):
     def tick(self) -> None:
         """Called often while the query runs: move consumers if due, check what runs beside."""
 
-    def pause_s(self, took_s: float) -> float:
-        """Seconds to pause after a batch of `took_s` seconds."""
-        return 0.0
+    def pause(self, took_s: float) -> None:
+        """Pause after a batch of `took_s` seconds, at most until the query is to stop."""
+        return
 
     def stopped(self) -> None:
         """Called once the query, which had been started, begins no further batch."""
@@ -138,7 +138,7 @@ class JobQuery(ABC):
         """Start the query; call `prepare` first.
 
         A batch begins as soon as the previous one has ended and there is something to read, or
-        after `pause_s`. There is no trigger interval.
+        after `pause`. There is no trigger interval.
         """
         self.metrics.begin()
         name, path = self.description.name, self._checkpoint.path
@@ -155,7 +155,7 @@ class JobQuery(ABC):
             batch.rows, took_s, batch.bad, batch.changes, batch.commit, batch.late
         )
         self._throttle.wait_for_compaction(batch.files, lambda: self._run.is_stopping)
-        self._run.pause(self.pause_s(time.monotonic() - began))
+        self.pause(time.monotonic() - began)
 
     def check(self) -> None:
         """Raise `QueryFailed` if the query has failed; a call into Spark's JVM."""

@@ -127,6 +127,19 @@ class Builder:
         self._served, self._wait_s, self._due = _PAYS_AFTER, 0.0, 0.0
         self._thread: threading.Thread | None = None
 
+    @property
+    def awaited(self) -> bool:
+        """Whether a build runs, or starts with the next tick."""
+        return self._running or (self._wanted is not None and self._is_due)
+
+    @property
+    def _running(self) -> bool:
+        return self._thread is not None and self._thread.is_alive()
+
+    @property
+    def _is_due(self) -> bool:
+        return time.monotonic() >= self._due
+
     def batch_done(self, report: dict[str, Any]) -> None:
         """Note what the task of a committed batch has reported."""
         if report["strategy"] == "incremental":
@@ -136,14 +149,17 @@ class Builder:
 
     def tick(self, holds: ViewHolds) -> None:
         """Start a build if one is wanted and due; `holds` keep the snapshots that it reads."""
-        wanted, running = self._wanted, self._thread is not None and self._thread.is_alive()
-        if wanted is None or running or time.monotonic() < self._due:
+        wanted = self._wanted
+        if wanted is None or self._running or not self._is_due:
             return
         soon = self._served < _PAYS_AFTER
         self._wait_s = min(_LONGEST_WAIT_S, 2 * self._wait_s + _FIRST_WAIT_S) if soon else 0.0
-        self._wanted, self._served = None, 0
+        self._served = 0
         self._thread = threading.Thread(target=self._run, args=(wanted, holds), daemon=True)
         self._thread.start()
+        # After the start, so that `awaited` stays true. A batch may have wanted another one since.
+        if self._wanted is wanted:
+            self._wanted = None
 
     def stop(self) -> None:
         """End a build that runs."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from dataclasses import replace
 
@@ -26,6 +27,12 @@ from streamhouse.runtime.views.spec import PROGRESS, ViewSpec
 from streamhouse.runtime.views.windows import open_since
 from streamhouse.state.store import FOLDER, StateStore
 
+_BUILD_S = 5.0
+"""A view that was recomputed waits so long for what it keeps, or twice as long as that took.
+
+To recompute it once more meanwhile would slow down both. The next refresh is one from changes.
+"""
+_LOOK_S = 0.05
 _MOST_COUNTED = 5_000_000
 """So many records of a view are counted at the start of its query, which takes about a second."""
 
@@ -138,9 +145,17 @@ class ViewQuery(JobQuery):
         late = sum(report["late"] for report in batch.reports)
         return CountedBatch(changes.total(), changes, batch.commit, files, late=late)
 
-    def pause_s(self, took_s: float) -> float:
+    def pause(self, took_s: float) -> None:
         # A refresh from changes is as short as a batch of a stream.
-        return self._throttle.refresh_pause_s(took_s) if self._recomputed else 0.0
+        if not self._recomputed:
+            return
+        began = time.monotonic()
+        rest_s, longest_s = self._throttle.refresh_pause_s(took_s), max(_BUILD_S, 2 * took_s)
+        while not self._run.is_stopping:
+            waited_s = time.monotonic() - began
+            if waited_s >= (longest_s if self._builder.awaited else rest_s):
+                return
+            self._run.pause(_LOOK_S)
 
     def release(self) -> None:
         self._builder.stop()
