@@ -20,6 +20,8 @@ HASH, COUNT = "_hash", "_count"
 take rows of other segments away. Only views keep counts."""
 CHUNK_ROWS, CHUNK_BYTES = 1 << 19, 32 << 20
 """How many rows and bytes are in one part of a segment."""
+_TOGETHER = 256
+"""Rows of one hash are not copied if each has so many of them."""
 
 Hashes: TypeAlias = npt.NDArray[np.uint64]
 
@@ -100,15 +102,50 @@ class Segment:
         self, hashes: Hashes, columns: Sequence[str] | None = None
     ) -> Iterator[pa.RecordBatch]:
         """The rows with one of these hashes (sorted, without duplicates)."""
+        for part in self.parts(hashes):
+            yield from part.found(columns)
+
+    def parts(self, hashes: Hashes) -> Iterator[AskedPart]:
+        """The parts that may have rows with one of these hashes (sorted, without duplicates)."""
         for own, batch in zip(self._hashes, self._batches, strict=True):
             first = np.searchsorted(hashes, own[0])
             last = np.searchsorted(hashes, own[-1], side="right")
-            asked = hashes[first:last]
-            if len(asked):
-                numbers = _row_numbers(own, asked)
-                if len(numbers):
-                    selected = batch if columns is None else batch.select(columns)
-                    yield selected.take(pa.array(numbers))
+            if first < last:
+                yield AskedPart(batch, own, hashes[first:last])
+
+
+@dataclass(frozen=True)
+class AskedPart:
+    """A part of a segment, whose hashes are `own`, and the hashes that are asked for."""
+
+    batch: pa.RecordBatch
+    own: Hashes
+    asked: Hashes
+
+    def found(self, columns: Sequence[str] | None = None) -> list[pa.RecordBatch]:
+        """The rows with one of the hashes, in batches without copies where they lie together."""
+        own, asked = self.own, self.asked
+        batch = self.batch if columns is None else self.batch.select(columns)
+        if len(own) < len(asked):
+            last = len(asked) - 1
+            near = asked[np.minimum(np.searchsorted(asked, own), last)]
+            return _taken(batch, np.flatnonzero(near == own))
+        first = np.searchsorted(own, asked)
+        found = own[np.minimum(first, len(own) - 1)] == asked
+        first, asked = first[found], asked[found]
+        if not (own[np.minimum(first + 1, len(own) - 1)] == asked)[first < len(own) - 1].any():
+            return _taken(batch, first)
+        counts = np.searchsorted(own, asked, side="right") - first
+        rows = int(counts.sum())
+        if rows > _TOGETHER * len(counts):
+            runs = zip(first.tolist(), counts.tolist(), strict=True)
+            return [batch.slice(start, length) for start, length in runs]
+        starts = np.repeat(first - np.concatenate(([0], np.cumsum(counts)[:-1])), counts)
+        return _taken(batch, starts + np.arange(rows))
+
+
+def _taken(batch: pa.RecordBatch, numbers: Any) -> list[pa.RecordBatch]:
+    return [batch.take(pa.array(numbers))] if len(numbers) else []
 
 
 def mapped(folder: Path, file: SegmentFile) -> pa.Table:
@@ -156,19 +193,3 @@ def distinct(hashes: Hashes) -> Hashes:
     first = np.ones(len(hashes), np.bool_)
     np.not_equal(hashes[1:], hashes[:-1], out=first[1:])
     return hashes[first]
-
-
-def _row_numbers(own: Hashes, asked: Hashes) -> npt.NDArray[np.int64]:
-    """The numbers of the rows whose hash is among those asked for."""
-    if len(own) < len(asked):
-        last = len(asked) - 1
-        return np.flatnonzero(asked[np.minimum(np.searchsorted(asked, own), last)] == own)
-    first = np.searchsorted(own, asked)
-    found = own[np.minimum(first, len(own) - 1)] == asked
-    first, asked = first[found], asked[found]
-    if not (own[np.minimum(first + 1, len(own) - 1)] == asked)[first < len(own) - 1].any():
-        return np.asarray(first, np.int64)
-    counts = np.searchsorted(own, asked, side="right") - first
-    starts = np.repeat(first - np.concatenate(([0], np.cumsum(counts)[:-1])), counts)
-    numbers: Any = starts + np.arange(int(counts.sum()))
-    return np.asarray(numbers, np.int64)

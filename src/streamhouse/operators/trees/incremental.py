@@ -18,6 +18,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from streamhouse.duckdb_engine import THREADS
 from streamhouse.operators.operator import (
     RESULT,
     WEIGHT,
@@ -38,6 +39,7 @@ from streamhouse.state.merges import Merge, mergeable, parts
 from streamhouse.state.segment import (
     COUNT,
     HASH,
+    AskedPart,
     SegmentFile,
     StateError,
     distinct,
@@ -54,6 +56,8 @@ MERGED_ROWS, MOST_FILES = 100_000, 64
 _BATCH_ROWS = 65_536
 _SORTED_ROWS = 1 << 18
 """The rows of a larger change are sorted by DuckDB, which may spill them."""
+_FEW_HASHES = 2_000
+"""Fewer rows are found by one thread as fast."""
 _NEGATIVE = "kept rows have negative counts"
 
 
@@ -85,11 +89,11 @@ class IncrementalRefresh:
         """The relations of changes that may have rows, by their names in the tree."""
         self._added: dict[str, Future[SegmentFile]] = {}
         """The segments of changes that are written beside the computation, by arrangement."""
-        self._writer = ThreadPoolExecutor(1)
+        self._threads = ThreadPoolExecutor(THREADS)
 
     def apply(self, changes: Mapping[Source, SourceChange]) -> str:
         """Compute the change of the result; returns its relation, with `WEIGHT` last."""
-        with self._writer:
+        with self._threads:
             self._compute(changes)
         for name, segment in self._added.items():
             self._add(name, self._tree.arrangements[name], segment.result())
@@ -249,8 +253,10 @@ class IncrementalRefresh:
             names = [f"_k{n}" for n in range(len(kept.by))]
             sql = f"SELECT {hash_of(names, kept.kinds)} AS h FROM ({keys})"
             hashes: Any = distinct(self._db.execute(sql).fetchnumpy()["h"])
-            found = (list(each.found(hashes)) for each in segments)
-            rows = [pa.Table.from_batches(batches) for batches in found if batches]
+            run = map if len(hashes) < _FEW_HASHES else self._threads.map
+            found = [run(AskedPart.found, each.parts(hashes)) for each in segments]
+            batches = [list(itertools.chain.from_iterable(parts)) for parts in found]
+            rows = [pa.Table.from_batches(each) for each in batches if each]
             if not summed:
                 _check_counts(rows, hashes)
         else:
@@ -309,7 +315,7 @@ class IncrementalRefresh:
             done.set_result(self._segment(sql))
             return done
         table, folder = self._db.sql(sql).to_arrow_table(), self._store.folder
-        return self._writer.submit(
+        return self._threads.submit(
             lambda: written(folder, table.schema, in_order(table).to_batches())
         )
 
@@ -376,13 +382,14 @@ class IncrementalRefresh:
 
 def _check_counts(tables: Sequence[pa.Table], hashes: Any) -> None:
     """Raise `StateError` if the sum of the counts of a hash is negative."""
-    if tables:
-        own, counts = (
-            np.concatenate([each.column(name).to_numpy() for each in tables])
-            for name in (HASH, COUNT)
-        )
-        if np.bincount(np.searchsorted(hashes, own), counts).min(initial=0) < 0:
-            raise StateError(_NEGATIVE)
+    sums = np.zeros(len(hashes), np.int64)
+    for batch in itertools.chain.from_iterable(each.to_batches() for each in tables):
+        own, counts = batch.column(HASH).to_numpy(), batch.column(COUNT).to_numpy()
+        # Batches are sorted by hash.
+        first = np.flatnonzero(np.concatenate(([True], own[1:] != own[:-1])))
+        sums[np.searchsorted(hashes, own[first])] += np.add.reduceat(counts, first)
+    if sums.min(initial=0) < 0:
+        raise StateError(_NEGATIVE)
 
 
 def _no_rows(types: Mapping[str, str]) -> str:
