@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import shutil
 import uuid
+from collections import Counter
 from pathlib import Path
 
 import pyarrow as pa
@@ -65,6 +66,25 @@ def test_refreshes_get_more_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         views["v"].refresh()
         session.check("v", _SHOP[0])
     assert views["v"].strategies["incremental"]
+
+
+def test_small_inputs_are_refreshed_from_changes_if_recomputing_is_slow(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = ViewSession(tmp_path / "warehouse")
+    used: dict[str, Counter[str]] = {}
+    for name, fast_s in (("fast", 60.0), ("slow", 0.0)):
+        monkeypatch.setattr(incremental, "FAST_S", fast_s)
+        # Other text: a process remembers the times of a query.
+        query = f"{_SHOP[0]} HAVING COUNT(*) > {len(used) - 1}"
+        session.view(name, query)
+        view = ViewBatches(session, name, tmp_path, "auto")
+        for number in range(6):
+            session.execute(change(random.Random(number), number))
+            view.refresh()
+            session.check(name, query)
+        used[name] = view.strategies
+    assert used == {"fast": {"recompute": 6}, "slow": {"recompute": 4, "incremental": 2}}
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import atexit
 import math
+from collections import defaultdict, deque
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import cached_property
@@ -41,7 +42,9 @@ if TYPE_CHECKING:
     import duckdb
 
 SMALL_ROWS = 50_000
-"""Inputs with fewer rows in all are recomputed as fast."""
+"""Inputs with fewer rows in all are recomputed as fast, unless that takes longer than `FAST_S`."""
+FAST_S = 0.1
+"""A refresh from few changes takes about as long. Many small files take longer to read again."""
 LARGE_CHANGE = 0.05
 """A change of a larger share of the inputs' rows is recomputed."""
 
@@ -54,7 +57,12 @@ _FEW_ROWS = 10_000
 _QUERIES = 60
 """About how many queries compute few changes."""
 
+_SEEN_RECOMPUTES = 3
+"""So many recomputes show how long one takes."""
+
 Changes = Iterator[tuple[str, pa.RecordBatch]]
+_recomputes: dict[str, deque[float]] = defaultdict(lambda: deque(maxlen=_SEEN_RECOMPUTES))
+"""The seconds of the last recomputes of each view in this process."""
 _trees: dict[str, CompiledTree] = {}
 _database = LastingConnection(memory_limit=MEMORY, temp_directory="")
 """Computes few changes: to open a database takes longer. A task runs alone in its process."""
@@ -132,8 +140,9 @@ class IncrementalView:
             connection.execute(f"SET VARIABLE {OLD_NOW} = {time_sql(int(start['now']))}")
             yield connection, IncrementalRefresh(self._tree, connection, self._store, segments)
 
-    def recomputed(self, wrote: bool) -> None:
+    def recomputed(self, wrote: bool, seconds: float) -> None:
         """Note that the batch has recomputed the view, so that the next one can continue."""
+        _recomputes[self._spec.fingerprint].append(seconds)
         if self._spec.state and self._store.usable:
             self._save(wrote, {})
 
@@ -178,10 +187,13 @@ class IncrementalView:
         """Raise `UnsuitableError` if recomputing the view is faster than using what is kept."""
         end = self._task.end
         changed, rows = _extent(self._spec, end if kept is None else kept.kept_at, end)
-        if rows < SMALL_ROWS:
-            raise UnsuitableError(f"its inputs have fewer than {SMALL_ROWS:,} rows")
         if kept is None:
+            seconds = _recomputes[self._spec.fingerprint]
+            fast = len(seconds) < _SEEN_RECOMPUTES or min(seconds) < FAST_S
+            if rows < SMALL_ROWS and fast:
+                raise UnsuitableError(f"its inputs have fewer than {SMALL_ROWS:,} rows")
             return
+        rows = max(rows, SMALL_ROWS)
         if changed > rows * LARGE_CHANGE:
             self.stale = "outdated"
             raise UnsuitableError("much has changed")

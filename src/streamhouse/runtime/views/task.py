@@ -110,8 +110,9 @@ class RefreshTask:
         if is_committed(table, self._spec.query_id, self._task.batch):
             self.strategy = "incremental"
         elif self._spec.strategy == "recompute" or not self._incremental(view, writer, table):
+            began = time.monotonic()
             self._recompute(writer, inputs, table)
-            view.recomputed(self.changes.total() > 0)
+            view.recomputed(self.changes.total() > 0, time.monotonic() - began)
             self.stale = view.stale
 
     def _incremental(self, view: IncrementalView, writer: SinkWriter, table: Table) -> bool:
