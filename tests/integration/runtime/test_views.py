@@ -101,7 +101,7 @@ def test_a_running_view_follows_changes_of_all_its_tables(shop: Shop) -> None:
 
 
 def test_a_view_waits_for_what_it_keeps(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(view_query, "_BUILD_S", 60.0)
+    monkeypatch.setattr(view_query, "_BUILD_SHARE", 1000.0)
     strategies, note = list[str](), Builder.batch_done
 
     def noted(builder: Builder, report: dict[str, Any]) -> None:

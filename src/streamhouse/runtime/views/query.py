@@ -27,8 +27,8 @@ from streamhouse.runtime.views.spec import PROGRESS, ViewSpec
 from streamhouse.runtime.views.windows import open_since
 from streamhouse.state.store import FOLDER, StateStore
 
-_BUILD_S = 5.0
-"""A view that was recomputed waits so long for what it keeps, or twice as long as that took.
+_BUILD_SHARE = 3.0
+"""A view that was recomputed waits so many times as long as that took for what it keeps.
 
 To recompute it once more meanwhile would slow down both. The next refresh is one from changes.
 """
@@ -150,7 +150,7 @@ class ViewQuery(JobQuery):
         if not self._recomputed:
             return
         began = time.monotonic()
-        rest_s, longest_s = self._throttle.refresh_pause_s(took_s), max(_BUILD_S, 2 * took_s)
+        rest_s, longest_s = self._throttle.refresh_pause_s(took_s), _BUILD_SHARE * took_s
         while not self._run.is_stopping:
             waited_s = time.monotonic() - began
             if waited_s >= (longest_s if self._builder.awaited else rest_s):
