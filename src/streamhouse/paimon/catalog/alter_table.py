@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from streamhouse.close_matches import nearest
 from streamhouse.errors import SchemaChangeError, TableError
-from streamhouse.paimon.catalog.immutable_options import AlterableTable, check_option
+from streamhouse.paimon.catalog.immutable_options import check_option
 from streamhouse.paimon.schema import types
 from streamhouse.paimon.schema.file_formats import orc_values
 from streamhouse.paimon.schema.file_formats.nanosecond_timestamps import check_type
@@ -37,6 +37,7 @@ from streamhouse.sql.schema_changes import (
 )
 
 if TYPE_CHECKING:
+    from streamhouse.paimon.catalog.immutable_options import AlterableTable
     from streamhouse.paimon.catalog.warehouse import Warehouse
 
 NOT_NULL_OPTION = "alter-column-null-to-not-null.disabled"

@@ -100,9 +100,9 @@ class FollowedSnapshots(Snapshots):
 
     def __init__(self, files: ObjectFiles, location: str, root: str, name: str) -> None:
         super().__init__(files, root, name)
-        self._objects = files.requests
+        self._objects = files
         self._location = location
-        self._place = (files.requests.store, root)
+        self._place = (files.store, root)
 
     @property
     def _known(self) -> _Known:

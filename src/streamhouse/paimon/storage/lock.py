@@ -140,10 +140,10 @@ def _between_machines(
     options = options_of(local_path(location) if is_local(location) else location)
     jdbc = name == _COMMIT and jdbc_lock.is_enabled(options)
     if not jdbc and is_object_store(location):
+        from streamhouse.paimon.storage.object_store.object_files import ObjectFiles
         from streamhouse.paimon.storage.object_store.object_lock import object_lock
-        from streamhouse.paimon.storage.object_store.object_requests import ObjectRequests
 
-        objects = ObjectRequests(location, options)
+        objects = ObjectFiles(location, options)
         if objects.has_conditions:
             path = f"{location.rstrip('/')}/{name}"
             return object_lock(objects, path, wait_s, activity)

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from streamhouse.errors import TableError
 from streamhouse.paimon.read.references import version_clause
-from streamhouse.paimon.schema.options.bucket_rules import POSTPONED
+from streamhouse.paimon.schema.options.bucket_options import POSTPONED
 from streamhouse.paimon.storage import rust_core
 from streamhouse.sql.plan import AsOf
 

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from streamhouse.errors import CommitConflictError, StreamhouseError
-from streamhouse.paimon.storage.object_store.object_requests import ObjectRequests
+from streamhouse.paimon.storage.object_store.object_files import ObjectFiles
 from streamhouse.paimon.storage.object_store.parallel import submit
 
 _LOG = logging.getLogger("streamhouse.storage")
@@ -31,7 +31,7 @@ _conditional: dict[tuple[int, str], bool] = {}
 
 @contextmanager
 def object_lock(
-    objects: ObjectRequests,
+    objects: ObjectFiles,
     path: str,
     wait_s: float,
     activity: str,
@@ -58,7 +58,7 @@ def object_lock(
         )
 
 
-def _acquired(objects: ObjectRequests, path: str, holder: str, wait_s: float, activity: str) -> str:
+def _acquired(objects: ObjectFiles, path: str, holder: str, wait_s: float, activity: str) -> str:
     """Create the lock object, or take over that of a dead holder; returns its ETag."""
     now = time.monotonic()
     deadline, pause = now + wait_s, _POLL_S
@@ -95,14 +95,14 @@ def _renewed(holder: str) -> str:
     return json.dumps({**json.loads(holder), "renewed": uuid.uuid4().hex[:8]})
 
 
-def _check_conditional(objects: ObjectRequests, path: str, holder: str) -> None:
+def _check_conditional(objects: ObjectFiles, path: str, holder: str) -> None:
     """Raise `StreamhouseError` if the store ignores conditions of writes; once per bucket."""
     bucket = path.split("/", 3)[2]
     key = (os.getpid(), bucket)
     if key not in _conditional:
         _conditional[key] = objects.create(path, holder) is None
     if not _conditional[key]:
-        objects.delete(path)
+        objects.delete_object(path)
         raise StreamhouseError(
             f"the store of the bucket '{bucket}' ignores If-None-Match, so commits of two machines "
             "could overwrite each other; if only this machine writes to the warehouse, set the "
@@ -121,7 +121,7 @@ def _named(text: str) -> str:
 class HeldObject:
     """A lock that this process holds, and the thread that renews it if it is held for long."""
 
-    def __init__(self, objects: ObjectRequests, path: str, holder: str, etag: str) -> None:
+    def __init__(self, objects: ObjectFiles, path: str, holder: str, etag: str) -> None:
         self._objects, self._path, self._holder = objects, path, holder
         self._etag: str | None = etag
         self._renewed = time.monotonic()
@@ -162,8 +162,8 @@ class HeldObject:
             try:
                 if self._etag is None or not (fresh or self._still_ours()):
                     return False
-                return self._objects.delete(self._path, self._etag) or (
-                    self._still_ours() and self._objects.delete(self._path, self._etag)
+                return self._objects.delete_object(self._path, self._etag) or (
+                    self._still_ours() and self._objects.delete_object(self._path, self._etag)
                 )
             except StreamhouseError as error:
                 _LOG.warning("the lock %s stays until its lease ends: %s", self._path, error)

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 
 from streamhouse.errors import TableError
 from streamhouse.paimon.read.table import Table
-from streamhouse.paimon.schema.options import bucket_rules
+from streamhouse.paimon.schema.options import bucket_options
 from streamhouse.source import ROW_KIND, of_kind
 from streamhouse.sql.options.merge_functions import (
     MERGING_ENGINES,
@@ -114,7 +114,7 @@ def filters_retractions(table: Table) -> bool:
 
 def check_moves(table: Table) -> None:
     """Raise `TableError` if a row that moves to another partition would stay in its old one."""
-    if bucket_rules.leaves_moved_rows(table.primary_key, table.partition_keys, table.options):
+    if bucket_options.leaves_moved_rows(table.primary_key, table.partition_keys, table.options):
         raise TableError(
             f"table {table.identifier} has the primary key ({', '.join(table.primary_key)}) "
             f"without its partition ({', '.join(table.partition_keys)}), and '{_IGNORE}' = 'true' "
