@@ -14,12 +14,11 @@ import socket
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 from streamhouse.errors import CommitConflictError, StreamhouseError
 from streamhouse.paimon.storage.object_store.object_files import ObjectFiles
-from streamhouse.paimon.storage.object_store.parallel import submit
 
 _LOG = logging.getLogger("streamhouse.storage")
 LEASE_S = 20.0
@@ -35,7 +34,7 @@ def object_lock(
     path: str,
     wait_s: float,
     activity: str,
-) -> Iterator[HeldObject]:
+) -> Iterator[bool]:
     """Hold the lock object at `path`; `CommitConflictError` after `wait_s` seconds.
 
     Not re-entrant, also not between threads. Raises `StreamhouseError` at the end of the block if
@@ -45,11 +44,11 @@ def object_lock(
         {"id": uuid.uuid4().hex, "host": socket.gethostname(), "process": os.getpid()}
     )
     etag = _acquired(objects, path, holder, wait_s, activity)
-    held = HeldObject(objects, path, holder, etag)
+    held = _HeldObject(objects, path, holder, etag)
     try:
-        yield held
+        yield True
     finally:
-        kept = held.is_left or held.release()
+        kept = held.release()
     if not kept:
         # No conflict: what retries after a conflict would do again what may have been done.
         raise StreamhouseError(
@@ -118,40 +117,18 @@ def _named(text: str) -> str:
         return "an unknown process"
 
 
-class HeldObject:
+class _HeldObject:
     """A lock that this process holds, and the thread that renews it if it is held for long."""
 
     def __init__(self, objects: ObjectFiles, path: str, holder: str, etag: str) -> None:
         self._objects, self._path, self._holder = objects, path, holder
         self._etag: str | None = etag
         self._renewed = time.monotonic()
-        self._left = False
         self._ended = threading.Event()
         self._lock = threading.Lock()
         self._timer = threading.Timer(_RENEW_S, self._renew)
         self._timer.daemon = True
         self._timer.start()
-
-    @property
-    def is_left(self) -> bool:
-        """Whether the end of the block leaves the lock to `release_later`."""
-        return self._left
-
-    def release_later(self, then: Callable[[], None]) -> None:
-        """Release the lock in the background, and call `then`; the block need not wait for it.
-
-        Only if nothing that was done under the lock relies on it: then it may have been lost.
-        """
-        self._left = True
-
-        def release() -> None:
-            try:
-                if not self.release():
-                    _LOG.warning("the lock %s was lost before it was released", self._path)
-            finally:
-                then()
-
-        submit(release)
 
     def release(self) -> bool:
         """Delete the lock object; returns whether it was held without interruption."""
