@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import closing
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from streamhouse.paimon.java.bucket_compaction import (
     COMMIT_OPTIONS,
@@ -15,14 +15,12 @@ from streamhouse.paimon.java.core_connection import CoreConnection
 from streamhouse.paimon.java.local_copy import LocalCopies
 from streamhouse.paimon.java.long_lived_writer import LongLivedWriter
 from streamhouse.paimon.java.unfinished_compactions import compaction_marker
+from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.schema.table_name import branch_root
 from streamhouse.paimon.storage.files import files_of, is_local
 from streamhouse.paimon.storage.lock import commit_lock
 from streamhouse.sql.options.merge_functions import removes_records
 from streamhouse.sql.options.renamed_options import stored
-
-if TYPE_CHECKING:
-    from streamhouse.paimon.read.table import Table
 
 COMMIT_USER = "streamhouse-maintenance"
 """Commit user of compactions; never that of a query."""

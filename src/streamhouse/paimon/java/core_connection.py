@@ -67,7 +67,8 @@ def _store_jars(options: Mapping[str, str]) -> list[Path]:
 class CoreConnection:
     """The JVM of a `Sidecar` and the channels to it, each for one thread at a time.
 
-    `jvm`, `process`, `shared` and `table` are valid only in the work that `run` calls.
+    `jvm`, `process`, `shared` and `table` are valid only in a `session`, and in the work that `run`
+    calls.
     """
 
     def __init__(
@@ -103,13 +104,34 @@ class CoreConnection:
         Tries once more without the incomplete snapshots of a killed writer, if these made it fail.
         """
         try:
-            return self._attempt(table, work)
+            with self.session(table):
+                return work()
         except StreamhouseError as error:
             if not incomplete_snapshots.is_cause(error):
                 raise
             if not incomplete_snapshots.remove(self.options, table):
                 raise
-            return self._attempt(table, work)
+            with self.session(table):
+                return work()
+
+    @contextmanager
+    def session(self, table: str) -> Iterator[None]:
+        """Use a channel that no other thread uses, within the block; raises `StreamhouseError`."""
+        if getattr(self._local, "channel", None) is not None:
+            yield
+            return
+        process: JavaProcess | None = None
+        channel: JvmChannel | None = None
+        try:
+            process = self._running()
+            self._local.channel = channel = self._enter(process)
+            yield
+        except Py4JError as error:
+            raise self._explained(table, error, process) from None
+        finally:
+            self._local.channel = None
+            if channel is not None:
+                self._leave(channel)
 
     @property
     def jvm(self) -> Any:
@@ -161,22 +183,6 @@ class CoreConnection:
         process = self._process
         if process is not None:
             process.kill()
-
-    def _attempt(self, table: str, work: Callable[[], Result]) -> Result:
-        if getattr(self._local, "channel", None) is not None:
-            return work()
-        process: JavaProcess | None = None
-        channel: JvmChannel | None = None
-        try:
-            process = self._running()
-            self._local.channel = channel = self._enter(process)
-            return work()
-        except Py4JError as error:
-            raise self._explained(table, error, process) from None
-        finally:
-            self._local.channel = None
-            if channel is not None:
-                self._leave(channel)
 
     def _running(self) -> JavaProcess:
         with self._lock:

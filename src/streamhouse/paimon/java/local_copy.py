@@ -14,21 +14,18 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from streamhouse.errors import CommitConflictError, LostCommitError, StoreError, StreamhouseError
 from streamhouse.paimon.java.bucket_compaction import compacted
 from streamhouse.paimon.java.unfinished_compactions import compaction_marker
+from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.schema.options.iceberg_metadata import has_iceberg_metadata
 from streamhouse.paimon.storage.followed_snapshots import FollowedSnapshots
 from streamhouse.paimon.storage.lock import LOCK_WAIT_S, commit_lock
 from streamhouse.paimon.storage.metadata_mirror.commit import MirroredTable, UnpublishedCommit
 from streamhouse.paimon.storage.metadata_mirror.folder import object_store_parts
 from streamhouse.paimon.storage.object_store.object_files import ObjectFiles
-
-if TYPE_CHECKING:
-    from streamhouse.paimon.read.table import Table
-
 
 _MOST_BYTES = 16 << 20
 _MOST_FILES = 64

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from streamhouse.paimon.java.compactor import Compactor
 from streamhouse.paimon.java.core_connection import JAVA_OPTIONS, CoreConnection
-
-if TYPE_CHECKING:
-    from streamhouse.paimon.read.table import Table
+from streamhouse.paimon.read.table import Table
 
 Result = TypeVar("Result")
 

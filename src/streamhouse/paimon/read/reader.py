@@ -5,8 +5,6 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-import pyarrow as pa
-
 from streamhouse.errors import DataLossError, OptionError, StoreError, StreamhouseError
 from streamhouse.paimon.storage import rust_core
 from streamhouse.paimon.storage.object_store.store_retries import is_temporary
@@ -48,12 +46,3 @@ def read_error(table: Table, error: BaseException) -> StreamhouseError:
             f"Flink write the table with 'file.format' = 'parquet': {text}"
         )
     return StreamhouseError(f"table {name} cannot be read: {text}")
-
-
-def conformed(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """The batch with exactly the columns of a schema, cast if the core's type differs."""
-    arrays = []
-    for field in schema:
-        array = batch.column(field.name)
-        arrays.append(array if array.type == field.type else array.cast(field.type))
-    return pa.RecordBatch.from_arrays(arrays, schema=schema)

@@ -14,7 +14,7 @@ from streamhouse.close_matches import nearest
 from streamhouse.errors import TableError
 from streamhouse.options import integer
 from streamhouse.paimon.read.conditions import Filter, matching, only_on
-from streamhouse.paimon.read.reader import READ_BATCH_ROWS, conformed, plan_error, read_error
+from streamhouse.paimon.read.reader import READ_BATCH_ROWS, plan_error, read_error
 from streamhouse.paimon.read.references import References
 from streamhouse.paimon.read.rust_core import (
     batch_size,
@@ -165,7 +165,6 @@ class Table(TableSchema):
         `mode` is `delta` (data files) or `changelog` (changelog files).
         """
         postpone_bucket.check_followed(self)
-        self.snapshots.await_named()
         planned = self._mirrored_changes(after, until, mode, columns)
         if planned is not None:
             return planned
@@ -264,7 +263,7 @@ class Table(TableSchema):
                 for batch in batch_size.sized(batches, group.rows, self._batch_rows):
                     if filter is not None and group.unfiltered:
                         batch = matching(batch, filter)
-                    rows = conformed(batch, schema)
+                    rows = evolution.converted(batch, schema)
                     yield rows if from_orc is None else from_orc.read(rows)
 
     def checked(
