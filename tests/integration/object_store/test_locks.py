@@ -188,9 +188,9 @@ def test_a_store_without_conditions_is_refused(
     monkeypatch.setattr(locks, "_conditional", {})
     send = ObjectFiles.send
 
-    def ignoring(objects: ObjectFiles, method: str, path: str, **given: Any) -> Answer:
+    def ignoring(objects: ObjectFiles, operation: str, path: str, **given: Any) -> Answer:
         body = {"Body": given["Body"]} if "Body" in given else {}
-        return send(objects, method, path, **body)
+        return send(objects, operation, path, **body)
 
     monkeypatch.setattr(ObjectFiles, "send", ignoring)
     with pytest.raises(StreamhouseError, match="'s3.conditional-writes' to 'false'"):

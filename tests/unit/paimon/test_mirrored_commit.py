@@ -36,16 +36,16 @@ class MemoryFiles(ObjectFiles):
         self.failing: set[str] = set()
         self._lock = threading.Lock()
 
-    def send(self, method: str, path: str, **given: Any) -> Answer:
-        if method == "put" and any(path.endswith(end) for end in self.failing):
+    def send(self, operation: str, path: str, **given: Any) -> Answer:
+        if operation == "put_object" and any(path.endswith(end) for end in self.failing):
             raise StoreError("the store failed")
         with self._lock:
             found = self.objects.get(path)
-            if method == "put":
+            if operation == "put_object":
                 if "IfNoneMatch" in given and found is not None:
                     return Answer(412, {}, b"")
                 found = self.objects[path] = given["Body"]
-            elif method == "delete":
+            elif operation == "delete_object":
                 self.objects.pop(path, None)
         if found is None:
             return Answer(404, {}, b"")

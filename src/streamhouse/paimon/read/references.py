@@ -68,8 +68,5 @@ def files_of_snapshot(table: Table, snapshot: int, columns: Sequence[str]) -> pa
     """Columns of `$files`: the data files of a snapshot, also those that readers do not see yet."""
     version = version_clause(table, table.identifier, AsOf(snapshot))
     context, name = rust_core.sql_context(table.catalog_options), f"{table.name}$files"
-    try:
-        batches = rust_core.query(context, table.database, name, columns, version)
-    except rust_core.ERRORS as error:
-        raise rust_core.read_error(table.identifier, error) from error
+    batches = rust_core.query(context, table.database, name, columns, version)
     return pa.Table.from_batches(batches) if batches else pa.table({key: [] for key in columns})

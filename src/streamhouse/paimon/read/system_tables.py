@@ -159,10 +159,7 @@ class SystemTable:
         table = f"{TableName.parse(self.name).data}${system}"
         names = [_RUST_COLUMNS.get(name, name) for name in columns]
         version = version_clause(self._data, self.identifier, as_of)
-        try:
-            return rust_core.query(context, self.database, table, names, version, condition)
-        except rust_core.ERRORS as error:
-            raise rust_core.read_error(self.identifier, error) from error
+        return rust_core.query(context, self.database, table, names, version, condition)
 
     def _shaped(self, batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
         named = pa.RecordBatch.from_arrays(batch.columns, names=schema.names)

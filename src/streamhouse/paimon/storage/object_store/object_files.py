@@ -21,7 +21,7 @@ from streamhouse.sql.options.store_options import CONDITIONAL, canonical_options
 
 _IN_MEMORY = 16 << 20
 _BODY_TRIES = 3
-_MISSING, _REFUSED = 404, 412
+MISSING, _REFUSED = 404, 412
 """The statuses of a missing object, and of a request whose condition is not met."""
 
 
@@ -71,22 +71,23 @@ class ObjectFiles:
         """Whether the store has conditional writes, as far as the user's options say."""
         return self.options.get(CONDITIONAL, "true") == "true"
 
-    def send(self, method: str, path: str, **given: Any) -> Answer:
-        """The answer to a request for one object: `get`, `head`, `put` or `delete`.
+    def send(self, operation: str, path: str, **given: Any) -> Answer:
+        """The answer to a request for one object, such as `get_object`.
 
-        `given` are parameters of boto3, such as `Body` or `IfMatch`. A missing object is a 404, a
-        condition that is not met a 412.
+        `given` are parameters of boto3, such as `Body` or `IfMatch`. A missing object or upload is
+        a 404, a condition that is not met a 412.
         """
         from botocore.exceptions import ClientError
 
         bucket, key = bucket_and_key(path)
         with self.explained():
             try:
-                facts = getattr(self.client, f"{method}_object")(Bucket=bucket, Key=key, **given)
+                facts = getattr(self.client, operation)(Bucket=bucket, Key=key, **given)
                 content = facts["Body"].read() if "Body" in facts else b""
             except ClientError as error:
                 status = s3_client.plain_status(error)
-                if not status:
+                conditional = not given.keys().isdisjoint(("IfMatch", "IfNoneMatch"))
+                if not status or (status == _REFUSED and not conditional):
                     raise
                 return Answer(status, {}, b"")
         return Answer(facts["ResponseMetadata"]["HTTPStatusCode"], facts, content)
@@ -98,8 +99,8 @@ class ObjectFiles:
     def get(self, path: str) -> tuple[bytes, str] | None:
         """The content of an object, and its ETag; None if there is no such object."""
         # boto3 does not repeat a request whose response's body is cut off.
-        answer = retried(lambda: self.send("get", path), _BODY_TRIES)
-        return None if answer.status == _MISSING else (answer.content, answer.etag)
+        answer = retried(lambda: self.send("get_object", path), _BODY_TRIES)
+        return None if answer.status == MISSING else (answer.content, answer.etag)
 
     def read(self, path: str) -> tuple[str, str] | None:
         """As `get`, the content as text."""
@@ -108,8 +109,8 @@ class ObjectFiles:
 
     def head(self, path: str) -> Mapping[str, Any] | None:
         """What the store knows of an object besides its content; None if there is none."""
-        answer = self.send("head", path)
-        return None if answer.status == _MISSING else {**answer.facts, "ETag": answer.etag}
+        answer = self.send("head_object", path)
+        return None if answer.status == MISSING else {**answer.facts, "ETag": answer.etag}
 
     def etag(self, path: str) -> str | None:
         """The ETag of an object; None if there is no such object."""
@@ -118,7 +119,7 @@ class ObjectFiles:
 
     def put(self, path: str, content: bytes) -> str:
         """Create or replace an object, whatever is there; returns its ETag."""
-        return self.send("put", path, Body=content).etag
+        return self.send("put_object", path, Body=content).etag
 
     def create(self, path: str, text: str) -> str | None:
         """Write an object that must not exist; returns its ETag, None if it exists."""
@@ -129,7 +130,7 @@ class ObjectFiles:
         return self._put_if(path, text, IfMatch=etag)
 
     def _put_if(self, path: str, text: str, **condition: str) -> str | None:
-        answer = self.send("put", path, Body=text.encode(), **condition)
+        answer = self.send("put_object", path, Body=text.encode(), **condition)
         return answer.etag if answer.status == 200 else None
 
     def delete_object(self, path: str, etag: str | None = None) -> bool:
@@ -139,7 +140,7 @@ class ObjectFiles:
         the object has another one.
         """
         condition = {} if etag is None else {"IfMatch": etag}
-        return self.send("delete", path, **condition).status != _REFUSED
+        return self.send("delete_object", path, **condition).status != _REFUSED
 
     def pages(self, path: str, **more: str) -> Iterator[Mapping[str, Any]]:
         """The pages of a listing of the folder at `path`; to be read within `explained`."""
@@ -195,7 +196,7 @@ class ObjectFiles:
             try:
                 client.download_fileobj(bucket, key, file)
             except client.exceptions.ClientError as error:
-                if s3_client.is_missing(error):
+                if s3_client.plain_status(error) == MISSING:
                     raise FileNotFoundError(path) from None
                 raise
         file.seek(0)

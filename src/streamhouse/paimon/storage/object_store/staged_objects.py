@@ -7,8 +7,7 @@ from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
 
-from streamhouse.paimon.storage.object_store import s3_client
-from streamhouse.paimon.storage.object_store.object_files import ObjectFiles
+from streamhouse.paimon.storage.object_store.object_files import MISSING, ObjectFiles
 from streamhouse.paimon.storage.object_store.s3_client import bucket_and_key
 
 _PART_BYTES = 16 << 20
@@ -42,46 +41,29 @@ class StagedObjects(ObjectFiles):
 
     def upload_parts(self, path: str, local: Path) -> str:
         """Upload a local file without making it visible; returns the upload."""
-        bucket, key = bucket_and_key(path)
-        with self.explained(), local.open("rb") as file:
-            made = self.client.create_multipart_upload(Bucket=bucket, Key=key)
-            etags: list[str] = []
+        upload = self.send("create_multipart_upload", path).facts["UploadId"]
+        etags: list[str] = []
+        with local.open("rb") as file:
             while (part := file.read(_PART_BYTES)) or not etags:
-                answer = self.client.upload_part(
-                    Bucket=bucket, Key=key, UploadId=made["UploadId"],
-                    PartNumber=len(etags) + 1, Body=part,
-                )  # fmt: skip
-                etags.append(answer["ETag"])
-        return json.dumps({"id": made["UploadId"], "parts": etags})
+                number = len(etags) + 1
+                sent = self.send("upload_part", path, UploadId=upload, PartNumber=number, Body=part)
+                etags.append(sent.etag)
+        return json.dumps({"id": upload, "parts": etags})
 
     def complete_upload(self, path: str, upload: str) -> bool:
         """Make an upload visible; False if neither it nor its object is there."""
-        bucket, key = bucket_and_key(path)
         known = json.loads(upload)
         parts = [{"PartNumber": n, "ETag": etag} for n, etag in enumerate(known["parts"], 1)]
-        with self.explained():
-            try:
-                self.client.complete_multipart_upload(
-                    Bucket=bucket, Key=key, UploadId=known["id"], MultipartUpload={"Parts": parts}
-                )
-            except self.client.exceptions.ClientError as error:
-                if not s3_client.is_missing_upload(error):
-                    raise
-                # It was completed before, perhaps by this request, whose answer was lost.
-                return self.head(path) is not None
-        return True
+        answer = self.send(
+            "complete_multipart_upload", path, UploadId=known["id"],
+            MultipartUpload={"Parts": parts},
+        )  # fmt: skip
+        # It may have been completed before, perhaps by this request, whose answer was lost.
+        return answer.status != MISSING or self.head(path) is not None
 
     def abort_upload(self, path: str, upload: str) -> None:
         """Give an upload up, if it is still there."""
-        bucket, key = bucket_and_key(path)
-        with self.explained():
-            try:
-                self.client.abort_multipart_upload(
-                    Bucket=bucket, Key=key, UploadId=json.loads(upload)["id"]
-                )
-            except self.client.exceptions.ClientError as error:
-                if not s3_client.is_missing_upload(error):
-                    raise
+        self.send("abort_multipart_upload", path, UploadId=json.loads(upload)["id"])
 
     def uploads(self, path: str) -> list[tuple[str, str]]:
         """The paths and ids of all uploads below a path that are neither completed nor given up."""
