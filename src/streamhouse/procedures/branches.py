@@ -28,8 +28,7 @@ def create_branch(
 
     Returns `branch`, `tag`. Raises `TableError` if it already exists, unless `ignore_if_exists`.
     """
-
-    def work(jvm: Any, found: Any) -> pa.Table:
+    with context.java_locked(table) as (jvm, found):
         if branch in _branches(found):
             if ignore_if_exists:
                 return row(branch=branch, tag=tag)
@@ -50,8 +49,6 @@ def create_branch(
                 found.createBranch(branch)
                 _begin_at(found.switchToBranch(branch), found.tagManager().tagPath(tag), snapshot)
         return row(branch=branch, tag=tag)
-
-    return context.java_locked(table, work)
 
 
 def _begin_at(java_branch: Any, tag: Any, snapshot: Any) -> None:
@@ -75,22 +72,18 @@ def delete_branch(context: Context, table: str, branch: str) -> pa.Table:
 
     `remove_orphan_files` deletes the files that only they needed.
     """
-
-    def work(jvm: Any, found: Any) -> pa.Table:
+    with context.java_locked(table) as (jvm, found):
         for name in names(branch):
             _check_exists(found, table, name)
         for name in names(branch):
             found.deleteBranch(name)
         return rows({"branch": str}, [(name,) for name in names(branch)])
 
-    return context.java_locked(table, work)
-
 
 @procedure()
 def rename_branch(context: Context, table: str, from_branch: str, to_branch: str) -> pa.Table:
     """Give a branch another name; returns `from_branch`, `to_branch`."""
-
-    def work(jvm: Any, found: Any) -> pa.Table:
+    with context.java_locked(table) as (jvm, found):
         _check_exists(found, table, from_branch)
         if to_branch in _branches(found):
             raise TableError(
@@ -98,8 +91,6 @@ def rename_branch(context: Context, table: str, from_branch: str, to_branch: str
             )
         found.renameBranch(from_branch, to_branch)
         return row(from_branch=from_branch, to_branch=to_branch)
-
-    return context.java_locked(table, work)
 
 
 @procedure(branch_name="branch")
@@ -110,8 +101,7 @@ def fast_forward(context: Context, table: str, branch: str, force: bool = False)
     be lost with their tags, or if live queries need later snapshots. Returns `branch`,
     `snapshot_id` (the newest one afterwards).
     """
-
-    def work(jvm: Any, found: Any) -> pa.Table:
+    with context.java_locked(table) as (jvm, found):
         _check_exists(found, table, branch)
         snapshots = found.switchToBranch(branch).snapshotManager()
         earliest = snapshots.earliestSnapshotId()
@@ -133,8 +123,6 @@ def fast_forward(context: Context, table: str, branch: str, force: bool = False)
                 base.files.write_text(path, text)
         latest = found.snapshotManager().latestSnapshotId()
         return row(branch=branch, snapshot_id=int(latest))
-
-    return context.java_locked(table, work)
 
 
 def _drop_between(snapshots: Any, common: int, earliest: int) -> None:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from streamhouse.paimon.catalog.warehouse import Warehouse
+from streamhouse.paimon.java import incomplete_snapshots
 from streamhouse.paimon.java.sidecar import Sidecar
 from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.storage.lock import commit_lock
@@ -60,15 +62,15 @@ class Context:
         self.table(name)
         return self.sidecar.call(name, work, options)
 
+    @contextmanager
     def java_locked(
-        self,
-        name: str,
-        work: Callable[[Any, Any], Result],
-        options: Mapping[str, str | None] | None = None,
-    ) -> Result:
-        """As `java`, with the table's commit lock: no other process on this machine commits."""
+        self, name: str, options: Mapping[str, str | None] | None = None
+    ) -> Iterator[tuple[Any, Any]]:
+        """The JVM and the Java core's table; no other process on this machine commits to it."""
         with commit_lock(self.table(name).location):
-            return self.java(name, work, options)
+            incomplete_snapshots.remove(self.warehouse.options, name)
+            with self.sidecar.session(name):
+                yield self.sidecar.jvm, self.sidecar.table(name, options)
 
     @property
     def has_spark(self) -> bool:

@@ -48,15 +48,13 @@ def expire_snapshots(
     # Consumers then protect snapshots, by which queries keep what their replays need.
     dynamic["consumer.changelog-only"] = "false"
 
-    def work(jvm: Any, found: Any) -> pa.Table:
+    with context.java_locked(table, dynamic) as (jvm, found):
         expired = shared_files.expire_snapshots(jvm, found)
         manager = found.snapshotManager()
         return rows(
             {"expired_snapshots": int, "earliest_snapshot_id": int, "latest_snapshot_id": int},
             [(expired, manager.earliestSnapshotId(), manager.latestSnapshotId())],
         )
-
-    return context.java_locked(table, work, dynamic)
 
 
 @procedure()
@@ -78,11 +76,9 @@ def expire_changelogs(
     dynamic |= _retained("changelog", context.table(table).options, retain_max, retain_min)
     dynamic |= _limits("changelog", older_than, max_deletes)
 
-    def work(jvm: Any, found: Any) -> pa.Table:
+    with context.java_locked(table, dynamic) as (jvm, found):
         expired = shared_files.expire_changelogs(jvm, found, everything=delete_all)
         return rows({"expired_changelogs": int}, [(expired,)])
-
-    return context.java_locked(table, work, dynamic)
 
 
 def _limits(kind: str, older_than: str | None, max_deletes: int | None) -> dict[str, str]:
@@ -147,11 +143,9 @@ def expire_partitions(
             f"table {table} has no 'partition.expiration-time'; give expiration_time => '30 d'"
         )
 
-    def work(jvm: Any, found: Any) -> pa.Table:
+    with context.java_locked(table, dynamic) as (jvm, found):
         expired = expire_java_partitions(jvm, found)
         return rows({"partition": str}, [(spec_text(spec),) for spec in expired])
-
-    return context.java_locked(table, work, dynamic)
 
 
 @procedure()
@@ -159,13 +153,11 @@ def drop_partition(context: Context, table: str, partitions: str) -> pa.Table:
     """Drop partitions, `dt=1,hh=08;dt=2`; returns `partition`."""
     specs = partition_specs(context, table, partitions)
 
-    def work(jvm: Any, found: Any) -> pa.Table:
+    with context.java_locked(table, {"write-only": "true"}) as (jvm, found):
         if specs:
             with closing(found.newCommit(COMMIT_USER)) as commit:
                 commit.truncatePartitions([java_spec(jvm, found, spec) for spec in specs])
         return rows({"partition": str}, [(spec_text(spec),) for spec in specs])
-
-    return context.java_locked(table, work, {"write-only": "true"})
 
 
 @procedure()
@@ -276,10 +268,8 @@ def purge_files(context: Context, table: str, force: bool = False) -> pa.Table:
             "it with sys.delete_branch, and its files with sys.remove_orphan_files"
         )
 
-    def work(jvm: Any, found: Any) -> pa.Table:
+    with context.java_locked(table) as (jvm, found):
         if not force:
             refuse_if_held(context.table(table), 0, "purge_files")
         found.purgeFiles()
         return row(table=table, snapshot_id=int(found.snapshotManager().latestSnapshotId()))
-
-    return context.java_locked(table, work)

@@ -95,7 +95,7 @@ def rollback_to_watermark(
 def _rollback(
     context: Context, table: str, find: FindTarget, force: bool, procedure_name: str
 ) -> pa.Table:
-    def work(jvm: Any, java_table: Any) -> pa.Table:
+    with context.java_locked(table) as (jvm, java_table):
         target = find(java_table)
         latest = java_table.snapshotManager().latestSnapshotId()
         if latest is None:
@@ -107,8 +107,6 @@ def _rollback(
             target if isinstance(target, str) else jvm.java.lang.Long.valueOf(target)
         )
         return row(previous_snapshot_id=int(latest), current_snapshot_id=snapshot)
-
-    return context.java_locked(table, work)
 
 
 def _check(table: Any, name: str, target: str | int) -> int:

@@ -31,14 +31,11 @@ def create_tag(
     `time_retained` is a duration such as `7 d`, after which the tag may expire. Returns `tag`,
     `snapshot_id`. Raises `TableError` if the tag already exists, or the snapshot does not.
     """
-
-    def work(jvm: Any, found: Any) -> pa.Table:
+    with context.java_locked(table) as (jvm, found):
         _check_new(found, table, tag)
         snapshot = _snapshot(found, table, snapshot_id)
         _create(jvm, found, tag, snapshot, time_retained)
         return rows(_TAG, [(tag, snapshot)])
-
-    return context.java_locked(table, work)
 
 
 @procedure(**_NAMES)
@@ -52,7 +49,7 @@ def create_tag_from_timestamp(
     """
     since_ms = timestamp_ms("timestamp", str(timestamp))
 
-    def work(jvm: Any, found: Any) -> pa.Table:
+    with context.java_locked(table) as (jvm, found):
         _check_new(found, table, tag)
         candidates = [found.snapshotManager().laterOrEqualTimeMills(since_ms)]
         candidates += list(found.tagManager().tags().keySet())
@@ -71,8 +68,6 @@ def create_tag_from_timestamp(
         _create(jvm, found, tag, snapshot, time_retained)
         return row(tag=tag, snapshot_id=snapshot, time_ms=time_ms)
 
-    return context.java_locked(table, work)
-
 
 @procedure(**_NAMES)
 def replace_tag(
@@ -86,41 +81,32 @@ def replace_tag(
 
     Returns `tag`, `snapshot_id`.
     """
-
-    def work(jvm: Any, found: Any) -> pa.Table:
+    with context.java_locked(table) as (jvm, found):
         _check_exists(found, table, tag)
         snapshot = _snapshot(found, table, snapshot_id)
         found.replaceTag(tag, jvm.java.lang.Long.valueOf(snapshot), _duration(jvm, time_retained))
         return rows(_TAG, [(tag, snapshot)])
 
-    return context.java_locked(table, work)
-
 
 @procedure(tag_name="tag", target_tag_name="target_tag")
 def rename_tag(context: Context, table: str, tag: str, target_tag: str) -> pa.Table:
     """Give a tag another name; returns `tag`, `target_tag`."""
-
-    def work(jvm: Any, found: Any) -> pa.Table:
+    with context.java_locked(table) as (jvm, found):
         _check_exists(found, table, tag)
         _check_new(found, table, target_tag)
         found.renameTag(tag, target_tag)
         return row(tag=tag, target_tag=target_tag)
 
-    return context.java_locked(table, work)
-
 
 @procedure(tag_name="tag")
 def delete_tag(context: Context, table: str, tag: str) -> pa.Table:
     """Drop one or more tags (`a,b`), and files that only they needed; returns `tag`."""
-
-    def work(jvm: Any, found: Any) -> pa.Table:
+    with context.java_locked(table) as (jvm, found):
         for name in names(tag):
             _check_exists(found, table, name)
         for name in names(tag):
             shared_files.delete_tag(jvm, found, name)
         return rows({"tag": str}, [(name,) for name in names(tag)])
-
-    return context.java_locked(table, work)
 
 
 @procedure()
@@ -131,14 +117,12 @@ def expire_tags(context: Context, table: str, older_than: str | None = None) -> 
     """
     time_ms = None if older_than is None else timestamp_ms("older_than", older_than)
 
-    def work(jvm: Any, found: Any) -> pa.Table:
+    with context.java_locked(table, {"tag.time-expire-enabled": "true"}) as (jvm, found):
         with shared_files.automatic_tags(jvm, found) as manager:
             expire = manager.getTagTimeExpire()
             if time_ms is not None:
                 expire = expire.withOlderThanTime(_local_time(jvm, time_ms))
             return rows({"expired_tag": str}, [(str(name),) for name in expire.expire()])
-
-    return context.java_locked(table, work, {"tag.time-expire-enabled": "true"})
 
 
 @procedure()
@@ -154,14 +138,12 @@ def trigger_tag_automatic_creation(context: Context, table: str) -> pa.Table:
             "'tag.automatic-creation', such as 'process-time', and 'tag.creation-period'"
         )
 
-    def work(jvm: Any, found: Any) -> pa.Table:
+    with context.java_locked(table) as (jvm, found):
         before = set(found.tagManager().allTagNames())
         with shared_files.automatic_tags(jvm, found) as manager:
             manager.run()
         new = [name for name in found.tagManager().allTagNames() if name not in before]
         return rows(_TAG, [(name, int(found.tagManager().getOrThrow(name).id())) for name in new])
-
-    return context.java_locked(table, work)
 
 
 def _create(jvm: Any, table: Any, tag: str, snapshot: int, time_retained: str | None) -> None:

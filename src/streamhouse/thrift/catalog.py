@@ -28,20 +28,6 @@ _SPARK_NAME = re.compile(r"[A-Za-z0-9_]+")
 
 
 @dataclass(frozen=True)
-class _WarehouseEntry:
-    """A table or view of the warehouse; its columns can have changed only if `stamp` has."""
-
-    database: str
-    name: str
-    stamp: object
-
-    @property
-    def full_name(self) -> str:
-        """`database.name`."""
-        return f"{self.database}.{self.name}"
-
-
-@dataclass(frozen=True)
 class _Served:
     schema: StructType
     source: str
@@ -57,7 +43,9 @@ class ServedCatalog:
         self._spark = spark
         self._warehouse = warehouse
         self._notice = notice
-        self._entries: dict[str, _WarehouseEntry] = {}
+        self._entries: dict[str, tuple[str, object]] = {}
+        """The tables and views, as `database.name`; columns can have changed only if the other
+        value has."""
         self._served: dict[str, _Served] = {}
         self._number = 0
         spark.sql(f"CREATE DATABASE IF NOT EXISTS {SOURCES}")
@@ -65,34 +53,33 @@ class ServedCatalog:
     @property
     def names(self) -> list[str]:
         """The served tables and views, as `database.table`, sorted."""
-        return sorted(self._entries[key].full_name for key in self._served)
+        return sorted(self._entries[key][0] for key in self._served)
 
     def refresh(self) -> None:
         """Create views for new tables and changed columns, and drop those of removed tables."""
         # Spark's names are case-insensitive.
-        current: dict[str, _WarehouseEntry] = {}
-        for entry in self._list():
-            current.setdefault(entry.full_name.lower(), entry)
+        current: dict[str, tuple[str, object]] = {}
+        for name, stamp in self._list():
+            current.setdefault(name.lower(), (name, stamp))
         for key in [key for key in self._entries if key not in current]:
             del self._entries[key]
             self._drop(self._served.pop(key, None))
         for key, entry in current.items():
             if self._entries.get(key) != entry:
                 self._entries[key] = entry
-                self._serve(key, entry)
+                self._serve(key, entry[0])
 
-    def _list(self) -> Iterator[_WarehouseEntry]:
+    def _list(self) -> Iterator[tuple[str, object]]:
         """The tables, then the views, whose columns depend on those of tables."""
-        views: list[tuple[str, str]] = []
-        tables: list[_WarehouseEntry] = []
-        for database in self._warehouse.databases():
-            for name in self._warehouse.tables(database):
-                tables.append(_WarehouseEntry(database, name, self._columns(f"{database}.{name}")))
-            views += [(database, name) for name in Views(self._warehouse).names(database)]
-        yield from tables
-        for database, name in views:
-            query = self._query(database, name)
-            yield _WarehouseEntry(database, name, (query, tuple(tables)))
+        databases, tables = self._warehouse.databases(), dict[str, object]()
+        for database in databases:
+            for table in self._warehouse.tables(database):
+                tables[f"{database}.{table}"] = self._columns(f"{database}.{table}")
+        yield from tables.items()
+        columns = tuple(tables.items())
+        for database in databases:
+            for view in Views(self._warehouse).names(database):
+                yield f"{database}.{view}", (self._query(database, view), columns)
 
     def _columns(self, name: str) -> object:
         try:
@@ -108,33 +95,32 @@ class ServedCatalog:
             return str(error)
         return "" if view is None else view.query
 
-    def _serve(self, key: str, entry: _WarehouseEntry) -> None:
-        names = (entry.database, entry.name)
-        invalid = [name for name in names if not _SPARK_NAME.fullmatch(name)]
+    def _serve(self, key: str, name: str) -> None:
+        invalid = [part for part in name.partition(".")[::2] if not _SPARK_NAME.fullmatch(part)]
         if invalid:
             reason = f"Spark allows only letters, digits and underscores in '{invalid[0]}'"
-            self._notice(f"{entry.full_name} is not served: {reason}")
+            self._notice(f"{name} is not served: {reason}")
             return
         old = self._served.get(key)
         try:
-            schema = served_schema(self._warehouse, entry.full_name)
+            schema = served_schema(self._warehouse, name)
             if old is None or old.schema != schema:
-                self._served[key] = self._create(entry, schema)
+                self._served[key] = self._create(name, schema)
                 self._drop_source(old)
         except (StreamhouseError, PySparkException) as error:
             reason = str(error).strip().splitlines()[0]
-            self._notice(f"{entry.full_name} is not served: {reason}")
+            self._notice(f"{name} is not served: {reason}")
             self._drop(self._served.pop(key, None))
 
-    def _create(self, entry: _WarehouseEntry, schema: StructType) -> _Served:
+    def _create(self, name: str, schema: StructType) -> _Served:
+        database, _, table = name.partition(".")
         self._number += 1
-        source = f"{SOURCES}.`{entry.database}__{entry.name}__{self._number}`"
-        view = f"`{entry.database}`.`{entry.name}`"
-        self._spark.sql(f"CREATE DATABASE IF NOT EXISTS `{entry.database}`")
+        source = f"{SOURCES}.`{database}__{table}__{self._number}`"
+        view = f"`{database}`.`{table}`"
+        self._spark.sql(f"CREATE DATABASE IF NOT EXISTS `{database}`")
         self._spark.catalog.createTable(source, source=FORMAT, schema=schema)
         self._spark.sql(
-            f"CREATE OR REPLACE VIEW {view} AS "
-            f"SELECT * FROM {source} WITH ('{SERVED}' = '{entry.full_name}')"
+            f"CREATE OR REPLACE VIEW {view} AS SELECT * FROM {source} WITH ('{SERVED}' = '{name}')"
         )
         return _Served(schema, source, view)
 

@@ -78,7 +78,9 @@ class ThriftServer:
         folder = Path(self._resources.enter_context(work_folder("streamhouse-thrift-")))
         make_discoverable(warehouse.options)
         _forget_address(os.environ)
-        settings = {**_SETTINGS, **_folders(folder), **_address(host, port), **_login(password)}
+        settings = {**_SETTINGS, **_folders(folder), **_address(host, port)}
+        if password is not None:
+            settings[LOGIN] = "CUSTOM"
         classes = folder / "classes"
         classes.mkdir()
         paths = filter(None, [os.fspath(classes), overrides.get(_CLASS_PATH)])
@@ -171,12 +173,6 @@ def _forget_address(environment: MutableMapping[str, str]) -> None:
 
 def _address(host: str, port: int) -> dict[str, str]:
     return {"hive.server2.thrift.bind.host": host, "hive.server2.thrift.port": str(port)}
-
-
-def _login(password: str | None) -> dict[str, str]:
-    if password is None:
-        return {}
-    return {LOGIN: "CUSTOM"}
 
 
 def _folders(folder: Path) -> dict[str, str]:

@@ -23,7 +23,7 @@ from streamhouse.connectors.filesystem.source import FilesystemSource
 from streamhouse.connectors.specs import SinkSpec, SourceSpec
 from streamhouse.demo.s3_server import S3Server
 from streamhouse.errors import DataLossError, StoreError
-from streamhouse.paimon.storage.object_store.object_files import StagedObjects
+from streamhouse.paimon.storage.object_store.staged_objects import StagedObjects
 
 QUERY = "0123456789abcdef01234567"
 
@@ -125,7 +125,7 @@ def test_a_commit_that_was_cut_off_is_completed(
     assert len(found) == 4 and sum(name.endswith("/_SUCCESS") for name in found) == 2
     # Others may move committed files away.
     for name in found:
-        objects.delete_file(f"{lake}/{name}")
+        objects.delete_object(f"{lake}/{name}")
     to.open().committer(QUERY)
 
 

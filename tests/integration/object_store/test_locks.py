@@ -20,9 +20,8 @@ from streamhouse.demo.s3_server import S3Server
 from streamhouse.errors import CommitConflictError, StreamhouseError
 from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.paimon.storage.object_store import object_lock as locks
-from streamhouse.paimon.storage.object_store.object_files import ObjectFiles
+from streamhouse.paimon.storage.object_store.object_files import Answer, ObjectFiles
 from streamhouse.paimon.storage.object_store.object_lock import object_lock
-from streamhouse.paimon.storage.object_store.object_requests import Answer, ObjectRequests
 from streamhouse.sql.plan import Column
 
 COMMITS = 8
@@ -87,7 +86,7 @@ def test_one_holder_at_a_time(lake: str, files: ObjectFiles) -> None:
 
     def work() -> None:
         nonlocal inside, most
-        with object_lock(files.requests, path, DEADLINE_S, "testing"):
+        with object_lock(files, path, DEADLINE_S, "testing"):
             with guard:
                 inside += 1
                 most = max(most, inside)
@@ -105,9 +104,9 @@ def test_one_holder_at_a_time(lake: str, files: ObjectFiles) -> None:
 
 def test_a_waiter_gives_up(lake: str, files: ObjectFiles) -> None:
     path = f"{lake}/.commit-lock"
-    with object_lock(files.requests, path, DEADLINE_S, "testing"):
+    with object_lock(files, path, DEADLINE_S, "testing"):
         with pytest.raises(CommitConflictError, match=f"process {os.getpid()} on"):
-            with object_lock(files.requests, path, 0.1, "testing"):
+            with object_lock(files, path, 0.1, "testing"):
                 pass
 
 
@@ -116,9 +115,9 @@ def test_the_lock_of_a_dead_holder_is_taken_over(
 ) -> None:
     monkeypatch.setattr(locks, "LEASE_S", 0.5)
     path = f"{lake}/.commit-lock"
-    assert files.requests.create(path, '{"id": "dead", "host": "h", "process": 1}') is not None
+    assert files.create(path, '{"id": "dead", "host": "h", "process": 1}') is not None
     started = time.monotonic()
-    with object_lock(files.requests, path, DEADLINE_S, "testing"):
+    with object_lock(files, path, DEADLINE_S, "testing"):
         assert time.monotonic() - started >= 0.5
     assert files.names(lake) == []
 
@@ -128,7 +127,7 @@ def test_a_holder_renews_its_lock(
 ) -> None:
     monkeypatch.setattr(locks, "_RENEW_S", 0.05)
     path, texts = f"{lake}/.commit-lock", set[str]()
-    with object_lock(files.requests, path, DEADLINE_S, "testing"):
+    with object_lock(files, path, DEADLINE_S, "testing"):
         for _ in looks():
             texts.add(files.read_text(path) or "")
             if len(texts) == 4:
@@ -149,7 +148,7 @@ class _Renewed:
 
 
 def test_a_renewed_lock_is_not_taken_over(monkeypatch: pytest.MonkeyPatch) -> None:
-    now, renewed = [0.0], cast(ObjectRequests, _Renewed())
+    now, renewed = [0.0], cast(ObjectFiles, _Renewed())
     clock = SimpleNamespace(
         monotonic=lambda: now[0], sleep=lambda seconds: now.append(now.pop() + seconds)
     )
@@ -165,7 +164,7 @@ def test_a_holder_that_lost_its_lock_fails(
     monkeypatch.setattr(locks, "LEASE_S", 0.0)
     path = f"{lake}/.commit-lock"
     with pytest.raises(StreamhouseError, match="another took the lock"):
-        with object_lock(files.requests, path, DEADLINE_S, "testing"):
+        with object_lock(files, path, DEADLINE_S, "testing"):
             files.write_text(path, '{"id": "other", "host": "h", "process": 1}')
     assert files.read_text(path) is not None, "the lock of the other stays"
 
@@ -179,7 +178,7 @@ def test_a_lost_answer_is_no_other_holder(lake: str, s3: S3Server, fault: Fault)
             return fault if request.method == "PUT" and len(proxy.injected) < 1 else None
 
         proxy.choose = choose
-        with object_lock(files.requests, f"{lake}/.commit-lock", 5.0, "testing"):
+        with object_lock(files, f"{lake}/.commit-lock", 5.0, "testing"):
             assert len(proxy.injected) == 1
 
 
@@ -187,15 +186,15 @@ def test_a_store_without_conditions_is_refused(
     lake: str, files: ObjectFiles, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(locks, "_conditional", {})
-    send = ObjectRequests.send
+    send = ObjectFiles.send
 
-    def ignoring(requests: ObjectRequests, method: str, path: str, **given: Any) -> Answer:
+    def ignoring(objects: ObjectFiles, operation: str, path: str, **given: Any) -> Answer:
         body = {"Body": given["Body"]} if "Body" in given else {}
-        return send(requests, method, path, **body)
+        return send(objects, operation, path, **body)
 
-    monkeypatch.setattr(ObjectRequests, "send", ignoring)
+    monkeypatch.setattr(ObjectFiles, "send", ignoring)
     with pytest.raises(StreamhouseError, match="'s3.conditional-writes' to 'false'"):
-        with object_lock(files.requests, f"{lake}/.commit-lock", 5.0, "testing"):
+        with object_lock(files, f"{lake}/.commit-lock", 5.0, "testing"):
             pass
 
 

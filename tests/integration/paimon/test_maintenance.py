@@ -141,11 +141,11 @@ class _Stuck(Sidecar):
 
     def __init__(self, options: Any, table: str) -> None:
         super().__init__(options)
-        self.table = table
+        self.stuck = table
         self.begun, self.end = threading.Event(), threading.Event()
 
     def compact(self, table: str, full: bool = False, *rest: Any, **more: Any) -> bool:
-        if table == self.table:
+        if table == self.stuck:
             self.begun.set()
             assert self.end.wait(DEADLINE_S)
         return super().compact(table, full, *rest, **more)

@@ -443,8 +443,8 @@ def test_python_holds_no_java_objects_between_calls(
     counts = []
     for _ in range(3):
         java_rows(own, name)
-        (way,) = own._core._idle
-        counts.append(way.channel.held)
+        (way,) = own._idle
+        counts.append(way.held)
     assert counts[0] == counts[2]
 
 

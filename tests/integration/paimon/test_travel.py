@@ -37,7 +37,7 @@ def java(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sidecar]:
 def lake(java: Sidecar) -> Lake:
     """`keyed` has tags `first` (expired) and `late`, a branch `b` with rows of its own, a consumer,
     level-0 and compacted files; `days` is partitioned; `empty` has nothing."""
-    lake = Lake(Path(java._core.options["warehouse"]))
+    lake = Lake(Path(java.options["warehouse"]))
     keyed = lake.create("keyed", OPTIONS)
     for number in range(3):
         lake.commit(keyed, number, sale(("Chad", number, 0.5), (f"C{number}", 1, 1.0)))

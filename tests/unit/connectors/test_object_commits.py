@@ -13,7 +13,7 @@ from streamhouse.connectors.filesystem.commit_log import ObjectCommitLog, Staged
 from streamhouse.connectors.filesystem.folders import folder_of
 from streamhouse.errors import DataLossError, StoreError
 from streamhouse.paimon.storage.object_store import s3_client
-from streamhouse.paimon.storage.object_store.object_files import StagedObjects
+from streamhouse.paimon.storage.object_store.staged_objects import StagedObjects
 
 STORE = {
     "s3.endpoint": "http://127.0.0.1:9", "s3.access-key": "a", "s3.secret-key": "b",
@@ -33,7 +33,7 @@ def store(monkeypatch: pytest.MonkeyPatch) -> Iterator[Stubber]:
     monkeypatch.setattr(
         "streamhouse.connectors.filesystem.commit_log.objects_of", lambda path, store: objects
     )
-    client = s3_client.client(objects.requests.options)
+    client = s3_client.client(objects.options)
     with Stubber(client) as stubber:
         yield stubber
         stubber.assert_no_pending_responses()

@@ -12,7 +12,8 @@ from pypaimon import CatalogFactory, Schema
 from streamhouse.errors import OptionError, StreamhouseError, TableError
 from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.paimon.changelog.stream_source import PaimonSource
-from streamhouse.paimon.schema.options.bucket_rules import check_buckets
+from streamhouse.paimon.schema.validation.bucket_rules import check_buckets
+from streamhouse.paimon.schema.validation.declared_schema import DeclaredSchema
 from streamhouse.runtime.execute import execute
 
 COLUMNS = {"k": "INT", "p": "INT", "s": "STRING", "a": "ARRAY<INT>"}
@@ -67,8 +68,10 @@ def test_options_that_the_java_core_refuses_are_refused(
     def names(text: str) -> Sequence[str]:
         return [name for name in text.split(",") if name]
 
+    columns = list(COLUMNS.items())
+    schema = DeclaredSchema("table d.t", columns, names(key), names(partitions), options)
     with pytest.raises((OptionError, TableError), match=f"table d.t: .*{message}"):
-        check_buckets("table d.t", COLUMNS, names(key), names(partitions), options)
+        check_buckets(schema)
 
 
 def test_options_are_stored_without_blanks(lake: str) -> None:

@@ -6,6 +6,7 @@ import hashlib
 import json
 import threading
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -14,9 +15,10 @@ from pypaimon_rust.datafusion import CommitMessage
 
 from streamhouse.errors import LostCommitError, StoreError
 from streamhouse.paimon.catalog.warehouse import Warehouse
+from streamhouse.paimon.storage import followed_snapshots
+from streamhouse.paimon.storage.followed_snapshots import FollowedSnapshots
 from streamhouse.paimon.storage.metadata_mirror.commit import MirroredCommit
-from streamhouse.paimon.storage.object_store.object_files import ObjectFiles
-from streamhouse.paimon.storage.object_store.object_requests import Answer, ObjectRequests
+from streamhouse.paimon.storage.object_store.object_files import Answer, ObjectFiles
 from streamhouse.paimon.write.commit import TableCommitter
 from streamhouse.paimon.write.table_writer import TableWriter
 from streamhouse.sql.plan import Column
@@ -25,7 +27,7 @@ USER = "0f8fad5b-d9cb-469f-a165-70867728950e"
 ROOT = "s3://bucket/shop.db/t"
 
 
-class MemoryRequests(ObjectRequests):
+class MemoryFiles(ObjectFiles):
     """Objects in memory, with ETags and conditions; no PUT writes paths that end as `failing`."""
 
     def __init__(self) -> None:
@@ -34,16 +36,16 @@ class MemoryRequests(ObjectRequests):
         self.failing: set[str] = set()
         self._lock = threading.Lock()
 
-    def send(self, method: str, path: str, **given: Any) -> Answer:
-        if method == "put" and any(path.endswith(end) for end in self.failing):
+    def send(self, operation: str, path: str, **given: Any) -> Answer:
+        if operation == "put_object" and any(path.endswith(end) for end in self.failing):
             raise StoreError("the store failed")
         with self._lock:
             found = self.objects.get(path)
-            if method == "put":
+            if operation == "put_object":
                 if "IfNoneMatch" in given and found is not None:
                     return Answer(412, {}, b"")
                 found = self.objects[path] = given["Body"]
-            elif method == "delete":
+            elif operation == "delete_object":
                 self.objects.pop(path, None)
         if found is None:
             return Answer(404, {}, b"")
@@ -68,61 +70,65 @@ class Store:
             if number < 2:
                 committer.commit(number, found)
         self.messages = [CommitMessage.deserialize(message) for message in found]
-        self.requests = MemoryRequests()
+        self.files = MemoryFiles()
         root = folder / "shop.db" / "t"
         for path in root.rglob("*"):
             if path.is_file():
-                self.requests.objects[f"{ROOT}/{path.relative_to(root)}"] = path.read_bytes()
+                self.files.objects[f"{ROOT}/{path.relative_to(root)}"] = path.read_bytes()
         self.before = self.names()
-        files = ObjectFiles("s3://bucket", {})
-        files.requests = self.requests
-        schema: Any = warehouse.table("shop.t").schema
-        self.mirrored = MirroredCommit(files, ROOT, schema, schema, USER)
+        schema = warehouse.table("shop.t").schema
+        table: Any = SimpleNamespace(root=ROOT, schema=schema)
+        self.snapshots = FollowedSnapshots(self.files, ROOT, ROOT, "shop.t")
+        assert self.snapshots.latest_id() == 2
+        self.mirrored = MirroredCommit(table, self.files, self.snapshots, schema, USER)
 
     def names(self) -> set[str]:
-        return {path.removeprefix(f"{ROOT}/") for path in self.requests.objects}
+        return {path.removeprefix(f"{ROOT}/") for path in self.files.objects}
 
     def text(self, number: int) -> str:
-        return self.requests.objects[f"{ROOT}/snapshot/snapshot-{number}"].decode()
+        return self.files.objects[f"{ROOT}/snapshot/snapshot-{number}"].decode()
 
     def etag(self, number: int) -> str:
         return hashlib.sha256(self.text(number).encode()).hexdigest()
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Store:
+def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
+    monkeypatch.setattr(followed_snapshots, "_known", {})
     return Store(tmp_path)
 
 
 def test_a_commit_adds_its_manifests_and_its_snapshot(store: Store) -> None:
-    made = store.mirrored.commit(store.text(2), 2, store.messages)
+    assert store.mirrored.commit(2, 2, store.messages)
     added = store.names() - store.before - {"snapshot/LATEST"}
-    assert made is not None and made == (store.text(3), store.etag(3))
-    lists = {name for key, name in json.loads(made[0]).items() if key.endswith("ManifestList")}
+    assert store.snapshots.texts(3, 3) == [store.text(3)]
+    assert store.snapshots.etag(3) == store.etag(3)
+    lists = {
+        name for key, name in json.loads(store.text(3)).items() if key.endswith("ManifestList")
+    }
     assert {f"manifest/{name}" for name in lists} < added
     assert len(added) == 4 and "snapshot/snapshot-3" in added
 
 
 def test_a_taken_number_is_a_lost_commit(store: Store) -> None:
-    base = store.text(2)
-    store.requests.put(f"{ROOT}/snapshot/snapshot-3", b"theirs")
+    store.files.put(f"{ROOT}/snapshot/snapshot-3", b"theirs")
     with pytest.raises(LostCommitError, match="has just committed"):
-        store.mirrored.commit(base, 2, store.messages)
+        store.mirrored.commit(2, 2, store.messages)
     assert store.text(3) == "theirs"
     assert store.names() == store.before | {"snapshot/snapshot-3"}
 
 
 def test_an_altered_table_is_left_to_the_core(store: Store) -> None:
-    store.requests.put(f"{ROOT}/schema/schema-1", b"{}")
-    assert store.mirrored.commit(store.text(2), 2, store.messages) is None
+    store.files.put(f"{ROOT}/schema/schema-1", b"{}")
+    assert not store.mirrored.commit(2, 2, store.messages)
     assert store.names() == store.before | {"schema/schema-1"}
 
 
 def test_an_upload_that_fails_is_no_commit(store: Store) -> None:
-    store.requests.failing = {"-0", "-1"}
+    store.files.failing = {"-0", "-1"}
     with pytest.raises(StoreError):
-        store.mirrored.commit(store.text(2), 2, store.messages)
+        store.mirrored.commit(2, 2, store.messages)
     assert "snapshot/snapshot-3" not in store.names()
-    store.requests.failing = set()
-    made = store.mirrored.commit(store.text(2), 2, store.messages)
-    assert made is not None and store.text(3) == made[0]
+    store.files.failing = set()
+    assert store.mirrored.commit(2, 2, store.messages)
+    assert store.snapshots.texts(3, 3) == [store.text(3)]

@@ -1,9 +1,8 @@
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Callable, Sequence
-from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -34,16 +33,15 @@ def columns(*names: str) -> StructType:
 
 
 @pytest.fixture
-def start(lab: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Start:
+def start(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> Start:
     """A writer as a newly started driver has it."""
 
     def made(table: Table) -> PaimonStreamWriter:
         monkeypatch.setattr(sink, "_cleaned", set())
-        checkpoint = tmp_path / "checkpoint"
-        checkpoint.mkdir(exist_ok=True)
-        (checkpoint / "metadata").write_text(json.dumps({"id": USER}))
-        options = {"warehouse": lab.warehouse.path, "path": table.identifier}
-        source = PaimonDataSource({**options, "checkpointLocation": str(checkpoint)})
+        properties = {sink._QUERY_ID: USER, sink._BATCH_ID: "0"}
+        context = SimpleNamespace(getLocalProperty=properties.get, partitionId=lambda: 0)
+        monkeypatch.setattr(sink, "TaskContext", SimpleNamespace(get=lambda: context))
+        source = PaimonDataSource({"warehouse": lab.warehouse.path, "path": table.identifier})
         writer = source.streamWriter(columns("id", "v", "rowkind"), False)
         assert isinstance(writer, PaimonStreamWriter)
         return writer

@@ -12,7 +12,7 @@ from tests.local_http_server import LocalHttpServer
 from streamhouse.errors import StreamhouseError
 from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.paimon.storage.object_store import s3_client
-from streamhouse.paimon.storage.object_store.object_requests import ObjectRequests
+from streamhouse.paimon.storage.object_store.object_files import ObjectFiles
 
 KEYS = {"s3.access-key": "key", "s3.secret-key": "secret"}
 
@@ -88,7 +88,7 @@ def test_a_refusal_without_a_reason(
 
 
 def test_a_server_that_is_no_store(store: LocalHttpServer) -> None:
-    requests = ObjectRequests("s3://lake/w", {"s3.endpoint": store.url, **KEYS})
+    requests = ObjectFiles("s3://lake/w", {"s3.endpoint": store.url, **KEYS})
     with pytest.raises(StreamhouseError, match="the address of a store with S3's interface"):
         requests.get("s3://lake/w/object")
 

@@ -169,7 +169,7 @@ class ObjectCommitLog:
     def forget(self) -> None:
         """Remove the log of a query that has ended for good, and its uploads."""
         self.remove_leftovers(0, ())
-        self._objects.delete_file(self._log)
+        self._objects.delete_object(self._log)
 
     def _record(self, batch: int, files: Sequence[StagedFile]) -> None:
         pairs = [[file.staged, file.final] for file in files]

@@ -20,7 +20,7 @@ from streamhouse.sql.plan import Column
 from streamhouse.types import arrow_type
 
 if TYPE_CHECKING:
-    from streamhouse.paimon.storage.object_store.object_files import StagedObjects
+    from streamhouse.paimon.storage.object_store.staged_objects import StagedObjects
 
 
 @dataclass(frozen=True, order=True)
@@ -158,8 +158,8 @@ def folder_of(path: str, store: Mapping[str, str]) -> Folder:
 def objects_of(path: str, store: Mapping[str, str]) -> StagedObjects:
     """The objects of a folder; raises `StreamhouseError` if its bucket does not answer."""
     # AWS's client takes a third of a second to import.
-    from streamhouse.paimon.storage.object_store.object_files import StagedObjects
     from streamhouse.paimon.storage.object_store.s3_client import check_bucket
+    from streamhouse.paimon.storage.object_store.staged_objects import StagedObjects
 
     check_bucket(store, path)
     return StagedObjects(path, store)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from streamhouse.close_matches import nearest
 from streamhouse.errors import SchemaChangeError, TableError
-from streamhouse.paimon.catalog.immutable_options import AlterableTable, check_option
+from streamhouse.paimon.catalog.immutable_options import check_option
 from streamhouse.paimon.schema import types
 from streamhouse.paimon.schema.file_formats import orc_values
 from streamhouse.paimon.schema.file_formats.nanosecond_timestamps import check_type
@@ -37,6 +37,7 @@ from streamhouse.sql.schema_changes import (
 )
 
 if TYPE_CHECKING:
+    from streamhouse.paimon.catalog.immutable_options import AlterableTable
     from streamhouse.paimon.catalog.warehouse import Warehouse
 
 NOT_NULL_OPTION = "alter-column-null-to-not-null.disabled"
@@ -144,8 +145,12 @@ class _Draft:
     def check(self) -> None:
         """Raise an error for a definition that cannot be stored (`check_schema`).
 
-        Also moves the computed columns to their places among the changed columns.
+        Also moves the computed columns to their places among the changed columns, and sets the
+        option that ORC files need with the first TIMESTAMP_LTZ column.
         """
+        if not orc_values.implied_options(self._before.texts, self._before.options):
+            texts = self._definition().texts
+            self._change_options(orc_values.implied_options(texts, self._options))
         self._change_options(computed_columns.placed(self._options, self._order))
         check_schema(self._definition(), self._before)
 
@@ -188,16 +193,9 @@ class _Draft:
                 move,
             )
         )
-        self._for_orc({column.name: column.type})
         if not change.parent:
             self._columns[column.name] = column
             self._insert(column.name, change.position)
-
-    def _for_orc(self, new: Mapping[str, str]) -> None:
-        """Set the ORC option for TIMESTAMP_LTZ when a table gets its first column of that type."""
-        columns = {column.name: column.type for column in self._columns.values()}
-        if not orc_values.implied_options(columns, self._options):
-            self._change_options(orc_values.implied_options({**columns, **new}, self._options))
 
     def _insert(self, name: str, position: ColumnPosition | None) -> None:
         after = self._order[-1] if position is None else position.after
@@ -354,13 +352,9 @@ class _Draft:
         if unknown is not None:
             raise unknown
         self._check_change(key, value)
-        held_orc = orc_values.may_hold_orc(self._options)
         self._change_options({key: value})
         if key == iceberg_metadata.STORAGE:
             self._change_options(iceberg_metadata.implied_options(self._primary_key, self._options))
-        if not held_orc and orc_values.may_hold_orc(self._options):
-            columns = {column.name: column.type for column in self._columns.values()}
-            self._change_options(orc_values.implied_options(columns, self._options))
 
     def _reset(self, change: ResetTableOption) -> None:
         if change.key not in self._options:

@@ -46,7 +46,9 @@ class CatalogClient:
 
     def open_table(self, database: str, name: str, caches: bool) -> Any:
         """The Rust core's table; raises one of `rust_core.CATALOG_ERRORS` if it cannot."""
-        return self._with_retries(lambda: self._rust(caches).get_table((database, name)))
+        return self._with_retries(
+            lambda: rust_core.catalog(self._options, caches).get_table((database, name))
+        )
 
     def create_table(self, full: str, declaration: TableDeclaration) -> bool:
         """Create a table; False if it exists."""
@@ -70,26 +72,31 @@ class CatalogClient:
         """A catalog of pypaimon; `ConnectError` if its database does not answer."""
         from pypaimon import CatalogFactory
 
-        catalog = _opened(lambda: CatalogFactory.create(core_options(self._options)))
+        try:
+            catalog = CatalogFactory.create(core_options(self._options))
+        except (pymysql.Error, sqlite3.Error) as error:
+            if error.args[:1] == (_KEY_TOO_LONG,):
+                raise ConnectError(
+                    "the catalog's tables need shorter keys than the database's character set "
+                    "allows; create the catalog's database with CHARACTER SET utf8mb3"
+                ) from None
+            raise ConnectError(f"the catalog's database does not answer: {error}") from None
+        except ValueError as error:
+            raise OptionError(f"the catalog cannot be opened: {error}") from None
         try:
             yield catalog
         finally:
             if self.is_jdbc:
                 catalog.close()
 
-    @contextmanager
-    def _names(self) -> Iterator[Any]:
-        """What lists databases and tables: the Rust core, or pypaimon for JDBC."""
-        if not self.is_jdbc:
-            yield self._rust()
-            return
-        with self.pypaimon() as catalog:
-            yield catalog
-
     def _listed(self, names_of: Callable[[Any], list[str]]) -> list[str]:
+        """Names by the Rust core, or by pypaimon for JDBC."""
+
         def listed() -> list[str]:
-            with self._names() as names:
-                return names_of(names)
+            if not self.is_jdbc:
+                return names_of(rust_core.catalog(self._options))
+            with self.pypaimon() as catalog:
+                return names_of(catalog)
 
         return self._with_retries(listed)
 
@@ -107,24 +114,6 @@ class CatalogClient:
                 raise StoreError(text) from error
 
         return retried(response)
-
-    def _rust(self, caches: bool = False) -> Any:
-        return rust_core.catalog(self._options, caches)
-
-
-def _opened(create: Callable[[], Any]) -> Any:
-    """Open a catalog of pypaimon; `ConnectError` if its database does not answer."""
-    try:
-        return create()
-    except (pymysql.Error, sqlite3.Error) as error:
-        if error.args[:1] == (_KEY_TOO_LONG,):
-            raise ConnectError(
-                "the catalog's tables need shorter keys than the database's character set allows; "
-                "create the catalog's database with CHARACTER SET utf8mb3"
-            ) from None
-        raise ConnectError(f"the catalog's database does not answer: {error}") from None
-    except ValueError as error:
-        raise OptionError(f"the catalog cannot be opened: {error}") from None
 
 
 def new_schema(declaration: TableDeclaration) -> Any:

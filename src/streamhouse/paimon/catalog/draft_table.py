@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from streamhouse.errors import OptionError
 from streamhouse.paimon.catalog.alter_table import checked_changes, schema_errors
 from streamhouse.paimon.catalog.catalog_client import new_schema
 from streamhouse.paimon.catalog.table_declaration import TableDeclaration
+from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.schema import types
 from streamhouse.sql.plan import Column
 from streamhouse.sql.schema_changes import SchemaChange
-
-if TYPE_CHECKING:
-    from streamhouse.paimon.read.table import Table
 
 _NOWHERE = "/nonexistent-table-of-a-draft"
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, TypeAlias
 
 from streamhouse.errors import OptionError
 from streamhouse.options import by_key, table_of
@@ -12,31 +12,12 @@ from streamhouse.paimon.read.rust_core.lookup_merge import has_levels, newest_le
 from streamhouse.paimon.schema.file_formats.orc_values import LTZ_OPTION
 from streamhouse.paimon.schema.options.option_columns import split_names
 from streamhouse.paimon.schema.options.table_options import FIELD, value_type
-from streamhouse.sql.plan import Column
 
+if TYPE_CHECKING:
+    from streamhouse.paimon.catalog.draft_table import DraftTable
+    from streamhouse.paimon.read.table import Table
 
-class AlterableTable(Protocol):
-    """A table's columns, keys and options, and the files that forbid some changes."""
-
-    @property
-    def identifier(self) -> str: ...
-    @property
-    def columns(self) -> tuple[Column, ...]: ...
-    @property
-    def primary_key(self) -> tuple[str, ...]: ...
-    @property
-    def partition_keys(self) -> tuple[str, ...]: ...
-    @property
-    def options(self) -> Mapping[str, str]: ...
-    @property
-    def schema(self) -> Mapping[str, Any]:
-        """The table's schema file: its `fields` and `options`."""
-
-    def latest_snapshot_id(self) -> int | None: ...
-    def splits(self) -> list[bytes]: ...
-    def has_values(self, columns: Sequence[str]) -> bool:
-        """Whether a file has a value of one of these columns, also in rows that are replaced."""
-
+    AlterableTable: TypeAlias = Table | DraftTable
 
 _TABLE = table_of(__package__, "immutable_options.toml")
 NEVER: Mapping[str, str] = _TABLE["never"]

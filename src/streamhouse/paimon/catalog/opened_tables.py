@@ -9,7 +9,6 @@ from typing import NamedTuple
 
 from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.storage import rust_core
-from streamhouse.paimon.storage.followed_snapshots import FollowedSnapshots
 
 _CHECK_S = 2.0
 """How long a followed table is used before its schema is compared again."""
@@ -47,14 +46,11 @@ _tables: dict[TableKey, _Opened] = {}
 def opened_table(key: TableKey, open_table: Callable[[], Table]) -> Table:
     """The cached table, which `open_table` opens if it is not there or its schema has changed.
 
-    The schema of a followed table is compared every two seconds, unless a commit has just compared
-    it.
+    The schema of a followed table is compared every two seconds.
     """
     opened, now = _tables.get(key), time.monotonic()
     if opened is not None and key.caches and opened.generation != rust_core.metadata_generation():
         opened = None
-    if opened is not None and key.followed and now - opened.checked_at >= _CHECK_S:
-        opened = _tables[key] = _checked_by_commits(opened)
     if opened is not None and key.followed and now - opened.checked_at < _CHECK_S:
         return opened.table
     if opened is None or opened.stamp is None or opened.table.versions.stamp() != opened.stamp:
@@ -64,8 +60,6 @@ def opened_table(key: TableKey, open_table: Callable[[], Table]) -> Table:
         table = open_table()
         opened = _tables[key] = _Opened(table.versions.stamp(), table, now, generation)
     elif key.followed:
-        if isinstance(opened.table.snapshots, FollowedSnapshots):
-            opened.table.snapshots.learn_history()
         _tables[key] = replace(opened, checked_at=now)
     return opened.table
 
@@ -75,15 +69,3 @@ def evict(prefix: str) -> None:
     for key in [key for key in list(_tables) if key.identifier.startswith(prefix)]:
         del _tables[key]
     rust_core.forget_metadata()
-
-
-def _checked_by_commits(opened: _Opened) -> _Opened:
-    """The same, compared when a process of this machine committed with this schema to this table.
-
-    A commit looks for a newer schema itself.
-    """
-    snapshots, schema = opened.table.snapshots, opened.table.schema_id
-    if not isinstance(snapshots, FollowedSnapshots):
-        return opened
-    seen = snapshots.newest_schema_at(schema, opened.checked_at)
-    return replace(opened, checked_at=max(opened.checked_at, seen))

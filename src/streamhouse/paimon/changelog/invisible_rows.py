@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from streamhouse.paimon.catalog.warehouse import Warehouse
+import pyarrow.compute as pc
+
+from streamhouse.paimon.read.references import files_of_snapshot
 from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.read.visibility import (
     VisibleAt,
@@ -13,7 +15,6 @@ from streamhouse.paimon.read.visibility import (
     rows_visible_at,
 )
 from streamhouse.paimon.storage.snapshots import Snapshot
-from streamhouse.sql.plan import AsOf
 
 
 @dataclass(frozen=True)
@@ -40,17 +41,9 @@ def invisible_rows(table: Table, snapshot: int, visible_at: VisibleAt) -> Invisi
     min_level = least_level(table.options, visible_at)
     if min_level == 0 or snapshot < 1:
         return InvisibleRows(table.identifier, 0, option)
-    files = Warehouse(table.catalog_options).readable(
-        f"{table.database}.{table.name}$files", AsOf(snapshot=snapshot)
-    )
-    rows = sum(
-        count
-        for batch in files.read(["level", "record_count"])
-        for level, count in zip(
-            batch.column("level").to_pylist(), batch.column("record_count").to_pylist(), strict=True
-        )
-        if level < min_level
-    )
+    files = files_of_snapshot(table, snapshot, ["level", "record_count"])
+    hidden = files.filter(pc.less(files.column("level"), min_level))
+    rows = pc.sum(hidden.column("record_count")).as_py() or 0
     return InvisibleRows(table.identifier, rows, option)
 
 

@@ -1,4 +1,4 @@
-"""Computes the offsets of a stream over a table: the first one, and the one after another."""
+"""Plans a stream over a table: its offsets, and the partitions between two of them."""
 
 from __future__ import annotations
 
@@ -32,16 +32,23 @@ IDLE_SNAPSHOTS = 5
 snapshot might expire (by default, Paimon retains at least ten)."""
 
 
-class OffsetPlanner:
+class StreamPlanner:
     """Plans the end offsets of batches, in the form that `PaimonSource` documents; driver only.
 
-    Offsets here have no `of`. `progress` is that of the stream's `consumer-id`, if it has one.
+    It also divides the ranges between them among tasks: the changes of a table with a primary key
+    (`keyed`) are one partition, in commit order. Offsets here have no `of`. `progress` is that of
+    the stream's `consumer-id`, if it has one.
     """
 
     def __init__(
-        self, scan: ScanOptions, units: SnapshotUnits, progress: ConsumerProgress | None
+        self,
+        scan: ScanOptions,
+        units: SnapshotUnits,
+        progress: ConsumerProgress | None,
+        keyed: bool,
     ) -> None:
         self._scan, self._units, self._progress = scan, units, progress
+        self._keyed = keyed
         self._idle = (0, 0)
         """An offset's snapshot, and the last one of those without changes after it."""
         self._last_snapshot: int | None = None
@@ -79,7 +86,7 @@ class OffsetPlanner:
             )
         return self._next_snapshots(table, start, latest or 0, bound)
 
-    def before_first(self, end: Offset) -> int:
+    def _before_first(self, end: Offset) -> int:
         """The snapshot before the first changes of a stream without an initial full read."""
         if self._scan.start == "latest":
             return int(end["snapshot"])
@@ -90,7 +97,7 @@ class OffsetPlanner:
         if scan.start == "latest":
             return {"snapshot": latest or 0}
         if scan.start == "snapshot":
-            first = {"snapshot": self.before_first({})}
+            first = {"snapshot": self._before_first({})}
             if latest is None or latest <= first["snapshot"]:
                 return {}
             return self._next_snapshots(table, first, latest, bound)
@@ -141,31 +148,6 @@ class OffsetPlanner:
         self._idle = (position, latest)
         return start
 
-
-def _complete(table: Table, snapshot: int) -> int | None:
-    """The newest snapshot up to `snapshot` whose rows are all visible; 0: before the first.
-
-    None if there is none among the last `_MAX_INCOMPLETE`, or if one of them has expired.
-    """
-    for number in range(snapshot, max(0, snapshot - _MAX_INCOMPLETE), -1):
-        if table.snapshots.find(number) is None:
-            return None
-        if not invisible_rows(table, number, rows_visible_at(True, table.options)).rows:
-            return number
-    return 0 if snapshot <= _MAX_INCOMPLETE else None
-
-
-class PartitionPlanner:
-    """Divides the ranges between the offsets of an `OffsetPlanner` among tasks; driver only.
-
-    The changes of a table with a primary key (`keyed`) are one partition, in commit order.
-    """
-
-    def __init__(
-        self, scan: ScanOptions, units: SnapshotUnits, offsets: OffsetPlanner, keyed: bool
-    ) -> None:
-        self._scan, self._units, self._offsets, self._keyed = scan, units, offsets, keyed
-
     def partitions(
         self, table: Table, start: Offset, end: Offset, parallelism: int
     ) -> Sequence[ScanPartition]:
@@ -178,7 +160,7 @@ class PartitionPlanner:
             if not start.get("changes"):
                 return self._of_state(units, end, parallelism)
             return partitions_of(units, parallelism)
-        after = start["snapshot"] if start else self._offsets.before_first(end)
+        after = start["snapshot"] if start else self._before_first(end)
         if "split" in end:
             units = self._units.changes(table, end["snapshot"])[: self._units.position(table, end)]
             return partitions_of(units, parallelism)
@@ -222,3 +204,16 @@ class PartitionPlanner:
             else:
                 all_partitions += scan_partitions(self._units.appended(table, ids), parallelism)
         return all_partitions
+
+
+def _complete(table: Table, snapshot: int) -> int | None:
+    """The newest snapshot up to `snapshot` whose rows are all visible; 0: before the first.
+
+    None if there is none among the last `_MAX_INCOMPLETE`, or if one of them has expired.
+    """
+    for number in range(snapshot, max(0, snapshot - _MAX_INCOMPLETE), -1):
+        if table.snapshots.find(number) is None:
+            return None
+        if not invisible_rows(table, number, rows_visible_at(True, table.options)).rows:
+            return number
+    return 0 if snapshot <= _MAX_INCOMPLETE else None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any, Literal, TypeAlias
 
@@ -73,6 +74,7 @@ def bounded_offset(
     return {**offset, "changes": True} if changes else offset
 
 
+@dataclass
 class SnapshotUnits:
     """The changes of each snapshot, and the units (`ReadUnit`) that have them; driver only.
 
@@ -83,38 +85,27 @@ class SnapshotUnits:
     version `planned`. Keeps the units of one snapshot, for the batches that divide it.
     """
 
-    def __init__(
-        self,
-        identifier: str,
-        mode: Literal["changelog", "delta"],
-        *,
-        computed: bool,
-        hidden: bool,
-        purged: bool,
-        overwrite: str,
-        planned: int,
-        columns: Sequence[str],
-    ) -> None:
-        self._identifier = identifier
-        self._mode = mode
-        self._computed = computed
-        self._hidden = hidden
-        self._purged = purged
-        self._overwrite = overwrite
-        self._schema_id, self._columns = planned, columns
-        self._planned: dict[int, list[ReadUnit]] = {}
-        self._states = SnapshotStates()
+    identifier: str
+    mode: Literal["changelog", "delta"]
+    computed: bool
+    hidden: bool
+    purged: bool
+    overwrite: str
+    planned: int
+    columns: Sequence[str]
+    _units: dict[int, list[ReadUnit]] = field(default_factory=dict, init=False)
+    _states: SnapshotStates = field(default_factory=SnapshotStates, init=False)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_planned": {}, "_states": SnapshotStates()}
+        return {**self.__dict__, "_units": {}, "_states": SnapshotStates()}
 
     def forget(self) -> None:
         """Forget the units of the snapshot that was planned last."""
-        self._planned.clear()
+        self._units.clear()
 
     def close(self) -> None:
         """Free all that was planned."""
-        self._planned.clear()
+        self._units.clear()
         self._states.clear()
 
     def change_count(self, snapshot: Snapshot) -> int:
@@ -122,12 +113,12 @@ class SnapshotUnits:
         if snapshot.commit_user == EXPIRY_USER:
             return 0
         if snapshot.commit_kind == "OVERWRITE":
-            return 0 if self._overwrite == "skip" else 1
-        if self._mode == "changelog":
+            return 0 if self.overwrite == "skip" else 1
+        if self.mode == "changelog":
             return snapshot.changelog_record_count or 0
-        if self._hidden:
+        if self.hidden:
             return 1 if snapshot.commit_kind == "COMPACT" else 0
-        if self._purged and snapshot.purges:
+        if self.purged and snapshot.purges:
             return 1
         if snapshot.commit_kind != "APPEND":
             return 0
@@ -137,9 +128,9 @@ class SnapshotUnits:
     def has_changes(self, snapshot: Snapshot) -> bool:
         """Whether there is anything to read; `StreamhouseError` for a refused overwrite."""
         overwrite = snapshot.commit_kind == "OVERWRITE" and snapshot.commit_user != EXPIRY_USER
-        if overwrite and self._overwrite == "error":
+        if overwrite and self.overwrite == "error":
             raise StreamhouseError(
-                f"table {self._identifier}: snapshot {snapshot.id} is an overwrite, and the option "
+                f"table {self.identifier}: snapshot {snapshot.id} is an overwrite, and the option "
                 "'scan.overwrite' is 'error'; set it to 'difference' to read what it changed, to "
                 "'skip' to keep what it removed and miss what it added, or start from a fresh "
                 "checkpoint to read the table anew"
@@ -161,12 +152,12 @@ class SnapshotUnits:
 
     def changes(self, table: Table, snapshot: int) -> list[ReadUnit]:
         """The units of the changes of one snapshot, in order; each must be read as a whole."""
-        if snapshot not in self._planned:
+        if snapshot not in self._units:
             metadata = table.snapshot(snapshot)
             if not self.has_changes(metadata):
                 return []
             units: list[ReadUnit] = []
-            if self._computed or metadata.commit_kind == "OVERWRITE":
+            if self.computed or metadata.commit_kind == "OVERWRITE":
                 written = metadata.commit_kind == "APPEND"
                 units += self._states.differences(table, snapshot, written)
             else:
@@ -174,16 +165,16 @@ class SnapshotUnits:
                     table.changes(
                         snapshot - 1,
                         snapshot,
-                        self._mode,
-                        current_columns(table, self._schema_id, self._columns),
+                        self.mode,
+                        current_columns(table, self.planned, self.columns),
                     )
                 )
-            self._planned = {snapshot: units}
-        return self._planned[snapshot]
+            self._units = {snapshot: units}
+        return self._units[snapshot]
 
     def appended(self, table: Table, snapshots: Sequence[int]) -> list[bytes]:
         """The rows that snapshots appended, in the order of the commits."""
-        columns = current_columns(table, self._schema_id, self._columns)
+        columns = current_columns(table, self.planned, self.columns)
         splits = table.changes(snapshots[0] - 1, snapshots[-1], "delta", columns)
         if not has_several_buckets(table) or min(len(splits), len(snapshots)) < 2:
             return splits
@@ -204,7 +195,7 @@ class SnapshotUnits:
         first = self.position(table, start)
         if end["snapshot"] != start["snapshot"]:
             raise StreamhouseError(
-                f"table {self._identifier}: cannot read from {start} to {end}; this checkpoint "
+                f"table {self.identifier}: cannot read from {start} to {end}; this checkpoint "
                 "was written by another query"
             )
         units = self.at(table, start)
@@ -218,7 +209,7 @@ class SnapshotUnits:
         units = self.at(table, offset)
         if len(units) != offset["splits"]:
             raise DataLossError(
-                f"table {self._identifier}: snapshot {offset['snapshot']} was read in "
+                f"table {self.identifier}: snapshot {offset['snapshot']} was read in "
                 f"{offset['splits']} splits and now has {len(units)}; set "
                 f"source.split.target-size back to its earlier value, or {ANEW}"
             )

@@ -21,7 +21,7 @@ from streamhouse.paimon.changelog.differences.snapshot_changes import (
 )
 from streamhouse.paimon.changelog.differences.state_difference import Differ
 from streamhouse.paimon.changelog.offset_origin import Origin, bare
-from streamhouse.paimon.changelog.offset_planner import OffsetPlanner, PartitionPlanner
+from streamhouse.paimon.changelog.offset_planner import StreamPlanner
 from streamhouse.paimon.changelog.scan_options import ScanOptions
 from streamhouse.paimon.changelog.snapshot_units import SnapshotUnits, snapshots_between
 from streamhouse.paimon.changelog.unread_commits import StreamLag
@@ -109,18 +109,16 @@ class PaimonSource(Source):
             columns=self._columns,
         )
         self._origin = Origin(self._scan.visible_at(table))
-        self._reader = ChangeReader(self._columns, self._keyed, self._kinds, produced)
+        self._produced = produced
+        self._differ: Differ | None = None
         self._within_s = _LATEST_WITHIN_S
         consumer = self._scan.consumer
         self._progress = None if consumer is None else ConsumerProgress(consumer)
-        self._planner = OffsetPlanner(self._scan, self._units, self._progress)
-        self._partition_planner = PartitionPlanner(
-            self._scan, self._units, self._planner, self._keyed
-        )
+        self._planner = StreamPlanner(self._scan, self._units, self._progress, self._keyed)
         self._lag = StreamLag(self._units)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_scan_table": None, "_progress": None}
+        return {**self.__dict__, "_scan_table": None, "_progress": None, "_differ": None}
 
     @property
     def table(self) -> Table:
@@ -203,7 +201,7 @@ class PaimonSource(Source):
     ) -> Sequence[ScanPartition]:
         if start == end or (not start and end.get("resumed")):
             return []
-        return self._partition_planner.partitions(self.table, start, end, parallelism)
+        return self._planner.partitions(self.table, start, end, parallelism)
 
     def rows(self, start: Offset, end: Offset) -> int | None:
         if not start or "split" in start or "split" in end or self._hidden:
@@ -217,7 +215,7 @@ class PaimonSource(Source):
 
     def read(self, partition: ScanPartition) -> Iterator[pa.RecordBatch]:
         table = self.table
-        for batch in self._reader.read(table, partition, self._current_columns(table)):
+        for batch in self._changes(table, partition, self._current_columns(table)):
             is_planned = table.schema_id == self._planned
             yield batch if is_planned else with_planned_types(batch, self._schema)
 
@@ -243,38 +241,15 @@ class PaimonSource(Source):
         if self._progress is not None:
             self._progress.flush(self.table)
         self._units.close()
-        self._reader.close()
+        if self._differ is not None:
+            self._differ.close()
+            self._differ = None
 
     def _current_columns(self, table: Table) -> list[str]:
         """The current names of the columns."""
         return current_columns(table, self._planned, self._columns)
 
-
-def _scan_options(table: Table, scan: ScanOptions) -> dict[str, str]:
-    """Table options for this scan; append tables have small splits, for many tasks."""
-    options = dict(scan.table_options)
-    if not table.primary_key and _TARGET_SIZE[0] not in table.options:
-        options.setdefault(*_TARGET_SIZE)
-    return options
-
-
-class ChangeReader:
-    """Reads rows on executors, as batches of `columns` and, with `kinds`, the row kind.
-
-    `keyed`: the table has a primary key; `produced`: its changelog files are read, and its changes
-    are not computed.
-    Picklable; keeps a DuckDB connection until `close`.
-    """
-
-    def __init__(self, columns: Sequence[str], keyed: bool, kinds: bool, produced: bool) -> None:
-        self._columns, self._keyed = columns, keyed
-        self._kinds, self._produced = kinds, produced
-        self._differ: Differ | None = None
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_differ": None}
-
-    def read(
+    def _changes(
         self, table: Table, partition: ScanPartition, columns: list[str]
     ) -> Iterator[pa.RecordBatch]:
         """The rows of a partition; `columns` are the names that the table has now."""
@@ -324,8 +299,10 @@ class ChangeReader:
                 batch = batch.select(columns)
             yield batch
 
-    def close(self) -> None:
-        """Close the connection, if there is one."""
-        if self._differ is not None:
-            self._differ.close()
-            self._differ = None
+
+def _scan_options(table: Table, scan: ScanOptions) -> dict[str, str]:
+    """Table options for this scan; append tables have small splits, for many tasks."""
+    options = dict(scan.table_options)
+    if not table.primary_key and _TARGET_SIZE[0] not in table.options:
+        options.setdefault(*_TARGET_SIZE)
+    return options

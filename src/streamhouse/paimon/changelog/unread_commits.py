@@ -8,16 +8,16 @@ from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.paimon.changelog.invisible_rows import InvisibleRowsCounter
 from streamhouse.paimon.changelog.offset_planner import IDLE_SNAPSHOTS
 from streamhouse.paimon.changelog.snapshot_units import SnapshotUnits
+from streamhouse.paimon.read.references import files_of_snapshot
 from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.read.visibility import VisibleAt
 from streamhouse.paimon.storage.split_groups import file_ids
 from streamhouse.source import Lag, Offset
-from streamhouse.sql.plan import AsOf
 
 
 class StreamLag:
@@ -117,15 +117,6 @@ def invisible_snapshots(table: Table, snapshot: int) -> list[int] | None:
 
 def _level0_file_ids(table: Table, snapshot: int) -> set[bytes]:
     """The ids (`file_ids`) of the level-0 files."""
-    files = Warehouse(table.catalog_options).readable(
-        f"{table.database}.{table.name}$files", AsOf(snapshot=snapshot)
-    )
-    paths = [
-        path
-        for batch in files.read(["file_path", "level"])
-        for path, level in zip(
-            batch.column("file_path").to_pylist(), batch.column("level").to_pylist(), strict=True
-        )
-        if level == 0
-    ]
+    files = files_of_snapshot(table, snapshot, ["file_path", "level"])
+    paths = files.filter(pc.equal(files.column("level"), 0)).column("file_path").to_pylist()
     return file_ids(*(path.encode() for path in paths))

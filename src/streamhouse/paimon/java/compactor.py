@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import closing
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from streamhouse.paimon.java.bucket_compaction import (
     COMMIT_OPTIONS,
@@ -15,14 +15,12 @@ from streamhouse.paimon.java.core_connection import CoreConnection
 from streamhouse.paimon.java.local_copy import LocalCopies
 from streamhouse.paimon.java.long_lived_writer import LongLivedWriter
 from streamhouse.paimon.java.unfinished_compactions import compaction_marker
+from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.schema.table_name import branch_root
 from streamhouse.paimon.storage.files import files_of, is_local
 from streamhouse.paimon.storage.lock import commit_lock
 from streamhouse.sql.options.merge_functions import removes_records
 from streamhouse.sql.options.renamed_options import stored
-
-if TYPE_CHECKING:
-    from streamhouse.paimon.read.table import Table
 
 COMMIT_USER = "streamhouse-maintenance"
 """Commit user of compactions; never that of a query."""
@@ -49,8 +47,16 @@ class Compactor:
         self._copies = LocalCopies()
         core.before_end(self._close_all)
 
-    def compact(self, name: str, full: bool) -> bool:
-        """Compact a table with a new writer; returns whether that made a snapshot."""
+    def compact(self, name: str, full: bool, keep: bool, followed: Table | None) -> bool:
+        """Compact a table as `Sidecar.compact` says; returns whether that made a snapshot."""
+        done = None if followed is None else self._compact_copy(name, full, followed)
+        if done is not None:
+            return done
+        if keep and not full:
+            return self._compact_with_open_writer(name)
+        return self._compact_with_new_writer(name, full)
+
+    def _compact_with_new_writer(self, name: str, full: bool) -> bool:
         java_table = self._core.table(name)
         location = _location(java_table)
         root = branch_root(location, str(java_table.coreOptions().branch()))
@@ -61,7 +67,7 @@ class Compactor:
                 return self._compact_buckets(table, full)
             return self._compact_append(table)
 
-    def compact_with_open_writer(self, name: str) -> bool:
+    def _compact_with_open_writer(self, name: str) -> bool:
         """Compact a table with a writer that stays open; with a new one where that may not be."""
         java_table = self._core.table(name)
         location = _location(java_table)
@@ -72,7 +78,7 @@ class Compactor:
             and not loses_retractions(java_table)
         )
         if not latest or not java_table.primaryKeys() or not can_keep:
-            return self.compact(name, False)
+            return self._compact_with_new_writer(name, False)
         root = branch_root(location, str(java_table.coreOptions().branch()))
         shared = self._core.shared
         writer, buckets = self._updated_writer(
@@ -90,7 +96,7 @@ class Compactor:
         self._keep_open(name, writer, shared)
         return committed
 
-    def compact_copy(self, name: str, full: bool, followed: Table) -> bool | None:
+    def _compact_copy(self, name: str, full: bool, followed: Table) -> bool | None:
         """Compact a table in a local copy; None if it must be compacted in the store itself."""
         if not followed.primary_key or followed.bucket < 1:
             return None

@@ -5,9 +5,8 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
 
@@ -65,20 +64,11 @@ def _store_jars(options: Mapping[str, str]) -> list[Path]:
     return [s3_jar()] if ENDPOINT in options or is_object_store(options["warehouse"]) else []
 
 
-@dataclass
-class _Session:
-    """A channel to the JVM, and the Java catalog that was opened through it on first use."""
-
-    channel: JvmChannel
-    process: JavaProcess
-    catalog: Any = None
-
-
 class CoreConnection:
-    """The JVM of a `Sidecar` and the sessions in it, each for one thread at a time.
+    """The JVM of a `Sidecar` and the channels to it, each for one thread at a time.
 
-    Starts the JVM at the first call, and again if it died. `jvm`, `process`, `shared` and `table`
-    are valid only in the work that `run` calls. Thread-safe.
+    `jvm`, `process`, `shared` and `table` are valid only in a `session`, and in the work that `run`
+    calls.
     """
 
     def __init__(
@@ -92,9 +82,15 @@ class CoreConnection:
         self._nice = nice
         self._before_end: Callable[[], None] = lambda: None
         self._process: JavaProcess | None = None
-        self._idle: list[_Session] = []
+        self._idle: list[JvmChannel] = []
         self._local = threading.local()
         self._lock = threading.Lock()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     @property
     def pid(self) -> int | None:
@@ -103,34 +99,55 @@ class CoreConnection:
         return process.pid if process is not None and process.alive else None
 
     def run(self, table: str, work: Callable[[], Result]) -> Result:
-        """Return `work()`, in a session that no other thread uses; raises `StreamhouseError`.
+        """Return `work()`, by a channel that no other thread uses; raises `StreamhouseError`.
 
         Tries once more without the incomplete snapshots of a killed writer, if these made it fail.
         """
         try:
-            return self._attempt(table, work)
+            with self.session(table):
+                return work()
         except StreamhouseError as error:
             if not incomplete_snapshots.is_cause(error):
                 raise
             if not incomplete_snapshots.remove(self.options, table):
                 raise
-            return self._attempt(table, work)
+            with self.session(table):
+                return work()
+
+    @contextmanager
+    def session(self, table: str) -> Iterator[None]:
+        """Use a channel that no other thread uses, within the block; raises `StreamhouseError`."""
+        if getattr(self._local, "channel", None) is not None:
+            yield
+            return
+        process: JavaProcess | None = None
+        channel: JvmChannel | None = None
+        try:
+            process = self._running()
+            self._local.channel = channel = self._enter(process)
+            yield
+        except Py4JError as error:
+            raise self._explained(table, error, process) from None
+        finally:
+            self._local.channel = None
+            if channel is not None:
+                self._leave(channel)
 
     @property
     def jvm(self) -> Any:
         """Java's packages."""
-        return self._local.session.channel.jvm
+        return self._local.channel.jvm
 
     @property
     def process(self) -> JavaProcess:
         """The JVM."""
-        process: JavaProcess = self._local.session.process
+        process: JavaProcess = self._local.channel.process
         return process
 
     @property
     def shared(self) -> Any:
         """The Java map of the objects that outlive a call."""
-        return self._local.session.channel.shared
+        return self._local.channel.shared
 
     def table(self, name: str, dynamic: Mapping[str, str | None] | None = None) -> Any:
         """The Java table, with `dynamic` options."""
@@ -167,22 +184,6 @@ class CoreConnection:
         if process is not None:
             process.kill()
 
-    def _attempt(self, table: str, work: Callable[[], Result]) -> Result:
-        if getattr(self._local, "session", None) is not None:
-            return work()
-        process: JavaProcess | None = None
-        session: _Session | None = None
-        try:
-            process = self._running()
-            self._local.session = session = self._enter(process)
-            return work()
-        except Py4JError as error:
-            raise self._explained(table, error, process) from None
-        finally:
-            self._local.session = None
-            if process is not None and session is not None:
-                self._leave(process, session)
-
     def _running(self) -> JavaProcess:
         with self._lock:
             if self._process is not None and not self._process.alive:
@@ -191,12 +192,12 @@ class CoreConnection:
                 self._process = self._start()
             return self._process
 
-    def _enter(self, process: JavaProcess) -> _Session:
+    def _enter(self, process: JavaProcess) -> JvmChannel:
         """A channel to the JVM that no other thread uses."""
         with self._lock:
             if process is self._process and self._idle:
                 return self._idle.pop()
-        return _Session(process.open_channel(), process)
+        return process.open_channel()
 
     def _start(self) -> JavaProcess:
         jars, more = classpath(), _store_jars(self.options)
@@ -213,17 +214,18 @@ class CoreConnection:
             ) from None
         return process
 
-    def _leave(self, process: JavaProcess, session: _Session) -> None:
+    def _leave(self, channel: JvmChannel) -> None:
+        process = channel.process
         try:
             if process.alive:
-                session.channel.release()
+                channel.release()
         except Py4JError:
             self._end(process)
         with self._lock:
             if process is self._process:
-                self._idle.append(session)
+                self._idle.append(channel)
                 return
-        session.channel.close()
+        channel.close()
 
     def _end(self, process: JavaProcess | None, timeout_s: float = END_SECONDS) -> None:
         """End this JVM, unless another has taken its place."""
@@ -233,10 +235,10 @@ class CoreConnection:
 
     def _close_process(self, timeout_s: float = END_SECONDS) -> None:
         process, self._process = self._process, None
-        sessions, self._idle = self._idle, []
+        channels, self._idle = self._idle, []
         self._before_end()
-        for session in sessions:
-            session.channel.close()
+        for channel in channels:
+            channel.close()
         if process is not None:
             process.close(timeout_s)
 
@@ -256,11 +258,11 @@ class CoreConnection:
         return connection_error(table, error)
 
     def _catalog(self) -> Any:
-        session: _Session = self._local.session
-        if session.catalog is None:
-            session.catalog = self._open_catalog(session.channel.jvm)
-            session.channel.keep()
-        return session.catalog
+        channel: JvmChannel = self._local.channel
+        if channel.catalog is None:
+            channel.catalog = self._open_catalog(channel.jvm)
+            channel.keep()
+        return channel.catalog
 
     def _open_catalog(self, jvm: Any) -> Any:
         # Tables also change in other processes: no cache.

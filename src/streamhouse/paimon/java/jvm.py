@@ -75,7 +75,10 @@ class JvmChannel:
     it would call the JVM from any thread at any time.
     """
 
-    def __init__(self, port: int, token: str) -> None:
+    def __init__(self, process: JavaProcess, port: int, token: str) -> None:
+        self.process = process
+        self.catalog: Any = None
+        """The Java catalog that its user has opened."""
         self._gateway = JavaGateway(
             gateway_parameters=GatewayParameters(
                 port=port, auth_token=token, auto_convert=True, enable_memory_management=False
@@ -172,7 +175,7 @@ class JavaProcess:
             reason = self.error_tail() or str(error)
             self._errors.close()
             raise StreamhouseError(f"Java did not start: {reason}") from None
-        self._main_channel = JvmChannel(port, self._token)
+        self._main_channel = JvmChannel(self, port, self._token)
         self._shared = self._main_channel.jvm.java.util.concurrent.ConcurrentHashMap()
         self._main_channel.keep()
         if nice:
@@ -211,7 +214,7 @@ class JavaProcess:
         builder = self._main_channel.jvm.py4j.GatewayServer.GatewayServerBuilder()
         server = builder.javaPort(0).authToken(self._token).entryPoint(self._shared).build()
         server.start()
-        return JvmChannel(int(server.getListeningPort()), self._token)
+        return JvmChannel(self, int(server.getListeningPort()), self._token)
 
     def error_tail(self) -> str:
         """The end of what the JVM wrote to its standard error."""

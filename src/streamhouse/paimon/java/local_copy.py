@@ -14,24 +14,18 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from streamhouse.errors import CommitConflictError, LostCommitError, StoreError, StreamhouseError
 from streamhouse.paimon.java.bucket_compaction import compacted
 from streamhouse.paimon.java.unfinished_compactions import compaction_marker
+from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.schema.options.iceberg_metadata import has_iceberg_metadata
 from streamhouse.paimon.storage.followed_snapshots import FollowedSnapshots
 from streamhouse.paimon.storage.lock import LOCK_WAIT_S, commit_lock
-from streamhouse.paimon.storage.metadata_mirror.folder import MirrorFolder, object_store_parts
-from streamhouse.paimon.storage.metadata_mirror.snapshot_upload import (
-    SnapshotUpload,
-    UnpublishedCommit,
-)
+from streamhouse.paimon.storage.metadata_mirror.commit import MirroredTable, UnpublishedCommit
+from streamhouse.paimon.storage.metadata_mirror.folder import object_store_parts
 from streamhouse.paimon.storage.object_store.object_files import ObjectFiles
-
-if TYPE_CHECKING:
-    from streamhouse.paimon.read.table import Table
-
 
 _MOST_BYTES = 16 << 20
 _MOST_FILES = 64
@@ -41,17 +35,15 @@ _UNUSUAL = ("data-file.external-paths", "commit.callbacks", "tag.automatic-creat
 """Options by which the Java core reads or writes more than data files and metadata."""
 
 
-class LocalCopy:
+class LocalCopy(MirroredTable):
     """The copy of one table, kept from one compaction to the next; for one thread at a time.
 
     It has at most 16 MB of data files. It must be closed after an error.
     """
 
     def __init__(self, table: Table, files: ObjectFiles, snapshots: FollowedSnapshots) -> None:
-        self._files, self._snapshots = files, snapshots
-        self._root, self._schema_id = table.root, table.schema_id
-        self._folder = MirrorFolder(files, table.root, table.schema)
-        self._upload = SnapshotUpload(files, table.root, table.schema_id)
+        super().__init__(table, files, snapshots)
+        self._schema_id = table.schema_id
         self.refused = False
         """Whether the last `fetch` has found that the table does not fit here."""
         self._attempted = False
@@ -87,7 +79,7 @@ class LocalCopy:
             # Deletion vectors and indexes of buckets are files besides the manifests.
             return None
         try:
-            self._folder.hold(texts, True, peer_folders=self._snapshots.peer_folders)
+            self.folder.hold(texts, True, peer_folders=self._snapshots.peer_folders)
         except OSError:
             # They are gone or large.
             return None
@@ -96,7 +88,7 @@ class LocalCopy:
     def java(self, jvm: Any) -> Any:
         """The Java core's table on the copy."""
         paimon = jvm.org.apache.paimon
-        options = paimon.options.Options.fromMap({"path": self._folder.path})
+        options = paimon.options.Options.fromMap({"path": self.folder.path})
         context = paimon.catalog.CatalogContext.create(options)
         return paimon.table.FileStoreTableFactory.create(context)
 
@@ -171,20 +163,20 @@ class LocalCopy:
 
     def _hold_data(self, paths: set[str]) -> bool:
         """Have exactly these data files here; False if one is gone, or not below the table."""
-        if not all(path.startswith(f"{self._folder.path}/") for path in paths):
+        if not all(path.startswith(f"{self.folder.path}/") for path in paths):
             return False
-        needed = {os.path.relpath(path, self._folder.path) for path in paths}
+        needed = {os.path.relpath(path, self.folder.path) for path in paths}
         here = self.data_files()
-        self._folder.delete(sorted(here - needed))
+        self.folder.delete(sorted(here - needed))
         try:
-            self._folder.fetch(sorted(needed - here))
+            self.folder.fetch(sorted(needed - here))
         except OSError:
             return False
         return True
 
     def data_files(self) -> set[str]:
         """The data files that are here, relative to the folder."""
-        return {name for name in self._folder.names() if not name.startswith("manifest/")}
+        return {name for name in self.folder.names() if not name.startswith("manifest/")}
 
     @contextmanager
     def conflicts_reported(self) -> Iterator[None]:
@@ -202,7 +194,7 @@ class LocalCopy:
         """
         names, self._attempted = sorted(self.data_files() - before), False
         try:
-            self._folder.upload(names)
+            self.folder.upload(names)
             yield
         except LostCommitError:
             self._delete(names)
@@ -246,7 +238,7 @@ class LocalCopy:
         etag = None if newest is None else self._snapshots.etag(newest)
         if newest is None or etag is None:
             raise LostCommitError(f"the table at {self._root} has been replaced")
-        return self._upload.begin(self._folder, newest, etag, work)
+        return self.begin(newest, etag, work)
 
     def _is_newest(self, made: UnpublishedCommit) -> bool:
         """Whether no one has committed since, as far as is known here."""
@@ -254,28 +246,23 @@ class LocalCopy:
         return newest == made.base and self._snapshots.etag(newest) == made.etag
 
     def _publish(self, made: UnpublishedCommit) -> None:
-        if not self._upload.verify(made):
-            self._upload.delete(made.names)
+        if not self.verify(made):
+            self.delete(made.names)
             raise LostCommitError(f"the schema of the table at {self._root} was altered")
         self._attempted = True
-        published = self._upload.publish(made)
-        self._snapshots.add_commit(made.text, published, self._folder.path)
+        self.publish(made)
 
     def _forgotten(self, made: UnpublishedCommit) -> Sequence[str]:
         """Delete a commit that no one has seen from here; returns what may be in the store."""
         with suppress(StreamhouseError):
             made.uploaded()
-        self._folder.forget(made.base + 1, made.names)
+        self.folder.forget(made.base + 1, made.names)
         return made.names
 
     def _delete(self, names: Sequence[str]) -> None:
         # What stays is removed by the marker of the compaction.
         with suppress(StoreError):
-            self._upload.delete(names)
-
-    def close(self) -> None:
-        """Delete the copy."""
-        self._folder.remove()
+            self.delete(names)
 
 
 class LocalCopies:

@@ -4,19 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from streamhouse.paimon.java.compactor import Compactor
 from streamhouse.paimon.java.core_connection import JAVA_OPTIONS, CoreConnection
-from streamhouse.paimon.java.jvm import END_SECONDS
-
-if TYPE_CHECKING:
-    from streamhouse.paimon.read.table import Table
+from streamhouse.paimon.read.table import Table
 
 Result = TypeVar("Result")
 
 
-class Sidecar:
+class Sidecar(CoreConnection):
     """The Java core on one warehouse; its JVM starts at the first call, and again if it died.
 
     `warehouse_options` are the catalog's options (`warehouse`, `s3.*`, …). Runs on the driver, or
@@ -33,19 +30,8 @@ class Sidecar:
         java_options: Sequence[str] = JAVA_OPTIONS,
         nice: int = 0,
     ) -> None:
-        self._core = CoreConnection(warehouse_options, java_options, nice)
-        self._compactor = Compactor(self._core)
-
-    def __enter__(self) -> Sidecar:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    @property
-    def pid(self) -> int | None:
-        """The JVM's process id, None while none runs."""
-        return self._core.pid
+        super().__init__(warehouse_options, java_options, nice)
+        self._compactor = Compactor(self)
 
     def compact(
         self,
@@ -65,22 +51,14 @@ class Sidecar:
         `followed` is the table as `Warehouse.followed` opens it, of a caller that compacts it again
         and again: if it is small, it is compacted in a local copy (`paimon.java.local_copy`).
         """
-        if followed is not None:
-            done = self._core.run(
-                table, lambda: self._compactor.compact_copy(table, full, followed)
-            )
-            if done is not None:
-                return done
-        if keep and not full:
-            return self._core.run(table, lambda: self._compactor.compact_with_open_writer(table))
-        return self._core.run(table, lambda: self._compactor.compact(table, full))
+        return self.run(table, lambda: self._compactor.compact(table, full, keep, followed))
 
     def compact_manifests(self, table: str, followed: Table | None = None) -> None:
         """Merge all manifests of a table, without touching its data.
 
         `followed`: as in `compact`.
         """
-        self._core.run(table, lambda: self._compactor.compact_manifests(table, followed))
+        self.run(table, lambda: self._compactor.compact_manifests(table, followed))
 
     def write_iceberg_metadata(self, table: str) -> int:
         """Write Iceberg metadata of the newest snapshot, unless it exists; returns the snapshot.
@@ -110,16 +88,4 @@ class Sidecar:
 
         Java objects must not outlive the call. Work that commits must hold `commit_lock`.
         """
-        return self._core.run(table, lambda: work(self._core.jvm, self._core.table(table, options)))
-
-    def start(self) -> None:
-        """Start the JVM now, so that the first call need not wait for it."""
-        self._core.start()
-
-    def close(self, timeout_s: float = END_SECONDS) -> None:
-        """End the JVM, and kill it after `timeout_s` seconds; a later call starts another."""
-        self._core.close(timeout_s)
-
-    def kill(self) -> None:
-        """End the JVM at once, also while another thread waits for it: that call then fails."""
-        self._core.kill()
+        return self.run(table, lambda: work(self.jvm, self.table(table, options)))

@@ -62,7 +62,7 @@ def compaction_marker(files: Files, root: str) -> Iterator[dict[str, str]]:
             marker.close()
         yield prefixes(compaction_id)
         if isinstance(files, ObjectFiles):
-            files.delete_file(path)
+            files.delete_object(path)
         else:
             files.delete(path)
     finally:

@@ -93,18 +93,16 @@ class Maintenance:
         self._may_expire = may_expire
         self._may_begin = may_begin
         self._warm = warm
-        self._pressure = Backpressure()
+        self.pressure = Backpressure()
+        """By which queries wait while level 0 of their tables is full."""
+        self.counts = MaintenanceCounts()
+        """What has been done since the start."""
+        self.last_error: tuple[float, str] | None = None
+        """When a job failed last (epoch seconds), and why; commit conflicts do not count."""
         self._schedules: dict[str, TableSchedule] = {}
-        self._counts = MaintenanceCounts()
         self._lock = threading.Lock()
         self._stopped = threading.Event()
         self._thread: threading.Thread | None = None
-        self._last_error: tuple[float, str] | None = None
-
-    @property
-    def counts(self) -> MaintenanceCounts:
-        """What has been done since the start."""
-        return self._counts
 
     @property
     def busy(self) -> int:
@@ -116,17 +114,7 @@ class Maintenance:
     @property
     def failures(self) -> int:
         """How many jobs have failed."""
-        return self._counts.failures
-
-    @property
-    def last_error(self) -> tuple[float, str] | None:
-        """When a job failed last (epoch seconds), and why; commit conflicts do not count."""
-        return self._last_error
-
-    @property
-    def pressure(self) -> Backpressure:
-        """The backpressure by which queries wait while level 0 of their tables is full."""
-        return self._pressure
+        return self.counts.failures
 
     @property
     def pid(self) -> int | None:
@@ -149,7 +137,8 @@ class Maintenance:
             if not waiting.rows:
                 continue
             if waiting.option is None and schedule.failures >= _FAILURES_TO_GIVE_UP:
-                raise StreamhouseError(f"{waiting}, which keeps failing: {self._last_error_text()}")
+                _, reason = self.last_error or (0, "")
+                raise StreamhouseError(f"{waiting}, which keeps failing: {reason}")
             if waiting.option is None and schedule.idle_at == table.latest_snapshot_id():
                 waiting = replace(waiting, option="compaction found nothing to do")
             invisible.append(waiting)
@@ -172,7 +161,7 @@ class Maintenance:
     def stop(self, timeout: float = _STOP_SECONDS) -> None:
         """Wait for running jobs, at most `timeout` seconds, and end the sidecar."""
         self._stopped.set()
-        self._pressure.end()
+        self.pressure.end()
         thread, self._thread = self._thread, None
         if thread is not None:
             thread.join(timeout)
@@ -229,9 +218,6 @@ class Maintenance:
             self._schedules[name] = TableSchedule(name, self._pace)
         return self._schedules[name]
 
-    def _last_error_text(self) -> str:
-        return "" if self._last_error is None else self._last_error[1]
-
     def _poll(self, schedule: TableSchedule, only_read: bool, workers: _Workers) -> None:
         if not schedule.is_poll_due():
             return
@@ -240,7 +226,7 @@ class Maintenance:
             latest = self._latest(schedule, only_read)
             if only_read and not self._must_compact(schedule):
                 return
-            kind = schedule.due(latest, self._pressure)
+            kind = schedule.due(latest, self.pressure)
             if kind is not None and not schedule.busy:
                 schedule.busy = True
                 self._worker(schedule, kind, workers).submit(self._work, schedule, kind, latest)
@@ -275,11 +261,11 @@ class Maintenance:
             schedule.policy = make_policy(bool(table.primary_key), table.options, self._pace)
             schedule.only_read = only_read
             failing = schedule.failures >= _FAILURES
-            self._pressure.limit(schedule.name, None if failing else schedule.policy.most_files)
+            self.pressure.limit(schedule.name, None if failing else schedule.policy.most_files)
             if not schedule.counted and schedule.policy.most_files is not None:
                 schedule.counted = True
                 for _ in range(self._uncompacted(schedule.name)):
-                    self._pressure.added(schedule.name, 1)
+                    self.pressure.added(schedule.name, 1)
         latest = table.latest_snapshot_id(schedule.latest_within_s) or 0
         if latest < schedule.compacted:
             schedule.rolled_back()
@@ -353,7 +339,7 @@ class Maintenance:
             followed=self._followed(schedule.name),
         )
         if committed:
-            self._pressure.compacted(schedule.name, now)
+            self.pressure.compacted(schedule.name, now)
             self._count(compactions=1)
         schedule.note_compaction(latest, full, committed, now)
         table = Warehouse(self._options).table(schedule.name)
@@ -383,15 +369,15 @@ class Maintenance:
         self._count(failures=1)
         conflict = isinstance(error, CommitConflictError)
         if not conflict:
-            self._last_error = (time.time(), f"table '{schedule.name}': {error}")
+            self.last_error = (time.time(), f"table '{schedule.name}': {error}")
         pause = schedule.note_failure(_CONFLICT_PAUSE_S if conflict else 1.0)
         level = logging.INFO if conflict else logging.WARNING
         _LOG.log(level, "table '%s': %s (retry in %g s)", schedule.name, error, pause)
 
     def _count(self, **increments: int) -> None:
         with self._lock:
-            counts = self._counts
-            self._counts = replace(
+            counts = self.counts
+            self.counts = replace(
                 counts, **{key: getattr(counts, key) + value for key, value in increments.items()}
             )
 

@@ -1,19 +1,11 @@
-"""What reads of one table by the Rust core need: workarounds, and errors as ours."""
+"""Reads of one table by the Rust core: their batch size, schema and errors."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import pyarrow as pa
-
 from streamhouse.errors import DataLossError, OptionError, StoreError, StreamhouseError
-from streamhouse.paimon.read.rust_core import (
-    lookup_merge,
-)
-from streamhouse.paimon.schema.file_formats import avro_rows, orc_values
 from streamhouse.paimon.storage import rust_core
 from streamhouse.paimon.storage.object_store.store_retries import is_temporary
 
@@ -25,28 +17,6 @@ READ_BATCH_ROWS = 65_536
 _WRONG_OPTION = re.compile(
     r"hitting invalid config|not found in table schema|Unsupported merge-engine|Scan option '"
 )
-
-
-@dataclass(frozen=True)
-class ReadTraits:
-    """Which workarounds the reads of a table need.
-
-    `chars` are its CHAR columns, which conditions on ORC files misread. With
-    `newest_level_counts` rows of the newest level replace those below (`lookup_merge`).
-    """
-
-    chars: Collection[str]
-    rows: avro_rows.RowColumns
-    newest_level_counts: bool
-
-    @staticmethod
-    def of(table: Table) -> ReadTraits:
-        """The traits of a table."""
-        return ReadTraits(
-            orc_values.char_columns({column.name: column.type for column in table.columns}),
-            avro_rows.RowColumns.of(table.arrow_schema),
-            lookup_merge.newest_level_counts(table.options, table.primary_key),
-        )
 
 
 def plan_error(table: Table, error: Exception, snapshot: int | None) -> StreamhouseError:
@@ -76,12 +46,3 @@ def read_error(table: Table, error: BaseException) -> StreamhouseError:
             f"Flink write the table with 'file.format' = 'parquet': {text}"
         )
     return StreamhouseError(f"table {name} cannot be read: {text}")
-
-
-def conformed(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """The batch with exactly the columns of a schema, cast if the core's type differs."""
-    arrays = []
-    for field in schema:
-        array = batch.column(field.name)
-        arrays.append(array if array.type == field.type else array.cast(field.type))
-    return pa.RecordBatch.from_arrays(arrays, schema=schema)

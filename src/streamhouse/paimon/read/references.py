@@ -1,10 +1,14 @@
-"""The named references of a table: its tags and branches, and how the Rust core's SQL names one."""
+"""The tags and branches of a table, and its files at one, by the Rust core's SQL."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
+
 from streamhouse.errors import TableError
+from streamhouse.paimon.storage import rust_core
 from streamhouse.paimon.storage.files import Files
 from streamhouse.paimon.storage.snapshots import Snapshot, from_json
 from streamhouse.sql.plan import AsOf
@@ -58,3 +62,11 @@ def version_clause(table: Table, identifier: str, as_of: AsOf) -> str:
             "is ambiguous; rename the tag"
         )
     return f" VERSION AS OF {number}"
+
+
+def files_of_snapshot(table: Table, snapshot: int, columns: Sequence[str]) -> pa.Table:
+    """Columns of `$files`: the data files of a snapshot, also those that readers do not see yet."""
+    version = version_clause(table, table.identifier, AsOf(snapshot))
+    context, name = rust_core.sql_context(table.catalog_options), f"{table.name}$files"
+    batches = rust_core.query(context, table.database, name, columns, version)
+    return pa.Table.from_batches(batches) if batches else pa.table({key: [] for key in columns})

@@ -12,7 +12,7 @@ import pyarrow as pa
 from streamhouse.errors import DataLossError
 from streamhouse.paimon.schema import types
 from streamhouse.paimon.schema.file_formats import nanosecond_timestamps
-from streamhouse.paimon.schema.options.bucket_rules import crosses_partitions
+from streamhouse.paimon.schema.options.bucket_options import crosses_partitions
 from streamhouse.paimon.storage.object_store.object_files import ObjectFiles
 from streamhouse.paimon.storage.object_store.parallel import run_parallel
 from streamhouse.sql.options.renamed_options import stored

@@ -15,12 +15,12 @@ from streamhouse.close_matches import nearest
 from streamhouse.errors import TableError
 from streamhouse.options import table_of
 from streamhouse.paimon.read.key_set import KeySet
-from streamhouse.paimon.read.reader import conformed
 from streamhouse.paimon.read.references import version_clause
 from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.read.time_travel import pinned, resolve, table_as_of
 from streamhouse.paimon.read.visibility import compacted_only, hides_new_rows
 from streamhouse.paimon.schema import types
+from streamhouse.paimon.schema.evolution import converted
 from streamhouse.paimon.schema.table_name import TableName, split_identifier
 from streamhouse.paimon.storage import rust_core
 from streamhouse.source import ROW_KIND
@@ -148,7 +148,7 @@ class SystemTable:
         found = []
         for batch in self._sql(context, columns, as_of, condition):
             named = pa.RecordBatch.from_arrays(batch.columns, names=list(columns))
-            batch = conformed(named, read_schema)
+            batch = converted(named, read_schema)
             found.append(batch if from_orc is None else from_orc.read(batch))
         return found
 
@@ -159,10 +159,7 @@ class SystemTable:
         table = f"{TableName.parse(self.name).data}${system}"
         names = [_RUST_COLUMNS.get(name, name) for name in columns]
         version = version_clause(self._data, self.identifier, as_of)
-        try:
-            return rust_core.query(context, self.database, table, names, version, condition)
-        except rust_core.ERRORS as error:
-            raise rust_core.read_error(self.identifier, error) from error
+        return rust_core.query(context, self.database, table, names, version, condition)
 
     def _shaped(self, batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
         named = pa.RecordBatch.from_arrays(batch.columns, names=schema.names)
@@ -170,14 +167,14 @@ class SystemTable:
             index = schema.names.index("options")
             named = named.set_column(index, "options", _sorted_keys(named.column(index)))
         if self._system != "binlog":
-            return conformed(named, schema)
+            return converted(named, schema)
         arrays = [
             named.column(field.name)
             if field.name == ROW_KIND
             else _in_lists(named.column(field.name), field.type)
             for field in schema
         ]
-        return conformed(pa.RecordBatch.from_arrays(arrays, names=schema.names), schema)
+        return converted(pa.RecordBatch.from_arrays(arrays, names=schema.names), schema)
 
 
 def open_table(

@@ -14,13 +14,7 @@ from streamhouse.close_matches import nearest
 from streamhouse.errors import TableError
 from streamhouse.options import integer
 from streamhouse.paimon.read.conditions import Filter, matching, only_on
-from streamhouse.paimon.read.reader import (
-    READ_BATCH_ROWS,
-    ReadTraits,
-    conformed,
-    plan_error,
-    read_error,
-)
+from streamhouse.paimon.read.reader import READ_BATCH_ROWS, plan_error, read_error
 from streamhouse.paimon.read.references import References
 from streamhouse.paimon.read.rust_core import (
     batch_size,
@@ -30,7 +24,7 @@ from streamhouse.paimon.read.rust_core import (
 )
 from streamhouse.paimon.read.schema_versions import SchemaVersions, TableSchema
 from streamhouse.paimon.schema import evolution, types
-from streamhouse.paimon.schema.file_formats import nanosecond_timestamps, orc_values
+from streamhouse.paimon.schema.file_formats import avro_rows, nanosecond_timestamps, orc_values
 from streamhouse.paimon.schema.table_name import branch_root
 from streamhouse.paimon.storage import rust_core
 from streamhouse.paimon.storage.files import Files, files_of, numbered_files
@@ -73,7 +67,9 @@ class Table(TableSchema):
         self.root = branch_root(self.location, self.branch)
         self.followed, self.pinned = followed, pinned
         self.snapshots = self._open_snapshots()
-        self.read_traits = ReadTraits.of(self)
+        self._chars = orc_values.char_columns(self.columns)
+        self._avro_rows = avro_rows.RowColumns.of(self.arrow_schema)
+        self._newest_level_counts = lookup_merge.newest_level_counts(self.options, self.primary_key)
         self._opened_versions: dict[int, Table] = {}
 
     def _open_snapshots(self) -> Snapshots:
@@ -169,7 +165,6 @@ class Table(TableSchema):
         `mode` is `delta` (data files) or `changelog` (changelog files).
         """
         postpone_bucket.check_followed(self)
-        self.snapshots.await_named()
         planned = self._mirrored_changes(after, until, mode, columns)
         if planned is not None:
             return planned
@@ -231,7 +226,7 @@ class Table(TableSchema):
         splits_to_read: Sequence[bytes],
         row_kind: bool,
     ) -> Iterator[pa.RecordBatch]:
-        if not self.read_traits.newest_level_counts:
+        if not self._newest_level_counts:
             yield from self.read_merged(columns, filter, splits_to_read, row_kind)
             return
         for layered, run in groupby(splits_to_read, lookup_merge.has_levels):
@@ -268,7 +263,7 @@ class Table(TableSchema):
                 for batch in batch_size.sized(batches, group.rows, self._batch_rows):
                     if filter is not None and group.unfiltered:
                         batch = matching(batch, filter)
-                    rows = conformed(batch, schema)
+                    rows = evolution.converted(batch, schema)
                     yield rows if from_orc is None else from_orc.read(rows)
 
     def checked(
@@ -286,7 +281,7 @@ class Table(TableSchema):
         if any(orc_values.SUFFIX in split for split in splits):
             from_orc = orc_values.OrcReader(self, splits)
             from_orc.check(columns)
-        return self.read_traits.rows.one_by_one(self.identifier, columns, splits), from_orc
+        return self._avro_rows.one_by_one(self.identifier, columns, splits), from_orc
 
     def _batches(self, builder: Any, splits: Sequence[bytes]) -> Iterator[pa.RecordBatch]:
         try:
@@ -325,8 +320,9 @@ class Table(TableSchema):
         if columns is not None:
             self.read_schema(columns)
             builder = builder.with_projection(list(columns))
-        if self.read_traits.chars:
-            filter = only_on(filter, lambda name: name not in self.read_traits.chars)
+        if self._chars:
+            # Conditions on ORC files misread them.
+            filter = only_on(filter, lambda name: name not in self._chars)
         if filter is not None:
             builder = builder.with_filter(dict(filter))
         return builder

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import datetime
 import time
+from bisect import bisect_right
 
 from streamhouse.close_matches import nearest
 from streamhouse.errors import DataLossError, OptionError, TableError
@@ -127,14 +128,9 @@ def _check_exists(table: Table, snapshot: int, latest: int | None) -> int:
 
 def _snapshot_at(table: Table, time_ms: int, latest: int) -> int:
     """The newest snapshot committed at or before the time; commit times grow with the ids."""
-    low = table.earliest_snapshot_id() or latest
-    earliest, high = low, latest
-    while low <= high:
-        middle = (low + high) // 2
-        if table.snapshot(middle).time_ms <= time_ms:
-            low = middle + 1
-        else:
-            high = middle - 1
+    earliest = table.earliest_snapshot_id() or latest
+    numbers = range(earliest, latest + 1)
+    high = earliest - 1 + bisect_right(numbers, time_ms, key=lambda at: table.snapshot(at).time_ms)
     if high < earliest:
         earliest_ms = table.snapshot(earliest).time_ms
         raise TableError(

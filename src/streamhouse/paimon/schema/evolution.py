@@ -81,7 +81,8 @@ def with_current_columns(rows: pa.Table, table: Table, planned: int | None) -> p
     batches = []
     for batch in rows.combine_chunks().to_batches():
         renamed = with_current_names(batch, table, planned)
-        batches.append(_converted(renamed, {name: name for name in renamed.schema.names}, schema))
+        own = {name: name for name in renamed.schema.names}
+        batches.append(converted(renamed, schema, own))
     return pa.Table.from_batches(batches, schema=schema)
 
 
@@ -147,7 +148,7 @@ def read_changes(
         # A file without any wanted column still has rows: reading its key gives their number.
         file_columns = list(names_in_file.values()) or [earlier.primary_key[0]]
         for batch in earlier.read_kinds(file_columns, group):
-            yield _converted(batch, names_in_file, schema)
+            yield converted(batch, schema, names_in_file)
 
 
 def has_values(table: Table, columns: Sequence[str], splits: Sequence[bytes]) -> bool:
@@ -176,12 +177,18 @@ def column_ids(table: Table) -> dict[str, int]:
     return {field["name"]: int(field["id"]) for field in table.schema["fields"]}
 
 
-def _converted(
-    batch: pa.RecordBatch, names_in_file: Mapping[str, str], schema: pa.Schema
+def converted(
+    batch: pa.RecordBatch, schema: pa.Schema, names: Mapping[str, str] | None = None
 ) -> pa.RecordBatch:
+    """The batch with exactly the columns of a schema, cast where its type differs.
+
+    `names` are those in the batch, of columns with another one; a column that is not among them is
+    null. By default they are the same.
+    """
     arrays = []
     for field in schema:
-        name = names_in_file.get(field.name, ROW_KIND if field.name == ROW_KIND else None)
+        same = names is None or field.name == ROW_KIND
+        name = field.name if same else names.get(field.name)  # type: ignore[union-attr]
         if name is None:
             arrays.append(pa.nulls(batch.num_rows, field.type))
         else:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
 import pyarrow as pa
@@ -13,12 +13,29 @@ from streamhouse.types import PLAIN
 
 JsonType: TypeAlias = "str | dict[str, Any]"
 
-_TOKEN = re.compile(r"\s*(`(?:[^`]|``)*`|'(?:[^']|'')*'|[A-Za-z_][\w$-]*|\d+|[<>(),])")
+_QUOTED = r"`(?:[^`]|``)*`|'(?:[^']|'')*'"
+_PART = re.compile(rf"{_QUOTED}|[^`']")
+_FIELD = re.compile(r"\s*(?P<name>`(?:[^`]|``)*`|[A-Za-z_][\w$-]*)(?P<kind>.*)", re.DOTALL)
+_COMMENT = re.compile(r"(?P<kind>.*?)\s*'(?P<comment>(?:[^']|'')*)'\s*", re.DOTALL)
+_NULLABILITY = re.compile(r"(?P<kind>.*?)\s+(?P<not>NOT\s+)?NULL", re.DOTALL | re.IGNORECASE)
+_NESTED = re.compile(
+    r"(?P<word>ARRAY|MULTISET|MAP|ROW)\s*(?P<open>[<(])(?P<parts>.*)(?P<close>[>)])",
+    re.DOTALL | re.IGNORECASE,
+)
+_ATOMIC = re.compile(
+    r"(?P<word>[A-Z_]+)(?:\s*\(\s*(?P<size>\d+)\s*(?:,\s*(?P<scale>\d+)\s*)?\))?"
+    r"(?:\s+(?P<after>PRECISION|WITH LOCAL TIME ZONE|WITHOUT TIME ZONE))?"
+)
 _SYNONYMS = {"INTEGER": "INT", "DEC": "DECIMAL", "NUMERIC": "DECIMAL"}
 _TIMESTAMP = re.compile(r"TIMESTAMP(?:_LTZ)?\((\d)\)")
-_DEFAULT_ARGUMENTS = {"DECIMAL": "10, 0", "TIMESTAMP": "6", "TIMESTAMP_LTZ": "6", "TIME": "0"}
-_SIZED = {"CHAR", "VARCHAR", "BINARY", "VARBINARY", *_DEFAULT_ARGUMENTS}
-_NESTED = {"ARRAY": 1, "MULTISET": 1, "MAP": 2}
+_DEFAULT_SIZES = {"DECIMAL": 10, "TIMESTAMP": 6, "TIMESTAMP_LTZ": 6, "TIME": 0}
+_LENGTHS = ("CHAR", "VARCHAR", "BINARY", "VARBINARY")
+_AFTER = {
+    "DOUBLE": ("PRECISION",),
+    "TIMESTAMP": ("WITH LOCAL TIME ZONE", "WITHOUT TIME ZONE"),
+    "TIME": ("WITHOUT TIME ZONE",),
+}
+"""What may be written after a type."""
 _MOST_PRECISION = 38
 _MOST_LENGTH = 2**31 - 1
 
@@ -28,9 +45,14 @@ def parse(text: str, nullable: bool = True) -> JsonType:
 
     The fields of each `ROW` get ids from 0; the catalog assigns new ones.
     """
-    parser = _Parser(text)
-    parsed = parser.type(nullable)
-    parser.end()
+    parsed = _parsed(text.strip(), nullable)
+    if parsed is None:
+        raise TableError(
+            f"'{text}' is not a column type; types are BOOLEAN, TINYINT, SMALLINT, INT, "
+            "BIGINT, FLOAT, DOUBLE, DECIMAL(p, s), CHAR(n), VARCHAR(n), STRING, BINARY(n), "
+            "VARBINARY(n), BYTES, DATE, TIME(p), TIMESTAMP(p), TIMESTAMP_LTZ(p), ARRAY<t>, "
+            "MAP<k, v>, MULTISET<t>, ROW<name t, …>"
+        )
     return parsed
 
 
@@ -98,136 +120,91 @@ def _arrow_atomic(text: str) -> pa.DataType:
     return PLAIN[name]
 
 
-class _Parser:
-    def __init__(self, text: str) -> None:
-        self._text = text
-        self._tokens: list[str] = []
-        position = 0
-        while position < len(text.rstrip()):
-            match = _TOKEN.match(text, position)
-            if match is None:
-                raise self._error()
-            self._tokens.append(match.group(1))
-            position = match.end()
-        self._at = 0
+def _parsed(text: str, nullable: bool = True) -> JsonType | None:
+    """As `parse`; None if there is no such type."""
+    if explicit := _NULLABILITY.fullmatch(text):
+        text = explicit["kind"]
+        # A type that must not be null stays so.
+        nullable = nullable and not explicit["not"]
+    suffix = "" if nullable else " NOT NULL"
+    nested = _NESTED.fullmatch(text)
+    if nested is None:
+        atomic = _atomic(text)
+        return None if atomic is None else atomic + suffix
+    word, brackets = nested["word"].upper(), nested["open"] + nested["close"]
+    parts = _split(nested["parts"])
+    if brackets not in (("<>", "()") if word == "ROW" else ("<>",)) or parts is None:
+        return None
+    inner = _fields(parts) if word == "ROW" else _elements(word, parts)
+    return inner and {"type": word + suffix, **inner, "nullable": nullable}
 
-    def type(self, nullable: bool = True) -> JsonType:
-        word = self._next().upper()
-        word = _SYNONYMS.get(word, word)
-        suffix = "" if nullable else " NOT NULL"
-        if word in _NESTED:
-            return self._collection(word, suffix)
-        if word == "ROW":
-            return self._row(suffix)
-        if word not in PLAIN and word not in _DEFAULT_ARGUMENTS:
-            raise self._error()
-        text = self._sized(word)
-        if self._takes("NOT", "NULL"):
-            suffix = " NOT NULL"
-        else:
-            self._takes("NULL")
-        return text + suffix
 
-    def end(self) -> None:
-        if self._at < len(self._tokens):
-            raise self._error()
-
-    def _sized(self, word: str) -> str:
-        if word == "DOUBLE":
-            self._takes("PRECISION")
-        arguments = _DEFAULT_ARGUMENTS.get(word, "1" if word in _SIZED else "")
-        if word in _SIZED and self._takes("("):
-            arguments = self._number()
-            if word == "DECIMAL":
-                arguments += ", " + (self._number() if self._takes(",") else "0")
-            self._expect(")")
-        local = word == "TIMESTAMP_LTZ"
-        if word == "TIMESTAMP":
-            local = self._takes("WITH", "LOCAL", "TIME", "ZONE")
-        if word in ("TIMESTAMP", "TIME") and not local:
-            self._takes("WITHOUT", "TIME", "ZONE")
-        self._check_size(word, arguments)
-        if local:
-            return f"TIMESTAMP({arguments}) WITH LOCAL TIME ZONE"
-        return f"{word}({arguments})" if arguments else word
-
-    def _check_size(self, word: str, arguments: str) -> None:
-        """Raise `TableError` for a length, precision or scale that Flink's types do not have."""
-        if word not in _SIZED:
-            return
-        size, *rest = (int(number) for number in arguments.split(","))
-        if word == "DECIMAL":
-            (scale,) = rest
-            if not 1 <= size <= _MOST_PRECISION or scale > size:
-                raise TableError(
-                    f"type {self._text}: DECIMAL(p, s) needs 1 <= p <= {_MOST_PRECISION} and "
-                    "0 <= s <= p; use STRING for numbers of more digits"
-                )
-            return
-        least, most = (0, 9) if word in _DEFAULT_ARGUMENTS else (1, _MOST_LENGTH)
-        if not least <= size <= most:
+def _atomic(text: str) -> str | None:
+    match = _ATOMIC.fullmatch(" ".join(text.upper().split()))
+    if match is None:
+        return None
+    word = _SYNONYMS.get(match["word"], match["word"])
+    if word not in PLAIN and word not in _DEFAULT_SIZES:
+        return None
+    sized, after = word in _DEFAULT_SIZES or word in _LENGTHS, match["after"]
+    if (after and after not in _AFTER.get(word, ())) or (match["size"] and not sized):
+        return None
+    if not sized or (match["scale"] and word != "DECIMAL"):
+        return None if sized else word
+    size = int(match["size"] or _DEFAULT_SIZES.get(word, 1))
+    if word == "DECIMAL":
+        scale = int(match["scale"] or 0)
+        if not 1 <= size <= _MOST_PRECISION or scale > size:
             raise TableError(
-                f"type {self._text}: the size of {word} must be from {least} to {most}, not {size}"
+                f"type {text}: DECIMAL(p, s) needs 1 <= p <= {_MOST_PRECISION} and "
+                "0 <= s <= p; use STRING for numbers of more digits"
             )
-
-    def _collection(self, word: str, suffix: str) -> JsonType:
-        self._expect("<")
-        parts = [self.type()]
-        if word == "MAP":
-            self._expect(",")
-            parts.append(self.type())
-        self._expect(">")
-        names = ("key", "value") if word == "MAP" else ("element",)
-        return self._nested(word, suffix, dict(zip(names, parts, strict=True)))
-
-    def _row(self, suffix: str) -> JsonType:
-        close = ">" if self._takes("<") else ")"
-        if close == ")":
-            self._expect("(")
-        fields: list[dict[str, Any]] = []
-        while not self._takes(close):
-            if fields:
-                self._expect(",")
-            name = self._next()
-            name = name[1:-1].replace("``", "`") if name.startswith("`") else name
-            field: dict[str, Any] = {"id": len(fields), "name": name, "type": self.type()}
-            if self._at < len(self._tokens) and self._tokens[self._at].startswith("'"):
-                field["description"] = self._next()[1:-1].replace("''", "'")
-            fields.append(field)
-        return self._nested("ROW", suffix, {"fields": fields})
-
-    def _nested(self, word: str, suffix: str, parts: dict[str, Any]) -> JsonType:
-        if self._takes("NOT", "NULL"):
-            suffix = " NOT NULL"
-        return {"type": word + suffix, **parts, "nullable": not suffix}
-
-    def _number(self) -> str:
-        number = self._next()
-        if not number.isdigit():
-            raise self._error()
-        return number
-
-    def _next(self) -> str:
-        if self._at >= len(self._tokens):
-            raise self._error()
-        self._at += 1
-        return self._tokens[self._at - 1]
-
-    def _takes(self, *words: str) -> bool:
-        upcoming = [token.upper() for token in self._tokens[self._at : self._at + len(words)]]
-        if upcoming != list(words):
-            return False
-        self._at += len(words)
-        return True
-
-    def _expect(self, word: str) -> None:
-        if not self._takes(word):
-            raise self._error()
-
-    def _error(self) -> TableError:
-        return TableError(
-            f"'{self._text}' is not a column type; types are BOOLEAN, TINYINT, SMALLINT, INT, "
-            "BIGINT, FLOAT, DOUBLE, DECIMAL(p, s), CHAR(n), VARCHAR(n), STRING, BINARY(n), "
-            "VARBINARY(n), BYTES, DATE, TIME(p), TIMESTAMP(p), TIMESTAMP_LTZ(p), ARRAY<t>, "
-            "MAP<k, v>, MULTISET<t>, ROW<name t, …>"
+        return f"DECIMAL({size}, {scale})"
+    least, most = (1, _MOST_LENGTH) if word in _LENGTHS else (0, 9)
+    if not least <= size <= most:
+        raise TableError(
+            f"type {text}: the size of {word} must be from {least} to {most}, not {size}"
         )
+    if word == "TIMESTAMP_LTZ" or after == "WITH LOCAL TIME ZONE":
+        return f"TIMESTAMP({size}) WITH LOCAL TIME ZONE"
+    return f"{word}({size})"
+
+
+def _elements(word: str, parts: Sequence[str]) -> dict[str, Any] | None:
+    names = ("key", "value") if word == "MAP" else ("element",)
+    types = [_parsed(part.strip()) for part in parts]
+    if len(types) != len(names) or None in types:
+        return None
+    return dict(zip(names, types, strict=True))
+
+
+def _fields(parts: Sequence[str]) -> dict[str, Any] | None:
+    fields: list[dict[str, Any]] = []
+    for part in parts:
+        match = _FIELD.fullmatch(part)
+        comment = match and _COMMENT.fullmatch(match["kind"])
+        kind = match and _parsed((comment or match)["kind"].strip())
+        if not match or not kind:
+            return None
+        name = match["name"]
+        name = name[1:-1].replace("``", "`") if name.startswith("`") else name
+        fields.append({"id": len(fields), "name": name, "type": kind})
+        if comment:
+            fields[-1]["description"] = comment["comment"].replace("''", "'")
+    return {"fields": fields}
+
+
+def _split(text: str) -> list[str] | None:
+    """The parts between commas that are in no brackets; None if brackets do not match."""
+    if not text.strip():
+        return []
+    parts, depth = [""], 0
+    for part in _PART.findall(text):
+        depth += (part in "<(") - (part in ">)")
+        if part == "," and not depth:
+            parts.append("")
+        else:
+            parts[-1] += part
+        if depth < 0:
+            return None
+    return None if depth else parts

@@ -75,7 +75,6 @@ class DataSourceOptions:
     row_kind: bool = False
     push_filters: bool = False
     by_key: bool = False
-    checkpoint: str | None = None
     parallelism: int = 1
     limits: Mapping[str, int] = field(default_factory=dict)
     scan: Mapping[str, str] = field(default_factory=dict)
@@ -125,7 +124,6 @@ class DataSourceOptions:
             push_filters=boolean("filter-pushdown", values.get("filter-pushdown", "false")),
             row_kind=boolean("rowkind", values.get("rowkind", "false")),
             by_key=by_key == "by-key",
-            checkpoint=values.get("checkpointlocation"),
             parallelism=integer("scan.parallelism", parallelism, 1),
             limits=_limits(values),
             scan={key: value for key, value in {**values, **travel}.items() if key in _STREAM_KEYS},

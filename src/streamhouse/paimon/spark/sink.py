@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import time
 import uuid
@@ -10,7 +9,6 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import dataclass
-from typing import Any
 
 import pyarrow as pa
 from pyspark import TaskContext
@@ -245,10 +243,11 @@ class PaimonStreamWriter(_Sink, DataSourceStreamArrowWriter):
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         context = TaskContext.get()
-        query = context.getLocalProperty(_QUERY_ID) if context is not None else None
-        number = context.getLocalProperty(_BATCH_ID) if context is not None else None
-        user = query or self._checkpoint_query_id()
-        batch = None if number is None else int(number)
+        user = None if context is None else context.getLocalProperty(_QUERY_ID)
+        number = None if context is None else context.getLocalProperty(_BATCH_ID)
+        if user is None or number is None:
+            raise StreamhouseError("format 'paimon': only a streaming query of Spark writes here")
+        batch = int(number)
         written = self._write_task(iterator, user, batch, self._folder(user, batch))
         written.query, written.batch = user, batch
         return written
@@ -300,19 +299,3 @@ class PaimonStreamWriter(_Sink, DataSourceStreamArrowWriter):
 
     def _folder(self, user: str, batch: int | None) -> str:
         return f"{self._location}/.staging-{user}/{batch}"
-
-    def _checkpoint_query_id(self) -> str:
-        """The query's id from its checkpoint, if Spark does not pass it to the tasks."""
-        if self._options.checkpoint is None:
-            raise OptionError(
-                "format 'paimon': the query's id is not known to its tasks; write "
-                '.option("checkpointLocation", <folder>) on the writer itself'
-            )
-        path = f"{self._options.checkpoint}/metadata"
-        text = files_of(path, self._options.catalog).read_text(path)
-        if text is None:
-            raise StreamhouseError(
-                f"the checkpoint has no file {path}; use a new checkpoint folder"
-            )
-        record: dict[str, Any] = json.loads(text)
-        return str(record["id"])

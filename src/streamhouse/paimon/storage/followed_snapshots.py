@@ -38,9 +38,7 @@ _SHARED = 16
 class _Known:
     """The cached snapshots below one root; `latest` 0: there are none.
 
-    They are those of one history since `began_at`. `committed_at` is when this machine committed
-    the newest one, on top of this history, and found no newer schema. `stamp` is that of the last
-    notice.
+    `stamp` is that of the last notice.
     """
 
     lock: threading.RLock = field(default_factory=threading.RLock)
@@ -48,11 +46,9 @@ class _Known:
     etags: dict[int, str] = field(default_factory=dict)
     snapshots: dict[int, Snapshot] = field(default_factory=dict)
     texts: dict[int, str] = field(default_factory=dict)
-    began_at: float = field(default_factory=time.monotonic)
     verified_at: float = float("-inf")
     probed_at: float = float("-inf")
     notified_at: float = float("-inf")
-    committed_at: float = float("-inf")
     stamp: int | None = 0
     peer_folders: tuple[str, ...] = ()
     """Folders of this machine from which snapshots were committed (`storage.metadata_mirror`), the
@@ -67,8 +63,7 @@ class _Known:
         self.latest = 0
         for kept in (self.snapshots, self.texts, self.etags):
             kept.clear()
-        self.began_at = time.monotonic()
-        self.verified_at = self.probed_at = self.notified_at = self.committed_at = float("-inf")
+        self.verified_at = self.probed_at = self.notified_at = float("-inf")
 
     def add(self, snapshot: Snapshot, text: str, etag: str) -> None:
         number = snapshot.id
@@ -100,9 +95,9 @@ class FollowedSnapshots(Snapshots):
 
     def __init__(self, files: ObjectFiles, location: str, root: str, name: str) -> None:
         super().__init__(files, root, name)
-        self._objects = files.requests
+        self._objects = files
         self._location = location
-        self._place = (files.requests.store, root)
+        self._place = (files.store, root)
 
     @property
     def _known(self) -> _Known:
@@ -155,7 +150,7 @@ class FollowedSnapshots(Snapshots):
         known, snapshot = self._known, from_json(text)
         with known.lock:
             known.add(snapshot, text, etag)
-            known.verified_at = known.committed_at = time.monotonic()
+            known.verified_at = time.monotonic()
             known.add_peers(folder)
             recent = range(snapshot.id - _SHARED + 1, snapshot.id + 1)
             notice = {
@@ -168,25 +163,6 @@ class FollowedSnapshots(Snapshots):
                 "folders": known.peer_folders,
             }
         publish_commit(self._location, notice)
-
-    def newest_schema_at(self, schema_id: int, since: float) -> float:
-        """When a process of this machine last found that a schema is the table's newest.
-
-        Such a process has committed to it. -inf if none has, or if the history of snapshots that
-        is known here is not that of the table at the time `since` (both in monotonic seconds).
-        """
-        known = self._known
-        self.take_notice()
-        with known.lock:
-            newest = known.snapshots.get(known.latest)
-            if newest is None or newest.schema_id != schema_id or since < known.began_at:
-                return float("-inf")
-            return known.committed_at
-
-    def learn_history(self) -> None:
-        """Read the newest snapshot if none is known, so that later notices can be followed."""
-        if not self._known.latest:
-            self.latest_id()
 
     @property
     def peer_folders(self) -> Sequence[str]:
@@ -219,8 +195,7 @@ class FollowedSnapshots(Snapshots):
             known.add(from_json(texts[number]), texts[number], etags[number])
         known.add_peers(*notice.get("folders", ()))
         age = max(0, time.time_ns() - stamp) / 1e9
-        known.committed_at = max(known.committed_at, time.monotonic() - age)
-        known.verified_at = max(known.verified_at, known.committed_at)
+        known.verified_at = max(known.verified_at, time.monotonic() - age)
         return True
 
     @property
@@ -250,9 +225,6 @@ class FollowedSnapshots(Snapshots):
         with known.lock:
             found = [known.texts.get(number) for number in range(first, last + 1)]
             return None if None in found else [text for text in found if text is not None]
-
-    def await_named(self) -> None:
-        """Does not wait: that would take more requests than listing the snapshots."""
 
     def verify(self) -> bool:
         """As `Snapshots.verify`; it probes for newer snapshots at the same time."""

@@ -5,28 +5,37 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import json
+import logging
 import os
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
+from typing import Any
 
-from streamhouse.errors import CommitConflictError
+from streamhouse.errors import CommitConflictError, StreamhouseError
 from streamhouse.paimon.storage import jdbc_lock
 from streamhouse.paimon.storage.files import is_local, local_path, options_of
 from streamhouse.sql.options.store_options import is_object_store
 
-if TYPE_CHECKING:
-    from streamhouse.paimon.storage.object_store.object_lock import HeldObject
-
+_LOG = logging.getLogger("streamhouse.storage")
 LOCK_WAIT_S = 60.0
 _POLL_S = 0.001
 _SHORT_S = 5.0
 """A quarter of the time after which another machine may take the lock over."""
 _COMMIT, _CREATION = ".commit-lock", ".creation-lock"
-_thread = threading.local()
+
+
+class _Thread(threading.local):
+    """The locks that a thread holds, and the notices of its commits, by the paths of the locks."""
+
+    def __init__(self) -> None:
+        self.held: list[str] = []
+        self.notices: dict[str, Mapping[str, Any]] = {}
+
+
+_thread = _Thread()
 
 
 @contextmanager
@@ -43,20 +52,33 @@ def commit_lock(location: str, wait_s: float = LOCK_WAIT_S) -> Iterator[None]:
     """
     path = _lock_path(location, _COMMIT)
     activity = f"committing to the table at {location}"
-    with _locked(path, wait_s, activity) as local:
+    with ExitStack() as locks:
+        locks.enter_context(_locked(path, wait_s, activity))
         began = time.monotonic()
-        with _between_machines(location, _COMMIT, wait_s, activity) as remote:
-            held = _held()
-            held.append(path)
-            try:
-                yield
-            finally:
-                held.remove(path)
-                short = time.monotonic() - began < _SHORT_S
-                if _stamp(location, path) and short and remote is not None:
-                    # No one takes over a lock so early, and the snapshot was written on condition
-                    # that its number was free.
-                    remote.release_later(local.kept_open())
+        is_object = locks.enter_context(_between_machines(location, _COMMIT, wait_s, activity))
+        _thread.held.append(path)
+        try:
+            yield
+        finally:
+            _thread.held.remove(path)
+            short = time.monotonic() - began < _SHORT_S
+            if _stamp(location, path) and short and is_object:
+                # No one takes over a lock so early, and the snapshot was written on condition that
+                # its number was free.
+                _release_later(locks.pop_all())
+
+
+def _release_later(locks: ExitStack) -> None:
+    """Release locks in the background."""
+    from streamhouse.paimon.storage.object_store.parallel import submit
+
+    def release() -> None:
+        try:
+            locks.close()
+        except StreamhouseError as error:
+            _LOG.warning("a lock was lost before it was released: %s", error)
+
+    submit(release)
 
 
 def commit_stamp(location: str) -> int | None:
@@ -76,7 +98,7 @@ def publish_commit(location: str, notice: Mapping[str, Any]) -> None:
 
     It is written to a file beside the lock's when the lock ends.
     """
-    _notices()[_lock_path(location, _COMMIT)] = notice
+    _thread.notices[_lock_path(location, _COMMIT)] = notice
 
 
 def commit_notice(location: str, stamp: int) -> Mapping[str, Any] | None:
@@ -93,7 +115,7 @@ def commit_notice(location: str, stamp: int) -> Mapping[str, Any] | None:
 
 def _stamp(location: str, path: str) -> bool:
     """Let other processes of this machine notice a commit; returns whether it was published."""
-    notice, now = _notices().pop(path, None), time.time_ns()
+    notice, now = _thread.notices.pop(path, None), time.time_ns()
     if is_local(location):
         return False
     # The files may be another user's. Then readers look for snapshots without a notice.
@@ -105,13 +127,6 @@ def _stamp(location: str, path: str) -> bool:
             os.replace(temporary, f"{path}.news")
         os.utime(path, ns=(now, now))
     return notice is not None
-
-
-def _notices() -> dict[str, Mapping[str, Any]]:
-    if not hasattr(_thread, "notices"):
-        _thread.notices = {}
-    notices: dict[str, Mapping[str, Any]] = _thread.notices
-    return notices
 
 
 @contextmanager
@@ -132,47 +147,30 @@ def creation_lock(warehouse: str, wait_s: float = LOCK_WAIT_S) -> Iterator[None]
 
 def _between_machines(
     location: str, name: str, wait_s: float, activity: str
-) -> AbstractContextManager[HeldObject | None]:
-    """The lock between machines, if the catalog or the store has one; local processes queue first.
+) -> AbstractContextManager[bool | None]:
+    """The lock between machines, if the catalog or the store has one; True if that is an object.
 
+       Local processes queue first.
     A JDBC catalog's lock is for commits to tables.
     """
     options = options_of(local_path(location) if is_local(location) else location)
     jdbc = name == _COMMIT and jdbc_lock.is_enabled(options)
     if not jdbc and is_object_store(location):
+        from streamhouse.paimon.storage.object_store.object_files import ObjectFiles
         from streamhouse.paimon.storage.object_store.object_lock import object_lock
-        from streamhouse.paimon.storage.object_store.object_requests import ObjectRequests
 
-        objects = ObjectRequests(location, options)
+        objects = ObjectFiles(location, options)
         if objects.has_conditions:
             path = f"{location.rstrip('/')}/{name}"
             return object_lock(objects, path, wait_s, activity)
     return jdbc_lock.jdbc_lock(options, location, wait_s, activity) if jdbc else nullcontext()
 
 
-class _LocalLock:
-    """A lock of the processes of this machine, which ends when its file is closed."""
-
-    def __init__(self, descriptor: int) -> None:
-        self._descriptor: int | None = descriptor
-
-    def kept_open(self) -> Callable[[], None]:
-        """Keep the lock after the end of its block; returns the call that ends it."""
-        kept = _LocalLock(self._descriptor or 0)
-        self._descriptor = None
-        return kept.close
-
-    def close(self) -> None:
-        """End the lock, unless it is kept."""
-        if self._descriptor is not None:
-            os.close(self._descriptor)
-
-
 @contextmanager
-def _locked(path: str, wait_s: float, activity: str) -> Iterator[_LocalLock]:
+def _locked(path: str, wait_s: float, activity: str) -> Iterator[None]:
+    """Hold the lock of the processes of this machine, which ends when its file is closed."""
     deadline = time.monotonic() + wait_s
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
-    lock = _LocalLock(descriptor)
     try:
         while not _try_lock(descriptor):
             if time.monotonic() > deadline:
@@ -181,21 +179,14 @@ def _locked(path: str, wait_s: float, activity: str) -> Iterator[_LocalLock]:
                     f"{path}); end it and try again"
                 )
             time.sleep(_POLL_S)
-        yield lock
+        yield
     finally:
-        lock.close()
+        os.close(descriptor)
 
 
 def holds_lock(location: str) -> bool:
     """Whether this thread holds the commit lock of the table at `location`."""
-    return _lock_path(location, _COMMIT) in _held()
-
-
-def _held() -> list[str]:
-    if not hasattr(_thread, "held"):
-        _thread.held = []
-    held: list[str] = _thread.held
-    return held
+    return _lock_path(location, _COMMIT) in _thread.held
 
 
 def _try_lock(descriptor: int) -> bool:

@@ -98,8 +98,8 @@ def query(
     """Columns of a table or system table (`orders$files`).
 
     `version` is empty or a clause ` VERSION AS OF …`, `condition` empty or ` WHERE …`. Without a
-    version, tries up to 10 times if files expire meanwhile. Raises one of `ERRORS`; `is_gone` says
-    whether the reason is an expired file.
+    version, tries up to 10 times if files expire meanwhile. Raises `DataLossError` if a file has
+    expired, else `StreamhouseError`.
     """
     items = ", ".join(quoted(name) for name in columns)
     path = ".".join(quoted(part) for part in (_CATALOG, database, table))
@@ -111,7 +111,7 @@ def query(
         except ERRORS as error:
             # Snapshot expiry may delete files after they were listed and before they are read.
             if version or not attempts_left or not is_gone(error):
-                raise
+                raise _read_error(f"{database}.{table}", error) from error
     return batches
 
 
@@ -120,7 +120,7 @@ def is_gone(error: BaseException) -> bool:
     return _GONE.search(str(error)) is not None
 
 
-def read_error(identifier: str, error: Exception) -> StreamhouseError:
+def _read_error(identifier: str, error: Exception) -> StreamhouseError:
     """The error of a read: `DataLossError` if a file expired meanwhile."""
     text = " ".join(str(error).split())
     if is_gone(error):

@@ -25,8 +25,6 @@ ANEW = (
 )
 """Advice for a stream that cannot continue."""
 
-_NAMED_WITHIN_S = 0.05
-_NAMED_STEP_S = 0.001
 _TORN_FILE_WAIT_S = 0.002
 _TORN_FILE_TRIES = 50
 
@@ -84,20 +82,6 @@ class Snapshots:
     def note_commit(self, user: str, identifier: int) -> None:
         """Read the snapshots up to the one just committed, if snapshots are kept."""
 
-    def await_named(self) -> None:
-        """Wait up to 50 ms until the file `LATEST` names the newest snapshot.
-
-        A writer updates `LATEST` right after it has written the snapshot. If the Rust core finds a
-        snapshot newer than the one in `LATEST`, it lists all snapshots.
-        """
-        deadline = time.monotonic() + _NAMED_WITHIN_S
-        hint = self._hint("LATEST")
-        while hint is not None and self._files.exists(self._path(hint + 1)):
-            if time.monotonic() > deadline:
-                return
-            time.sleep(_NAMED_STEP_S)
-            hint = self._hint("LATEST")
-
     def earliest_id(self) -> int | None:
         """The id of the oldest snapshot that has not expired; None in an empty table."""
         hint = self._hint("EARLIEST")
@@ -125,7 +109,7 @@ class Snapshots:
         for _ in range(_TORN_FILE_TRIES):
             try:
                 text = self._files.read_text(self._path(snapshot_id))
-                return None if text is None else _snapshot(json.loads(text))
+                return None if text is None else from_json(text)
             except ValueError:
                 # The file is no JSON or UTF-8; perhaps it is still being written.
                 time.sleep(_TORN_FILE_WAIT_S)
@@ -200,10 +184,8 @@ class Snapshots:
 
 def from_json(text: str) -> Snapshot:
     """Parse the text of a snapshot file or of a tag file."""
-    return _snapshot(json.loads(text))
+    record: dict[str, object] = json.loads(text)
 
-
-def _snapshot(record: dict[str, object]) -> Snapshot:
     def count(key: str) -> int | None:
         value = record.get(key)
         return value if isinstance(value, int) else None

@@ -15,7 +15,6 @@ from streamhouse.paimon.read.time_travel import table_as_of
 from streamhouse.paimon.schema.table_name import MAIN, TableName
 from streamhouse.paimon.storage import rust_core
 from streamhouse.paimon.storage.data_files import data_files
-from streamhouse.paimon.storage.followed_snapshots import FollowedSnapshots
 from streamhouse.paimon.storage.lock import LOCK_WAIT_S, commit_lock
 from streamhouse.paimon.storage.metadata_mirror.commit import MirroredCommit
 from streamhouse.paimon.storage.metadata_mirror.folder import object_store_parts
@@ -70,14 +69,10 @@ class TableCommitter:
 
     def _open_mirror(self, table: Table) -> None:
         """Commit with few requests, if the table is in an object store."""
-        mirrored, self._mirrored = self._mirrored, None
-        if mirrored is not None:
-            mirrored.close()
-        found = object_store_parts(table)
-        if found is not None:
-            self._mirrored = MirroredCommit(
-                found[0], table.root, table.schema, self._table.schema, self._user
-            )
+        if self._mirrored is not None:
+            self._mirrored.close()
+        parts, schema = object_store_parts(table), self._table.schema
+        self._mirrored = parts and MirroredCommit(table, *parts, schema, self._user)
 
     def commit(self, identifier: int, messages: Sequence[bytes], lock_held: bool = False) -> bool:
         """Make the rows of `messages` visible under `identifier`, which must increase.
@@ -167,18 +162,9 @@ class TableCommitter:
 
         `verified`: whether the newest known snapshot is known to be still there.
         """
-        snapshots, newest = self._table.snapshots, self._checked_until
-        if self._mirrored is None or not isinstance(snapshots, FollowedSnapshots):
+        mirrored, newest = self._mirrored, self._checked_until
+        if mirrored is None or not mirrored.commit(newest, identifier, commit_messages, verified):
             return False
-        base, etag = snapshots.texts(newest, newest), None if verified else snapshots.etag(newest)
-        if not base or not (verified or etag):
-            return False
-        done = self._mirrored.commit(
-            base[0], identifier, commit_messages, etag, snapshots.peer_folders
-        )
-        if not done:
-            return False
-        snapshots.add_commit(*done, self._mirrored.folder)
         self._checked_until, self._last_identifier = newest + 1, identifier
         self._sums.committed()
         return True

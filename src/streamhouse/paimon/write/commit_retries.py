@@ -10,7 +10,7 @@ import hashlib
 import os
 import socket
 import uuid
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from typing import TypeVar
 
@@ -90,7 +90,7 @@ def attempt(table: Table, committer: TableCommitter) -> Iterator[str]:
     try:
         yield prefix_of(attempt_name)
     except BaseException:
-        committer.remove_leftovers(TAG, keep=_AllBut([attempt_name]))
+        committer.remove_leftovers(prefix_of(attempt_name).removesuffix("-"))
         raise
     finally:
         table.files.delete(marker)
@@ -117,7 +117,7 @@ def remove_dead_attempts(table: Table, committer: TableCommitter) -> int:
     for attempt_name, start_snapshot in dead_attempts(table):
         # If the snapshot that it may have committed has expired, a tag may still need its files.
         if (table.earliest_snapshot_id() or 0) <= start_snapshot + 1:
-            removed += committer.remove_leftovers(TAG, keep=_AllBut([attempt_name]))
+            removed += committer.remove_leftovers(prefix_of(attempt_name).removesuffix("-"))
         table.files.delete(f"{table.location}/{_FOLDER}/{attempt_name}")
     return removed
 
@@ -133,19 +133,3 @@ def _died(attempt_name: str) -> bool:
     except (ValueError, PermissionError):
         return False
     return False
-
-
-class _AllBut(Collection[str]):
-    """All attempts except `attempt_names`, as the argument `keep` of `remove_leftovers`."""
-
-    def __init__(self, attempt_names: list[str]) -> None:
-        self._attempt_names = attempt_names
-
-    def __contains__(self, attempt_name: object) -> bool:
-        return attempt_name not in self._attempt_names
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(())
-
-    def __len__(self) -> int:
-        return 0

@@ -30,7 +30,6 @@ COMPACTED = {
 }
 _JOB_GROUPS = 8
 _JOB_BYTES = 1 << 30
-_TASKS_PER_SLOT = 4
 _TRIES = 5
 # Paimon counts this interval from a writer's creation, and each compaction here has new writers.
 _OPTIONS = {"write-only": "false", "compaction.optimization-interval": None}
@@ -183,8 +182,7 @@ class Compaction:
 
     def _job(self, payloads: Sequence[tuple[bytes, int]], weights: Sequence[int]) -> list[bytes]:
         spark = self._context.spark()
-        most_tasks = self._parallelism or _TASKS_PER_SLOT * slots(spark)
-        tasks = min(most_tasks, len(payloads))
+        tasks = min(self._parallelism or slots(spark), len(payloads))
         assignment = balanced(weights, tasks)
         data = [(place, *payload) for place, payload in zip(assignment, payloads, strict=True)]
         frame = spark.createDataFrame(data, "task INT, payload BINARY, bucket INT")
@@ -268,12 +266,10 @@ def compact_manifest(context: Context, table: str, options: Options | None = Non
     """Merge a table's manifests, without touching its data; returns `table`, `snapshot_id`."""
     dynamic: dict[str, str | None] = {**parse_options(options, "sys.compact_manifest")}
 
-    def work(jvm: Any, java_table: Any) -> pa.Table:
+    with context.java_locked(table, dynamic) as (jvm, java_table):
         latest = java_table.snapshotManager().latestSnapshotId()
         if latest is None:
             raise TableError(f"table {table} has no snapshot yet; insert rows first")
         with closing(java_table.copy({"write-only": "true"}).newCommit(COMMIT_USER)) as committer:
             committer.compactManifests()
         return row(table=table, snapshot_id=int(java_table.snapshotManager().latestSnapshotId()))
-
-    return context.java_locked(table, work, dynamic)

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -41,7 +40,6 @@ def use_sent_jar(name: str | None) -> None:
 
 
 RESULT = "message BINARY"
-_IDLE_SECONDS = 5.0
 _NICE = 5
 
 
@@ -79,7 +77,7 @@ class CompactionTask:
         if not payloads:
             return
         use_sent_jar(self.jar)
-        with _cache.borrowed(self.warehouse) as sidecar:
+        with Sidecar(self.warehouse, nice=_NICE) as sidecar:
             messages = self.run(sidecar, payloads)
         yield pa.record_batch([pa.array(messages, pa.binary())], names=["message"])
 
@@ -96,51 +94,3 @@ class CompactionTask:
         with closing(table.store().newWrite(COMMIT_USER)) as write:
             tasks = [serializer.deserialize(version, payload) for payload, _ in payloads]
             return serialised(jvm, [task.doCompact(table, write) for task in tasks])
-
-
-class _SidecarCache:
-    """Keeps the sidecar JVM of a Python worker for the next task; ends it after 5 s without one."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._sidecar: Sidecar | None = None
-        self._key: object = None
-        self._timer: threading.Timer | None = None
-
-    @contextmanager
-    def borrowed(self, warehouse: Mapping[str, str]) -> Iterator[Sidecar]:
-        sidecar = self._acquire(warehouse)
-        try:
-            yield sidecar
-        finally:
-            self._release()
-
-    def _acquire(self, warehouse: Mapping[str, str]) -> Sidecar:
-        with self._lock:
-            if self._timer is not None:
-                self._timer.cancel()
-            key = tuple(sorted(warehouse.items()))
-            if self._sidecar is None or self._key != key:
-                self._end()
-                self._sidecar, self._key = Sidecar(warehouse, nice=_NICE), key
-            return self._sidecar
-
-    def _release(self) -> None:
-        with self._lock:
-            timer = threading.Timer(_IDLE_SECONDS, self._idle)
-            timer.daemon = True
-            self._timer = timer
-            timer.start()
-
-    def _idle(self) -> None:
-        with self._lock:
-            if self._timer is threading.current_thread():
-                self._end()
-
-    def _end(self) -> None:
-        sidecar, self._sidecar = self._sidecar, None
-        if sidecar is not None:
-            sidecar.close()
-
-
-_cache = _SidecarCache()

@@ -22,16 +22,11 @@ from streamhouse.duckdb_database import open_database
 from streamhouse.errors import DataLossError, StreamhouseError, TableError, UnsupportedSqlError
 from streamhouse.options import memory_bytes
 from streamhouse.paimon.read.table import Table
-from streamhouse.paimon.storage.split_files import SplitFrame, bucket_folder
+from streamhouse.paimon.storage.split_files import SplitFrame
 from streamhouse.paimon.storage.split_groups import file_ids
 from streamhouse.paimon.write.commit import TableCommitter
 from streamhouse.paimon.write.table_writer import TableWriter, file_prefix
-from streamhouse.procedures.bucket_entries import (
-    BucketEntry,
-    bucket_entries,
-    partition_table,
-    select_entries,
-)
+from streamhouse.procedures.bucket_entries import BucketEntry, bucket_entries, select_entries
 from streamhouse.procedures.commit_messages import commit, deserialised
 from streamhouse.procedures.context import Context
 from streamhouse.procedures.registry import rows
@@ -161,18 +156,12 @@ class _Sort:
 
     def _partitions(self) -> list[list[bytes]]:
         """The Rust core's splits of each selected partition, at the fixed snapshot."""
-        by_folder: dict[str, list[bytes]] = {}
+        by_partition: dict[bytes, list[bytes]] = {entry.partition: [] for entry in self.entries}
         for split in self.table.splits(self.snapshot):
-            by_folder.setdefault(bucket_folder(split), []).append(split)
-        if not self.table.partition_keys:
-            return list(by_folder.values())
-        specs = list({entry.partition: entry.spec for entry in self.entries}.values())
-        selected = set(_tuples(partition_table(specs, self.table), self.table.partition_keys))
-        return [
-            splits
-            for splits in by_folder.values()
-            if _partition(self.table, splits[0], self.snapshot) in selected
-        ]
+            partition, _ = SplitFrame.parse(split).bucket_id
+            if partition in by_partition:
+                by_partition[partition].append(split)
+        return [splits for splits in by_partition.values() if splits]
 
     def _sample(self, partitions: Sequence[Sequence[bytes]]) -> tuple[pa.Table, int]:
         """The columns of the curve of a sample of rows, and the number of all rows."""
@@ -313,16 +302,6 @@ def _cut(batches: Iterable[pa.RecordBatch], rows_of_file: int) -> Iterator[list[
                 held, count = [], 0
     if held:
         yield held
-
-
-def _tuples(table: pa.Table, keys: Sequence[str]) -> list[tuple[Any, ...]]:
-    return list(zip(*(table.column(key).to_pylist() for key in keys), strict=True))
-
-
-def _partition(table: Table, split: bytes, snapshot: int) -> tuple[Any, ...]:
-    """The partition values of a split, read from its first row."""
-    batch = next(table.read(table.partition_keys, snapshot, splits=[split]))
-    return tuple(batch.column(key)[0].as_py() for key in table.partition_keys)
 
 
 def _files(

@@ -59,7 +59,7 @@ def register_checkpoint(warehouse: Mapping[str, str], checkpoint: Checkpoint) ->
         return
     path = f"{_place(warehouse, checkpoint)}.json"
     own = RegisteredCheckpoint(checkpoint.query_id(), socket.gethostname(), str(checkpoint.path))
-    if files.requests.create(path, json.dumps(asdict(own))) is not None:
+    if files.create(path, json.dumps(asdict(own))) is not None:
         return
     other = RegisteredCheckpoint.parse(files.read_text(path) or "")
     if other is not None and other.id == own.id:
@@ -93,7 +93,7 @@ def unregister_checkpoints(warehouse: Mapping[str, str], checkpoint: Checkpoint)
     files = _files(warehouse)
     if files is not None:
         for path in registered_checkpoints(warehouse, checkpoint):
-            files.delete_file(path)
+            files.delete_object(path)
             files.delete(path.removesuffix(".json"))
 
 

@@ -14,12 +14,13 @@ taken from the lowest level that has the key.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from streamhouse.arrow_batches import gathered
 from streamhouse.paimon.read.conditions import Filter, only_on
 from streamhouse.paimon.read.key_set import KeySet
 from streamhouse.paimon.storage.split_files import SplitFrame
@@ -27,7 +28,6 @@ from streamhouse.source import ROW_KIND
 from streamhouse.sql.options.merge_functions import MERGING_ENGINES
 
 if TYPE_CHECKING:
-    from streamhouse.paimon.read.conditions import Filter
     from streamhouse.paimon.read.table import Table
 
 _GATHERED_ROWS = 1_000_000
@@ -74,48 +74,32 @@ def read(
     for level in (*lower, top):
         level_keys = None if level == top else _keys(table, key, filter, frame, level)
         part = replace(frame.on_levels(0, level), raw=False).serialize()
-        newest_rows = _NewestRows(level_keys, newer_keys)
-        for rows in newest_rows.of(table.read_merged(names, filter, [part])):
+        merged = table.read_merged(names, filter, [part])
+        for rows in _newest_rows(merged, level_keys, newer_keys):
             for batch in rows.select(schema.names).to_batches():
                 yield _with_kind(batch) if row_kind else batch
         if level_keys is not None:
             newer_keys = pa.concat_tables([newer_keys, level_keys])
 
 
-class _NewestRows:
-    """Selects the rows of one level whose keys no lower level above 0 has.
+def _newest_rows(
+    batches: Iterable[pa.RecordBatch], level_keys: pa.Table | None, newer_keys: pa.Table
+) -> Iterator[pa.Table]:
+    """The rows of one level whose keys no lower level above 0 has.
 
     `level_keys` are the keys on the level, `newer_keys` those on lower levels. On the top level,
     `level_keys` is None, so that keys which are only on level 0 are selected there.
     """
-
-    def __init__(self, level_keys: pa.Table | None, newer_keys: pa.Table) -> None:
-        self._level_keys = None if level_keys is None else KeySet(level_keys)
-        self._newer_keys = KeySet(newer_keys)
-        largest = max(
-            len(self._newer_keys), 0 if self._level_keys is None else len(self._level_keys)
-        )
-        # The cost of a comparison is that of the larger one of the buffered rows and the key set.
-        self._buffer_rows = min(largest, _GATHERED_ROWS)
-
-    def of(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
-        buffered: list[pa.RecordBatch] = []
-        count = 0
-        for batch in batches:
-            buffered.append(batch)
-            count += batch.num_rows
-            if count >= self._buffer_rows:
-                yield self._filtered(buffered)
-                buffered, count = [], 0
-        if buffered:
-            yield self._filtered(buffered)
-
-    def _filtered(self, batches: list[pa.RecordBatch]) -> pa.Table:
-        rows = pa.Table.from_batches(batches)
-        mask = ~self._newer_keys.mask(rows)
-        if self._level_keys is not None:
-            mask &= self._level_keys.mask(rows)
-        return rows.filter(pa.array(mask))
+    on_level = None if level_keys is None else KeySet(level_keys)
+    newer = KeySet(newer_keys)
+    # The cost of a comparison is that of the larger one of the buffered rows and the key set.
+    largest = max(len(newer), 0 if on_level is None else len(on_level))
+    for group in gathered(batches, min(largest, _GATHERED_ROWS)):
+        rows = pa.Table.from_batches(group)
+        mask = ~newer.mask(rows)
+        if on_level is not None:
+            mask &= on_level.mask(rows)
+        yield rows.filter(pa.array(mask))
 
 
 def _keys(

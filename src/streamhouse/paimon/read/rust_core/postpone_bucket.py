@@ -8,14 +8,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import pyarrow as pa
 import pyarrow.compute as pc
 
 from streamhouse.errors import TableError
-from streamhouse.paimon.read.references import version_clause
-from streamhouse.paimon.schema.options.bucket_rules import POSTPONED
-from streamhouse.paimon.storage import rust_core
-from streamhouse.sql.plan import AsOf
+from streamhouse.paimon.read.references import files_of_snapshot
+from streamhouse.paimon.schema.options.bucket_options import POSTPONED
 
 if TYPE_CHECKING:
     from streamhouse.paimon.read.table import Table
@@ -53,24 +50,12 @@ def check_read(table: Table, snapshot: int | None) -> None:
     snapshot_id = table.latest_snapshot_id() if snapshot is None else snapshot
     if not snapshot_id:
         return
-    waiting = 0
-    for batch in _files(table, snapshot_id):
-        rows = batch.filter(pc.equal(batch.column("bucket"), POSTPONED))
-        waiting += pc.sum(rows.column("record_count")).as_py() or 0
+    rows = files_of_snapshot(table, snapshot_id, ("bucket", "record_count"))
+    rows = rows.filter(pc.equal(rows.column("bucket"), POSTPONED))
+    waiting = pc.sum(rows.column("record_count")).as_py()
     if waiting:
         raise TableError(
             f"table {table.identifier} has 'bucket' = '-2' (postponed buckets), and {waiting:,} "
             f"{'row' if waiting == 1 else 'rows'} of snapshot {snapshot_id} have no bucket yet, so "
             "no reader sees them; compact the table with Flink (CALL sys.compact), then read it"
         )
-
-
-def _files(table: Table, snapshot: int) -> list[pa.RecordBatch]:
-    """`bucket` and `record_count` of the data files of a snapshot."""
-    context = rust_core.sql_context(table.catalog_options)
-    version = version_clause(table, table.identifier, AsOf(snapshot))
-    names = ("bucket", "record_count")
-    try:
-        return rust_core.query(context, table.database, f"{table.name}$files", names, version)
-    except rust_core.ERRORS as error:
-        raise rust_core.read_error(table.identifier, error) from error

@@ -31,6 +31,7 @@ from streamhouse.paimon.storage.split_files import SplitFrame
 
 if TYPE_CHECKING:
     from streamhouse.paimon.read.table import Table
+    from streamhouse.sql.plan import Column
 
 LTZ_OPTION = "orc.timestamp-ltz.legacy.type"
 SUFFIX = b".orc"
@@ -208,9 +209,9 @@ def _trimmed(array: Any, kind: types.JsonType) -> Any:
     return pa.StructArray.from_arrays(fields, fields=list(array.type), mask=nulls)
 
 
-def char_columns(columns: Mapping[str, str]) -> frozenset[str]:
+def char_columns(columns: Sequence[Column]) -> frozenset[str]:
     """The CHAR columns; no filters on them are pushed down, since ORC files hold padded values."""
-    return frozenset(name for name, kind in columns.items() if _CHAR.match(kind))
+    return frozenset(column.name for column in columns if _CHAR.match(column.type))
 
 
 def _chars(columns: Mapping[str, str]) -> dict[str, types.JsonType]:

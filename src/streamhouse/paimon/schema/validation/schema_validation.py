@@ -13,9 +13,9 @@ import pyarrow as pa
 from streamhouse.errors import StreamhouseError
 from streamhouse.paimon.schema import types
 from streamhouse.paimon.schema.file_formats import avro_rows, nanosecond_timestamps, orc_values
-from streamhouse.paimon.schema.options.bucket_rules import check_buckets
 from streamhouse.paimon.schema.options.table_options import option_faults
 from streamhouse.paimon.schema.validation import (
+    bucket_rules,
     column_rules,
     feature_rules,
     merge_rules,
@@ -48,12 +48,7 @@ def _option_faults(schema: DeclaredSchema) -> Iterator[StreamhouseError]:
 def _bucket_faults(schema: DeclaredSchema) -> Iterator[StreamhouseError]:
     known = {name for name in schema.types}
     if known.issuperset([*schema.primary_key, *schema.partition_keys]):
-        yield from _raised(
-            lambda: check_buckets(
-                schema.where, schema.texts, schema.primary_key, schema.partition_keys,
-                schema.options,
-            )
-        )  # fmt: skip
+        yield from _raised(lambda: bucket_rules.check_buckets(schema))
 
 
 def _format_faults(schema: DeclaredSchema) -> Iterator[StreamhouseError]:

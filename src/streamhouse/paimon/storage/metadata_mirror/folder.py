@@ -131,7 +131,7 @@ class MirrorFolder:
     def _upload(self, name: str) -> None:
         content = self.read(name)
         assert content is not None
-        self._files.write_bytes(f"{self._root}/{name}", content)
+        self._files.put(f"{self._root}/{name}", content)
 
     def fetch(self, names: Sequence[str]) -> None:
         """Copy files from the store to here; `FileNotFoundError` if one is gone."""
@@ -234,7 +234,7 @@ _free: dict[tuple[object, ...], list[MirrorFolder]] = {}
 @contextmanager
 def borrowed(files: ObjectFiles, root: str, schema: Mapping[str, Any]) -> Iterator[MirrorFolder]:
     """A folder of the table for the block alone; removed if the block raises."""
-    free = _free.setdefault((os.getpid(), *files.requests.store, root, schema["id"]), [])
+    free = _free.setdefault((os.getpid(), *files.store, root, schema["id"]), [])
     try:
         folder = free.pop()
     except IndexError:

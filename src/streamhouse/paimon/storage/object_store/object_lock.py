@@ -14,12 +14,11 @@ import socket
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 from streamhouse.errors import CommitConflictError, StreamhouseError
-from streamhouse.paimon.storage.object_store.object_requests import ObjectRequests
-from streamhouse.paimon.storage.object_store.parallel import submit
+from streamhouse.paimon.storage.object_store.object_files import ObjectFiles
 
 _LOG = logging.getLogger("streamhouse.storage")
 LEASE_S = 20.0
@@ -31,11 +30,11 @@ _conditional: dict[tuple[int, str], bool] = {}
 
 @contextmanager
 def object_lock(
-    objects: ObjectRequests,
+    objects: ObjectFiles,
     path: str,
     wait_s: float,
     activity: str,
-) -> Iterator[HeldObject]:
+) -> Iterator[bool]:
     """Hold the lock object at `path`; `CommitConflictError` after `wait_s` seconds.
 
     Not re-entrant, also not between threads. Raises `StreamhouseError` at the end of the block if
@@ -45,11 +44,11 @@ def object_lock(
         {"id": uuid.uuid4().hex, "host": socket.gethostname(), "process": os.getpid()}
     )
     etag = _acquired(objects, path, holder, wait_s, activity)
-    held = HeldObject(objects, path, holder, etag)
+    held = _HeldObject(objects, path, holder, etag)
     try:
-        yield held
+        yield True
     finally:
-        kept = held.is_left or held.release()
+        kept = held.release()
     if not kept:
         # No conflict: what retries after a conflict would do again what may have been done.
         raise StreamhouseError(
@@ -58,7 +57,7 @@ def object_lock(
         )
 
 
-def _acquired(objects: ObjectRequests, path: str, holder: str, wait_s: float, activity: str) -> str:
+def _acquired(objects: ObjectFiles, path: str, holder: str, wait_s: float, activity: str) -> str:
     """Create the lock object, or take over that of a dead holder; returns its ETag."""
     now = time.monotonic()
     deadline, pause = now + wait_s, _POLL_S
@@ -95,14 +94,14 @@ def _renewed(holder: str) -> str:
     return json.dumps({**json.loads(holder), "renewed": uuid.uuid4().hex[:8]})
 
 
-def _check_conditional(objects: ObjectRequests, path: str, holder: str) -> None:
+def _check_conditional(objects: ObjectFiles, path: str, holder: str) -> None:
     """Raise `StreamhouseError` if the store ignores conditions of writes; once per bucket."""
     bucket = path.split("/", 3)[2]
     key = (os.getpid(), bucket)
     if key not in _conditional:
         _conditional[key] = objects.create(path, holder) is None
     if not _conditional[key]:
-        objects.delete(path)
+        objects.delete_object(path)
         raise StreamhouseError(
             f"the store of the bucket '{bucket}' ignores If-None-Match, so commits of two machines "
             "could overwrite each other; if only this machine writes to the warehouse, set the "
@@ -118,40 +117,18 @@ def _named(text: str) -> str:
         return "an unknown process"
 
 
-class HeldObject:
+class _HeldObject:
     """A lock that this process holds, and the thread that renews it if it is held for long."""
 
-    def __init__(self, objects: ObjectRequests, path: str, holder: str, etag: str) -> None:
+    def __init__(self, objects: ObjectFiles, path: str, holder: str, etag: str) -> None:
         self._objects, self._path, self._holder = objects, path, holder
         self._etag: str | None = etag
         self._renewed = time.monotonic()
-        self._left = False
         self._ended = threading.Event()
         self._lock = threading.Lock()
         self._timer = threading.Timer(_RENEW_S, self._renew)
         self._timer.daemon = True
         self._timer.start()
-
-    @property
-    def is_left(self) -> bool:
-        """Whether the end of the block leaves the lock to `release_later`."""
-        return self._left
-
-    def release_later(self, then: Callable[[], None]) -> None:
-        """Release the lock in the background, and call `then`; the block need not wait for it.
-
-        Only if nothing that was done under the lock relies on it: then it may have been lost.
-        """
-        self._left = True
-
-        def release() -> None:
-            try:
-                if not self.release():
-                    _LOG.warning("the lock %s was lost before it was released", self._path)
-            finally:
-                then()
-
-        submit(release)
 
     def release(self) -> bool:
         """Delete the lock object; returns whether it was held without interruption."""
@@ -162,8 +139,8 @@ class HeldObject:
             try:
                 if self._etag is None or not (fresh or self._still_ours()):
                     return False
-                return self._objects.delete(self._path, self._etag) or (
-                    self._still_ours() and self._objects.delete(self._path, self._etag)
+                return self._objects.delete_object(self._path, self._etag) or (
+                    self._still_ours() and self._objects.delete_object(self._path, self._etag)
                 )
             except StreamhouseError as error:
                 _LOG.warning("the lock %s stays until its lease ends: %s", self._path, error)

@@ -34,7 +34,6 @@ _CHECK_READ_S, _CHECK_ATTEMPTS = 3, 1
 _STORE_KEYS = (ENDPOINT, REGION, ACCESS_KEY, SECRET_KEY, SESSION_TOKEN, PATH_STYLE)
 _OWN_CHAIN = ("iam-role", "container-role", "assume-role-with-web-identity")
 """Sources of credentials that each core reads, and renews, by itself."""
-_MISSING = ("404", "NoSuchKey", "NotFound")
 _REFUSED = ("403", "401", "AccessDenied", "InvalidAccessKeyId", "SignatureDoesNotMatch")
 
 _clients: dict[tuple[object, ...], Any] = {}
@@ -155,19 +154,9 @@ def bucket_and_key(location: str) -> tuple[str, str]:
     return bucket, key
 
 
-def is_missing(error: Exception) -> bool:
-    """Whether the reason of an error of boto3 is an object that does not exist."""
-    return _code(error) in _MISSING
-
-
-def is_missing_upload(error: Exception) -> bool:
-    """Whether the reason of an error of boto3 is a multipart upload that does not exist."""
-    return _code(error) in ("NoSuchUpload", *_MISSING)
-
-
 def plain_status(error: Exception) -> int:
     """404 for a missing object, 412 for a condition that is not met, 0 for other errors."""
-    if is_missing(error):
+    if _code(error) in ("404", "NoSuchKey", "NotFound", "NoSuchUpload"):
         return 404
     refused = ("412", "PreconditionFailed", "409", "ConditionalRequestConflict")
     return 412 if _code(error) in refused else 0

@@ -108,7 +108,8 @@ class SumLimits:
         self._alone = alone
         self._limits = summed_columns(table)
         self._checked_snapshot: int | None = None
-        self._bounds: dict[BucketId, Bounds] = {}
+        self._bounds: Bounds = {}
+        """Those of the bucket with the greatest sums."""
 
     def check(self, messages: Sequence[bytes]) -> None:
         """Raise `TableError` if a sum would exceed its type.
@@ -118,19 +119,18 @@ class SumLimits:
         if not self._limits:
             return
         new = [NewFiles.parse(message) for message in messages]
-        added = [(message.bucket_id, self._bound(message.files)) for message in new]
+        added = self._largest((message.bucket_id, message.files) for message in new)
         self._refresh_bounds()
-        bounds = self._with_added(added)
+        bounds = _joined(self._bounds, added, int.__add__)
         if self._exceeding(bounds):
             # Compactions may have lowered the bounds in the meantime.
             self._checked_snapshot = None
             self._refresh_bounds()
-            bounds = self._with_added(added)
-        columns = self._exceeding(bounds)
-        if columns:
-            limits = {name: self._limits[name] for name in columns}
+            bounds = _joined(self._bounds, added, int.__add__)
+        limits = self._exceeding(bounds)
+        if limits:
             _SumsByKey(self._table, [] if self._alone else self._files(), limits).check(new)
-        self._bounds.update(bounds)
+        self._bounds = bounds
 
     def committed(self) -> None:
         """Record that the newest snapshot has what was checked last; the lock is still held."""
@@ -148,13 +148,21 @@ class SumLimits:
             or self._table.snapshots.changed_rows(checked, latest)
         ):
             files = [] if self._alone or not latest else self._files()
-            self._bounds = {
-                bucket_id: self._bound(group) for bucket_id, group in _by_bucket(files).items()
-            }
+            self._bounds = self._largest((frame.bucket_id, frame.files) for frame in files)
         self._checked_snapshot = latest
 
     def _files(self) -> list[SplitFrame]:
         return [SplitFrame.parse(split) for split in self._written.splits()]
+
+    def _largest(self, files: Iterable[tuple[BucketId, Sequence[SplitFile]]]) -> Bounds:
+        """The greatest bounds that any bucket has for its files."""
+        by_bucket: dict[BucketId, list[SplitFile]] = defaultdict(list)
+        for bucket_id, part in files:
+            by_bucket[bucket_id] += part
+        largest: Bounds = dict.fromkeys(self._limits, 0)
+        for group in by_bucket.values():
+            largest = _joined(largest, self._bound(group), max)
+        return largest
 
     def _bound(self, files: Iterable[SplitFile]) -> Bounds:
         """The bounds for files of one bucket.
@@ -196,19 +204,10 @@ class SumLimits:
                 bounds[name] = None
         return bounds
 
-    def _with_added(self, added: Iterable[tuple[BucketId, Bounds]]) -> dict[BucketId, Bounds]:
-        """The bounds of the buckets that get new files, with these files."""
-        bounds: dict[BucketId, Bounds] = {}
-        zero: Bounds = dict.fromkeys(self._limits, 0)
-        for bucket_id, bound in added:
-            before = bounds.get(bucket_id, self._bounds.get(bucket_id, zero))
-            bounds[bucket_id] = _joined(before, bound, int.__add__)
-        return bounds
-
-    def _exceeding(self, by_bucket: Mapping[BucketId, Bounds]) -> set[str]:
+    def _exceeding(self, bounds: Bounds) -> dict[str, int]:
+        """The columns with a sum that may exceed its limit, with these limits."""
         return {
-            name
-            for bounds in by_bucket.values()
+            name: limit
             for name, limit in self._limits.items()
             if (bound := bounds[name]) is None or bound > limit
         }
@@ -269,13 +268,6 @@ class _SumsByKey:
         batches = self._table.read(self._columns, splits=splits, row_kind=row_kind)
         rows = pa.Table.from_batches(batches, schema)
         return rows if keys is None else rows.filter(pa.array(keys.mask(rows.select(self._keys))))
-
-
-def _by_bucket(frames: Iterable[SplitFrame]) -> dict[BucketId, list[SplitFile]]:
-    files_by_bucket: dict[BucketId, list[SplitFile]] = defaultdict(list)
-    for frame in frames:
-        files_by_bucket[frame.bucket_id] += frame.files
-    return files_by_bucket
 
 
 def _joined(left: Bounds, right: Bounds, combine: Any) -> Bounds:

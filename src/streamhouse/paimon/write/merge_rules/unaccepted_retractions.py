@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 
 from streamhouse.errors import TableError
 from streamhouse.paimon.read.table import Table
-from streamhouse.paimon.schema.options import bucket_rules
+from streamhouse.paimon.schema.options import bucket_options
 from streamhouse.source import ROW_KIND, of_kind
 from streamhouse.sql.options.merge_functions import (
     MERGING_ENGINES,
@@ -114,7 +114,7 @@ def filters_retractions(table: Table) -> bool:
 
 def check_moves(table: Table) -> None:
     """Raise `TableError` if a row that moves to another partition would stay in its old one."""
-    if bucket_rules.leaves_moved_rows(table.primary_key, table.partition_keys, table.options):
+    if bucket_options.leaves_moved_rows(table.primary_key, table.partition_keys, table.options):
         raise TableError(
             f"table {table.identifier} has the primary key ({', '.join(table.primary_key)}) "
             f"without its partition ({', '.join(table.partition_keys)}), and '{_IGNORE}' = 'true' "
@@ -165,33 +165,20 @@ class RetractionFilter:
         """The rows to write; `TableError` for a retraction that the table cannot apply."""
         if ROW_KIND not in batch.schema.names:
             return batch
-        if self._crosses:
-            return self._upserts(batch).drop_columns([ROW_KIND])
-        retracted = pc.is_in(batch.column(ROW_KIND), value_set=pa.array(["-U", "-D"]))
-        if not pc.any(retracted).as_py():
-            return batch
-        if self._ignores:
-            return batch.filter(pc.invert(retracted))
-        batch = self._without_replaced(batch)
-        kinds = batch.column(ROW_KIND)
-        retracted = pc.is_in(kinds, value_set=pa.array(["-U", "-D"]))
-        if not pc.any(retracted).as_py() or self._retracts_groups:
-            return batch
-        if not self._removes:
-            raise self._retraction_error(batch.filter(retracted))
-        removed = pc.if_else(retracted, pa.scalar("-D", kinds.type), kinds)
-        return batch.set_column(batch.schema.get_field_index(ROW_KIND), ROW_KIND, removed)
-
-    def _upserts(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """The upserts of a batch, for a table without retractions; `TableError` for others."""
         if self._upserting and not self._ignores:
             batch = self._without_replaced(batch)
-        retracted = pc.is_in(batch.column(ROW_KIND), value_set=pa.array(["-U", "-D"]))
+        kinds = batch.column(ROW_KIND)
+        retracted = pc.is_in(kinds, value_set=pa.array(["-U", "-D"]))
         if self._ignores:
-            return batch.filter(pc.invert(retracted))
-        if pc.any(retracted).as_py():
-            raise self._crossing_error(batch.filter(retracted))
-        return batch
+            batch = batch.filter(pc.invert(retracted))
+        elif pc.any(retracted).as_py() and (self._crosses or not self._retracts_groups):
+            if self._crosses:
+                raise self._crossing_error(batch.filter(retracted))
+            if not self._removes:
+                raise self._retraction_error(batch.filter(retracted))
+            removed = pc.if_else(retracted, pa.scalar("-D", kinds.type), kinds)
+            batch = batch.set_column(batch.schema.get_field_index(ROW_KIND), ROW_KIND, removed)
+        return batch.drop_columns([ROW_KIND]) if self._crosses else batch
 
     def _without_replaced(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """The batch without each `-U` whose key has a `+I` or `+U` later in the batch."""
