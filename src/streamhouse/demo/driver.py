@@ -82,9 +82,8 @@ class Driver:
         if self._process is None:
             return
         self._process.terminate()
-        deadline = time.monotonic() + timeout_s
-        while self._process.poll() is None and time.monotonic() < deadline:
-            time.sleep(0.05)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(timeout_s)
         self.kill()
 
     def _last_error(self) -> str:

@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 
 from streamhouse.demo.driver import Check, start_command
+from streamhouse.demo.private_server import end_process
 from streamhouse.errors import StreamhouseError
 
 _STOP_S = 10.0
@@ -39,14 +40,8 @@ class DemoPage:
 
     def __exit__(self, *_: object) -> None:
         process, self._process = self._process, None
-        if process is None:
-            return
-        process.terminate()
-        try:
-            process.wait(_STOP_S)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait(_STOP_S)
+        if process is not None:
+            end_process(process, _STOP_S)
 
     @property
     def url(self) -> str | None:

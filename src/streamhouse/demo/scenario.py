@@ -68,8 +68,7 @@ class DemoScenario(ABC):
         except BaseException:
             self.__exit__()
             raise
-        self.clock = SnapshotClock(self.view)
-        self._begin_measuring()
+        self.clock = self._begin_measuring()
         return self
 
     def __exit__(self, *exception: object) -> None:
@@ -85,8 +84,8 @@ class DemoScenario(ABC):
         """Fill MySQL, and write the scripts; the MariaDB runs."""
 
     @abstractmethod
-    def _begin_measuring(self) -> None:
-        """Set `ages`; the clock runs."""
+    def _begin_measuring(self) -> SnapshotClock:
+        """Start the clock of the first board; sets `ages`, unless the constructor has."""
 
     def _close(self) -> None:  # noqa: B027 - optional
         """End what changes the sources."""

@@ -84,9 +84,11 @@ class Scenario(DemoScenario):
         if self.kafka is not None:
             self.kafka.open()
 
-    def _begin_measuring(self) -> None:
-        self.freshness = Freshness(self.view, self.clock, FIRST_SECONDS)
+    def _begin_measuring(self) -> SnapshotClock:
+        clock = SnapshotClock(self.view)
+        self.freshness = Freshness(self.view, clock, FIRST_SECONDS)
         self.ages = self.freshness.ages
+        return clock
 
     def _close(self) -> None:
         if self.kafka is not None:
