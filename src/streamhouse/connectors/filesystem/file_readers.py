@@ -23,9 +23,8 @@ from streamhouse.connectors.filesystem.options import FilesystemOptions
 from streamhouse.connectors.filesystem.partitions import partition_values
 from streamhouse.connectors.specs import arrow_schema
 from streamhouse.errors import DataLossError, TableError
-from streamhouse.formats.base import Decoder
-from streamhouse.formats.csv.options import CsvOptions
-from streamhouse.formats.registry import format_of, format_options
+from streamhouse.formats.base import Decoder, format_of, format_options
+from streamhouse.formats.csv.decode import CsvOptions
 from streamhouse.sql.plan import Column
 from streamhouse.types import flink_type
 

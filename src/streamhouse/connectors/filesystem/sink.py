@@ -25,8 +25,7 @@ from streamhouse.connectors.filesystem.partitions import split_rows
 from streamhouse.connectors.specs import SinkSpec
 from streamhouse.durable_files import sync_folder
 from streamhouse.errors import OptionError
-from streamhouse.formats.base import Encoder
-from streamhouse.formats.registry import format_of, format_options
+from streamhouse.formats.base import Encoder, format_of, format_options
 from streamhouse.paimon.storage.object_store.store_retries import retried
 from streamhouse.sql.options.store_options import is_object_store
 

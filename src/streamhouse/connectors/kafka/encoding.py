@@ -12,8 +12,7 @@ from streamhouse.connectors.kafka.metadata import WRITABLE
 from streamhouse.connectors.kafka.options import FormatChoice, KafkaOptions
 from streamhouse.connectors.kafka.records import RecordLayout
 from streamhouse.errors import OptionError, StreamhouseError
-from streamhouse.formats.base import Encoder
-from streamhouse.formats.registry import format_of
+from streamhouse.formats.base import Encoder, format_of
 from streamhouse.source import ROW_KIND, of_kind
 
 KEY, VALUE, TIMESTAMP, HEADERS = "key", "value", "timestamp", "headers"

@@ -16,8 +16,7 @@ from streamhouse.connectors.kafka import metadata
 from streamhouse.connectors.kafka.options import FormatChoice, KafkaOptions
 from streamhouse.connectors.specs import arrow_schema
 from streamhouse.errors import OptionError
-from streamhouse.formats.base import BadRecord, Decoder
-from streamhouse.formats.registry import format_of
+from streamhouse.formats.base import BadRecord, Decoder, format_of
 from streamhouse.source import ROW_KIND
 from streamhouse.sql.plan import Column
 

@@ -9,10 +9,9 @@ import orjson
 import pyarrow as pa
 
 from streamhouse.formats.base import Format, RecordError
-from streamhouse.formats.csv.decode import CsvDecoder, check_columns
-from streamhouse.formats.csv.options import OPTIONS, CsvOptions
+from streamhouse.formats.csv.decode import OPTIONS, CsvDecoder, CsvOptions, check_columns
 from streamhouse.formats.json.encode import JsonEncoder
-from streamhouse.formats.json.options import JsonOptions
+from streamhouse.formats.json.exact import JsonOptions
 from streamhouse.source import ROW_KIND
 
 
