@@ -1,4 +1,10 @@
-"""The interface of formats: records as bytes, rows as Arrow columns; finds formats by name."""
+"""The interface of formats: records as bytes, rows as Arrow columns.
+
+A record is what a message of Kafka, or a line of a file, holds: bytes, or None for a message
+without a value. Options have Flink's names without the format's prefix: `ignore-parse-errors` is
+`json.ignore-parse-errors` in a table over `'format' = 'json'`, and `value.json.ignore-parse-errors`
+over `'value.format' = 'json'`.
+"""
 
 from __future__ import annotations
 

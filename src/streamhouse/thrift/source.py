@@ -108,7 +108,7 @@ class ViewReader(DataSourceReader):
         return [SourcePartition(self._name)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        from streamhouse.serve.export.extract import Extractor
+        from streamhouse.serve.export_files import Extractor
 
         extract = Extractor(Warehouse(self._catalog), self._name).pin()
         with extract.open(lambda rows: None) as rows:

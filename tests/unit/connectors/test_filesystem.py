@@ -16,8 +16,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from streamhouse.connectors.bad_records import Replay
 from streamhouse.connectors.base import WrittenBatch
-from streamhouse.connectors.dead_letter_table import Replay
 from streamhouse.connectors.filesystem.commit_log import CommitLog, StagedFile
 from streamhouse.connectors.filesystem.partitions import partition_values, split_rows
 from streamhouse.connectors.filesystem.source import FilesystemSource

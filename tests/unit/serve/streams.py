@@ -20,8 +20,8 @@ from streamhouse.serve.feeds.table_feed import TableFeed
 from streamhouse.serve.settings import StreamSettings
 from streamhouse.serve.streams.event import StreamEvent
 from streamhouse.serve.streams.hub import Hub
-from streamhouse.serve.streams.stream_stats import StreamStats
 from streamhouse.serve.streams.subscriber import Subscription
+from streamhouse.serve.streams.view_poller import StreamStats
 from streamhouse.serve.views.served_view import ServedView
 
 SALES = ServedView("shop.sales", "shop.sales")

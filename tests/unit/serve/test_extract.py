@@ -11,7 +11,7 @@ from tests.unit.serve.test_view_feed import keep
 
 from streamhouse.errors import DataLossError, SqlError, TableError
 from streamhouse.paimon.catalog.table_declaration import TableDeclaration
-from streamhouse.serve.export.extract import Extract, Extractor
+from streamhouse.serve.export_files import Extract, Extractor
 from streamhouse.serve.queries.pinned_tables import PinnedTables
 from streamhouse.sql.plan import Column
 from streamhouse.sql.schema_changes import AddColumn

@@ -6,14 +6,14 @@ import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from streamhouse.cli.arguments import (
+from streamhouse.cli.flags import (
     DEFAULT_MASTER,
     DEFAULT_WAREHOUSE,
     TextFormat,
     open_warehouse,
     spark_options,
+    with_flags,
 )
-from streamhouse.cli.flags import with_flags
 from streamhouse.cli.run_output import notice
 from streamhouse.errors import SqlError
 

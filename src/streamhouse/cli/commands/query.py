@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import sys
 
-from streamhouse.cli.arguments import (
+from streamhouse.cli.flags import (
     DEFAULT_WAREHOUSE,
     QueryFormat,
     open_warehouse,
+    with_flags,
 )
-from streamhouse.cli.flags import with_flags
 
 
 @with_flags("query")

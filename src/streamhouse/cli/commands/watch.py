@@ -9,13 +9,13 @@ from contextlib import closing
 from functools import partial
 from typing import IO, TYPE_CHECKING
 
-from streamhouse.cli.arguments import (
+from streamhouse.cli.flags import (
     DEFAULT_WAREHOUSE,
     TextFormat,
     is_local,
     open_warehouse,
+    with_flags,
 )
-from streamhouse.cli.flags import with_flags
 from streamhouse.errors import OptionError, TableError
 from streamhouse.options import duration_ms
 
@@ -157,7 +157,7 @@ def _changes(feed: Feed, every_ms: int) -> Iterator[FeedChange]:
 def _print_json(
     changes: Iterator[FeedChange], out: IO[str], printed: Callable[[FeedChange], None] | None = None
 ) -> None:
-    from streamhouse.serve.formats.json_rows import unreserved_names
+    from streamhouse.serve.formats.cells import unreserved_names
     from streamhouse.serve.formats.row_formats import json_line, json_objects
 
     for change in changes:

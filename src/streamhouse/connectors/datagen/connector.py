@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from streamhouse.connectors.datagen.field import Field
-from streamhouse.connectors.datagen.field_options import FIELD_OPTIONS, field_of
+from streamhouse.connectors.datagen.field import FIELD_OPTIONS, Field, field_of
 from streamhouse.connectors.datagen.generated_source import (
     GeneratedConnector,
     GeneratedSource,
@@ -35,7 +34,7 @@ class _Datagen(GeneratedConnector):
         options: Mapping[str, str],
         names: Sequence[str] | None = None,
     ) -> GeneratedSource:
-        """Options are Flink's, see `connectors.datagen.field_options`, and those of `Disorder`.
+        """Options are Flink's, see `connectors.datagen.field`, and those of `Disorder`.
 
         A `TIMESTAMP` column has the time when its row is due, less up to `max-past`.
         """

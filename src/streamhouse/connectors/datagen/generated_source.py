@@ -11,9 +11,8 @@ import numpy as np
 import pyarrow as pa
 
 from streamhouse.connectors.base import Connector, Scan
-from streamhouse.connectors.datagen.disorder import Disorder
 from streamhouse.connectors.datagen.nested import ColumnValues
-from streamhouse.connectors.datagen.random_streams import Numbers, RowNumbers
+from streamhouse.connectors.datagen.random_streams import Disorder, Numbers, RowNumbers
 from streamhouse.connectors.specs import SourceSpec
 from streamhouse.errors import OptionError
 from streamhouse.options import check_known, integer

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 
-from streamhouse.connectors.dead_letter_table import Replay, SkippingSource
+from streamhouse.connectors.bad_records import Replay, SkippingSource
 from streamhouse.connectors.filesystem.file_readers import FileReader
 from streamhouse.connectors.filesystem.folders import ListedFile, folder_of
 from streamhouse.connectors.filesystem.options import parse

@@ -12,12 +12,23 @@ from typing import IO
 import pyarrow as pa
 
 from streamhouse.arrow_batches import gathered
-from streamhouse.connectors.base import BatchLog, SinkCommitter, WrittenBatch
-from streamhouse.connectors.collected_rows import CollectingWriter, collected_rows
+from streamhouse.connectors.base import (
+    BatchLog,
+    CollectingWriter,
+    SinkCommitter,
+    WrittenBatch,
+    collected_rows,
+)
 from streamhouse.connectors.jdbc.options import JdbcServer, WriteOptions
 from streamhouse.connectors.jdbc.statements import Statements, net_changes
-from streamhouse.connectors.jdbc.target import JdbcTarget, TargetTable, load_target
-from streamhouse.connectors.jdbc.transactions import CommitsTable, Transaction, Transactions
+from streamhouse.connectors.jdbc.target import (
+    CommitsTable,
+    JdbcTarget,
+    TargetTable,
+    Transaction,
+    Transactions,
+    load_target,
+)
 from streamhouse.connectors.specs import SinkSpec
 from streamhouse.errors import ConnectError, TableError
 

@@ -8,9 +8,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streamhouse.arrow_batches import last_of_each_key
-from streamhouse.connectors.kafka.metadata import WRITABLE
 from streamhouse.connectors.kafka.options import FormatChoice, KafkaOptions
-from streamhouse.connectors.kafka.records import RecordLayout
+from streamhouse.connectors.kafka.records import WRITABLE, RecordLayout
 from streamhouse.errors import OptionError, StreamhouseError
 from streamhouse.formats.base import Encoder, format_of
 from streamhouse.source import ROW_KIND, of_kind

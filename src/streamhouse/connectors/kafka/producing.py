@@ -17,7 +17,6 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 
 from streamhouse.connectors.kafka.client import TIMEOUT_S, is_outage
 from streamhouse.connectors.kafka.encoding import HEADERS, KEY, TIMESTAMP, VALUE
-from streamhouse.formats.arrow_bytes import values_of
 
 ANY = -1
 """Leaves the choice to librdkafka: by the hash of the key."""
@@ -184,7 +183,9 @@ def _column(name: str, rows: pa.RecordBatch) -> Sequence[bytes | None]:
     """The values of a column; None for each row if the records have no such part."""
     if name not in rows.schema.names:
         return [None] * rows.num_rows
-    return values_of(rows.column(name))
+    # Five times as fast as `to_pylist`, which makes an Arrow scalar for each value.
+    values: list[bytes | None] = rows.column(name).to_numpy(zero_copy_only=False).tolist()
+    return values
 
 
 def _extras(rows: pa.RecordBatch) -> list[dict[str, Any]] | None:

@@ -14,9 +14,12 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from streamhouse.connectors.bad_records import CORRECT_TABLE, BadRecordCollector
-from streamhouse.connectors.dead_letter_table import Replay, SkippingSource
-from streamhouse.connectors.kinesis.aggregation import HashKeyRange
+from streamhouse.connectors.bad_records import (
+    CORRECT_TABLE,
+    BadRecordCollector,
+    Replay,
+    SkippingSource,
+)
 from streamhouse.connectors.kinesis.offsets import ShardOffset, StreamOffset
 from streamhouse.connectors.kinesis.options import KinesisOptions
 from streamhouse.connectors.kinesis.poller import ShardPoller
@@ -27,6 +30,7 @@ from streamhouse.connectors.kinesis.rows import (
     user_records,
 )
 from streamhouse.connectors.kinesis.stream import (
+    HashKeyRange,
     KinesisStream,
     Record,
     Shard,

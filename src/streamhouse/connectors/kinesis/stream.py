@@ -13,7 +13,6 @@ from botocore.config import Config
 from botocore.credentials import AssumeRoleCredentialFetcher, DeferredRefreshableCredentials
 from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError, NoRegionError
 
-from streamhouse.connectors.kinesis.aggregation import HashKeyRange
 from streamhouse.connectors.kinesis.options import KinesisOptions
 from streamhouse.errors import ConnectError
 
@@ -38,6 +37,14 @@ class StreamIdentity:
     def key(self) -> str:
         """What the offsets of a query belong to."""
         return f"{self.arn} created {self.created_ms}"
+
+
+@dataclass(frozen=True)
+class HashKeyRange:
+    """The hash keys of the records in a shard, from `first` to `last` inclusive."""
+
+    first: int
+    last: int
 
 
 @dataclass(frozen=True)

@@ -7,11 +7,14 @@ from collections.abc import Mapping, Sequence
 
 import pyarrow as pa
 
-from streamhouse.connectors.datagen.disorder import Disorder
 from streamhouse.connectors.datagen.generated_source import GeneratedConnector, GeneratedSource
-from streamhouse.connectors.datagen.random_streams import Numbers
-from streamhouse.connectors.nexmark.events import event_columns
-from streamhouse.connectors.nexmark.options import DECLARED, NexmarkOptions, check_columns
+from streamhouse.connectors.datagen.random_streams import Disorder, Numbers
+from streamhouse.connectors.nexmark.events import (
+    DECLARED,
+    NexmarkOptions,
+    check_columns,
+    event_columns,
+)
 from streamhouse.connectors.specs import arrow_schema
 from streamhouse.source import Lag, Offset
 from streamhouse.sql.plan import Column

@@ -13,8 +13,7 @@ from streamhouse.demo.driver import Check
 from streamhouse.demo.latency import Latencies, SnapshotClock
 from streamhouse.demo.membership.business import DATABASE, DESK, Business
 from streamhouse.demo.membership.expected_results import EXPECTED, ResultComparison
-from streamhouse.demo.scenario import FIRST_SECONDS, DemoScenario, equality
-from streamhouse.demo.scripted_changes import ScriptedSteps
+from streamhouse.demo.scenario import FIRST_SECONDS, DemoScenario, ScriptedSteps, equality
 from streamhouse.paimon.read.table import Table
 from streamhouse.runtime.audit.audit import audit
 from streamhouse.runtime.state.lineage import SUFFIX

@@ -1,4 +1,9 @@
-"""The options of JSON, and exact conversion of its single values to what Arrow stores."""
+"""The options of JSON, and exact conversion of single values to what Arrow stores.
+
+Numbers are read by orjson, whose floats have lost the text of the number. Where the text matters
+(DECIMAL, STRING, large integers), a converter raises `NeedsText`, and the record is read again with
+`parse_exactly`, in which each number is a `Number`.
+"""
 
 from __future__ import annotations
 

@@ -20,8 +20,7 @@ from streamhouse.serve.views.warehouse_tables import WarehouseTables
 if TYPE_CHECKING:
     from streamhouse.duckdb_engine import Limits
     from streamhouse.paimon.catalog.warehouse import Warehouse
-    from streamhouse.serve.feeds.feed import Feed
-    from streamhouse.serve.feeds.feed_memory import FeedMemory
+    from streamhouse.serve.feeds.feed import Feed, FeedMemory
     from streamhouse.serve.views.served_view import ServedView
 
 

@@ -15,7 +15,7 @@ import pyarrow as pa
 from streamhouse.duckdb_engine import Limits, bounded_reader, run_bounded, warehouse_scanner
 from streamhouse.errors import TableError, TimeLimitError
 from streamhouse.paimon.storage.table_identity import Identity
-from streamhouse.serve.admission.view_computations import SHORT_S
+from streamhouse.serve.admission.fair_queue import SHORT_S
 from streamhouse.serve.feeds.feed import Feed, FeedChange, as_inserts
 from streamhouse.sql.batch.bounded_query import analyze_bounded
 from streamhouse.sql.plan import BoundedQuery

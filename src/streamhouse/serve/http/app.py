@@ -13,22 +13,29 @@ from fastapi import FastAPI
 from starlette.middleware.cors import CORSMiddleware
 
 from streamhouse.serve import errors
-from streamhouse.serve.admission.fair_queue import READERS, RequestQueues
+from streamhouse.serve.admission.fair_queue import (
+    READERS,
+    QueuedThreads,
+    RequestQueues,
+    WarehousePool,
+)
 from streamhouse.serve.admission.response_memory import UnsentResponses
-from streamhouse.serve.admission.thread_pool import QueuedThreads, WarehousePool
-from streamhouse.serve.feeds.feed_memory import FeedMemory
+from streamhouse.serve.feeds.feed import FeedMemory
 from streamhouse.serve.http.metrics import Metrics
 from streamhouse.serve.http.middleware import RequestMiddleware
-from streamhouse.serve.http.openapi import DESCRIPTION, TAGS
-from streamhouse.serve.http.routes import about, changes, history, page, pipelines, sql, views
+from streamhouse.serve.http.models import DESCRIPTION, TAGS
+from streamhouse.serve.http.routes import about, changes, page, pipelines, sql, views
 from streamhouse.serve.http.routes.about import Health
+from streamhouse.serve.pipelines.listing import Pipelines
+from streamhouse.serve.pipelines.runner import Runner
+from streamhouse.serve.pipelines.script_checks import ScriptChecks
 from streamhouse.serve.queries.executor import QueryExecutor
 from streamhouse.serve.streams.hub import Hub
-from streamhouse.serve.views.catalog import ViewCatalog
+from streamhouse.serve.views.served_view import ViewCatalog
 from streamhouse.work_folder import work_folder
 
 if TYPE_CHECKING:
-    from streamhouse.serve.admission.view_computations import ViewComputations
+    from streamhouse.serve.admission.fair_queue import ViewComputations
     from streamhouse.serve.feeds.feed import Feed
     from streamhouse.serve.settings import ServerSettings
     from streamhouse.serve.views.served_view import ServedView
@@ -36,7 +43,7 @@ if TYPE_CHECKING:
 ROUTERS = (
     about.router,
     views.router,
-    history.router,
+    views.history,
     changes.router,
     sql.router,
     pipelines.router,
@@ -50,8 +57,9 @@ def create_app(settings: ServerSettings) -> FastAPI:
     `settings`; `views`, the `ViewCatalog`; `hub`, the change streams; `request_queues`, in which
     requests wait; `threads`, the thread pool of the queue for small reads; `warehouse_pool`, which
     reads tables in these threads; `unsent`, the responses being sent; `folder`, where their
-    temporary files are; `health`, for probes; `queries`, which runs reads and SELECTs; `metrics`;
-    `end`, which closes all streams; `streams`, the number of open ones.
+    temporary files are; `health`, for probes; `queries`, which runs reads and SELECTs; `pipelines`
+    and `runner`, the status of pipelines and their processes; `scripts`, which plans them;
+    `metrics`; `end`, which closes all streams; `streams`, the number of open ones.
     """
     app = FastAPI(
         title="Streamhouse",
@@ -79,6 +87,9 @@ def create_app(settings: ServerSettings) -> FastAPI:
     state.queries = QueryExecutor(
         settings, state.warehouse_pool, state.request_queues, state.unsent, state.metrics
     )
+    state.pipelines = Pipelines(settings.warehouse)
+    state.runner = Runner(settings.warehouse)
+    state.scripts = ScriptChecks(state.queries, settings.warehouse)
     state.streams = 0
     state.ending = False
     state.end = _ender(app)

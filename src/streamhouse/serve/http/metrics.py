@@ -10,13 +10,13 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
 
-from streamhouse.serve.auth.scope import EVERYTHING, Scope
-from streamhouse.serve.pipelines.query_metrics import HELP
+from streamhouse.serve.pipelines.listing import HELP
+from streamhouse.serve.tokens import EVERYTHING, Scope
 
 if TYPE_CHECKING:
     from streamhouse.serve.admission.fair_queue import FairQueue
     from streamhouse.serve.admission.response_memory import UnsentResponses
-    from streamhouse.serve.streams.stream_stats import StreamStats
+    from streamhouse.serve.streams.view_poller import StreamStats
 
 CONTENT_TYPE = CONTENT_TYPE_PLAIN_0_0_4
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)

@@ -15,8 +15,7 @@ from streamhouse.errors import SqlError, TableError, UnsupportedSqlError
 from streamhouse.serve.queries import output
 from streamhouse.serve.queries.pinned_tables import PinnedTables
 from streamhouse.serve.queries.read_request import ReadResult, SelectRequest
-from streamhouse.serve.views.catalog import ViewCatalog
-from streamhouse.serve.views.served_view import definition, hide_definition_errors
+from streamhouse.serve.views.served_view import ViewCatalog, definition, hide_definition_errors
 from streamhouse.serve.views.warehouse_tables import WarehouseTables
 from streamhouse.sql import node_errors
 from streamhouse.sql.batch.bounded_query import analyze_bounded

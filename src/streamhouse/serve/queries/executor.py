@@ -20,17 +20,23 @@ from typing import TYPE_CHECKING, Any
 from streamhouse.duckdb_engine import Limits
 from streamhouse.errors import LimitError, SqlError, StreamhouseError, TimeLimitError
 from streamhouse.serve.access_log import LOGGER
-from streamhouse.serve.admission.thread_pool import WarehousePool
+from streamhouse.serve.admission.fair_queue import WarehousePool
 from streamhouse.serve.errors import Problem
-from streamhouse.serve.queries.fork_server import LENGTH, LONG_S, fork
-from streamhouse.serve.queries.read_execution import UnexpectedError, delete_output, read_if_small
 from streamhouse.serve.queries.read_request import (
     ReadRequest,
     ReadResult,
     RowsRequest,
     ScriptRequest,
 )
-from streamhouse.serve.queries.worker import serve
+from streamhouse.serve.queries.worker import (
+    LENGTH,
+    LONG_S,
+    UnexpectedError,
+    delete_output,
+    fork,
+    read_if_small,
+    serve,
+)
 
 if TYPE_CHECKING:
     from streamhouse.paimon.catalog.warehouse import Warehouse

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from streamhouse.duckdb_engine import Limits
-from streamhouse.serve.auth.scope import EVERYTHING, Scope
 from streamhouse.serve.queries.output import OutputTarget
+from streamhouse.serve.tokens import EVERYTHING, Scope
 from streamhouse.serve.views.served_view import ServedView
 
 

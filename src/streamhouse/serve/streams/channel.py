@@ -30,9 +30,8 @@ from streamhouse.serve.streams.encoding import EncodingStopped, StreamEncoder
 from streamhouse.serve.streams.event import CHANGES, StreamPosition, heartbeat
 from streamhouse.serve.streams.first_events import FirstEventsBuilder, StreamResources
 from streamhouse.serve.streams.resume import LATEST, EventHistory, ResumePosition
-from streamhouse.serve.streams.stream_stats import StreamStats
 from streamhouse.serve.streams.subscriber import FirstEvents, Link, Subscription
-from streamhouse.serve.streams.view_poller import PollResult, ViewPoller
+from streamhouse.serve.streams.view_poller import PollResult, StreamStats, ViewPoller
 from streamhouse.serve.views.served_view import ServedView
 
 _MAX_ATTEMPTS = 5

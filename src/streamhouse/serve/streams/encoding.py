@@ -11,7 +11,7 @@ import pyarrow as pa
 from streamhouse.errors import TooLargeError
 from streamhouse.serve.feeds.feed import as_inserts, select_as_inserts
 from streamhouse.serve.feeds.table_feed import TableFeed
-from streamhouse.serve.formats.json_rows import compact, objects, unreserved_names
+from streamhouse.serve.formats.cells import compact, objects, unreserved_names
 from streamhouse.serve.formats.row_formats import slices
 from streamhouse.serve.settings import StreamSettings
 from streamhouse.serve.streams.event import StreamEvent, StreamPosition

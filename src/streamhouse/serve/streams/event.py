@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from streamhouse.serve.formats.json_rows import compact
+from streamhouse.serve.formats.cells import compact
 
 SNAPSHOT = "snapshot"
 CHANGES = "changes"

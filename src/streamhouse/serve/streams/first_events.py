@@ -16,9 +16,8 @@ from streamhouse.serve.feeds.table_feed import TableFeed
 from streamhouse.serve.streams.encoding import EncodedRows, StreamEncoder, row_count
 from streamhouse.serve.streams.event import SNAPSHOT, StreamEvent, StreamPosition
 from streamhouse.serve.streams.resume import ResumePosition, ResumeTarget, read_missed_events
-from streamhouse.serve.streams.stream_stats import StreamStats
 from streamhouse.serve.streams.subscriber import FirstEvents, Link
-from streamhouse.serve.streams.view_poller import PollResult, same_columns
+from streamhouse.serve.streams.view_poller import PollResult, StreamStats, same_columns
 from streamhouse.serve.views.served_view import ServedView
 
 
