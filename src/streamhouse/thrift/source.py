@@ -47,7 +47,7 @@ def served_schema(warehouse: Warehouse, name: str) -> StructType:
     A view's query is planned, but not run. TIME becomes text, since Spark's catalog has that type
     only in sessions that enable it.
     """
-    from streamhouse.serve.feeds.factory import open_sql_view
+    from streamhouse.serve.feeds.view_feed import open_sql_view
 
     if _is_table(warehouse, name):
         return spark_schema(_without_times(ShownTable(warehouse.table(name)).read_schema()))

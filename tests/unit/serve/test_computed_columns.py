@@ -14,7 +14,7 @@ from tests.unit.serve.test_feed import taken
 from streamhouse.cli.commands.watch import _open
 from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.serve.export_files import Extractor
-from streamhouse.serve.feeds.factory import StaticFeed
+from streamhouse.serve.feeds.table_feed import StaticFeed
 from streamhouse.serve.queries.view_details import schema, summary
 from streamhouse.serve.settings import StreamSettings
 from streamhouse.serve.views.served_view import ServedView

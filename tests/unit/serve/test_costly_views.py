@@ -22,9 +22,8 @@ from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.serve.admission import fair_queue
 from streamhouse.serve.admission.fair_queue import FairQueue, ViewComputations
 from streamhouse.serve.feeds import view_feed
-from streamhouse.serve.feeds.factory import open_served_view
 from streamhouse.serve.feeds.feed import Feed
-from streamhouse.serve.feeds.view_feed import ViewFeed
+from streamhouse.serve.feeds.view_feed import ViewFeed, open_served_view
 from streamhouse.serve.settings import StreamSettings
 from streamhouse.serve.views.served_view import ServedView
 from streamhouse.sql.plan import Column, ViewInfo

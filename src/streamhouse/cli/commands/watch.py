@@ -74,7 +74,7 @@ def _interval(every: str | None, warehouse: str) -> int:
 def _print_once(table: str, warehouse: Warehouse, as_of: str, format: TextFormat) -> None:
     from streamhouse.cli.output import console
     from streamhouse.cli.table_view import TableView
-    from streamhouse.serve.feeds.factory import StaticFeed
+    from streamhouse.serve.feeds.table_feed import StaticFeed
 
     feed = StaticFeed(warehouse, table, as_of)
     view, change = TableView(feed), feed.poll()
@@ -96,8 +96,8 @@ def _open(
     fail_on_data_loss: bool,
 ) -> Feed:
     from streamhouse.paimon.changelog.consumer_progress import ConsumerOptions
-    from streamhouse.serve.feeds.factory import open_sql_view
     from streamhouse.serve.feeds.table_feed import TableFeed
+    from streamhouse.serve.feeds.view_feed import open_sql_view
 
     options = {} if consumer_id is None else {"consumer-id": consumer_id}
     consumer = ConsumerOptions.parse(options, "watch")

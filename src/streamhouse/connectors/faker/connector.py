@@ -10,8 +10,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streamhouse.connectors.datagen.connector import COMMON_OPTIONS
-from streamhouse.connectors.datagen.generated_source import (
+from streamhouse.connectors.datagen.connector import (
+    COMMON_OPTIONS,
     GeneratedConnector,
     GeneratedSource,
     column_source,
@@ -19,7 +19,7 @@ from streamhouse.connectors.datagen.generated_source import (
 from streamhouse.connectors.datagen.nested import ColumnParts, ColumnValues
 from streamhouse.connectors.datagen.random_streams import RowNumbers
 from streamhouse.connectors.faker.directives import Directive, compute, parse_expression
-from streamhouse.connectors.faker.pools import check_locale
+from streamhouse.connectors.faker.patterns import check_locale
 from streamhouse.errors import OptionError
 from streamhouse.options import DeclaredOptions
 from streamhouse.sql.plan import Column, TableInfo

@@ -19,9 +19,8 @@ from streamhouse.connectors.filesystem.commit_log import (
     StagedFile,
 )
 from streamhouse.connectors.filesystem.file_writers import FileWriter, open_writer
-from streamhouse.connectors.filesystem.folders import objects_of
+from streamhouse.connectors.filesystem.folders import objects_of, split_rows
 from streamhouse.connectors.filesystem.options import FilesystemOptions, parse
-from streamhouse.connectors.filesystem.partitions import split_rows
 from streamhouse.connectors.specs import SinkSpec
 from streamhouse.durable_files import sync_folder
 from streamhouse.errors import OptionError

@@ -31,9 +31,9 @@ from streamhouse.connectors.kafka.client import (
     kafka_error,
     text_of,
 )
-from streamhouse.connectors.kafka.encoding import Encoding
 from streamhouse.connectors.kafka.options import KafkaOptions
 from streamhouse.connectors.kafka.producing import (
+    Encoding,
     Outage,
     SinkPartitions,
     in_background,

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 import pyarrow as pa
 
-from streamhouse.connectors.datagen.generated_source import GeneratedConnector, GeneratedSource
+from streamhouse.connectors.datagen.connector import GeneratedConnector, GeneratedSource
 from streamhouse.connectors.datagen.random_streams import Disorder, Numbers
 from streamhouse.connectors.nexmark.events import (
     DECLARED,

@@ -23,6 +23,7 @@ The encodings in JSON and CSV:
 from __future__ import annotations
 
 import base64
+import datetime
 import decimal
 import json
 import math
@@ -278,3 +279,9 @@ def _is_plain(kind: pa.DataType) -> bool:
 
 def _quoted(value: str | None) -> str:
     return "null" if value is None else f'"{value}"'
+
+
+def iso(time_ms: int) -> str:
+    """Milliseconds since 1970 as ISO 8601 in UTC, with milliseconds."""
+    commit = datetime.datetime.fromtimestamp(time_ms // 1000, datetime.UTC)
+    return commit.strftime("%Y-%m-%dT%H:%M:%S") + f".{time_ms % 1000:03d}Z"

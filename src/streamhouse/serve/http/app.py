@@ -146,7 +146,7 @@ def _opener(settings: ServerSettings, computations: ViewComputations) -> Any:
 
     def open_feed(view: ServedView) -> Feed:
         from streamhouse.paimon.catalog.warehouse import Warehouse
-        from streamhouse.serve.feeds.factory import open_served_view
+        from streamhouse.serve.feeds.view_feed import open_served_view
 
         opened = Warehouse(settings.warehouse)
         feed = open_served_view(opened, view, memory, settings.read_limits)

@@ -25,6 +25,7 @@ from typing import Any, BinaryIO, Literal
 import pyarrow as pa
 
 from streamhouse.errors import LimitError, TooLargeError
+from streamhouse.serve.formats.cells import iso
 from streamhouse.serve.formats.row_formats import (
     RowFormat,
     write_csv,
@@ -33,7 +34,6 @@ from streamhouse.serve.formats.row_formats import (
     write_rows,
     write_stream,
 )
-from streamhouse.serve.streams.event import iso
 
 MEDIA_TYPES = {
     RowFormat.JSON: "application/json",

@@ -19,8 +19,8 @@ from streamhouse.options import hide_secrets, is_secret
 from streamhouse.paimon.read.system_tables import open_table
 from streamhouse.serve.access_log import LOGGER
 from streamhouse.serve.errors import hide_path
+from streamhouse.serve.formats.cells import iso
 from streamhouse.serve.formats.row_formats import json_objects
-from streamhouse.serve.streams.event import iso
 from streamhouse.serve.views.served_view import ServedView
 from streamhouse.serve.views.shown_table import ShownTable
 from streamhouse.serve.views.warehouse_tables import WarehouseTables

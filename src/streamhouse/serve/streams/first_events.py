@@ -13,8 +13,14 @@ from typing import TypeVar
 from streamhouse.errors import DataLossError
 from streamhouse.serve.feeds.feed import Feed
 from streamhouse.serve.feeds.table_feed import TableFeed
-from streamhouse.serve.streams.encoding import EncodedRows, StreamEncoder, row_count
-from streamhouse.serve.streams.event import SNAPSHOT, StreamEvent, StreamPosition
+from streamhouse.serve.streams.event import (
+    SNAPSHOT,
+    EncodedRows,
+    StreamEncoder,
+    StreamEvent,
+    StreamPosition,
+    row_count,
+)
 from streamhouse.serve.streams.resume import ResumePosition, ResumeTarget, read_missed_events
 from streamhouse.serve.streams.subscriber import FirstEvents, Link
 from streamhouse.serve.streams.view_poller import PollResult, StreamStats, same_columns

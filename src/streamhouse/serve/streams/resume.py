@@ -14,8 +14,14 @@ from streamhouse.paimon.read.table import Table
 from streamhouse.serve.feeds.feed import Feed, cast_to_schema
 from streamhouse.serve.feeds.table_feed import TableFeed
 from streamhouse.serve.formats.cells import printable
-from streamhouse.serve.streams.encoding import StreamEncoder, row_count, too_large
-from streamhouse.serve.streams.event import CHANGES, StreamEvent, StreamPosition
+from streamhouse.serve.streams.event import (
+    CHANGES,
+    StreamEncoder,
+    StreamEvent,
+    StreamPosition,
+    row_count,
+    too_large,
+)
 from streamhouse.serve.streams.subscriber import Link
 from streamhouse.serve.streams.view_poller import same_columns
 from streamhouse.serve.views.shown_table import ShownTable

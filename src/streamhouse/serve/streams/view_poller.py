@@ -25,8 +25,15 @@ from streamhouse.errors import (
 from streamhouse.options import hide_secrets
 from streamhouse.serve.feeds.feed import Feed, FeedChange
 from streamhouse.serve.settings import StreamSettings
-from streamhouse.serve.streams.encoding import EncodedRows, EncodingStopped, StreamEncoder
-from streamhouse.serve.streams.event import CHANGES, SNAPSHOT, StreamEvent, StreamPosition
+from streamhouse.serve.streams.event import (
+    CHANGES,
+    SNAPSHOT,
+    EncodedRows,
+    EncodingStopped,
+    StreamEncoder,
+    StreamEvent,
+    StreamPosition,
+)
 
 
 @dataclass

@@ -9,6 +9,7 @@ from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
 from streamhouse.serve.admission.fair_queue import client_of
+from streamhouse.serve.formats.cells import iso
 from streamhouse.serve.http.access_control import MayRead
 from streamhouse.serve.http.models import (
     FilesResponse,
@@ -41,7 +42,6 @@ from streamhouse.serve.queries import view_details
 from streamhouse.serve.queries.output import MEDIA_TYPES, OutputTarget
 from streamhouse.serve.queries.read_request import ReadResult, RowsRequest
 from streamhouse.serve.settings import MAX_RESPONSE_BYTES
-from streamhouse.serve.streams.event import iso
 
 if TYPE_CHECKING:
     from streamhouse.paimon.catalog.warehouse import Warehouse
