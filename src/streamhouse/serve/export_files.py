@@ -38,13 +38,7 @@ OnRows: TypeAlias = Callable[[int], None]
 """Callback with the number of rows read since the last call; it may raise to stop the reading."""
 
 
-@dataclass(frozen=True)
-class ExtractedRows:
-    """A stream of batches. `sorted`: all input is read before the first batch is returned."""
-
-    schema: pa.Schema
-    batches: Iterator[pa.RecordBatch]
-    sorted: bool
+Rows: TypeAlias = tuple[pa.Schema, Iterator[pa.RecordBatch]]
 
 
 @dataclass(frozen=True)
@@ -55,7 +49,7 @@ class Extract:
     commit. For a view they are those of its table; for a view of several tables the sum of the
     snapshot ids, which increases with each commit, and the latest time. `total` is the approximate
     number of rows to read, None if unknown. Extracts of one name with the same `state` have the
-    same rows. `open` starts the reading.
+    same rows. `open` starts the reading; `sorted`: all is read before it returns the first batch.
     """
 
     name: str
@@ -63,9 +57,8 @@ class Extract:
     time_ms: int | None
     total: int | None
     state: str
-    open: Callable[[OnRows], AbstractContextManager[ExtractedRows]] = field(
-        repr=False, compare=False
-    )
+    sorted: bool
+    open: Callable[[OnRows], AbstractContextManager[Rows]] = field(repr=False, compare=False)
 
 
 class Extractor:
@@ -111,7 +104,7 @@ class Extractor:
             plan = self._plan(source)
             read, sql = partial(_query_rows, plan, source), plan.sql
         state = f"{sql}\n{pins.stamp}"
-        return Extract(self._name, pins.snapshot, pins.time_ms, total, state, read)
+        return Extract(self._name, pins.snapshot, pins.time_ms, total, state, bool(sql), read)
 
     def _plan(self, source: RowsSource) -> BoundedQuery:
         try:
@@ -128,13 +121,12 @@ class Extractor:
 
 
 @contextlib.contextmanager
-def _unsorted(pin: PinnedTable, names: list[str], on_rows: OnRows) -> Iterator[ExtractedRows]:
-    rows = _with_progress(pin.read(names), on_rows)
-    yield ExtractedRows(pin.schema(names), rows, False)
+def _unsorted(pin: PinnedTable, names: list[str], on_rows: OnRows) -> Iterator[Rows]:
+    yield pin.schema(names), _with_progress(pin.read(names), on_rows)
 
 
 @contextlib.contextmanager
-def _query_rows(plan: BoundedQuery, source: RowsSource, on_rows: OnRows) -> Iterator[ExtractedRows]:
+def _query_rows(plan: BoundedQuery, source: RowsSource, on_rows: OnRows) -> Iterator[Rows]:
     """Sort by the primary key in DuckDB, which spills to disk, or run the query of a view."""
 
     def counting_scanner(scan: BoundedScan) -> tuple[pa.Schema, Batches]:
@@ -143,7 +135,7 @@ def _query_rows(plan: BoundedQuery, source: RowsSource, on_rows: OnRows) -> Iter
 
     with bounded_reader(plan, counting_scanner) as reader:
         schema = source.schema(reader.schema)
-        yield ExtractedRows(schema, cast_rows(reader, schema), True)
+        yield schema, cast_rows(reader, schema)
 
 
 def _sortable(table: Table) -> bool:
@@ -294,46 +286,32 @@ class Exporter:
         raise AssertionError("the last attempt returns or raises")
 
     def _replace(self, extract: Extract, progress: ProgressListener) -> ExportedFile:
-        began = time.monotonic()
-        progress.part("reading", extract.total)
-        origin = RowsOrigin(extract.name, extract.snapshot, extract.time_ms)
-        with replacing(self.path) as out, extract.open(self._step(progress)) as rows:
-            counting = _Counted(rows, progress, self._step(progress))
-            write_export(self._format, out, origin, rows.schema, counting)
-            out.flush()
-            size = out.tell()
-        seconds = time.monotonic() - began
-        return ExportedFile(self.path, extract.snapshot, counting.rows, size, seconds)
+        began, count = time.monotonic(), 0
 
-    def _step(self, progress: ProgressListener) -> Callable[[int], None]:
         def step(rows: int) -> None:
             if self._stopped():
                 raise ExportStopped
             progress.advance(rows)
 
-        return step
+        def counted(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            nonlocal count
+            for number, batch in enumerate(batches):
+                # Unsorted rows are read while they are written, and the reading reports progress.
+                if extract.sorted and number == 0:
+                    progress.part("writing", None)
+                count += batch.num_rows
+                yield batch
+                if extract.sorted:
+                    step(batch.num_rows)
 
-
-class _Counted:
-    """Counts the batches that are written, and reports their progress."""
-
-    def __init__(
-        self, rows: ExtractedRows, progress: ProgressListener, step: Callable[[int], None]
-    ) -> None:
-        self._rows = rows
-        self._progress = progress
-        self._step = step
-        self.rows = 0
-
-    def __iter__(self) -> Iterator[pa.RecordBatch]:
-        for number, batch in enumerate(self._rows.batches):
-            # Unsorted rows are read while they are written, and the reading reports progress.
-            if self._rows.sorted and number == 0:
-                self._progress.part("writing", None)
-            self.rows += batch.num_rows
-            yield batch
-            if self._rows.sorted:
-                self._step(batch.num_rows)
+        progress.part("reading", extract.total)
+        origin = RowsOrigin(extract.name, extract.snapshot, extract.time_ms)
+        with replacing(self.path) as out, extract.open(step) as (schema, batches):
+            write_export(self._format, out, origin, schema, counted(batches))
+            out.flush()
+            size = out.tell()
+        seconds = time.monotonic() - began
+        return ExportedFile(self.path, extract.snapshot, count, size, seconds)
 
 
 def _make_folder(folder: Path) -> None:

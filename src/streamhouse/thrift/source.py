@@ -111,8 +111,8 @@ class ViewReader(DataSourceReader):
         from streamhouse.serve.export_files import Extractor
 
         extract = Extractor(Warehouse(self._catalog), self._name).pin()
-        with extract.open(lambda rows: None) as rows:
-            yield from for_spark(rows.batches, self._schema)
+        with extract.open(lambda rows: None) as (_, batches):
+            yield from for_spark(batches, self._schema)
 
 
 def _without_times(schema: pa.Schema) -> pa.Schema:

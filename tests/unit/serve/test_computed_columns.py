@@ -35,8 +35,8 @@ class Keyed(Model):
 
 
 def _exported(warehouse: Warehouse) -> list[list[tuple[str, Any]]]:
-    with Extractor(warehouse, "default.t").pin().open(lambda rows: None) as found:
-        return [list(row.items()) for batch in found.batches for row in batch.to_pylist()]
+    with Extractor(warehouse, "default.t").pin().open(lambda rows: None) as (_, batches):
+        return [list(row.items()) for batch in batches for row in batch.to_pylist()]
 
 
 @pytest.mark.parametrize("seed", SEEDS)

@@ -314,20 +314,24 @@ class ViewComputations:
 T = TypeVar("T")
 
 
-class QueuedThreads:
-    """Runs functions in a thread pool; each call first waits for a slot of a queue."""
+class WarehouseThreads:
+    """Threads for blocking reads of the warehouse, which must not run on the event loop.
 
-    def __init__(self, queue: FairQueue, threads: int, wait_s: float = WAIT_S) -> None:
+    Each call first waits for a slot of a queue. `options` are those of the warehouse's catalog.
+    """
+
+    def __init__(self, options: Mapping[str, str], queue: FairQueue, threads: int) -> None:
+        self._options = dict(options)
         self._queue = queue
-        self._wait_s = wait_s
         self._executor = ThreadPoolExecutor(threads, "streamhouse-serve")
+        self._local = threading.local()
 
     async def run(self, client: str, function: Callable[[], T]) -> T:
         """Run the function; `Problem` busy if no slot is free in time.
 
         A cancelled caller returns at once; the thread finishes, and holds the slot until then.
         """
-        slot = await self._queue.acquire(client, self._wait_s)
+        slot = await self._queue.acquire(client, WAIT_S)
         try:
             future = asyncio.get_running_loop().run_in_executor(self._executor, function)
         except BaseException:
@@ -342,24 +346,15 @@ class QueuedThreads:
         future.add_done_callback(ended)
         return await asyncio.shield(future)
 
+    async def read(self, client: str, function: Callable[[Warehouse], T]) -> T:
+        """As `run`, with the warehouse: each thread has its own `Warehouse` object."""
+        return await self.run(client, lambda: function(self._warehouse()))
+
     def close(self) -> None:
         """Shut down the pool without waiting for running functions."""
         self._executor.shutdown(wait=False, cancel_futures=True)
 
-
-class WarehousePool:
-    """Runs functions that read the warehouse; each thread has its own `Warehouse` object."""
-
-    def __init__(self, options: Mapping[str, str], threads: QueuedThreads) -> None:
-        self._options = dict(options)
-        self._local = threading.local()
-        self._threads = threads
-
-    async def run(self, client: str, function: Callable[[Warehouse], T]) -> T:
-        """Run the function with the thread's warehouse; as `QueuedThreads.run`."""
-        return await self._threads.run(client, lambda: function(self._own()))
-
-    def _own(self) -> Warehouse:
+    def _warehouse(self) -> Warehouse:
         from streamhouse.paimon.catalog.warehouse import Warehouse
 
         warehouse: Warehouse | None = getattr(self._local, "warehouse", None)

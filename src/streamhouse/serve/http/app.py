@@ -15,9 +15,8 @@ from starlette.middleware.cors import CORSMiddleware
 from streamhouse.serve import errors
 from streamhouse.serve.admission.fair_queue import (
     READERS,
-    QueuedThreads,
     RequestQueues,
-    WarehousePool,
+    WarehouseThreads,
 )
 from streamhouse.serve.admission.response_memory import UnsentResponses
 from streamhouse.serve.feeds.feed import FeedMemory
@@ -55,11 +54,11 @@ def create_app(settings: ServerSettings) -> FastAPI:
     """Create the application; its `state` holds the parts that routes use.
 
     `settings`; `views`, the `ViewCatalog`; `hub`, the change streams; `request_queues`, in which
-    requests wait; `threads`, the thread pool of the queue for small reads; `warehouse_pool`, which
-    reads tables in these threads; `unsent`, the responses being sent; `folder`, where their
-    temporary files are; `health`, for probes; `queries`, which runs reads and SELECTs; `pipelines`
-    and `runner`, the status of pipelines and their processes; `scripts`, which plans them;
-    `metrics`; `end`, which closes all streams; `streams`, the number of open ones.
+    requests wait; `threads`, which read the warehouse by the queue for small reads; `unsent`, the
+    responses being sent; `folder`, where their temporary files are; `health`, for probes;
+    `queries`, which runs reads and SELECTs; `pipelines` and `runner`, the status of pipelines and
+    their processes; `scripts`, which plans them; `metrics`; `end`, which closes all streams;
+    `streams`, the number of open ones.
     """
     app = FastAPI(
         title="Streamhouse",
@@ -79,13 +78,12 @@ def create_app(settings: ServerSettings) -> FastAPI:
     state.views = ViewCatalog(settings.views)
     state.request_queues = RequestQueues(settings)
     state.unsent = UnsentResponses(settings.unsent_bytes)
-    state.threads = QueuedThreads(state.request_queues.small, READERS)
-    state.warehouse_pool = WarehousePool(settings.warehouse, state.threads)
+    state.threads = WarehouseThreads(settings.warehouse, state.request_queues.small, READERS)
     state.health = Health(settings.warehouse)
     state.hub = Hub(_opener(settings, state.request_queues.views), settings.streams)
     state.metrics = Metrics(state.hub.stats, state.request_queues.all, state.unsent)
     state.queries = QueryExecutor(
-        settings, state.warehouse_pool, state.request_queues, state.unsent, state.metrics
+        settings, state.threads, state.request_queues, state.unsent, state.metrics
     )
     state.pipelines = Pipelines(settings.warehouse)
     state.runner = Runner(settings.warehouse)

@@ -137,7 +137,7 @@ async def metrics(request: Request, scope: MayRead) -> Response:
 async def _view_count(request: Request, count: Callable[[Warehouse], int]) -> int | None:
     """The number of views; None if the server is too busy to count them, or counting fails."""
     try:
-        number: int = await state(request).warehouse_pool.run(client_of(request), count)
+        number: int = await state(request).threads.read(client_of(request), count)
         return number
     except (Problem, StreamhouseError):
         return None

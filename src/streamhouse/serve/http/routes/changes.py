@@ -185,7 +185,7 @@ async def _subscribe(
         return view if selected is None else _with_columns(warehouse, view, selected)
 
     client = client_of(connection)
-    view = await parts.warehouse_pool.run(client, find_view)
+    view = await parts.threads.read(client, find_view)
     try:
         subscription: Subscription = await parts.hub.subscribe(view, last_id, client)
     except ExpiredError as error:

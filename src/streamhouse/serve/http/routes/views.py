@@ -109,7 +109,7 @@ async def rows(
     settings, form = parts.settings, format_of(request, format_name)
     selected, order_columns = names_of("columns", columns), order_of(order)
     client = client_of(request)
-    view = await parts.warehouse_pool.run(
+    view = await parts.threads.read(
         client, lambda warehouse: parts.views.find(warehouse, name, scope)
     )
     target = OutputTarget(
@@ -191,7 +191,7 @@ async def _describe(
 
 async def _respond(request: Request, read: Callable[[Warehouse], Json]) -> Response:
     """The JSON object that `read` returns, in a thread that reads the warehouse."""
-    answer = await state(request).warehouse_pool.run(client_of(request), read)
+    answer = await state(request).threads.read(client_of(request), read)
     return json_response(request, answer)
 
 
