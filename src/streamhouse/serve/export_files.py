@@ -21,9 +21,8 @@ from streamhouse.durable_files import locked, sync_folder
 from streamhouse.errors import DataLossError, OptionError, TableError
 from streamhouse.paimon.read.table import Table
 from streamhouse.serve.formats.row_formats import RowFormat
-from streamhouse.serve.queries.output import OutputTarget, RowsOrigin, write_export
+from streamhouse.serve.queries.output import OutputTarget, RowsOrigin, RowsRequest, write_export
 from streamhouse.serve.queries.pinned_tables import PinnedTable
-from streamhouse.serve.queries.read_request import RowsRequest
 from streamhouse.serve.queries.view_rows import RowsSource, cast_rows
 from streamhouse.serve.views.served_view import ServedView
 from streamhouse.sql.plan import BoundedQuery, BoundedScan

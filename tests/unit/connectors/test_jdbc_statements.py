@@ -10,8 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from streamhouse.connectors.jdbc.literals import literals
-from streamhouse.connectors.jdbc.statements import Statements, net_changes
+from streamhouse.connectors.jdbc.statements import Statements, literals, net_changes
 from streamhouse.connectors.jdbc.target import TargetTable
 from streamhouse.errors import TableError
 from streamhouse.mysql.values.types import MySqlColumn

@@ -56,7 +56,7 @@ def call(
     import streamhouse.runtime.sync.procedures  # noqa: F401  # registers sys.sync_…
     from streamhouse.procedures.context import Context
     from streamhouse.procedures.registry import run
-    from streamhouse.serve.views.warehouse_tables import WarehouseTables
+    from streamhouse.serve.views.served_view import WarehouseTables
 
     tables = WarehouseTables(opened)
     with _Spark(options, opened.options) as spark, Context(opened, spark.session) as context:

@@ -15,9 +15,8 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from streamhouse.cli.errors import INTERRUPTED
+from streamhouse.cli.errors import INTERRUPTED, SIGNALS, StopSignal
 from streamhouse.cli.flags import with_flags
-from streamhouse.cli.stop_signals import SIGNALS, StopSignal
 from streamhouse.errors import OptionError
 
 if TYPE_CHECKING:

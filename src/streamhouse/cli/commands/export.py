@@ -11,13 +11,12 @@ from typing import TYPE_CHECKING, TypeVar
 
 import typer
 
-from streamhouse.cli.errors import INTERRUPTED
+from streamhouse.cli.errors import INTERRUPTED, StopSignal
 from streamhouse.cli.flags import (
     DEFAULT_WAREHOUSE,
     open_warehouse,
     with_flags,
 )
-from streamhouse.cli.stop_signals import StopSignal
 from streamhouse.errors import OptionError
 from streamhouse.options import duration_ms
 from streamhouse.serve.formats.row_formats import RowFormat

@@ -33,7 +33,7 @@ def query(
     from streamhouse.cli import output
     from streamhouse.duckdb_engine import bounded_reader
     from streamhouse.serve.formats import row_formats
-    from streamhouse.serve.views.warehouse_tables import WarehouseTables
+    from streamhouse.serve.views.served_view import WarehouseTables
     from streamhouse.sql.batch.bounded_query import analyze_bounded
 
     plan = analyze_bounded(select, WarehouseTables(opened))

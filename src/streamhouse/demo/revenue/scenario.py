@@ -27,7 +27,7 @@ from streamhouse.runtime.execute import execute
 from streamhouse.runtime.state.lineage import SUFFIX, LineageFeed
 
 if TYPE_CHECKING:
-    from streamhouse.demo.kafka.orders import KafkaOrders
+    from streamhouse.demo.kafka.broker import KafkaOrders
 
 
 VIEW, ORDERS, CUSTOMERS = "shop.country_sales", "shop.orders", "shop.customers"
@@ -74,7 +74,7 @@ class Scenario(DemoScenario):
         self._filled = False
         self.kafka: KafkaOrders | None = None
         if with_kafka:
-            from streamhouse.demo.kafka.orders import KafkaOrders
+            from streamhouse.demo.kafka.broker import KafkaOrders
 
             self.kafka = KafkaOrders(self.folder / "kafka", orders_per_second)
 

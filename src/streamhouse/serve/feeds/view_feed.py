@@ -18,9 +18,8 @@ from streamhouse.paimon.storage.table_identity import Identity
 from streamhouse.serve.admission.fair_queue import SHORT_S
 from streamhouse.serve.feeds.feed import Feed, FeedChange, as_inserts
 from streamhouse.serve.feeds.table_feed import TableFeed
-from streamhouse.serve.views.served_view import definition, hide_definition_errors
+from streamhouse.serve.views.served_view import WarehouseTables, definition, hide_definition_errors
 from streamhouse.serve.views.shown_table import ShownTable
-from streamhouse.serve.views.warehouse_tables import WarehouseTables
 from streamhouse.sql.batch.bounded_query import analyze_bounded
 from streamhouse.sql.plan import BoundedQuery
 from streamhouse.sql.syntax import Query, TextPosition

@@ -21,9 +21,8 @@ from streamhouse.serve.access_log import LOGGER
 from streamhouse.serve.errors import hide_path
 from streamhouse.serve.formats.cells import iso
 from streamhouse.serve.formats.row_formats import json_objects
-from streamhouse.serve.views.served_view import ServedView
+from streamhouse.serve.views.served_view import ServedView, WarehouseTables
 from streamhouse.serve.views.shown_table import ShownTable
-from streamhouse.serve.views.warehouse_tables import WarehouseTables
 from streamhouse.sql.plan import Column
 from streamhouse.sql.views.stored_view import QUERY
 

@@ -17,16 +17,14 @@ from streamhouse.close_matches import nearest
 from streamhouse.duckdb_engine import Limits, bounded_reader
 from streamhouse.errors import DataLossError, LimitError, OptionError, TableError
 from streamhouse.serve.queries import output
-from streamhouse.serve.queries.output import RowsOrigin
+from streamhouse.serve.queries.output import ReadResult, RowsOrigin, RowsRequest
 from streamhouse.serve.queries.pinned_tables import (
     PinnedTables,
     full_name,
     is_data,
     view_time_travel,
 )
-from streamhouse.serve.queries.read_request import ReadResult, RowsRequest
-from streamhouse.serve.views.served_view import hide_definition_errors
-from streamhouse.serve.views.warehouse_tables import WarehouseTables, table_info
+from streamhouse.serve.views.served_view import WarehouseTables, hide_definition_errors, table_info
 from streamhouse.sql import node_errors
 from streamhouse.sql.batch.bounded_query import analyze_tree
 from streamhouse.sql.expressions import lowering

@@ -43,7 +43,7 @@ from streamhouse.errors import (
     is_panic,
 )
 from streamhouse.paimon.catalog.warehouse import Warehouse
-from streamhouse.serve.queries.read_request import (
+from streamhouse.serve.queries.output import (
     ReadRequest,
     ReadResult,
     RowsRequest,

@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NoReturn
 
-from streamhouse.cli.errors import INTERRUPTED
+from streamhouse.cli.errors import INTERRUPTED, StopSignal
 from streamhouse.cli.flags import (
     DEFAULT_WAREHOUSE,
     catalog_options,
@@ -17,7 +17,6 @@ from streamhouse.cli.flags import (
     with_flags,
     write_port,
 )
-from streamhouse.cli.stop_signals import StopSignal
 from streamhouse.errors import OptionError
 from streamhouse.options import choice, duration_ms, memory_bytes
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import typer
 
-from streamhouse.cli.errors import INTERRUPTED
+from streamhouse.cli.errors import INTERRUPTED, StopSignal
 from streamhouse.cli.flags import (
     DEFAULT_MASTER,
     DEFAULT_WAREHOUSE,
@@ -19,7 +19,6 @@ from streamhouse.cli.flags import (
     write_port,
 )
 from streamhouse.cli.run_output import notice, print_stderr
-from streamhouse.cli.stop_signals import StopSignal
 from streamhouse.errors import OptionError, StreamhouseError
 from streamhouse.options import hide_secrets
 

@@ -23,8 +23,7 @@ from streamhouse.serve.http.routes.parameters import (
     format_of,
     state,
 )
-from streamhouse.serve.queries.output import MEDIA_TYPES, OutputTarget
-from streamhouse.serve.queries.read_request import SelectRequest
+from streamhouse.serve.queries.output import MEDIA_TYPES, OutputTarget, SelectRequest
 from streamhouse.serve.settings import MAX_RESPONSE_BYTES, MAX_SQL_CHARACTERS
 from streamhouse.serve.views.served_view import is_plain_text
 

@@ -39,8 +39,7 @@ from streamhouse.serve.http.routes.parameters import (
     state,
 )
 from streamhouse.serve.queries import view_details
-from streamhouse.serve.queries.output import MEDIA_TYPES, OutputTarget
-from streamhouse.serve.queries.read_request import ReadResult, RowsRequest
+from streamhouse.serve.queries.output import MEDIA_TYPES, OutputTarget, ReadResult, RowsRequest
 from streamhouse.serve.settings import MAX_RESPONSE_BYTES
 
 if TYPE_CHECKING:
