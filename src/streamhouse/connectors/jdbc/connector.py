@@ -156,13 +156,13 @@ class JdbcCommitter(SinkCommitter):
 
     def _write(self, transaction: Transaction, rows: pa.Table) -> None:
         if not self._target.key:
-            for text, _ in self._statements.inserts(rows):
+            for text in self._statements.inserts(rows):
                 transaction.execute(text)
             return
         upserts, deleted = net_changes(rows, self._target.key)
         for text in self._statements.deletes(deleted):
             transaction.execute(text)
-        for text, _ in self._statements.upserts(upserts):
+        for text in self._statements.upserts(upserts):
             transaction.execute(text)
         if self._target.other_keys:
             self._check_upserts(transaction, upserts.select(list(self._target.key)))

@@ -294,31 +294,26 @@ class Statements:
         self._insert = f"INSERT INTO {target.quoted} ({names}) VALUES ".encode()
         self._key = [column for column in target.columns if column.name in target.key]
 
-    def inserts(self, rows: pa.Table) -> Iterator[tuple[bytes, int]]:
-        """INSERTs of new rows, each with its number of rows."""
-        yield from self._insert_statements(rows, b"")
+    def inserts(self, rows: pa.Table) -> Iterator[bytes]:
+        """INSERTs of new rows."""
+        return self._insert_statements(rows, b"")
 
-    def upserts(self, rows: pa.Table) -> Iterator[tuple[bytes, int]]:
-        """INSERTs that update the rows whose keys exist, each with its number of rows."""
-        yield from self._insert_statements(rows, self._on_duplicate)
+    def upserts(self, rows: pa.Table) -> Iterator[bytes]:
+        """INSERTs that update the rows whose keys exist."""
+        return self._insert_statements(rows, self._on_duplicate)
 
     def deletes(self, keys: pa.Table) -> Iterator[bytes]:
         """DELETEs of the rows with these keys."""
-        for values in self._key_lists(keys):
-            yield b"DELETE FROM %s WHERE %s IN (%s)" % (
-                self._target.quoted.encode(),
-                self._key_names,
-                values,
-            )
+        return self._of_keys(b"DELETE", keys)
 
     def count(self, keys: pa.Table) -> Iterator[bytes]:
         """SELECTs that count the rows with these keys."""
-        for values in self._key_lists(keys):
-            yield b"SELECT COUNT(*) FROM %s WHERE %s IN (%s)" % (
-                self._target.quoted.encode(),
-                self._key_names,
-                values,
-            )
+        return self._of_keys(b"SELECT COUNT(*)", keys)
+
+    def _of_keys(self, verb: bytes, keys: pa.Table) -> Iterator[bytes]:
+        head = b"%s FROM %s WHERE %s IN (" % (verb, self._target.quoted.encode(), self._key_names)
+        for values in self._row_lists(keys, self._key, _DELETED_KEYS, key_literals):
+            yield head + values + b")"
 
     @property
     def _key_names(self) -> bytes:
@@ -347,13 +342,9 @@ class Statements:
             return f"{name} = IF({name} = VALUES({name}), VALUES({name}), {name})"
         return f"{name} = VALUES({name})"
 
-    def _key_lists(self, keys: pa.Table) -> Iterator[bytes]:
-        for values, _ in self._row_lists(keys, self._key, _DELETED_KEYS, key_literals):
-            yield values
-
-    def _insert_statements(self, rows: pa.Table, suffix: bytes) -> Iterator[tuple[bytes, int]]:
-        for values, count in self._row_lists(rows, self._target.columns, self._most_rows):
-            yield self._insert + values + suffix, count
+    def _insert_statements(self, rows: pa.Table, suffix: bytes) -> Iterator[bytes]:
+        for values in self._row_lists(rows, self._target.columns, self._most_rows):
+            yield self._insert + values + suffix
 
     def _row_lists(
         self,
@@ -361,8 +352,8 @@ class Statements:
         columns: Sequence[MySqlColumn],
         most_rows: int,
         literals_of: Callable[[MySqlColumn, pa.Array, str], pa.Array] = literals,
-    ) -> Iterator[tuple[bytes, int]]:
-        """Lists of rows, `(1, 'a'), (2, 'b')`, each with its number of rows; within the limits."""
+    ) -> Iterator[bytes]:
+        """Lists of rows, `(1, 'a'), (2, 'b')`, within the limits."""
         fitting = _BYTES_AT_ONCE * rows.num_rows // max(1, rows.nbytes)
         for batch in rows.to_batches(max_chunksize=max(1, min(_ROWS_AT_ONCE, fitting))):
             texts = [
@@ -395,7 +386,7 @@ def _row_texts(columns: Sequence[pa.Array]) -> pa.Array:
     )
 
 
-def _joined(texts: pa.Array, most_rows: int, most_bytes: int) -> Iterator[tuple[bytes, int]]:
+def _joined(texts: pa.Array, most_rows: int, most_bytes: int) -> Iterator[bytes]:
     """Adjacent texts, without the last comma: their bytes are adjacent in memory already."""
     _, bounds, data = texts.buffers()
     ends = np.frombuffer(bounds, np.int32)[texts.offset : texts.offset + len(texts) + 1]
@@ -403,5 +394,5 @@ def _joined(texts: pa.Array, most_rows: int, most_bytes: int) -> Iterator[tuple[
     while first < len(texts):
         fits = int(np.searchsorted(ends, ends[first] + most_bytes, side="right")) - 1
         last = min(max(first + 1, fits), first + most_rows, len(texts))
-        yield bytes(view[ends[first] : ends[last] - 1]), last - first
+        yield bytes(view[ends[first] : ends[last] - 1])
         first = last

@@ -24,7 +24,12 @@ from streamhouse.serve.queries.pinned_tables import (
     is_data,
     view_time_travel,
 )
-from streamhouse.serve.views.served_view import WarehouseTables, hide_definition_errors, table_info
+from streamhouse.serve.views.served_view import (
+    WarehouseTables,
+    hide_definition_errors,
+    table_info,
+    table_of,
+)
 from streamhouse.sql import node_errors
 from streamhouse.sql.batch.bounded_query import analyze_tree
 from streamhouse.sql.expressions import lowering
@@ -218,14 +223,7 @@ class RowsSource:
     def _table(self) -> PinnedTable | None:
         """The pinned table; None for a SQL view."""
         name = self._request.view.source
-        try:
-            self._warehouse.table(name)
-        except TableError:
-            tables = WarehouseTables(self._warehouse)
-            if tables.view(tuple(name.split(".", 1))) is not None:
-                return None
-            raise
-        return self.pins.get(name)
+        return None if table_of(self._warehouse, name) is None else self.pins.get(name)
 
     def _columns(self) -> tuple[str, ...]:
         if self.pin is not None:

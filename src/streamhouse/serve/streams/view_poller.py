@@ -84,8 +84,7 @@ class PollResult:
 
     `chunks` are the changes up to `commit`, or with `full` all rows at it; None if they are more
     than a stream may send. `state` is `Feed.kept.table`, `rows` the number of rows, None if
-    unknown. `events` is what subscribers get. `first`: the first result of the stream, which has no
-    subscribers yet. `keyed`: the source is a table with a primary key, or a view.
+    unknown. `events` is what subscribers get. `keyed`: the source has a primary key, or is a view.
     """
 
     commit: StreamPosition
@@ -94,7 +93,6 @@ class PollResult:
     rows: int | None
     chunks: tuple[EncodedRows, ...] | None = ()
     events: tuple[StreamEvent, ...] = ()
-    first: bool = False
     full: bool = False
     keyed: bool = True
 
@@ -264,7 +262,7 @@ class ViewPoller:
         change = feed.poll()
         seen = self._seen
         if seen is None:
-            self._first(feed, change)
+            self._emit(feed, self._commit(change), 0 if change is None else change.rows)
             return False
         commit = seen.commit
         if feed.was_replaced(commit.snapshot, commit.time_ms, immediate=change is not None):
@@ -307,11 +305,6 @@ class ViewPoller:
         change = feed.poll()
         self._emit_all_rows(feed, self._commit(change), None if change is None else change.rows)
 
-    def _first(self, feed: Feed, change: FeedChange | None) -> None:
-        commit = self._commit(change)
-        rows = 0 if change is None else change.rows
-        self._emit(feed, commit, rows, first=True)
-
     def _changed(self, feed: Feed, change: FeedChange, seen: PollResult) -> bool:
         """Pass on a change; returns whether there may be more changes."""
         same = feed.incarnation == self._incarnation and same_columns(feed.schema, seen.schema)
@@ -349,7 +342,6 @@ class ViewPoller:
         commit: StreamPosition,
         rows: int | None,
         chunks: tuple[EncodedRows, ...] | None = (),
-        first: bool = False,
         full: bool = False,
     ) -> None:
         keyed = bool(feed.primary_key)
@@ -357,7 +349,7 @@ class ViewPoller:
         if chunks or (full and chunks is not None):
             emitted = self._encoder.events(SNAPSHOT if full else CHANGES, commit, chunks)
         result = PollResult(
-            commit, feed.schema, feed.kept.table, rows, chunks, emitted, first, full, keyed
+            commit, feed.schema, feed.kept.table, rows, chunks, emitted, full, keyed
         )
         self._on_result(result)
         self._seen = result

@@ -22,6 +22,7 @@ from streamhouse.sql.syntax import Query, TextPosition
 
 if TYPE_CHECKING:
     from streamhouse.paimon.catalog.warehouse import Warehouse
+    from streamhouse.paimon.read.table import Table
 
 
 class WarehouseTables:
@@ -87,6 +88,16 @@ class WarehouseTables:
         for table, database in tables.items():
             text = text.replace(f"'{table}'", f"'{database}.{table}'")
         return text
+
+
+def table_of(warehouse: Warehouse, name: str) -> Table | None:
+    """The table or branch `database.table`; None if it is a SQL view. Raises `TableError`."""
+    try:
+        return warehouse.table(name)
+    except TableError:
+        if WarehouseTables(warehouse).view(tuple(name.split(".", 1))) is None:
+            raise
+        return None
 
 
 def table_info(table: Any) -> TableInfo:
