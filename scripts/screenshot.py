@@ -17,7 +17,7 @@ from pathlib import Path
 from playwright.sync_api import sync_playwright
 
 from streamhouse.demo.measured_run import wait_for_first_result
-from streamhouse.demo.page import DemoPage
+from streamhouse.demo.driver import DemoPage
 from streamhouse.demo.revenue.scenario import MOVE, VIEW, Scenario
 
 WIDTH, HEIGHT = 1200, 750

@@ -28,7 +28,7 @@ from tests.processes import PRELOADED
 from tests.waiting import DEADLINE_S
 
 from streamhouse.demo.membership import steps as membership_steps
-from streamhouse.demo.revenue import steps as revenue_steps
+from streamhouse.demo.revenue import scenario as revenue_steps
 
 _MODULES = (
     *PRELOADED,

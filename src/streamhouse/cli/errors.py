@@ -1,4 +1,4 @@
-"""What a user sees when a command fails: one message, and an exit code.
+"""How a command ends: its errors, exit codes, and signals that request an end.
 
 | code | when                                                        |
 |------|-------------------------------------------------------------|
@@ -6,6 +6,8 @@
 | 2    | wrong usage of the command, or an internal error            |
 | 130  | interrupted with Ctrl-C                                     |
 | 141  | the reader of our output has closed it (broken pipe)        |
+
+A user sees one message and the code. Ctrl-C and SIGTERM set a flag that is checked between steps.
 """
 
 from __future__ import annotations
@@ -16,9 +18,10 @@ import functools
 import inspect
 import os
 import re
+import signal
 import sys
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Annotated, Any
 
 import typer
@@ -126,3 +129,52 @@ def report(error: BaseException, verbose: bool) -> int:
     message, code = explain(error)
     console.print(Text(message, style="red"))
     return code
+
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+class StopSignal:
+    """Handles the signals `numbers`: the first requests a stop, a second one ends at once.
+
+    An exception from a signal handler would be raised wherever the program is, and a library may
+    catch or convert it. `at_once` is called before the end at a second signal (exit code 130); it
+    must not wait for anything that the main thread may hold. `notice` is written to standard error
+    at the first signal, if that is a terminal. Has to be created in the main thread.
+    """
+
+    def __init__(
+        self,
+        numbers: Iterable[signal.Signals] = SIGNALS,
+        at_once: Callable[[], None] | None = None,
+        notice: str = "",
+    ) -> None:
+        self._received: int | None = None
+        self._at_once = at_once
+        self._notice = notice
+        for number in numbers:
+            signal.signal(number, self._request_stop)
+
+    @property
+    def interrupted(self) -> bool:
+        """Whether Ctrl-C requested the stop."""
+        return self._received == signal.SIGINT
+
+    def requested(self) -> bool:
+        """Whether to stop at the next step."""
+        return self._received is not None
+
+    def check(self) -> None:
+        """Raise `KeyboardInterrupt` if a stop was requested; called between steps."""
+        if self.requested():
+            raise KeyboardInterrupt
+
+    def _request_stop(self, number: int, frame: object) -> None:
+        if self._received is not None:
+            if self._at_once is not None:
+                self._at_once()
+            os._exit(INTERRUPTED)
+        self._received = number
+        if self._notice and sys.stderr.isatty():
+            # Not print: the handler may run in the middle of another print.
+            os.write(sys.stderr.fileno(), f"{self._notice}\n".encode())

@@ -1,18 +1,30 @@
-"""Collects the bad records that a source leaves out, until its task takes them."""
+"""Bad records that sources leave out: collected, kept in a dead-letter table, and read again.
+
+A row of the table names the query that left the record out, and the number of its batch. A query
+commits its batches in order, so its rows up to a committed batch never change. A request to replay
+them is the number of that batch, in the table `<table>__replays`.
+"""
 
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from streamhouse.connectors.base import Option
-from streamhouse.errors import OptionError, RecordError
+from streamhouse.connectors.specs import arrow_schema
+from streamhouse.errors import OptionError, RecordError, TableError
 from streamhouse.options import choice
-from streamhouse.source import BAD_RECORDS
+from streamhouse.paimon.catalog.table_address import TableAddress
+from streamhouse.paimon.catalog.warehouse import Warehouse
+from streamhouse.paimon.schema.table_name import split_identifier
+from streamhouse.source import BAD_RECORDS, Source
+from streamhouse.sql.plan import Column
 
 FAIL, SKIP, TABLE = "fail", "skip", "table"
 MODES = (FAIL, SKIP, TABLE)
@@ -106,3 +118,158 @@ def warn_of_bad_records(count: int) -> None:
     """Warn of the bad records of a bounded read, which no dead-letter table gets."""
     if count:
         log.warning("%d bad records were left out of this SELECT", count)
+
+
+COLUMNS = (
+    Column("source", "STRING"),
+    Column("position", "STRING"),
+    Column("reason", "STRING"),
+    Column("key", "BYTES"),
+    Column("value", "BYTES"),
+    Column("timestamp", "BIGINT"),
+    Column("headers", "MAP<STRING, BYTES>"),
+    Column("time", "TIMESTAMP_LTZ(3)"),
+    Column("query", "STRING"),
+    Column("batch", "BIGINT"),
+)
+REQUESTS = (Column("query", "STRING"), Column("batch", "BIGINT"))
+_READ_INTERVAL_S = 1.0
+
+
+def create_tables(address: TableAddress) -> None:
+    """Create both tables if they do not exist, in a database that may not exist either."""
+    warehouse = Warehouse(address.warehouse)
+    for table, columns in ((address, COLUMNS), (requests_of(address), REQUESTS)):
+        warehouse.create_database(split_identifier(table.identifier)[0], if_not_exists=True)
+        table.create(columns, (), {"bucket": "-1"})
+    found = set(address.open().arrow_schema.names)
+    missing = [column.name for column in COLUMNS if column.name not in found]
+    if missing:
+        raise TableError(
+            f"table {address.identifier} is not a dead-letter table (it has no column "
+            f"'{missing[0]}'); name another one as 'bad-records.table'"
+        )
+
+
+def requests_of(address: TableAddress) -> TableAddress:
+    """The table of requests to replay."""
+    return address.auxiliary_table("replays")
+
+
+def rows_of(bad_records: pa.Table, source: str, now_ms: int, query: str, batch: int) -> pa.Table:
+    """Rows of the table for `BAD_RECORDS`; `now_ms`: the time of the batch."""
+    count = bad_records.num_rows
+    timestamp = pa.scalar(now_ms, pa.int64()).cast(pa.timestamp("ms", "UTC"))
+    fixed = {"source": source, "time": timestamp, "query": query, "batch": pa.scalar(batch)}
+    columns = {
+        column.name: pa.repeat(_scalar(fixed[column.name]), count)
+        if column.name in fixed
+        else bad_records.column(column.name)
+        for column in COLUMNS
+    }
+    return pa.table(columns).cast(arrow_schema(COLUMNS))
+
+
+def _scalar(value: object) -> pa.Scalar:
+    return value if isinstance(value, pa.Scalar) else pa.scalar(value)
+
+
+def _read(address: TableAddress) -> pa.Table | None:
+    """All rows of a table; None if it does not exist or is empty."""
+    try:
+        table = address.open()
+    except TableError:
+        return None
+    if table.latest_snapshot_id() is None:
+        return None
+    return pa.Table.from_batches(list(table.read()), table.arrow_schema)
+
+
+def waiting(address: TableAddress) -> dict[str, tuple[int, int]]:
+    """By query: the last batch with bad records, and how many no request covers yet."""
+    kept = _read(address)
+    if kept is None:
+        return {}
+    requests = _read(requests_of(address))
+    found: dict[str, tuple[int, int]] = {}
+    for query in pc.unique(kept.column("query")).to_pylist():
+        batches = kept.filter(pc.equal(kept.column("query"), query)).column("batch")
+        before = _requested(requests, query)
+        rows = pc.sum(pc.greater(batches, before)).as_py()
+        if rows:
+            found[query] = (pc.max(batches).as_py(), rows)
+    return found
+
+
+def _requested(requests: pa.Table | None, query: str) -> int:
+    if requests is None:
+        return -1
+    own = requests.filter(pc.equal(requests.column("query"), query)).column("batch")
+    return int(pc.max(own).as_py()) if len(own) else -1
+
+
+@dataclass(frozen=True)
+class Replay:
+    """The bad records of the batches after `after` up to `upto`, which are read again."""
+
+    after: int
+    upto: int
+
+
+class DeadLetterReplays:
+    """The bad records of one query, which its source can read again."""
+
+    def __init__(self, address: TableAddress, query: str) -> None:
+        self._address, self._query = address, query
+        self._read_at = float("-inf")
+        self._last = -1
+
+    def requested(self) -> int:
+        """The last batch whose bad records are to be read again; -1 if there is no request.
+
+        Reads the table of requests at most once a second.
+        """
+        if time.monotonic() - self._read_at >= _READ_INTERVAL_S:
+            self._read_at = time.monotonic()
+            self._last = _requested(_read(requests_of(self._address)), self._query)
+        return self._last
+
+    def rows(self, replay: Replay) -> list[Mapping[str, object]]:
+        """The records of a replay, in the order of their batches and places."""
+        kept = _read(self._address)
+        if kept is None:
+            return []
+        batch = kept.column("batch")
+        chosen = pc.and_(
+            pc.equal(kept.column("query"), self._query),
+            pc.and_(pc.greater(batch, replay.after), pc.less_equal(batch, replay.upto)),
+        )
+        rows: list[Mapping[str, object]] = kept.filter(chosen).to_pylist()
+        return sorted(rows, key=lambda row: (row["batch"], str(row["position"])))
+
+
+class SkippingSource(Source):
+    """A source that can leave out records that it cannot decode, and read them again.
+
+    Its offsets have the batch up to which bad records are `requested`; that request is a partition.
+    """
+
+    _bad_records: BadRecordCollector
+    _replays: DeadLetterReplays | None = None
+
+    def bad_records(self) -> pa.Table:
+        """The bad records that `read` has left out since the last call: rows of `BAD_RECORDS`."""
+        return self._bad_records.take()
+
+    def replay_from(self, replays: DeadLetterReplays) -> None:
+        """Read bad records again when that is requested."""
+        self._replays = replays
+
+    def requested(self) -> int:
+        """The batch up to which bad records are to be read again; -1 if there is no request."""
+        return -1 if self._replays is None else self._replays.requested()
+
+    def replayed(self, replay: Replay) -> list[Mapping[str, object]]:
+        """The records of a partition that reads bad records again."""
+        assert self._replays is not None
+        return self._replays.rows(replay)

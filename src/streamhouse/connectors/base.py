@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from streamhouse.connectors.specs import SinkSpec, SourceSpec
     from streamhouse.paimon.read.table import Table
 
+
 Guarantee: TypeAlias = Literal["exactly-once", "at-least-once", "none"]
 """The delivery guarantee of a sink after a crash; `none`: the sink keeps no rows."""
 Scan: TypeAlias = tuple[pa.Schema, Callable[[], Iterator[pa.RecordBatch]]]
@@ -270,3 +271,37 @@ class Connector:
     def shared_reader(self) -> SharedReader | None:
         """A reader that several queries share; None if each query reads for itself."""
         return None
+
+
+_MESSAGE_BYTES = 32 << 20
+
+
+class CollectingWriter:
+    """A `SinkWriter` that sends rows to the driver."""
+
+    def __init__(self) -> None:
+        self._batches: list[pa.RecordBatch] = []
+
+    def write(self, rows: pa.RecordBatch) -> None:
+        self._batches.append(rows)
+
+    def prepare(self) -> list[pa.Table]:
+        messages: list[pa.Table] = []
+        part: list[pa.RecordBatch] = []
+        size = 0
+        for batch in self._batches:
+            if part and size + batch.nbytes > _MESSAGE_BYTES:
+                messages.append(pa.Table.from_batches(part))
+                part, size = [], 0
+            part.append(batch)
+            size += batch.nbytes
+        return [*messages, pa.Table.from_batches(part)] if part else messages
+
+    def close(self) -> None:
+        self._batches = []
+
+
+def collected_rows(messages: Sequence[pa.Table]) -> Iterator[pa.RecordBatch]:
+    """The rows in the messages of a batch's tasks, in order."""
+    for rows in messages:
+        yield from rows.to_batches()

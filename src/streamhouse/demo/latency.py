@@ -2,27 +2,39 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import threading
 import time
-from collections import deque
+from collections import Counter, deque
+from collections.abc import Callable
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from streamhouse.errors import TableError
+from streamhouse.errors import StreamhouseError, TableError
 from streamhouse.paimon.catalog.table_address import TableAddress
+from streamhouse.paimon.read.table import Table
 
 _POLL_S = 0.005
 _ABSENT_POLL_S = 0.1
 """For a table that does not exist: opening it lists all names of the catalog, which is slow."""
 
 
-class SnapshotClock:
-    """Records when each snapshot of a table could first be read, by polling every 5 ms."""
+Committed: TypeAlias = Callable[[Table, int, float], None]
+"""Called with a table, a new snapshot of it, and when this could be read (epoch seconds)."""
 
-    def __init__(self, address: TableAddress) -> None:
+
+class SnapshotClock:
+    """Records when each snapshot of a table could first be read, by polling every 5 ms.
+
+    `committed` is called for the newest snapshot of each poll, in a thread of the clock.
+    """
+
+    def __init__(self, address: TableAddress, committed: Committed | None = None) -> None:
         self._address = address
+        self._committed = committed
         self._lock = threading.Lock()
         self._seen: dict[tuple[str, int], float] = {}
         self._order: list[tuple[float, str]] = []
@@ -63,6 +75,10 @@ class SnapshotClock:
                         key = (snapshot.commit_user, snapshot.commit_identifier)
                         self._seen[key] = now * 1000
                         self._order.append((now, snapshot.commit_user))
+            if latest > last and self._committed is not None:
+                # An expired snapshot, or a failing store: the next snapshot shows the same rows.
+                with contextlib.suppress(StreamhouseError):
+                    self._committed(table, latest, now)
             last = max(last, latest)
 
 
@@ -70,27 +86,21 @@ class AgeHistogram:
     """A histogram of ages in whole milliseconds; its size does not depend on their number."""
 
     def __init__(self) -> None:
-        self._counts = np.zeros(1, np.int64)
+        self._counts: Counter[int] = Counter()
 
     def add(self, ages_ms: npt.NDArray[np.float64]) -> None:
         """Add ages; negative ones count as 0."""
-        if not len(ages_ms):
-            return
-        more = np.bincount(np.maximum(ages_ms, 0).round().astype(np.int64))
-        size = max(len(more), len(self._counts))
-        counts = np.zeros(size, np.int64)
-        counts[: len(self._counts)] = self._counts
-        counts[: len(more)] += more
-        self._counts = counts
+        self._counts.update(np.maximum(ages_ms, 0).round().astype(np.int64).tolist())
 
     def percentiles(self) -> dict[str, float] | None:
         """Milliseconds `p50`, `p99` and `max`; None without any age."""
-        total = self._counts.sum()
-        if not total:
+        if not self._counts:
             return None
-        below = np.cumsum(self._counts)
-        p50, p99 = (float(np.searchsorted(below, total * share)) for share in (0.5, 0.99))
-        return {"p50": p50, "p99": p99, "max": float(np.flatnonzero(self._counts)[-1])}
+        ages, counts = zip(*sorted(self._counts.items()), strict=True)
+        below = np.cumsum(counts)
+        places = np.searchsorted(below, below[-1] * np.array([0.5, 0.99]))
+        p50, p99 = (float(ages[place]) for place in places)
+        return {"p50": p50, "p99": p99, "max": float(ages[-1])}
 
 
 class Latencies:

@@ -12,12 +12,10 @@ from rich.panel import Panel
 from rich.text import Text
 
 from streamhouse.cli.table_view import TableView
-from streamhouse.demo.driver import Check
+from streamhouse.demo.driver import Check, DemoPage
 from streamhouse.demo.latency import ages_text
 from streamhouse.demo.measured_run import Kills, wait_for_first_result
-from streamhouse.demo.page import DemoPage
-from streamhouse.demo.scenario import DemoScenario
-from streamhouse.demo.scripted_changes import ScriptedSteps
+from streamhouse.demo.scenario import DemoScenario, ScriptedSteps
 from streamhouse.errors import TableError
 from streamhouse.serve.feeds.table_feed import TableFeed
 

@@ -4,23 +4,19 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 import secrets
 import shutil
 import socket
-import subprocess
 import tempfile
-import time
 from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any, Self
 
-import psutil
 import pymysql
 from pymysql.constants import CLIENT
 
-from streamhouse.demo.private_server import STOP_SECONDS, PrivateServer, leftover
+from streamhouse.demo.private_server import PrivateServer
 from streamhouse.errors import ConnectError
 
 USER = "streamhouse"
@@ -30,7 +26,6 @@ PACKAGES = ("mariadb-server-core", "mariadb-client-core")
 """Debian's packages with MariaDB's programs, without the service."""
 _PROGRAMS = ("mariadbd", "mariadb-install-db", "my_print_defaults")
 
-_START_SECONDS = 60.0
 _SOCKET_PATH_LIMIT = 100
 _PORTS = range(20_000, 32_000)
 """Below the ports that systems assign to connections, so none takes a restarting server's port."""
@@ -50,8 +45,6 @@ _SERVER_OPTIONS = (
     "--server-id=1",
 )
 
-_ERROR = re.compile(r"\b(error|cannot|can't|could not|not found|no such|denied)\b", re.IGNORECASE)
-
 _GRANTS = "SELECT, LOCK TABLES, TRIGGER, REPLICATION SLAVE, BINLOG MONITOR, REPLICATION SLAVE ADMIN"
 
 
@@ -59,13 +52,14 @@ class MariaDB(PrivateServer):
     """A server of its own under `data_dir`, with a row-format binlog, on 127.0.0.1 only.
 
     `port`: the TCP port; by default a free one, which later starts on the same folder reuse if it
-    is free. `server_options`: more `mariadbd` options, which override the defaults. As a context
-    manager it starts and stops the server. A server left behind by an earlier run on the same
-    folder is stopped first; the data stay. `root` connects by the socket without a password,
-    `USER` by TCP with `PASSWORD` and the privileges of change data capture (it cannot write).
+    is free. `server_options`: more `mariadbd` options, which override the defaults. `root` connects
+    by the socket without a password, `USER` by TCP with `PASSWORD` and the privileges of change
+    data capture (it cannot write).
 
     Raises `ConnectError` if MariaDB is not installed or does not start.
     """
+
+    name = "MariaDB"
 
     def __init__(
         self, data_dir: Path, port: int | None = None, server_options: Sequence[str] = ()
@@ -93,23 +87,9 @@ class MariaDB(PrivateServer):
         return Path(tempfile.gettempdir()) / f"streamhouse-{self.data_dir.stat().st_ino}.sock"
 
     def start(self) -> Self:
-        """Start the server (create its data the first time) and wait until it answers."""
-        if self.pid is not None:
-            return self
-        self.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self._stop_leftover()
-        self._install()
-        self._port = self._choose_port()
-        # A session of its own: Ctrl-C in the terminal stops the pipeline first, then the server.
-        self._process = subprocess.Popen(
-            self._server_command(),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,
-        )
-        self._wait_until_up()
-        self._create_user()
+        if self.pid is None:
+            super().start()
+            self._create_user()
         return self
 
     def connect(
@@ -147,29 +127,20 @@ class MariaDB(PrivateServer):
         return [
             "--no-defaults",
             *as_user(),
-            f"--datadir={self.data_dir / 'data'}",
+            self._own_argument,
             f"--socket={self.socket}",
             f"--port={self._port}",
-            f"--pid-file={self._pid_file}",
             f"--log-error={self._log_file}",
             f"--tmpdir={self._temporary}",
         ]
 
     @property
-    def _pid_file(self) -> Path:
-        return self.data_dir / "mariadb.pid"
+    def _own_argument(self) -> str:
+        return f"--datadir={self.data_dir / 'data'}"
 
-    @property
-    def _log_file(self) -> Path:
-        return self.data_dir / "mariadb.log"
-
-    def _stop_leftover(self) -> None:
-        """Stop a server that an earlier run left behind in this folder."""
-        process = leftover(self._pid_file, f"--datadir={self.data_dir / 'data'}")
-        if process is not None:
-            with contextlib.suppress(psutil.NoSuchProcess):
-                process.terminate()
-                _wait_or_kill(process)
+    def _prepare(self) -> None:
+        self._install()
+        self._port = self._choose_port()
 
     @property
     def _temporary(self) -> Path:
@@ -179,32 +150,14 @@ class MariaDB(PrivateServer):
         return path
 
     def _install(self) -> None:
-        marker = self.data_dir / "installed"
-        if marker.exists():
-            return
-        data = self.data_dir / "data"
-        shutil.rmtree(data, ignore_errors=True)
-        command = self._install_command()
-        result = subprocess.run(
-            command,
-            capture_output=True,
-            text=True,
-            timeout=120,
-            check=False,
-            start_new_session=True,
-            env={**os.environ, "TMPDIR": str(self._temporary)},
-        )
-        if result.returncode != 0:
-            reason = _first_error(result.stderr + result.stdout) or f"code {result.returncode}"
-            raise ConnectError(f"{Path(command[0]).name} failed in {self.data_dir}: {reason}")
-        marker.touch()
+        self._create_data(self._install_command(), {"TMPDIR": str(self._temporary)})
 
     def _install_command(self) -> list[str]:
         return [
             _program("mariadb-install-db"),
             "--no-defaults",
             *as_user(),
-            f"--datadir={self.data_dir / 'data'}",
+            self._own_argument,
             "--auth-root-authentication-method=normal",
             "--skip-test-db",
             "--innodb-log-file-size=16M",
@@ -222,29 +175,18 @@ class MariaDB(PrivateServer):
         port_file.write_text(str(port))
         return port
 
-    def _wait_until_up(self) -> None:
-        process = self._process
-        assert process is not None
-        deadline = time.monotonic() + _START_SECONDS
-        while time.monotonic() < deadline:
-            # Test the socket first: PyMySQL leaks its own if the server does not listen yet.
-            if _is_listening(self.socket):
-                with contextlib.suppress(pymysql.err.OperationalError):
-                    self.connect().close()
-                    return
-            if process.poll() is not None:
-                break
-            time.sleep(0.02)
-        self.stop()
-        raise ConnectError(f"the private MariaDB did not start: {self._last_error()}")
+    def _answers(self) -> bool:
+        # Test the socket first: PyMySQL leaks its own if the server does not listen yet.
+        if _is_listening(self.socket):
+            with contextlib.suppress(pymysql.err.OperationalError):
+                self.connect().close()
+                return True
+        return False
 
     def _last_error(self) -> str:
-        try:
-            lines = self._log_file.read_text(errors="replace").splitlines()
-        except OSError:
-            lines = []
+        lines = self._log_file.read_text(errors="replace").splitlines()
         errors = [line for line in lines[-200:] if "[ERROR]" in line and "Aborting" not in line]
-        return errors[-1].split("[ERROR]")[1].strip() if errors else f"see {self._log_file}"
+        return errors[-1].split("[ERROR]")[1].strip() if errors else super()._last_error()
 
     def _create_user(self) -> None:
         names = ("127.0.0.1", "::1", socket.gethostname().lower())
@@ -305,19 +247,5 @@ def _program(name: str) -> str:
     return program
 
 
-def _first_error(output: str) -> str:
-    """The first line that reports an error; what follows it is advice and links."""
-    lines = [line.strip() for line in output.splitlines() if line.strip()]
-    return next((line for line in lines if _ERROR.search(line)), lines[0] if lines else "")
-
-
 def as_user() -> list[str]:
     return ["--user=root"] if os.geteuid() == 0 else []
-
-
-def _wait_or_kill(process: psutil.Process) -> None:
-    try:
-        process.wait(timeout=STOP_SECONDS)
-    except psutil.TimeoutExpired:
-        process.kill()
-        process.wait(timeout=STOP_SECONDS)

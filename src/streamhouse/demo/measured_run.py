@@ -13,8 +13,7 @@ from typing import Any
 import psutil
 
 from streamhouse.demo.driver import Check
-from streamhouse.demo.scenario import DemoScenario
-from streamhouse.demo.scripted_changes import ScriptedSteps
+from streamhouse.demo.scenario import DemoScenario, ScriptedSteps
 from streamhouse.errors import StreamhouseError
 
 

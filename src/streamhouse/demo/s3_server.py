@@ -14,6 +14,7 @@ import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+from streamhouse.demo.private_server import end_process
 from streamhouse.errors import ConnectError
 
 Application = Callable[[Mapping[str, Any], Callable[..., Any]], Iterable[bytes]]
@@ -90,14 +91,10 @@ class S3Server:
 
     def stop(self) -> None:
         """End the server; its objects are lost."""
+        end_process(self._process, _STOP_SECONDS)
         for pipe in (self._process.stdin, self._process.stdout, self._process.stderr):
             if pipe is not None:
                 pipe.close()
-        try:
-            self._process.wait(_STOP_SECONDS)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait(_STOP_SECONDS)
 
     def __enter__(self) -> S3Server:
         return self

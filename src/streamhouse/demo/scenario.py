@@ -1,21 +1,162 @@
-"""The processes of a demo in one folder, and its measurements: what all demos have in common."""
+"""The processes of a demo in one folder, its scripted changes, and its measurements."""
 
 from __future__ import annotations
 
+import fcntl
+import os
+import shutil
+import time
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from subprocess import Popen
 from typing import Any, ClassVar, Self
 
 import pyarrow as pa
 
 from streamhouse.demo.driver import Check, Driver
-from streamhouse.demo.folder import DemoFolder
 from streamhouse.demo.latency import Latencies, SnapshotClock, ages_text
 from streamhouse.demo.mariadb import MariaDB
-from streamhouse.demo.scripted_changes import ScriptedSteps
+from streamhouse.errors import StreamhouseError
 from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.paimon.catalog.warehouse import Warehouse
+from streamhouse.paimon.storage.files import files_of
+
+_MARKER = ".streamhouse-demo"
+
+
+class DemoFolder:
+    """Where a demo keeps its MariaDB, its warehouse and its log.
+
+    `warehouse` is the location of a warehouse outside the folder, in an object store; None: the
+    folder `warehouse`.
+    """
+
+    def __init__(self, path: Path, warehouse: str | None = None) -> None:
+        self.path = path.absolute()
+        self._remote = warehouse is not None
+        self.warehouse = warehouse or str(self.path / "warehouse")
+        self.log = self.path / "log"
+        self._lock: int | None = None
+
+    @property
+    def run_arguments(self) -> list[str]:
+        """Arguments of `streamhouse run`: the warehouse, and where the checkpoints are."""
+        arguments = ["--warehouse", self.warehouse]
+        if self._remote:
+            arguments += ["--checkpoints", str(self._checkpoints)]
+        return arguments
+
+    def claim(self) -> None:
+        """Lock the folder and empty the warehouse; `StreamhouseError` if another demo has it."""
+        self.path.mkdir(parents=True, exist_ok=True)
+        lock = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT, 0o644)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(lock)
+            raise StreamhouseError(
+                f"a demo is already running in {self.path}; stop it, or use another folder by "
+                "--dir DIR"
+            ) from None
+        self._lock = lock
+        try:
+            self._empty()
+        except BaseException:
+            self.release()
+            raise
+
+    def _empty(self) -> None:
+        shutil.rmtree(self._checkpoints, ignore_errors=True)
+        if self._remote:
+            self._empty_remote()
+        else:
+            shutil.rmtree(self.warehouse, ignore_errors=True)
+            Path(self.warehouse).mkdir()
+        self.log.unlink(missing_ok=True)
+
+    def _empty_remote(self) -> None:
+        """Delete what an earlier demo left in the object store, but nothing of others."""
+        files = files_of(self.warehouse, {"warehouse": self.warehouse})
+        marker = f"{self.warehouse}/{_MARKER}"
+        if files.names(self.warehouse) and not files.exists(marker):
+            raise StreamhouseError(
+                f"{self.warehouse} is not empty, and the demo would delete all of it; name an "
+                "empty folder of the bucket"
+            )
+        files.delete(self.warehouse)
+        files.write_text(marker, "This folder is a demo's: it is emptied when a demo starts.\n")
+
+    @property
+    def _checkpoints(self) -> Path:
+        return self.path / "checkpoints"
+
+    def release(self) -> None:
+        """Unlock the folder."""
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+
+class ScriptedSteps(ABC):
+    """Makes changes one after another; each waits until its effect can be read.
+
+    A subclass yields from `_run_steps`: a message for the user, or None while it waits.
+    """
+
+    timeout_s: ClassVar[float]
+    """How long one step may take, restarts of the driver included."""
+
+    def __init__(self, log: Path) -> None:
+        self.done = False
+        """Whether all steps are over, with the expected effects."""
+        self.followed = False
+        """Whether all steps that need the running pipeline are over."""
+        self._log = log
+        self._started = time.monotonic()
+        self._job: Popen[bytes] | None = None
+        self._steps = self._run_steps()
+
+    @abstractmethod
+    def _run_steps(self) -> Iterator[str | None]:
+        """Make all changes, and set `done`."""
+
+    @abstractmethod
+    def _skip_pauses(self) -> None:
+        """Make the remaining changes due at once."""
+
+    @property
+    def succeeded(self) -> bool:
+        """Whether the tables still show the effects of all steps."""
+        return self.done
+
+    def step(self) -> str | None:
+        """Do what is due; returns a message for the user, if any."""
+        return next(self._steps, None)
+
+    def finish(self) -> Iterator[str | None]:
+        """Make the remaining changes without pauses; yields a message, if any, at each step."""
+        self._skip_pauses()
+        while not self.done:
+            yield self.step()
+            time.sleep(0.05)
+
+    def stop(self) -> None:
+        """Kill the command that runs, if any."""
+        if self._job is not None and self._job.poll() is None:
+            self._job.kill()
+            self._job.wait()
+
+    def _until(self, done: Callable[[], bool], what: str | None = None) -> Iterator[None]:
+        """Wait for a condition; for `what`, at most `timeout_s`."""
+        deadline = time.monotonic() + self.timeout_s
+        while not done():
+            if what is not None and time.monotonic() > deadline:
+                raise StreamhouseError(
+                    f"the demo waited {self.timeout_s:.0f} s for {what}; see {self._log}"
+                )
+            yield None
+
 
 FIRST_SECONDS = 15.0
 """How long the freshness is not counted: the pipeline still starts."""
@@ -68,8 +209,7 @@ class DemoScenario(ABC):
         except BaseException:
             self.__exit__()
             raise
-        self.clock = SnapshotClock(self.view)
-        self._begin_measuring()
+        self.clock = self._begin_measuring()
         return self
 
     def __exit__(self, *exception: object) -> None:
@@ -85,8 +225,8 @@ class DemoScenario(ABC):
         """Fill MySQL, and write the scripts; the MariaDB runs."""
 
     @abstractmethod
-    def _begin_measuring(self) -> None:
-        """Set `ages`; the clock runs."""
+    def _begin_measuring(self) -> SnapshotClock:
+        """Start the clock of the first board; sets `ages`, unless the constructor has."""
 
     def _close(self) -> None:  # noqa: B027 - optional
         """End what changes the sources."""

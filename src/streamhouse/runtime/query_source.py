@@ -6,7 +6,7 @@ The offset of a batch has the source's offset under `source`, and what that is a
 
 from __future__ import annotations
 
-from streamhouse.connectors.dead_letter_table import DeadLetterReplays, SkippingSource
+from streamhouse.connectors.bad_records import DeadLetterReplays, SkippingSource
 from streamhouse.errors import DataLossError
 from streamhouse.runtime.query_spec import QuerySpec
 from streamhouse.source import Lag, Offset, Source

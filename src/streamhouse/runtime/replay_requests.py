@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 import pyarrow as pa
 
-from streamhouse.connectors.dead_letter_table import COLUMNS, requests_of, waiting
+from streamhouse.connectors.bad_records import COLUMNS, requests_of, waiting
 from streamhouse.errors import TableError
 from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.paimon.write.commit import TableCommitter

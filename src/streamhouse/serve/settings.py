@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from streamhouse.duckdb_engine import Limits
 from streamhouse.errors import OptionError
-from streamhouse.serve.auth.tokens import TOKEN_ADVICE, BearerToken
+from streamhouse.serve.tokens import TOKEN_ADVICE, BearerToken
 from streamhouse.serve.views.served_view import ServedView
 
 KIB = 1 << 10

@@ -47,7 +47,7 @@ def served_schema(warehouse: Warehouse, name: str) -> StructType:
     A view's query is planned, but not run. TIME becomes text, since Spark's catalog has that type
     only in sessions that enable it.
     """
-    from streamhouse.serve.feeds.factory import open_sql_view
+    from streamhouse.serve.feeds.view_feed import open_sql_view
 
     if _is_table(warehouse, name):
         return spark_schema(_without_times(ShownTable(warehouse.table(name)).read_schema()))
@@ -108,11 +108,11 @@ class ViewReader(DataSourceReader):
         return [SourcePartition(self._name)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        from streamhouse.serve.export.extract import Extractor
+        from streamhouse.serve.export_files import Extractor
 
         extract = Extractor(Warehouse(self._catalog), self._name).pin()
-        with extract.open(lambda rows: None) as rows:
-            yield from for_spark(rows.batches, self._schema)
+        with extract.open(lambda rows: None) as (_, batches):
+            yield from for_spark(batches, self._schema)
 
 
 def _without_times(schema: pa.Schema) -> pa.Schema:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from streamhouse.demo.folder import DemoFolder
+from streamhouse.demo.scenario import DemoFolder
 from streamhouse.errors import StreamhouseError
 from streamhouse.paimon.storage.files import files_of
 

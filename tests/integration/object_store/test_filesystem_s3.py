@@ -18,8 +18,8 @@ from tests.unit.connectors.test_filesystem import COLUMNS, ROWS, batch
 from tests.unit.connectors.test_filesystem import read as rows_of
 
 from streamhouse.connectors.base import WrittenBatch
-from streamhouse.connectors.filesystem.commit_log import ObjectCommitLog
-from streamhouse.connectors.filesystem.source import FilesystemSource
+from streamhouse.connectors.filesystem.connector import FilesystemSource
+from streamhouse.connectors.filesystem.sink import ObjectCommitLog
 from streamhouse.connectors.specs import SinkSpec, SourceSpec
 from streamhouse.demo.s3_server import S3Server
 from streamhouse.errors import DataLossError, StoreError

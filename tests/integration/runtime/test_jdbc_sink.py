@@ -19,7 +19,7 @@ from tests.mysql_server import Server
 from tests.waiting import DEADLINE_S
 
 from streamhouse.connectors.base import Message, WrittenBatch
-from streamhouse.connectors.jdbc.sink import JdbcCommitter
+from streamhouse.connectors.jdbc.connector import JdbcCommitter
 from streamhouse.connectors.registry import connector
 from streamhouse.connectors.specs import SinkSpec
 from streamhouse.demo.mariadb import MariaDB

@@ -19,8 +19,7 @@ from tests.unit.conftest import Shop
 
 from streamhouse.runtime.monitoring.process import own
 from streamhouse.runtime.monitoring.status import Status, Statuses
-from streamhouse.serve.auth.scope import Scope
-from streamhouse.serve.auth.tokens import BearerToken, digest
+from streamhouse.serve.tokens import BearerToken, Scope, digest
 from streamhouse.sql.plan import Column
 
 MANY = 100_000

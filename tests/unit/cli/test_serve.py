@@ -137,7 +137,7 @@ def test_neither_the_server_nor_its_queries_load_spark_or_a_jvm() -> None:
         "import streamhouse.serve.http.app, streamhouse.serve.http.server\n"
         "import streamhouse.serve.queries.worker, streamhouse.serve.queries.client_select\n"
         "import streamhouse.serve.queries.view_rows\n"
-        "import streamhouse.serve.feeds.factory, streamhouse.serve.queries.view_details\n"
+        "import streamhouse.serve.feeds.view_feed, streamhouse.serve.queries.view_details\n"
         "print({'pyspark', 'py4j', 'pypaimon'} & {name.split('.')[0] for name in sys.modules})\n"
     )
     done = subprocess.run(

@@ -11,11 +11,11 @@ import duckdb
 import pytest
 from tests.waiting import DEADLINE_S
 
-from streamhouse.cli.stop_signals import SIGNALS, StopSignal
+from streamhouse.cli.errors import SIGNALS, StopSignal
 
 TWICE = """
 import signal
-from streamhouse.cli.stop_signals import StopSignal
+from streamhouse.cli.errors import StopSignal
 
 stop = StopSignal(at_once=lambda: print("at once", flush=True))
 signal.raise_signal(signal.SIGTERM)

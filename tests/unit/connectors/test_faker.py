@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 from tests.waiting import DEADLINE_S
 
-from streamhouse.connectors.faker import pools
+from streamhouse.connectors.faker import patterns
 from streamhouse.connectors.faker.directives import Directive, parse_expression
 from streamhouse.connectors.registry import check_declaration, connector
 from streamhouse.connectors.specs import SourceSpec
@@ -143,9 +143,9 @@ def test_other_processes_and_seeds() -> None:
 
 
 def test_every_directive_has_texts() -> None:
-    for key in pools.known():
+    for key in patterns.known():
         if "." in key:
-            found = pools.pool(key, key, "en_US", sample=True)
+            found = patterns.pool(key, key, "en_US", sample=True)
             assert found is not None and len(set(found.to_pylist())) > 1, key
 
 

@@ -16,11 +16,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from streamhouse.connectors.bad_records import Replay
 from streamhouse.connectors.base import WrittenBatch
-from streamhouse.connectors.dead_letter_table import Replay
-from streamhouse.connectors.filesystem.commit_log import CommitLog, StagedFile
-from streamhouse.connectors.filesystem.partitions import partition_values, split_rows
-from streamhouse.connectors.filesystem.source import FilesystemSource
+from streamhouse.connectors.filesystem.connector import FilesystemSource
+from streamhouse.connectors.filesystem.folders import partition_values, split_rows
+from streamhouse.connectors.filesystem.sink import CommitLog, StagedFile
 from streamhouse.connectors.registry import check_declaration, connector
 from streamhouse.connectors.specs import SinkSpec, SourceSpec
 from streamhouse.errors import DataLossError, OptionError, RecordError, StreamhouseError, TableError

@@ -14,9 +14,9 @@ from tests.single_stream import analyze_stream
 
 from streamhouse.connectors.kafka import client
 from streamhouse.connectors.kafka.connector import CONNECTOR
-from streamhouse.connectors.kafka.encoding import Encoding
 from streamhouse.connectors.kafka.options import client_properties, parse
 from streamhouse.connectors.kafka.positions import KafkaPosition
+from streamhouse.connectors.kafka.producing import Encoding
 from streamhouse.connectors.kafka.reader import Range
 from streamhouse.connectors.kafka.records import RecordLayout
 from streamhouse.connectors.kafka.source import KafkaSource, _limited, _split

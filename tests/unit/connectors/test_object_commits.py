@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from botocore.stub import Stubber
 
-from streamhouse.connectors.filesystem.commit_log import ObjectCommitLog, StagedFile
 from streamhouse.connectors.filesystem.folders import folder_of
+from streamhouse.connectors.filesystem.sink import ObjectCommitLog, StagedFile
 from streamhouse.errors import DataLossError, StoreError
 from streamhouse.paimon.storage.object_store import s3_client
 from streamhouse.paimon.storage.object_store.staged_objects import StagedObjects
@@ -31,7 +31,7 @@ def store(monkeypatch: pytest.MonkeyPatch) -> Iterator[Stubber]:
     """What the store answers, request by request."""
     objects = StagedObjects("s3://b/x", STORE)
     monkeypatch.setattr(
-        "streamhouse.connectors.filesystem.commit_log.objects_of", lambda path, store: objects
+        "streamhouse.connectors.filesystem.sink.objects_of", lambda path, store: objects
     )
     client = s3_client.client(objects.options)
     with Stubber(client) as stubber:

@@ -11,8 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from streamhouse.connectors.datagen.connector import CONNECTOR
-from streamhouse.connectors.datagen.generated_source import GeneratedSource
+from streamhouse.connectors.datagen.connector import CONNECTOR, GeneratedSource
 from streamhouse.errors import OptionError
 from streamhouse.source import Lag
 from streamhouse.sql.plan import Column, TableInfo

@@ -9,7 +9,7 @@ import httpx
 import pytest
 from tests.waiting import DEADLINE_S
 
-from streamhouse.demo.page import DemoPage
+from streamhouse.demo.driver import DemoPage
 from streamhouse.errors import StreamhouseError
 
 

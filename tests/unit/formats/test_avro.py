@@ -17,7 +17,7 @@ import pytest
 from tests.waiting import DEADLINE_S
 
 from streamhouse.errors import ConnectError, OptionError, RecordError
-from streamhouse.formats.registry import format_of
+from streamhouse.formats.base import format_of
 
 ROWS = pa.table(
     {

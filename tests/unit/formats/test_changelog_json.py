@@ -10,8 +10,7 @@ import pyarrow as pa
 import pytest
 
 from streamhouse.errors import OptionError
-from streamhouse.formats.base import Decoded
-from streamhouse.formats.registry import format_of
+from streamhouse.formats.base import Decoded, format_of
 
 SCHEMA = pa.schema([("id", pa.int64()), ("price", pa.decimal128(20, 2))])
 

@@ -12,8 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamhouse.errors import OptionError
-from streamhouse.formats.base import Decoded, RecordError
-from streamhouse.formats.registry import format_of
+from streamhouse.formats.base import Decoded, RecordError, format_of
 
 SCHEMA = pa.schema(
     [

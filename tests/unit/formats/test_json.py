@@ -14,13 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamhouse.errors import OptionError
-from streamhouse.formats.base import Decoded, RecordError
+from streamhouse.formats.base import Decoded, RecordError, ValueMismatch, format_of
 from streamhouse.formats.json.columns import column
 from streamhouse.formats.json.encode import JsonEncoder, objects
-from streamhouse.formats.json.exact import NeedsText, converter, parse_exactly
-from streamhouse.formats.json.options import JsonOptions
-from streamhouse.formats.parsed_rows import ValueMismatch
-from streamhouse.formats.registry import format_of
+from streamhouse.formats.json.exact import JsonOptions, NeedsText, converter, parse_exactly
 from streamhouse.formats.times import STANDARDS
 
 TYPES = {

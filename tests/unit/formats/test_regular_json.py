@@ -10,10 +10,9 @@ from unittest.mock import patch
 import pyarrow as pa
 import pytest
 
-from streamhouse.formats.base import Decoded, Decoder
+from streamhouse.formats.base import Decoded, Decoder, format_of
 from streamhouse.formats.json.columns import LEAST, RegularDecoder
-from streamhouse.formats.json.options import JsonOptions
-from streamhouse.formats.registry import format_of
+from streamhouse.formats.json.exact import JsonOptions
 
 SCHEMA = pa.schema(
     [

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 from tests.kinesis_records import AggregatedRecord
 
-from streamhouse.connectors.kinesis.aggregation import HashKeyRange, deaggregated
+from streamhouse.connectors.kinesis.rows import deaggregated
+from streamhouse.connectors.kinesis.stream import HashKeyRange
 
 HALF = 2**127
 LOWER, UPPER = HashKeyRange(0, HALF - 1), HashKeyRange(HALF, 2 * HALF - 1)

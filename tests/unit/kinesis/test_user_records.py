@@ -14,7 +14,7 @@ from streamhouse.connectors.kinesis.rows import (
     user_records,
 )
 from streamhouse.connectors.kinesis.stream import Record
-from streamhouse.formats.registry import format_of
+from streamhouse.formats.base import format_of
 from streamhouse.sql.plan import Column
 
 COLUMNS = (

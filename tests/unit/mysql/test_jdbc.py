@@ -16,10 +16,10 @@ from streamhouse.connectors.jdbc.options import (
     parse,
     parse_scan,
 )
-from streamhouse.connectors.jdbc.parallel_read import conditions
 from streamhouse.connectors.jdbc.reader import (
     BYTES_PER_STATEMENT,
     KEYS_PER_STATEMENT,
+    conditions,
     key_slices,
     statement,
 )

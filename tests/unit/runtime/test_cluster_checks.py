@@ -12,7 +12,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from streamhouse.cli.arguments import spark_options
+from streamhouse.cli.flags import spark_options
 from streamhouse.errors import ClusterError, ConnectError, OptionError
 from streamhouse.runtime.spark import cluster, executors
 from streamhouse.runtime.spark.options import SparkOptions

@@ -15,7 +15,7 @@ from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.runtime.execute import execute
 from streamhouse.runtime.script import ScriptOptions, ScriptRunner
 from streamhouse.runtime.session.session import Session
-from streamhouse.serve.views.warehouse_tables import WarehouseTables
+from streamhouse.serve.views.served_view import WarehouseTables
 from streamhouse.sql.batch.bounded_query import analyze_bounded
 from streamhouse.sql.statements.script import parse_script
 from streamhouse.sql.syntax import Query, Select

@@ -7,7 +7,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from streamhouse.connectors.dead_letter_table import (
+from streamhouse.connectors.bad_records import (
     DeadLetterReplays,
     Replay,
     create_tables,

@@ -14,7 +14,7 @@ import pytest
 from tests.unit.runtime.batch_query import BatchQuery
 from tests.unit.sql.conftest import Catalog
 
-from streamhouse.connectors.dead_letter_table import (
+from streamhouse.connectors.bad_records import (
     DeadLetterReplays,
     SkippingSource,
     create_tables,

@@ -10,7 +10,7 @@ import pytest
 from tests.processes import PRELOADED
 from tests.serving import Serving, servers
 
-from streamhouse.serve.queries import fork_server
+from streamhouse.serve.queries import worker
 
 Serve: TypeAlias = Callable[..., Serving]
 
@@ -18,7 +18,7 @@ Serve: TypeAlias = Callable[..., Serving]
 @pytest.fixture(scope="module", autouse=True)
 def forked_workers() -> Iterator[None]:
     """The processes of servers are forks of the process of which tests make others, too."""
-    with patch.object(fork_server, "PRELOADED", PRELOADED):
+    with patch.object(worker, "PRELOADED", PRELOADED):
         yield
 
 

@@ -14,14 +14,14 @@ import pytest
 from tests.waiting import DEADLINE_S
 
 from streamhouse.paimon.catalog.warehouse import Warehouse
-from streamhouse.serve.feeds.factory import open_sql_view
 from streamhouse.serve.feeds.feed import Feed, FeedChange
 from streamhouse.serve.feeds.table_feed import TableFeed
+from streamhouse.serve.feeds.view_feed import open_sql_view
 from streamhouse.serve.settings import StreamSettings
 from streamhouse.serve.streams.event import StreamEvent
 from streamhouse.serve.streams.hub import Hub
-from streamhouse.serve.streams.stream_stats import StreamStats
 from streamhouse.serve.streams.subscriber import Subscription
+from streamhouse.serve.streams.view_poller import StreamStats
 from streamhouse.serve.views.served_view import ServedView
 
 SALES = ServedView("shop.sales", "shop.sales")

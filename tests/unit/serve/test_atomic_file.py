@@ -13,12 +13,12 @@ import pytest
 from tests.processes import FORKS
 from tests.waiting import DEADLINE_S
 
-from streamhouse.serve.export.exporter import replacing, sweep
+from streamhouse.serve.export_files import replacing, sweep
 
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from streamhouse.serve.export.exporter import replacing
+from streamhouse.serve.export_files import replacing
 
 with replacing(Path(sys.argv[1])) as out:
     out.write(b"half")

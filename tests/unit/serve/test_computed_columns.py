@@ -13,8 +13,8 @@ from tests.unit.serve.test_feed import taken
 
 from streamhouse.cli.commands.watch import _open
 from streamhouse.paimon.catalog.warehouse import Warehouse
-from streamhouse.serve.export.extract import Extractor
-from streamhouse.serve.feeds.factory import StaticFeed
+from streamhouse.serve.export_files import Extractor
+from streamhouse.serve.feeds.table_feed import StaticFeed
 from streamhouse.serve.queries.view_details import schema, summary
 from streamhouse.serve.settings import StreamSettings
 from streamhouse.serve.views.served_view import ServedView
@@ -35,8 +35,8 @@ class Keyed(Model):
 
 
 def _exported(warehouse: Warehouse) -> list[list[tuple[str, Any]]]:
-    with Extractor(warehouse, "default.t").pin().open(lambda rows: None) as found:
-        return [list(row.items()) for batch in found.batches for row in batch.to_pylist()]
+    with Extractor(warehouse, "default.t").pin().open(lambda rows: None) as (_, batches):
+        return [list(row.items()) for batch in batches for row in batch.to_pylist()]
 
 
 @pytest.mark.parametrize("seed", SEEDS)

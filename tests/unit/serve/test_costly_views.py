@@ -19,13 +19,11 @@ from streamhouse.duckdb_engine import Limits
 from streamhouse.errors import BusyError, ExpiredError
 from streamhouse.paimon.catalog.views import Views
 from streamhouse.paimon.catalog.warehouse import Warehouse
-from streamhouse.serve.admission import view_computations
-from streamhouse.serve.admission.fair_queue import FairQueue
-from streamhouse.serve.admission.view_computations import ViewComputations
+from streamhouse.serve.admission import fair_queue
+from streamhouse.serve.admission.fair_queue import FairQueue, ViewComputations
 from streamhouse.serve.feeds import view_feed
-from streamhouse.serve.feeds.factory import open_served_view
 from streamhouse.serve.feeds.feed import Feed
-from streamhouse.serve.feeds.view_feed import ViewFeed
+from streamhouse.serve.feeds.view_feed import ViewFeed, open_served_view
 from streamhouse.serve.settings import StreamSettings
 from streamhouse.serve.views.served_view import ServedView
 from streamhouse.sql.plan import Column, ViewInfo
@@ -140,9 +138,9 @@ def test_few_costly_views_are_computed_at_a_time(
     serve: Any, shop: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Others wait, or are refused; a short one is computed beside them; what ends makes room."""
-    monkeypatch.setattr(view_computations, "SHORT_S", 0.2)
+    monkeypatch.setattr(fair_queue, "SHORT_S", 0.2)
     monkeypatch.setattr(view_feed, "SHORT_S", 0.2)
-    monkeypatch.setattr(view_computations, "FIRST_WAIT_S", 0.1)
+    monkeypatch.setattr(fair_queue, "FIRST_WAIT_S", 0.1)
     pairs(shop, 2_000)
     shop.write(shop.sales(), ("Chad", 1, 1.5))
     served = tuple(
@@ -162,7 +160,7 @@ def test_few_costly_views_are_computed_at_a_time(
             message = problem(server.get(f"/views/{view.name}/changes"), 503, "busy")
             assert "maximum of 2 computations of streamed views" in message
         # However slow the machine is, this one is short.
-        for module in (view_computations, view_feed):
+        for module in (fair_queue, view_feed):
             monkeypatch.setattr(module, "SHORT_S", DEADLINE_S / 2)
         with server.http.stream("GET", "/views/s.small/changes") as events:
             assert next(events.iter_lines()).startswith("id:")

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 from streamhouse.paimon.catalog.views import Views
-from streamhouse.serve.queries import row_hashes
+from streamhouse.serve.queries import view_rows
 from streamhouse.sql.plan import BoundedQuery, Column, ViewInfo
 
 COLUMNS = (
@@ -51,7 +51,7 @@ def test_different_rows_have_different_hashes() -> None:
     odd = pa.table([*arrays, arrays[0]], [*(column.name for column in COLUMNS[1:]), "ROW_"])
     connection = duckdb.connect()
     connection.register("odd", odd)
-    hashed = row_hashes.added(BoundedQuery((), "SELECT * FROM odd", tuple(odd.schema.names)))
+    hashed = view_rows._with_hashes(BoundedQuery((), "SELECT * FROM odd", tuple(odd.schema.names)))
     reader = connection.sql(hashed.sql).to_arrow_reader()
     hashes = [number for batch in reader for number in batch.column(-1).to_pylist()]
     assert len(set(hashes)) == len(hashes) == len(rows)

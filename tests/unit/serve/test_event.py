@@ -9,9 +9,16 @@ import pyarrow as pa
 import pytest
 
 from streamhouse.errors import TooLargeError
+from streamhouse.serve.formats.cells import iso
 from streamhouse.serve.settings import StreamSettings
-from streamhouse.serve.streams.encoding import EncodingStopped, StreamEncoder
-from streamhouse.serve.streams.event import StreamEvent, StreamPosition, heartbeat, iso, overflow
+from streamhouse.serve.streams.event import (
+    EncodingStopped,
+    StreamEncoder,
+    StreamEvent,
+    StreamPosition,
+    heartbeat,
+    overflow,
+)
 
 COMMIT = StreamPosition.of("table", 17, 1_790_000_000_005)
 SETTINGS = StreamSettings()

@@ -16,8 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from streamhouse.errors import DataLossError, OptionError, TableError
-from streamhouse.serve.export.exporter import ExportedFile, Exporter, ExportStopped
-from streamhouse.serve.export.extract import Extractor
+from streamhouse.serve.export_files import ExportedFile, Exporter, ExportStopped, Extractor
 from streamhouse.serve.formats import row_formats
 from streamhouse.serve.formats.row_formats import RowFormat
 from streamhouse.serve.queries.output import RowsOrigin

@@ -11,16 +11,16 @@ from tests.unit.serve.test_view_feed import keep
 
 from streamhouse.errors import DataLossError, SqlError, TableError
 from streamhouse.paimon.catalog.table_declaration import TableDeclaration
-from streamhouse.serve.export.extract import Extract, Extractor
+from streamhouse.serve.export_files import Extract, Extractor
 from streamhouse.serve.queries.pinned_tables import PinnedTables
 from streamhouse.sql.plan import Column
 from streamhouse.sql.schema_changes import AddColumn
 
 
 def rows(extract: Extract, tick: Callable[[int], None] = lambda rows: None) -> list[Any]:
-    with extract.open(tick) as found:
-        batches = list(found.batches)
-        assert all(batch.schema.names == found.schema.names for batch in batches)
+    with extract.open(tick) as (schema, found):
+        batches = list(found)
+        assert all(batch.schema.names == schema.names for batch in batches)
         return [tuple(row.values()) for batch in batches for row in batch.to_pylist()]
 
 
@@ -164,8 +164,8 @@ def test_nanosecond_timestamps_are_exact(shop: Any) -> None:
     # As Flink would: tables that cannot be written are not made here.
     shop.warehouse._create(table, TableDeclaration(columns, ["id"], (), {"bucket": "1"}))
     shop.write(table, (2, 1_700_000_000_123_456_789, 1_700_000_000_123_456_789))
-    with look(shop, table).open(lambda rows: None) as found:
-        (batch,) = found.batches
+    with look(shop, table).open(lambda rows: None) as (_, batches):
+        (batch,) = batches
     assert [batch.column(i).cast("int64").to_pylist() for i in (1, 2)] == [
         [1_700_000_000_123_456_789]
     ] * 2

@@ -16,8 +16,7 @@ from tests.waiting import DEADLINE_S
 from typer.testing import CliRunner
 
 from streamhouse.cli.main import build
-from streamhouse.serve.export.exporter import Exporter
-from streamhouse.serve.export.extract import Extractor
+from streamhouse.serve.export_files import Exporter, Extractor
 from streamhouse.serve.formats.row_formats import RowFormat
 from streamhouse.sql.plan import Column
 

@@ -13,9 +13,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from tests.serving import Serving, problem
 from tests.waiting import DEADLINE_S
 
-from streamhouse.serve.auth.scope import Scope
-from streamhouse.serve.auth.tokens import BearerToken, digest
 from streamhouse.serve.settings import StreamSettings
+from streamhouse.serve.tokens import BearerToken, Scope, digest
 
 
 @pytest.fixture

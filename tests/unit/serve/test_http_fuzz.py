@@ -18,8 +18,7 @@ from schemathesis.core.result import Ok
 from tests.serving import Serving
 from tests.waiting import DEADLINE_S, looks
 
-from streamhouse.serve.auth.scope import Scope
-from streamhouse.serve.auth.tokens import BearerToken, digest
+from streamhouse.serve.tokens import BearerToken, Scope, digest
 
 SECRET = "correct-horse-battery-staple"
 PARTS = (

@@ -16,12 +16,11 @@ from tests.waiting import DEADLINE_S, looks, until
 from websockets.exceptions import InvalidStatus
 
 from streamhouse.errors import OptionError
+from streamhouse.serve import tokens
 from streamhouse.serve.admission.fair_queue import RateLimiter
-from streamhouse.serve.admission.silent_connections import client_network
-from streamhouse.serve.auth import tokens
-from streamhouse.serve.auth.scope import Scope
-from streamhouse.serve.auth.tokens import BearerToken, digest
+from streamhouse.serve.http.connections import client_network
 from streamhouse.serve.settings import ConnectionLimits, ServerSettings
+from streamhouse.serve.tokens import BearerToken, Scope, digest
 
 SECRET = "correct-horse-battery-staple"
 

@@ -10,9 +10,8 @@ import pytest
 from tests.serving import Serving, problem
 from tests.waiting import until
 
-from streamhouse.serve.auth.scope import Scope
-from streamhouse.serve.auth.tokens import BearerToken, digest
 from streamhouse.serve.settings import StreamSettings
+from streamhouse.serve.tokens import BearerToken, Scope, digest
 
 PATHS = [
     "/", "/page/app.js", "/docs", "/docs/api.js", "/openapi.json", "/views", "/views/shop.sales",

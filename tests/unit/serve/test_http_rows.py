@@ -20,7 +20,7 @@ from tests.unit.serve.test_view_feed import keep
 from tests.waiting import DEADLINE_S, until
 
 from streamhouse.paimon.catalog.views import Views
-from streamhouse.serve.queries import executor, read_execution
+from streamhouse.serve.queries import executor, worker
 from streamhouse.serve.views.served_view import ServedView
 from streamhouse.sql.plan import Column, ViewInfo
 from streamhouse.sql.schema_changes import AddColumn
@@ -415,7 +415,7 @@ def test_columns_that_differ_only_by_case(serve: Any, shop: Any) -> None:
 def test_disconnect_leaves_no_file(serve: Any, sales: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The reading thread continues after the disconnect; its file is deleted."""
     begun, go, ended = threading.Event(), threading.Event(), threading.Event()
-    small = read_execution.read_if_small
+    small = worker.read_if_small
 
     def slow(warehouse: Any, asked: Any) -> Any:
         begun.set()
@@ -429,7 +429,7 @@ def test_disconnect_leaves_no_file(serve: Any, sales: str, monkeypatch: pytest.M
     server = serve()
     folder = Path(server.app.state.queries._folder)
     cancelled = threading.Event()
-    deleted = read_execution.delete_output
+    deleted = worker.delete_output
 
     def delete(request: Any) -> None:
         deleted(request)

@@ -18,8 +18,7 @@ from tests.unit.conftest import Shop
 from tests.waiting import DEADLINE_S, looks, until
 
 from streamhouse.paimon.catalog.views import Views
-from streamhouse.serve.auth.scope import Scope
-from streamhouse.serve.auth.tokens import BearerToken, digest
+from streamhouse.serve.tokens import BearerToken, Scope, digest
 from streamhouse.serve.views.served_view import ServedView
 from streamhouse.sql.plan import Column, ViewInfo
 

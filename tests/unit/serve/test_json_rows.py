@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from streamhouse.serve.formats.json_rows import compact, objects
+from streamhouse.serve.formats.cells import compact, objects
 from streamhouse.serve.formats.row_formats import json_objects
 
 NOW = datetime.datetime(2026, 1, 2, 3, 4, 5, 678000)

@@ -11,7 +11,7 @@ from tests.serving import Serving, problem
 from tests.unit.serve.test_view_feed import keep
 
 from streamhouse.errors import BusyError, TooLargeError
-from streamhouse.serve.feeds.feed_memory import FeedMemory
+from streamhouse.serve.feeds.feed import FeedMemory
 from streamhouse.serve.settings import StreamSettings
 from streamhouse.sql.plan import Column
 

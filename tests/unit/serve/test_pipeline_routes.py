@@ -20,11 +20,10 @@ from streamhouse.runtime.execute import execute
 from streamhouse.runtime.monitoring.commit_times import Commit
 from streamhouse.runtime.monitoring.process import own
 from streamhouse.runtime.monitoring.status import QueryStatus, Status, Statuses
-from streamhouse.serve.auth.scope import Scope
-from streamhouse.serve.auth.tokens import BearerToken, digest
 from streamhouse.serve.http.app import create_app
 from streamhouse.serve.pipelines import runner
 from streamhouse.serve.settings import ServerSettings
+from streamhouse.serve.tokens import BearerToken, Scope, digest
 from streamhouse.serve.views.served_view import ServedView
 from streamhouse.source import Lag, SourceState
 

@@ -17,8 +17,7 @@ from tests.serving import Serving, certificate
 from tests.waiting import DEADLINE_S, until
 
 from streamhouse.errors import OptionError
-from streamhouse.serve.http.server import url_of
-from streamhouse.serve.http.tls_handshakes import tls_context
+from streamhouse.serve.http.server import tls_context, url_of
 from streamhouse.serve.settings import ConnectionLimits
 
 
@@ -110,7 +109,7 @@ def test_silent_connections_lock_nobody_out(
     encrypted: bool,
     total: int,
 ) -> None:
-    monkeypatch.setattr("streamhouse.serve.http.tls_handshakes.HANDSHAKE_S", DEADLINE_S)
+    monkeypatch.setattr("streamhouse.serve.http.server.HANDSHAKE_S", DEADLINE_S)
     monkeypatch.setattr("streamhouse.serve.http.connections.HEAD_S", DEADLINE_S)
     table = shop.sales()
     shop.write(table, ("Chad", 1, 1.5))
@@ -139,13 +138,13 @@ def test_silent_connections_lock_nobody_out(
 def test_a_handshake_ends(
     serve: Any, files: tuple[str, str], trust: ssl.SSLContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("streamhouse.serve.http.tls_handshakes.HANDSHAKE_S", 0.2)
+    monkeypatch.setattr("streamhouse.serve.http.server.HANDSHAKE_S", 0.2)
     server: Serving = serve(tls=tls_context(*files), trust=trust)
     for sent in (b"", HELLO):
         with socket.create_connection(("127.0.0.1", server.port), timeout=DEADLINE_S) as silent:
             silent.sendall(sent)
             with contextlib.suppress(ConnectionError):
                 assert silent.recv(65_536) == b""
-    monkeypatch.setattr("streamhouse.serve.http.tls_handshakes.HANDSHAKE_S", DEADLINE_S)
+    monkeypatch.setattr("streamhouse.serve.http.server.HANDSHAKE_S", DEADLINE_S)
     with server.new_client() as client:
         assert client.get("/health").status_code == 200

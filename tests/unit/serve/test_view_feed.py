@@ -15,8 +15,7 @@ from streamhouse.errors import SqlError
 from streamhouse.paimon.catalog.views import Views
 from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.serve.feeds.view_feed import ViewFeed
-from streamhouse.serve.views.served_view import ServedView
-from streamhouse.serve.views.warehouse_tables import WarehouseTables
+from streamhouse.serve.views.served_view import ServedView, WarehouseTables
 from streamhouse.sql.plan import Column, ViewInfo
 
 TOP = "SELECT country, orders * 2 AS twice FROM `shop`.`sales` WHERE orders > 1"

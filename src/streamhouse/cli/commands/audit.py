@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from streamhouse.cli.arguments import (
+from streamhouse.cli.flags import (
     DEFAULT_WAREHOUSE,
     TextFormat,
     open_warehouse,
+    with_flags,
 )
-from streamhouse.cli.flags import with_flags
 
 if TYPE_CHECKING:
     from streamhouse.runtime.audit.row_differences import Audit, Difference

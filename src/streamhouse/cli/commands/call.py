@@ -6,14 +6,14 @@ import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from streamhouse.cli.arguments import (
+from streamhouse.cli.flags import (
     DEFAULT_MASTER,
     DEFAULT_WAREHOUSE,
     TextFormat,
     open_warehouse,
     spark_options,
+    with_flags,
 )
-from streamhouse.cli.flags import with_flags
 from streamhouse.cli.run_output import notice
 from streamhouse.errors import SqlError
 
@@ -56,7 +56,7 @@ def call(
     import streamhouse.runtime.sync.procedures  # noqa: F401  # registers sys.sync_…
     from streamhouse.procedures.context import Context
     from streamhouse.procedures.registry import run
-    from streamhouse.serve.views.warehouse_tables import WarehouseTables
+    from streamhouse.serve.views.served_view import WarehouseTables
 
     tables = WarehouseTables(opened)
     with _Spark(options, opened.options) as spark, Context(opened, spark.session) as context:

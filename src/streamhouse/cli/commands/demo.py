@@ -15,15 +15,13 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from streamhouse.cli.errors import INTERRUPTED
+from streamhouse.cli.errors import INTERRUPTED, SIGNALS, StopSignal
 from streamhouse.cli.flags import with_flags
-from streamhouse.cli.stop_signals import SIGNALS, StopSignal
 from streamhouse.errors import OptionError
 
 if TYPE_CHECKING:
-    from streamhouse.demo.driver import Check
+    from streamhouse.demo.driver import Check, DemoPage
     from streamhouse.demo.measured_run import Kills
-    from streamhouse.demo.page import DemoPage
     from streamhouse.demo.scenario import DemoScenario
 
 _SHOW_CURSOR = b"\x1b[?25h\n"
@@ -137,7 +135,7 @@ def _location(warehouse: str) -> Iterator[str | None]:
 
 def _page(scenario: DemoScenario, wanted: bool) -> AbstractContextManager[DemoPage | None]:
     """The web page of the warehouse, which shows the first board; None inside without a page."""
-    from streamhouse.demo.page import DemoPage
+    from streamhouse.demo.driver import DemoPage
 
     if not wanted:
         return contextlib.nullcontext()

@@ -6,14 +6,14 @@ import json
 import sys
 from pathlib import Path
 
-from streamhouse.cli.arguments import (
+from streamhouse.cli.flags import (
     DEFAULT_MASTER,
     DEFAULT_WAREHOUSE,
     open_warehouse,
     script_variables,
     spark_options,
+    with_flags,
 )
-from streamhouse.cli.flags import with_flags
 
 
 @with_flags("execute")

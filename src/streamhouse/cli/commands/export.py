@@ -11,19 +11,18 @@ from typing import TYPE_CHECKING, TypeVar
 
 import typer
 
-from streamhouse.cli.arguments import (
+from streamhouse.cli.errors import INTERRUPTED, StopSignal
+from streamhouse.cli.flags import (
     DEFAULT_WAREHOUSE,
     open_warehouse,
+    with_flags,
 )
-from streamhouse.cli.errors import INTERRUPTED
-from streamhouse.cli.flags import with_flags
-from streamhouse.cli.stop_signals import StopSignal
 from streamhouse.errors import OptionError
 from streamhouse.options import duration_ms
 from streamhouse.serve.formats.row_formats import RowFormat
 
 if TYPE_CHECKING:
-    from streamhouse.serve.export.exporter import ExportedFile, Exporter
+    from streamhouse.serve.export_files import ExportedFile, Exporter
 
 STEP_S = 0.05
 _T = TypeVar("_T")
@@ -58,8 +57,7 @@ def export(
     stop = StopSignal(notice="stopping …")
     opened = open_warehouse(warehouse, option)
 
-    from streamhouse.serve.export.exporter import Exporter, ExportStopped
-    from streamhouse.serve.export.extract import Extractor
+    from streamhouse.serve.export_files import Exporter, ExportStopped, Extractor
 
     names = None if columns is None else _names(columns)
     exporter = Exporter(Extractor(opened, view, names, as_of), view, format, to, stop.requested)

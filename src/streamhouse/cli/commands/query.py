@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import sys
 
-from streamhouse.cli.arguments import (
+from streamhouse.cli.flags import (
     DEFAULT_WAREHOUSE,
     QueryFormat,
     open_warehouse,
+    with_flags,
 )
-from streamhouse.cli.flags import with_flags
 
 
 @with_flags("query")
@@ -33,7 +33,7 @@ def query(
     from streamhouse.cli import output
     from streamhouse.duckdb_engine import bounded_reader
     from streamhouse.serve.formats import row_formats
-    from streamhouse.serve.views.warehouse_tables import WarehouseTables
+    from streamhouse.serve.views.served_view import WarehouseTables
     from streamhouse.sql.batch.bounded_query import analyze_bounded
 
     plan = analyze_bounded(select, WarehouseTables(opened))

@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 from dataclasses import asdict
 
-from streamhouse.cli.arguments import (
+from streamhouse.cli.flags import (
     DEFAULT_WAREHOUSE,
     open_warehouse,
+    with_flags,
 )
-from streamhouse.cli.flags import with_flags
 
 
 @with_flags("repair")

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 
-from streamhouse.cli.arguments import (
+from streamhouse.cli.flags import (
     DEFAULT_WAREHOUSE,
     open_warehouse,
+    with_flags,
 )
-from streamhouse.cli.flags import with_flags
 
 
 @with_flags("replay")

@@ -11,20 +11,19 @@ from typing import TYPE_CHECKING
 import typer
 
 from streamhouse.cli import restart_state
-from streamhouse.cli.arguments import (
+from streamhouse.cli.errors import INTERRUPTED, StopSignal, explain, on_failure
+from streamhouse.cli.flags import (
     DEFAULT_MASTER,
     catalog_options,
     check_store,
     is_local,
     script_variables,
     spark_options,
+    with_flags,
 )
-from streamhouse.cli.errors import INTERRUPTED, explain, on_failure
-from streamhouse.cli.flags import with_flags
 from streamhouse.cli.restart_state import restart_after
 from streamhouse.cli.run_output import JsonOutput, RunOutput, TextOutput
 from streamhouse.cli.script_text import join_scripts, parse_scripts, read_scripts
-from streamhouse.cli.stop_signals import StopSignal
 
 if TYPE_CHECKING:
     from streamhouse.runtime.monitoring.reporter import Reporter

@@ -7,11 +7,11 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from streamhouse.cli.arguments import (
+from streamhouse.cli.flags import (
     DEFAULT_WAREHOUSE,
     open_warehouse,
+    with_flags,
 )
-from streamhouse.cli.flags import with_flags
 
 
 @with_flags("state")

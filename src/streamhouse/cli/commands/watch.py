@@ -9,13 +9,13 @@ from contextlib import closing
 from functools import partial
 from typing import IO, TYPE_CHECKING
 
-from streamhouse.cli.arguments import (
+from streamhouse.cli.flags import (
     DEFAULT_WAREHOUSE,
     TextFormat,
     is_local,
     open_warehouse,
+    with_flags,
 )
-from streamhouse.cli.flags import with_flags
 from streamhouse.errors import OptionError, TableError
 from streamhouse.options import duration_ms
 
@@ -74,7 +74,7 @@ def _interval(every: str | None, warehouse: str) -> int:
 def _print_once(table: str, warehouse: Warehouse, as_of: str, format: TextFormat) -> None:
     from streamhouse.cli.output import console
     from streamhouse.cli.table_view import TableView
-    from streamhouse.serve.feeds.factory import StaticFeed
+    from streamhouse.serve.feeds.table_feed import StaticFeed
 
     feed = StaticFeed(warehouse, table, as_of)
     view, change = TableView(feed), feed.poll()
@@ -96,8 +96,8 @@ def _open(
     fail_on_data_loss: bool,
 ) -> Feed:
     from streamhouse.paimon.changelog.consumer_progress import ConsumerOptions
-    from streamhouse.serve.feeds.factory import open_sql_view
     from streamhouse.serve.feeds.table_feed import TableFeed
+    from streamhouse.serve.feeds.view_feed import open_sql_view
 
     options = {} if consumer_id is None else {"consumer-id": consumer_id}
     consumer = ConsumerOptions.parse(options, "watch")
@@ -157,7 +157,7 @@ def _changes(feed: Feed, every_ms: int) -> Iterator[FeedChange]:
 def _print_json(
     changes: Iterator[FeedChange], out: IO[str], printed: Callable[[FeedChange], None] | None = None
 ) -> None:
-    from streamhouse.serve.formats.json_rows import unreserved_names
+    from streamhouse.serve.formats.cells import unreserved_names
     from streamhouse.serve.formats.row_formats import json_line, json_objects
 
     for change in changes:

@@ -1,20 +1,188 @@
-"""The `datagen` connector."""
+"""The `datagen` connector: generated rows, each of which follows from its number."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
 
-from streamhouse.connectors.datagen.field import Field
-from streamhouse.connectors.datagen.field_options import FIELD_OPTIONS, field_of
-from streamhouse.connectors.datagen.generated_source import (
-    GeneratedConnector,
-    GeneratedSource,
-    column_source,
-)
-from streamhouse.connectors.datagen.nested import ColumnParts
+import numpy as np
+import pyarrow as pa
+
+from streamhouse.connectors.base import Connector, Scan
+from streamhouse.connectors.datagen.field import FIELD_OPTIONS, Field, field_of
+from streamhouse.connectors.datagen.nested import ColumnParts, ColumnValues
+from streamhouse.connectors.datagen.random_streams import Disorder, Numbers, RowNumbers
+from streamhouse.connectors.specs import SourceSpec
 from streamhouse.errors import OptionError
-from streamhouse.options import DeclaredOptions
-from streamhouse.sql.plan import Column
+from streamhouse.options import DeclaredOptions, check_known, integer
+from streamhouse.source import Lag, Offset, Source
+from streamhouse.sql.plan import Capabilities, Column, TableInfo
+
+_MAX_BATCH = 2_000_000
+_MIN_PARTITION = 250_000
+_CHUNK = 262_144
+
+Columns: TypeAlias = Callable[[Numbers, Numbers], list[pa.Array]]
+"""The columns of rows by their numbers, and when they are due (epoch milliseconds)."""
+
+
+@dataclass(frozen=True)
+class RowRange:
+    """A partition of a batch: rows `first` to `last` (exclusive), and the clock of their rate.
+
+    Row `i` is due `(i + 1 - base_rows) / rate` seconds after `base_ms` (epoch milliseconds).
+    """
+
+    first: int
+    last: int
+    base_rows: int
+    base_ms: int
+
+
+class GeneratedSource(Source):
+    """A `Source` that generates `rate` rows a second, `total` in all (None: unbounded).
+
+    The clock in the offset sets when each row is due, see `RowRange`, however late it is generated.
+    After a restart the clock starts again: no rows are generated for the downtime.
+    """
+
+    def __init__(
+        self, schema: pa.Schema, columns: Columns, rate: int, total: int | None, disorder: Disorder
+    ) -> None:
+        self._schema, self._columns = schema, columns
+        self._rate, self._total, self._disorder = rate, total, disorder
+        self._clock: tuple[int, int] | None = None
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self._schema
+
+    @property
+    def bounded(self) -> bool:
+        """Whether the rows end (`number-of-rows` or a sequence)."""
+        return self._total is not None
+
+    def initial_offset(self) -> Offset:
+        return {}
+
+    def latest_offset(self, start: Offset, max_rows: int | None = None) -> Offset:
+        done = int(start.get("rows", 0))
+        now = time.time_ns() // 1_000_000
+        if self._clock is None:
+            self._clock = (done, now)
+        base_rows, base_ms = self._clock
+        due = base_rows + (now - base_ms) * self._rate // 1000
+        due = min(due, done + min(max_rows or _MAX_BATCH, _MAX_BATCH))
+        if self._total is not None:
+            due = min(due, self._total)
+        if due <= done:
+            return start
+        return {"rows": due, "base_rows": base_rows, "base_ms": base_ms}
+
+    def partitions(self, start: Offset, end: Offset, parallelism: int = 1) -> Sequence[RowRange]:
+        first, last = int(start.get("rows", 0)), int(end.get("rows", 0))
+        if last <= first:
+            return []
+        count = max(1, min(parallelism, (last - first) // _MIN_PARTITION))
+        bounds = [first + (last - first) * i // count for i in range(count + 1)]
+        clock = (int(end["base_rows"]), int(end["base_ms"]))
+        return [RowRange(a, b, *clock) for a, b in zip(bounds, bounds[1:], strict=False)]
+
+    def read(self, partition: RowRange) -> Iterator[pa.RecordBatch]:
+        step = _CHUNK
+        for first in range(partition.first, partition.last, step):
+            own = np.arange(first, min(first + step, partition.last), dtype=np.int64)
+            numbers = self._disorder.originals(own, partition.base_rows)
+            due_ms = partition.base_ms + (numbers + 1 - partition.base_rows) * 1000 // self._rate
+            due_ms = due_ms - self._disorder.delays_ms(numbers)
+            yield pa.record_batch(self._columns(numbers, due_ms), schema=self._schema)
+
+    def finished(self, offset: Offset) -> bool:
+        return self._total is not None and int(offset.get("rows", 0)) >= self._total
+
+    def lag(self, offset: Offset) -> Lag | None:
+        """The rows due but not generated yet, by the clock of `offset`; None before the first."""
+        if not offset:
+            return None
+        now = time.time_ns() // 1_000_000
+        due = int(offset["base_rows"]) + (now - int(offset["base_ms"])) * self._rate // 1000
+        if self._total is not None:
+            due = min(due, self._total)
+        rows = max(0, due - int(offset["rows"]))
+        return Lag(seconds=rows / self._rate, rows=rows)
+
+
+def column_source(
+    columns: Sequence[Column],
+    values: Sequence[ColumnValues],
+    options: Mapping[str, str],
+    sequences: Iterable[int] = (),
+) -> GeneratedSource:
+    """A source of these columns, by the options that all connectors of generated rows have.
+
+    `sequences`: the numbers of rows after which sequences end. Raises `OptionError`.
+    """
+    disorder = Disorder.parse(options)
+    ends = list(sequences)
+    if "number-of-rows" in options:
+        ends.append(integer("number-of-rows", options["number-of-rows"], 0))
+    rate = integer("rows-per-second", options.get("rows-per-second", "10000"), 1)
+
+    def generated(numbers: Numbers, due_ms: Numbers) -> list[pa.Array]:
+        rows = RowNumbers(numbers, due_ms, disorder.seed)
+        return [column.values(rows) for column in values]
+
+    schema = pa.schema([(c.name, v.type) for c, v in zip(columns, values, strict=True)])
+    return GeneratedSource(schema, generated, rate, min(ends, default=None), disorder)
+
+
+class GeneratedConnector(Connector):
+    """A connector of generated rows: a subclass makes the source of a table."""
+
+    without_effect: Mapping[str, str] = {
+        "scan.parallelism": "SET 'parallelism.default' sets the number of tasks"
+    }
+    capabilities = Capabilities(changelog=False, lookup=False, sink=False, merges=False)
+
+    def generated(
+        self, columns: Sequence[Column], options: Mapping[str, str], names: Sequence[str] | None
+    ) -> GeneratedSource:
+        """The source of a table, which checks its options; `names`: as those of `source`."""
+        raise NotImplementedError
+
+    def check(self, table: TableInfo, options: Mapping[str, str], where: str) -> None:
+        plain = [key for key in options if not key.startswith("fields.")]
+        check_known(plain, [option.key for option in self.options], where)
+        try:
+            self.generated(table.columns, options, None)
+        except OptionError as error:
+            raise OptionError(f"{where}: {error}") from None
+
+    def source(self, spec: SourceSpec, names: Sequence[str] | None) -> GeneratedSource:
+        return self.generated(spec.columns, spec.options, names)
+
+    def scan(self, table: TableInfo, options: Mapping[str, str], columns: Sequence[str]) -> Scan:
+        source = self.generated(table.columns, options, columns)
+        if not source.bounded:
+            raise OptionError(
+                f"table {table.name[-1]} is unbounded, so a bounded query over it would never end; "
+                "set 'number-of-rows', or keep SET 'execution.runtime-mode' = 'streaming'"
+            )
+        schema = pa.schema([source.schema.field(name) for name in columns])
+        return schema, lambda: _all_rows(source, columns)
+
+
+def _all_rows(source: GeneratedSource, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    offset = source.initial_offset()
+    while not source.finished(offset):
+        end = source.latest_offset(offset)
+        for partition in source.partitions(offset, end):
+            for batch in source.read(partition):
+                yield batch.select(list(columns))
+        offset = end
+
 
 OPTIONS = DeclaredOptions.of(__package__).options
 COMMON_OPTIONS = tuple(option for option in OPTIONS if not option.key.startswith("fields."))
@@ -35,7 +203,7 @@ class _Datagen(GeneratedConnector):
         options: Mapping[str, str],
         names: Sequence[str] | None = None,
     ) -> GeneratedSource:
-        """Options are Flink's, see `connectors.datagen.field_options`, and those of `Disorder`.
+        """Options are Flink's, see `connectors.datagen.field`, and those of `Disorder`.
 
         A `TIMESTAMP` column has the time when its row is due, less up to `max-past`.
         """

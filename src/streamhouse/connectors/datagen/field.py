@@ -1,7 +1,10 @@
-"""Generates the values of a column."""
+"""Generates the values of a column, by its options `fields.<column>.*`."""
 
 from __future__ import annotations
 
+import math
+import re
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -9,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from streamhouse.connectors.datagen.random_streams import (
+    MOST_KEYS,
     Bits,
     Numbers,
     RowNumbers,
@@ -16,6 +20,11 @@ from streamhouse.connectors.datagen.random_streams import (
     unit_interval,
     zipf_ranks,
 )
+from streamhouse.errors import OptionError
+from streamhouse.options import boolean, choice, duration_ms, integer
+from streamhouse.sql.plan import Column
+from streamhouse.sql.types import base
+from streamhouse.types import arrow_type
 
 INTEGER_RANGE = {
     "TINYINT": (-(2**7), 2**7 - 1),
@@ -116,3 +125,201 @@ def _rounded_down(value: Fraction) -> float:
     """The greatest DOUBLE that is not greater than a positive value."""
     nearest = float(value)
     return nearest if nearest <= value else float(np.nextafter(nearest, 0))
+
+
+_INTEGERS = tuple(INTEGER_RANGE)
+_NUMBERS = (*_INTEGERS, *REALS, *DECIMALS)
+_CHARACTERS = ("STRING", "VARCHAR", "CHAR")
+_VARYING = ("STRING", "VARCHAR", "BYTES", "VARBINARY")
+_TIMES = (*TIMESTAMPS, "DATE", "TIME")
+TYPES = (*_NUMBERS, *_VARYING, "CHAR", "BINARY", *_TIMES, "BOOLEAN")
+"""The types of columns that can be generated."""
+
+FIELD_OPTIONS: dict[str, tuple[str, ...] | None] = {
+    "kind": None,
+    "min": _NUMBERS,
+    "max": _NUMBERS,
+    "start": (*_NUMBERS, *_CHARACTERS),
+    "end": (*_NUMBERS, *_CHARACTERS),
+    "length": _VARYING,
+    "var-len": _VARYING,
+    "max-past": TIMESTAMPS,
+    "null-rate": None,
+    "zipf-exponent": _INTEGERS,
+}
+"""The options of a column, and the types of columns that take them (None: all)."""
+_SEQUENCE_ONLY = ("start", "end")
+_RANDOM_ONLY = ("min", "max", "length", "var-len", "max-past", "null-rate", "zipf-exponent")
+
+_DEFAULT_MAX = 1_000_000
+"""The default `max` of other numbers than integers, if their type can hold it."""
+_DEFAULT_LENGTH = 100
+_DEFAULT_FRACTION = {"TIME": 0, "TIMESTAMP": 6, "TIMESTAMP_LTZ": 6}
+_SIZE = re.compile(r"\(\s*(\d+)")
+_INT64 = INTEGER_RANGE["BIGINT"]
+
+
+def field_of(path: str, kind: str, options: Mapping[str, str]) -> Field:
+    """The field of a column, or of a part of one, by its path and type.
+
+    Raises `OptionError` for a type that cannot be generated, an option that does not apply to its
+    type, and values out of range.
+    """
+    return _ColumnOptions(Column(path, kind), options).field()
+
+
+class _ColumnOptions:
+    """The options of one column."""
+
+    def __init__(self, column: Column, options: Mapping[str, str]) -> None:
+        self._column, self._base = column, base(column.type)
+        self._prefix = f"fields.{column.name}."
+        self._own = {
+            key.removeprefix(self._prefix): value
+            for key, value in options.items()
+            if key.startswith(self._prefix) and key.rpartition(".")[0] + "." == self._prefix
+        }
+        if self._base not in TYPES:
+            raise OptionError(
+                f"column '{column.name}' of type {column.type} cannot be generated; "
+                f"supported types: {', '.join(TYPES)}, ROW, ARRAY, MAP"
+            )
+        size = _SIZE.search(column.type)
+        self._size = None if size is None else int(size[1])
+        kinds = ("random", "sequence")
+        self._kind = choice(self._prefix + "kind", self._own.get("kind", "random"), kinds)
+        self._check_applicable()
+
+    def field(self) -> Field:
+        """The field that they describe."""
+        low, high = self._sequence() if self._kind == "sequence" else self._range()
+        digits = _DEFAULT_FRACTION.get(self._base, 3) if self._size is None else self._size
+        return Field(
+            self._column.name,
+            self._base,
+            arrow_type(self._column.type),
+            self._kind,
+            low,
+            high,
+            self._length(),
+            boolean(self._prefix + "var-len", self._own.get("var-len", "false")),
+            10 ** max(0, 3 - digits) if self._base in _TIMES else 1,
+            duration_ms(self._prefix + "max-past", self._own.get("max-past", "0 ms")),
+            self._zipf(low, high),
+        )
+
+    def _zipf(self, low: float | None, high: float | None) -> float | None:
+        key = self._prefix + "zipf-exponent"
+        if "zipf-exponent" not in self._own or low is None or high is None:
+            return None
+        exponent = _finite(key, self._own["zipf-exponent"])
+        if exponent < 0:
+            raise OptionError(f"option '{key}': {exponent} is too small; the least is 0")
+        if high - low + 1 > MOST_KEYS:
+            raise OptionError(
+                f"option '{key}' needs at most {MOST_KEYS:,} different numbers; set "
+                f"'{self._prefix}min' and '{self._prefix}max'"
+            )
+        return exponent
+
+    def _check_applicable(self) -> None:
+        for option in self._own:
+            types, key = FIELD_OPTIONS.get(option), self._prefix + option
+            if types is not None and self._base not in types:
+                raise OptionError(
+                    f"option '{key}' does not apply to {self._column.type}; it applies to "
+                    + ", ".join(types)
+                )
+            if option in (_RANDOM_ONLY if self._kind == "sequence" else _SEQUENCE_ONLY):
+                other = "random" if self._kind == "sequence" else "sequence"
+                raise OptionError(f"option '{key}' needs '{self._prefix}kind' = '{other}'")
+
+    def _sequence(self) -> tuple[int, int]:
+        if self._base not in (*_NUMBERS, *_CHARACTERS):
+            raise OptionError(
+                f"option '{self._prefix}kind': a sequence needs a column of numbers or text, not "
+                f"{self._column.type}"
+            )
+        for option in _SEQUENCE_ONLY:
+            if option not in self._own:
+                raise OptionError(f"a sequence needs '{self._prefix}{option}'")
+        low, high = (integer(self._prefix + key, self._own[key]) for key in _SEQUENCE_ONLY)
+        self._check_order("start", low, "end", high)
+        self._check_fits(low, high)
+        return low, high
+
+    def _range(self) -> tuple[float | int | None, float | int | None]:
+        if self._base not in _NUMBERS:
+            return None, None
+        if self._base in INTEGER_RANGE:
+            least, most = INTEGER_RANGE[self._base]
+            low, high = self._bound("min", least, integer), self._bound("max", most, integer)
+        else:
+            default: float = _DEFAULT_MAX
+            if self._base in DECIMALS:
+                default = min(default, float(greatest_decimal(arrow_type(self._column.type))))
+            low, high = self._bound("min", 0, _finite), self._bound("max", default, _finite)
+        self._check_order("min", low, "max", high)
+        self._check_fits(low, high)
+        return low, high
+
+    def _bound(
+        self, option: str, default: float, convert: Callable[[str, str], float | int]
+    ) -> float | int:
+        key = self._prefix + option
+        return convert(key, self._own[option]) if option in self._own else default
+
+    def _check_order(self, first: str, low: float, last: str, high: float) -> None:
+        if low <= high:
+            return
+        begin, end = (
+            self._own.get(option, f"{value} (the default)")
+            for option, value in ((first, low), (last, high))
+        )
+        raise OptionError(
+            f"option '{self._prefix}{first}': {begin} is greater than '{self._prefix}{last}', {end}"
+        )
+
+    def _check_fits(self, low: float, high: float) -> None:
+        if self._base in INTEGER_RANGE:
+            least, most = INTEGER_RANGE[self._base]
+            fits = least <= low and high <= most
+        elif self._base in DECIMALS:
+            greatest = greatest_decimal(arrow_type(self._column.type))
+            # A bound such as 99.99 is no DOUBLE, but the nearest one to it.
+            furthest = max(-low, high)
+            fits = furthest <= greatest or furthest <= float(greatest)
+        elif self._base in _CHARACTERS:
+            fits = self._size is None or max(len(str(low)), len(str(high))) <= self._size
+        else:
+            fits = True
+        if self._kind == "sequence":
+            fits = fits and _INT64[0] <= low and high <= _INT64[1]
+        if not fits:
+            raise OptionError(
+                f"option '{self._prefix[:-1]}': {low} to {high} do not fit {self._column.type}; "
+                "set bounds within its range"
+            )
+
+    def _length(self) -> int:
+        if self._base in ("CHAR", "BINARY"):
+            return self._size or 1
+        default = _DEFAULT_LENGTH if self._size is None else min(self._size, _DEFAULT_LENGTH)
+        key = self._prefix + "length"
+        length = integer(key, self._own.get("length", str(default)), 0)
+        if self._size is not None and length > self._size:
+            raise OptionError(
+                f"option '{key}': {length} is more than {self._column.type} holds; the most is "
+                f"{self._size}"
+            )
+        return length
+
+
+def _finite(key: str, value: str) -> float:
+    try:
+        number = float(value)
+    except ValueError:
+        raise OptionError(f"option '{key}': '{value}' is not a number") from None
+    if not math.isfinite(number):
+        raise OptionError(f"option '{key}': '{value}' is not a finite number")
+    return number

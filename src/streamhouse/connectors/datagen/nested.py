@@ -10,8 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from streamhouse.close_matches import nearest
-from streamhouse.connectors.datagen.disorder import share
-from streamhouse.connectors.datagen.random_streams import RowNumbers, unit_interval
+from streamhouse.connectors.datagen.random_streams import RowNumbers, share, unit_interval
 from streamhouse.errors import OptionError
 from streamhouse.options import integer
 from streamhouse.paimon.schema import types

@@ -1,20 +1,122 @@
-"""The `faker` connector."""
+"""The `faker` connector, and its options under flink-faker's names."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
-from streamhouse.connectors.datagen.generated_source import (
+from streamhouse.connectors.datagen.connector import (
+    COMMON_OPTIONS,
     GeneratedConnector,
     GeneratedSource,
     column_source,
 )
+from streamhouse.connectors.datagen.nested import ColumnParts, ColumnValues
 from streamhouse.connectors.datagen.random_streams import RowNumbers
-from streamhouse.connectors.faker.options import OPTIONS, values_of
+from streamhouse.connectors.faker.directives import Directive, compute, parse_expression
+from streamhouse.connectors.faker.patterns import check_locale
 from streamhouse.errors import OptionError
+from streamhouse.options import DeclaredOptions
 from streamhouse.sql.plan import Column, TableInfo
+from streamhouse.types import arrow_type
+
+
+@dataclass(frozen=True)
+class ExpressionValues:
+    """An expression; `key`: its option. `length`: the most characters, None: any number."""
+
+    type: pa.DataType
+    key: str
+    parts: tuple[str | Directive, ...]
+    length: int | None
+    locale: str
+
+    def values(self, rows: RowNumbers) -> pa.Array:
+        try:
+            found = self._evaluated(rows)
+            return _cast(found, self.type, self.length)
+        except (ValueError, pa.ArrowException) as error:
+            reason = str(error).splitlines()[0]
+            if isinstance(error, pa.ArrowException):
+                reason = f"its values do not fit the column's type: {reason}"
+            raise OptionError(f"option '{self.key}': {reason}") from None
+
+    def _evaluated(self, rows: RowNumbers) -> pa.Array:
+        values = [
+            compute(part, rows, f"{self.key}.{number}", self.locale)
+            if isinstance(part, Directive)
+            else pa.scalar(part)
+            for number, part in enumerate(self.parts)
+        ]
+        if len(values) == 1 and isinstance(values[0], pa.Array):
+            return values[0]
+        texts = [value.cast(pa.string()) for value in values]
+        if not any(isinstance(text, pa.Array) for text in texts):
+            return pa.repeat("".join(text.as_py() for text in texts), len(rows))
+        return pc.binary_join_element_wise(*texts, pa.scalar(""))
+
+
+def _cast(values: pa.Array, kind: pa.DataType, length: int | None) -> pa.Array:
+    if pa.types.is_string(kind):
+        texts = values.cast(pa.string())
+        return texts if length is None else pc.utf8_slice_codeunits(texts, 0, length)
+    if values.type == kind:
+        return values
+    if pa.types.is_decimal(kind) and not pa.types.is_integer(values.type):
+        rounded = pc.round(values.cast(pa.float64()), ndigits=kind.scale)
+        return rounded.cast(kind)
+    if pa.types.is_decimal(kind):
+        return values.cast(pa.decimal128(38, 0)).cast(kind)
+    if pa.types.is_binary(kind):
+        return values.cast(pa.string()).cast(kind)
+    if pa.types.is_timestamp(values.type):
+        return _time(values, kind)
+    if pa.types.is_timestamp(kind) and pa.types.is_string(values.type):
+        return _time(values.cast(pa.timestamp("us")), kind)
+    if pa.types.is_floating(values.type) and pa.types.is_integer(kind):
+        return values.cast(kind, safe=False)
+    return values.cast(kind)
+
+
+def _time(values: pa.Array, kind: pa.DataType) -> pa.Array:
+    if pa.types.is_timestamp(kind) and kind.tz is not None:
+        return values.cast(pa.timestamp(kind.unit), safe=False).cast(pa.int64()).cast(kind)
+    return values.cast(kind, safe=False)
+
+
+_EXAMPLE = "`#{Name.fullName}`, `#{number.numberBetween '1','100'}`"
+_LOCALE, _ELEMENTS = "en_US", "1"
+_SIZE = re.compile(r"^(?:VARCHAR|CHAR)\s*\(\s*(\d+)", re.IGNORECASE)
+
+_DECLARED = DeclaredOptions.of(__package__).options
+OPTIONS = (*COMMON_OPTIONS[:2], *_DECLARED, *COMMON_OPTIONS[2:])
+
+
+def values_of(columns: Sequence[Column], options: Mapping[str, str]) -> list[ColumnValues]:
+    """The values of the columns of a table; raises `OptionError`."""
+    locale = options.get("locale", _LOCALE)
+    try:
+        check_locale(locale)
+    except ValueError as error:
+        raise OptionError(f"option 'locale': {error}") from None
+
+    def leaf(path: str, kind: str, whole: bool) -> ExpressionValues:
+        key = f"fields.{path}.expression"
+        if key not in options:
+            raise OptionError(f"option '{key}' is missing; such as {_EXAMPLE}")
+        parts = tuple(parse_expression(key, options[key]))
+        size = _SIZE.match(kind)
+        length = None if size is None else int(size[1])
+        return ExpressionValues(arrow_type(kind), key, parts, length, locale)
+
+    leaf_options = ("expression", "null-rate")
+    return ColumnParts(options, leaf, leaf_options, _ELEMENTS, element="").columns(columns)
+
 
 _TRIED = 50
 """How many rows are generated to check a declaration."""

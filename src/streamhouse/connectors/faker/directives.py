@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from streamhouse.close_matches import nearest
 from streamhouse.connectors.datagen.random_streams import Bits, Numbers, RowNumbers, unit_interval
-from streamhouse.connectors.faker import pools
+from streamhouse.connectors.faker import patterns
 from streamhouse.connectors.faker.patterns import pattern_texts, regex_texts
 from streamhouse.errors import OptionError
 
@@ -93,9 +93,9 @@ def compute(directive: Directive, rows: RowNumbers, stream: str, locale: str) ->
             for number, part in enumerate(parts)
         ]
         return pc.binary_join_element_wise(*texts, pa.scalar(""))
-    pool = pools.pool(directive.key, directive.name, locale, rows.sample)
+    pool = patterns.pool(directive.key, directive.name, locale, rows.sample)
     if pool is None:
-        names = [*_COMPUTED, *_COMBINED, *pools.known()]
+        names = [*_COMPUTED, *_COMBINED, *patterns.known()]
         raise ValueError(f"unknown directive '{directive.name}'; {nearest(directive.key, names)}")
     return _picked(pool, rows.bits(stream))
 

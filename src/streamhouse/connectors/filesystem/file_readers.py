@@ -18,14 +18,17 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from streamhouse.connectors.bad_records import CORRECT_TABLE, BadRecordCollector
-from streamhouse.connectors.filesystem.folders import ListedFile, folder_of, metadata_values
+from streamhouse.connectors.filesystem.folders import (
+    ListedFile,
+    folder_of,
+    metadata_values,
+    partition_values,
+)
 from streamhouse.connectors.filesystem.options import FilesystemOptions
-from streamhouse.connectors.filesystem.partitions import partition_values
 from streamhouse.connectors.specs import arrow_schema
 from streamhouse.errors import DataLossError, TableError
-from streamhouse.formats.base import Decoder
-from streamhouse.formats.csv.options import CsvOptions
-from streamhouse.formats.registry import format_of, format_options
+from streamhouse.formats.base import Decoder, format_of, format_options
+from streamhouse.formats.csv.format import CsvOptions
 from streamhouse.sql.plan import Column
 from streamhouse.types import flink_type
 

@@ -6,13 +6,13 @@ import os
 from pathlib import Path
 from typing import Protocol
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from streamhouse.connectors.filesystem.options import FilesystemOptions
 from streamhouse.errors import TableError
-from streamhouse.formats.arrow_bytes import bytes_of
 from streamhouse.formats.base import Encoder, RecordError
 
 _ROWS_AT_ONCE = 65_536
@@ -51,7 +51,7 @@ class LinesWriter:
         except RecordError as error:
             raise TableError(f"filesystem: a row cannot be written: {error}") from None
         lines = pc.binary_join_element_wise(records.drop_null(), b"\n", b"")
-        text = bytes_of(lines)
+        text = _joined(lines)
         self._file.write(text)
         self.size += len(text)
 
@@ -104,3 +104,12 @@ def open_writer(
     if encoder is None:
         return ParquetFileWriter(path, schema, options.compression)
     return LinesWriter(path, encoder)
+
+
+def _joined(texts: pa.BinaryArray) -> bytes:
+    """All values, one after the other; none is null."""
+    if not len(texts):
+        return b""
+    _, places, data = texts.buffers()
+    first, last = np.frombuffer(places, np.int32)[[texts.offset, texts.offset + len(texts)]]
+    return data.slice(int(first), int(last - first)).to_pybytes() if data is not None else b""

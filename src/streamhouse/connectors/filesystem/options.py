@@ -10,7 +10,7 @@ from urllib.parse import unquote, urlsplit
 from streamhouse.connectors.bad_records import FAIL, BadRecordOptions
 from streamhouse.connectors.bad_records import OPTIONS as BAD_RECORDS
 from streamhouse.errors import OptionError
-from streamhouse.formats.registry import declared_options, format_of
+from streamhouse.formats.base import declared_options, format_of
 from streamhouse.options import DeclaredOptions, OptionValues, memory_bytes, required
 from streamhouse.sql.options.store_options import (
     canonical_options,

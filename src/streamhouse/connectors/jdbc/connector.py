@@ -1,15 +1,222 @@
-"""The `jdbc` connector."""
+"""The `jdbc` connector; the driver writes each micro-batch in one transaction, once."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import replace
+from tempfile import SpooledTemporaryFile
+from typing import IO
 
-from streamhouse.connectors.base import Connector, Delivery, Scan
-from streamhouse.connectors.jdbc.options import DECLARED, OPTIONS, parse, parse_scan, parse_write
+import pyarrow as pa
+
+from streamhouse.arrow_batches import gathered
+from streamhouse.connectors.base import (
+    BatchLog,
+    CollectingWriter,
+    Connector,
+    Delivery,
+    Scan,
+    SinkCommitter,
+    WrittenBatch,
+    collected_rows,
+)
+from streamhouse.connectors.jdbc.options import (
+    DECLARED,
+    OPTIONS,
+    JdbcServer,
+    WriteOptions,
+    parse,
+    parse_scan,
+    parse_write,
+)
 from streamhouse.connectors.jdbc.reader import JdbcReader
-from streamhouse.connectors.jdbc.sink import JdbcSink
+from streamhouse.connectors.jdbc.statements import Statements, net_changes
+from streamhouse.connectors.jdbc.target import (
+    CommitsTable,
+    JdbcTarget,
+    TargetTable,
+    Transaction,
+    Transactions,
+    load_target,
+)
 from streamhouse.connectors.specs import SinkSpec
+from streamhouse.errors import ConnectError, TableError
 from streamhouse.sql.plan import Capabilities, TableInfo
+
+_LOG = logging.getLogger("streamhouse.query")
+_CHUNK_ROWS = 262_144
+_MEMORY_BYTES = 64 << 20
+
+
+class Spool:
+    """Record batches that are written to a file, and can be iterated again."""
+
+    def __init__(self, file: IO[bytes], batches: Iterable[pa.RecordBatch]) -> None:
+        self._file = file
+        for batch in batches:
+            with pa.ipc.new_stream(self._file, batch.schema) as stream:
+                stream.write_batch(batch)
+        self._end = self._file.tell()
+
+    def __iter__(self) -> Iterator[pa.RecordBatch]:
+        self._file.seek(0)
+        while self._file.tell() < self._end:
+            yield from pa.ipc.open_stream(self._file)
+
+
+class JdbcSink:
+    """A MySQL table, of which rows are updated and deleted by the declared primary key, if any."""
+
+    def __init__(self, spec: SinkSpec, server: JdbcServer, options: WriteOptions) -> None:
+        self._spec = spec
+        self._server = JdbcTarget(**vars(server))
+        self._options = options
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self._spec.arrow_schema
+
+    def writer(self, query_id: str, batch: int, attempt: str) -> CollectingWriter:
+        return CollectingWriter()
+
+    def committer(self, query_id: str) -> JdbcCommitter:
+        return JdbcCommitter(self._spec, self._server, self._options, query_id)
+
+    def insert(self, query_id: str, rows: Iterator[pa.RecordBatch]) -> None:
+        """Write all rows in one transaction; those of long results wait in a temporary file."""
+        with SpooledTemporaryFile(_MEMORY_BYTES) as file:
+            spool = Spool(file, rows)
+            options = self._options
+            if self._spec.primary_key and options.guarantee is None:
+                # A transaction that is tried again writes the same rows by key.
+                options = replace(options, guarantee="at-least-once")
+            with closing(JdbcCommitter(self._spec, self._server, options, query_id)) as committer:
+                committer.write(0, spool)
+                committer.forget()
+
+
+class JdbcCommitter(SinkCommitter):
+    """Writes each batch in a transaction that also records its number (`CommitsTable`).
+
+    If the user may not write that table, or the target's engine has no transactions, a batch that
+    runs again writes its rows again: by key, that changes nothing; without a key, it doubles them.
+    """
+
+    def __init__(
+        self, spec: SinkSpec, server: JdbcTarget, options: WriteOptions, query_id: str
+    ) -> None:
+        self._server = server
+        self._target = load_target(server, spec.columns, spec.primary_key)
+        self._statements = Statements(self._target, options.statement_rows)
+        self._transactions = Transactions(server, options.retries)
+        self._commits: CommitsTable | None = None
+        if options.guarantee != "at-least-once":
+            try:
+                self._commits = self._prepared(options, query_id)
+            except BaseException:
+                self.close()
+                raise
+
+    def commit(self, write: Callable[[], WrittenBatch | None], discard: Callable[[], None]) -> bool:
+        written = write()
+        if written is None:
+            return False
+        return self.write(written.number, list(collected_rows(written.messages)))
+
+    def check_log(self, log: BatchLog) -> None:
+        commits = self._commits
+        if commits is not None:
+            last = self._transactions.run(lambda table: commits.last(table.connection))
+            log.check(last, f"MySQL table {self._target.name}")
+
+    def write(self, number: int, rows: Iterable[pa.RecordBatch]) -> bool:
+        """Write a batch, whose rows can be iterated again; False if it was committed before."""
+
+        def work(transaction: Transaction) -> bool:
+            if self._commits is not None:
+                if self._commits.last(transaction.connection) >= number:
+                    return False
+                self._commits.record(transaction.connection, number)
+            for chunk in _chunks(rows):
+                self._write(transaction, chunk)
+            return True
+
+        return self._transactions.run(work)
+
+    def forget(self) -> None:
+        """Remove the query's row of the commits table: no batch will run again."""
+        commits = self._commits
+        if commits is not None:
+            self._transactions.run(lambda table: commits.forget(table.connection))
+
+    def close(self) -> None:
+        self._transactions.close()
+
+    def _write(self, transaction: Transaction, rows: pa.Table) -> None:
+        if not self._target.key:
+            for text in self._statements.inserts(rows):
+                transaction.execute(text)
+            return
+        upserts, deleted = net_changes(rows, self._target.key)
+        for text in self._statements.deletes(deleted):
+            transaction.execute(text)
+        for text in self._statements.upserts(upserts):
+            transaction.execute(text)
+        if self._target.other_keys:
+            self._check_upserts(transaction, upserts.select(list(self._target.key)))
+
+    def _check_upserts(self, transaction: Transaction, keys: pa.Table) -> None:
+        """Raise `TableError` if rows were written over rows of other keys.
+
+        ON DUPLICATE KEY UPDATE updates a row that is equal in any unique index.
+        """
+        found = sum(int(transaction.rows(text)[0][0]) for text in self._statements.count(keys))
+        if found != keys.num_rows:
+            raise TableError(
+                f"MySQL table {self._target.name}: {keys.num_rows - found} of {keys.num_rows} rows "
+                "have the same value as rows of other keys in a unique index "
+                f"({', '.join(self._target.other_keys)}), or keys that the collation takes for "
+                "equal; nothing of this batch was written"
+            )
+
+    def _prepared(self, options: WriteOptions, query_id: str) -> CommitsTable | None:
+        """The commits table; None, with a warning, if the server does not allow it."""
+        server, target = self._server, self._target
+        commits = CommitsTable(server.database, options.commits_table, query_id, target.name)
+        if target.transactional:
+            refused = self._transactions.run(lambda table: commits.prepare(table.connection))
+            if refused is None:
+                return commits
+            remedy = (
+                f"GRANT CREATE, SELECT, INSERT, UPDATE, DELETE ON {commits.name} TO "
+                f"'{server.username}'"
+            )
+            reason = f"user '{server.username}' may not write {commits.name} ({refused})"
+        else:
+            reason = f"its storage engine {target.engine} has no transactions"
+            remedy = f"ALTER TABLE {target.name} ENGINE = InnoDB"
+        if options.guarantee is not None:
+            raise ConnectError(
+                f"MySQL table {target.name} cannot be written exactly once: {reason}; run "
+                f"{remedy}, or set 'sink.delivery-guarantee' to 'at-least-once'"
+            )
+        _LOG.warning("MySQL table %s: %s; %s. To change this, run %s", target.name, reason,
+                     _without_commits(target), remedy)  # fmt: skip
+        return None
+
+
+def _without_commits(target: TargetTable) -> str:
+    if target.key:
+        return "a batch that is interrupted runs again and writes the same rows by key"
+    return "rows are written at least once: those of an interrupted batch may be there twice"
+
+
+def _chunks(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
+    for group in gathered(batches, _CHUNK_ROWS):
+        if any(batch.num_rows for batch in group):
+            yield pa.Table.from_batches(group)
 
 
 class _Jdbc(Connector):

@@ -1,15 +1,23 @@
-"""Reads the current rows of a MySQL table: those of some keys, or all."""
+"""Reads the current rows of a MySQL table: those of some keys, or all, several ranges at once."""
 
 from __future__ import annotations
 
+import contextlib
+import datetime
+import queue
+import socket
+import threading
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from concurrent.futures import Future, ThreadPoolExecutor
+from decimal import ROUND_FLOOR, Decimal, InvalidOperation
+from typing import Any, TypeAlias
 
 import pyarrow as pa
 import pymysql
 
+from streamhouse.close_matches import nearest
 from streamhouse.connectors.jdbc.options import JdbcServer, ScanOptions
-from streamhouse.connectors.jdbc.parallel_read import conditions, parallel_rows
+from streamhouse.errors import OptionError, TableError
 from streamhouse.mysql.columns import selected_columns, server_zone
 from streamhouse.mysql.connection import Session, close_quietly, connect, readable
 from streamhouse.mysql.table import load_columns
@@ -17,6 +25,168 @@ from streamhouse.mysql.values.result_rows import stream_columns
 from streamhouse.mysql.values.rows import RowWriter
 from streamhouse.mysql.values.types import MySqlColumn, quote
 from streamhouse.sql.plan import Column
+
+MOST_CONNECTIONS = 8
+_WAITING_BLOCKS = 2
+"""For each connection: blocks of about 2 MB that are read ahead."""
+_WAIT_S = 0.1
+
+Connection: TypeAlias = "pymysql.Connection[Any]"
+Read: TypeAlias = Callable[[str, Callable[[Connection], None]], Iterator[pa.RecordBatch]]
+"""Reads the rows of a condition; calls its second argument with the connection it has opened."""
+
+
+def parallel_rows(ranges: Sequence[str], read: Read) -> Iterator[pa.RecordBatch]:
+    """The rows of all ranges, in any order; stops reading when it is closed."""
+    count, stopped = min(MOST_CONNECTIONS, len(ranges)), threading.Event()
+    found: queue.Queue[pa.RecordBatch | Future[None]] = queue.Queue(_WAITING_BLOCKS * count)
+    connections: list[Connection] = []
+
+    def put(one: pa.RecordBatch | Future[None]) -> None:
+        while not stopped.is_set():
+            with contextlib.suppress(queue.Full):
+                return found.put(one, timeout=_WAIT_S)
+
+    def opened(connection: Connection) -> None:
+        connections.append(connection)
+        if stopped.is_set():
+            close_quietly(connection)
+
+    def run(condition: str) -> None:
+        for batch in read(condition, opened):
+            put(batch)
+            if stopped.is_set():
+                return
+
+    with ThreadPoolExecutor(count, "jdbc-read") as pool:
+        try:
+            for condition in ranges:
+                pool.submit(run, condition).add_done_callback(put)
+            running = len(ranges)
+            while running:
+                one = found.get()
+                if isinstance(one, Future):
+                    one.result()
+                    running -= 1
+                else:
+                    yield one
+        finally:
+            stopped.set()
+            pool.shutdown(wait=False, cancel_futures=True)
+            # Those that wait for the server fail.
+            for connection in connections:
+                _shut_down(connection)
+
+
+def _shut_down(connection: Connection) -> None:
+    """Make a thread that waits for the server fail."""
+    underlying: Any = connection._sock  # type: ignore[attr-defined]
+    if underlying is not None:
+        with contextlib.suppress(OSError):
+            underlying.shutdown(socket.SHUT_RDWR)
+
+
+_EPOCH = datetime.datetime(1970, 1, 1)
+_NUMBER_FAMILIES = ("int", "uint64", "decimal", "year", "float", "double")
+_TIMESTAMPS = ("date", "datetime", "timestamp")
+_FIRST_YEAR = 1901
+_SECOND = datetime.timedelta(seconds=1)
+
+
+def conditions(
+    session: Session, table: str, columns: Sequence[MySqlColumn], scan: ScanOptions
+) -> list[str]:
+    """The WHERE clause of each range; without bounds, the ranges contain all rows.
+
+    `table`: its quoted name. Raises `TableError` or `OptionError` for a column or bounds that
+    cannot be split.
+    """
+    column = _column(columns, scan.column)
+    name, to_literal = quote(column.name), _literal(column)
+    first = last = ""
+    if scan.lower is not None and scan.upper is not None:
+        low, first = _bound(column, scan.lower, "lower-bound")
+        high, last = _bound(column, scan.upper, "upper-bound")
+        if low > high:
+            raise OptionError(
+                f"option 'scan.partition.lower-bound': '{scan.lower}' is greater than "
+                f"'scan.partition.upper-bound', '{scan.upper}'"
+            )
+        first, last = f"{name} >= {first}", f"{name} <= {last}"
+    else:
+        # Zero dates have no place on the time line, and years of two digits mean others; they are
+        # in the first range.
+        real = f" WHERE {name} >= '1000-01-01'" if column.family in _TIMESTAMPS else ""
+        if column.family == "year":
+            real = f" WHERE {name} >= {_FIRST_YEAR}"
+        least, greatest = session.rows(f"SELECT MIN({name}), MAX({name}) FROM {table}{real}")[0]
+        if least is None:
+            return ["TRUE"]
+        low, _ = _bound(column, _whole_date(str(least)), "lower-bound")
+        high, _ = _bound(column, _whole_date(str(greatest)), "upper-bound")
+    if column.family == "year":
+        low = max(low, _FIRST_YEAR)
+    count = max(1, min(scan.number, high - low + 1))
+    starts = [low + (high - low + 1) * number // count for number in range(1, count)]
+    return _between(name, [to_literal(start) for start in starts], first, last)
+
+
+def _whole_date(text: str) -> str:
+    """The text of a value that bounds a range; a month or a day can be zero."""
+    return text.replace("-00", "-01")
+
+
+def _between(name: str, starts: Sequence[str], first: str, last: str) -> list[str]:
+    """`first` and `last` limit the first and the last range; empty: they are open."""
+    if not starts:
+        return [" AND ".join(part for part in (first, last) if part) or "TRUE"]
+    begin = f"{first} AND {name} < {starts[0]}" if first else ""
+    found = [begin or f"({name} < {starts[0]} OR {name} IS NULL)"]
+    for start, end in zip(starts, starts[1:], strict=False):
+        found.append(f"{name} >= {start} AND {name} < {end}")
+    found.append(f"{name} >= {starts[-1]}" + (f" AND {last}" if last else ""))
+    return found
+
+
+def _column(columns: Sequence[MySqlColumn], name: str) -> MySqlColumn:
+    by_name = {column.name: column for column in columns}
+    if name not in by_name:
+        raise TableError(
+            f"option 'scan.partition.column': MySQL has no column '{name}'; "
+            f"{nearest(name, by_name)}"
+        )
+    column = by_name[name]
+    if column.family not in (*_NUMBER_FAMILIES, *_TIMESTAMPS):
+        raise TableError(
+            f"option 'scan.partition.column': '{name}' is {column.column_type}; it must be a "
+            "number, a date or a timestamp"
+        )
+    return column
+
+
+def _bound(column: MySqlColumn, text: str, bound: str) -> tuple[int, str]:
+    """A bound as a whole number (of seconds since 1970, for timestamps), and as a literal."""
+    try:
+        if column.family in _NUMBER_FAMILIES:
+            number = Decimal(text)
+            return int(number.to_integral_value(ROUND_FLOOR)), f"{number:f}"
+        timestamp = datetime.datetime.fromisoformat(text)
+        return (timestamp - _EPOCH) // _SECOND, f"'{timestamp.isoformat(' ')}'"
+    except (InvalidOperation, ValueError, TypeError):
+        kind = "a number" if column.family in _NUMBER_FAMILIES else "a date such as '2024-01-31'"
+        raise OptionError(
+            f"option 'scan.partition.{bound}': '{text}' is not {kind}, as column '{column.name}' "
+            f"({column.column_type}) needs"
+        ) from None
+
+
+def _literal(column: MySqlColumn) -> Callable[[int], str]:
+    if column.family in _NUMBER_FAMILIES:
+        return str
+    if column.family == "date":
+        return lambda seconds: f"'{(_EPOCH + seconds * _SECOND).date().isoformat()}'"
+    return lambda seconds: f"'{(_EPOCH + seconds * _SECOND).isoformat(' ')}'"
+
 
 KEYS_PER_STATEMENT = 500
 """The most keys in one IN list; MariaDB turns lists of 1,000 and more into a temporary table."""

@@ -1,19 +1,259 @@
-"""The statements that write rows: multi-row INSERTs, upserts and DELETEs, within size limits."""
+"""The statements that write rows, within size limits; Arrow values as literals of MySQL's SQL."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from decimal import Decimal
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from streamhouse.arrow_batches import LAST, last_positions
-from streamhouse.connectors.jdbc.literals import key_literals, literals
 from streamhouse.connectors.jdbc.target import TargetTable
 from streamhouse.errors import TableError
-from streamhouse.mysql.values.types import MySqlColumn, quote
+from streamhouse.mysql.values.types import MySqlColumn, quote, zoned
 from streamhouse.source import ROW_KIND
+
+_NOTHING = pa.scalar(b"")
+_QUOTE = pa.scalar(b"'")
+_BINARY = pa.scalar(b"_binary'")
+_LOCAL, _INSTANT = pa.timestamp("us"), pa.timestamp("us", tz="UTC")
+_SECONDS_TEXT = len("2024-01-02 03:04:05")
+_TIME_TEXT = len("03:04:05")
+_WHOLE_NUMBERS = ("int", "uint64", "year")
+_EXACT = "DECIMAL(65, 27)"
+"""Holds all numbers of 38 digits before the point, and 27 after it."""
+_SAFE_DIGITS = {"float": 6, "double": 15}
+"""Any number of so many digits is read back as it was written."""
+
+
+def literals(column: MySqlColumn, values: pa.Array, zone: str) -> pa.Array:
+    """A literal for each value, as binary values; nulls stay null.
+
+    The session's time zone is UTC, and its SQL mode has backslash escapes. `zone`: between DATETIME
+    and instants, as for reading. Raises `TableError` for values that MySQL cannot hold.
+    """
+    kind = values.type
+    _check_number_of_member(column, values)
+    _check_null(column, values)
+    if column.family == "year":
+        values = _years(column, values)
+        kind = values.type
+    if pa.types.is_boolean(kind):
+        return pc.if_else(values, pa.scalar(b"1"), pa.scalar(b"0"))
+    if pa.types.is_integer(kind):
+        _check_approximate(column, values)
+        return _text(values)
+    if pa.types.is_floating(kind):
+        _check_finite(column, values)
+        _check_whole(column, values)
+        return _quoted(_text(values))
+    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+        return _quoted(_escaped(values.cast(pa.string()).cast(pa.binary())))
+    if pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
+        return _bytes(column, values.cast(pa.binary()))
+    if pa.types.is_timestamp(kind):
+        return _quoted(_timestamps(column, values, zone))
+    if pa.types.is_time(kind):
+        return _quoted(_times(column, values))
+    if pa.types.is_decimal(kind):
+        _check_whole(column, values)
+        _check_approximate(column, values)
+        if column.family == "string":
+            return _quoted(_plain_digits(values))
+        return _quoted(_text(values))
+    if pa.types.is_date(kind):
+        return _quoted(_text(values))
+    if pa.types.is_list(kind) and column.family == "set":
+        return _quoted(_escaped(pc.binary_join(values, ",").cast(pa.binary())))
+    raise TableError(
+        f"column '{column.name}': MySQL has no type for {kind}; write it as text, such as "
+        "JSON_OBJECT(…) AS STRING, or leave the column out"
+    )
+
+
+def key_literals(column: MySqlColumn, values: pa.Array, zone: str) -> pa.Array:
+    """A literal for each value, to compare with the column, as binary values.
+
+    The server compares numbers with texts as doubles, in which different keys are equal. So each
+    literal has the type of the column.
+    """
+    kind, family = values.type, column.family
+    if family == "bit" and pa.types.is_binary(kind):
+        numbers = [int.from_bytes(value, "big") for value in values.to_pylist()]
+        return pa.array([b"%d" % number for number in numbers], pa.binary())
+    if family == "binary" and column.data_type == "binary":
+        padded = [
+            value.ljust(column.length, b"\0") for value in values.cast(pa.binary()).to_pylist()
+        ]
+        return literals(column, pa.array(padded, pa.binary()), zone)
+    found = literals(column, values, zone)
+    quoted = not (pa.types.is_integer(kind) or pa.types.is_boolean(kind))
+    if family == "float":
+        return _cast(found, "FLOAT")
+    if quoted and family in (*_WHOLE_NUMBERS, "decimal", "bit"):
+        return _cast(found, _EXACT)
+    if not quoted and family not in (*_WHOLE_NUMBERS, "decimal", "bit", "double"):
+        return _quoted(found)
+    return found
+
+
+def _cast(literals: pa.Array, kind: str) -> pa.Array:
+    end = f" AS {kind})".encode()
+    return pc.binary_join_element_wise(pa.scalar(b"CAST("), literals, pa.scalar(end), _NOTHING)
+
+
+def _text(values: pa.Array) -> pa.Array:
+    return values.cast(pa.string()).cast(pa.binary())
+
+
+def _plain_digits(values: pa.Array) -> pa.Array:
+    """As `_text`, but no decimal as `1E-10`."""
+    texts = _text(values)
+    if not pc.any(pc.match_substring(texts, "E")).as_py():
+        return texts
+    plain = [None if value is None else f"{value:f}".encode() for value in values.to_pylist()]
+    return pa.array(plain, pa.binary())
+
+
+def _quoted(texts: pa.Array) -> pa.Array:
+    return pc.binary_join_element_wise(_QUOTE, texts, _QUOTE, _NOTHING)
+
+
+def _escaped(texts: pa.Array) -> pa.Array:
+    for mark in (b"\\", b"'"):
+        if pc.any(pc.match_substring(texts, mark)).as_py():
+            texts = pc.replace_substring(texts, pattern=mark, replacement=b"\\" + mark)
+    return texts
+
+
+def _bytes(column: MySqlColumn, values: pa.Array) -> pa.Array:
+    if column.family == "bit":
+        hexadecimal = [
+            None if v is None else b"X'" + v.hex().encode() + b"'" for v in values.to_pylist()
+        ]
+        return pa.array(hexadecimal, pa.binary())
+    return pc.binary_join_element_wise(_BINARY, _escaped(values), _QUOTE, _NOTHING)
+
+
+def _timestamps(column: MySqlColumn, values: pa.Array, zone: str) -> pa.Array:
+    """Texts of timestamps, without the digits that the column does not hold."""
+    zoned_type = _LOCAL if values.type.tz is None else _INSTANT
+    micros = values.cast(zoned_type, safe=False)
+    if column.family == "timestamp":
+        micros = zoned(micros, _INSTANT, zone)
+    elif column.family in ("datetime", "date"):
+        micros = zoned(micros, _LOCAL, zone)
+    local = micros.cast(pa.int64()).cast(_LOCAL)
+    digits = column.fraction if column.family in ("datetime", "timestamp") else 6
+    end = _SECONDS_TEXT + (1 + digits if digits else 0)
+    return pc.utf8_slice_codeunits(local.cast(pa.string()), 0, end).cast(pa.binary())
+
+
+def _times(column: MySqlColumn, values: pa.Array) -> pa.Array:
+    """Texts of times, without the digits that the column does not hold."""
+    texts = values.cast(pa.string())
+    if column.family == "time":
+        digits = column.fraction
+        texts = pc.utf8_slice_codeunits(texts, 0, _TIME_TEXT + (1 + digits if digits else 0))
+    return texts.cast(pa.binary())
+
+
+def _check_null(column: MySqlColumn, values: pa.Array) -> None:
+    """MariaDB stores the current time for a NULL in such a column."""
+    if values.null_count and column.family == "timestamp" and not column.nullable:
+        raise TableError(
+            f"column '{column.name}' ({column.column_type} NOT NULL) cannot be null; write another "
+            "value, or leave the column out"
+        )
+
+
+def _check_whole(column: MySqlColumn, values: pa.Array) -> None:
+    """MySQL rounds without a word."""
+    if column.family not in _WHOLE_NUMBERS:
+        return
+    fractions = values.filter(pc.not_equal(values, pc.floor(values)))
+    if len(fractions):
+        raise TableError(
+            f"column '{column.name}' ({column.column_type}) has no fractions, and MySQL would "
+            f"round {fractions[0]}; round it in the query, such as by ROUND, or change the column"
+        )
+
+
+def _check_approximate(column: MySqlColumn, values: pa.Array) -> None:
+    """MySQL stores the nearest FLOAT or DOUBLE of an exact number without a word."""
+    safe = _SAFE_DIGITS.get(column.family)
+    if safe is None:
+        return
+    scale = values.type.scale if pa.types.is_decimal(values.type) else 0
+    if not column.scale or scale <= column.scale:
+        limit = pa.scalar(Decimal(10) ** (safe - scale))
+        exact = values.cast(pa.decimal128(19, 0)) if pa.types.is_integer(values.type) else values
+        within = pc.and_(pc.less(exact, limit), pc.greater(exact, pc.negate(limit)))
+        values = values.filter(pc.invert(within))
+    for value in map(Decimal, values.drop_null().unique().to_pylist()):
+        if not _is_held(column, value):
+            raise TableError(
+                f"column '{column.name}' ({column.column_type}) does not hold all digits of "
+                f"{value:f}, and MySQL would change it; CAST it to DOUBLE in the query to allow "
+                "this, or change the column to DECIMAL or BIGINT"
+            )
+
+
+def _is_held(column: MySqlColumn, value: Decimal) -> bool:
+    """Whether the column's value is this number, or has its digits after the point as text."""
+    nearest = np.float64(value) if column.family == "double" else np.float32(value)
+    if column.scale:
+        nearest = nearest.round(column.scale)
+    return Decimal(float(nearest)) == value or (value % 1 != 0 and Decimal(str(nearest)) == value)
+
+
+def _years(column: MySqlColumn, values: pa.Array) -> pa.Array:
+    """Values of a YEAR, none of which MySQL takes for the last two digits of another."""
+    if pa.types.is_boolean(values.type):
+        values = values.cast(pa.int8())
+    elif pa.types.is_decimal(values.type) or pa.types.is_floating(values.type):
+        if pa.types.is_floating(values.type):
+            _check_finite(column, values)
+        _check_whole(column, values)
+        values = values.cast(pa.int64())
+    if pa.types.is_integer(values.type):
+        wrong = values.filter(pc.and_(pc.greater(values, 0), pc.less(values, 100)))
+    elif pa.types.is_string(values.type):
+        wrong = values.filter(pc.invert(pc.match_substring_regex(values, r"^\d{4}$")))
+    else:
+        return values
+    if len(wrong):
+        raise TableError(
+            f"column '{column.name}' ({column.column_type}) would take {wrong[0]} for another "
+            "year; write all four digits"
+        )
+    return values
+
+
+def _check_number_of_member(column: MySqlColumn, values: pa.Array) -> None:
+    """MySQL takes a number, also as text, for the member of that number."""
+    if column.family not in ("enum", "set"):
+        return
+    texts = values.flatten() if pa.types.is_list(values.type) else values
+    texts = texts.cast(pa.string()).drop_null().unique()
+    numbers = [text for text in texts.to_pylist() if text.isdigit() or text in ("true", "false")]
+    wrong = [text for text in numbers if text not in column.members]
+    if wrong:
+        raise TableError(
+            f"column '{column.name}' ({column.column_type}) has no member '{wrong[0]}'; write one "
+            "of its members, as STRING"
+        )
+
+
+def _check_finite(column: MySqlColumn, values: pa.Array) -> None:
+    if not pc.all(pc.is_finite(values)).as_py() and values.null_count < len(values):
+        raise TableError(
+            f"column '{column.name}' ({column.column_type}): MySQL has no NaN and no infinity; "
+            f"write NULL instead, such as IF(IS_DECIMAL(CAST(x AS STRING)), x, NULL)"
+        )
+
 
 _STATEMENT_BYTES = 1 << 20
 _PACKET_RESERVE = 64 << 10
@@ -54,31 +294,26 @@ class Statements:
         self._insert = f"INSERT INTO {target.quoted} ({names}) VALUES ".encode()
         self._key = [column for column in target.columns if column.name in target.key]
 
-    def inserts(self, rows: pa.Table) -> Iterator[tuple[bytes, int]]:
-        """INSERTs of new rows, each with its number of rows."""
-        yield from self._insert_statements(rows, b"")
+    def inserts(self, rows: pa.Table) -> Iterator[bytes]:
+        """INSERTs of new rows."""
+        return self._insert_statements(rows, b"")
 
-    def upserts(self, rows: pa.Table) -> Iterator[tuple[bytes, int]]:
-        """INSERTs that update the rows whose keys exist, each with its number of rows."""
-        yield from self._insert_statements(rows, self._on_duplicate)
+    def upserts(self, rows: pa.Table) -> Iterator[bytes]:
+        """INSERTs that update the rows whose keys exist."""
+        return self._insert_statements(rows, self._on_duplicate)
 
     def deletes(self, keys: pa.Table) -> Iterator[bytes]:
         """DELETEs of the rows with these keys."""
-        for values in self._key_lists(keys):
-            yield b"DELETE FROM %s WHERE %s IN (%s)" % (
-                self._target.quoted.encode(),
-                self._key_names,
-                values,
-            )
+        return self._of_keys(b"DELETE", keys)
 
     def count(self, keys: pa.Table) -> Iterator[bytes]:
         """SELECTs that count the rows with these keys."""
-        for values in self._key_lists(keys):
-            yield b"SELECT COUNT(*) FROM %s WHERE %s IN (%s)" % (
-                self._target.quoted.encode(),
-                self._key_names,
-                values,
-            )
+        return self._of_keys(b"SELECT COUNT(*)", keys)
+
+    def _of_keys(self, verb: bytes, keys: pa.Table) -> Iterator[bytes]:
+        head = b"%s FROM %s WHERE %s IN (" % (verb, self._target.quoted.encode(), self._key_names)
+        for values in self._row_lists(keys, self._key, _DELETED_KEYS, key_literals):
+            yield head + values + b")"
 
     @property
     def _key_names(self) -> bytes:
@@ -107,13 +342,9 @@ class Statements:
             return f"{name} = IF({name} = VALUES({name}), VALUES({name}), {name})"
         return f"{name} = VALUES({name})"
 
-    def _key_lists(self, keys: pa.Table) -> Iterator[bytes]:
-        for values, _ in self._row_lists(keys, self._key, _DELETED_KEYS, key_literals):
-            yield values
-
-    def _insert_statements(self, rows: pa.Table, suffix: bytes) -> Iterator[tuple[bytes, int]]:
-        for values, count in self._row_lists(rows, self._target.columns, self._most_rows):
-            yield self._insert + values + suffix, count
+    def _insert_statements(self, rows: pa.Table, suffix: bytes) -> Iterator[bytes]:
+        for values in self._row_lists(rows, self._target.columns, self._most_rows):
+            yield self._insert + values + suffix
 
     def _row_lists(
         self,
@@ -121,8 +352,8 @@ class Statements:
         columns: Sequence[MySqlColumn],
         most_rows: int,
         literals_of: Callable[[MySqlColumn, pa.Array, str], pa.Array] = literals,
-    ) -> Iterator[tuple[bytes, int]]:
-        """Lists of rows, `(1, 'a'), (2, 'b')`, each with its number of rows; within the limits."""
+    ) -> Iterator[bytes]:
+        """Lists of rows, `(1, 'a'), (2, 'b')`, within the limits."""
         fitting = _BYTES_AT_ONCE * rows.num_rows // max(1, rows.nbytes)
         for batch in rows.to_batches(max_chunksize=max(1, min(_ROWS_AT_ONCE, fitting))):
             texts = [
@@ -155,7 +386,7 @@ def _row_texts(columns: Sequence[pa.Array]) -> pa.Array:
     )
 
 
-def _joined(texts: pa.Array, most_rows: int, most_bytes: int) -> Iterator[tuple[bytes, int]]:
+def _joined(texts: pa.Array, most_rows: int, most_bytes: int) -> Iterator[bytes]:
     """Adjacent texts, without the last comma: their bytes are adjacent in memory already."""
     _, bounds, data = texts.buffers()
     ends = np.frombuffer(bounds, np.int32)[texts.offset : texts.offset + len(texts) + 1]
@@ -163,5 +394,5 @@ def _joined(texts: pa.Array, most_rows: int, most_bytes: int) -> Iterator[tuple[
     while first < len(texts):
         fits = int(np.searchsorted(ends, ends[first] + most_bytes, side="right")) - 1
         last = min(max(first + 1, fits), first + most_rows, len(texts))
-        yield bytes(view[ends[first] : ends[last] - 1]), last - first
+        yield bytes(view[ends[first] : ends[last] - 1])
         first = last

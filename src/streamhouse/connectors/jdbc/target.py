@@ -1,17 +1,31 @@
-"""The MySQL table that a sink writes: its columns, its keys, and what its engine guarantees."""
+"""The MySQL table that a sink writes, and transactions that write it, tried again if they must."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import random
+import time
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from typing import Any, TypeVar
 
 import pyarrow as pa
+import pymysql
+from pymysql.constants import ER
 
 from streamhouse.connectors.jdbc.options import JdbcServer
-from streamhouse.errors import TableError
+from streamhouse.errors import StreamhouseError, TableError
 from streamhouse.mysql.columns import selected_columns, server_zone
-from streamhouse.mysql.connection import Session
+from streamhouse.mysql.connection import (
+    Backoff,
+    Session,
+    close_quietly,
+    code_of,
+    is_lost,
+    open_connection,
+    readable,
+    run,
+)
 from streamhouse.mysql.table import KEY_FACTS, load_columns
 from streamhouse.mysql.values.types import MySqlColumn, quote
 from streamhouse.sql.plan import Column
@@ -157,3 +171,224 @@ def _check_column(options: JdbcTarget, column: MySqlColumn, kind: pa.DataType, z
         raise TableError(
             f"{where} cannot hold a ROW, ARRAY or MAP; declare it as STRING, and write JSON"
         )
+
+
+_T = TypeVar("_T")
+_CONFLICTS = frozenset({ER.LOCK_DEADLOCK, ER.LOCK_WAIT_TIMEOUT, ER.CHECKREAD})
+_DEADLOCK_RETRIES = 10
+_READ_SECONDS = 3600
+_SESSION = (
+    "SET time_zone = '+00:00', "
+    "sql_mode = 'STRICT_ALL_TABLES,NO_AUTO_VALUE_ON_ZERO,NO_ENGINE_SUBSTITUTION', "
+    "net_read_timeout = 600"
+)
+_SHORTENED = frozenset({ER.WARN_DATA_TRUNCATED, ER.TRUNCATED_WRONG_VALUE})
+"""Warnings, also in strict mode, about values that the server has rounded or cut off."""
+_DATA = (pymysql.err.DataError, pymysql.err.IntegrityError)
+_CHECK_FAILED = (3819, 4025)
+"""Of MySQL, and of MariaDB."""
+_SIGNAL = 1644
+"""SIGNAL in a trigger."""
+_REFUSED = frozenset(
+    {
+        ER.NO_DEFAULT_FOR_FIELD,
+        ER.TRUNCATED_WRONG_VALUE,
+        ER.TRUNCATED_WRONG_VALUE_FOR_FIELD,
+        ER.CANT_AGGREGATE_2COLLATIONS,
+        ER.CANT_AGGREGATE_3COLLATIONS,
+        ER.CANT_AGGREGATE_NCOLLATIONS,
+        *_CHECK_FAILED,
+        _SIGNAL,
+    }
+)
+"""Errors of values, which the client does not class as such."""
+
+
+class Transaction:
+    """An open transaction."""
+
+    def __init__(self, connection: pymysql.Connection[Any]) -> None:
+        self.connection = connection
+
+    def execute(self, text: bytes) -> None:
+        """Run a statement that writes; `DataError` if the server has changed a value."""
+        connection: Any = self.connection
+        connection.query(text)
+        if connection._result.warning_count:
+            for _, code, message in connection.show_warnings():
+                if int(code) in _SHORTENED:
+                    raise pymysql.err.DataError(int(code), str(message))
+
+    def rows(self, text: bytes) -> list[tuple[Any, ...]]:
+        """The rows of a short SELECT."""
+        connection: Any = self.connection
+        connection.query(text)
+        return list(connection._result.rows)
+
+
+class Transactions:
+    """Runs transactions over one connection, which is opened when needed.
+
+    After a deadlock, a lock timeout or a lost connection a transaction runs again, at most
+    `retries` times (None: ten times, and for five minutes while the server is away).
+    """
+
+    def __init__(self, options: JdbcTarget, retries: int | None) -> None:
+        self._options = options
+        self._retries = retries
+        self._connection: pymysql.Connection[Any] | None = None
+
+    def run(self, work: Callable[[Transaction], _T]) -> _T:
+        """Run `work` and commit; it must bear to run again.
+
+        Raises `TableError` if the server refuses a value, else `ConnectError`.
+        """
+        backoff = Backoff(self._options, retries=self._retries)
+        conflicts = _DEADLOCK_RETRIES if self._retries is None else self._retries
+        while True:
+            try:
+                return self._attempt(work)
+            except StreamhouseError:
+                self._roll_back()
+                raise
+            except (pymysql.err.MySQLError, OSError) as error:
+                lost = is_lost(error)
+                self.close() if lost else self._roll_back()
+                if lost and backoff.wait(error):
+                    continue
+                if code_of(error) in _CONFLICTS and conflicts > 0:
+                    conflicts -= 1
+                    time.sleep(random.uniform(0.01, 0.2))
+                    continue
+                raise self._explained(error) from None
+
+    def close(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            close_quietly(connection)
+
+    def _attempt(self, work: Callable[[Transaction], _T]) -> _T:
+        connection = self._connected()
+        connection.begin()
+        result = work(Transaction(connection))
+        connection.commit()
+        return result
+
+    def _connected(self) -> pymysql.Connection[Any]:
+        if self._connection is None:
+            self._connection = open_connection(
+                self._options, autocommit=False, read_timeout=_READ_SECONDS, init_command=_SESSION
+            )
+        return self._connection
+
+    def _roll_back(self) -> None:
+        if self._connection is None:
+            return
+        try:
+            run(self._connection, "ROLLBACK")
+        except (pymysql.err.MySQLError, OSError):
+            self.close()
+
+    def _explained(self, error: Exception) -> StreamhouseError:
+        name = self._options.name
+        if isinstance(error, _DATA) or code_of(error) in _REFUSED:
+            return TableError(
+                f"MySQL table {name} cannot hold a row: {error.args[1]} (error "
+                f"{code_of(error)}); nothing of this batch was written. Change the query, such as "
+                "by CAST or WHERE, or the table, then run the script again"
+            )
+        if code_of(error) == ER.NET_PACKET_TOO_LARGE:
+            return TableError(
+                f"MySQL table {name}: a row is longer than the server's max_allowed_packet "
+                f"({error.args[1]}); raise it"
+            )
+        return readable(error, self._options)
+
+
+_DENIED = frozenset(
+    {
+        ER.DBACCESS_DENIED_ERROR,
+        ER.TABLEACCESS_DENIED_ERROR,
+        ER.COLUMNACCESS_DENIED_ERROR,
+        ER.SPECIFIC_ACCESS_DENIED_ERROR,
+    }
+)
+_COLUMNS = """(
+  query_id VARCHAR(64) CHARACTER SET ascii NOT NULL PRIMARY KEY,
+  batch BIGINT NOT NULL,
+  target VARCHAR(200) CHARACTER SET utf8mb4 NOT NULL,
+  committed_at TIMESTAMP NOT NULL DEFAULT CURRENT_TIMESTAMP ON UPDATE CURRENT_TIMESTAMP
+) ENGINE = InnoDB"""
+
+
+class CommitsTable:
+    """One row for each query: the number of the last batch that it has committed to `target`.
+
+    The row is locked from the beginning of a transaction to its end, so a transaction of a killed
+    driver that the server still executes ends before its batch runs again.
+    """
+
+    def __init__(self, database: str, name: str, query_id: str, target: str) -> None:
+        parts = name.split(".") if "." in name else [database, name]
+        self.name = ".".join(parts)
+        self._quoted = ".".join(quote(part) for part in parts)
+        self._query_id = query_id
+        self._target = target
+
+    def prepare(self, connection: pymysql.Connection[Any]) -> str | None:
+        """Create the table and the query's row; returns why that is not allowed, else None."""
+        try:
+            self._prepare(connection)
+        except pymysql.err.MySQLError as error:
+            connection.rollback()
+            if code_of(error) in _DENIED:
+                return str(error.args[1])
+            if code_of(error) == ER.BAD_FIELD_ERROR:
+                raise TableError(
+                    f"table {self.name} lacks a column that the sink needs ({error.args[1]}); set "
+                    "'sink.commits-table' to another name"
+                ) from None
+            raise
+        return None
+
+    def _prepare(self, connection: pymysql.Connection[Any]) -> None:
+        try:
+            run(connection, f"SELECT query_id FROM {self._quoted} LIMIT 0")
+        except pymysql.err.ProgrammingError as error:
+            if code_of(error) != ER.NO_SUCH_TABLE:
+                raise
+            run(connection, f"CREATE TABLE IF NOT EXISTS {self._quoted} {_COLUMNS}")
+        if not run(
+            connection, f"SELECT 1 FROM {self._quoted} WHERE query_id = %s", [self._query_id]
+        ):
+            run(
+                connection,
+                f"INSERT IGNORE INTO {self._quoted} (query_id, batch, target) VALUES (%s, -1, %s)",
+                [self._query_id, self._target],
+            )
+        # Checks the right to UPDATE the row.
+        self.record(connection, self.last(connection))
+        connection.commit()
+
+    def last(self, connection: pymysql.Connection[Any]) -> int:
+        """The number of the last committed batch, -1 before the first; locks the row."""
+        text = f"SELECT batch FROM {self._quoted} WHERE query_id = %s FOR UPDATE"
+        rows = run(connection, text, [self._query_id])
+        if not rows:
+            raise TableError(
+                f"table {self.name} has lost the row of query {self._query_id}, so it is unknown "
+                "whether its last batch was committed; check whether that batch is in the target "
+                "table, and start the query again"
+            )
+        return int(rows[0][0])
+
+    def record(self, connection: pymysql.Connection[Any], batch: int) -> None:
+        """Record a batch in the open transaction."""
+        text = f"UPDATE {self._quoted} SET batch = %s WHERE query_id = %s"
+        run(connection, text, [batch, self._query_id])
+
+    def forget(self, connection: pymysql.Connection[Any]) -> None:
+        """Delete the row of a query that has ended for good."""
+        text = f"DELETE FROM {self._quoted} WHERE query_id = %s"
+        run(connection, text, [self._query_id])
+        connection.commit()

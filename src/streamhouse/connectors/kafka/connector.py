@@ -10,10 +10,9 @@ import pyarrow as pa
 
 from streamhouse.connectors.bad_records import warn_of_bad_records
 from streamhouse.connectors.base import Connector, Delivery, Scan
-from streamhouse.connectors.kafka.encoding import Encoding
-from streamhouse.connectors.kafka.metadata import METADATA
 from streamhouse.connectors.kafka.options import DECLARED, FORMATS, OPTIONS, KafkaOptions, parse
-from streamhouse.connectors.kafka.records import RecordLayout, Records
+from streamhouse.connectors.kafka.producing import Encoding
+from streamhouse.connectors.kafka.records import METADATA, RecordLayout, Records
 from streamhouse.connectors.kafka.sink import KafkaSink
 from streamhouse.connectors.kafka.source import KafkaSource
 from streamhouse.connectors.specs import SinkSpec, SourceSpec

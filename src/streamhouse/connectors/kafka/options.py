@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from streamhouse.connectors.bad_records import OPTIONS as BAD_RECORDS
 from streamhouse.connectors.bad_records import BadRecordOptions
 from streamhouse.errors import OptionError
-from streamhouse.formats import registry as formats
+from streamhouse.formats import base as formats
 from streamhouse.options import DeclaredOptions, OptionValues, check_known, choice, table_of
 
 EARLIEST, LATEST, GROUPS = "earliest-offset", "latest-offset", "group-offsets"

@@ -4,7 +4,7 @@ An offset is `{"topics": {name: {"id", "next", "from"}}, "until": {name: {…}}}
 first unread offset of each partition, by the partition's number. `from` has the offset where
 reading began for the partitions that are new in this batch, so that the batch can be planned again.
 `until`, of bounded sources, has the offset where each partition ends. `replayed` is the last batch
-whose bad records were read again, see `connectors.dead_letter_table`.
+whose bad records were read again, see `connectors.bad_records`.
 """
 
 from __future__ import annotations

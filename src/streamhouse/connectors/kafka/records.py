@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from operator import methodcaller
 from typing import Any
@@ -12,14 +13,108 @@ import pyarrow as pa
 from confluent_kafka import Message
 
 from streamhouse.close_matches import nearest
-from streamhouse.connectors.kafka import metadata
+from streamhouse.connectors.base import Metadata
 from streamhouse.connectors.kafka.options import FormatChoice, KafkaOptions
 from streamhouse.connectors.specs import arrow_schema
 from streamhouse.errors import OptionError
-from streamhouse.formats.base import BadRecord, Decoder
-from streamhouse.formats.registry import format_of
+from streamhouse.formats.base import BadRecord, Decoder, format_of
 from streamhouse.source import ROW_KIND
 from streamhouse.sql.plan import Column
+
+METADATA = (
+    Metadata("topic", "STRING", "the topic of the record"),
+    Metadata("partition", "INT", "the number of its partition"),
+    Metadata("offset", "BIGINT", "its offset in the partition"),
+    Metadata("timestamp", "TIMESTAMP_LTZ(3)", "its timestamp; a sink writes it"),
+    Metadata(
+        "timestamp-type", "STRING", "`CreateTime`, `LogAppendTime` or `NoTimestampType`"
+    ),
+    Metadata(
+        "headers", "MAP<STRING, BYTES>",
+        "its headers, the last of those with one name; a sink writes them",
+    ),
+    Metadata("leader-epoch", "INT", "the leader epoch of the record, if it is known"),
+)  # fmt: skip
+WRITABLE = ("timestamp", "headers")
+"""What a sink writes."""
+_TYPES = ("NoTimestampType", "CreateTime", "LogAppendTime")
+
+
+def metadata_values(key: str, messages: Sequence[Message]) -> pa.Array:
+    """The values of a metadata key."""
+    if key == "topic":
+        return pa.array([message.topic() for message in messages], pa.string())
+    if key == "partition":
+        return pa.array([message.partition() for message in messages], pa.int32())
+    if key == "offset":
+        return pa.array([message.offset() for message in messages], pa.int64())
+    if key == "timestamp":
+        timestamps = [_timestamp(message) for message in messages]
+        return pa.array(timestamps, pa.int64()).cast(pa.timestamp("ms", "UTC"))
+    if key == "timestamp-type":
+        return pa.array([_TYPES[message.timestamp()[0]] for message in messages], pa.string())
+    if key == "headers":
+        return pa.array([_headers(message) for message in messages], _HEADERS)
+    return pa.array([message.leader_epoch() for message in messages], pa.int32())
+
+
+_HEADERS = pa.map_(pa.string(), pa.binary())
+
+
+def _timestamp(message: Message) -> int | None:
+    kind, timestamp = message.timestamp()
+    return timestamp if kind else None
+
+
+def _headers(message: Message) -> list[tuple[str, Any]]:
+    return list(dict(message.headers() or []).items())
+
+
+_PLACE = re.compile(r"topic (.*), partition (\d+), offset (\d+)")
+
+
+def place(message: Message | ReplayedMessage) -> str:
+    """Where a message is."""
+    return f"topic {message.topic()}, partition {message.partition()}, offset {message.offset()}"
+
+
+@dataclass(frozen=True)
+class ReplayedMessage:
+    """A message made of a `row` of the dead-letter table, which has no leader epoch."""
+
+    row: Mapping[str, Any]
+
+    def value(self) -> bytes | None:
+        found: bytes | None = self.row["value"]
+        return found
+
+    def key(self) -> bytes | None:
+        found: bytes | None = self.row["key"]
+        return found
+
+    def topic(self) -> str:
+        return self._place()[1]
+
+    def partition(self) -> int:
+        return int(self._place()[2])
+
+    def offset(self) -> int:
+        return int(self._place()[3])
+
+    def timestamp(self) -> tuple[int, int]:
+        timestamp = self.row["timestamp"]
+        return (0, 0) if timestamp is None else (1, timestamp)
+
+    def headers(self) -> list[tuple[str, Any]]:
+        return list(self.row["headers"] or [])
+
+    def leader_epoch(self) -> int | None:
+        return None
+
+    def _place(self) -> re.Match[str]:
+        found = _PLACE.fullmatch(self.row["position"])
+        assert found is not None
+        return found
 
 
 @dataclass(frozen=True)
@@ -159,7 +254,7 @@ class Records:
             if column.metadata is not None:
                 if chosen is None:
                     chosen = [messages[index] for index in records.tolist()]
-                columns.append(metadata.values(column.metadata, chosen).cast(kind))
+                columns.append(metadata_values(column.metadata, chosen).cast(kind))
             elif column.name in values.schema.names:
                 columns.append(values.column(column.name))
             else:

@@ -21,8 +21,7 @@ from typing import Any
 import pyarrow as pa
 from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
 
-from streamhouse.connectors.base import BatchLog, SinkCommitter, WrittenBatch
-from streamhouse.connectors.collected_rows import CollectingWriter
+from streamhouse.connectors.base import BatchLog, CollectingWriter, SinkCommitter, WrittenBatch
 from streamhouse.connectors.kafka.client import (
     FIRST_CONTACT_S,
     TIMEOUT_S,
@@ -32,9 +31,9 @@ from streamhouse.connectors.kafka.client import (
     kafka_error,
     text_of,
 )
-from streamhouse.connectors.kafka.encoding import Encoding
 from streamhouse.connectors.kafka.options import KafkaOptions
 from streamhouse.connectors.kafka.producing import (
+    Encoding,
     Outage,
     SinkPartitions,
     in_background,

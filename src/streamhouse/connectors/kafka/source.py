@@ -12,14 +12,17 @@ from typing import Any
 import pyarrow as pa
 from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
 
-from streamhouse.connectors.bad_records import CORRECT_TABLE, BadRecordCollector
-from streamhouse.connectors.dead_letter_table import Replay, SkippingSource
+from streamhouse.connectors.bad_records import (
+    CORRECT_TABLE,
+    BadRecordCollector,
+    Replay,
+    SkippingSource,
+)
 from streamhouse.connectors.kafka.client import Client, Partition, consumer
 from streamhouse.connectors.kafka.options import KafkaOptions
 from streamhouse.connectors.kafka.positions import Bounds, KafkaPosition
 from streamhouse.connectors.kafka.reader import ADVICE, PartitionReader, Range, lost
-from streamhouse.connectors.kafka.records import RecordLayout, Records
-from streamhouse.connectors.kafka.replayed_message import ReplayedMessage, place
+from streamhouse.connectors.kafka.records import RecordLayout, Records, ReplayedMessage, place
 from streamhouse.errors import ConnectError, DataLossError
 from streamhouse.source import Lag, Offset
 

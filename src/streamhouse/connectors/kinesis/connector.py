@@ -10,8 +10,7 @@ from streamhouse.connectors.kinesis.options import DECLARED, OPTIONS, WHERE, Kin
 from streamhouse.connectors.kinesis.rows import METADATA, RecordRows, table_schema
 from streamhouse.connectors.specs import SourceSpec
 from streamhouse.errors import OptionError
-from streamhouse.formats.base import Decoder
-from streamhouse.formats.registry import declared_options, format_of, format_options, names
+from streamhouse.formats.base import Decoder, declared_options, format_of, format_options, names
 from streamhouse.options import check_known
 from streamhouse.source import Source
 from streamhouse.sql.plan import Capabilities, Column, TableInfo

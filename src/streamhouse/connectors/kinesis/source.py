@@ -14,9 +14,12 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from streamhouse.connectors.bad_records import CORRECT_TABLE, BadRecordCollector
-from streamhouse.connectors.dead_letter_table import Replay, SkippingSource
-from streamhouse.connectors.kinesis.aggregation import HashKeyRange
+from streamhouse.connectors.bad_records import (
+    CORRECT_TABLE,
+    BadRecordCollector,
+    Replay,
+    SkippingSource,
+)
 from streamhouse.connectors.kinesis.offsets import ShardOffset, StreamOffset
 from streamhouse.connectors.kinesis.options import KinesisOptions
 from streamhouse.connectors.kinesis.poller import ShardPoller
@@ -27,7 +30,7 @@ from streamhouse.connectors.kinesis.rows import (
     user_records,
 )
 from streamhouse.connectors.kinesis.stream import (
-    ExpiredIterator,
+    HashKeyRange,
     KinesisStream,
     Record,
     Shard,
@@ -180,25 +183,17 @@ class KinesisSource(SkippingSource):
 
     def _fetched(self, partition: ShardRange) -> Iterator[Record]:
         """The records of a partition, from the stream; `DataLossError` if some are gone."""
-        start, iterator = partition.start, None
-        while True:
-            try:
-                iterator = iterator or self._stream.iterator(partition.shard, start)
-                page = self._stream.page(iterator)
-            except ExpiredIterator:
-                iterator = None
-                continue
+        for page in self._stream.pages(partition.shard, partition.start):
             for record in page.records:
                 if record.number > partition.last:
                     raise self._lost(partition)
                 yield record
                 if record.number == partition.last:
                     return
-                start = Start(after=record.number)
-            if page.iterator is None or (not page.records and page.behind_ms == 0):
-                raise self._lost(partition)
-            iterator = page.iterator
+            if not page.records and page.behind_ms == 0:
+                break
             time.sleep(0 if page.records else self._options.interval_s)
+        raise self._lost(partition)
 
     def _lost(self, partition: ShardRange) -> DataLossError:
         return DataLossError(
@@ -232,14 +227,11 @@ class KinesisSource(SkippingSource):
 
     def _has(self, shard: str, number: int) -> bool:
         """Whether a record has not expired: then none after it has."""
-        iterator: str | None = self._stream.iterator(shard, Start(at=number))
-        while iterator is not None:
-            page = self._stream.page(iterator)
+        for page in self._stream.pages(shard, Start(at=number)):
             if page.records:
                 return page.records[0].number == number
             if page.behind_ms == 0:
                 return False
-            iterator = page.iterator
         return False
 
     def caught_up(self, offset: Offset) -> bool:
@@ -257,14 +249,11 @@ class KinesisSource(SkippingSource):
         """Whether a shard has no records after `start`, nor children (it is not closed)."""
         if shard.closed:
             return False
-        iterator: str | None = self._stream.iterator(shard.id, start)
-        while iterator is not None:
-            page = self._stream.page(iterator)
+        for page in self._stream.pages(shard.id, start):
             if page.records:
                 return False
             if page.behind_ms == 0 and page.iterator is not None:
                 return True
-            iterator = page.iterator
         return False
 
     def lag(self, offset: Offset) -> Lag | None:

@@ -13,9 +13,8 @@ from botocore.config import Config
 from botocore.credentials import AssumeRoleCredentialFetcher, DeferredRefreshableCredentials
 from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError, NoRegionError
 
-from streamhouse.connectors.kinesis.aggregation import HashKeyRange
 from streamhouse.connectors.kinesis.options import KinesisOptions
-from streamhouse.errors import ConnectError, StreamhouseError
+from streamhouse.errors import ConnectError
 
 _TIMEOUTS = Config(
     connect_timeout=5, read_timeout=20, retries={"mode": "standard", "max_attempts": 6}
@@ -38,6 +37,14 @@ class StreamIdentity:
     def key(self) -> str:
         """What the offsets of a query belong to."""
         return f"{self.arn} created {self.created_ms}"
+
+
+@dataclass(frozen=True)
+class HashKeyRange:
+    """The hash keys of the records in a shard, from `first` to `last` inclusive."""
+
+    first: int
+    last: int
 
 
 @dataclass(frozen=True)
@@ -135,13 +142,10 @@ class KinesisStream:
 
     def page(self, iterator: str) -> RecordPage:
         """The next records of a shard; raises `ExpiredIterator`."""
-        try:
-            with self._readable():
-                answer = self._client.get_records(
-                    ShardIterator=iterator, Limit=self._options.max_records
-                )
-        except _Expired as error:
-            raise ExpiredIterator from error
+        with self._readable():
+            answer = self._client.get_records(
+                ShardIterator=iterator, Limit=self._options.max_records
+            )
         records = [
             Record(
                 int(record["SequenceNumber"]),
@@ -154,14 +158,31 @@ class KinesisStream:
             records, answer.get("NextShardIterator"), answer.get("MillisBehindLatest", 0)
         )
 
+    def pages(self, shard: str, start: Start) -> Iterator[RecordPage]:
+        """The pages of a shard from there on; they end only with those of a closed shard."""
+        iterator = None
+        while True:
+            try:
+                iterator = iterator or self.iterator(shard, start)
+                page = self.page(iterator)
+            except ExpiredIterator:
+                iterator = None
+                continue
+            if page.records:
+                start = Start(after=page.records[-1].number)
+            yield page
+            if page.iterator is None:
+                return
+            iterator = page.iterator
+
     @contextmanager
     def _readable(self) -> Iterator[None]:
-        """Turn the client's errors into `ConnectError`."""
+        """Turn the client's errors into `ConnectError`, or `ExpiredIterator`."""
         try:
             yield
         except ClientError as error:
             if error.response["Error"]["Code"] == "ExpiredIteratorException":
-                raise _Expired from error
+                raise ExpiredIterator from error
             raise ConnectError(self._refusal(error)) from error
         except NoRegionError:
             raise ConnectError(
@@ -184,10 +205,6 @@ class KinesisStream:
                 f"{self._client.meta.region_name}; check 'stream.arn' or 'stream', and 'aws.region'"
             )
         return f"kinesis stream {self._options.name}: {message} ({code})"
-
-
-class _Expired(StreamhouseError):
-    """Carries ExpiredIteratorException through `_readable`."""
 
 
 def _client(options: KinesisOptions) -> Any:

@@ -2,13 +2,131 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
+from contextlib import nullcontext
 
-from streamhouse.connectors.base import Connector
-from streamhouse.connectors.paimon.sink import PaimonSink
+import pyarrow as pa
+
+from streamhouse.connectors.base import BatchLog, Connector, SinkCommitter, WrittenBatch
 from streamhouse.connectors.specs import SinkSpec, SourceSpec
+from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.paimon.changelog.stream_source import PaimonSource
+from streamhouse.paimon.read.table import Table
+from streamhouse.paimon.storage.lock import commit_lock
+from streamhouse.paimon.write.commit import TableCommitter
+from streamhouse.paimon.write.commit_retries import rows_changed, with_retries
+from streamhouse.paimon.write.table_writer import TableWriter, file_prefix, query_tag
 from streamhouse.sql.plan import Capabilities
+
+
+class PaimonSink:
+    """A Paimon table; `commutes`: the order of commits does not change its rows."""
+
+    def __init__(self, address: TableAddress, commutes: bool) -> None:
+        self._address = address
+        self._commutes = commutes
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self._address.planned().arrow_schema
+
+    def writer(self, query_id: str, batch: int, attempt: str) -> PaimonSinkWriter:
+        return PaimonSinkWriter(self._address, query_id, batch, attempt, self._commutes)
+
+    def committer(self, query_id: str) -> PaimonSinkCommitter:
+        return PaimonSinkCommitter(self._address, query_id, self._commutes)
+
+
+_BUFFER_BYTES = 128 * 1024 * 1024
+_BASE_WITHIN_S = 1.0
+"""How old the snapshot may be that a batch takes as the one that its tasks read; an older one only
+means that more commits are looked at."""
+
+
+class PaimonSinkWriter:
+    """Writes the data files of one task; they are invisible until the committer commits them."""
+
+    def __init__(
+        self,
+        address: TableAddress,
+        query_id: str,
+        batch: int,
+        attempt: str,
+        commutes: bool = False,
+    ) -> None:
+        self._batch = batch
+        self._writer = TableWriter(
+            address.warehouse,
+            address.identifier,
+            query_id,
+            file_prefix(query_id, batch, attempt),
+            planned=address.schema_id,
+            buffer_bytes=_BUFFER_BYTES,
+            followed=True,
+            commutes=commutes,
+        )
+
+    def write(self, rows: pa.RecordBatch) -> None:
+        self._writer.write(rows)
+
+    def prepare(self) -> list[bytes]:
+        return self._writer.prepare(self._batch)
+
+    def close(self) -> None:
+        self._writer.close()
+
+
+class PaimonSinkCommitter(SinkCommitter):
+    """Commits each batch once: the query id is the commit user, the batch number the identifier."""
+
+    def __init__(self, address: TableAddress, query_id: str, commutes: bool) -> None:
+        self._tag = query_tag(query_id)
+        self._commutes = commutes
+        self._committer = TableCommitter(
+            address.warehouse, address.identifier, query_id, followed=True
+        )
+
+    @property
+    def table(self) -> Table:
+        return self._committer.table
+
+    def check_log(self, log: BatchLog) -> None:
+        log.check(self._committer.last_identifier(), f"table {self.table.identifier}")
+
+    def commit(self, write: Callable[[], WrittenBatch | None], discard: Callable[[], None]) -> bool:
+        table = self.table
+
+        def attempt(lock_held: bool) -> bool | None:
+            base = table.latest_snapshot_id(_BASE_WITHIN_S)
+            written = write()
+            if written is None:
+                return False
+            committed = self._commit(table, written, base, lock_held)
+            if committed is None:
+                self._committer.abort(written.messages)
+                discard()
+            return committed
+
+        return with_retries(table, attempt)
+
+    def _commit(
+        self, table: Table, written: WrittenBatch, base: int | None, lock_held: bool
+    ) -> bool | None:
+        """Commit a batch whose tasks read the table at the snapshot `base`.
+
+        False if the batch was already committed; None if other commits outdated its files.
+        """
+        committer, batch, messages = self._committer, written.number, written.messages
+        # Sums commute with all other commits, but a key must not get into two dynamic buckets.
+        if not messages or (self._commutes and not table.has_dynamic_buckets):
+            return committer.commit(batch, messages, lock_held)
+        with nullcontext() if lock_held else commit_lock(table.location):
+            if rows_changed(table, base) and not committer.committed(batch):
+                return None
+            return committer.commit(batch, messages, lock_held=True)
+
+    def remove_leftovers(self, from_batch: int, keep: Collection[str] = ()) -> int:
+        return self._committer.remove_leftovers(self._tag, from_batch, keep)
 
 
 class _Paimon(Connector):

@@ -10,8 +10,14 @@ from typing import Any
 
 import pyarrow as pa
 
-from streamhouse.connectors.base import Connector, Option, SinkCommitter, WrittenBatch
-from streamhouse.connectors.collected_rows import CollectingWriter, collected_rows
+from streamhouse.connectors.base import (
+    CollectingWriter,
+    Connector,
+    Option,
+    SinkCommitter,
+    WrittenBatch,
+    collected_rows,
+)
 from streamhouse.connectors.specs import SinkSpec
 from streamhouse.options import boolean
 from streamhouse.source import ROW_KIND

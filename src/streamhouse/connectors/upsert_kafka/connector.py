@@ -11,8 +11,6 @@ import pyarrow.compute as pc
 from streamhouse.close_matches import nearest
 from streamhouse.connectors.base import Connector, Delivery, Scan
 from streamhouse.connectors.kafka.connector import GUARANTEE_NOTE, delivery, one_topic, scanned
-from streamhouse.connectors.kafka.encoding import Encoding, last_of_keys
-from streamhouse.connectors.kafka.metadata import METADATA
 from streamhouse.connectors.kafka.options import (
     DECLARED,
     EARLIEST,
@@ -21,7 +19,8 @@ from streamhouse.connectors.kafka.options import (
     ScanPosition,
     parse,
 )
-from streamhouse.connectors.kafka.records import RecordLayout, Records
+from streamhouse.connectors.kafka.producing import Encoding, last_of_keys
+from streamhouse.connectors.kafka.records import METADATA, RecordLayout, Records
 from streamhouse.connectors.kafka.sink import KafkaSink
 from streamhouse.connectors.kafka.source import KafkaSource
 from streamhouse.connectors.specs import SinkSpec, SourceSpec

@@ -1,29 +1,28 @@
-"""A private Kafka broker (KRaft) with its own data folder and ports, for demos and tests."""
+"""A private Kafka broker (KRaft) for demos and tests, and the orders of the revenue demo in it."""
 
 from __future__ import annotations
 
 import contextlib
-import shutil
-import subprocess
+import datetime
+import json
+import random
+import threading
 import time
 import uuid
 from base64 import urlsafe_b64encode
 from collections.abc import Mapping, Sequence
 from importlib.resources import files
 from pathlib import Path
-from typing import Self
 
-import psutil
-from confluent_kafka import KafkaException
+from confluent_kafka import KafkaException, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from streamhouse.demo.kafka.jars import kafka_jars
 from streamhouse.demo.mariadb import free_port
-from streamhouse.demo.private_server import STOP_SECONDS, PrivateServer, leftover
+from streamhouse.demo.private_server import STOP_SECONDS, PrivateServer
 from streamhouse.errors import ConnectError
 from streamhouse.paimon.java.installed_java import java_command
 
-_START_SECONDS = 90.0
 _JAVA = ("-Xms128m", "-Xmx512m", "-XX:+UseSerialGC", "-Dlog4j2.level=WARN")
 _SETTINGS = files(__package__) / "server.properties"
 
@@ -32,10 +31,10 @@ class KafkaBroker(PrivateServer):
     """A broker of its own under `data_dir`, on 127.0.0.1 only.
 
     `settings` override those of the broker; `listeners` are further ones: their names and protocols
-    (`{"SECURE": "SASL_SSL"}`), whose settings `settings` has. As a context manager it starts and
-    stops the broker. A broker that an earlier run left behind on the same folder is stopped first;
-    the data stay. Raises `ConnectError` if it does not start.
+    (`{"SECURE": "SASL_SSL"}`), whose settings `settings` has.
     """
+
+    name = "Kafka"
 
     def __init__(
         self,
@@ -60,27 +59,6 @@ class KafkaBroker(PrivateServer):
         if listener not in self._ports:
             raise ConnectError("the private Kafka broker has no port before start()")
         return f"127.0.0.1:{self._ports[listener]}"
-
-    def start(self) -> Self:
-        """Start the broker (create its data the first time) and wait until it answers."""
-        if self.pid is not None:
-            return self
-        self.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self._stop_leftover()
-        for name in (*self._listeners, "CONTROLLER"):
-            self._ports.setdefault(name, free_port())
-        self._write_settings()
-        self._format()
-        with self._log.open("ab") as log:
-            # A session of its own: Ctrl-C in the terminal stops the pipeline first.
-            self._process = subprocess.Popen(
-                self._java("kafka.Kafka", str(self._properties)),
-                stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
-                cwd=self.data_dir,
-            )  # fmt: skip
-        self._pid_file.write_text(str(self._process.pid))
-        self._wait_until_up()
-        return self
 
     def admin(self) -> AdminClient:
         """A client that creates and changes topics."""
@@ -109,12 +87,24 @@ class KafkaBroker(PrivateServer):
         return self.data_dir / "server.properties"
 
     @property
-    def _log(self) -> Path:
-        return self.data_dir / "kafka.log"
+    def _own_argument(self) -> str:
+        return str(self._properties)
 
-    @property
-    def _pid_file(self) -> Path:
-        return self.data_dir / "kafka.pid"
+    def _prepare(self) -> None:
+        for name in (*self._listeners, "CONTROLLER"):
+            self._ports.setdefault(name, free_port())
+        self._write_settings()
+        cluster = urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        format = ("format", "-t", f"S{cluster[1:]}", "-c", self._own_argument)
+        self._create_data(self._java("kafka.tools.StorageTool", *format))
+
+    def _server_command(self) -> list[str]:
+        return self._java("kafka.Kafka", self._own_argument)
+
+    def _answers(self) -> bool:
+        with contextlib.suppress(KafkaException):
+            return bool(self.admin().list_topics(timeout=1).brokers)
+        return False
 
     def _java(self, main: str, *arguments: str) -> list[str]:
         classes = ":".join(str(jar) for jar in kafka_jars())
@@ -137,42 +127,77 @@ class KafkaBroker(PrivateServer):
         # Of a key that occurs twice, the last line counts.
         self._properties.write_text(_SETTINGS.read_text() + lines)
 
-    def _format(self) -> None:
-        """Create the data folder, unless it exists."""
-        marker = self.data_dir / "formatted"
-        if marker.exists():
-            return
-        shutil.rmtree(self.data_dir / "data", ignore_errors=True)
-        cluster = urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
-        command = self._java(
-            "kafka.tools.StorageTool", "format", "-t", f"S{cluster[1:]}",
-            "-c", str(self._properties),
-        )  # fmt: skip
-        result = subprocess.run(
-            command, capture_output=True, text=True, timeout=_START_SECONDS, check=False,
-            start_new_session=True, cwd=self.data_dir,
-        )  # fmt: skip
-        if result.returncode != 0:
-            lines = [line for line in (result.stderr + result.stdout).splitlines() if line.strip()]
-            raise ConnectError(f"Kafka's data folder was not created: {lines[0] if lines else '?'}")
-        marker.touch()
 
-    def _stop_leftover(self) -> None:
-        """Stop a broker that an earlier run left behind in this folder."""
-        process = leftover(self._pid_file, str(self._properties))
-        if process is not None:
-            with contextlib.suppress(psutil.NoSuchProcess):
-                process.kill()
-                process.wait(timeout=STOP_SECONDS)
+TOPIC = "orders"
+_PARTITIONS = 2
+_STEP_S = 0.01
+_FLUSH_S = 30.0
 
-    def _wait_until_up(self) -> None:
-        process = self._process
-        assert process is not None
-        admin = AdminClient({"bootstrap.servers": self.servers, "log_level": 0})
-        deadline = time.monotonic() + _START_SECONDS
-        while time.monotonic() < deadline and process.poll() is None:
-            with contextlib.suppress(KafkaException):
-                if admin.list_topics(timeout=1).brokers:
-                    return
-        self.kill()
-        raise ConnectError(f"the private Kafka broker did not start; see {self._log}")
+
+class KafkaOrders:
+    """A broker, and a thread that produces orders as JSON while it runs."""
+
+    def __init__(self, folder: Path, per_second: int) -> None:
+        self._broker = KafkaBroker(folder)
+        self._per_second = per_second
+        self._stopped = threading.Event()
+        self._thread: threading.Thread | None = None
+        self.produced = 0
+
+    @property
+    def servers(self) -> str:
+        """The broker's address."""
+        return self._broker.servers
+
+    def open(self) -> None:
+        """Start the broker, with an empty topic."""
+        self._broker.start()
+        if TOPIC in self._broker.admin().list_topics(timeout=10).topics:
+            self._broker.delete_topic(TOPIC)
+        self._broker.create_topic(TOPIC, _PARTITIONS)
+
+    def begin(self) -> None:
+        """Begin to produce, unless it already does."""
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name="orders", daemon=True)
+            self._thread.start()
+
+    def end(self) -> None:
+        """Stop producing; all orders are in the topic then."""
+        self._stopped.set()
+        if self._thread is not None:
+            self._thread.join(_FLUSH_S)
+
+    def close(self) -> None:
+        """Stop producing, and stop the broker."""
+        self.end()
+        self._broker.stop()
+
+    def _run(self) -> None:
+        producer = Producer(
+            {
+                "bootstrap.servers": self.servers,
+                "linger.ms": 5,
+                "enable.idempotence": True,
+                "log_level": 0,
+            }
+        )
+        began = time.monotonic()
+        while not self._stopped.wait(_STEP_S):
+            due = int((time.monotonic() - began) * self._per_second)
+            while self.produced < due:
+                self.produced += 1
+                producer.produce(TOPIC, self._order(self.produced))
+            producer.poll(0)
+        if producer.flush(_FLUSH_S):
+            raise ConnectError("the demo's Kafka broker has not taken all orders")
+
+    def _order(self, number: int) -> bytes:
+        now = datetime.datetime.now(datetime.UTC)
+        order = {
+            "order_id": number,
+            "customer_id": random.randint(1, 10),
+            "price": random.uniform(1, 100),
+            "order_time": now.strftime("%Y-%m-%d %H:%M:%S.%f")[:-3],
+        }
+        return json.dumps(order).encode()

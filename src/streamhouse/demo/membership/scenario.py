@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,13 +10,11 @@ import numpy as np
 import pyarrow as pa
 
 from streamhouse.demo.driver import Check
-from streamhouse.demo.latency import Latencies
+from streamhouse.demo.latency import Latencies, SnapshotClock
 from streamhouse.demo.membership.business import DATABASE, DESK, Business
 from streamhouse.demo.membership.expected_results import EXPECTED, ResultComparison
-from streamhouse.demo.scenario import FIRST_SECONDS, DemoScenario, equality
-from streamhouse.demo.scripted_changes import ScriptedSteps
-from streamhouse.errors import StreamhouseError, TableError
-from streamhouse.paimon.catalog.table_address import TableAddress
+from streamhouse.demo.scenario import FIRST_SECONDS, DemoScenario, ScriptedSteps, equality
+from streamhouse.paimon.read.table import Table
 from streamhouse.runtime.audit.audit import audit
 from streamhouse.runtime.state.lineage import SUFFIX
 
@@ -56,6 +53,8 @@ class Membership(DemoScenario):
     ) -> None:
         super().__init__(folder, warehouse, LAYERS)
         self.business = Business(self.mariadb, changes_per_second, seed)
+        self.probes = FreshnessProbe(self.business, FIRST_SECONDS)
+        self.ages = self.probes.ages
 
     def _prepare(self) -> None:
         self.business.create(_FIRST_ORDERS)
@@ -63,14 +62,11 @@ class Membership(DemoScenario):
             text = (Path(__file__).parent / path.name).read_text()
             path.write_text(text.replace(_PORT, f"'port' = '{self.mariadb.port}'"))
 
-    def _begin_measuring(self) -> None:
-        self.probes = FreshnessProbe(self.view, self.business, FIRST_SECONDS)
-        self.ages = self.probes.ages
+    def _begin_measuring(self) -> SnapshotClock:
+        return SnapshotClock(self.view, self.probes.committed)
 
     def _close(self) -> None:
         self.business.stop()
-        if hasattr(self, "probes"):
-            self.probes.stop()
 
     def introduction(self) -> str:
         """What the demo runs."""
@@ -173,27 +169,22 @@ class Membership(DemoScenario):
         }
 
 
-_POLL_S = 0.01
-_ABSENT_POLL_S = 0.1
-_RECENT_POLLS = 50
+_RECENT_COMMITS = 50
 _FILTER = {"method": "equal", "field": "agent_id", "literals": [DESK]}
 
 
 class FreshnessProbe:
-    """Polls the board every 10 ms, and measures each order of the desk once, when it is included.
+    """Reads each new snapshot of the board, and measures each order of the desk once.
 
     The desk's orders never change, and arrive in the order of their commits: a board that shows n
     of them shows the first n. Orders from before the start do not count; `skip_s`: see `Latencies`.
     """
 
-    def __init__(self, board: TableAddress, business: Business, skip_s: float = 0.0) -> None:
-        self._board = board
+    def __init__(self, business: Business, skip_s: float = 0.0) -> None:
         self._business = business
         self._displayed = 0
-        self.ages = Latencies(skip_s, _RECENT_POLLS)
-        self._stopped = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="probes", daemon=True)
-        self._thread.start()
+        self._stopped = False
+        self.ages = Latencies(skip_s, _RECENT_COMMITS)
 
     @property
     def waiting(self) -> int:
@@ -201,40 +192,18 @@ class FreshnessProbe:
         return len(self._business.desk_ms) - self._displayed
 
     def stop(self) -> None:
-        """Stop polling: orders that the board shows from now on do not count."""
-        self._stopped.set()
-        self._thread.join(5)
+        """Orders that the board shows from now on do not count."""
+        self._stopped = True
 
-    def _run(self) -> None:
-        last: int | None = None
-        pause = _POLL_S
-        while not self._stopped.wait(pause):
-            pause = _POLL_S
-            try:
-                table = self._board.open()
-                latest = table.latest_snapshot_id()
-                if latest is None or latest == last:
-                    continue
-                now = time.time() * 1000
-                rows = [
-                    row
-                    for batch in table.read(["agent_id", "orders"], snapshot=latest, filter=_FILTER)
-                    for row in batch.to_pylist()
-                    if row["agent_id"] == DESK
-                ]
-            except TableError:
-                pause = _ABSENT_POLL_S
-                continue
-            except StreamhouseError:
-                # The snapshot expired while it was read, or the store failed: look again.
-                continue
-            last = latest
-            if rows:
-                self._take(int(rows[0]["orders"] or 0), now)
+    def committed(self, board: Table, snapshot: int, at_s: float) -> None:
+        """Measure the orders that a snapshot, which could be read at a time, has more."""
+        for batch in board.read(["agent_id", "orders"], snapshot=snapshot, filter=_FILTER):
+            for row in batch.to_pylist():
+                if row["agent_id"] == DESK and not self._stopped:
+                    self._take(int(row["orders"] or 0), at_s * 1000)
 
     def _take(self, displayed: int, now_ms: float) -> None:
         made = self._business.desk_ms[self._displayed : displayed]
-        if not made:
-            return
-        self._displayed += len(made)
-        self.ages.add(np.array(made), now_ms)
+        if made:
+            self._displayed += len(made)
+            self.ages.add(np.array(made), now_ms)

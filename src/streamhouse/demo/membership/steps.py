@@ -13,7 +13,7 @@ from typing import Any
 from streamhouse.demo.driver import start_command
 from streamhouse.demo.membership.business import ACTOR, DATABASE
 from streamhouse.demo.membership.scenario import SPRINT_BOARD, Membership
-from streamhouse.demo.scripted_changes import ScriptedSteps
+from streamhouse.demo.scenario import ScriptedSteps
 from streamhouse.errors import StreamhouseError
 
 _FIRST_S, _PAUSE_S = 15.0, 4.0

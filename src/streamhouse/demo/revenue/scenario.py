@@ -1,10 +1,11 @@
-"""Sets up the revenue demo: a MariaDB with customers, the pipeline, and its measurements."""
+"""The revenue demo: a MariaDB with customers, the pipeline, its changes and measurements."""
 
 from __future__ import annotations
 
 import math
 import re
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from string import Template
 from typing import TYPE_CHECKING, Any
@@ -12,12 +13,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from streamhouse.demo.driver import Check
+from streamhouse.demo.driver import Check, start_command
 from streamhouse.demo.latency import Latencies, SnapshotClock
 from streamhouse.demo.mariadb import PASSWORD, USER
-from streamhouse.demo.scenario import FIRST_SECONDS, DemoScenario, equality
-from streamhouse.demo.scripted_changes import ScriptedSteps
-from streamhouse.errors import TableError
+from streamhouse.demo.scenario import FIRST_SECONDS, DemoScenario, ScriptedSteps, equality
+from streamhouse.errors import StreamhouseError, TableError
 from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.runtime.audit.audit import audit
 from streamhouse.runtime.audit.recompute import Recomputation
@@ -27,8 +27,7 @@ from streamhouse.runtime.execute import execute
 from streamhouse.runtime.state.lineage import SUFFIX, LineageFeed
 
 if TYPE_CHECKING:
-    from streamhouse.demo.kafka.orders import KafkaOrders
-    from streamhouse.demo.revenue.steps import RevenueChanges
+    from streamhouse.demo.kafka.broker import KafkaOrders
 
 
 VIEW, ORDERS, CUSTOMERS = "shop.country_sales", "shop.orders", "shop.customers"
@@ -75,7 +74,7 @@ class Scenario(DemoScenario):
         self._filled = False
         self.kafka: KafkaOrders | None = None
         if with_kafka:
-            from streamhouse.demo.kafka.orders import KafkaOrders
+            from streamhouse.demo.kafka.broker import KafkaOrders
 
             self.kafka = KafkaOrders(self.folder / "kafka", orders_per_second)
 
@@ -84,9 +83,11 @@ class Scenario(DemoScenario):
         if self.kafka is not None:
             self.kafka.open()
 
-    def _begin_measuring(self) -> None:
-        self.freshness = Freshness(self.view, self.clock, FIRST_SECONDS)
+    def _begin_measuring(self) -> SnapshotClock:
+        clock = SnapshotClock(self.view)
+        self.freshness = Freshness(self.view, clock, FIRST_SECONDS)
         self.ages = self.freshness.ages
+        return clock
 
     def _close(self) -> None:
         if self.kafka is not None:
@@ -122,8 +123,6 @@ class Scenario(DemoScenario):
 
     def begin(self, seconds: float | None) -> RevenueChanges:
         """The scripted changes of a run of so many seconds."""
-        from streamhouse.demo.revenue.steps import RevenueChanges
-
         return RevenueChanges(self, seconds)
 
     def end_measuring(self, check: Check) -> None:
@@ -260,3 +259,76 @@ class Freshness:
                 times = step.hits.column(_TIME).cast(pa.timestamp("ms")).cast(pa.int64())
                 self.ages.add(times.to_numpy().astype(np.float64), seen)
         return displayed
+
+
+OLD, NEW, EMPTY = "France", "China", "North Pole"
+_MOVE_S, _SANTA_S = 20.0, 40.0
+_MERGE = Path(__file__).parent / "merge.sql"
+
+
+class RevenueChanges(ScriptedSteps):
+    """Moves a customer, adds Santa, and merges the countries into the view.
+
+    Each step waits until the view shows the one before it, so that the result is the same whenever
+    the driver is killed: once an order has counted for China, none can count for France any more.
+    """
+
+    timeout_s = 90.0
+
+    def __init__(self, scenario: Scenario, seconds: float | None) -> None:
+        super().__init__(scenario.log)
+        self._scenario = scenario
+        whole = float("inf") if seconds is None else seconds
+        self._move_s = min(_MOVE_S, whole * 0.25)
+        self._santa_s = min(_SANTA_S, whole * 0.5)
+
+    def _skip_pauses(self) -> None:
+        self._move_s = self._santa_s = 0.0
+
+    @property
+    def succeeded(self) -> bool:
+        """Whether the merge had the expected effect, and later orders have not undone it."""
+        rows = self._view()
+        empty = rows.get(EMPTY)
+        return (
+            self.done
+            and empty is not None
+            and (empty["orders"], empty["revenue"]) == (0, 0)
+            and OLD not in rows
+            and rows.get(NEW, {}).get("orders", 0) > 0
+        )
+
+    def _run_steps(self) -> Iterator[str | None]:
+        scenario = self._scenario
+        yield from self._until(lambda: time.monotonic() - self._started >= self._move_s)
+        scenario.execute(MOVE)
+        yield f"in MySQL: {MOVE} — new orders of this customer count for {NEW}"
+        yield from self._until(lambda: time.monotonic() - self._started >= self._santa_s)
+        yield from self._until(lambda: NEW in self._view(), f"{NEW} to appear in the view")
+        scenario.execute(SANTA)
+        yield f"in MySQL: {SANTA}"
+        yield from self._until(self._has_santa, "Santa to reach the warehouse")
+        merge = self._job = start_command(
+            ["run", str(_MERGE), "--warehouse", scenario.warehouse.path], scenario.log
+        )
+        yield "MERGE INTO country_sales: inserts all countries of customers, deletes others"
+        yield from self._until(lambda: merge.poll() is not None, "the MERGE to finish")
+        if merge.returncode != 0:
+            raise StreamhouseError(f"the MERGE failed; see {scenario.log}")
+        self.done = self.followed = True
+        yield f"merged: added {EMPTY} with 0, and deleted {OLD}, where no customer lives any more"
+
+    def _has_santa(self) -> bool:
+        return any(row["id"] == 11 for row in self._rows(CUSTOMERS))
+
+    def _view(self) -> dict[str, dict[str, Any]]:
+        return {row["country"]: row for row in self._rows(VIEW)}
+
+    def _rows(self, table: str) -> list[dict[str, Any]]:
+        try:
+            opened = self._scenario.warehouse.table(table)
+        except TableError:
+            return []
+        if opened.latest_snapshot_id() is None:
+            return []
+        return [row for batch in opened.read() for row in batch.to_pylist()]

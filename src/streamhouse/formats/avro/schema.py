@@ -1,14 +1,20 @@
-"""Avro's schema for columns, as Flink derives it."""
+"""Avro's schema for columns, as Flink derives it, and conversion of values of this schema."""
 
 from __future__ import annotations
 
+import datetime
+import math
+from decimal import ROUND_HALF_UP, Context, Decimal
 from typing import Any
 
 import fastavro
+import numpy as np
 import pyarrow as pa
 from fastavro.schema import SchemaParseException
 
 from streamhouse.errors import OptionError
+from streamhouse.formats.json import exact
+from streamhouse.formats.json.exact import Convert, JsonOptions
 from streamhouse.types import flink_type
 
 _PLAIN: dict[pa.DataType, Any] = {
@@ -80,3 +86,84 @@ def _kind(kind: pa.DataType, name: str) -> Any:
             "format"
         )
     return _PLAIN[kind]
+
+
+_CONTEXT = Context(prec=80, rounding=ROUND_HALF_UP)
+_EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
+_PER_SECOND = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
+
+
+def converter(kind: pa.DataType) -> Convert:
+    """A function from a value of Avro, or null; `ValueMismatch` if the value does not fit.
+
+    Values are not converted between kinds: a number does not fit STRING, nor a text a number.
+    """
+    return exact.converter(kind, JsonOptions(), lambda inner, _: _fitting(_leaf(inner)))
+
+
+def _fitting(plain: Convert) -> Convert:
+    def convert(value: Any) -> Any:
+        found = plain(value)
+        if found is None:
+            raise ValueError(value)
+        return found
+
+    return convert
+
+
+def _leaf(kind: pa.DataType) -> Convert:
+    """Returns None for a value that does not fit."""
+    if pa.types.is_integer(kind):
+        limit = 2 ** (kind.bit_width - 1)
+        return lambda v: v if type(v) is int and -limit <= v < limit else None
+    if pa.types.is_floating(kind):
+        return _float(kind)
+    if pa.types.is_decimal(kind):
+        return _decimal(kind)
+    if pa.types.is_timestamp(kind):
+        return _timestamp(kind)
+    if pa.types.is_time(kind):
+        return lambda v: v if isinstance(v, datetime.time) else None
+    if pa.types.is_date(kind):
+        # A datetime is a date, too.
+        return lambda v: v if type(v) is datetime.date else None
+    wanted = {pa.bool_(): bool, pa.string(): str, pa.binary(): bytes}[kind]
+    return lambda v: v if type(v) is wanted else None
+
+
+def _float(kind: pa.DataType) -> Convert:
+    greatest = float(np.finfo(np.float32 if kind.bit_width == 32 else np.float64).max)
+
+    def convert(value: Any) -> Any:
+        if type(value) not in (int, float):
+            return None
+        found = float(value)
+        return None if greatest < abs(found) < math.inf else found
+
+    return convert
+
+
+def _decimal(kind: pa.DataType) -> Convert:
+    unit = Decimal(1).scaleb(-kind.scale)
+    limit = Decimal(10) ** (kind.precision - kind.scale)
+
+    def convert(value: Any) -> Any:
+        if type(value) not in (int, Decimal):
+            return None
+        rounded = Decimal(value).quantize(unit, context=_CONTEXT)
+        # abs() would round to the precision of Python's default context.
+        return rounded if rounded.copy_abs() < limit else None
+
+    return convert
+
+
+def _timestamp(kind: pa.TimestampType) -> Convert:
+    def convert(value: Any) -> Any:
+        if not isinstance(value, datetime.datetime):
+            return None
+        aware = value if value.tzinfo is not None else value.replace(tzinfo=datetime.UTC)
+        since = aware - _EPOCH
+        micros = (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds
+        return micros * _PER_SECOND[kind.unit] // 1_000_000
+
+    return convert

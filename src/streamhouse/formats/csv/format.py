@@ -1,19 +1,250 @@
-"""The format `csv`."""
+"""The format `csv`: one record is one line."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import csv
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import orjson
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from streamhouse.formats.base import Format, RecordError
-from streamhouse.formats.csv.decode import CsvDecoder, check_columns
-from streamhouse.formats.csv.options import OPTIONS, CsvOptions
+from streamhouse.errors import OptionError
+from streamhouse.formats import times
+from streamhouse.formats.base import Decoded, Format, ParsedRows, RecordError
 from streamhouse.formats.json.encode import JsonEncoder
-from streamhouse.formats.json.options import JsonOptions
+from streamhouse.formats.json.exact import Convert, JsonOptions, converter
+from streamhouse.options import DeclaredOptions, OptionValues, check_known
 from streamhouse.source import ROW_KIND
+from streamhouse.types import flink_type
+
+OPTIONS = DeclaredOptions.of(__package__).options
+_ESCAPES = {r"\t": "\t", r"\u0001": "\u0001"}
+
+
+@dataclass(frozen=True)
+class CsvOptions:
+    """The checked CSV options of a table; `quote` and `escape` are None if there are none."""
+
+    delimiter: str = ","
+    quote: str | None = '"'
+    escape: str | None = None
+    comments: bool = False
+    array_delimiter: str = ";"
+    null_literal: str | None = None
+    ignore_parse_errors: bool = False
+
+    @classmethod
+    def parse(cls, options: Mapping[str, str], where: str) -> CsvOptions:
+        """Parse the options; `where` is the prefix of their keys in errors.
+
+        Raises `OptionError`.
+        """
+        known = [where + option.key for option in OPTIONS]
+        check_known([where + key for key in options], known, "format csv")
+        values = OptionValues(OPTIONS, options, where)
+
+        def character(key: str) -> str | None:
+            text = values.text(key)
+            if not text and key not in values:
+                return None
+            text = _ESCAPES.get(text, text)
+            if len(text) != 1 or text in "\r\n":
+                raise OptionError(f"option '{where}{key}' must be one character, not '{text}'")
+            return text
+
+        # Only checked.
+        values.boolean("write-bigdecimal-in-scientific-notation")
+        quote = character("quote-character")
+        if values.boolean("disable-quote-character"):
+            if "quote-character" in options:
+                raise OptionError(
+                    f"options '{where}quote-character' and '{where}disable-quote-character' "
+                    "exclude each other; leave one of them out"
+                )
+            quote = None
+        delimiter = character("field-delimiter")
+        assert delimiter is not None
+        escape = character("escape-character")
+        if escape is not None and escape == quote:
+            raise OptionError(
+                f"option '{where}escape-character' is also the quote character; leave it out: a "
+                "quote in a field is doubled"
+            )
+        if delimiter in (quote, escape):
+            raise OptionError(
+                f"option '{where}field-delimiter' is also the quote or the escape character; "
+                "choose another one"
+            )
+        return cls(
+            delimiter, quote, escape, values.boolean("allow-comments"),
+            values.text("array-element-delimiter"), options.get("null-literal"),
+            values.boolean("ignore-parse-errors"),
+        )  # fmt: skip
+
+
+class CsvDecoder:
+    """A `Decoder` of lines whose fields are the columns in their order."""
+
+    changelog = False
+
+    def __init__(self, schema: pa.Schema, options: CsvOptions) -> None:
+        self._schema, self._options = schema, options
+        self._converters: list[Convert] | None = None
+        check_columns(schema)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_converters": None}
+
+    def decode(self, records: Sequence[bytes | None]) -> Decoded:
+        if self._converters is None:
+            self._converters = [_converter(field, self._options) for field in self._schema]
+        found = self._fields(records)
+        columns = list(zip(*found.rows, strict=True)) or [()] * len(self._schema)
+        arrays = [self._column(n, values, found) for n, values in enumerate(columns)]
+        return found.decoded(arrays, self._schema, self._options.ignore_parse_errors)
+
+    def _fields(self, records: Sequence[bytes | None]) -> ParsedRows:
+        """The fields of each row."""
+        width = len(self._schema)
+        try:
+            texts: list[str] | None = [record.decode() for record in records]  # type: ignore[union-attr]
+        except (UnicodeDecodeError, AttributeError):
+            texts = None
+        if texts is not None:
+            plain = plain_rows(texts, self._options, width)
+            if plain is not None:
+                return ParsedRows(plain, None)
+        rows: list[list[str]] = []
+        kept: list[int] = []
+        bad: dict[int, str] = {}
+        for index, record in enumerate(records):
+            try:
+                fields = None if record is None else fields_of(record.decode(), self._options)
+                if fields is not None:
+                    rows.append(self._padded(fields))
+                    kept.append(index)
+            except ValueError as error:
+                bad[index] = str(error)
+        return ParsedRows(rows, None if len(kept) == len(records) else kept, bad)
+
+    def _padded(self, fields: list[str]) -> list[str]:
+        width = len(self._schema)
+        if len(fields) == width:
+            return fields
+        if not width and fields == [""]:
+            return []
+        if self._options.ignore_parse_errors:
+            return (fields + [""] * width)[:width]
+        raise ValueError(
+            f"{len(fields)} fields, but the table has {width} columns "
+            f"({', '.join(self._schema.names)})"
+        )
+
+    def _column(self, number: int, values: Sequence[str], found: ParsedRows) -> pa.Array:
+        """Convert a column; reports the records whose value is wrong."""
+        assert self._converters is not None
+        field, convert = self._schema.field(number), self._converters[number]
+        texts = pa.array(values, pa.string())
+        for word in _null_words(field, self._options):
+            texts = pc.if_else(pc.equal(texts, word), pa.scalar(None, pa.string()), texts)
+        array = _cast(texts, field.type)
+        if array is None:
+            array = found.converted(field, texts.to_pylist(), lambda _, value: convert(value))
+        found.check_nulls(field, array, "null")
+        return array
+
+
+def check_columns(schema: pa.Schema) -> None:
+    """Raise `OptionError` for a column that CSV cannot hold."""
+    for field in schema:
+        kind = field.type
+        nested = [kind.value_type] if pa.types.is_list(kind) else [kind]
+        if any(pa.types.is_nested(item) for item in nested):
+            raise OptionError(
+                f"format csv cannot hold {flink_type(kind)} (column '{field.name}'); use json"
+            )
+
+
+def _null_words(field: pa.Field, options: CsvOptions) -> set[str]:
+    words = set() if options.null_literal is None else {options.null_literal}
+    may_be_empty = pa.types.is_string(field.type) or pa.types.is_binary(field.type)
+    return words if may_be_empty else words | {""}
+
+
+def _cast(texts: pa.Array, kind: pa.DataType) -> pa.Array | None:
+    """All values at once; None if they must be converted one by one."""
+    if pa.types.is_string(kind):
+        return texts
+    if pa.types.is_timestamp(kind):
+        return times.parse_timestamps(texts, kind, times.SQL)
+    if not (pa.types.is_integer(kind) or pa.types.is_decimal(kind) or pa.types.is_float64(kind)):
+        return None
+    # PyArrow also reads hexadecimal numbers, `inf` and `nan`.
+    if pc.any(pc.match_substring_regex(texts, "[^0-9.eE+-]")).as_py():
+        return None
+    try:
+        array = texts.cast(kind)
+    except pa.ArrowInvalid:
+        return None
+    if pa.types.is_float64(kind) and pc.any(pc.is_inf(array)).as_py():
+        return None
+    return array
+
+
+def _converter(field: pa.Field, options: CsvOptions) -> Convert:
+    settings = JsonOptions(ignore_parse_errors=options.ignore_parse_errors)
+    convert = converter(field.type, settings)
+    if not pa.types.is_list(field.type):
+        return convert
+    return _list_converter(convert, options)
+
+
+def _list_converter(convert: Callable[[Any], Any], options: CsvOptions) -> Convert:
+    def elements(value: str | None) -> Any:
+        if value is None:
+            return None
+        parts: list[str | None] = list(value.split(options.array_delimiter))
+        return convert([None if part == options.null_literal else part for part in parts])
+
+    return elements
+
+
+_LIMIT = 1 << 27
+
+
+def plain_rows(texts: Sequence[str], options: CsvOptions, width: int) -> list[list[str]] | None:
+    """The fields of records without quotes and escapes; None if they need `fields_of`."""
+    joined = "\n".join(texts)
+    special = [mark for mark in (options.quote, options.escape, "\r") if mark is not None]
+    if options.comments or any(mark in joined for mark in special):
+        return None
+    if joined.count("\n") != len(texts) - 1:
+        return None
+    rows = [text.split(options.delimiter) for text in texts]
+    return rows if all(len(row) == width for row in rows) else None
+
+
+def fields_of(text: str, options: CsvOptions) -> list[str] | None:
+    """The fields of one record; None for a comment. Raises `ValueError`."""
+    if options.comments and text.startswith("#"):
+        return None
+    csv.field_size_limit(_LIMIT)
+    settings: dict[str, Any] = {"quoting": csv.QUOTE_NONE}
+    if options.quote is not None:
+        settings = {"quotechar": options.quote, "doublequote": True}
+    # A line break at the end belongs to the file, not to the record.
+    line = text.removesuffix("\n").removesuffix("\r")
+    reader = csv.reader(
+        [line], delimiter=options.delimiter, escapechar=options.escape, strict=True, **settings
+    )
+    try:
+        rows = list(reader)
+    except csv.Error as error:
+        raise ValueError(f"not valid CSV: {error}") from None
+    return rows[0] if rows and rows[0] else [""]
 
 
 class _Csv(Format):

@@ -10,11 +10,9 @@ from typing import Any, TypeAlias
 import orjson
 import pyarrow as pa
 
-from streamhouse.formats.base import Decoded
+from streamhouse.formats.base import Decoded, ParsedRows, null_rows
 from streamhouse.formats.json.columns import RegularDecoder, column
-from streamhouse.formats.json.exact import NeedsText, converter, parse_exactly
-from streamhouse.formats.json.options import JsonOptions
-from streamhouse.formats.parsed_rows import ParsedRows, null_rows
+from streamhouse.formats.json.exact import JsonOptions, NeedsText, converter, parse_exactly
 
 Rows: TypeAlias = Callable[[Any], list[tuple[str, Any]]]
 """The rows of a record, as row kind and object; `ValueError` for a record of another shape."""

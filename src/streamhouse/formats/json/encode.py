@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from streamhouse.formats import times
 from streamhouse.formats.base import RecordError
-from streamhouse.formats.json.options import JsonOptions
+from streamhouse.formats.json.exact import JsonOptions
 from streamhouse.source import ROW_KIND
 
 _Texts: TypeAlias = Callable[[pa.Array], tuple[pa.Array, str]]

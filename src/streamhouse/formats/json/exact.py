@@ -1,4 +1,4 @@
-"""Converts single values of JSON to what Arrow stores, exactly, or reports why one does not fit.
+"""The options of JSON, and exact conversion of single values to what Arrow stores.
 
 Numbers are read by orjson, whose floats have lost the text of the number. Where the text matters
 (DECIMAL, STRING, large integers), a converter raises `NeedsText`, and the record is read again with
@@ -12,17 +12,57 @@ import binascii
 import json
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from decimal import ROUND_HALF_UP, Context, Decimal, InvalidOperation
 from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 
+from streamhouse.errors import OptionError
 from streamhouse.formats import times
-from streamhouse.formats.json.options import JsonOptions
-from streamhouse.formats.parsed_rows import ValueMismatch
+from streamhouse.formats.base import ValueMismatch
+from streamhouse.formats.times import SQL
+from streamhouse.options import DeclaredOptions, OptionValues, check_known
 from streamhouse.types import flink_type
+
+OPTIONS = DeclaredOptions.of(__package__).options
+
+
+@dataclass(frozen=True)
+class JsonOptions:
+    """The options of a table's JSON, checked."""
+
+    fail_on_missing_field: bool = False
+    ignore_parse_errors: bool = False
+    standard: str = SQL
+    null_key_mode: str = "FAIL"
+    null_key_literal: str = "null"
+    ignore_null_fields: bool = False
+
+    @classmethod
+    def parse(cls, options: Mapping[str, str], where: str) -> JsonOptions:
+        """`where`: the prefix of the options; raises `OptionError`."""
+        known = [where + option.key for option in OPTIONS]
+        check_known([where + key for key in options], known, "format json")
+        values = OptionValues(OPTIONS, options, where)
+        values.boolean("encode.decimal-as-plain-number")
+        parsed = cls(
+            values.boolean("fail-on-missing-field"),
+            values.boolean("ignore-parse-errors"),
+            values.choice("timestamp-format.standard"),
+            values.choice("map-null-key.mode"),
+            values.text("map-null-key.literal"),
+            values.boolean("encode.ignore-null-fields"),
+        )
+        if parsed.fail_on_missing_field and parsed.ignore_parse_errors:
+            raise OptionError(
+                f"options '{where}fail-on-missing-field' and '{where}ignore-parse-errors' exclude "
+                "each other; leave one of them out"
+            )
+        return parsed
+
 
 Convert: TypeAlias = Callable[[Any], Any]
 Leaf: TypeAlias = Callable[[pa.DataType, JsonOptions], Convert]

@@ -6,8 +6,7 @@ import time
 
 import pyarrow as pa
 
-from streamhouse.connectors.bad_records import warn_of_bad_records
-from streamhouse.connectors.dead_letter_table import SkippingSource
+from streamhouse.connectors.bad_records import SkippingSource, warn_of_bad_records
 from streamhouse.lookup.dimension import DimensionSpec
 from streamhouse.lookup.strategies.selection import choose_all
 from streamhouse.paimon.catalog.table_address import TableAddress

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from pyspark.sql import DataFrame
 
-from streamhouse.connectors import dead_letter_table
+from streamhouse.connectors.bad_records import create_tables
 from streamhouse.connectors.base import BatchLog
 from streamhouse.lookup.dimension import is_server
 from streamhouse.paimon.catalog.table_address import TableAddress
@@ -81,7 +81,7 @@ class ContinuousQuery(JobQuery):
                 spec.pending, spec.unmatched, source.columns, changelog, source.address
             )
         if spec.dead_letters is not None:
-            dead_letter_table.create_tables(spec.dead_letters)
+            create_tables(spec.dead_letters)
         if spec.lookup_journal is not None:
             lookup_journal.create_table(spec.lookup_journal)
             self._check_lookup_servers()

@@ -1,21 +1,26 @@
-"""A concurrency limit with a bounded queue that is fair between clients."""
+"""Concurrency and rate limits that are fair between clients, and what waits for their slots."""
 
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
+import contextlib
 import math
+import threading
 import time
 from collections import Counter, OrderedDict, deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from starlette.requests import HTTPConnection
 
-from streamhouse.serve.admission.view_computations import ViewComputations
+from streamhouse.errors import BusyError
 from streamhouse.serve.errors import Problem
 
 if TYPE_CHECKING:
+    from streamhouse.paimon.catalog.warehouse import Warehouse
     from streamhouse.serve.settings import ServerSettings
 
 
@@ -246,3 +251,113 @@ def client_of(connection: HTTPConnection) -> str:
     """The client by which requests are queued: a known token, else an address."""
     client: str = connection.scope.get(CLIENT, "")
     return client
+
+
+SHORT_S = 1.0
+FIRST_WAIT_S = 10.0
+"""How long the first rows of a stream may wait for a slot; later ones wait until they get one."""
+_FOREVER_S = 1e9
+_CANCEL_INTERVAL_S = 0.1
+
+
+class ViewComputations:
+    """Slots for the computations of views, which run in the threads of pollers.
+
+    `short` is for those that end within `SHORT_S`, `long` for the others (decision 289). The queues
+    belong to the event loop that `start` names.
+    """
+
+    def __init__(self, short: FairQueue, long: FairQueue) -> None:
+        self.short, self.long = short, long
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    def start(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+
+    @contextlib.contextmanager
+    def slot(
+        self, queue: FairQueue, client: str, cancelled: threading.Event, first: bool
+    ) -> Iterator[None]:
+        """Wait for a slot in a thread; `BusyError` if the `first` rows would wait too long.
+
+        Also soon after another thread has set `cancelled`.
+        """
+        loop, wait_s = self._loop, FIRST_WAIT_S if first else _FOREVER_S
+        if loop is None or loop.is_closed():
+            raise BusyError("the server is shutting down; try again later")
+        slot = self._acquired(queue, client, cancelled, loop, wait_s)
+        try:
+            yield
+        finally:
+            with contextlib.suppress(RuntimeError):  # The loop has been closed.
+                loop.call_soon_threadsafe(slot.release)
+
+    @staticmethod
+    def _acquired(
+        queue: FairQueue,
+        client: str,
+        cancelled: threading.Event,
+        loop: asyncio.AbstractEventLoop,
+        wait_s: float,
+    ) -> Slot:
+        future = asyncio.run_coroutine_threadsafe(queue.acquire(client, wait_s), loop)
+        while True:
+            with contextlib.suppress(concurrent.futures.TimeoutError):
+                try:
+                    return future.result(_CANCEL_INTERVAL_S)
+                except Problem as busy:
+                    raise BusyError(busy.message) from None
+            if (cancelled.is_set() or loop.is_closed()) and future.cancel():
+                raise BusyError("the stream has ended; try again")
+
+
+T = TypeVar("T")
+
+
+class WarehouseThreads:
+    """Threads for blocking reads of the warehouse, which must not run on the event loop.
+
+    Each call first waits for a slot of a queue. `options` are those of the warehouse's catalog.
+    """
+
+    def __init__(self, options: Mapping[str, str], queue: FairQueue, threads: int) -> None:
+        self._options = dict(options)
+        self._queue = queue
+        self._executor = ThreadPoolExecutor(threads, "streamhouse-serve")
+        self._local = threading.local()
+
+    async def run(self, client: str, function: Callable[[], T]) -> T:
+        """Run the function; `Problem` busy if no slot is free in time.
+
+        A cancelled caller returns at once; the thread finishes, and holds the slot until then.
+        """
+        slot = await self._queue.acquire(client, WAIT_S)
+        try:
+            future = asyncio.get_running_loop().run_in_executor(self._executor, function)
+        except BaseException:
+            slot.release()
+            raise
+
+        def ended(done: asyncio.Future[T]) -> None:
+            slot.release()
+            if not done.cancelled():
+                done.exception()  # marks it as retrieved if the caller was cancelled
+
+        future.add_done_callback(ended)
+        return await asyncio.shield(future)
+
+    async def read(self, client: str, function: Callable[[Warehouse], T]) -> T:
+        """As `run`, with the warehouse: each thread has its own `Warehouse` object."""
+        return await self.run(client, lambda: function(self._warehouse()))
+
+    def close(self) -> None:
+        """Shut down the pool without waiting for running functions."""
+        self._executor.shutdown(wait=False, cancel_futures=True)
+
+    def _warehouse(self) -> Warehouse:
+        from streamhouse.paimon.catalog.warehouse import Warehouse
+
+        warehouse: Warehouse | None = getattr(self._local, "warehouse", None)
+        if warehouse is None:
+            warehouse = self._local.warehouse = Warehouse(self._options)
+        return warehouse

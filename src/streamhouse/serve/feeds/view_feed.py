@@ -1,4 +1,4 @@
-"""A feed of one view: its current rows, then each change."""
+"""A feed of one view: its current rows, then each change; opens the feed of any served view."""
 
 from __future__ import annotations
 
@@ -15,16 +15,23 @@ import pyarrow as pa
 from streamhouse.duckdb_engine import Limits, bounded_reader, run_bounded, warehouse_scanner
 from streamhouse.errors import TableError, TimeLimitError
 from streamhouse.paimon.storage.table_identity import Identity
-from streamhouse.serve.admission.view_computations import SHORT_S
+from streamhouse.serve.admission.fair_queue import SHORT_S
 from streamhouse.serve.feeds.feed import Feed, FeedChange, as_inserts
+from streamhouse.serve.feeds.table_feed import TableFeed
+from streamhouse.serve.views.served_view import WarehouseTables, definition, hide_definition_errors
+from streamhouse.serve.views.shown_table import ShownTable
 from streamhouse.sql.batch.bounded_query import analyze_bounded
 from streamhouse.sql.plan import BoundedQuery
 from streamhouse.sql.syntax import Query, TextPosition
 
 if TYPE_CHECKING:
+    from streamhouse.duckdb_engine import Limits
     from streamhouse.paimon.catalog.warehouse import Warehouse
     from streamhouse.paimon.read.table import Table
+    from streamhouse.serve.feeds.feed import Feed, FeedMemory
+    from streamhouse.serve.views.served_view import ServedView
     from streamhouse.sql.plan import ViewResolver
+
 
 _DEFINITION_EVERY_S = 1.0
 
@@ -184,3 +191,52 @@ class ViewFeed(Feed):
         empty = run_bounded(plan, lambda scan: (scanner(scan)[0], lambda: iter(())))
         fields = [field.with_nullable(True) for field in empty.schema]
         return plan, pa.schema(fields)
+
+
+def open_served_view(
+    warehouse: Warehouse,
+    view: ServedView,
+    memory: FeedMemory | None = None,
+    limits: Limits | None = None,
+) -> Feed:
+    """Open a feed over the served columns and rows of a table, a branch or a view.
+
+    `memory` counts and limits the rows that the feed keeps, `limits` are those of each computation.
+    """
+    with hide_definition_errors(warehouse, view):
+        feed = _open(warehouse, view)
+    feed.kept.memory, feed.limits = memory, limits
+    return feed
+
+
+def open_sql_view(warehouse: Warehouse, name: str) -> ViewFeed | None:
+    """Open the feed of the view `database.view`; None if there is no view of that name."""
+    tables = WarehouseTables(warehouse)
+    if tables.view(tuple(name.split(".", 1))) is None:
+        return None
+    return ViewFeed(warehouse, name, tables)
+
+
+def _open(warehouse: Warehouse, view: ServedView) -> Feed:
+    if view.filter is None:
+        try:
+            return TableFeed(warehouse, view.source, view.columns)
+        except TableError:
+            tables = WarehouseTables(warehouse)
+            if tables.view(tuple(view.source.split(".", 1))) is None:
+                raise
+        if view.columns is None:
+            return ViewFeed(warehouse, view.source, tables)
+    text = definition(_with_shown_columns(warehouse, view))
+    return ViewFeed(warehouse, view.name, WarehouseTables(warehouse), text)
+
+
+def _with_shown_columns(warehouse: Warehouse, view: ServedView) -> ServedView:
+    """The view with the names of its table's columns, if readers do not see all of them."""
+    if view.columns is not None:
+        return view
+    try:
+        shown = ShownTable(warehouse.table(view.source))
+    except TableError:
+        return view  # The source is a view.
+    return replace(view, columns=shown.names) if shown.leaves_out else view

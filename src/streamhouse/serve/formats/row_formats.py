@@ -16,9 +16,7 @@ from typing import IO, Any, BinaryIO, Literal
 import pyarrow as pa
 
 from streamhouse.paimon.write.rows import gathered
-from streamhouse.serve.formats import json_rows
-from streamhouse.serve.formats.cells import csv_values, json_values
-from streamhouse.serve.formats.json_rows import compact
+from streamhouse.serve.formats.cells import compact, csv_values, json_values, objects
 
 _TEXT_BYTES = 8 << 20
 """How many bytes of Arrow data are converted to text at once."""
@@ -85,7 +83,7 @@ def write_rows(out: BinaryIO, head: Mapping[str, Any], batches: Iterable[pa.Reco
     separator, end = "\n", "]"
     for batch in _small(gathered(batches, _TEXT_ROWS, _TEXT_BYTES)):
         if batch.num_rows:
-            out.write(separator.encode() + json_rows.objects(batch))
+            out.write(separator.encode() + objects(batch))
             separator, end = ",\n", "\n]"
     out.write(end.encode())
 

@@ -11,10 +11,9 @@ from fastapi import Depends, Request
 from fastapi.security import HTTPBearer
 from starlette.requests import HTTPConnection
 
-from streamhouse.serve.auth import tokens
-from streamhouse.serve.auth.scope import EVERYTHING, READ, RUN, SQL, Scope
 from streamhouse.serve.errors import Problem
 from streamhouse.serve.settings import ANY_ORIGIN, is_loopback
+from streamhouse.serve.tokens import EVERYTHING, READ, RUN, SQL, Scope, find_scope
 
 if TYPE_CHECKING:
     from streamhouse.serve.settings import ServerSettings
@@ -82,7 +81,7 @@ async def allowed(request: HTTPConnection, _: Annotated[object, Depends(_scheme)
 def token_scope(settings: ServerSettings, connection: HTTPConnection) -> Scope | None:
     """The permissions of a request's token; None if the token is missing or unknown."""
     token = _sent_token(connection)
-    return None if token is None else tokens.find_scope(settings.tokens, token)
+    return None if token is None else find_scope(settings.tokens, token)
 
 
 def may(act: str) -> Callable[..., Awaitable[Scope]]:

@@ -13,22 +13,28 @@ from fastapi import FastAPI
 from starlette.middleware.cors import CORSMiddleware
 
 from streamhouse.serve import errors
-from streamhouse.serve.admission.fair_queue import READERS, RequestQueues
+from streamhouse.serve.admission.fair_queue import (
+    READERS,
+    RequestQueues,
+    WarehouseThreads,
+)
 from streamhouse.serve.admission.response_memory import UnsentResponses
-from streamhouse.serve.admission.thread_pool import QueuedThreads, WarehousePool
-from streamhouse.serve.feeds.feed_memory import FeedMemory
+from streamhouse.serve.feeds.feed import FeedMemory
 from streamhouse.serve.http.metrics import Metrics
 from streamhouse.serve.http.middleware import RequestMiddleware
-from streamhouse.serve.http.openapi import DESCRIPTION, TAGS
-from streamhouse.serve.http.routes import about, changes, history, page, pipelines, sql, views
+from streamhouse.serve.http.models import DESCRIPTION, TAGS
+from streamhouse.serve.http.routes import about, changes, page, pipelines, sql, views
 from streamhouse.serve.http.routes.about import Health
+from streamhouse.serve.pipelines.listing import Pipelines
+from streamhouse.serve.pipelines.runner import Runner
+from streamhouse.serve.pipelines.script_checks import ScriptChecks
 from streamhouse.serve.queries.executor import QueryExecutor
 from streamhouse.serve.streams.hub import Hub
-from streamhouse.serve.views.catalog import ViewCatalog
+from streamhouse.serve.views.served_view import ViewCatalog
 from streamhouse.work_folder import work_folder
 
 if TYPE_CHECKING:
-    from streamhouse.serve.admission.view_computations import ViewComputations
+    from streamhouse.serve.admission.fair_queue import ViewComputations
     from streamhouse.serve.feeds.feed import Feed
     from streamhouse.serve.settings import ServerSettings
     from streamhouse.serve.views.served_view import ServedView
@@ -36,7 +42,7 @@ if TYPE_CHECKING:
 ROUTERS = (
     about.router,
     views.router,
-    history.router,
+    views.history,
     changes.router,
     sql.router,
     pipelines.router,
@@ -48,10 +54,11 @@ def create_app(settings: ServerSettings) -> FastAPI:
     """Create the application; its `state` holds the parts that routes use.
 
     `settings`; `views`, the `ViewCatalog`; `hub`, the change streams; `request_queues`, in which
-    requests wait; `threads`, the thread pool of the queue for small reads; `warehouse_pool`, which
-    reads tables in these threads; `unsent`, the responses being sent; `folder`, where their
-    temporary files are; `health`, for probes; `queries`, which runs reads and SELECTs; `metrics`;
-    `end`, which closes all streams; `streams`, the number of open ones.
+    requests wait; `threads`, which read the warehouse by the queue for small reads; `unsent`, the
+    responses being sent; `folder`, where their temporary files are; `health`, for probes;
+    `queries`, which runs reads and SELECTs; `pipelines` and `runner`, the status of pipelines and
+    their processes; `scripts`, which plans them; `metrics`; `end`, which closes all streams;
+    `streams`, the number of open ones.
     """
     app = FastAPI(
         title="Streamhouse",
@@ -71,14 +78,16 @@ def create_app(settings: ServerSettings) -> FastAPI:
     state.views = ViewCatalog(settings.views)
     state.request_queues = RequestQueues(settings)
     state.unsent = UnsentResponses(settings.unsent_bytes)
-    state.threads = QueuedThreads(state.request_queues.small, READERS)
-    state.warehouse_pool = WarehousePool(settings.warehouse, state.threads)
+    state.threads = WarehouseThreads(settings.warehouse, state.request_queues.small, READERS)
     state.health = Health(settings.warehouse)
     state.hub = Hub(_opener(settings, state.request_queues.views), settings.streams)
     state.metrics = Metrics(state.hub.stats, state.request_queues.all, state.unsent)
     state.queries = QueryExecutor(
-        settings, state.warehouse_pool, state.request_queues, state.unsent, state.metrics
+        settings, state.threads, state.request_queues, state.unsent, state.metrics
     )
+    state.pipelines = Pipelines(settings.warehouse)
+    state.runner = Runner(settings.warehouse)
+    state.scripts = ScriptChecks(state.queries, settings.warehouse)
     state.streams = 0
     state.ending = False
     state.end = _ender(app)
@@ -135,7 +144,7 @@ def _opener(settings: ServerSettings, computations: ViewComputations) -> Any:
 
     def open_feed(view: ServedView) -> Feed:
         from streamhouse.paimon.catalog.warehouse import Warehouse
-        from streamhouse.serve.feeds.factory import open_served_view
+        from streamhouse.serve.feeds.view_feed import open_served_view
 
         opened = Warehouse(settings.warehouse)
         feed = open_served_view(opened, view, memory, settings.read_limits)

@@ -4,22 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
 
-from streamhouse.serve.auth.scope import EVERYTHING, Scope
-from streamhouse.serve.pipelines.query_metrics import HELP
+from streamhouse.serve.pipelines.listing import HELP
+from streamhouse.serve.tokens import EVERYTHING, Scope
 
 if TYPE_CHECKING:
     from streamhouse.serve.admission.fair_queue import FairQueue
     from streamhouse.serve.admission.response_memory import UnsentResponses
-    from streamhouse.serve.streams.stream_stats import StreamStats
+    from streamhouse.serve.streams.view_poller import StreamStats
 
 CONTENT_TYPE = CONTENT_TYPE_PLAIN_0_0_4
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+
+
+M = TypeVar("M", Counter, Gauge, Histogram)
 
 
 class Metrics:
@@ -33,58 +36,44 @@ class Metrics:
     ) -> None:
         self._streams = streams
         self._registry = CollectorRegistry()
-        self._gauge("answers", "Responses that are being sent").set_function(lambda: unsent.count)
-        self._gauge("answer_bytes", "Total size of the responses that are being sent").set_function(
-            lambda: unsent.total_bytes
+        sizes = (
+            ("answers", "Responses that are being sent", "count"),
+            ("answer_bytes", "Total size of the responses that are being sent", "total_bytes"),
+            (
+                "answers_cut",
+                "Clients that were disconnected because they read too slowly",
+                "aborted",
+            ),
         )
-        self._gauge(
-            "answers_cut", "Clients that were disconnected because they read too slowly"
-        ).set_function(lambda: unsent.aborted)
-        running = self._gauge("running", "Requests that are running, by kind", "kind")
-        waiting = self._gauge("waiting", "Requests that wait for a slot, by kind", "kind")
+        for name, text, attribute in sizes:
+            self._new(Gauge, name, text).set_function(partial(getattr, unsent, attribute))
+        running = self._new(Gauge, "running", "Requests that are running, by kind", "kind")
+        waiting = self._new(Gauge, "waiting", "Requests that wait for a slot, by kind", "kind")
         for queue in queues:
             kind = queue.name.replace(" ", "_")
             running.labels(kind).set_function(partial(getattr, queue, "running"))
             waiting.labels(kind).set_function(partial(getattr, queue, "waiting"))
-        self.requests = Counter(
-            "streamhouse_requests",
-            "Completed requests; a WebSocket counts when it closes",
-            ("route", "method", "code"),
-            registry=self._registry,
-        )
-        self.seconds = Histogram(
-            "streamhouse_request_seconds",
-            "Duration of a request until its response is sent; excludes change streams",
-            ("route",),
+        self.requests = self._new(
+            Counter, "requests", "Completed requests; a WebSocket counts when it closes",
+            "route", "method", "code",
+        )  # fmt: skip
+        self.seconds = self._new(
+            Histogram, "request_seconds",
+            "Duration of a request until its response is sent; excludes change streams", "route",
             buckets=_SECONDS,
-            registry=self._registry,
+        )  # fmt: skip
+        self.sent = self._new(
+            Counter, "sent_bytes", "Bytes sent in response bodies and WebSocket messages", "route"
         )
-        self.sent = Counter(
-            "streamhouse_sent_bytes",
-            "Bytes sent in response bodies and WebSocket messages",
-            ("route",),
-            registry=self._registry,
-        )
-        self.open = Gauge(
-            "streamhouse_open_requests",
-            "Requests and WebSockets in progress",
-            registry=self._registry,
-        )
-        self.queries = Counter(
-            "streamhouse_queries",
-            "Queries of clients, by outcome",
-            ("outcome",),
-            registry=self._registry,
-        )
-        self.query_seconds = Histogram(
-            "streamhouse_query_seconds",
-            "Duration of a query of a client, including the wait for a slot",
-            buckets=_SECONDS,
-            registry=self._registry,
-        )
+        self.open = self._new(Gauge, "open_requests", "Requests and WebSockets in progress")
+        self.queries = self._new(Counter, "queries", "Queries of clients, by outcome", "outcome")
+        self.query_seconds = self._new(
+            Histogram, "query_seconds",
+            "Duration of a query of a client, including the wait for a slot", buckets=_SECONDS,
+        )  # fmt: skip
 
-    def _gauge(self, name: str, text: str, *labels: str) -> Gauge:
-        return Gauge(f"streamhouse_{name}", text, labels, registry=self._registry)
+    def _new(self, kind: type[M], name: str, text: str, *labels: str, **more: Any) -> M:
+        return kind(f"streamhouse_{name}", text, labels, registry=self._registry, **more)
 
     def text(self, scope: Scope = EVERYTHING, pipelines: Sequence[Mapping[str, Any]] = ()) -> bytes:
         """All metrics in Prometheus text format; of streams those whose view the scope sees.

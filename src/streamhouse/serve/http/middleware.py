@@ -23,10 +23,10 @@ from streamhouse.options import hide_secrets
 from streamhouse.serve.access_log import LOGGER, log_request
 from streamhouse.serve.admission.fair_queue import CLIENT, RateLimiter
 from streamhouse.serve.admission.response_memory import UnsentResponse, UnsentResponses
-from streamhouse.serve.admission.silent_connections import client_network
 from streamhouse.serve.errors import Problem, problem_of
 from streamhouse.serve.formats.cells import printable
 from streamhouse.serve.http.access_control import check_origin, token_scope
+from streamhouse.serve.http.connections import client_network
 from streamhouse.serve.http.responses import HEAD
 from streamhouse.serve.settings import MAX_BODY_BYTES, MAX_HEAD_BYTES, MAX_LINE_BYTES
 

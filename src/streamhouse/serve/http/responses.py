@@ -13,7 +13,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
-from streamhouse.serve.formats.json_rows import compact
+from streamhouse.serve.formats.cells import compact
 
 HEAD = "streamhouse.head"
 """Key in the ASGI scope of a GET that was a HEAD, so its body is not needed."""

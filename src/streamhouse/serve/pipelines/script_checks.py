@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from streamhouse.errors import LimitError, TimeLimitError
 from streamhouse.serve.errors import hide_path
-from streamhouse.serve.queries.read_request import ScriptRequest
+from streamhouse.serve.queries.output import ScriptRequest
 
 if TYPE_CHECKING:
     from streamhouse.serve.queries.executor import QueryExecutor

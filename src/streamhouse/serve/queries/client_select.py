@@ -13,11 +13,14 @@ from streamhouse.close_matches import nearest
 from streamhouse.duckdb_engine import bounded_reader
 from streamhouse.errors import SqlError, TableError, UnsupportedSqlError
 from streamhouse.serve.queries import output
+from streamhouse.serve.queries.output import ReadResult, SelectRequest
 from streamhouse.serve.queries.pinned_tables import PinnedTables
-from streamhouse.serve.queries.read_request import ReadResult, SelectRequest
-from streamhouse.serve.views.catalog import ViewCatalog
-from streamhouse.serve.views.served_view import definition, hide_definition_errors
-from streamhouse.serve.views.warehouse_tables import WarehouseTables
+from streamhouse.serve.views.served_view import (
+    ViewCatalog,
+    WarehouseTables,
+    definition,
+    hide_definition_errors,
+)
 from streamhouse.sql import node_errors
 from streamhouse.sql.batch.bounded_query import analyze_bounded
 from streamhouse.sql.options.time_travel_options import TRAVEL_KEYS

@@ -20,17 +20,23 @@ from typing import TYPE_CHECKING, Any
 from streamhouse.duckdb_engine import Limits
 from streamhouse.errors import LimitError, SqlError, StreamhouseError, TimeLimitError
 from streamhouse.serve.access_log import LOGGER
-from streamhouse.serve.admission.thread_pool import WarehousePool
+from streamhouse.serve.admission.fair_queue import WarehouseThreads
 from streamhouse.serve.errors import Problem
-from streamhouse.serve.queries.fork_server import LENGTH, LONG_S, fork
-from streamhouse.serve.queries.read_execution import UnexpectedError, delete_output, read_if_small
-from streamhouse.serve.queries.read_request import (
+from streamhouse.serve.queries.output import (
     ReadRequest,
     ReadResult,
     RowsRequest,
     ScriptRequest,
 )
-from streamhouse.serve.queries.worker import serve
+from streamhouse.serve.queries.worker import (
+    LENGTH,
+    LONG_S,
+    UnexpectedError,
+    delete_output,
+    fork,
+    read_if_small,
+    serve,
+)
 
 if TYPE_CHECKING:
     from streamhouse.paimon.catalog.warehouse import Warehouse
@@ -57,13 +63,13 @@ class QueryExecutor:
     def __init__(
         self,
         settings: ServerSettings,
-        pool: WarehousePool,
+        threads: WarehouseThreads,
         queues: RequestQueues,
         unsent: UnsentResponses,
         metrics: Metrics,
     ) -> None:
         self._settings = settings
-        self._pool = pool
+        self._threads = threads
         self._queues = queues
         self._unsent = unsent
         self._idle: list[_Worker] = []
@@ -128,7 +134,7 @@ class QueryExecutor:
             return result
 
         try:
-            return await self._pool.run(client, read)
+            return await self._threads.read(client, read)
         except asyncio.CancelledError:
             # The thread keeps running; nobody needs the file that it writes.
             disconnected.set()

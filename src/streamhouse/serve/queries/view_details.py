@@ -19,11 +19,10 @@ from streamhouse.options import hide_secrets, is_secret
 from streamhouse.paimon.read.system_tables import open_table
 from streamhouse.serve.access_log import LOGGER
 from streamhouse.serve.errors import hide_path
+from streamhouse.serve.formats.cells import iso
 from streamhouse.serve.formats.row_formats import json_objects
-from streamhouse.serve.streams.event import iso
-from streamhouse.serve.views.served_view import ServedView
+from streamhouse.serve.views.served_view import ServedView, WarehouseTables, table_of
 from streamhouse.serve.views.shown_table import ShownTable
-from streamhouse.serve.views.warehouse_tables import WarehouseTables
 from streamhouse.sql.plan import Column
 from streamhouse.sql.views.stored_view import QUERY
 
@@ -71,12 +70,9 @@ def summary(warehouse: Warehouse, view: ServedView) -> dict[str, Any]:
 def data_table(warehouse: Warehouse, view: ServedView) -> Table | None:
     """The table or branch behind a served view; None if its source is a SQL view."""
     try:
-        return warehouse.table(view.source)
+        return table_of(warehouse, view.source)
     except TableError as error:
-        tables = WarehouseTables(warehouse)
-        if tables.view(tuple(view.source.split(".", 1))) is None:
-            raise _Missing(*error.args) from None
-        return None
+        raise _Missing(*error.args) from None
 
 
 class _Missing(TableError):

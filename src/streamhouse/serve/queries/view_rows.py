@@ -16,17 +16,20 @@ from sqlglot import exp
 from streamhouse.close_matches import nearest
 from streamhouse.duckdb_engine import Limits, bounded_reader
 from streamhouse.errors import DataLossError, LimitError, OptionError, TableError
-from streamhouse.serve.queries import output, row_hashes
-from streamhouse.serve.queries.output import RowsOrigin
+from streamhouse.serve.queries import output
+from streamhouse.serve.queries.output import ReadResult, RowsOrigin, RowsRequest
 from streamhouse.serve.queries.pinned_tables import (
     PinnedTables,
     full_name,
     is_data,
     view_time_travel,
 )
-from streamhouse.serve.queries.read_request import ReadResult, RowsRequest
-from streamhouse.serve.views.served_view import hide_definition_errors
-from streamhouse.serve.views.warehouse_tables import WarehouseTables, table_info
+from streamhouse.serve.views.served_view import (
+    WarehouseTables,
+    hide_definition_errors,
+    table_info,
+    table_of,
+)
 from streamhouse.sql import node_errors
 from streamhouse.sql.batch.bounded_query import analyze_tree
 from streamhouse.sql.expressions import lowering
@@ -38,6 +41,40 @@ from streamhouse.sql.text import Script
 if TYPE_CHECKING:
     from streamhouse.paimon.catalog.warehouse import Warehouse
     from streamhouse.serve.queries.pinned_tables import PinnedTable
+
+
+_MASK = (1 << 64) - 1
+
+
+def _with_hashes(plan: BoundedQuery) -> BoundedQuery:
+    """The query with one more column, the last: a hash of the row."""
+    row, names = "row", {name.lower() for name in plan.output}
+    while row in names:
+        row += "_"
+    # Of the text: DuckDB's hashes of [[1, 2]] and [[1], [2]], and of 0.0 and -0.0, are equal.
+    sql = f'SELECT *, hash(CAST("{row}" AS VARCHAR)) FROM ({plan.sql}) AS "{row}"'
+    return replace(plan, sql=sql, output=(*plan.output, row))
+
+
+class RowHashes:
+    """The number of the rows, and the sum of their hashes, in any order (decision 248)."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.sum = 0
+
+    def removed(self, reader: pa.RecordBatchReader) -> pa.RecordBatchReader:
+        """The rows without their hashes, which are counted as the rows are read."""
+        schema = pa.schema(list(reader.schema)[:-1])
+
+        def rows() -> Iterator[pa.RecordBatch]:
+            for batch in reader:
+                self.count += batch.num_rows
+                self.sum = (self.sum + sum(batch.column(-1).to_pylist())) & _MASK
+                yield pa.record_batch(batch.columns[:-1], schema=schema)
+
+        return pa.RecordBatchReader.from_batches(schema, rows())
+
 
 _MAX_ATTEMPTS = 3
 SMALL_RECORDS = 20_000
@@ -94,9 +131,9 @@ def _read(warehouse: Warehouse, request: RowsRequest) -> ReadResult:
         return replace(result, changed=False)
     if request.small_only and pins.records > SMALL_RECORDS:
         raise _LargeError
-    hashed = plan if state is None else row_hashes.added(plan)
+    hashed = plan if state is None else _with_hashes(plan)
     with bounded_reader(hashed, pins.scanner, request.limits, output.ROWS_AT_ONCE) as reader:
-        hashes = row_hashes.RowHashes()
+        hashes = RowHashes()
         rows = reader if state is None else hashes.removed(reader)
         schema = source.schema(rows.schema)
         batches = cast_rows(rows, schema)
@@ -186,14 +223,7 @@ class RowsSource:
     def _table(self) -> PinnedTable | None:
         """The pinned table; None for a SQL view."""
         name = self._request.view.source
-        try:
-            self._warehouse.table(name)
-        except TableError:
-            tables = WarehouseTables(self._warehouse)
-            if tables.view(tuple(name.split(".", 1))) is not None:
-                return None
-            raise
-        return self.pins.get(name)
+        return None if table_of(self._warehouse, name) is None else self.pins.get(name)
 
     def _columns(self) -> tuple[str, ...]:
         if self.pin is not None:
@@ -290,7 +320,7 @@ def _state(request: RowsRequest, plan: BoundedQuery, stamp: str) -> str:
     return _digest(request.target.format, plan.sql, plan.output, scans, stamp)
 
 
-def _etag(request: RowsRequest, schema: pa.Schema, hashes: row_hashes.RowHashes) -> str:
+def _etag(request: RowsRequest, schema: pa.Schema, hashes: RowHashes) -> str:
     """An ETag that depends on the request and the rows only, not on the state of the tables."""
     asked = (request.columns, request.filter, request.order, request.limit, request.as_of)
     types = [(field.name, str(field.type)) for field in schema]

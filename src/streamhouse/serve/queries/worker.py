@@ -1,9 +1,11 @@
 """Worker processes that run clients' queries and check their scripts.
 
 No parser can predict how much time and memory a client's SQL takes, so it runs in a process that
-can be killed without harm to the server: a fork of a process that has all modules loaded. A worker
-reads pickled requests from a socket, each after its length, and writes pickled responses; it exits
-when the socket closes, and with its parent.
+can be killed without harm to the server. Starting a fresh process takes more than a second of CPU
+time, so each is a fork of a process that has all modules loaded. That is the one of
+`multiprocessing`: it starts on first use, again after it died, and exits when this process ends,
+also if this is killed. A worker reads pickled requests from a socket, each after its length, and
+writes pickled responses; it exits when the socket closes, and with its parent.
 
 docs/decisions/064-client-sql-runs-in-its-own-process.md says why.
 """
@@ -12,25 +14,169 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import multiprocessing
 import os
 import pickle
 import re
 import resource
 import signal
 import socket
+import struct
 import sys
 import tempfile
 import threading
-from collections.abc import Mapping
+import traceback
+from collections.abc import Callable, Mapping
 from importlib import import_module
+from multiprocessing import forkserver
+from multiprocessing.process import BaseProcess
 from pathlib import Path
+from types import ModuleType
 from typing import Any, BinaryIO
 
-from streamhouse.errors import StreamhouseError
+from streamhouse.errors import (
+    LimitError,
+    NoSpaceError,
+    SqlError,
+    StreamhouseError,
+    is_full,
+    is_panic,
+)
 from streamhouse.paimon.catalog.warehouse import Warehouse
-from streamhouse.serve.queries.fork_server import LENGTH, LONG_S
-from streamhouse.serve.queries.read_execution import run_request
-from streamhouse.serve.queries.read_request import ReadRequest, ScriptRequest
+from streamhouse.serve.queries.output import (
+    ReadRequest,
+    ReadResult,
+    RowsRequest,
+    ScriptRequest,
+)
+
+# How file readers report that the system refused to allocate memory.
+_NO_MEMORY = re.compile(r"not enough memory|allocation (?:error|failed)|malloc|bad_alloc", re.I)
+
+
+class UnexpectedError(StreamhouseError):
+    """An unexpected error; `trace` is its traceback without the message, which may hold values."""
+
+    def __init__(self, message: str, trace: str = "") -> None:
+        super().__init__(message)
+        self.trace = trace
+
+
+def run_request(warehouse: Warehouse, request: ReadRequest) -> ReadResult:
+    """Run a request and write its rows to the target's file; on failure the file is deleted.
+
+    Raises errors of `streamhouse.errors` only. An unexpected exception becomes an
+    `UnexpectedError`; for a request with a client's SQL text its message blames the query, else the
+    server.
+    """
+    try:
+        return _run(warehouse, request)
+    except StreamhouseError as error:
+        delete_output(request)
+        if not request.trusted and _NO_MEMORY.search(str(error)):
+            raise LimitError.of_memory(request.limits.memory) from None
+        raise
+    except RecursionError:
+        delete_output(request)
+        raise SqlError("the query is nested too deeply; reduce the levels of nesting") from None
+    except MemoryError:
+        delete_output(request)
+        raise LimitError.of_memory(request.limits.memory) from None
+    except BaseException as error:
+        if not isinstance(error, Exception) and not is_panic(error):
+            raise
+        delete_output(request)
+        if is_full(error):
+            raise NoSpaceError from None
+        trace = "".join(traceback.format_tb(error.__traceback__)) + type(error).__name__
+        message = "the query cannot be run; simplify it"
+        if request.trusted:
+            message = "internal server error; the server's log has the details"
+        raise UnexpectedError(message, trace) from None
+
+
+def read_if_small(warehouse: Warehouse, request: RowsRequest) -> ReadResult | None:
+    """Run a request if it is small enough for a thread of the server, else return None.
+
+    Only for requests without a client's SQL text. Deletes the target's file unless it succeeds.
+    Raises errors unchanged, but `NoSpaceError` if a disk is full.
+    """
+    from streamhouse.serve.queries import view_rows
+
+    try:
+        result = view_rows.read_if_small(warehouse, request)
+    except BaseException as error:
+        delete_output(request)
+        if is_full(error):
+            raise NoSpaceError from None
+        raise
+    if result is None:
+        delete_output(request)
+    return result
+
+
+def _run(warehouse: Warehouse, request: ReadRequest) -> ReadResult:
+    # Imported here, since these modules load slowly and the server's start does not need them.
+    if isinstance(request, RowsRequest):
+        from streamhouse.serve.queries import view_rows
+
+        return view_rows.read_rows(warehouse, request)
+    from streamhouse.serve.queries import client_select
+
+    return client_select.run_select(warehouse, request)
+
+
+def delete_output(request: ReadRequest) -> None:
+    """Delete the target's file, if it exists."""
+    with contextlib.suppress(OSError):
+        os.unlink(request.target.path)
+
+
+LENGTH = struct.Struct("!Q")
+"""Length prefix of the messages between the server and a worker."""
+LONG_S = 1.0
+"""A query that runs longer gets a lower priority, and its process is not reused."""
+PRELOADED = [
+    "duckdb",
+    "pandas",  # pyarrow loads it with the first value that it makes
+    "pyarrow.compute",
+    "pyarrow.parquet",
+    "sqlglot.dialects.duckdb",
+    "streamhouse.graph.script_check",
+    "streamhouse.paimon.read.system_tables",
+    "streamhouse.serve.queries.client_select",
+    "streamhouse.serve.queries.view_rows",
+    "streamhouse.serve.queries.worker",
+]
+"""What the parent of the forks imports; must start no thread, since forks would lack it."""
+_CONTEXT = multiprocessing.get_context("forkserver")
+_TOKEN = "STREAMHOUSE_TOKEN"
+_start_lock = threading.Lock()
+
+
+def fork(target: Callable[..., None], *arguments: object) -> BaseProcess:
+    """A process that calls the function; blocks for a second when the parent has to start."""
+    with _start_lock:
+        token, safe_path = os.environ.pop(_TOKEN, None), os.environ.get("PYTHONSAFEPATH")
+        # The parent must not import modules of the folder in which the server was started.
+        os.environ["PYTHONSAFEPATH"] = "1"
+        try:
+            _CONTEXT.set_forkserver_preload(PRELOADED)
+            forkserver.ensure_running()
+        finally:
+            for name, value in ((_TOKEN, token), ("PYTHONSAFEPATH", safe_path)):
+                os.environ.pop(name, None)
+                if value is not None:
+                    os.environ[name] = value
+        # Workers need nothing of the program that started the server, which they would import.
+        main, sys.modules["__main__"] = sys.modules["__main__"], ModuleType("__main__")
+        try:
+            process = _CONTEXT.Process(target=target, args=arguments, daemon=True)
+            process.start()
+        finally:
+            sys.modules["__main__"] = main
+    return process
+
 
 _SCRIPTS = "streamhouse.graph.script_check"
 """Known by its name only: servers do not load what plans scripts."""

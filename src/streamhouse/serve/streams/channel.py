@@ -26,13 +26,17 @@ from streamhouse.errors import (
 )
 from streamhouse.serve.feeds.feed import Feed
 from streamhouse.serve.settings import StreamSettings
-from streamhouse.serve.streams.encoding import EncodingStopped, StreamEncoder
-from streamhouse.serve.streams.event import CHANGES, StreamPosition, heartbeat
+from streamhouse.serve.streams.event import (
+    CHANGES,
+    EncodingStopped,
+    StreamEncoder,
+    StreamPosition,
+    heartbeat,
+)
 from streamhouse.serve.streams.first_events import FirstEventsBuilder, StreamResources
 from streamhouse.serve.streams.resume import LATEST, EventHistory, ResumePosition
-from streamhouse.serve.streams.stream_stats import StreamStats
 from streamhouse.serve.streams.subscriber import FirstEvents, Link, Subscription
-from streamhouse.serve.streams.view_poller import PollResult, ViewPoller
+from streamhouse.serve.streams.view_poller import PollResult, StreamStats, ViewPoller
 from streamhouse.serve.views.served_view import ServedView
 
 _MAX_ATTEMPTS = 5

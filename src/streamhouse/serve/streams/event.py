@@ -1,4 +1,4 @@
-"""The events of a change stream, encoded once for all subscribers.
+"""The events of a change stream: encoded once for all subscribers, from chunks of JSON text.
 
 An event is one JSON object. As a server-sent event it is the `data`, with `id` and `event` (its
 kind) in lines of their own; as a WebSocket message the object has the keys `id` and `type`.
@@ -6,13 +6,26 @@ kind) in lines of their own; as a WebSocket message the object has the keys `id`
 
 from __future__ import annotations
 
-import datetime
 import hashlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from streamhouse.serve.formats.json_rows import compact
+import pyarrow as pa
+
+from streamhouse.errors import TooLargeError
+from streamhouse.serve.feeds.feed import as_inserts, select_as_inserts
+from streamhouse.serve.feeds.table_feed import TableFeed
+from streamhouse.serve.formats.cells import compact, iso, objects, unreserved_names
+from streamhouse.serve.formats.row_formats import slices
+from streamhouse.serve.settings import StreamSettings
+from streamhouse.source import ROW_KIND
+
+if TYPE_CHECKING:
+    from streamhouse.serve.feeds.feed import Feed
+    from streamhouse.serve.views.shown_table import ShownTable
+
 
 SNAPSHOT = "snapshot"
 CHANGES = "changes"
@@ -113,7 +126,158 @@ def short_digest(text: bytes) -> str:
     return digits
 
 
-def iso(time_ms: int) -> str:
-    """Milliseconds since 1970 as ISO 8601 in UTC, with milliseconds."""
-    commit = datetime.datetime.fromtimestamp(time_ms // 1000, datetime.UTC)
-    return commit.strftime("%Y-%m-%dT%H:%M:%S") + f".{time_ms % 1000:03d}Z"
+_TEXT_PER_ARROW = 2
+"""Approximate size of JSON text relative to the Arrow data."""
+
+
+@dataclass(frozen=True)
+class EncodedRows:
+    """Some rows as JSON objects, separated by commas.
+
+    `rows` counts all of them. `changed` counts an updated row once, although it occurs as -U and
+    as +U. `only_new`: all rows are +I.
+    """
+
+    text: str
+    rows: int
+    changed: int
+    only_new: bool
+
+
+class EncodingStopped(Exception):
+    """The server stopped while rows were being encoded."""
+
+
+class StreamEncoder:
+    """Encodes the rows and events of one stream.
+
+    `name` is the served view, for error messages. Encoding raises `EncodingStopped` once `stopping`
+    returns True. Used from several threads.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        settings: StreamSettings,
+        stopping: Callable[[], bool] = lambda: False,
+    ) -> None:
+        self.name = name
+        self._settings = settings
+        self._stopping = stopping
+
+    @property
+    def max_rows(self) -> int:
+        """The most rows in an initial state, in one change, or in missed events."""
+        return self._settings.max_rows
+
+    def chunks(
+        self, batches: Iterable[pa.RecordBatch], subject: str, max_rows: int | None = None
+    ) -> tuple[EncodedRows, ...]:
+        """Encode batches, which have a leading `rowkind` column, as chunks.
+
+        Raises `TooLargeError`, whose message begins with `subject` (such as `the first snapshot of
+        shop.orders`), for more than `max_rows` rows, by default those of the settings.
+        """
+        max_rows = self.max_rows if max_rows is None else max_rows
+        chunks, rows = [], 0
+        for batch in batches:
+            rows += batch.num_rows
+            if rows > max_rows:
+                raise too_large(subject, max_rows)
+            for part in self._split(batch):
+                if self._stopping():
+                    raise EncodingStopped
+                chunks.append(_chunk(part))
+        return tuple(chunks)
+
+    def state_chunks(self, feed: Feed, snapshot: int) -> tuple[EncodedRows, ...]:
+        """All rows of a feed's table as of `snapshot`, which the feed has polled last, as `+I`.
+
+        Raises `TooLargeError` for too many rows, `DataLossError` if the snapshot has expired.
+        """
+        if feed.rows is not None:
+            return self.memory_chunks(feed.rows)
+        if not isinstance(feed, TableFeed) or not snapshot:
+            return ()
+        return self.table_chunks(feed.shown, feed.schema.names, snapshot)
+
+    def memory_chunks(self, rows: pa.Table) -> tuple[EncodedRows, ...]:
+        """As `state_chunks`, for rows that are in memory."""
+        if rows.num_rows > self.max_rows:
+            raise too_large(self._first_snapshot, self.max_rows)
+        return self.chunks(as_inserts(rows).to_batches(), self._first_snapshot)
+
+    def table_chunks(
+        self, shown: ShownTable, columns: Sequence[str], snapshot: int
+    ) -> tuple[EncodedRows, ...]:
+        """As `state_chunks`, for one snapshot of an append-only table."""
+        if (shown.table.snapshot(snapshot).total_record_count or 0) > self.max_rows:
+            raise too_large(self._first_snapshot, self.max_rows)
+        batches = shown.read(columns, snapshot=snapshot)
+        inserts = (select_as_inserts(batch, columns) for batch in batches)
+        return self.chunks(inserts, self._first_snapshot)
+
+    def events(
+        self, kind: str, commit: StreamPosition, chunks: Sequence[EncodedRows]
+    ) -> tuple[StreamEvent, ...]:
+        """One event with these rows, split into parts if it is large.
+
+        Only the last part has an id, that of the commit.
+        """
+        head = compact(commit.fields)[:-1] + ',"rows":['
+        texts = list(self._parts(chunks)) or [""]
+        result = []
+        for number, text in enumerate(texts, 1):
+            more = number < len(texts)
+            data = f'{head}{text}],"more":{"true" if more else "false"}}}'
+            event_id = None if more else commit.id
+            result.append(StreamEvent(event_id, kind, commit.snapshot, commit.time_ms, data))
+        return tuple(result)
+
+    @property
+    def _first_snapshot(self) -> str:
+        return f"the first snapshot of {self.name}"
+
+    def _split(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        if not batch.num_rows:
+            return
+        row_bytes = max(1, _TEXT_PER_ARROW * batch.nbytes // batch.num_rows)
+        rows = min(self._settings.part_rows, self._settings.part_bytes // row_bytes)
+        yield from slices(batch, max(1, rows))
+
+    def _parts(self, chunks: Sequence[EncodedRows]) -> Iterator[str]:
+        """Join small chunks into parts of at most about `part_rows` rows and `part_bytes`."""
+        max_rows, max_bytes = self._settings.part_rows, self._settings.part_bytes
+        texts: list[str] = []
+        rows = size = 0
+        for chunk in chunks:
+            full = rows + chunk.rows > max_rows or size + len(chunk.text) > max_bytes
+            if texts and full:
+                yield ",".join(texts)
+                texts, rows, size = [], 0, 0
+            texts.append(chunk.text)
+            rows, size = rows + chunk.rows, size + len(chunk.text)
+        if texts:
+            yield ",".join(texts)
+
+
+def too_large(subject: str, max_rows: int) -> TooLargeError:
+    """The error for more rows than a stream may send at once."""
+    return TooLargeError(
+        f"{subject} has more than {max_rows:,} rows, the most that a stream sends at once; give "
+        "last_id=latest to receive only new changes, and read the existing rows with GET and a "
+        "filter"
+    )
+
+
+def row_count(chunks: Iterable[EncodedRows]) -> int:
+    return sum(chunk.rows for chunk in chunks)
+
+
+def _chunk(batch: pa.RecordBatch) -> EncodedRows:
+    kinds = batch.column(0).to_pylist()
+    names = [ROW_KIND, *unreserved_names(batch.schema.names[1:])]
+    changed = len(kinds) - kinds.count("-U")
+    only_new = kinds.count("+I") == len(kinds)
+    text = objects(batch.rename_columns(names)).decode()
+    return EncodedRows(text, len(kinds), changed, only_new)

@@ -13,12 +13,17 @@ from typing import TypeVar
 from streamhouse.errors import DataLossError
 from streamhouse.serve.feeds.feed import Feed
 from streamhouse.serve.feeds.table_feed import TableFeed
-from streamhouse.serve.streams.encoding import EncodedRows, StreamEncoder, row_count
-from streamhouse.serve.streams.event import SNAPSHOT, StreamEvent, StreamPosition
-from streamhouse.serve.streams.resume import ResumePosition, ResumeTarget, read_missed_events
-from streamhouse.serve.streams.stream_stats import StreamStats
+from streamhouse.serve.streams.event import (
+    SNAPSHOT,
+    EncodedRows,
+    StreamEncoder,
+    StreamEvent,
+    StreamPosition,
+    row_count,
+)
+from streamhouse.serve.streams.resume import ResumePosition, read_missed_events
 from streamhouse.serve.streams.subscriber import FirstEvents, Link
-from streamhouse.serve.streams.view_poller import PollResult, same_columns
+from streamhouse.serve.streams.view_poller import PollResult, StreamStats, same_columns
 from streamhouse.serve.views.served_view import ServedView
 
 
@@ -219,8 +224,7 @@ class FirstEventsBuilder:
         self, position: ResumePosition, now: PollResult
     ) -> tuple[StreamEvent, ...] | None:
         with closing(self._open_feed(self._view)) as feed:
-            target = ResumeTarget(now.commit, now.state)
-            return read_missed_events(feed, position, target, self._encoder)
+            return read_missed_events(feed, position, now, self._encoder)
 
 
 async def _awaited(make: Callable[[], Awaitable[FirstEvents | None]]) -> FirstEvents | None:

@@ -6,18 +6,22 @@ import re
 from contextlib import closing
 from dataclasses import dataclass
 
-import pyarrow as pa
-
 from streamhouse.errors import BadIdError, DataLossError, ExpiredError, TooLargeError
 from streamhouse.paimon.changelog.differences.state_difference import Differ
 from streamhouse.paimon.read.table import Table
 from streamhouse.serve.feeds.feed import Feed, cast_to_schema
 from streamhouse.serve.feeds.table_feed import TableFeed
 from streamhouse.serve.formats.cells import printable
-from streamhouse.serve.streams.encoding import StreamEncoder, row_count, too_large
-from streamhouse.serve.streams.event import CHANGES, StreamEvent, StreamPosition
+from streamhouse.serve.streams.event import (
+    CHANGES,
+    StreamEncoder,
+    StreamEvent,
+    StreamPosition,
+    row_count,
+    too_large,
+)
 from streamhouse.serve.streams.subscriber import Link
-from streamhouse.serve.streams.view_poller import same_columns
+from streamhouse.serve.streams.view_poller import PollResult, same_columns
 from streamhouse.serve.views.shown_table import ShownTable
 from streamhouse.source import ROW_KIND
 
@@ -59,18 +63,10 @@ class ResumePosition:
         return self.snapshot == commit.snapshot and self.stamp in (None, commit.stamp)
 
 
-@dataclass(frozen=True)
-class ResumeTarget:
-    """The commit up to which changes are read; `state`: the rows as of it, with a primary key."""
-
-    commit: StreamPosition
-    state: pa.Table | None
-
-
 def read_missed_events(
-    feed: Feed, position: ResumePosition, target: ResumeTarget, encoder: StreamEncoder
+    feed: Feed, position: ResumePosition, target: PollResult, encoder: StreamEncoder
 ) -> tuple[StreamEvent, ...] | None:
-    """Read the change events between a position and the target.
+    """Read the change events between a position and the target, a result of the stream.
 
     A table with a primary key returns one event, the difference of the two states; an append-only
     table returns one event per snapshot. Returns None if the columns have changed since: the
@@ -136,7 +132,7 @@ def _same_columns(feed: TableFeed, table: Table, snapshot: int) -> bool:
 
 
 def _compare_states(
-    feed: TableFeed, start: StreamPosition, target: ResumeTarget, encoder: StreamEncoder
+    feed: TableFeed, start: StreamPosition, target: PollResult, encoder: StreamEncoder
 ) -> tuple[StreamEvent, ...]:
     old, new = feed.state_at(start.snapshot), target.state
     if new is None:

@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 
@@ -25,9 +25,51 @@ from streamhouse.errors import (
 from streamhouse.options import hide_secrets
 from streamhouse.serve.feeds.feed import Feed, FeedChange
 from streamhouse.serve.settings import StreamSettings
-from streamhouse.serve.streams.encoding import EncodedRows, EncodingStopped, StreamEncoder
-from streamhouse.serve.streams.event import CHANGES, SNAPSHOT, StreamEvent, StreamPosition
-from streamhouse.serve.streams.stream_stats import StreamStats
+from streamhouse.serve.streams.event import (
+    CHANGES,
+    SNAPSHOT,
+    EncodedRows,
+    EncodingStopped,
+    StreamEncoder,
+    StreamEvent,
+    StreamPosition,
+)
+
+
+@dataclass
+class StreamStats:
+    """Statistics of the streams of the view `name`, present and past; thread-safe.
+
+    Current values: `subscribers`, `streams` (several if clients select columns), `snapshot` and
+    `error` (why polling fails now). `freshness_ms` is the age of the last change when it was ready
+    to be sent. The others are counters: `events` and `bytes` encoded (however many clients got
+    them), `rows` encoded in changes (an updated row counts once), `state_rows` encoded for initial
+    states, `overflows` (subscribers disconnected because they read too slowly), `polls`, `poll_ms`
+    (their total duration), and `failures` among them.
+    """
+
+    name: str
+    subscribers: int = 0
+    streams: int = 0
+    snapshot: int | None = None
+    freshness_ms: int | None = None
+    error: str | None = None
+    events: int = 0
+    rows: int = 0
+    state_rows: int = 0
+    bytes: int = 0
+    overflows: int = 0
+    polls: int = 0
+    poll_ms: float = 0.0
+    failures: int = 0
+    _lock: threading.Lock = field(default_factory=threading.Lock, init=False, repr=False)
+
+    def add(self, **counts: float) -> None:
+        """Add to counters, by their names."""
+        with self._lock:
+            for name, count in counts.items():
+                setattr(self, name, getattr(self, name) + count)
+
 
 log = logging.getLogger("streamhouse.serve")
 
@@ -42,8 +84,7 @@ class PollResult:
 
     `chunks` are the changes up to `commit`, or with `full` all rows at it; None if they are more
     than a stream may send. `state` is `Feed.kept.table`, `rows` the number of rows, None if
-    unknown. `events` is what subscribers get. `first`: the first result of the stream, which has no
-    subscribers yet. `keyed`: the source is a table with a primary key, or a view.
+    unknown. `events` is what subscribers get. `keyed`: the source has a primary key, or is a view.
     """
 
     commit: StreamPosition
@@ -52,7 +93,6 @@ class PollResult:
     rows: int | None
     chunks: tuple[EncodedRows, ...] | None = ()
     events: tuple[StreamEvent, ...] = ()
-    first: bool = False
     full: bool = False
     keyed: bool = True
 
@@ -222,7 +262,7 @@ class ViewPoller:
         change = feed.poll()
         seen = self._seen
         if seen is None:
-            self._first(feed, change)
+            self._emit(feed, self._commit(change), 0 if change is None else change.rows)
             return False
         commit = seen.commit
         if feed.was_replaced(commit.snapshot, commit.time_ms, immediate=change is not None):
@@ -265,11 +305,6 @@ class ViewPoller:
         change = feed.poll()
         self._emit_all_rows(feed, self._commit(change), None if change is None else change.rows)
 
-    def _first(self, feed: Feed, change: FeedChange | None) -> None:
-        commit = self._commit(change)
-        rows = 0 if change is None else change.rows
-        self._emit(feed, commit, rows, first=True)
-
     def _changed(self, feed: Feed, change: FeedChange, seen: PollResult) -> bool:
         """Pass on a change; returns whether there may be more changes."""
         same = feed.incarnation == self._incarnation and same_columns(feed.schema, seen.schema)
@@ -307,7 +342,6 @@ class ViewPoller:
         commit: StreamPosition,
         rows: int | None,
         chunks: tuple[EncodedRows, ...] | None = (),
-        first: bool = False,
         full: bool = False,
     ) -> None:
         keyed = bool(feed.primary_key)
@@ -315,7 +349,7 @@ class ViewPoller:
         if chunks or (full and chunks is not None):
             emitted = self._encoder.events(SNAPSHOT if full else CHANGES, commit, chunks)
         result = PollResult(
-            commit, feed.schema, feed.kept.table, rows, chunks, emitted, first, full, keyed
+            commit, feed.schema, feed.kept.table, rows, chunks, emitted, full, keyed
         )
         self._on_result(result)
         self._seen = result

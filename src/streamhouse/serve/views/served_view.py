@@ -1,4 +1,4 @@
-"""A served view: a table, a branch or a SQL view, exposed under a name of its own."""
+"""Served views: tables, branches and SQL views, under names of their own; finds them by name."""
 
 from __future__ import annotations
 
@@ -8,15 +8,101 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from streamhouse.close_matches import closest, nearest
 from streamhouse.errors import OptionError, StreamhouseError, TableError
+from streamhouse.paimon.catalog.views import Views
+from streamhouse.paimon.schema.options.computed_columns import stored_table
+from streamhouse.paimon.schema.table_name import MAIN, TableName
 from streamhouse.serve.access_log import LOGGER
-from streamhouse.serve.views.warehouse_tables import WarehouseTables
+from streamhouse.serve.tokens import EVERYTHING, Scope
 from streamhouse.sql.batch.bounded_query import analyze_bounded
+from streamhouse.sql.plan import AsOf, Name, TableInfo, ViewInfo
 from streamhouse.sql.statements.create_view import ticked
 from streamhouse.sql.syntax import Query, TextPosition
 
 if TYPE_CHECKING:
     from streamhouse.paimon.catalog.warehouse import Warehouse
+    from streamhouse.paimon.read.table import Table
+
+
+class WarehouseTables:
+    """Resolves the table and view names of a query in one warehouse."""
+
+    def __init__(self, warehouse: Warehouse) -> None:
+        self._warehouse = warehouse
+
+    def table(self, name: Name) -> TableInfo:
+        """The table `database.table`; a bare name must exist in exactly one database."""
+        return self.table_as_of(name, AsOf())
+
+    def table_as_of(self, name: Name, as_of: AsOf) -> TableInfo:
+        """As `table`, with the columns that the table had at `as_of`."""
+        return table_info(self._warehouse.readable(".".join(self._full(name)), as_of))
+
+    def view(self, name: Name) -> ViewInfo | None:
+        """The view `database.view`, or None; a bare name must exist in exactly one database."""
+        if "$" in name[-1]:
+            return None
+        try:
+            database, view = self._full(name)
+        except TableError:
+            return None  # `table` raises the error, with the position
+        return Views(self._warehouse).find(database, view)
+
+    def viewed(self, name: Name) -> TableInfo:
+        """As `table`, for a table that a view reads.
+
+        The error about a missing table names that table only, and suggests no other: a client that
+        may see the view need not be allowed to see other tables.
+        """
+        try:
+            return self.table(name)
+        except TableError:
+            missing = ".".join(name[-2:])
+            raise TableError(f"the view reads '{missing}', which does not exist") from None
+
+    def qualified(self, name: str) -> str:
+        """The full name `database.table` of a name as written in a query."""
+        return ".".join(self._full(tuple(name.split("."))))
+
+    def _full(self, name: Name) -> Name:
+        if len(name) != 1:
+            return name[-2:]
+        base = name[0].partition("$")[0]
+        databases = [db for db in self._warehouse.databases() if self._has(db, base)]
+        if len(databases) == 1:
+            return databases[0], name[0]
+        if databases:
+            choices = " or ".join(f"{database}.{name[0]}" for database in sorted(databases))
+            raise TableError(f"table '{name[0]}' is in several databases; write {choices}")
+        raise TableError(f"there is no table '{base}'; {self._nearest(base)}")
+
+    def _has(self, database: str, table: str) -> bool:
+        if table in self._warehouse.tables(database):
+            return True
+        return table in Views(self._warehouse).names(database)
+
+    def _nearest(self, word: str) -> str:
+        tables = {t: db for db in self._warehouse.databases() for t in self._warehouse.tables(db)}
+        text = nearest(word, tables)
+        for table, database in tables.items():
+            text = text.replace(f"'{table}'", f"'{database}.{table}'")
+        return text
+
+
+def table_of(warehouse: Warehouse, name: str) -> Table | None:
+    """The table or branch `database.table`; None if it is a SQL view. Raises `TableError`."""
+    try:
+        return warehouse.table(name)
+    except TableError:
+        if WarehouseTables(warehouse).view(tuple(name.split(".", 1))) is None:
+            raise
+        return None
+
+
+def table_info(table: Any) -> TableInfo:
+    """The record of a table, a branch or a system table for the analysis of queries."""
+    return stored_table((table.database, table.name), table)
 
 
 MAX_CHARACTERS = 300
@@ -121,3 +207,94 @@ def _definition_error(warehouse: Warehouse, view: ServedView) -> StreamhouseErro
     except StreamhouseError as error:
         return error
     return None
+
+
+_NAMED = 10
+
+
+class ViewCatalog:
+    """Finds served views by name.
+
+    `views` are the views of a file; None serves every table and view of the warehouse. A view that
+    the scope may not see is treated as missing. All methods read the warehouse, so they block.
+    """
+
+    def __init__(self, views: Sequence[ServedView] | None = None) -> None:
+        self._fixed = None if views is None else {view.name: view for view in views}
+
+    def list_views(self, warehouse: Warehouse, scope: Scope = EVERYTHING) -> list[ServedView]:
+        """The served views, sorted by name; those of a file in the file's order."""
+        if self._fixed is not None:
+            return [view for name, view in self._fixed.items() if scope.sees(name)]
+        names = [
+            f"{database}.{name}"
+            for database in warehouse.databases()
+            for name in {*warehouse.tables(database), *Views(warehouse).names(database)}
+        ]
+        return [ServedView(name, name) for name in sorted(names) if scope.sees(name)]
+
+    def find(self, warehouse: Warehouse, name: str, scope: Scope = EVERYTHING) -> ServedView:
+        """The served view `database.table`, or a branch of a table (`database.table$branch_b`).
+
+        Raises `TableError`, which names the nearest match, if the view does not exist or the scope
+        may not see it.
+        """
+        if is_name(name) and scope.sees(name):
+            if self._fixed is not None and name in self._fixed:
+                return self._existing(warehouse, self._fixed[name])
+            if self._fixed is None and self._exists(warehouse, name):
+                return ServedView(name, name)
+        raise self._missing(warehouse, name, scope)
+
+    def full_name(self, warehouse: Warehouse, name: str, scope: Scope) -> str:
+        """The full name `database.table` of a bare name.
+
+        Raises `TableError` unless exactly one served view has that name.
+        """
+        matches = [
+            v.name for v in self.list_views(warehouse, scope) if v.name.split(".", 1)[1] == name
+        ]
+        if len(matches) == 1:
+            return matches[0]
+        if matches:
+            raise TableError(f"'{name}' is in several databases; write {' or '.join(matches)}")
+        raise self._missing(warehouse, name, scope)
+
+    def _existing(self, warehouse: Warehouse, view: ServedView) -> ServedView:
+        """The view, if its source exists; the `TableError` does not reveal the source's name."""
+        try:
+            if self._exists(warehouse, view.source):
+                return view
+        except TableError:
+            pass
+        raise TableError(
+            f"view '{view.name}' cannot be read: its table, as defined in the server's views file, "
+            "does not exist"
+        )
+
+    def _exists(self, warehouse: Warehouse, name: str) -> bool:
+        database, table = name.split(".", 1)
+        parsed = TableName.parse(table)
+        if parsed.system is not None:
+            raise TableError(
+                f"'{name}' is a system table, which is not served; see "
+                f"/views/{database}.{parsed.data}/snapshots, /files, /tags, /options or /schema"
+            )
+        if parsed.branch != MAIN:
+            # Raises an error that names the existing branches.
+            warehouse.table(name)
+            return True
+        if warehouse.exists(database, table):
+            return True
+        return database in warehouse.databases() and table in Views(warehouse).names(database)
+
+    def _missing(self, warehouse: Warehouse, name: str, scope: Scope) -> TableError:
+        names = [view.name for view in self.list_views(warehouse, scope)]
+        short_name = name[:80]
+        if not names:
+            return TableError(f"there is no view '{short_name}'; the server has no views yet")
+        if closest(name, names) or len(names) <= _NAMED:
+            return TableError(f"there is no view '{short_name}'; {nearest(name, names)}")
+        return TableError(
+            f"there is no view '{short_name}'; GET /views lists all {len(names)} views"
+        )

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from streamhouse.duckdb_engine import Batches, bounded_reader
 from streamhouse.errors import StreamhouseError
-from streamhouse.serve.views.warehouse_tables import table_info
+from streamhouse.serve.views.served_view import table_info
 from streamhouse.sql.batch.bounded_query import Analyzed, analyze_tree, query_tree
 from streamhouse.sql.functions.expression_builders import current_time_name
 from streamhouse.sql.plan import BoundedScan, Column, Name, TableInfo

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from streamhouse.cli.arguments import key_values
-from streamhouse.cli.flags import with_flags
+from streamhouse.cli.flags import key_values, with_flags
 from streamhouse.errors import OptionError
 
 if TYPE_CHECKING:

@@ -9,11 +9,9 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from streamhouse.cli import restart_state
-from streamhouse.cli.arguments import catalog_options, key_values, spark_options
-from streamhouse.cli.errors import INTERRUPTED, on_failure, report_errors
-from streamhouse.cli.flags import names_of, with_flags
+from streamhouse.cli.errors import INTERRUPTED, StopSignal, on_failure, report_errors
+from streamhouse.cli.flags import catalog_options, key_values, names_of, spark_options, with_flags
 from streamhouse.cli.run_output import StartOutput, notice, print_stderr
-from streamhouse.cli.stop_signals import StopSignal
 
 if TYPE_CHECKING:
     from streamhouse.runtime.sync.options import SyncOptions

@@ -8,23 +8,22 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NoReturn
 
-from streamhouse.cli.arguments import (
+from streamhouse.cli.errors import INTERRUPTED, StopSignal
+from streamhouse.cli.flags import (
     DEFAULT_WAREHOUSE,
     catalog_options,
     check_warehouse,
     is_local,
+    with_flags,
     write_port,
 )
-from streamhouse.cli.errors import INTERRUPTED
-from streamhouse.cli.flags import with_flags
-from streamhouse.cli.stop_signals import StopSignal
 from streamhouse.errors import OptionError
 from streamhouse.options import choice, duration_ms, memory_bytes
 
 if TYPE_CHECKING:
     import ssl
 
-    from streamhouse.serve.auth import tokens
+    from streamhouse.serve import tokens
     from streamhouse.serve.settings import ServerSettings
 
 LOCAL_POLL = "50ms"
@@ -168,7 +167,7 @@ def _options(warehouse: str, option: list[str] | None) -> dict[str, str]:
 
 
 def _tokens(path: str | None) -> tuple[tokens.BearerToken, ...]:
-    from streamhouse.serve.auth import tokens
+    from streamhouse.serve import tokens
 
     from_file = () if path is None else tokens.read_token_file(path)
     from_environment = os.environ.get(_TOKEN)
@@ -185,6 +184,6 @@ def _tls(cert: str | None, key: str | None) -> ssl.SSLContext | None:
         raise OptionError(
             f"option '{missing}' is missing: --tls-cert and --tls-key need each other"
         )
-    from streamhouse.serve.http.tls_handshakes import tls_context
+    from streamhouse.serve.http.server import tls_context
 
     return tls_context(cert, key)

@@ -8,18 +8,17 @@ from pathlib import Path
 
 import typer
 
-from streamhouse.cli.arguments import (
+from streamhouse.cli.errors import INTERRUPTED, StopSignal
+from streamhouse.cli.flags import (
     DEFAULT_MASTER,
     DEFAULT_WAREHOUSE,
     is_local,
     open_warehouse,
     spark_settings,
+    with_flags,
     write_port,
 )
-from streamhouse.cli.errors import INTERRUPTED
-from streamhouse.cli.flags import with_flags
 from streamhouse.cli.run_output import notice, print_stderr
-from streamhouse.cli.stop_signals import StopSignal
 from streamhouse.errors import OptionError, StreamhouseError
 from streamhouse.options import hide_secrets
 

@@ -10,9 +10,9 @@ from typing import Any
 import pyarrow as pa
 
 from streamhouse.arrow_batches import gathered
-from streamhouse.connectors import dead_letter_table
+from streamhouse.connectors.bad_records import SkippingSource, rows_of
 from streamhouse.connectors.base import Message, SinkWriter
-from streamhouse.connectors.paimon.sink import PaimonSinkWriter
+from streamhouse.connectors.paimon.connector import PaimonSinkWriter
 from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.runtime.failpoint import TASK_STEP, reached
 from streamhouse.runtime.query_source import open_source
@@ -84,7 +84,7 @@ class TaskRun:
             source.close()
 
     def _chunks(self, source: Source, split: Any) -> Iterator[pa.Table]:
-        if isinstance(source, dead_letter_table.SkippingSource):
+        if isinstance(source, SkippingSource):
             source.bad_records()  # of an attempt that failed
         source.changes_read()
         yield from chunks(source.read(split))
@@ -94,16 +94,14 @@ class TaskRun:
 
     def _take_bad_records(self, source: Source) -> None:
         """Collect the records that the source has left out."""
-        if not isinstance(source, dead_letter_table.SkippingSource):
+        if not isinstance(source, SkippingSource):
             return
         bad_records = source.bad_records()
         self._bad += bad_records.num_rows
         if bad_records.num_rows and self.spec.dead_letters is not None:
             name = ".".join(self.spec.query.source.name[1:])
             task, query_id = self.task, self.spec.query_id
-            self._bad_records.append(
-                dead_letter_table.rows_of(bad_records, name, task.now_ms, query_id, task.batch)
-            )
+            self._bad_records.append(rows_of(bad_records, name, task.now_ms, query_id, task.batch))
 
     def writer(self) -> SinkWriter:
         """A new writer of the target."""

@@ -21,7 +21,7 @@ from streamhouse.connectors.mysql_cdc.database.part_reader import PartReader, Ta
 from streamhouse.connectors.mysql_cdc.database.progress import DatabaseProgress
 from streamhouse.connectors.mysql_cdc.database.table_part import TablePart
 from streamhouse.connectors.mysql_cdc.lag import ChangeCounts
-from streamhouse.connectors.paimon.sink import PaimonSinkWriter
+from streamhouse.connectors.paimon.connector import PaimonSinkWriter
 from streamhouse.errors import AlteredTableError, SchemaChangeError
 from streamhouse.mysql.values.table_errors import errors_of
 from streamhouse.paimon.catalog.table_address import TableAddress

@@ -18,21 +18,20 @@ from streamhouse.options import hide_secrets
 from streamhouse.paimon.storage.files import is_local, local_path
 from streamhouse.serve.access_log import LOGGER
 from streamhouse.serve.admission.fair_queue import client_of
-from streamhouse.serve.auth.scope import EVERYTHING, RUN, Scope
 from streamhouse.serve.errors import Problem
 from streamhouse.serve.http.access_control import MayRead, token_scope
 from streamhouse.serve.http.metrics import CONTENT_TYPE
-from streamhouse.serve.http.models import HealthResponse
-from streamhouse.serve.http.openapi import error_responses
-from streamhouse.serve.http.routes.parameters import check_parameters, state
-from streamhouse.serve.http.routes.pipelines import PipelineServices, sees_pipelines
+from streamhouse.serve.http.models import HealthResponse, error_responses
+from streamhouse.serve.http.routes.parameters import KNOWN_PARAMETERS, state
+from streamhouse.serve.http.routes.pipelines import read, sees_pipelines
+from streamhouse.serve.tokens import EVERYTHING, RUN, Scope
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from streamhouse.paimon.catalog.warehouse import Warehouse
     from streamhouse.serve.settings import ServerSettings
-    from streamhouse.serve.views.catalog import ViewCatalog
+    from streamhouse.serve.views.served_view import ViewCatalog
 
 
 OK = "ok"
@@ -116,6 +115,7 @@ async def health(request: Request) -> Response:
 
 @router.get(
     "/metrics",
+    dependencies=KNOWN_PARAMETERS,
     summary="Metrics for Prometheus",
     response_class=Response,
     responses={
@@ -123,13 +123,12 @@ async def health(request: Request) -> Response:
         **error_responses("bad_request"),
     },
 )
-async def metrics(request: Request, scope: MayRead, services: PipelineServices) -> Response:
+async def metrics(request: Request, scope: MayRead) -> Response:
     """Requests, streams, queries and pipelines; only what the token may see."""
-    check_parameters(request)
     pipelines: list[dict[str, Any]] = []
     if sees_pipelines(request, scope):
         try:
-            pipelines = await services.read(services.pipelines.all)
+            pipelines = await read(request, state(request).pipelines.all)
         except Exception as error:  # noqa: BLE001  # the server's own metrics are known
             LOGGER.warning("the metrics of pipelines are unknown: %s", hide_secrets(str(error)))
     return Response(state(request).metrics.text(scope, pipelines), media_type=CONTENT_TYPE)
@@ -138,7 +137,7 @@ async def metrics(request: Request, scope: MayRead, services: PipelineServices) 
 async def _view_count(request: Request, count: Callable[[Warehouse], int]) -> int | None:
     """The number of views; None if the server is too busy to count them, or counting fails."""
     try:
-        number: int = await state(request).warehouse_pool.run(client_of(request), count)
+        number: int = await state(request).threads.read(client_of(request), count)
         return number
     except (Problem, StreamhouseError):
         return None

@@ -29,28 +29,28 @@ from streamhouse.errors import (
     TableError,
 )
 from streamhouse.serve.admission.fair_queue import client_of
-from streamhouse.serve.auth import scope as scopes
 from streamhouse.serve.errors import Problem, problem_of
-from streamhouse.serve.formats.json_rows import compact
+from streamhouse.serve.formats.cells import compact
 from streamhouse.serve.http.access_control import MayRead, subprotocol
-from streamhouse.serve.http.openapi import error_responses
+from streamhouse.serve.http.models import error_responses
 from streamhouse.serve.http.responses import send_start
 from streamhouse.serve.http.routes.parameters import (
+    KNOWN_PARAMETERS,
     Columns,
     ViewName,
-    check_parameters,
     names_of,
     state,
 )
 from streamhouse.serve.queries import view_details
 from streamhouse.serve.streams import event
+from streamhouse.serve.tokens import Scope as Permissions
 
 if TYPE_CHECKING:
     from streamhouse.paimon.catalog.warehouse import Warehouse
     from streamhouse.serve.streams.subscriber import Subscription
     from streamhouse.serve.views.served_view import ServedView
 
-router = APIRouter(tags=["changes"])
+router = APIRouter(tags=["changes"], dependencies=KNOWN_PARAMETERS)
 
 GOING_AWAY, POLICY, FAILED = 1001, 1008, 1011
 TRY_AGAIN = 1013
@@ -117,7 +117,6 @@ async def events(
     After a disconnect, resume with `last_id`. Status 410 means that this is no longer possible:
     start again without it.
     """
-    check_parameters(request, "last_id", "columns")
     subscription = await _subscribe(request, scope, name, last_event_id or last_id, columns)
     return EventStream(subscription, state(request))
 
@@ -132,7 +131,6 @@ async def messages(
     last_event_id: LastEventId = None,
 ) -> None:
     """The same events as WebSocket messages."""
-    check_parameters(websocket, "last_id", "columns")
     wanted = _subscribe(websocket, scope, name, last_event_id or last_id, columns)
     subscription = await _while_connected(websocket, wanted)
     if subscription is None:
@@ -172,7 +170,7 @@ async def _while_connected(
 
 async def _subscribe(
     connection: Request | WebSocket,
-    scope: scopes.Scope,
+    scope: Permissions,
     name: str,
     last_id: str | None,
     columns: str | None,
@@ -187,7 +185,7 @@ async def _subscribe(
         return view if selected is None else _with_columns(warehouse, view, selected)
 
     client = client_of(connection)
-    view = await parts.warehouse_pool.run(client, find_view)
+    view = await parts.threads.read(client, find_view)
     try:
         subscription: Subscription = await parts.hub.subscribe(view, last_id, client)
     except ExpiredError as error:

@@ -13,14 +13,13 @@ import gzip
 import hashlib
 import posixpath
 import re
-from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import cache
-from importlib.resources import files
-from importlib.resources.abc import Traversable
-from pathlib import PurePosixPath
+from functools import cache, cached_property
+from pathlib import Path
 
 from fastapi import APIRouter, HTTPException, Request, Response
+
+from streamhouse.serve.http.responses import request_etags
 
 POLICY = "; ".join(
     [
@@ -43,6 +42,7 @@ _TYPES = {
     ".js": "text/javascript; charset=utf-8",
     ".svg": "image/svg+xml",
 }
+_FOLDER = Path(__file__).parents[2] / "page"
 _INDEX, _MAIN = "index.html", "app.js"
 _IMPORT = re.compile(r'^(?:import|export)\b[^"\n]*"(\.[^"]+)";$', re.MULTILINE)
 _PATH = re.compile(r'"page/([^"]+)"')
@@ -61,37 +61,29 @@ router = APIRouter(include_in_schema=False)
 
 @dataclass(frozen=True)
 class Asset:
-    """One file of the page, with its response headers."""
+    """One file of the page: its content type, and its body."""
 
+    kind: str
     body: bytes
-    headers: Mapping[str, str]
 
-    @classmethod
-    def of(cls, kind: str, body: bytes) -> Asset:
-        """A file with the content type `kind`."""
-        etag = f'"{_digest(body)}"'
-        return cls(body, {**_HEADERS, "Content-Type": kind, "ETag": etag})
-
-    @property
+    @cached_property
     def etag(self) -> str:
-        return self.headers["ETag"]
+        return f'"{_digest(self.body)}"'
 
-    @property
-    def zipped(self) -> Asset:
-        """The file as gzip."""
-        changed = {"Content-Encoding": "gzip", "ETag": f'{self.etag[:-1]}-gzip"'}
-        return Asset(gzip.compress(self.body, mtime=0), {**self.headers, **changed})
+    @cached_property
+    def zipped(self) -> bytes | None:
+        """The body as gzip; None if that is not worth it."""
+        return gzip.compress(self.body, mtime=0) if len(self.body) >= _SMALL_BYTES else None
 
 
 @cache
 def assets() -> dict[str, Asset]:
     """All files of the page by their path in its folder; read once and cached."""
-    found = {}
-    for path, file in _files_below(files("streamhouse.serve").joinpath("page")):
-        kind = _TYPES.get(PurePosixPath(path).suffix)
-        if kind is not None:
-            found[path] = Asset.of(kind, file.read_bytes())
-    return found
+    return {
+        path.relative_to(_FOLDER).as_posix(): Asset(_TYPES[path.suffix], path.read_bytes())
+        for path in _FOLDER.rglob("*")
+        if path.suffix in _TYPES
+    }
 
 
 @cache
@@ -110,8 +102,7 @@ def page() -> Asset:
         for name in scripts()
         if name != _MAIN
     )
-    text = text.replace("</head>", f"{loads}</head>")
-    return Asset.of(plain.headers["Content-Type"], text.encode())
+    return Asset(plain.kind, text.replace("</head>", f"{loads}</head>").encode())
 
 
 @cache
@@ -130,70 +121,54 @@ def scripts() -> tuple[str, ...]:
     return tuple(found)
 
 
-@cache
-def _zipped(path: str) -> Asset | None:
-    """A file as gzip, None if that is not worth it; the empty path is the page."""
-    asset = page() if not path else assets()[path]
-    return asset.zipped if len(asset.body) >= _SMALL_BYTES else None
-
-
 def _digest(body: bytes) -> str:
     return hashlib.sha256(body).hexdigest()[:24]
-
-
-def _files_below(folder: Traversable, prefix: str = "") -> Iterator[tuple[str, Traversable]]:
-    """The files of a folder and its subfolders, with their paths in it."""
-    for entry in folder.iterdir():
-        if entry.is_dir():
-            yield from _files_below(entry, f"{prefix}{entry.name}/")
-        else:
-            yield f"{prefix}{entry.name}", entry
 
 
 @router.api_route("/", methods=["GET", "HEAD"])
 def index(request: Request) -> Response:
     """The page."""
-    return _send("", request)
+    return _send(page(), request)
 
 
 @router.api_route("/page/{path:path}", methods=["GET", "HEAD"])
 def file(path: str, request: Request) -> Response:
     """One of its files, also by a path with a version."""
-    if not path.startswith("~"):
-        return _send(path, request)
-    wanted, _, name = path.partition("/")
-    # A page of another version gets the current file, uncached.
-    return _send(name or "~", request, immutable=wanted == f"~{version()}")
+    if path.startswith("~"):
+        # A page of another version gets the current file, uncached.
+        wanted, _, path = path[1:].partition("/")
+        return _send(assets().get(path), request, immutable=wanted == version())
+    return _send(assets().get(path), request)
 
 
 @router.get("/docs")
 def docs(request: Request) -> Response:
     """The API documentation page, which is made from /openapi.json."""
-    return _send("openapi/api.html", request)
+    return _send(assets()["openapi/api.html"], request)
 
 
 @router.get("/docs/{name}")
 def docs_part(name: str, request: Request) -> Response:
     """The static files of /docs."""
-    return _send(f"openapi/{name}", request)
+    return _send(assets().get(f"openapi/{name}"), request)
 
 
-def _send(path: str, request: Request, immutable: bool = False) -> Response:
-    asset = assets().get(path) if path else page()
+def _send(asset: Asset | None, request: Request, immutable: bool = False) -> Response:
     if asset is None:
+        path = request.url.path.rpartition("/page/")[2]
         raise HTTPException(404, f"the page has no file '{path[:80]}'; the page itself is at /")
-    zipped = _zipped(path) if _takes_gzip(request) else None
-    if zipped is not None:
-        asset = zipped
-    headers = {**asset.headers, "Vary": "Accept-Encoding"}
+    headers = {**_HEADERS, "ETag": asset.etag, "Vary": "Accept-Encoding"}
     if immutable:
         headers["Cache-Control"] = _FOREVER
-    client_etags = request.headers.get("if-none-match", "")
-    if asset.etag in (tag.strip().removeprefix("W/") for tag in client_etags.split(",")):
-        for key in ("Content-Type", "Content-Encoding"):
-            headers.pop(key, None)
+    zipped = asset.zipped if _takes_gzip(request) else None
+    if zipped is not None:
+        headers["ETag"] = f'{asset.etag[:-1]}-gzip"'
+    if headers["ETag"] in request_etags(request):
         return Response(status_code=304, headers=headers)
-    return Response(asset.body, headers=headers)
+    headers["Content-Type"] = asset.kind
+    if zipped is not None:
+        headers["Content-Encoding"] = "gzip"
+    return Response(zipped or asset.body, headers=headers)
 
 
 def _takes_gzip(request: Request) -> bool:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from fastapi import Path, Query, Request
+from fastapi import Depends, Path, Query, Request
 from starlette.requests import HTTPConnection
 
 from streamhouse.close_matches import nearest
 from streamhouse.errors import OptionError
 from streamhouse.serve.formats.row_formats import RowFormat
+from streamhouse.serve.http.access_control import Allowed
 from streamhouse.serve.settings import MAX_FILTER_CHARACTERS
 from streamhouse.serve.views.served_view import MAX_CHARACTERS, is_plain_text
 
@@ -82,8 +83,9 @@ _TYPES = {
 }
 
 
-def check_parameters(connection: HTTPConnection, *known: str) -> None:
+async def _check_parameters(connection: HTTPConnection, _: Allowed) -> None:
     """Raise `OptionError` for a query parameter that is unknown, given twice, or not plain text."""
+    known = [field.alias for field in connection.scope["route"].dependant.query_params]
     seen = set()
     for key, value in connection.query_params.multi_items():
         if key not in known:
@@ -94,6 +96,10 @@ def check_parameters(connection: HTTPConnection, *known: str) -> None:
         if not is_plain_text(value):
             raise OptionError(f"parameter '{key}' contains a control character; remove it")
         seen.add(key)
+
+
+KNOWN_PARAMETERS = [Depends(_check_parameters)]
+"""Dependencies of a route that has only the query parameters of its function."""
 
 
 def format_of(request: Request, parameter: str | None) -> RowFormat:

@@ -6,22 +6,17 @@ All routes need a token that sees every view, if the server has tokens. Logs and
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 from fastapi import APIRouter, Depends, Path, Query, Request
 from starlette.responses import Response
 
 from streamhouse.serve.admission.fair_queue import client_of
-from streamhouse.serve.admission.thread_pool import QueuedThreads
-from streamhouse.serve.auth.scope import RUN, Scope
 from streamhouse.serve.errors import Problem
 from streamhouse.serve.http.access_control import MayRead, MayRun, check_body
-from streamhouse.serve.http.openapi import error_responses
-from streamhouse.serve.http.routes.parameters import check_parameters
-from streamhouse.serve.pipelines.listing import Pipelines
+from streamhouse.serve.http.models import error_responses
+from streamhouse.serve.http.routes.parameters import KNOWN_PARAMETERS, state
 from streamhouse.serve.pipelines.models import (
     GraphModel,
     InvalidScript,
@@ -33,7 +28,7 @@ from streamhouse.serve.pipelines.models import (
     ValidScript,
 )
 from streamhouse.serve.pipelines.runner import Runner
-from streamhouse.serve.pipelines.script_checks import ScriptChecks
+from streamhouse.serve.tokens import RUN, Scope
 
 if TYPE_CHECKING:
     from streamhouse.serve.settings import ServerSettings
@@ -48,46 +43,13 @@ _SVG_HEADERS = {
 Name = Annotated[str, Path(max_length=255, description="The pipeline's name.")]
 
 
-@dataclass(frozen=True)
-class Services:
-    """The services behind the routes, for the client of one request.
-
-    They are created on first use and kept in `app.state.pipelines`, with an empty `client`.
-    """
-
-    pipelines: Pipelines
-    runner: Runner
-    scripts: ScriptChecks
-    threads: QueuedThreads
-    client: str = ""
-
-    @classmethod
-    def of(cls, state: Any) -> Services:
-        """Create the services of a server; `state` is its `app.state`."""
-        warehouse = state.settings.warehouse
-        scripts = ScriptChecks(state.queries, warehouse)
-        return cls(Pipelines(warehouse), Runner(warehouse), scripts, state.threads)
-
-    async def read(self, function: Callable[[], T]) -> T:
-        """Run a function that reads the warehouse in a thread of the queue for small reads."""
-        return await self.threads.run(self.client, function)
-
-    async def check(self, sql: str, functions: bool) -> dict[str, Any]:
-        """Plan a script of the client."""
-        return await self.scripts.check(self.client, sql, functions)
+router = APIRouter(tags=["pipelines"], dependencies=KNOWN_PARAMETERS)
 
 
-router = APIRouter(tags=["pipelines"])
-_services_lock = threading.Lock()
-
-
-def _services(request: Request) -> Services:
-    state = request.app.state
-    with _services_lock:
-        if getattr(state, "pipelines", None) is None:
-            state.pipelines = Services.of(state)
-    services: Services = state.pipelines
-    return replace(services, client=client_of(request))
+async def read(request: Request, function: Callable[[], T]) -> T:
+    """Run a function that reads the warehouse in a thread of the queue for small reads."""
+    result: T = await state(request).threads.run(client_of(request), function)
+    return result
 
 
 def sees_pipelines(request: Request, scope: Scope) -> bool:
@@ -131,13 +93,8 @@ async def _runs(scope: MayRun, _: Annotated[Scope, Depends(_sees_all)]) -> Scope
     return scope
 
 
-async def _no_parameters(request: Request) -> None:
-    check_parameters(request)
-
-
-SEES_ALL = [Depends(_sees_all), Depends(_no_parameters)]
-MAY_RUN = [Depends(_runs), Depends(_no_parameters)]
-PipelineServices = Annotated[Services, Depends(_services)]
+SEES_ALL = [Depends(_sees_all)]
+MAY_RUN = [Depends(_runs)]
 MayRunCode = Annotated[bool, Depends(_may_run)]
 _CHANGED: dict[str, Any] = {
     "dependencies": MAY_RUN,
@@ -154,14 +111,15 @@ _CHANGED: dict[str, Any] = {
     response_model=PipelineList,
     responses=error_responses("bad_request"),
 )
-async def pipelines(services: PipelineServices) -> Any:
+async def pipelines(request: Request) -> Any:
     """All pipelines of the warehouse, running and ended, with their throughput and lag."""
+    parts = state(request)
 
     def all_of_them() -> dict[str, Any]:
-        services.runner.record_ended()
-        return {"pipelines": services.pipelines.all()}
+        parts.runner.record_ended()
+        return {"pipelines": parts.pipelines.all()}
 
-    return await services.read(all_of_them)
+    return await read(request, all_of_them)
 
 
 @router.get(
@@ -171,9 +129,9 @@ async def pipelines(services: PipelineServices) -> Any:
     response_model=PipelineModel,
     responses=error_responses("bad_request", "not_found"),
 )
-async def pipeline(name: Name, services: PipelineServices) -> Any:
+async def pipeline(request: Request, name: Name) -> Any:
     """One pipeline, as in the list of all."""
-    return await services.read(lambda: _find(services, name))
+    return await read(request, lambda: _find(request, name))
 
 
 @router.get(
@@ -183,9 +141,9 @@ async def pipeline(name: Name, services: PipelineServices) -> Any:
     response_model=GraphModel,
     responses=error_responses("bad_request", "not_found"),
 )
-async def graph(name: Name, services: PipelineServices, may_run_code: MayRunCode) -> Any:
+async def graph(request: Request, name: Name, may_run_code: MayRunCode) -> Any:
     """The tables and queries of a pipeline's script, and the data flow between them."""
-    return (await _draw(services, name, may_run_code))["graph"]
+    return (await _draw(request, name, may_run_code))["graph"]
 
 
 @router.get(
@@ -198,9 +156,9 @@ async def graph(name: Name, services: PipelineServices, may_run_code: MayRunCode
         **error_responses("bad_request", "not_found"),
     },
 )
-async def drawing(name: Name, services: PipelineServices, may_run_code: MayRunCode) -> Response:
+async def drawing(request: Request, name: Name, may_run_code: MayRunCode) -> Response:
     """The graph as SVG; it follows the viewer's dark or light mode."""
-    drawn = await _draw(services, name, may_run_code)
+    drawn = await _draw(request, name, may_run_code)
     return Response(drawn["svg"], media_type="image/svg+xml", headers=_SVG_HEADERS)
 
 
@@ -211,13 +169,13 @@ async def drawing(name: Name, services: PipelineServices, may_run_code: MayRunCo
     response_model=ValidScript | InvalidScript,
     responses=error_responses("bad_request", "too_large"),
 )
-async def check(body: ScriptBody, services: PipelineServices, may_run_code: MayRunCode) -> Any:
+async def check(request: Request, body: ScriptBody, may_run_code: MayRunCode) -> Any:
     """Plan a script and return its graph, without creating anything or connecting to databases.
 
     A script with Python functions needs `--allow-run` and a token that may run pipelines, since
     their modules are imported.
     """
-    return await services.check(body.sql, may_run_code)
+    return await state(request).scripts.check(client_of(request), body.sql, may_run_code)
 
 
 @router.post(
@@ -228,53 +186,53 @@ async def check(body: ScriptBody, services: PipelineServices, may_run_code: MayR
     response_model=PipelineModel,
     responses=error_responses("bad_request", "conflict", "too_large", "unsupported"),
 )
-async def start(body: PipelineBody, services: PipelineServices) -> Any:
+async def start(request: Request, body: PipelineBody) -> Any:
     """Run a script as a process that outlives the server, until it is stopped.
 
     If a pipeline of that name has ended, this script replaces its script. `****`, by which
     displayed scripts mask a secret, stands for the same secret of the previous script. Needs
     `--allow-run`.
     """
-    result = await services.check(body.sql, functions=True)
+    result = await state(request).scripts.check(client_of(request), body.sql, functions=True)
     if not result["ok"]:
         error = result["error"]
         message, line, column = error["message"], error["line"], error["column"]
         raise Problem("invalid", message, line=line, column=column)
     options = (body.from_scratch, body.keep_targets)
     return await _change(
-        services, body.name, lambda runner: runner.start(body.name, body.sql, *options)
+        request, body.name, lambda runner: runner.start(body.name, body.sql, *options)
     )
 
 
 @router.post("/pipelines/{name}/start", summary="Start a pipeline again", **_CHANGED)
-async def start_again(name: Name, services: PipelineServices, body: StartBody | None = None) -> Any:
+async def start_again(request: Request, name: Name, body: StartBody | None = None) -> Any:
     """Restart a pipeline that has ended, with its previous script, from its checkpoints.
 
     The body is optional. With `from_scratch` the queries start from the beginning instead.
     """
     options = (body.from_scratch, body.keep_targets) if body is not None else ()
-    return await _change(services, name, lambda runner: runner.start_again(name, *options))
+    return await _change(request, name, lambda runner: runner.start_again(name, *options))
 
 
 @router.delete("/pipelines/{name}", summary="Stop a pipeline", status_code=202, **_CHANGED)
-async def stop(name: Name, services: PipelineServices) -> Any:
+async def stop(request: Request, name: Name) -> Any:
     """Ask a pipeline that a server started to end between two batches; does not wait for it."""
-    return await _change(services, name, lambda runner: runner.stop(name))
+    return await _change(request, name, lambda runner: runner.stop(name))
 
 
 @router.post("/pipelines/{name}/forget", summary="Forget a pipeline", **_CHANGED)
-async def forget(name: Name, services: PipelineServices) -> Any:
+async def forget(request: Request, name: Name) -> Any:
     """Delete the script, log and status of a pipeline that has ended; returns its last status.
 
     Its tables and checkpoints stay, so the same script resumes where it stopped.
     """
 
     def forget_and_return() -> dict[str, Any]:
-        record = _find(services, name)
-        services.runner.forget(name)
+        record = _find(request, name)
+        state(request).runner.forget(name)
         return record
 
-    return await services.read(forget_and_return)
+    return await read(request, forget_and_return)
 
 
 @router.get(
@@ -290,37 +248,35 @@ async def forget(name: Name, services: PipelineServices) -> Any:
 async def log(
     request: Request,
     name: Name,
-    services: PipelineServices,
     lines: Annotated[int, Query(ge=1, le=10_000, description="The maximum number of lines.")] = 200,
 ) -> Response:
     """The last lines that a pipeline, started by a server, has written."""
-    check_parameters(request, "lines")
-    text = await services.read(lambda: services.runner.log(name, lines))
+    text = await read(request, lambda: state(request).runner.log(name, lines))
     return Response(text, media_type="text/plain")
 
 
-def _find(services: Services, name: str) -> dict[str, Any]:
-    services.runner.record_ended()
-    return services.pipelines.find(name)
+def _find(request: Request, name: str) -> dict[str, Any]:
+    state(request).runner.record_ended()
+    record: dict[str, Any] = state(request).pipelines.find(name)
+    return record
 
 
-async def _change(
-    services: Services, name: str, action: Callable[[Runner], None]
-) -> dict[str, Any]:
+async def _change(request: Request, name: str, action: Callable[[Runner], None]) -> dict[str, Any]:
     """The pipeline's status after calling `action` with the runner."""
 
     def control_and_describe() -> dict[str, Any]:
-        action(services.runner)
-        return _find(services, name)
+        action(state(request).runner)
+        return _find(request, name)
 
-    return await services.read(control_and_describe)
+    return await read(request, control_and_describe)
 
 
-async def _draw(services: Services, name: str, may_run_code: bool) -> dict[str, Any]:
-    script = (await services.read(lambda: _find(services, name)))["script"]
+async def _draw(request: Request, name: str, may_run_code: bool) -> dict[str, Any]:
+    script = (await read(request, lambda: _find(request, name)))["script"]
     if script is None:
         raise Problem("not_found", f"the script of pipeline '{name}' is unknown")
-    drawn = await services.scripts.draw(services.client, script, may_run_code)
+    client = client_of(request)
+    drawn: dict[str, Any] = await state(request).scripts.draw(client, script, may_run_code)
     if not drawn["ok"]:
         raise Problem("invalid", f"the script cannot be drawn: {drawn['error']['message']}")
     return drawn

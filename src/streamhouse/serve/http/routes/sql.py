@@ -14,22 +14,20 @@ from streamhouse.serve.admission.fair_queue import client_of
 from streamhouse.serve.errors import Problem
 from streamhouse.serve.formats.row_formats import RowFormat
 from streamhouse.serve.http.access_control import MayQuery
-from streamhouse.serve.http.models import SqlResponse
-from streamhouse.serve.http.openapi import content_in_all_formats, error_responses
+from streamhouse.serve.http.models import SqlResponse, content_in_all_formats, error_responses
 from streamhouse.serve.http.responses import TemporaryFileResponse
 from streamhouse.serve.http.routes.parameters import (
     FORMATS,
+    KNOWN_PARAMETERS,
     FormatName,
-    check_parameters,
     format_of,
     state,
 )
-from streamhouse.serve.queries.output import MEDIA_TYPES, OutputTarget
-from streamhouse.serve.queries.read_request import SelectRequest
+from streamhouse.serve.queries.output import MEDIA_TYPES, OutputTarget, SelectRequest
 from streamhouse.serve.settings import MAX_RESPONSE_BYTES, MAX_SQL_CHARACTERS
 from streamhouse.serve.views.served_view import is_plain_text
 
-router = APIRouter(tags=["sql"])
+router = APIRouter(tags=["sql"], dependencies=KNOWN_PARAMETERS)
 
 _JSON = "application/json"
 _TEXTS = ("text/plain", "application/sql")
@@ -80,7 +78,6 @@ async def sql(request: Request, scope: MayQuery, format_name: FormatName = None)
 
     Each view is read at its newest snapshot, unless the query says `FOR SYSTEM_TIME AS OF`.
     """
-    check_parameters(request, "format")
     parts = state(request)
     settings = parts.settings
     text, form = await _parse_body(request, format_name)

@@ -1,18 +1,31 @@
-"""`/views`, `/views/{name}` and `/views/{name}/about`: the served views and their rows."""
+"""`/views` and `/views/{name}`: the served views, their rows, and what is known of them."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated, Any
 
-from fastapi import APIRouter, Request
+from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
 from streamhouse.serve.admission.fair_queue import client_of
+from streamhouse.serve.formats.cells import iso
 from streamhouse.serve.http.access_control import MayRead
-from streamhouse.serve.http.models import RowsResponse, View, ViewsResponse
-from streamhouse.serve.http.openapi import content_in_all_formats, error_responses
+from streamhouse.serve.http.models import (
+    FilesResponse,
+    OptionsResponse,
+    RowsResponse,
+    SchemaResponse,
+    SnapshotsResponse,
+    TagsResponse,
+    View,
+    ViewsResponse,
+    content_in_all_formats,
+    error_responses,
+)
 from streamhouse.serve.http.responses import TemporaryFileResponse, json_response, request_etags
 from streamhouse.serve.http.routes.parameters import (
+    KNOWN_PARAMETERS,
     AsOf,
     Columns,
     Filter,
@@ -20,23 +33,29 @@ from streamhouse.serve.http.routes.parameters import (
     Limit,
     Order,
     ViewName,
-    check_parameters,
     format_of,
     names_of,
     order_of,
     state,
 )
 from streamhouse.serve.queries import view_details
-from streamhouse.serve.queries.output import MEDIA_TYPES, OutputTarget
-from streamhouse.serve.queries.read_request import ReadResult, RowsRequest
+from streamhouse.serve.queries.output import MEDIA_TYPES, OutputTarget, ReadResult, RowsRequest
 from streamhouse.serve.settings import MAX_RESPONSE_BYTES
-from streamhouse.serve.streams.event import iso
 
 if TYPE_CHECKING:
     from streamhouse.paimon.catalog.warehouse import Warehouse
+    from streamhouse.serve.tokens import Scope
+    from streamhouse.serve.views.served_view import ServedView
 
-router = APIRouter(tags=["views"])
+router = APIRouter(tags=["views"], dependencies=KNOWN_PARAMETERS)
+history = APIRouter(
+    tags=["history"],
+    dependencies=KNOWN_PARAMETERS,
+    responses=error_responses("bad_request", "not_found", "expired"),
+)
 
+Json = dict[str, Any]
+Count = Annotated[int, Query(description="The maximum number of entries.", ge=1, le=10_000)]
 _ADVICE = "request fewer with limit= or filter=, or start the server with a higher --max-rows"
 _CACHED = "private, no-cache"
 """Caches must revalidate a response, by its ETag, each time."""
@@ -50,16 +69,13 @@ _CACHED = "private, no-cache"
 )
 async def views(request: Request, scope: MayRead) -> Response:
     """All served views: their columns, keys, newest snapshot and number of rows."""
-    check_parameters(request)
     catalog = state(request).views
 
-    def read_views(warehouse: Warehouse) -> list[dict[str, Any]]:
+    def read_views(warehouse: Warehouse) -> Json:
         served = catalog.list_views(warehouse, scope)
-        return [view_details.summary(warehouse, view) for view in served]
+        return {"views": [view_details.summary(warehouse, view) for view in served]}
 
-    return json_response(
-        request, {"views": await state(request).warehouse_pool.run(client_of(request), read_views)}
-    )
+    return await _respond(request, read_views)
 
 
 @router.get(
@@ -88,12 +104,11 @@ async def rows(
     as_of: AsOf = None,
 ) -> Response:
     """The rows of a view at its newest snapshot, or as of a snapshot, a tag or a time."""
-    check_parameters(request, "format", "columns", "filter", "order", "limit", "as_of")
     parts = state(request)
     settings, form = parts.settings, format_of(request, format_name)
     selected, order_columns = names_of("columns", columns), order_of(order)
     client = client_of(request)
-    view = await parts.warehouse_pool.run(
+    view = await parts.threads.read(
         client, lambda warehouse: parts.views.find(warehouse, name, scope)
     )
     target = OutputTarget(
@@ -122,15 +137,61 @@ async def rows(
 )
 async def about(request: Request, scope: MayRead, name: ViewName) -> Response:
     """One view, as in `/views`."""
-    check_parameters(request)
-    catalog = state(request).views
+    return await _describe(request, scope, name, view_details.summary)
 
-    def read_view(warehouse: Warehouse) -> dict[str, Any]:
-        return view_details.summary(warehouse, catalog.find(warehouse, name, scope))
 
-    return json_response(
-        request, await state(request).warehouse_pool.run(client_of(request), read_view)
+@history.get(
+    "/views/{name}/snapshots", summary="Snapshots, newest first", response_model=SnapshotsResponse
+)
+async def snapshots(
+    request: Request, scope: MayRead, name: ViewName, limit: Count = 100
+) -> Response:
+    """The snapshots that have not expired, and can be read with `as_of` or by `/changes`."""
+    return await _describe(
+        request, scope, name, lambda warehouse, view: view_details.snapshots(warehouse, view, limit)
     )
+
+
+@history.get("/views/{name}/schema", summary="Columns and keys", response_model=SchemaResponse)
+async def schema(request: Request, scope: MayRead, name: ViewName) -> Response:
+    """The current columns and keys, and when the schema was changed."""
+    return await _describe(request, scope, name, view_details.schema)
+
+
+@history.get("/views/{name}/options", summary="Options", response_model=OptionsResponse)
+async def options(request: Request, scope: MayRead, name: ViewName) -> Response:
+    """The options of the table behind a view; secret values are masked with stars."""
+    return await _describe(request, scope, name, view_details.options)
+
+
+@history.get("/views/{name}/files", summary="Data files", response_model=FilesResponse)
+async def files(request: Request, scope: MayRead, name: ViewName, limit: Count = 1_000) -> Response:
+    """The data files of the newest snapshot."""
+    return await _describe(
+        request, scope, name, lambda warehouse, view: view_details.files(warehouse, view, limit)
+    )
+
+
+@history.get("/views/{name}/tags", summary="Tags", response_model=TagsResponse)
+async def tags(request: Request, scope: MayRead, name: ViewName) -> Response:
+    """The tags, each usable as `as_of`."""
+    return await _describe(request, scope, name, view_details.tags)
+
+
+async def _describe(
+    request: Request, scope: Scope, name: str, describe: Callable[[Warehouse, ServedView], Json]
+) -> Response:
+    """What `describe` returns for a view."""
+    find = state(request).views.find
+    return await _respond(
+        request, lambda warehouse: describe(warehouse, find(warehouse, name, scope))
+    )
+
+
+async def _respond(request: Request, read: Callable[[Warehouse], Json]) -> Response:
+    """The JSON object that `read` returns, in a thread that reads the warehouse."""
+    answer = await state(request).threads.read(client_of(request), read)
+    return json_response(request, answer)
 
 
 def _response(result: ReadResult, target: OutputTarget) -> Response:

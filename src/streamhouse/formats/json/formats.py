@@ -1,4 +1,4 @@
-"""The formats `debezium-json` and `canal-json`: JSON records of changes in a database."""
+"""The formats `json`, `debezium-json` and `canal-json`."""
 
 from __future__ import annotations
 
@@ -12,11 +12,26 @@ import pyarrow as pa
 
 from streamhouse.errors import OptionError
 from streamhouse.formats.base import Decoded, Format
-from streamhouse.formats.json.decode import Columns, Rows, check_object, parsed_singly
+from streamhouse.formats.json.decode import Columns, JsonDecoder, Rows, check_object, parsed_singly
 from streamhouse.formats.json.encode import JsonEncoder
-from streamhouse.formats.json.options import OPTIONS, JsonOptions
+from streamhouse.formats.json.exact import OPTIONS, JsonOptions
 from streamhouse.options import Option, boolean, choice
 from streamhouse.source import ROW_KIND
+
+
+class _Json(Format):
+    name = "json"
+    options = OPTIONS
+
+    def decoder(self, schema: pa.Schema, options: Mapping[str, str], where: str) -> JsonDecoder:
+        return JsonDecoder(schema, JsonOptions.parse(options, where))
+
+    def encoder(self, schema: pa.Schema, options: Mapping[str, str], where: str) -> JsonEncoder:
+        return JsonEncoder(schema, JsonOptions.parse(options, where))
+
+
+FORMAT = _Json()
+
 
 _JSON = tuple(option for option in OPTIONS if option.key != "fail-on-missing-field")
 _ADDED = ("+I", "+U")

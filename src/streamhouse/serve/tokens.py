@@ -21,12 +21,41 @@ import hmac
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
 from streamhouse.errors import OptionError
 from streamhouse.options import check_known, choice
-from streamhouse.serve.auth.scope import ACTS, READ, SQL, Scope
+
+READ, SQL, RUN = "read", "sql", "run"
+ACTS = (READ, SQL, RUN)
+
+
+@dataclass(frozen=True)
+class Scope:
+    """The views that a client sees, and what it may do with them.
+
+    `views` are `fnmatch` patterns over `database.table` (`shop.*`). `acts` is a subset of `ACTS`:
+    `read` views and their changes, run `sql` over them, `run` pipelines. `name` appears in the
+    access log; it is empty for an anonymous client.
+    """
+
+    name: str = ""
+    views: tuple[str, ...] = ("*",)
+    acts: frozenset[str] = field(default_factory=lambda: frozenset(ACTS))
+
+    def sees(self, view: str) -> bool:
+        """Whether the client may see the view `database.table`."""
+        return any(fnmatchcase(view, pattern) for pattern in self.views)
+
+    def may(self, act: str) -> bool:
+        """Whether the act is allowed at all; the views are checked by `sees`."""
+        return act in self.acts
+
+
+EVERYTHING = Scope()
+
 
 TOKEN_ADVICE = (
     "create a token with `openssl rand -hex 32 > token` and pass it with --token-file token, or "

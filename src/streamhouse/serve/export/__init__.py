@@ -1,1 +1,0 @@
-"""Exports a table or a view to a file, which is replaced atomically."""

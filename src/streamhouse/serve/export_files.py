@@ -1,0 +1,322 @@
+"""Writes a table or a view to a file, and replaces the file atomically for each new snapshot."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import time
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO, Protocol, TypeAlias
+
+import pyarrow as pa
+
+from streamhouse.close_matches import nearest
+from streamhouse.duckdb_engine import Batches, Limits, bounded_reader
+from streamhouse.durable_files import locked, sync_folder
+from streamhouse.errors import DataLossError, OptionError, TableError
+from streamhouse.paimon.read.table import Table
+from streamhouse.serve.formats.row_formats import RowFormat
+from streamhouse.serve.queries.output import OutputTarget, RowsOrigin, RowsRequest, write_export
+from streamhouse.serve.queries.pinned_tables import PinnedTable
+from streamhouse.serve.queries.view_rows import RowsSource, cast_rows
+from streamhouse.serve.views.served_view import ServedView
+from streamhouse.sql.plan import BoundedQuery, BoundedScan
+
+if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
+    from streamhouse.paimon.catalog.warehouse import Warehouse
+
+
+OnRows: TypeAlias = Callable[[int], None]
+"""Callback with the number of rows read since the last call; it may raise to stop the reading."""
+
+
+Rows: TypeAlias = tuple[pa.Schema, Iterator[pa.RecordBatch]]
+
+
+@dataclass(frozen=True)
+class Extract:
+    """The rows of `name` as of one point in time.
+
+    `snapshot` and `time_ms` (the commit time in milliseconds since 1970) are None before the first
+    commit. For a view they are those of its table; for a view of several tables the sum of the
+    snapshot ids, which increases with each commit, and the latest time. `total` is the approximate
+    number of rows to read, None if unknown. Extracts of one name with the same `state` have the
+    same rows. `open` starts the reading; `sorted`: all is read before it returns the first batch.
+    """
+
+    name: str
+    snapshot: int | None
+    time_ms: int | None
+    total: int | None
+    state: str
+    sorted: bool
+    open: Callable[[OnRows], AbstractContextManager[Rows]] = field(repr=False, compare=False)
+
+
+class Extractor:
+    """Makes extracts of a table, a branch (`db.t$branch_b`) or a view; not thread-safe.
+
+    `columns` are the wanted columns, by default all. `as_of` is a tag, a snapshot id, a time in UTC
+    or a duration such as `5 min ago`, by default now; each table of a view is read as of that point
+    in time. The rows of a table with a primary key are in the key's order, those of a view in its
+    query's.
+    """
+
+    def __init__(
+        self,
+        warehouse: Warehouse,
+        name: str,
+        columns: Sequence[str] | None = None,
+        as_of: str | None = None,
+    ) -> None:
+        self._warehouse = warehouse
+        self._name = name
+        self._columns = columns
+        self._as_of = as_of
+
+    def pin(self) -> Extract:
+        """Pin the current snapshots, or those of the point in time.
+
+        Raises `TableError`, `SqlError` or `DataLossError` if something is missing; the message
+        names what exists instead.
+        """
+        if "." not in self._name:
+            raise TableError(f"'{self._name}' names no database; write database.table")
+        source = self._source()
+        for column in self._columns or ():
+            if column not in source.names:
+                hint = nearest(column, source.names)
+                raise TableError(f"'{self._name}' has no column '{column}'; {hint}")
+        pin, pins = source.pin, source.pins
+        total = None if pin is None else 0 if pin.snapshot is None else pins.records
+        if pin is not None and not _sortable(pin.table):
+            names = list(dict.fromkeys(self._columns or source.names))
+            read, sql = partial(_unsorted, pin, names), ""
+        else:
+            plan = self._plan(source)
+            read, sql = partial(_query_rows, plan, source), plan.sql
+        state = f"{sql}\n{pins.stamp}"
+        return Extract(self._name, pins.snapshot, pins.time_ms, total, state, bool(sql), read)
+
+    def _plan(self, source: RowsSource) -> BoundedQuery:
+        try:
+            return source.plan()
+        except TableError:
+            self._source().plan()  # A table of a view was just dropped: the error names the view.
+            raise
+
+    def _source(self) -> RowsSource:
+        columns = None if self._columns is None else tuple(self._columns)
+        view, target = ServedView(self._name, self._name), OutputTarget("", RowFormat.JSON, 0, 0)
+        request = RowsRequest(view, target, Limits(), columns, as_of=self._as_of)
+        return RowsSource(self._warehouse, request, None)
+
+
+@contextlib.contextmanager
+def _unsorted(pin: PinnedTable, names: list[str], on_rows: OnRows) -> Iterator[Rows]:
+    yield pin.schema(names), _with_progress(pin.read(names), on_rows)
+
+
+@contextlib.contextmanager
+def _query_rows(plan: BoundedQuery, source: RowsSource, on_rows: OnRows) -> Iterator[Rows]:
+    """Sort by the primary key in DuckDB, which spills to disk, or run the query of a view."""
+
+    def counting_scanner(scan: BoundedScan) -> tuple[pa.Schema, Batches]:
+        schema, read = source.pins.scanner(scan)
+        return schema, lambda: _with_progress(read(), on_rows)
+
+    with bounded_reader(plan, counting_scanner) as reader:
+        schema = source.schema(reader.schema)
+        yield schema, cast_rows(reader, schema)
+
+
+def _sortable(table: Table) -> bool:
+    """Whether the table can be sorted without losing digits.
+
+    It needs a primary key. DuckDB's timestamps with time zone end at microseconds.
+    """
+    kinds = [item.type for item in table.arrow_schema]
+    loses_digits = any(
+        pa.types.is_timestamp(kind) and kind.unit == "ns" and kind.tz for kind in kinds
+    )
+    return bool(table.primary_key) and not loses_digits
+
+
+def _with_progress(batches: Iterator[pa.RecordBatch], on_rows: OnRows) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        on_rows(batch.num_rows)
+        yield batch
+
+
+_SUFFIX = ".part"
+
+
+@contextlib.contextmanager
+def replacing(path: Path) -> Iterator[BinaryIO]:
+    """Open a new file that replaces `path` when the `with` ends; by then it is synced to disk.
+
+    If the `with` ends with an exception, the old file stays. The folder must exist.
+    """
+    part = path.with_name(f".{path.name}.{uuid.uuid4().hex[:12]}{_SUFFIX}")
+    try:
+        with _locked(part) as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+            # While the file is still locked, so that no sweep takes it for a leftover.
+            os.replace(part, path)
+    except BaseException:
+        part.unlink(missing_ok=True)
+        raise
+    sync_folder(path.parent)
+
+
+def sweep(path: Path) -> int:
+    """Delete the leftovers of killed writers of `path`; returns how many files that were."""
+    prefix, deleted = f".{path.name}.", 0
+    for name in os.listdir(path.parent):
+        if name.startswith(prefix) and name.endswith(_SUFFIX):
+            deleted += _sweep_one(path.with_name(name))
+    return deleted
+
+
+def _sweep_one(part: Path) -> bool:
+    try:
+        with locked(part, wait=False) as is_dead:
+            if is_dead:
+                part.unlink()
+            return is_dead
+    except (FileNotFoundError, PermissionError):
+        # Another process has just finished it, or it belongs to another user.
+        return False
+
+
+@contextlib.contextmanager
+def _locked(part: Path) -> Iterator[BinaryIO]:
+    """Create a file and lock it; repeats if a sweep deletes it between these two steps."""
+    while True:
+        with part.open("xb") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            if part.exists():
+                yield file
+                return
+        # A concurrent sweep deleted the file before it was locked.
+
+
+_TRIES = 5
+"""How many attempts there are if the snapshot expires while it is read."""
+
+
+class ExportStopped(Exception):
+    """The export was stopped while it wrote; the old file is unchanged."""
+
+
+class ProgressListener(Protocol):
+    """Receives an export's progress; see `streamhouse.runtime.batch.progress_line.ProgressLine`."""
+
+    def part(self, name: str, total: int | None) -> None: ...
+
+    def advance(self, rows: int) -> None: ...
+
+
+@dataclass(frozen=True)
+class ExportedFile:
+    """A file that was written; `snapshot` is None before the first commit."""
+
+    path: Path
+    snapshot: int | None
+    rows: int
+    bytes: int
+    seconds: float
+
+
+class Exporter:
+    """Writes `folder/<name>.<format>` repeatedly; not thread-safe.
+
+    `name` is a table, a branch or a view, which `extractor` reads. `stopped` is called between
+    batches, also while the input of a sort is read. The constructor creates the folder if needed,
+    and deletes the leftovers of killed exports of the same file.
+    """
+
+    def __init__(
+        self,
+        extractor: Extractor,
+        name: str,
+        format: RowFormat,
+        folder: Path,
+        stopped: Callable[[], bool] = lambda: False,
+    ) -> None:
+        if os.sep in name:
+            raise TableError(f"'{name}' cannot be the name of a file: it contains '{os.sep}'")
+        self._extractor = extractor
+        self._format = format
+        self._stopped = stopped
+        self._state: str | None = None
+        self.path = folder / f"{name}.{format.value}"
+        _make_folder(folder)
+        sweep(self.path)
+
+    def write(self, progress: ProgressListener) -> ExportedFile | None:
+        """Replace the file with the current rows; None if it has them already.
+
+        Raises `ExportStopped`, and `TableError`, `SqlError` or `DataLossError` if the rows cannot
+        be read; then the old file stays.
+        """
+        for attempt in range(1, _TRIES + 1):
+            extract = self._extractor.pin()
+            if extract.state == self._state:
+                return None
+            try:
+                done = self._replace(extract, progress)
+            except DataLossError:
+                # The snapshot expired while it was read: retry, unless there is no newer one.
+                if attempt == _TRIES or self._extractor.pin().state == extract.state:
+                    raise
+            else:
+                self._state = extract.state
+                return done
+        raise AssertionError("the last attempt returns or raises")
+
+    def _replace(self, extract: Extract, progress: ProgressListener) -> ExportedFile:
+        began, count = time.monotonic(), 0
+
+        def step(rows: int) -> None:
+            if self._stopped():
+                raise ExportStopped
+            progress.advance(rows)
+
+        def counted(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            nonlocal count
+            for number, batch in enumerate(batches):
+                # Unsorted rows are read while they are written, and the reading reports progress.
+                if extract.sorted and number == 0:
+                    progress.part("writing", None)
+                count += batch.num_rows
+                yield batch
+                if extract.sorted:
+                    step(batch.num_rows)
+
+        progress.part("reading", extract.total)
+        origin = RowsOrigin(extract.name, extract.snapshot, extract.time_ms)
+        with replacing(self.path) as out, extract.open(step) as (schema, batches):
+            write_export(self._format, out, origin, schema, counted(batches))
+            out.flush()
+            size = out.tell()
+        seconds = time.monotonic() - began
+        return ExportedFile(self.path, extract.snapshot, count, size, seconds)
+
+
+def _make_folder(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except (FileExistsError, NotADirectoryError):
+        raise OptionError(
+            f"'{folder}' cannot be a folder, since a file is in its place; choose another folder"
+        ) from None
