@@ -18,9 +18,9 @@ from streamhouse.paimon.write.commit import TableCommitter
 from streamhouse.paimon.write.table_writer import TableWriter
 from streamhouse.runtime.query_spec import QuerySpec
 from streamhouse.runtime.streaming.shuffle import small_batches
-from streamhouse.runtime.streaming.shuffle.blocks import BLOCKS
 from streamhouse.runtime.streaming.spark_data_source import SPEC, JobPartition, JobReader
 from streamhouse.runtime.streaming.tasks.task_input import SplitsInput
+from streamhouse.runtime.streaming.tasks.task_results import RESULT
 from streamhouse.source import Offset
 from streamhouse.sql.plan import Column, LookupJoin, OutputRows, StreamQuery, StreamScan, TableInfo
 
@@ -109,7 +109,7 @@ def test_a_small_batch_is_joined_where_it_is_read(tmp_path: Path) -> None:
     assert [task.shuffled for task in tasks] == [False]
     assert second["whole"]
     (result,) = shop.reader.read(JobPartition(tasks[0]))
-    assert result.schema == BLOCKS and result.column("task").null_count == result.num_rows
+    assert result.schema == RESULT and result.column("task").null_count == result.num_rows
     rows = result.to_pylist()
     messages = [row["message"] for row in rows if row["message"] is not None]
     assert rows[-1]["report"] is not None and len(messages) == len(rows) - 1 > 0

@@ -33,7 +33,6 @@ from streamhouse.runtime.streaming.query import CountedBatch, JobQuery, acquired
 from streamhouse.runtime.streaming.shuffle.shuffle import shuffled
 from streamhouse.runtime.streaming.shuffle.small_batches import WHOLE
 from streamhouse.runtime.streaming.tasks.row_files import RowFiles
-from streamhouse.runtime.streaming.tasks.task_results import RESULT
 
 
 class ContinuousQuery(JobQuery):
@@ -47,7 +46,6 @@ class ContinuousQuery(JobQuery):
             self.progress = ContinuousProgress(checkpoint.logs.last_offset())
             self.spec = replace(spec, query_id=checkpoint.query_id())
             super().__init__(checkpoint, _described(self.spec, checkpoint, pipeline))
-        self.shuffled = spec.shuffle is not None
         self._last_commit = LastCommit(self.spec, checkpoint.path)
         self._lineage: Lineage | None = None
         self._open = ExitStack()
@@ -129,10 +127,8 @@ class ContinuousQuery(JobQuery):
     def commit(self, frame: DataFrame) -> CountedBatch | None:
         before = self.progress.last_offset
         retried(lambda: self._holds.batch_begins(before))
-        whole = not self.shuffled or self._checkpoint.logs.newest().get(WHOLE, False)
-        if whole and self.shuffled:
-            frame = frame.select(*RESULT.names)
-        elif not whole:
+        whole = self.spec.shuffle is None or self._checkpoint.logs.newest().get(WHOLE, False)
+        if not whole:
             frame = shuffled(frame, self.spec, RowFiles.at(self._run.folder))
         with self.progress.batch():
             batch = self._committer.commit(frame)

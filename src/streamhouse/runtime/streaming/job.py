@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,10 +26,15 @@ def planner(spec: QuerySpec, folder: Path) -> BatchPlanner:
 
 def run(spec: QuerySpec, task: SplitsInput) -> Iterator[pa.RecordBatch]:
     """Run a task; on executors."""
-    if spec.shuffle is None:
-        from streamhouse.runtime.streaming.tasks.task import Task
+    if task.shuffled:
+        from streamhouse.runtime.streaming.shuffle.read_task import ReadTask
 
-        return Task(spec, task).run()
-    from streamhouse.runtime.streaming.shuffle.read_task import ReadTask, UnshuffledTask
+        return ReadTask(spec, task).run()
+    from streamhouse.runtime.streaming.tasks.task import Task
+    from streamhouse.runtime.streaming.tasks.worker_resources import resources_of
 
-    return (ReadTask if task.shuffled else UnshuffledTask)(spec, task).run()
+    if spec.shuffle is not None:
+        # A small batch is one task, with all buckets.
+        spec = replace(spec, gathered=False)
+        resources_of(spec).dimensions.take(0, 1)
+    return Task(spec, task).run()

@@ -69,8 +69,6 @@ class JobQuery(ABC):
     spec: Job
     """It plans and runs the tasks."""
     progress: SourceProgress
-    shuffled = False
-    """Whether tasks return rows for other tasks besides commit messages."""
 
     def __init__(self, checkpoint: Checkpoint, description: QueryDescription) -> None:
         """`checkpoint` is locked; see `acquired`."""
@@ -142,7 +140,7 @@ class JobQuery(ABC):
         """
         self.metrics.begin()
         name, path = self.description.name, self._checkpoint.path
-        self._run.start(spark, self.spec, name, path, self._batch, self.shuffled)
+        self._run.start(spark, self.spec, name, path, self._batch)
 
     def _batch(self, frame: DataFrame, spark_batch: int) -> None:
         began = time.monotonic()

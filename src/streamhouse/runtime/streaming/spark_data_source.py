@@ -22,7 +22,7 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows
 
-from streamhouse.runtime.streaming.tasks.result_types import BLOCKS_TYPE, RESULT_TYPE
+from streamhouse.runtime.streaming.tasks.result_types import RESULT_TYPE
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -81,8 +81,7 @@ class JobDataSource(DataSource):
     """The Spark data source of one job.
 
     The option `folder` is the folder with the job's `SPEC` file, and later its `STOP_REQUEST` and
-    `STOPPED` files. With the option `shuffled`, tasks return rows for other tasks
-    (`runtime.streaming.shuffle`) besides commit messages.
+    `STOPPED` files.
     """
 
     @classmethod
@@ -90,8 +89,6 @@ class JobDataSource(DataSource):
         return FORMAT
 
     def schema(self) -> StructType:
-        if self.options.get("shuffled") == "true":
-            return BLOCKS_TYPE
         return RESULT_TYPE
 
     def reader(self, schema: StructType) -> DataSourceReader:

@@ -6,25 +6,23 @@ The numbers give the rows of a batch one order.
 from __future__ import annotations
 
 import pyarrow as pa
-from pyspark.sql.pandas.types import to_arrow_schema
 
 from streamhouse.errors import StreamhouseError
 from streamhouse.lookup.storage.bucket_key import BucketKey, bucket_key
 from streamhouse.paimon.write.buckets import BucketRefusal
 from streamhouse.runtime.query_spec import QuerySpec
-from streamhouse.runtime.streaming.tasks.result_types import BLOCKS_TYPE, JOINED_TYPE
-
-BLOCKS: pa.Schema = to_arrow_schema(BLOCKS_TYPE)
-"""The output of read tasks: blocks of source rows for task `task`, or JSON for this task in
-`task_report` (offsets and number of rows); for small batches, results for the driver (`RESULT`)."""
-JOINED: pa.Schema = to_arrow_schema(JOINED_TYPE)
-"""The output of join tasks whose rows are gathered: results, or a block of joined rows."""
+from streamhouse.runtime.streaming.tasks.task_results import RESULT
 
 
-def block_row(task: int, first_row: int, block: bytes | None, report: str | None) -> pa.RecordBatch:
-    """A row of `BLOCKS` for join task `task`; `first_row`: the number of the block's first row."""
-    row = {"task": task, "first_row": first_row, "block": block, "task_report": report}
-    return pa.RecordBatch.from_pylist([row], schema=BLOCKS)
+def block_row(
+    task: int, block: bytes | None, first_row: int = -1, report: str | None = None
+) -> pa.RecordBatch:
+    """A row of `RESULT` for a task; `first_row`: the number of the block's first row.
+
+    `report` is JSON with the offsets and the number of rows that were read.
+    """
+    row = {"task": task, "first_row": first_row, "block": block, "report": report}
+    return pa.RecordBatch.from_pylist([row], schema=RESULT)
 
 
 ROW_BITS, SPLIT_BITS = 36, 14

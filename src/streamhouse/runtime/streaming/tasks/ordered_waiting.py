@@ -20,7 +20,7 @@ from streamhouse.source import ROW_KIND
 
 
 class OrderedWaiting:
-    """Looks up the rows of the only task of a batch, which have all columns of the source.
+    """Looks up the rows of the only task of a batch.
 
     Rows without a match wait, as do later rows of their keys.
     """
@@ -129,8 +129,7 @@ class OrderedWaiting:
         misses = run.operator.misses(src)
         if not len(misses) and not self._queues:
             return self._following.take(src)
-        assert run.split is not None
-        batch, task, split = run.task.batch, run.task.index, run.split[0]
+        batch, task, split = run.task.batch, run.task.index, run.split
         first = src.column(ROW)[0].as_py()
         missed = np.zeros(src.num_rows, bool)
         missed[misses.to_numpy(zero_copy_only=False) - first] = True

@@ -37,9 +37,7 @@ class Task:
 
     def _read(self, number: int, split: Any) -> None:
         run, first = self._run, 0
-        # Rows that may have to wait in order need all columns.
-        chunks = run.chunks(number, split, pruned=not run.spec.waits_in_order)
-        for place, chunk in enumerate(chunks):
+        for place, chunk in enumerate(run.chunks(number, split)):
             if place % run.task.shares == run.task.share:
                 self._steps.take(numbered(chunk, first))
                 run.read_rows += chunk.num_rows

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import Any
+from collections.abc import Callable
 
 import numpy as np
 import pyarrow as pa
@@ -11,10 +10,9 @@ import pyarrow.compute as pc
 
 from streamhouse.connectors.base import Message
 from streamhouse.runtime.query_operator import ROW, numbered, only, without
-from streamhouse.runtime.query_source import open_source
 from streamhouse.runtime.state import pending_rows as pending
 from streamhouse.runtime.streaming.tasks.steps import TaskStep
-from streamhouse.runtime.streaming.tasks.task_run import TaskRun, chunks
+from streamhouse.runtime.streaming.tasks.task_run import TaskRun
 from streamhouse.source import ROW_KIND
 
 
@@ -69,13 +67,12 @@ class Waiting:
         places: Callable[[int], tuple[int, int, int]] | None = None,
         own: Callable[[pa.Table], pa.Array] | None = None,
     ) -> None:
-        """In a bucket shuffle, `places` gives task, split and row for the number of a row that has
-        all columns, and `own` says which of the due rows are this task's."""
+        """In a bucket shuffle, `places` gives task, split and row for the number of a row, and
+        `own` says which of the due rows are this task's."""
         self._run, self._following = run, following
         self._rows = WaitingRows(run)
-        self._places, self._own = places, own
-        self._missed: dict[int, tuple[Any, list[Any]]] = {}
-        """The numbers of the rows that must wait, by the number of their split."""
+        self._places = places or (lambda row: (run.task.index, run.split, row))
+        self._own = own
         self.close = following.close
 
     def begin(self) -> None:
@@ -114,14 +111,11 @@ class Waiting:
         misses, count = self._joined(src)
         if len(misses):
             self._run.missed += len(misses)
-            if self._places is not None:
-                rows = only(src, misses)
-                self._keep(rows, map(self._places, rows.column(ROW).to_pylist()))
-            else:
-                assert self._run.split is not None
-                number, split = self._run.split
-                found = self._missed.setdefault(number, (split, []))[1]
-                found.append(misses.to_numpy(zero_copy_only=False))
+            rows, batch = only(src, misses), self._run.task.batch
+            places = map(self._places, rows.column(ROW).to_pylist())
+            ids = pa.array([row_id(batch, *place) for place in places], pa.string())
+            attempts = pa.array(np.zeros(len(ids), np.int32))
+            self._rows.put(rows.drop_columns([ROW]), ids, attempts, "+I")
         return count
 
     def _joined(self, src: pa.Table) -> tuple[pa.Array, int]:
@@ -130,29 +124,8 @@ class Waiting:
         misses = self._run.operator.misses(src)
         return misses, self._following.take(without(src, misses))
 
-    def _keep(self, rows: pa.Table, places: Iterable[tuple[int, int, int]]) -> None:
-        ids = pa.array([row_id(self._run.task.batch, *place) for place in places], pa.string())
-        attempts = pa.array(np.zeros(len(ids), np.int32))
-        self._rows.put(rows.drop_columns([ROW]), ids, attempts, "+I")
-
     def finish(self) -> list[tuple[str, Message]]:
-        for number, (split, found) in self._missed.items():
-            self._read_again(number, split, np.sort(np.concatenate(found)))
         return [*self._following.finish(), *self._rows.write()]
-
-    def _read_again(self, number: int, split: Any, missed: Any) -> None:
-        """Keep missed rows of a split, which is read again with all columns."""
-        run, first = self._run, 0
-        source = open_source(run.spec, pruned=False)
-        try:
-            for chunk in chunks(source.read(split)):
-                here = missed[(missed >= first) & (missed < first + chunk.num_rows)]
-                if len(here):
-                    rows = numbered(chunk, first).take(pa.array(here - first))
-                    self._keep(rows, ((run.task.index, number, row) for row in here))
-                first += chunk.num_rows
-        finally:
-            source.close()
 
     def _give_up(self, src: pa.Table, attempts: pa.Array) -> None:
         """Handle rows without attempts left.
