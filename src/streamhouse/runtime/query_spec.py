@@ -124,10 +124,7 @@ class QuerySpec:
 
     def dimensions(self) -> list[DimensionSpec]:
         """The lookups with their tables."""
-        return [
-            DimensionSpec(lookup, address.warehouse, address.identifier, address.schema_id)
-            for lookup, address in zip(self.query.lookups, self.lookups, strict=True)
-        ]
+        return list(map(DimensionSpec, self.query.lookups, self.lookups))
 
     @property
     def shuffle(self) -> int | None:

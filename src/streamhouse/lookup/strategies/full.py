@@ -137,7 +137,7 @@ class FullDimension(Dimension):
 
     def _load(self, version: Version) -> None:
         self._drop()
-        self._schema = schema_of(version.table, self._columns, self._spec.planned)
+        self._schema = schema_of(version.table, self._columns, self._spec.address.schema_id)
         self._fill(self._read(version))
 
     def _fill(self, batches: Iterable[pa.RecordBatch]) -> None:
@@ -170,7 +170,7 @@ class FullDimension(Dimension):
         if version.snapshot is None or self._chosen == ():
             return
         table = version.table
-        current_names = current_columns(table, self._spec.planned, self._columns)
+        current_names = current_columns(table, self._spec.address.schema_id, self._columns)
         chosen = self._chosen
         filter = None if chosen is None else partitions.condition(table, chosen)
         snapshot, splits = version.snapshot.id, None
@@ -187,7 +187,7 @@ class FullDimension(Dimension):
         assert self._overlay is not None
         if before.table.schema_id != after.table.schema_id:
             return False
-        changes = last_changes(before, after, self._columns, self._spec.planned)
+        changes = last_changes(before, after, self._columns, self._spec.address.schema_id)
         if changes is not None:
             changes = self._of_part(changes)
             upserted = pc.equal(changes.column(ROW_KIND), "+I")
@@ -222,7 +222,7 @@ class FullDimension(Dimension):
         """The rows of some keys as they are at the version."""
         assert version.snapshot is not None
         snapshot = version.snapshot.id
-        planned = self._spec.planned
+        planned = self._spec.address.schema_id
         reader = KeyReader(version.table, snapshot, self._columns, self._key, planned)
         tables = [self._schema.empty_table()]
         for group, row_numbers in reader.groups.split(keys).items():

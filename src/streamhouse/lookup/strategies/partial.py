@@ -77,7 +77,7 @@ class PartialDimension(Dimension):
         before, self._version = self._version, None
         table = version.table
         if before is None or before.table.schema_id != table.schema_id or self._key_cache is None:
-            self._schema = schema_of(table, self._columns, self._spec.planned)
+            self._schema = schema_of(table, self._columns, self._spec.address.schema_id)
             self._key_cache = KeyCache(
                 self._schema, self._key, self._options.rows, self._options.memory // 2
             )
@@ -126,7 +126,11 @@ class PartialDimension(Dimension):
         reader, self._reader, changed_keys = self._reader, None, None
         if version.snapshot is not None:
             self._reader = KeyReader(
-                version.table, version.snapshot.id, self._columns, self._key, self._spec.planned
+                version.table,
+                version.snapshot.id,
+                self._columns,
+                self._key,
+                self._spec.address.schema_id,
             )
             if before is not None and (len(self._key_cache) or self._copies):
                 changed_keys = keys_changed_between(before, version, self._key)

@@ -12,13 +12,14 @@ from streamhouse.errors import StreamhouseError
 from streamhouse.lookup.dimension import DimensionSpec
 from streamhouse.lookup.strategies.selection import DISPLAY_NAMES, choose_all
 from streamhouse.paimon.catalog.draft_table import DraftTable
+from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.paimon.catalog.views import Views
 from streamhouse.paimon.schema.types import arrow_type, parse
 from streamhouse.runtime.query_spec import unshuffled
 from streamhouse.runtime.session.catalogs import DEFAULT_CATALOG, Catalogs
 from streamhouse.runtime.session.draft_warehouse import NO_WAREHOUSE, DraftWarehouse
 from streamhouse.runtime.session.session import Session
-from streamhouse.runtime.session.views import Names, SessionViews
+from streamhouse.runtime.session.views import SessionViews
 from streamhouse.sql.plan import AsOf, Name, StreamQuery, TableInfo, ViewInfo
 
 
@@ -72,8 +73,8 @@ class DraftCatalogs(Catalogs):
 class DraftViews(SessionViews):
     """Keeps the views that a script would store or drop in memory."""
 
-    def __init__(self, names: Names, catalogs: Catalogs, notice: Callable[[str], None]) -> None:
-        super().__init__(names, catalogs, notice)
+    def __init__(self, session: Session) -> None:
+        super().__init__(session)
         self._drafts: dict[Name, ViewInfo | None] = {}
         """By full name; None for a view that the script drops."""
 
@@ -110,7 +111,7 @@ class DraftSession(Session):
         super().__init__(warehouse)
         if warehouse is None and not requires_warehouse:
             self.catalogs.add_empty_default()
-        self.views = DraftViews(self, self.catalogs, self._notify)
+        self.views = DraftViews(self)
 
     def table_as_of(self, name: Name, as_of: AsOf) -> TableInfo:
         """As in a run; the table as it is now if statements of the script may make that state."""
@@ -127,9 +128,9 @@ class DraftSession(Session):
             warehouse, identifier = self.catalogs.warehouse(catalog), f"{database}.{name}"
             if warehouse.is_draft(identifier):
                 table = warehouse.readable(identifier)
-                specs.append(DraftSpec(lookup, {}, identifier, table=table))
+                specs.append(DraftSpec(lookup, TableAddress({}, identifier), table))
             else:
-                specs.append(DimensionSpec(lookup, warehouse.options, identifier))
+                specs.append(DimensionSpec(lookup, TableAddress(warehouse.options, identifier)))
         problem = None if target is None else unshuffled(query, target)
         return [DISPLAY_NAMES[choice.strategy] for choice in choose_all(specs, problem)]
 

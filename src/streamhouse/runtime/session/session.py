@@ -102,11 +102,11 @@ class Session:
         """The name of the pipeline, unless the script sets another one."""
         self.settings = Settings(self._notify)
         self.catalogs = self._open_catalogs(warehouse)
-        self.tables = TableDefinitions(self, self.catalogs, self._notify)
-        self.views = SessionViews(self, self.catalogs, self._notify)
-        self.materialized = MaterializedViews(self, self.catalogs, self._notify)
+        self.tables = TableDefinitions(self)
+        self.views = SessionViews(self)
+        self.materialized = MaterializedViews(self)
         self.functions = SessionFunctions(self._notify)
-        self.endpoints = Endpoints(self.catalogs, self._notify)
+        self.endpoints = Endpoints(self)
         self._opened: dict[str, Table] = {}
 
     def full(self, name: Name) -> Name:

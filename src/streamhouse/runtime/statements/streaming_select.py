@@ -31,10 +31,7 @@ class StreamingSelect:
         self._printer = printer
         addresses = [session.endpoints.dimension(lookup) for lookup in query.lookups]
         self._pinned: Offset = {}
-        specs = [
-            DimensionSpec(lookup, address.warehouse, address.identifier, address.schema_id)
-            for lookup, address in zip(query.lookups, addresses, strict=True)
-        ]
+        specs = list(map(DimensionSpec, query.lookups, addresses))
         choices = choose_all(specs)
         self._versions = DimensionVersions(query.lookups, addresses, choices)
         self._dimensions = Dimensions(specs, choices)
