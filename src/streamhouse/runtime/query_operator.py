@@ -14,7 +14,7 @@ from streamhouse.connectors.specs import arrow_schema
 from streamhouse.duckdb_connection import CONTINUOUS_QUERY, LastingConnection
 from streamhouse.errors import StreamhouseError, TableError
 from streamhouse.paimon.schema.evolution import with_planned_types
-from streamhouse.runtime.partial_aggregation import PartialAggregation
+from streamhouse.runtime.query_spec import PartialAggregation
 from streamhouse.source import ROW_KIND
 from streamhouse.sql.expressions.value_errors import readable
 from streamhouse.sql.failed_values import located

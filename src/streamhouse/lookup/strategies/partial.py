@@ -20,12 +20,10 @@ from streamhouse.lookup.dimension import Dimension, DimensionSpec
 from streamhouse.lookup.options import CacheOptions
 from streamhouse.lookup.partitions import Partition, mask
 from streamhouse.lookup.storage.changed_keys import Version, keys_changed_between, version_of
-from streamhouse.lookup.storage.key_cache import KeyCache
-from streamhouse.lookup.storage.key_hashes import KeyHash, among, distinct
-from streamhouse.lookup.storage.key_location import Group
-from streamhouse.lookup.storage.key_reader import KEYS_PER_READ, KeyReader, schema_of
+from streamhouse.lookup.storage.key_cache import KeyCache, KeyHash, among
+from streamhouse.lookup.storage.key_location import KEYS_PER_READ, Group, KeyReader, schema_of
 from streamhouse.sql.resolution.columns import physical
-from streamhouse.state.segment import Hashes, Segment, chunks, found_in, spilled
+from streamhouse.state.segment import Hashes, Segment, chunks, distinct, found_in, spilled
 
 ROWS_PER_KEY = 50_000
 """Reading one key costs about as much as copying this many rows of its bucket."""

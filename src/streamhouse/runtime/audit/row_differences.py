@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 from duckdb import DuckDBPyConnection
 
-from streamhouse.runtime.audit.unread_source_rows import Unread
+from streamhouse.runtime.audit.recorded_batches import Unread
 
 ABSOLUTE = 0.005
 _RELATIVE = 1e-12

@@ -111,7 +111,7 @@ def _write_all(
 
 @contextmanager
 def _core(address: TableAddress, sidecar: Sidecar | None) -> Iterator[Sidecar | None]:
-    """The Java core if new rows are invisible until compaction, else None (`insert_overwrite`)."""
+    """The Java core if new rows are invisible until compaction, else None."""
     from streamhouse.paimon.read.visibility import hides_new_rows
 
     if not hides_new_rows(address.open()):
@@ -224,7 +224,7 @@ class _Insert:
     def _overwrite(self, messages: list[bytes], lock_held: bool) -> None:
         table, options = self._table, self._options
         if self._java is not None and messages:
-            from streamhouse.runtime.batch.insert_overwrite import overwrite, shows_at_once
+            from streamhouse.runtime.batch.wait_for_compaction import overwrite, shows_at_once
 
             if shows_at_once(table):
                 partition = self._statement.partition

@@ -17,7 +17,7 @@ from streamhouse.lookup.dimension import is_server
 from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.paimon.changelog.consumers import Consumers, is_orphaned, query_consumer
 from streamhouse.paimon.schema.table_name import split_identifier
-from streamhouse.runtime.audit.past_results import same_results
+from streamhouse.runtime.audit.recompute import same_results
 from streamhouse.runtime.query_spec import QuerySpec
 from streamhouse.runtime.state.bound_tables import BoundTables
 from streamhouse.runtime.state.checkpoint import Checkpoint, checkpoints_for

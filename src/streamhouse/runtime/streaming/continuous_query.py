@@ -26,7 +26,7 @@ from streamhouse.runtime.state.recorded_query import definition_json
 from streamhouse.runtime.state.retention_holds import RetentionHolds
 from streamhouse.runtime.streaming.batch_commit import BatchCommitter, TaskResults
 from streamhouse.runtime.streaming.batch_planner import BatchPlanner
-from streamhouse.runtime.streaming.dimensions import preload_reports
+from streamhouse.runtime.streaming.dimensions.versions import report_loaded
 from streamhouse.runtime.streaming.first_read import shared_keys, unordered_first_read
 from streamhouse.runtime.streaming.progress import ContinuousProgress
 from streamhouse.runtime.streaming.query import CountedBatch, JobQuery, acquired
@@ -139,7 +139,7 @@ class ContinuousQuery(JobQuery):
         end = batch.end
         self.progress.committed(end)
         retried(lambda: self._holds.batch_done(end))
-        preload_reports.write(self._run.folder, end, batch.reports)
+        report_loaded(self._run.folder, end, batch.reports)
         # The tasks that write shuffled rows do not know how many changes were read.
         counts = [Counter[str](report["changes"]) for report in batch.reports]
         changes = sum(counts, Counter[str]()) if whole else None
@@ -148,7 +148,7 @@ class ContinuousQuery(JobQuery):
         return CountedBatch(batch.record.rows or 0, changes, batch.commit, files, bad)
 
     def pause_s(self, took_s: float) -> float:
-        return self._throttle.pause_s(self.description.part, took_s)
+        return self.pacing.pause_s(self.description.part, self.role, took_s)
 
     def release(self) -> None:
         self._open.close()
@@ -166,7 +166,7 @@ class ContinuousQuery(JobQuery):
         if not self._run.started:
             return
         if self._lineage is not None:
-            self._lineage.flush_if_due(self._throttle.flush_s)
+            self._lineage.flush_if_due(self.pacing.flush_s)
         if retried(self._holds.tick):
             self._last_commit.note()
 

@@ -4,24 +4,13 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from streamhouse.source import Lag, Offset
 
-
-class Planner(Protocol):
-    """What progress needs of a query's planner."""
-
-    def caught_up(self, start: Offset) -> bool:
-        """Whether nothing is left to read after `start`."""
-
-    def lag(self, start: Offset) -> Lag | None:
-        """How far `start` is behind; None if unknown."""
-
-    def rows_left(self, start: Offset) -> int | None:
-        """About how many rows of snapshots are left; None if they are complete."""
-
-    def close(self) -> None: ...
+if TYPE_CHECKING:
+    from streamhouse.runtime.streaming.batch_planner import BatchPlanner
+    from streamhouse.runtime.views.planner import ViewPlanner
 
 
 class ContinuousProgress:
@@ -29,7 +18,7 @@ class ContinuousProgress:
 
     def __init__(self, last: Offset) -> None:
         self._last = last
-        self._planner: Planner | None = None
+        self._planner: BatchPlanner | ViewPlanner | None = None
         self._replayed: Callable[[], bool] = lambda: False
         self._running = False
 
@@ -37,7 +26,7 @@ class ContinuousProgress:
     def last_offset(self) -> Offset:
         return self._last
 
-    def planned(self, planner: Planner) -> None:
+    def planned(self, planner: BatchPlanner | ViewPlanner) -> None:
         """Read the sources through this planner from now on; it is closed with the progress."""
         self._planner = planner
 

@@ -12,13 +12,12 @@ from pathlib import Path
 from pyspark.sql import DataFrame, SparkSession
 
 from streamhouse.paimon.catalog.table_address import TableAddress
-from streamhouse.runtime.monitoring.commit_times import Commit
-from streamhouse.runtime.monitoring.metrics import QueryMetrics
-from streamhouse.runtime.query_description import QueryDescription
-from streamhouse.runtime.source_progress import SourceProgress
+from streamhouse.paimon.maintenance.backpressure import Backpressure
+from streamhouse.runtime.monitoring.metrics import Commit, QueryMetrics
+from streamhouse.runtime.query_description import QueryDescription, SourceProgress
 from streamhouse.runtime.state.checkpoint import Checkpoint
 from streamhouse.runtime.state.checkpoint_registry import register_checkpoint
-from streamhouse.runtime.streaming.pacing import Throttle
+from streamhouse.runtime.streaming.pacing import Pacing, Role
 from streamhouse.runtime.streaming.spark_data_source import Job
 from streamhouse.runtime.streaming.stream_run import StreamRun
 
@@ -34,7 +33,7 @@ class QueryFailed(Exception):
 
 @dataclass(frozen=True)
 class CountedBatch:
-    """What metrics and the throttle need of a committed batch.
+    """What metrics and waits for compaction need of a committed batch.
 
     `rows`, `bad`, `late`, `changes` and `commit`: see `QueryMetrics.count_batch`. `files`: at most
     how many level-0 files it added to a bucket of each table.
@@ -69,13 +68,16 @@ class JobQuery(ABC):
     spec: Job
     """It plans and runs the tasks."""
     progress: SourceProgress
+    pacing = Pacing(1)
+    role = Role.SOURCE
+    pressure: Backpressure | None = None
+    """Waits after a batch for compaction that is behind; None: it does not."""
 
     def __init__(self, checkpoint: Checkpoint, description: QueryDescription) -> None:
         """`checkpoint` is locked; see `acquired`."""
         self.description = description
         self.metrics = QueryMetrics()
         self._checkpoint = checkpoint
-        self._throttle = Throttle()
         register_checkpoint(description.address.warehouse, checkpoint)
         self._run = StreamRun(checkpoint.run_folder())
 
@@ -120,17 +122,10 @@ class JobQuery(ABC):
         return
 
     def use_shared(self, folder: Path) -> None:
-        """Let a source read the folder that a `SharedReader` fills; call it before `prepare`.
-
-        `number`: the index of the source in the description's `sources`.
-        """
+        """Let the source read the folder that a `SharedReader` fills; call it before `prepare`."""
         raise AssertionError("the query shares no source")
 
     # -- what is the same
-
-    def set_throttle(self, throttle: Throttle) -> None:
-        """Wait after each batch as the throttle says; without it no batch waits."""
-        self._throttle = throttle
 
     def start(self, spark: SparkSession) -> None:
         """Start the query; call `prepare` first.
@@ -152,7 +147,11 @@ class JobQuery(ABC):
         self.metrics.count_batch(
             batch.rows, took_s, batch.bad, batch.changes, batch.commit, batch.late
         )
-        self._throttle.wait_for_compaction(batch.files, lambda: self._run.is_stopping)
+        if self.pressure is not None:
+            for table, count in batch.files.items():
+                self.pressure.added(table, count)
+            for table in batch.files:
+                self.pressure.wait(table, lambda: self._run.is_stopping)
         self._run.pause(self.pause_s(time.monotonic() - began))
 
     def check(self) -> None:

@@ -140,7 +140,7 @@ class ViewQuery(JobQuery):
 
     def pause_s(self, took_s: float) -> float:
         # A refresh from changes is as short as a batch of a stream.
-        return self._throttle.refresh_pause_s(took_s) if self._recomputed else 0.0
+        return self.pacing.refresh_pause_s(took_s) if self._recomputed else 0.0
 
     def release(self) -> None:
         self._builder.stop()

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from streamhouse.options import table_of
-from streamhouse.runtime.monitoring.commit_times import Commit
+from streamhouse.runtime.monitoring.metrics import Commit
 from streamhouse.runtime.monitoring.status import QueryStatus
 from streamhouse.source import SourceState
 

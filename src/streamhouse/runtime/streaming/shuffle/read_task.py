@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
@@ -19,8 +20,20 @@ from streamhouse.runtime.streaming.shuffle.blocks import (
 )
 from streamhouse.runtime.streaming.tasks.row_files import to_ipc
 from streamhouse.runtime.streaming.tasks.steps import current_rows_last
+from streamhouse.runtime.streaming.tasks.task import Task
 from streamhouse.runtime.streaming.tasks.task_input import SplitsInput
 from streamhouse.runtime.streaming.tasks.task_run import TaskRun, chunks
+from streamhouse.runtime.streaming.tasks.worker_resources import resources_of
+
+
+def run(spec: QuerySpec, task: SplitsInput) -> Iterator[pa.RecordBatch]:
+    """Run a task of a query with a bucket shuffle; yields rows of `RESULT`."""
+    if task.shuffled:
+        return ReadTask(spec, task).run()
+    # A small batch is one task, with all buckets.
+    spec = replace(spec, gathered=False)
+    resources_of(spec).dimensions.take(0, 1)
+    return Task(spec, task).run()
 
 
 class ReadTask:

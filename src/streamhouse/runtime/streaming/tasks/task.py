@@ -16,6 +16,11 @@ from streamhouse.runtime.streaming.tasks.task_run import TaskRun
 from streamhouse.runtime.streaming.tasks.waiting import Waiting
 
 
+def run(spec: QuerySpec, task: SplitsInput) -> Iterator[pa.RecordBatch]:
+    """Run a task of a query; yields rows of `RESULT`."""
+    return Task(spec, task).run()
+
+
 class Task:
     """Runs one `SplitsInput` of a query that is not shuffled; executors."""
 
