@@ -54,7 +54,7 @@ class QueryDescription:
 
 
 class SourceProgress(Protocol):
-    """How far a query has read its sources; see `streaming.progress`, `sync.source_progress`."""
+    """How far a query has read its sources; see `streaming.query`, `sync.source_progress`."""
 
     def lag(self) -> Lag | None:
         """How far the query is behind its sources; None if unknown."""

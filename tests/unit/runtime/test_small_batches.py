@@ -17,7 +17,7 @@ from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.paimon.write.commit import TableCommitter
 from streamhouse.paimon.write.table_writer import TableWriter
 from streamhouse.runtime.query_spec import QuerySpec
-from streamhouse.runtime.streaming.shuffle import small_batches
+from streamhouse.runtime.streaming.shuffle import blocks
 from streamhouse.runtime.streaming.spark_data_source import SPEC, JobPartition, JobReader
 from streamhouse.runtime.streaming.tasks.task_input import SplitsInput
 from streamhouse.runtime.streaming.tasks.task_results import RESULT
@@ -137,11 +137,11 @@ def test_large_dimensions_are_spread(tmp_path: Path, monkeypatch: pytest.MonkeyP
     shop.write("people", people(1, 2))
     shop.click(1)
     first, _ = shop.batch({})
-    monkeypatch.setattr(small_batches, "_DIMENSION_ROWS", 1)
+    monkeypatch.setattr(blocks, "_DIMENSION_ROWS", 1)
     shop.click(2)
     second, tasks = shop.batch(first)
     assert {task.shuffled for task in tasks} == {True}
-    monkeypatch.setattr(small_batches, "_DIMENSION_ROWS", 2)
+    monkeypatch.setattr(blocks, "_DIMENSION_ROWS", 2)
     shop.click(2)
     assert [task.shuffled for task in shop.batch(second)[1]] == [False]
 

@@ -104,7 +104,7 @@ def repair(
 
 def _refreshed(address: TableAddress, where: str | None, dry_run: bool) -> RepairResult:
     """Repair a materialized view: refresh it."""
-    from streamhouse.runtime.views.refresh import changes_of_refresh
+    from streamhouse.runtime.views.refresh import refresh
 
     if where is not None:
         raise TableError(
@@ -123,7 +123,7 @@ def _refreshed(address: TableAddress, where: str | None, dry_run: bool) -> Repai
             "-D" if one.expected is None else "+I" if one.actual is None else "+U" for one in found
         )
     else:
-        kinds = changes_of_refresh(spec)
+        kinds = refresh(spec)
     snapshot = address.open().latest_snapshot_id() if kinds and not dry_run else None
     return RepairResult(address.identifier, kinds["+I"], kinds["+U"], kinds["-D"], snapshot)
 

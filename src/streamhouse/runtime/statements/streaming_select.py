@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from typing import Protocol
 
 import pyarrow as pa
 
@@ -11,7 +12,6 @@ from streamhouse.connectors.dead_letter_table import SkippingSource
 from streamhouse.lookup.dimension import DimensionSpec
 from streamhouse.lookup.strategies.selection import choose_all
 from streamhouse.paimon.catalog.table_address import TableAddress
-from streamhouse.runtime.printer import Printer
 from streamhouse.runtime.query_operator import QueryOperator, numbered
 from streamhouse.runtime.query_source import source_caught_up
 from streamhouse.runtime.session.session import Session
@@ -84,3 +84,16 @@ class StreamingSelect:
             kinds = pa.chunked_array([pa.repeat(pa.scalar("+I"), rows.num_rows)])
         for batch in rows.add_column(0, ROW_KIND, kinds).combine_chunks().to_batches():
             self._printer.changes(batch)
+
+
+class Printer(Protocol):
+    """Receives a script's results."""
+
+    def notice(self, text: str) -> None:
+        """Show a message to the user."""
+
+    def rows(self, reader: pa.RecordBatchReader) -> None:
+        """Show the rows of a bounded SELECT."""
+
+    def changes(self, batch: pa.RecordBatch) -> None:
+        """Show rows of a streaming SELECT; the first column is `rowkind`."""

@@ -28,7 +28,7 @@ from streamhouse.runtime.query_spec import QuerySpec
 from streamhouse.runtime.state.batch_logs import next_batch
 from streamhouse.runtime.state.pending_rows import PendingRows, PendingState
 from streamhouse.runtime.streaming.dimensions.versions import DimensionVersions, reported_loaded
-from streamhouse.runtime.streaming.shuffle.small_batches import WHOLE, skips_shuffle
+from streamhouse.runtime.streaming.shuffle.blocks import WHOLE, skips_shuffle
 from streamhouse.runtime.streaming.tasks.row_files import RowFiles
 from streamhouse.runtime.streaming.tasks.task_input import SplitsInput
 from streamhouse.source import Lag, Offset

@@ -28,10 +28,9 @@ from streamhouse.runtime.streaming.batch_commit import BatchCommitter, TaskResul
 from streamhouse.runtime.streaming.batch_planner import BatchPlanner
 from streamhouse.runtime.streaming.dimensions.versions import report_loaded
 from streamhouse.runtime.streaming.first_read import shared_keys, unordered_first_read
-from streamhouse.runtime.streaming.progress import ContinuousProgress
-from streamhouse.runtime.streaming.query import CountedBatch, JobQuery, acquired
+from streamhouse.runtime.streaming.query import ContinuousProgress, CountedBatch, JobQuery, acquired
+from streamhouse.runtime.streaming.shuffle.blocks import WHOLE
 from streamhouse.runtime.streaming.shuffle.shuffle import shuffled
-from streamhouse.runtime.streaming.shuffle.small_batches import WHOLE
 from streamhouse.runtime.streaming.tasks.row_files import RowFiles
 
 

@@ -21,7 +21,7 @@ from streamhouse.runtime.streaming.shuffle.blocks import (
     shuffle_key,
 )
 from streamhouse.runtime.streaming.tasks.row_files import RowFiles, from_ipc, to_ipc
-from streamhouse.runtime.streaming.tasks.steps import LookUp, Output, TaskStep
+from streamhouse.runtime.streaming.tasks.steps import Steps
 from streamhouse.runtime.streaming.tasks.task_input import SplitsInput
 from streamhouse.runtime.streaming.tasks.task_run import CHUNK_ROWS, TaskRun
 from streamhouse.runtime.streaming.tasks.waiting import Waiting
@@ -67,13 +67,9 @@ class JoinTask:
         self._run = run = TaskRun(spec, task)
         run.read_rows = rows
         self._count = join_task_count(spec)
-        self._output = Output(run)
         # Read tasks have reordered the rows.
-        self._steps: TaskStep = (
-            LookUp(run, self._output)
-            if spec.retry is None
-            else Waiting(run, self._output, place_of, self._own)
-        )
+        waiting = None if spec.retry is None else Waiting(run, place_of, self._own)
+        self._steps = Steps(run, waiting)
 
     def joined(self, blocks: list[pa.Table]) -> Iterator[pa.RecordBatch]:
         """Yields rows of `RESULT`, of which some have blocks of joined rows if `gathered`."""
@@ -87,7 +83,7 @@ class JoinTask:
             yield run.result(self._steps.finish())
         finally:
             self._steps.close()
-        for table in self._output.rows if run.spec.gathered else ():
+        for table in self._steps.rows if run.spec.gathered else ():
             if table.num_rows:
                 yield block_row(0, to_ipc(table))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterator
 
 import numpy as np
 import pyarrow as pa
@@ -13,7 +13,6 @@ from streamhouse.paimon.read.key_set import KeySet
 from streamhouse.runtime.query_operator import ROW, numbered, only
 from streamhouse.runtime.state import pending_rows as pending
 from streamhouse.runtime.streaming.tasks.key_queues import KeyQueues, Outcome, WaitingRow
-from streamhouse.runtime.streaming.tasks.steps import TaskStep
 from streamhouse.runtime.streaming.tasks.task_run import TaskRun
 from streamhouse.runtime.streaming.tasks.waiting import WaitingRows, row_id
 from streamhouse.source import ROW_KIND
@@ -25,9 +24,8 @@ class OrderedWaiting:
     Rows without a match wait, as do later rows of their keys.
     """
 
-    def __init__(self, run: TaskRun, following: TaskStep) -> None:
-        self._run, self._following = run, following
-        self.close = following.close
+    def __init__(self, run: TaskRun) -> None:
+        self._run = run
         self._rows = WaitingRows(run)
         self._queues = KeyQueues()
         self._others: pa.Table | None = None
@@ -41,7 +39,7 @@ class OrderedWaiting:
         self._cancelled: set[str] = set()
         """The ids of those that were taken back in this batch."""
 
-    def begin(self) -> None:
+    def begin(self) -> Iterator[pa.Table]:
         task = self._run.task
         if not task.due:
             return
@@ -55,12 +53,12 @@ class OrderedWaiting:
         self._load(rows)
         tried = [self._places[row.row_id] for row in self._queues.due(task.now_ms)]
         if self._stored is not None and tried:
-            self._retry_rows(self._stored, only(self._stored, pa.array(tried, pa.int64())))
+            yield from self._retry(self._stored, only(self._stored, pa.array(tried, pa.int64())))
 
-    def _retry_rows(self, stored: pa.Table, tried: pa.Table) -> None:
+    def _retry(self, stored: pa.Table, tried: pa.Table) -> Iterator[pa.Table]:
         self._run.look_up(tried)
         missed = set(self._run.operator.misses(tried).to_pylist())
-        self._settle(stored, self._queues.retry(
+        yield from self._settle(stored, self._queues.retry(
             self._run.task.now_ms,
             lambda row: self._places[row.row_id] in missed,
             self._rows.retry.max_attempts,
@@ -98,37 +96,29 @@ class OrderedWaiting:
         )
         return [WaitingRow(*values) for values in zip(*columns, strict=True)]
 
-    def _settle(self, src: pa.Table, outcomes: list[tuple[WaitingRow, Outcome]]) -> None:
-        """Emit the rows that wait no longer, in their order, and note what became of each."""
+    def _settle(
+        self, src: pa.Table, outcomes: list[tuple[WaitingRow, Outcome]]
+    ) -> Iterator[pa.Table]:
+        """Yield the rows that wait no longer, in their order, and note what became of each."""
         again = [waiting for waiting, outcome in outcomes if outcome is Outcome.AGAIN]
         done = [waiting for waiting, outcome in outcomes if outcome is not Outcome.AGAIN]
         self._put_stored(again, "+U")
         self._put_stored(done, "-D")
         if done:
             numbers = sorted(self._places[waiting.row_id] for waiting in done)
-            self._following.take(only(src, pa.array(numbers, pa.int64())))
+            yield only(src, pa.array(numbers, pa.int64()))
         for waiting, outcome in outcomes:
-            row = src.slice(self._places[waiting.row_id], 1)
-            if outcome is Outcome.EXHAUSTED and self._is_lost(row):
-                attempts = pa.array([waiting.attempts], pa.int32())
-                self._rows.give_up(row.drop_columns([ROW]), attempts)
+            if outcome is Outcome.EXHAUSTED:
+                row = src.slice(self._places[waiting.row_id], 1)
+                self._rows.give_up(row, pa.array([waiting.attempts], pa.int32()))
 
-    def _is_lost(self, row: pa.Table) -> bool:
-        """Whether a row without attempts left has no output."""
-        lookups = self._run.spec.query.lookups
-        if all(lookup.left for lookup in lookups):
-            return False
-        if all(not lookup.left for lookup in lookups if lookup.retry is not None):
-            return True
-        return int(self._run.operator.rows(row).num_rows) == 0
-
-    def take(self, src: pa.Table) -> int:
+    def take(self, src: pa.Table) -> pa.Table:
         run = self._run
         self._load_keys_of(src)
         run.look_up(src)
         misses = run.operator.misses(src)
         if not len(misses) and not self._queues:
-            return self._following.take(src)
+            return src
         batch, task, split = run.task.batch, run.task.index, run.split
         first = src.column(ROW)[0].as_py()
         missed = np.zeros(src.num_rows, bool)
@@ -147,7 +137,7 @@ class OrderedWaiting:
             elif result is False:
                 waits[place] = row
         self._new.append((src.take(pa.array(list(waits), pa.int64())), list(waits.values())))
-        return self._following.take(src.filter(pa.array(passes)))
+        return src.filter(pa.array(passes))
 
     def _cancel(self, row: WaitingRow) -> None:
         """Remove a waiting row that a retraction has taken back."""
@@ -176,7 +166,7 @@ class OrderedWaiting:
                 waiting = src.take(pa.array(remaining, pa.int64()))
                 self._put_all(waiting, [rows[number] for number in remaining], "+I")
             self._run.missed += len(remaining)
-        return [*self._following.finish(), *self._rows.write()]
+        return self._rows.write()
 
     def _keys(self, src: pa.Table) -> list[Hashable]:
         """The key of each row: the source's primary key, or else all its columns."""
