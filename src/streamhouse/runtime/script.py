@@ -413,12 +413,9 @@ class ScriptRunner:
         continuous = ContinuousQuery(spec, checkpoint, location.pipeline)
         try:
             check_start(continuous.spec, checkpoint, self._printer.notice)
-            notice = continuous.first_notice()
         except BaseException:
             continuous.stop()
             raise
-        if notice:
-            self._printer.notice(notice)
         return continuous
 
 

@@ -35,7 +35,7 @@ from streamhouse.runtime.audit.audit import newest_recorded
 from streamhouse.runtime.audit.provable_range import pending_rows_at
 from streamhouse.runtime.audit.recompute import ATTEMPTS_COLUMN, DUE_COLUMN, Recomputation
 from streamhouse.runtime.audit.recorded_batches import Batch, RecordedBatches
-from streamhouse.runtime.audit.repair_diff import Deviation, deviation
+from streamhouse.runtime.audit.row_differences import Deviation, deviation
 from streamhouse.runtime.batch.progress_line import ProgressLine, progress
 from streamhouse.runtime.batch.row_kinds import functions_of
 from streamhouse.runtime.query_source import source_offset

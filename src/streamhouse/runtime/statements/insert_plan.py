@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from streamhouse.connectors import registry
 from streamhouse.errors import OptionError, SqlError, UnsupportedSqlError
 from streamhouse.lookup.dimension import DimensionSpec, is_server
-from streamhouse.lookup.refresh import RefreshRule
+from streamhouse.lookup.options import RefreshRule
 from streamhouse.lookup.strategies.selection import Choice, choose_all
 from streamhouse.runtime.batch.insert_columns import given_columns
 from streamhouse.runtime.query_spec import unshuffled

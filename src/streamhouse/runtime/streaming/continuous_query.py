@@ -18,16 +18,13 @@ from streamhouse.runtime.query_description import QueryDescription
 from streamhouse.runtime.query_spec import QuerySpec
 from streamhouse.runtime.state import lookup_journal, pending_rows
 from streamhouse.runtime.state.batch_logs import next_batch
-from streamhouse.runtime.state.bound_tables import BoundTables
 from streamhouse.runtime.state.checkpoint import Checkpoint
-from streamhouse.runtime.state.last_commit import LastCommit
 from streamhouse.runtime.state.lineage import Lineage
-from streamhouse.runtime.state.recorded_query import definition_json
-from streamhouse.runtime.state.retention_holds import RetentionHolds
+from streamhouse.runtime.state.recorded_query import BoundTables, definition_json
+from streamhouse.runtime.state.retention_holds import LastCommit, RetentionHolds
 from streamhouse.runtime.streaming.batch_commit import BatchCommitter, TaskResults
 from streamhouse.runtime.streaming.batch_planner import BatchPlanner
 from streamhouse.runtime.streaming.dimensions.versions import report_loaded
-from streamhouse.runtime.streaming.first_read import shared_keys, unordered_first_read
 from streamhouse.runtime.streaming.query import ContinuousProgress, CountedBatch, JobQuery, acquired
 from streamhouse.runtime.streaming.shuffle.blocks import WHOLE
 from streamhouse.runtime.streaming.shuffle.shuffle import shuffled
@@ -62,12 +59,6 @@ class ContinuousQuery(JobQuery):
         if self.spec.sink is None:
             written.append(self.spec.target.auxiliary_table("lineage").identifier)
         return written
-
-    def first_notice(self) -> str | None:
-        """A notice of `first_read` or of `shared_keys`, at the first start of the query."""
-        if self.progress.last_offset:
-            return None
-        return unordered_first_read(self.spec) or shared_keys(self.spec)
 
     def prepare(self) -> None:
         spec = self.spec

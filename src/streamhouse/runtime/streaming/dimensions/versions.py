@@ -25,8 +25,8 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from streamhouse.lookup.dimension import is_server
+from streamhouse.lookup.options import RefreshRule
 from streamhouse.lookup.partitions import Partition, key_fields, newest_snapshot
-from streamhouse.lookup.refresh import RefreshRule
 from streamhouse.lookup.storage.changed_keys import few_changes_between, version_of
 from streamhouse.lookup.strategies.background_refresh import Pinned
 from streamhouse.lookup.strategies.selection import FULL, Choice, refresh_rule
