@@ -32,7 +32,7 @@ from pypaimon.schema.data_types import DataTypeParser
 from streamhouse.errors import StreamhouseError
 from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.paimon.read.table import Table
-from streamhouse.runtime.monitoring.commit_times import VARIABLE
+from streamhouse.runtime.monitoring.metrics import VARIABLE
 
 VIEW = "shop.country_sales"
 LOOK_S = 5.0

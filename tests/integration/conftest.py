@@ -14,7 +14,7 @@ from tests.java_pool import java_pool, lent_java
 from tests.mysql_server import MySql, Server
 
 from streamhouse.demo.mariadb import MariaDB
-from streamhouse.runtime.spark import class_archive, jvm
+from streamhouse.runtime.spark import jvm
 from streamhouse.runtime.spark.session import end_session
 from streamhouse.runtime.spark.worker_python import worker_python
 
@@ -70,7 +70,7 @@ def mariadb(installed: Installed, tmp_path_factory: pytest.TempPathFactory) -> I
 @pytest.fixture(scope="session")
 def spark_conf(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder of settings with which a Spark of one's own starts as a pipeline's does."""
-    archive = class_archive.java_options(class_archive.archive_path())
+    archive = jvm.java_options(jvm.archive_path())
     settings = {
         "spark.ui.enabled": "false",
         "spark.driver.extraJavaOptions": f"-XX:+UseSerialGC -XX:TieredStopAtLevel=1 {archive}",

@@ -13,7 +13,7 @@ from tests.java_pool import java_pool, lent_java
 
 import streamhouse
 from streamhouse.paimon.catalog.warehouse import Warehouse
-from streamhouse.runtime.spark import class_archive
+from streamhouse.runtime.spark import jvm
 from streamhouse.runtime.spark.session import end_session
 from streamhouse.runtime.spark.worker_python import worker_python
 
@@ -27,7 +27,7 @@ def session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     # Sessions as readers have them are what the programs of the guides start.
     os.environ["PYSPARK_PYTHON"] = worker_python()
     os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
-    archive = class_archive.java_options(class_archive.archive_path())
+    archive = jvm.java_options(jvm.archive_path())
     java = f"-XX:+UseSerialGC -XX:TieredStopAtLevel=1 {archive}"
     folder = tmp_path_factory.mktemp("spark")
     spark = (

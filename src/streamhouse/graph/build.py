@@ -18,7 +18,8 @@ from streamhouse.graph.model import (
 )
 from streamhouse.operators.trees.drawing import drawn
 from streamhouse.runtime.session.dry_run import DraftSession
-from streamhouse.runtime.statements.script_plan import PlannedStatement, plan_script
+from streamhouse.runtime.statements.script_plan import plan_script
+from streamhouse.runtime.statements.steps import Step
 from streamhouse.sql import syntax
 from streamhouse.sql.plan import BoundedQuery, LookupJoin, Name, TableInfo
 from streamhouse.sql.resolution import columns as names
@@ -57,14 +58,14 @@ class _Builder:
         self._views: set[Name] = set()
         self._edges: list[tuple[Name | str, Name | str, EdgeKind, str]] = []
 
-    def add(self, planned: PlannedStatement) -> None:
+    def add(self, planned: Step) -> None:
         """Add a statement: which tables it reads and writes."""
         node = self._query(planned)
         if planned.bounded is not None:
             self._scans(node, planned.bounded, planned.target)
         if planned.view is not None:
             self._scans(node, planned.view.query, planned.target)
-        for query, strategies in zip(planned.continuous, planned.strategies, strict=True):
+        for query, strategies in zip(planned.queries, planned.strategies, strict=True):
             assert isinstance(planned.statement, syntax.Insert | syntax.Select)
             self._reads(node.id, planned.statement.query)
             for lookup, strategy in zip(query.lookups, strategies, strict=True):
@@ -100,14 +101,14 @@ class _Builder:
                 edges.append(edge)
         return Graph((*nodes, *self._queries), tuple(edges))
 
-    def _query(self, planned: PlannedStatement) -> QueryNode:
+    def _query(self, planned: Step) -> QueryNode:
         number, statement = len(self._queries) + 1, planned.statement
         kind: QueryKind = "bounded"
         if planned.view is not None:
             kind = "continuous"
-        elif planned.continuous:
+        elif planned.queries:
             kind = "console" if planned.target is None else "continuous"
-        grouped = bool(planned.continuous) and planned.continuous[0].merging.grouped
+        grouped = bool(planned.queries) and planned.queries[0].merging.grouped
         file = None if planned.file is None else PurePath(planned.file).name
         name = _query_name(planned)
         plan = () if planned.view is None else tuple(drawn(planned.view.tree))
@@ -145,7 +146,7 @@ class _Builder:
             self._edges.append((full, reader, "reads", ""))
 
 
-def _query_name(planned: PlannedStatement) -> str:
+def _query_name(planned: Step) -> str:
     match planned.statement:
         case syntax.Insert(overwrite=overwrite):
             word = "INSERT OVERWRITE" if overwrite else "INSERT"

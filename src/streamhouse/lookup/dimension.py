@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import pyarrow as pa
 
 from streamhouse.lookup.partitions import Partition
-from streamhouse.paimon.catalog.warehouse import Warehouse
+from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.paimon.read.table import Table
 from streamhouse.sql.plan import LookupJoin
 
@@ -19,19 +19,19 @@ CAST_OTHER = "CAST the other side to the column's type if that changes none of i
 
 @dataclass(frozen=True)
 class DimensionSpec:
-    """A lookup and its table; picklable.
-
-    `planned` is the schema version whose column names the query uses; None: the newest.
-    """
+    """A lookup and its table; picklable."""
 
     lookup: LookupJoin
-    warehouse: Mapping[str, str] = field(repr=False)
-    identifier: str
-    planned: int | None = None
+    address: TableAddress
+
+    @property
+    def identifier(self) -> str:
+        """The name of the table, `database.table`."""
+        return self.address.identifier
 
     def open(self) -> Table:
-        """The table, followed (`Warehouse.followed`)."""
-        return Warehouse(self.warehouse).followed(self.identifier)
+        """The table, followed."""
+        return self.address.follow()
 
 
 @dataclass(frozen=True)

@@ -1,11 +1,18 @@
-"""The cache options of a dimension: how much of it a process keeps, and how long."""
+"""The options of a lookup: how much of its dimension a process keeps, and when it is refreshed.
+
+Intervals, blackout periods and partitions decide when it joins a newer version.
+"""
 
 from __future__ import annotations
 
+import datetime
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from streamhouse.options import choice, duration_ms, integer, memory_bytes
+from streamhouse.errors import OptionError
+from streamhouse.lookup.partitions import PartitionRule
+from streamhouse.options import boolean, choice, duration_ms, integer, memory_bytes
+from streamhouse.sql.plan import LookupJoin
 
 CACHES = ("AUTO", "FULL", "MEMORY", "PARTIAL")
 MEMORY_BYTES = 256 << 20
@@ -59,3 +66,126 @@ def size_text(count: int) -> str:
         if count >= 1 << power:
             return f"{count / (1 << power):.1f} {unit}"
     return f"{count} bytes"
+
+
+INTERVALS = ("lookup.continuous.discovery-interval", "continuous.discovery-interval")
+BLACKLIST = "lookup.options.time-periods-blacklist"
+PARTITIONS = ("scan.partitions", "lookup.dynamic-partition")
+PARTITION_INTERVAL = "lookup.dynamic-partition.refresh-interval"
+ASYNC = "lookup.options.async"
+PARTITION_ASYNC = "lookup.dynamic-partition.refresh.async"
+PENDING = "lookup.options.async.pending-snapshot-count"
+"""Options of a dimension that this module parses, from the hint or else from the table itself."""
+
+_MINUTE = "%Y-%m-%d %H:%M"
+
+
+@dataclass(frozen=True)
+class RefreshRule:
+    """The refresh options of a lookup.
+
+    Batches switch to a newer snapshot at most every `interval_ms`, and only outside the `blackouts`
+    (epoch ms, both ends included). `partitions` selects the partitions that are joined (None: all);
+    they are selected again with a new snapshot, at most every `partition_interval_ms`. `behind` is
+    how many snapshots a batch may be behind the newest while that is loaded in the background (0:
+    batches wait for it), `behind_partitions` the same for newly selected partitions.
+    """
+
+    interval_ms: int = 0
+    blackouts: tuple[tuple[int, int], ...] = ()
+    partitions: PartitionRule | None = None
+    partition_interval_ms: int = 0
+    behind: int = 0
+    behind_partitions: int = 0
+
+    @classmethod
+    def of(cls, lookup: LookupJoin) -> RefreshRule:
+        """The rule of a lookup join; raises `OptionError` for wrong values."""
+        table = lookup.table
+        options = {**table.options, **lookup.options}
+        for keys in (INTERVALS, PARTITIONS):
+            # A hint overrides the table's own option, whichever of its names each of them uses.
+            hinted = next((key for key in keys if key in lookup.options), None)
+            for key in keys if hinted is not None else ():
+                if key != hinted:
+                    options.pop(key, None)
+        return cls.parse(options, table.partitioned_by, f"lookup of {table.name[-1]}")
+
+    @classmethod
+    def parse(cls, options: Mapping[str, str], keys: tuple[str, ...], where: str) -> RefreshRule:
+        """Parse options; `keys` are the table's partition keys."""
+        rule = next((options[key] for key in PARTITIONS if key in options), None)
+        behind = integer(PENDING, options.get(PENDING, "5"), 1)
+        partition_async = options.get(PARTITION_ASYNC, "false")
+        return cls(
+            next((duration_ms(key, options[key]) for key in INTERVALS if key in options), 0),
+            _periods(options.get(BLACKLIST, ""), where),
+            None if rule is None else PartitionRule.parse(rule, keys, where),
+            duration_ms(PARTITION_INTERVAL, options.get(PARTITION_INTERVAL, "0")),
+            behind if boolean(ASYNC, options.get(ASYNC, "false")) else 0,
+            behind if boolean(PARTITION_ASYNC, partition_async) and rule is not None else 0,
+        )
+
+    @property
+    def allows_older(self) -> bool:
+        """Whether a batch may join an older version than the newest."""
+        kept = self.interval_ms or self.blackouts or self.partition_interval_ms
+        return bool(kept or self.behind or self.behind_partitions)
+
+    def without_background(self) -> RefreshRule:
+        """The same for strategies that load nothing in advance, so nothing in the background."""
+        return replace(self, behind=0, behind_partitions=0)
+
+    def due(self, now_ms: int, refreshed_ms: int) -> bool:
+        """Whether a batch at `now_ms` may join a newer snapshot than that of `refreshed_ms`."""
+        if any(start <= now_ms <= end for start, end in self.blackouts):
+            return False
+        return now_ms - refreshed_ms >= self.interval_ms
+
+    def partitions_due(self, now_ms: int, chosen_ms: int) -> bool:
+        """The same for partitions that were selected at `chosen_ms`."""
+        return now_ms - chosen_ms >= self.partition_interval_ms
+
+    def describe(self) -> str:
+        """The rule as text for EXPLAIN; empty if each batch joins all of the newest snapshot."""
+        parts = []
+        if self.partitions is not None:
+            parts.append(f"partitions {self.partitions.text}")
+        if self.interval_ms:
+            parts.append(f"refreshed every {self.interval_ms} ms")
+        for start, end in self.blackouts:
+            parts.append(f"not refreshed {_minute_text(start)} to {_minute_text(end)}")
+        if self.behind:
+            parts.append(f"reloaded in the background, at most {self.behind} snapshots behind")
+        if self.behind_partitions:
+            parts.append("new partitions loaded in the background")
+        return ", ".join(parts)
+
+
+def _periods(text: str, where: str) -> tuple[tuple[int, int], ...]:
+    periods = []
+    for part in text.split(",") if text.strip() else ():
+        ends = [_minute(word.strip(), text, where) for word in part.split("->")]
+        if len(ends) != 2 or ends[0] > ends[1]:
+            raise _wrong(text, where)
+        periods.append((ends[0], ends[1]))
+    return tuple(periods)
+
+
+def _minute(word: str, text: str, where: str) -> int:
+    try:
+        timestamp = datetime.datetime.strptime(word, _MINUTE).replace(tzinfo=datetime.UTC)
+    except ValueError:
+        raise _wrong(text, where) from None
+    return int(timestamp.timestamp()) * 1000
+
+
+def _wrong(text: str, where: str) -> OptionError:
+    return OptionError(
+        f"{where}: option '{BLACKLIST}': '{text}' is not a list of periods; write "
+        "'2026-01-31 08:00->2026-01-31 20:00' in UTC, separated by commas"
+    )
+
+
+def _minute_text(ms: int) -> str:
+    return datetime.datetime.fromtimestamp(ms / 1000, datetime.UTC).strftime(_MINUTE)

@@ -1,4 +1,4 @@
-"""Makes the class data sharing (CDS) archives that `class_archive` describes.
+"""Makes the class data sharing (CDS) archives that `spark.jvm` describes.
 
 `python -m streamhouse.runtime.class_archive_maker` makes two archives in the cache folder, in one
 process: for the one of Spark's JVM it runs a small script of queries, for the one of the sidecar
@@ -17,7 +17,7 @@ from pathlib import Path
 from streamhouse.errors import StreamhouseError
 from streamhouse.paimon.java import class_archive
 from streamhouse.runtime.spark import jvm as spark_jvm
-from streamhouse.runtime.spark.class_archive import OUT_VARIABLE, archive_path, options_path
+from streamhouse.runtime.spark.jvm import OUT_VARIABLE, archive_path, options_path
 
 _MAKE_SECONDS = 300
 

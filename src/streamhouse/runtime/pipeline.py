@@ -21,12 +21,12 @@ from streamhouse.runtime.monitoring.run_reports import (
     RunListener,
     RunReports,
     SilentListener,
+    SnapshotProgressLine,
 )
-from streamhouse.runtime.monitoring.snapshot_progress_line import SnapshotProgressLine
+from streamhouse.runtime.query_description import SourceProgress
 from streamhouse.runtime.shared_readers import SharedReaders
-from streamhouse.runtime.source_progress import SourceProgress
 from streamhouse.runtime.spark.options import SparkOptions
-from streamhouse.runtime.streaming.pacing import Pacing, Role, Throttle
+from streamhouse.runtime.streaming.pacing import Pacing, Role
 from streamhouse.source import Offset
 
 if TYPE_CHECKING:
@@ -258,13 +258,12 @@ class Pipeline:
         return list(found.values())
 
     def _start_on(self, spark: SparkSession, warm: bool) -> None:
-        pacing = Pacing(len(self._new))
+        pacing = Pacing(len(self._new) if warm else 1)
         for query in self._new:
-            pressure = None
             if query.tables:
-                pressure = self._maintenance_of(query.description.address, warm).pressure
+                query.pressure = self._maintenance_of(query.description.address, warm).pressure
             self._follow(query.description.follows())
-            query.set_throttle(Throttle(pressure, pacing if warm else None, self._role(query)))
+            query.pacing, query.role = pacing, self._role(query)
             if not self._options.is_local:
                 query.use_cluster()
         with ThreadPoolExecutor(_STARTS_AT_ONCE) as starts:

@@ -1,14 +1,15 @@
-"""Describes a continuous query before it runs, for its pipeline and for reports."""
+"""A continuous query for its pipeline and its reports: a description, and its progress."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, TypeAlias
+from typing import Literal, Protocol, TypeAlias
 
 from streamhouse.connectors.specs import SourceSpec
 from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.paimon.read.visibility import hides_new_rows
+from streamhouse.source import Lag, Offset
 from streamhouse.sql.plan import Name
 
 Strategy: TypeAlias = Literal["incremental", "recomputed"]
@@ -50,3 +51,27 @@ class QueryDescription:
     def follows(self) -> list[TableAddress]:
         """The Paimon tables whose compaction makes rows visible to the query."""
         return [*self.source_tables, *(at for at in self.pinned if hides_new_rows(at.open()))]
+
+
+class SourceProgress(Protocol):
+    """How far a query has read its sources; see `streaming.query`, `sync.source_progress`."""
+
+    def lag(self) -> Lag | None:
+        """How far the query is behind its sources; None if unknown."""
+
+    @property
+    def last_offset(self) -> Offset:
+        """The end offset of the last committed batch; `{}` before the first."""
+
+    @property
+    def replayed(self) -> bool:
+        """Whether no interrupted batch of an earlier run is left to run again."""
+
+    def caught_up_offset(self) -> Offset | None:
+        """The last offset if nothing is left to do, else None."""
+
+    def rows_left(self) -> int | None:
+        """About how many rows of its sources' snapshots are left; None once they are complete."""
+
+    def close(self) -> None:
+        """Close what reads the sources."""

@@ -14,7 +14,7 @@ from streamhouse.connectors.specs import arrow_schema
 from streamhouse.duckdb_connection import CONTINUOUS_QUERY, LastingConnection
 from streamhouse.errors import StreamhouseError, TableError
 from streamhouse.paimon.schema.evolution import with_planned_types
-from streamhouse.runtime.partial_aggregation import PartialAggregation
+from streamhouse.runtime.query_spec import PartialAggregation
 from streamhouse.source import ROW_KIND
 from streamhouse.sql.expressions.value_errors import readable
 from streamhouse.sql.failed_values import located
@@ -66,11 +66,6 @@ class QueryOperator:
         self._db = LastingConnection(query.rows.functions, threads=1, memory_limit=CONTINUOUS_QUERY)
 
     @property
-    def schema(self) -> pa.Schema:
-        """The output schema: the target's columns, then `_row` and `rowkind` if there are any."""
-        return self._schema
-
-    @property
     def combines(self) -> bool:
         """Whether rows are pre-aggregated before the write."""
         return self._combine is not None
@@ -89,23 +84,23 @@ class QueryOperator:
 
     def keys(self, sql: str, src: pa.Table) -> pa.Table:
         """The result of a lookup's `keys_sql` on `src`; the lookups before it must be bound."""
-        return self._run(sql, src)
+        return self._run(sql, src=src)
 
     def misses(self, src: pa.Table) -> pa.Array:
         """`_row` of the rows of `src` that have no match in a lookup with a retry policy."""
         if self._query.misses_sql is None or src.num_rows == 0:
             return pa.array([], pa.int64())
-        return self._run(self._query.misses_sql, src).column(0).combine_chunks()
+        return self._run(self._query.misses_sql, src=src).column(0).combine_chunks()
 
     def rows(self, src: pa.Table) -> pa.Table:
         """The output rows of `src`, pre-aggregated where the target allows it."""
         if self._combine is not None:
             combined = self._combine.sql(f"({self._rows_sql})", self._names)
-            out = self._run(combined, src)
+            out = self._run(combined, src=src)
         elif self._copied is not None and self._keeps_types(src, self._copied):
             out = src.select(self._copied)
         else:
-            out = self._run(self._rows_sql, src)
+            out = self._run(self._rows_sql, src=src)
         return self._cast(out)
 
     def _keeps_types(self, src: pa.Table, names: Sequence[str]) -> bool:
@@ -122,12 +117,9 @@ class QueryOperator:
         rows = pa.concat_tables(parts) if parts else self._schema.empty_table()
         if self._combine is None or len(parts) < 2:
             return rows
-        return self._cast(self._arrow(self._combine.sql("parts", self._names), parts=rows))
+        return self._cast(self._run(self._combine.sql("parts", self._names), parts=rows))
 
-    def _run(self, sql: str, src: pa.Table) -> pa.Table:
-        return self._arrow(sql, src=src)
-
-    def _arrow(self, sql: str, **relations: pa.Table) -> pa.Table:
+    def _run(self, sql: str, **relations: pa.Table) -> pa.Table:
         try:
             return self._db.run(sql, **relations)
         except (duckdb.BinderException, duckdb.CatalogException, duckdb.ParserException):

@@ -18,9 +18,12 @@ def source_offset(offset: Offset) -> Offset:
     return found
 
 
-def open_source(spec: QuerySpec, pruned: bool = True) -> Source:
-    """Open the source; raises as `SourceSpec.open`. `pruned`: only the columns needed."""
-    opened = spec.source.open(spec.query.scan.columns if pruned else None)
+def open_source(spec: QuerySpec) -> Source:
+    """Open the source; raises as `SourceSpec.open`.
+
+    It has only the columns that the query needs, unless rows wait: those are kept as a whole.
+    """
+    opened = spec.source.open(spec.query.scan.columns if spec.retry is None else None)
     if spec.dead_letters is not None and isinstance(opened, SkippingSource):
         opened.replay_from(DeadLetterReplays(spec.dead_letters, spec.query_id))
     return opened

@@ -10,10 +10,9 @@ from streamhouse.connectors.specs import SinkSpec, SourceSpec
 from streamhouse.lookup.dimension import DimensionSpec, is_server
 from streamhouse.lookup.strategies.selection import BUCKET, IN_ORDER, Choice
 from streamhouse.paimon.catalog.table_address import TableAddress
-from streamhouse.runtime.partial_aggregation import PartialAggregation
 from streamhouse.source import Source
-from streamhouse.sql.options.merge_functions import removes_records
-from streamhouse.sql.plan import LookupJoin, LookupRetry, StreamQuery, TableInfo
+from streamhouse.sql.options.merge_functions import merge_function, removes_records
+from streamhouse.sql.plan import Column, LookupJoin, LookupRetry, StreamQuery, TableInfo
 from streamhouse.sql.streaming import unpaired_retractions
 
 LOOKUP_JOURNAL = "looked_up"
@@ -47,8 +46,13 @@ class QuerySpec:
     dead_letters: TableAddress | None = None
 
     @property
-    def job_module(self) -> str:
-        return "streamhouse.runtime.streaming.job"
+    def planner(self) -> str:
+        return "streamhouse.runtime.streaming.batch_planner:BatchPlanner"
+
+    @property
+    def task(self) -> str:
+        tasks = "tasks.task" if self.shuffle is None else "shuffle.read_task"
+        return f"streamhouse.runtime.streaming.{tasks}:run"
 
     @property
     def retried_in(self) -> Mapping[str, str]:
@@ -124,10 +128,7 @@ class QuerySpec:
 
     def dimensions(self) -> list[DimensionSpec]:
         """The lookups with their tables."""
-        return [
-            DimensionSpec(lookup, address.warehouse, address.identifier, address.schema_id)
-            for lookup, address in zip(self.query.lookups, self.lookups, strict=True)
-        ]
+        return list(map(DimensionSpec, self.query.lookups, self.lookups))
 
     @property
     def shuffle(self) -> int | None:
@@ -200,3 +201,49 @@ def unshuffled(query: StreamQuery, target: TableInfo) -> str | None:
     if query.merging.grouped and (query.row_kinds or combine is None):
         return "the result of the grouping depends on the order of rows"
     return None
+
+
+_COMBINERS = {"sum": "sum", "min": "min", "max": "max"}
+"""DuckDB's aggregate function for each merge function that may be applied in parts."""
+
+
+@dataclass(frozen=True)
+class PartialAggregation:
+    """How the rows of a batch are combined.
+
+    `keys` is the target's primary key, `functions` the other columns with their functions.
+    """
+
+    keys: tuple[str, ...]
+    functions: tuple[tuple[str, str], ...]
+
+    @classmethod
+    def of(
+        cls, columns: Sequence[Column], primary_key: Sequence[str], options: Mapping[str, str]
+    ) -> PartialAggregation | None:
+        """How to combine rows of a table; None if it must get all rows, in their order."""
+        if options.get("merge-engine") != "aggregation" or not primary_key:
+            return None
+        if any(key.endswith("sequence.field") or "sequence-group" in key for key in options):
+            return None
+        if "rowkind.field" in options:
+            return None
+        functions = []
+        for column in columns:
+            if column.name in primary_key:
+                continue
+            name = merge_function(options, column.name)
+            if name not in _COMBINERS:
+                return None
+            functions.append((column.name, _COMBINERS[name]))
+        return cls(tuple(primary_key), tuple(functions))
+
+    def sql(self, relation: str, columns: Sequence[str]) -> str:
+        """The DuckDB SELECT that pre-aggregates the rows of a relation."""
+        functions = dict(self.functions)
+        parts = [
+            f'{functions[name]}("{name}") AS "{name}"' if name in functions else f'"{name}"'
+            for name in columns
+        ]
+        keys = ", ".join(f'"{key}"' for key in self.keys)
+        return f"SELECT {', '.join(parts)} FROM {relation} GROUP BY {keys}"

@@ -28,7 +28,6 @@ from streamhouse.runtime.batch import bounded_statements, dml
 from streamhouse.runtime.monitoring.reporter import Reporter
 from streamhouse.runtime.monitoring.run_reports import RunListener
 from streamhouse.runtime.pipeline import Pipeline
-from streamhouse.runtime.printer import Printer
 from streamhouse.runtime.query_spec import LOOKUP_JOURNAL, QuerySpec
 from streamhouse.runtime.reset.continuous_targets import (
     CheckpointLocation,
@@ -57,7 +56,7 @@ from streamhouse.runtime.statements.insert_plan import (
 from streamhouse.runtime.statements.result_view import kept_spec
 from streamhouse.runtime.statements.resumption import check_start
 from streamhouse.runtime.statements.steps import Step, steps
-from streamhouse.runtime.statements.streaming_select import StreamingSelect
+from streamhouse.runtime.statements.streaming_select import Printer, StreamingSelect
 from streamhouse.runtime.streaming.continuous_query import ContinuousQuery
 from streamhouse.runtime.sync.procedures import is_sync, options_of_call
 from streamhouse.runtime.sync.run import SyncRun, new_query
@@ -293,7 +292,7 @@ class ScriptRunner:
             )
         elif stored.full:
             self._catch_up()
-            self._notice(name, f"refreshed, {refresh(spec):,} changes")
+            self._notice(name, f"refreshed, {refresh(spec).total():,} changes")
         else:
             self._pipeline.add(self._view_query(spec, statement.position))
 
@@ -414,12 +413,9 @@ class ScriptRunner:
         continuous = ContinuousQuery(spec, checkpoint, location.pipeline)
         try:
             check_start(continuous.spec, checkpoint, self._printer.notice)
-            notice = continuous.first_notice()
         except BaseException:
             continuous.stop()
             raise
-        if notice:
-            self._printer.notice(notice)
         return continuous
 
 

@@ -21,14 +21,14 @@ from typing import Any
 
 from tests.waiting import DEADLINE_S, until
 
-from streamhouse.runtime.spark import class_archive, jvm
+from streamhouse.runtime.spark import jvm
 
 SPARK_HOME = jvm.spark_home()
 _MASTER_PORT = 7077
 _JAVA_OPTIONS = (
     "-XX:TieredStopAtLevel=1",
     "-XX:+UseSerialGC",
-    *shlex.split(class_archive.java_options(class_archive.archive_path())),
+    *shlex.split(jvm.java_options(jvm.archive_path())),
 )
 """As a driver has them: each of some ten JVMs starts in half the time."""
 _ENTER = "mount --make-rprivate / && mount --bind {shared} /mnt && mount -t tmpfs tmpfs /tmp && \

@@ -21,7 +21,6 @@ import pyarrow as pa
 from pyspark.sql.streaming.datasource import ReadLimit
 
 from streamhouse.runtime.query_spec import QuerySpec
-from streamhouse.runtime.streaming.shuffle.blocks import BLOCKS
 from streamhouse.runtime.streaming.shuffle.join_task import JoinStep
 from streamhouse.runtime.streaming.shuffle.shuffle import GatherStep
 from streamhouse.runtime.streaming.spark_data_source import SPEC, JobReader
@@ -38,9 +37,6 @@ class LocalFrame:
     def __init__(self, run: Callable[[], list[pa.RecordBatch]]) -> None:
         self.run = run
 
-    def select(self, *names: str) -> LocalFrame:
-        return LocalFrame(lambda: [batch.select(list(names)) for batch in self.run()])
-
     def collect(self) -> list[dict[str, Any]]:
         return [row for batch in self.run() for row in batch.to_pylist()]
 
@@ -53,7 +49,7 @@ def shuffled(frame: LocalFrame, spec: QuerySpec, files: object) -> LocalFrame:
         for batch in frame.run():
             for number in range(batch.num_rows):
                 row = batch.slice(number, 1)
-                by_task[row.column("task")[0].as_py()].append(row.cast(BLOCKS))
+                by_task[row.column("task")[0].as_py()].append(row)
         joined = [out for task in sorted(by_task) for out in JoinStep(spec)(iter(by_task[task]))]
         return list(GatherStep(spec)(iter(joined))) if spec.gathered else joined
 
@@ -70,7 +66,6 @@ class LocalRun(StreamRun):
         name: str,
         checkpoint: Path,
         commit: Callable[[Any, int], None],
-        shuffled: bool,
     ) -> None:
         (self.folder / SPEC).write_bytes(pickle.dumps(job))
         self._error: BaseException | None = None

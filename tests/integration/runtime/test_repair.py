@@ -21,7 +21,7 @@ from streamhouse.paimon.write.table_writer import TableWriter
 from streamhouse.runtime.audit import repair as repair_module
 from streamhouse.runtime.audit.audit import audit
 from streamhouse.runtime.audit.repair import repair
-from streamhouse.runtime.audit.repair_diff import Deviation
+from streamhouse.runtime.audit.row_differences import Deviation
 
 pytestmark = pytest.mark.usefixtures("in_threads")
 

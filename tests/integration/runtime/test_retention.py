@@ -26,7 +26,7 @@ from streamhouse.paimon.maintenance.expiry import expire
 from streamhouse.paimon.write.commit import TableCommitter
 from streamhouse.paimon.write.table_writer import TableWriter
 from streamhouse.runtime.audit.audit import audit
-from streamhouse.runtime.state import lineage_retention
+from streamhouse.runtime.state import lineage as lineage_module
 
 pytestmark = pytest.mark.usefixtures("in_threads")
 
@@ -108,7 +108,7 @@ def test_kills_during_constant_expiry_change_nothing(
             rust = sorted(map(str, (row for batch in table.read() for row in batch.to_pylist())))
             assert sorted(map(str, java_rows(java, table.identifier).to_pylist())) == rust
         _check_audit(shop)
-        monkeypatch.setattr(lineage_retention, "LEAST", 1)
+        monkeypatch.setattr(lineage_module, "LEAST", 1)
         _age_lineage(shop)
         _check_audit(shop)
     held = Consumers(shop.warehouse.table("default.country_sales")).all()
@@ -131,9 +131,9 @@ def _age_lineage(shop: Shop) -> None:
     """Remove the rows of batches before those that the view still has commits of."""
     view = shop.warehouse.table("default.country_sales")
     user, name = revenue.checkpoint(shop, "country_sales").query_id(), f"{view.identifier}__lineage"
-    before = lineage_retention.dead_before(view, user)
+    before = lineage_module.dead_before(view, user)
     assert before is not None and before > 0
-    removed = lineage_retention.removals(shop.warehouse.table(name), user, before)
+    removed = lineage_module.removals(shop.warehouse.table(name), user, before)
     assert removed is not None
     writer = TableWriter(shop.warehouse.options, name, user)
     for batch in removed.to_batches():

@@ -13,6 +13,7 @@ from tests.single_stream import analyze_stream
 
 from streamhouse.lookup.dimension import DimensionSpec
 from streamhouse.lookup.strategies.selection import Choice
+from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.write.commit import TableCommitter
@@ -133,9 +134,11 @@ def specs_of(
     return [
         DimensionSpec(
             replace(lookup, options={**lookup.options, **(options or {})}),
-            lab.warehouse.options,
-            f"db.{lookup.table.name[-1]}",
-            lab.warehouse.table(f"db.{lookup.table.name[-1]}").schema_id,
+            TableAddress(
+                lab.warehouse.options,
+                f"db.{lookup.table.name[-1]}",
+                lab.warehouse.table(f"db.{lookup.table.name[-1]}").schema_id,
+            ),
         )
         for lookup in query.lookups
     ]

@@ -14,7 +14,7 @@ from tests.waiting import DEADLINE_S
 
 from streamhouse.errors import DataLossError
 from streamhouse.lookup.dimension import Dimension
-from streamhouse.lookup.refresh import ASYNC
+from streamhouse.lookup.options import ASYNC
 from streamhouse.lookup.storage.bucket_key import BucketKey, bucket_key
 from streamhouse.lookup.strategies import full
 from streamhouse.lookup.strategies.background_refresh import DoubleBufferedDimension

@@ -18,6 +18,7 @@ from streamhouse.lookup.options import CacheOptions
 from streamhouse.lookup.storage.bucket_key import BucketKey, bucket_key
 from streamhouse.lookup.strategies.bucket import BucketDimension
 from streamhouse.lookup.strategies.selection import choose, choose_all
+from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.paimon.write.commit import TableCommitter
 from streamhouse.paimon.write.table_writer import TableWriter
@@ -51,7 +52,7 @@ class People:
         given = {"key_columns": KEY, "keys_sql": "SELECT 1", "row_keys_sql": "SELECT 1", **changes}
         info = TableInfo(("c", "d", "people"), COLUMNS, primary_key=KEY)
         lookup = LookupJoin(info, "dim_0", ("id", "name"), KEY, False, **given)  # type: ignore[arg-type]
-        return DimensionSpec(lookup, self.options, "d.people")
+        return DimensionSpec(lookup, TableAddress(self.options, "d.people"))
 
     def write(self, *ids: int, name: str = "x") -> None:
         rows = [{"region": i % 3, "id": i, "name": f"{name}{i}"} for i in ids]
@@ -122,7 +123,7 @@ def test_keys_of_any_type_are_in_the_task_of_their_rows(
     lookup = LookupJoin(
         info, "dim_0", names, names, False, key_columns=names, row_keys_sql="SELECT 1"
     )
-    spec = DimensionSpec(lookup, warehouse.options, "d.t")
+    spec = DimensionSpec(lookup, TableAddress(warehouse.options, "d.t"))
     found = bucket_key(spec, table)
     assert isinstance(found, BucketKey)
     dimension = BucketDimension(spec, 4, CacheOptions())
@@ -205,7 +206,7 @@ def test_rows_are_not_shuffled_by_a_key_whose_type_has_changed(tmp_path: Path, k
     lookup = LookupJoin(
         info, "dim_0", ("id", "name"), ("id",), False, key_columns=("id",), row_keys_sql="SELECT 1"
     )
-    spec = DimensionSpec(lookup, warehouse.options, "d.people")
+    spec = DimensionSpec(lookup, TableAddress(warehouse.options, "d.people"))
     assert isinstance(bucket_key(spec, spec.open()), BucketKey)
     for change in ("ADD note STRING", f"MODIFY id {kind}"):
         (statement,) = parse_script(f"ALTER TABLE people {change};")

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from streamhouse.errors import OptionError
-from streamhouse.lookup.refresh import ASYNC, PARTITION_ASYNC, PENDING, RefreshRule
+from streamhouse.lookup.options import ASYNC, PARTITION_ASYNC, PENDING, RefreshRule
 from streamhouse.lookup.storage import changed_keys
 from streamhouse.lookup.storage.changed_keys import Version, few_changes_between
 from streamhouse.lookup.strategies.selection import Choice
@@ -27,7 +27,7 @@ from streamhouse.runtime.streaming.dimensions.versions import (
 from streamhouse.source import Offset
 from streamhouse.sql.plan import Column, LookupJoin, TableInfo
 
-BLACK = "lookup.refresh.time-periods-blacklist"
+BLACK = "lookup.options.time-periods-blacklist"
 COLUMNS = (Column("day", "STRING"), Column("id", "INT"))
 
 

@@ -11,6 +11,7 @@ from streamhouse.graph.build import graph_of
 from streamhouse.lookup.dimension import DimensionSpec
 from streamhouse.lookup.strategies.selection import choose
 from streamhouse.lookup.strategies.server_lookup import Cache
+from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.sql.plan import Column, LookupJoin, TableInfo
 from streamhouse.sql.statements.script import parse_script
 
@@ -70,7 +71,7 @@ def spec(
     options = {key.replace("_", "."): value for key, value in hint.items()}
     lookup = LookupJoin(info, "dim_0", ("id",), ("id",), False, options=options, strategy=strategy,
                         key_columns=("id",), keys_sql=keys_sql)  # fmt: skip
-    return DimensionSpec(lookup, {}, "d.customers")
+    return DimensionSpec(lookup, TableAddress({}, "d.customers"))
 
 
 def test_the_plan_shows_the_cache_and_no_secret() -> None:

@@ -18,7 +18,7 @@ from streamhouse.paimon.write.table_writer import TableWriter
 from streamhouse.runtime.query_spec import QuerySpec
 from streamhouse.runtime.state import pending_rows
 from streamhouse.runtime.streaming.batch_planner import BatchPlanner
-from streamhouse.runtime.streaming.dimensions import preload_reports
+from streamhouse.runtime.streaming.dimensions.versions import report_loaded
 from streamhouse.source import Offset
 from streamhouse.sql.plan import Column, LookupJoin, OutputRows, StreamQuery, StreamScan, TableInfo
 
@@ -151,7 +151,7 @@ def test_what_is_coming_is_joined_once_all_tasks_have_it(
 ) -> None:
     monkeypatch.setattr(changed_keys, "FEW_ROWS", 0)
     Warehouse(tables.options).create_table("d", "dim", ID, options={"bucket": "-1"})
-    dim = TableInfo(("c", "d", "dim"), ID, options={"lookup.refresh.async": "true"})
+    dim = TableInfo(("c", "d", "dim"), ID, options={"lookup.options.async": "true"})
     lookup = LookupJoin(dim, "dim_0", ("id",), ("id",), False)
     query = replace(QUERY, lookups=(lookup,))
     spec = replace(tables.spec, query=query, lookups=(tables.address("dim"),))
@@ -167,7 +167,7 @@ def test_what_is_coming_is_joined_once_all_tasks_have_it(
         end = BatchPlanner(spec, folder).latest_offset(start)
         assert BatchPlanner(spec).latest_offset(start)["dims"] == start.get("dims", end["dims"])
         seen.append((end["dims"]["dim_0"], end.get("coming")))
-        preload_reports.write(folder, end, [{"loaded": one} for one in loaded])
+        report_loaded(folder, end, [{"loaded": one} for one in loaded])
         if not start:
             tables.write("dim", numbers(2))
         start = end

@@ -10,8 +10,7 @@ from streamhouse import execute
 from streamhouse.errors import StreamhouseError, TableError
 from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.runtime.session.ddl import define
-from streamhouse.runtime.session.draft_warehouse import DraftWarehouse
-from streamhouse.runtime.session.dry_run import DraftSession
+from streamhouse.runtime.session.dry_run import DraftSession, DraftWarehouse
 from streamhouse.runtime.session.session import Session
 from streamhouse.sql.plan import Column
 from streamhouse.sql.schema_changes import (

@@ -14,7 +14,7 @@ from streamhouse import execute
 from streamhouse.connectors.specs import SourceSpec
 from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.runtime.query_spec import QuerySpec
-from streamhouse.runtime.streaming.first_read import unordered_first_read
+from streamhouse.runtime.statements.resumption import unordered_first_read
 from streamhouse.sql.plan import Column
 
 COLUMNS = [Column("p", "INT"), Column("k", "INT"), Column("n", "INT")]

@@ -12,7 +12,7 @@ from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.paimon.write.commit import TableCommitter
 from streamhouse.paimon.write.table_writer import TableWriter
-from streamhouse.runtime.state import lineage_retention
+from streamhouse.runtime.state import lineage as lineage_module
 from streamhouse.runtime.state.lineage import COLUMNS, BatchRecord, Lineage, read_lineage
 from streamhouse.sql.plan import Column
 
@@ -43,17 +43,17 @@ def commit(
 
 def test_what_has_expired_is_dead(warehouse: Warehouse) -> None:
     table = warehouse.table(VIEW)
-    assert lineage_retention.dead_before(table, USER) is None
+    assert lineage_module.dead_before(table, USER) is None
     row = pa.table({"id": pa.array([1], pa.int32())})
     for number, user in enumerate([USER, USER, OTHER, USER, USER]):
         commit(warehouse, VIEW, row, 10 * number, user)
-    assert lineage_retention.dead_before(table, USER) is None
+    assert lineage_module.dead_before(table, USER) is None
     snapshots = Path(table.location) / "snapshot"
     for gone in (1, 2):
         (snapshots / f"snapshot-{gone}").unlink()
     (snapshots / "EARLIEST").write_text("3")
-    assert lineage_retention.dead_before(table, USER) == 30
-    assert lineage_retention.dead_before(table, "nobody") is None
+    assert lineage_module.dead_before(table, USER) == 30
+    assert lineage_module.dead_before(table, "nobody") is None
 
 
 def test_dead_rows_go_and_definitions_in_use_move_on(warehouse: Warehouse) -> None:
@@ -67,8 +67,8 @@ def test_dead_rows_go_and_definitions_in_use_move_on(warehouse: Warehouse) -> No
     schema = warehouse.table(LINEAGE).arrow_schema
     commit(warehouse, LINEAGE, pa.Table.from_pylist(rows, schema=schema), 299)
     table = warehouse.table(LINEAGE)
-    assert lineage_retention.removals(table, USER, lineage_retention.LEAST - 1) is None
-    removed = lineage_retention.removals(table, USER, 200)
+    assert lineage_module.removals(table, USER, lineage_module.LEAST - 1) is None
+    removed = lineage_module.removals(table, USER, 200)
     assert removed is not None
     commit(warehouse, LINEAGE, removed, 300)
     address = TableAddress(warehouse.options, LINEAGE)
@@ -77,7 +77,7 @@ def test_dead_rows_go_and_definitions_in_use_move_on(warehouse: Warehouse) -> No
     assert [one["definition"] for one in own] == ["definition new", *([None] * 99)]
     assert {one["fingerprint"] for one in own} == {"new"}
     assert len(read_lineage(address, OTHER)) == 300
-    assert lineage_retention.removals(table, USER, 200) is None
+    assert lineage_module.removals(table, USER, 200) is None
 
 
 def test_a_running_query_removes_what_is_dead(
@@ -93,8 +93,8 @@ def test_a_running_query_removes_what_is_dead(
         lineage.flush()
 
     note(*range(150))
-    monkeypatch.setattr(lineage_retention, "EVERY_S", 0.0)
-    monkeypatch.setattr(lineage_retention, "dead_before", lambda target, user: 120)
+    monkeypatch.setattr(lineage_module, "EVERY_S", 0.0)
+    monkeypatch.setattr(lineage_module, "dead_before", lambda target, user: 120)
     note(150)
     # What it writes after is as before.
     note(151)

@@ -19,7 +19,8 @@ from streamhouse.paimon.write.commit import TableCommitter
 from streamhouse.paimon.write.table_writer import TableWriter
 from streamhouse.runtime.query_spec import LOOKUP_JOURNAL, QuerySpec
 from streamhouse.runtime.session.session import Session
-from streamhouse.runtime.state import lineage_retention, lookup_journal
+from streamhouse.runtime.state import lineage as lineage_module
+from streamhouse.runtime.state import lookup_journal
 from streamhouse.runtime.state.lookup_journal import LookupJournal, create_table
 from streamhouse.sql.statements.script import parse_script
 from streamhouse.sql.syntax import CreateTable, Insert
@@ -121,10 +122,10 @@ def test_rows_that_no_audit_needs_are_removed(
         table for number in range(250) for table in journal.rows(number, taken(spec, ROW))
     )
     commit(spec, 249, [everything])
-    monkeypatch.setattr(lineage_retention, "EVERY_S", 0.0)
-    monkeypatch.setattr(lineage_retention, "dead_before", lambda target, user: None)
+    monkeypatch.setattr(lineage_module, "EVERY_S", 0.0)
+    monkeypatch.setattr(lineage_module, "dead_before", lambda target, user: None)
     assert len(journal.rows(250, taken(spec))) == 1
-    monkeypatch.setattr(lineage_retention, "dead_before", lambda target, user: 240)
+    monkeypatch.setattr(lineage_module, "dead_before", lambda target, user: 240)
     commit(spec, 250, journal.rows(250, taken(spec)))
     # Spark may have the last hundred run again.
     assert journal.first_kept() == 150

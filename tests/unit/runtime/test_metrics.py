@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from streamhouse.runtime.monitoring.commit_times import Commit
-from streamhouse.runtime.monitoring.metrics import WINDOW_S, QueryCounts, QueryMetrics
+from streamhouse.runtime.monitoring.metrics import WINDOW_S, Commit, QueryCounts, QueryMetrics
 
 
 class Clock:

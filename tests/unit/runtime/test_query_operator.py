@@ -12,7 +12,6 @@ import pytest
 
 from streamhouse.duckdb_connection import LastingConnection
 from streamhouse.errors import StreamhouseError, TableError
-from streamhouse.runtime.partial_aggregation import PartialAggregation
 from streamhouse.runtime.query_operator import (
     QueryOperator,
     conformed,
@@ -20,6 +19,7 @@ from streamhouse.runtime.query_operator import (
     only,
     without,
 )
+from streamhouse.runtime.query_spec import PartialAggregation
 from streamhouse.sql.plan import Column, OutputRows, StreamQuery, StreamScan, TableInfo
 
 SALES = pa.schema(

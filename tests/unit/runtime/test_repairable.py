@@ -11,7 +11,7 @@ from streamhouse.connectors.specs import SourceSpec
 from streamhouse.errors import TableError
 from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.runtime.audit.recorded_batches import Batch, RecordedBatches
-from streamhouse.runtime.audit.repairable_views import check_query
+from streamhouse.runtime.audit.repair import check_query
 from streamhouse.runtime.query_spec import QuerySpec
 from streamhouse.runtime.state.recorded_query import definition_json
 

@@ -17,10 +17,10 @@ from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.paimon.write.commit import TableCommitter
 from streamhouse.paimon.write.table_writer import TableWriter
 from streamhouse.runtime.query_spec import QuerySpec
-from streamhouse.runtime.streaming.shuffle import small_batches
-from streamhouse.runtime.streaming.shuffle.blocks import BLOCKS
+from streamhouse.runtime.streaming.shuffle import blocks
 from streamhouse.runtime.streaming.spark_data_source import SPEC, JobPartition, JobReader
 from streamhouse.runtime.streaming.tasks.task_input import SplitsInput
+from streamhouse.runtime.streaming.tasks.task_results import RESULT
 from streamhouse.source import Offset
 from streamhouse.sql.plan import Column, LookupJoin, OutputRows, StreamQuery, StreamScan, TableInfo
 
@@ -109,7 +109,7 @@ def test_a_small_batch_is_joined_where_it_is_read(tmp_path: Path) -> None:
     assert [task.shuffled for task in tasks] == [False]
     assert second["whole"]
     (result,) = shop.reader.read(JobPartition(tasks[0]))
-    assert result.schema == BLOCKS and result.column("task").null_count == result.num_rows
+    assert result.schema == RESULT and result.column("task").null_count == result.num_rows
     rows = result.to_pylist()
     messages = [row["message"] for row in rows if row["message"] is not None]
     assert rows[-1]["report"] is not None and len(messages) == len(rows) - 1 > 0
@@ -137,11 +137,11 @@ def test_large_dimensions_are_spread(tmp_path: Path, monkeypatch: pytest.MonkeyP
     shop.write("people", people(1, 2))
     shop.click(1)
     first, _ = shop.batch({})
-    monkeypatch.setattr(small_batches, "_DIMENSION_ROWS", 1)
+    monkeypatch.setattr(blocks, "_DIMENSION_ROWS", 1)
     shop.click(2)
     second, tasks = shop.batch(first)
     assert {task.shuffled for task in tasks} == {True}
-    monkeypatch.setattr(small_batches, "_DIMENSION_ROWS", 2)
+    monkeypatch.setattr(blocks, "_DIMENSION_ROWS", 2)
     shop.click(2)
     assert [task.shuffled for task in shop.batch(second)[1]] == [False]
 

@@ -13,7 +13,7 @@ from tests.waiting import DEADLINE_S
 
 from streamhouse.errors import StreamhouseError
 from streamhouse.runtime import class_archive_maker
-from streamhouse.runtime.spark import class_archive
+from streamhouse.runtime.spark import jvm
 from streamhouse.runtime.spark.worker_python import worker_python
 
 _TELL = "import json, os, sys; print(json.dumps([sys.executable, os.environ.get('PYTHONPATH')]))"
@@ -95,29 +95,29 @@ def test_what_plans_loads_nothing_of_that() -> None:
 
 
 def test_the_archive_is_used_once_it_is_there() -> None:
-    path = class_archive.archive_path()
-    assert class_archive.java_options(path) == ""
+    path = jvm.archive_path()
+    assert jvm.java_options(path) == ""
     path.parent.mkdir(parents=True)
     path.touch()
-    assert f'"-XX:SharedArchiveFile={path}"' in class_archive.java_options(path)
+    assert f'"-XX:SharedArchiveFile={path}"' in jvm.java_options(path)
 
 
 def test_another_java_has_another_archive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    before = class_archive.archive_path()
+    before = jvm.archive_path()
     java = tmp_path / "java" / "bin" / "java"
     java.parent.mkdir(parents=True)
     java.write_text("#!/bin/sh\n")
     java.chmod(0o755)
     monkeypatch.setenv("JAVA_HOME", str(tmp_path / "java"))
-    assert class_archive.archive_path() != before
+    assert jvm.archive_path() != before
 
 
 def test_the_error_of_making_it_has_a_reason(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("JAVA_HOME", str(tmp_path / "no java"))
-    path = class_archive.archive_path()
+    path = jvm.archive_path()
     with pytest.raises(StreamhouseError, match="the archives of Java classes could not be made"):
-        class_archive_maker.make({class_archive.OUT_VARIABLE: path})
+        class_archive_maker.make({jvm.OUT_VARIABLE: path})
     assert not path.exists()
     assert not [*path.parent.glob("*")]

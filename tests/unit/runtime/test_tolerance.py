@@ -7,8 +7,7 @@ import math
 import pyarrow as pa
 import pytest
 
-from streamhouse.runtime.audit.repair_diff import deviation
-from streamhouse.runtime.audit.row_differences import equal
+from streamhouse.runtime.audit.row_differences import deviation, equal
 
 EQUAL = [
     (1.0, 1.004),

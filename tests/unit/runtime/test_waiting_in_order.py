@@ -28,7 +28,7 @@ from streamhouse.runtime.query_spec import QuerySpec, unshuffled
 from streamhouse.runtime.state import pending_rows
 from streamhouse.runtime.state.recorded_query import definition_json
 from streamhouse.runtime.streaming.tasks import task_run as tasks_of
-from streamhouse.runtime.streaming.tasks.key_queues import KeyQueues, WaitingRow
+from streamhouse.runtime.streaming.tasks.ordered_waiting import KeyQueues, WaitingRow
 from streamhouse.source import BAD_RECORDS, ROW_KIND
 
 TABLES = """

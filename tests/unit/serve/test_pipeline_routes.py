@@ -17,7 +17,7 @@ import uvicorn
 from tests.waiting import DEADLINE_S, looks, until
 
 from streamhouse.runtime.execute import execute
-from streamhouse.runtime.monitoring.commit_times import Commit
+from streamhouse.runtime.monitoring.metrics import Commit
 from streamhouse.runtime.monitoring.process import own
 from streamhouse.runtime.monitoring.status import QueryStatus, Status, Statuses
 from streamhouse.serve.http.app import create_app

@@ -32,9 +32,9 @@ from streamhouse.runtime.streaming.tasks.task_input import TaskInput
 from streamhouse.runtime.views.planner import ViewPlanner
 from streamhouse.runtime.views.spec import ViewSpec
 from streamhouse.runtime.views.task import RefreshTask
-from streamhouse.runtime.views.windows import open_since
 from streamhouse.runtime.views.windows.late_changes import COLUMNS
 from streamhouse.runtime.views.windows.late_rows import LateWriter
+from streamhouse.runtime.views.windows.watermarks import note_open_since
 from streamhouse.source import Offset
 from streamhouse.sql.parser.windowed_rows import Window
 from streamhouse.sql.plan import Watermark
@@ -283,7 +283,7 @@ class ClosedView:
                 TableCommitter(address.warehouse, address.identifier, self._id).commit(number, own)
         self.offset = json.loads(json.dumps(end))
         if task.open_since is not None:
-            open_since.note(self.session.folder, end, task.open_since)
+            note_open_since(self.session.folder, end, task.open_since)
 
     def check_audit(self) -> None:
         """Assert that an audit finds no difference."""

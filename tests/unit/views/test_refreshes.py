@@ -9,8 +9,8 @@ import pytest
 from tests.unit.views.view_session import ViewSession
 
 from streamhouse.runtime.streaming.tasks.task_input import TaskInput
-from streamhouse.runtime.views import job
 from streamhouse.runtime.views import planner as view_planner
+from streamhouse.runtime.views import task as refresh_task
 from streamhouse.runtime.views.planner import ViewPlanner
 from streamhouse.runtime.views.refresh import refresh
 from streamhouse.source import Offset
@@ -26,13 +26,13 @@ def session(tmp_path: Path) -> ViewSession:
 def test_the_first_refresh_says_how_many_rows_are_left(
     session: ViewSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(job, "_EVERY_S", 0.0)
+    monkeypatch.setattr(refresh_task, "_NOTED_EVERY_S", 0.0)
     session.view("v", "SELECT page, MAX(seconds) AS most FROM visits GROUP BY page")
     spec = replace(session.spec("v"), query_id="q", progress=str(tmp_path / "rows_read"))
     planner = ViewPlanner(spec)
     assert planner.rows_left({}) == 3
     end = planner.latest_offset({})
-    list(job.run(spec, TaskInput(0, {}, end)))
+    list(refresh_task.run(spec, TaskInput(0, {}, end)))
     assert planner.rows_left({}) == 0
     assert planner.rows_left(end) is None
 
@@ -58,7 +58,7 @@ def test_rows_leave_as_time_passes_once_a_tick(
         end = planner.latest_offset(offset)
         if end == offset:
             continue
-        changes = refresh(spec, end)
+        changes = refresh(spec, end).total()
         assert not refresh(spec, end), "a replay writes nothing more"
         if changes:
             seen.append((int(now[0]), changes))

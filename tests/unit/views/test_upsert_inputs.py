@@ -21,5 +21,5 @@ def test_a_delete_has_only_the_key(tmp_path: Path) -> None:
     session = DraftSession({"warehouse": str(tmp_path)})
     statements = parse_script(SCRIPT)
     feed, view = [one for each in statements for one in script_plan._planned(session, each, None)]
-    assert feed.continuous and feed.target is not None and view.view is not None
+    assert feed.queries and feed.target is not None and view.view is not None
     assert [column.nullable for column in feed.target.columns] == [False, True]

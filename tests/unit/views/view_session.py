@@ -89,7 +89,7 @@ class ViewSession:
     def refresh(self, name: str) -> int:
         """Refresh a view; returns the number of changes."""
         if self._strategy == "recompute":
-            return refresh(self.spec(name))
+            return refresh(self.spec(name)).total()
         if name not in self.batches:
             self.batches[name] = ViewBatches(self, name, self.folder.parent, self._strategy)
         return self.batches[name].refresh()

@@ -1,8 +1,8 @@
-"""A bounded, expiring cache of the rows of single keys, which includes keys without rows."""
+"""Hashes of keys, and a bounded, expiring cache of the rows of single keys, or their absence."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,6 +10,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from streamhouse.duckdb_connection import LastingConnection
+from streamhouse.sql.expressions.binder import quote
 from streamhouse.state.segment import Hashes
 
 _KEPT = 0.75
@@ -110,3 +112,31 @@ class KeyCache:
         self._hashes, self._has_row = self._hashes[mask], self._has_row[mask]
         self._used = self._used[mask]
         self._rows = self._rows.filter(pa.array(mask)).combine_chunks()
+
+
+class KeyHash:
+    """Hashes columns, cast to their DuckDB types; holds an in-memory DuckDB until `close`."""
+
+    def __init__(self, types: Mapping[str, str]) -> None:
+        self._types = types
+        self._db = LastingConnection()
+
+    def of(self, rows: pa.Table, columns: Sequence[str]) -> Hashes:
+        """The hash of each row's values of these columns, in their order."""
+        if rows.num_rows == 0:
+            return np.array([], np.uint64)
+        parts = ", ".join(f"TRY_CAST({quote(name)} AS {self._types[name]})" for name in columns)
+        found = self._db.run(f"SELECT hash({parts}) FROM keys", keys=rows.select(list(columns)))
+        return np.asarray(found.column(0).to_numpy(), np.uint64)
+
+    def close(self) -> None:
+        """Free what DuckDB holds."""
+        self._db.close()
+
+
+def among(hashes: Hashes, known: Hashes) -> npt.NDArray[np.bool_]:
+    """Boolean mask of the hashes that are in `known`, which is sorted; fast if `known` is small."""
+    if not len(known) or not len(hashes):
+        return np.zeros(len(hashes), np.bool_)
+    positions = np.minimum(np.searchsorted(known, hashes), len(known) - 1)
+    return np.asarray(known[positions] == hashes)

@@ -28,13 +28,13 @@ from streamhouse.lookup.storage.changed_keys import (
     last_changes,
     version_of,
 )
-from streamhouse.lookup.storage.key_hashes import KeyHash, distinct
-from streamhouse.lookup.storage.key_reader import KeyReader, schema_of
-from streamhouse.lookup.storage.overlay import Overlay
+from streamhouse.lookup.storage.key_cache import KeyHash
+from streamhouse.lookup.storage.key_location import KeyReader, schema_of
+from streamhouse.paimon.read.key_set import KeySet
 from streamhouse.paimon.schema.evolution import current_columns
 from streamhouse.source import ROW_KIND
 from streamhouse.sql.resolution.columns import physical
-from streamhouse.state.segment import Segment, chunks, found_in, spilled
+from streamhouse.state.segment import Segment, chunks, distinct, found_in, spilled
 
 WHOLE_ROWS = 50_000
 """Up to this size, joining the whole table is faster than collecting the keys of a chunk."""
@@ -137,7 +137,7 @@ class FullDimension(Dimension):
 
     def _load(self, version: Version) -> None:
         self._drop()
-        self._schema = schema_of(version.table, self._columns, self._spec.planned)
+        self._schema = schema_of(version.table, self._columns, self._spec.address.schema_id)
         self._fill(self._read(version))
 
     def _fill(self, batches: Iterable[pa.RecordBatch]) -> None:
@@ -170,7 +170,7 @@ class FullDimension(Dimension):
         if version.snapshot is None or self._chosen == ():
             return
         table = version.table
-        current_names = current_columns(table, self._spec.planned, self._columns)
+        current_names = current_columns(table, self._spec.address.schema_id, self._columns)
         chosen = self._chosen
         filter = None if chosen is None else partitions.condition(table, chosen)
         snapshot, splits = version.snapshot.id, None
@@ -187,7 +187,7 @@ class FullDimension(Dimension):
         assert self._overlay is not None
         if before.table.schema_id != after.table.schema_id:
             return False
-        changes = last_changes(before, after, self._columns, self._spec.planned)
+        changes = last_changes(before, after, self._columns, self._spec.address.schema_id)
         if changes is not None:
             changes = self._of_part(changes)
             upserted = pc.equal(changes.column(ROW_KIND), "+I")
@@ -222,7 +222,7 @@ class FullDimension(Dimension):
         """The rows of some keys as they are at the version."""
         assert version.snapshot is not None
         snapshot = version.snapshot.id
-        planned = self._spec.planned
+        planned = self._spec.address.schema_id
         reader = KeyReader(version.table, snapshot, self._columns, self._key, planned)
         tables = [self._schema.empty_table()]
         for group, row_numbers in reader.groups.split(keys).items():
@@ -237,3 +237,44 @@ class FullDimension(Dimension):
         if self._chosen is None:
             return rows
         return rows.filter(partitions.mask(rows, version.table, self._chosen))
+
+
+class Overlay:
+    """Changed keys and their current rows; for a table without a key, the rows that were added.
+
+    A shallow copy has the same changes, and is independent of later ones.
+    """
+
+    def __init__(self, schema: pa.Schema, key: Sequence[str]) -> None:
+        self._key = list(key)
+        self._keys = pa.schema([schema.field(name) for name in key]).empty_table()
+        self._changed: KeySet | None = None
+        self.rows = schema.empty_table()
+        """The current rows of the changed keys."""
+
+    @property
+    def size(self) -> int:
+        """How many keys, or rows of a table without a key, it holds."""
+        return max(int(self._keys.num_rows), int(self.rows.num_rows))
+
+    def add(self, keys: pa.Table, rows: pa.Table) -> None:
+        """Record that `keys` (without duplicates) now have `rows`; keys without one are deleted."""
+        if self._key and keys.num_rows:
+            keys = keys.select(self._key).cast(self._keys.schema)
+            changed = KeySet(keys)
+            self.rows = _without(self.rows, changed)
+            self._keys = pa.concat_tables([_without(self._keys, changed), keys]).combine_chunks()
+            self._changed = KeySet(self._keys)
+        self.rows = pa.concat_tables([self.rows, rows]).combine_chunks()
+
+    def over(self, rows: pa.Table) -> pa.Table:
+        """Older rows with the changes applied: without those of changed keys, plus all new rows."""
+        return pa.concat_tables([self.unchanged(rows), self.rows]) if self.size else rows
+
+    def unchanged(self, rows: pa.Table) -> pa.Table:
+        """Older rows without those of changed keys."""
+        return rows if self._changed is None else _without(rows, self._changed)
+
+
+def _without(rows: pa.Table, keys: KeySet) -> pa.Table:
+    return rows.filter(pa.array(~keys.mask(rows))) if rows.num_rows else rows

@@ -20,12 +20,10 @@ from streamhouse.lookup.dimension import Dimension, DimensionSpec
 from streamhouse.lookup.options import CacheOptions
 from streamhouse.lookup.partitions import Partition, mask
 from streamhouse.lookup.storage.changed_keys import Version, keys_changed_between, version_of
-from streamhouse.lookup.storage.key_cache import KeyCache
-from streamhouse.lookup.storage.key_hashes import KeyHash, among, distinct
-from streamhouse.lookup.storage.key_location import Group
-from streamhouse.lookup.storage.key_reader import KEYS_PER_READ, KeyReader, schema_of
+from streamhouse.lookup.storage.key_cache import KeyCache, KeyHash, among
+from streamhouse.lookup.storage.key_location import KEYS_PER_READ, Group, KeyReader, schema_of
 from streamhouse.sql.resolution.columns import physical
-from streamhouse.state.segment import Hashes, Segment, chunks, found_in, spilled
+from streamhouse.state.segment import Hashes, Segment, chunks, distinct, found_in, spilled
 
 ROWS_PER_KEY = 50_000
 """Reading one key costs about as much as copying this many rows of its bucket."""
@@ -77,7 +75,7 @@ class PartialDimension(Dimension):
         before, self._version = self._version, None
         table = version.table
         if before is None or before.table.schema_id != table.schema_id or self._key_cache is None:
-            self._schema = schema_of(table, self._columns, self._spec.planned)
+            self._schema = schema_of(table, self._columns, self._spec.address.schema_id)
             self._key_cache = KeyCache(
                 self._schema, self._key, self._options.rows, self._options.memory // 2
             )
@@ -126,7 +124,11 @@ class PartialDimension(Dimension):
         reader, self._reader, changed_keys = self._reader, None, None
         if version.snapshot is not None:
             self._reader = KeyReader(
-                version.table, version.snapshot.id, self._columns, self._key, self._spec.planned
+                version.table,
+                version.snapshot.id,
+                self._columns,
+                self._key,
+                self._spec.address.schema_id,
             )
             if before is not None and (len(self._key_cache) or self._copies):
                 changed_keys = keys_changed_between(before, version, self._key)

@@ -9,8 +9,7 @@ import pyarrow as pa
 
 from streamhouse.errors import OptionError
 from streamhouse.lookup.dimension import CAST_OTHER, Dimension, DimensionSpec, is_server
-from streamhouse.lookup.options import CacheOptions, size_text
-from streamhouse.lookup.refresh import RefreshRule
+from streamhouse.lookup.options import CacheOptions, RefreshRule, size_text
 from streamhouse.lookup.storage.bucket_key import BucketKey, bucket_key
 from streamhouse.lookup.strategies.bucket import BucketDimension
 from streamhouse.lookup.strategies.full import FullDimension

@@ -21,11 +21,10 @@ from streamhouse.paimon.write.commit_retries import CHANGE_USER
 from streamhouse.paimon.write.temporary_table import TemporaryTable
 from streamhouse.runtime.audit.provable_range import pending_rows_at, provable_range
 from streamhouse.runtime.audit.recompute import Recomputation
-from streamhouse.runtime.audit.recorded_batches import Batch, RecordedBatches
+from streamhouse.runtime.audit.recorded_batches import Batch, RecordedBatches, Unread, unread
 from streamhouse.runtime.audit.row_differences import Audit, Difference, Row, differences, equal
-from streamhouse.runtime.audit.unread_source_rows import Unread, unread
 from streamhouse.runtime.audit.view_audit import compare_view, is_view
-from streamhouse.runtime.partial_aggregation import PartialAggregation
+from streamhouse.runtime.query_spec import PartialAggregation
 from streamhouse.source import ROW_KIND, of_kind
 from streamhouse.sql.options.merge_functions import MERGING_ENGINES, merge_function, remove_option
 

@@ -130,7 +130,7 @@ def _first_readable(recorded: RecordedBatches, batches: Sequence[Batch]) -> int:
                 earliest[table.identifier] = table.open().earliest_snapshot_id() or 1
             if snapshot < earliest[table.identifier]:
                 first = batch.number + 1
-    # The first rows of the lineage may have been removed as well (`lineage_retention`).
+    # The first rows of the lineage may have been removed as well (`state.lineage`).
     return max(first, batches[0].number)
 
 

@@ -1,19 +1,22 @@
-"""The batches of a table's queries as its lineage records them, with what each computed."""
+"""Batches of a table's queries as its lineage records them, and what these have not read yet."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from contextlib import closing
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from streamhouse.errors import TableError
+from streamhouse.errors import StreamhouseError, TableError
 from streamhouse.paimon.catalog.table_address import TableAddress
+from streamhouse.paimon.changelog.invisible_rows import InvisibleRows
+from streamhouse.runtime.query_source import source_offset
 from streamhouse.runtime.query_spec import QuerySpec
 from streamhouse.runtime.state.lineage import recorded_lineage
 from streamhouse.runtime.state.recorded_query import spec_of
-from streamhouse.source import Offset
+from streamhouse.source import Lag, Offset
 
 
 @dataclass(frozen=True)
@@ -78,3 +81,52 @@ class RecordedBatches:
                 f"{batch.fingerprint[:12]}: rows of the lineage were deleted"
             )
         return spec_of(definition, self.target, batch.query_id)
+
+
+@dataclass(frozen=True)
+class Unread:
+    """What one query has not read of the table `table`.
+
+    `snapshots` counts the snapshots with changes after its last batch; None if that is unknown,
+    since the table was dropped or rolled back. `waiting_rows` counts committed rows that no stream
+    sees before a compaction.
+    """
+
+    table: str
+    snapshots: int | None
+    waiting_rows: int
+
+    def __str__(self) -> str:
+        parts = []
+        if self.snapshots is None:
+            parts.append(f"{self.table}: the number of unread snapshots is unknown")
+        elif self.snapshots:
+            parts.append(f"{self.table}: {self.snapshots:,} snapshots are not read yet")
+        if self.waiting_rows:
+            parts.append(str(InvisibleRows(self.table, self.waiting_rows)))
+        return "; ".join(parts)
+
+
+def unread(recorded: RecordedBatches) -> tuple[Unread, ...]:
+    """What is missing from a view, by source; empty if nothing is.
+
+    Of several queries over one source, only the one that ran last counts: it replaced the others.
+    """
+    newest: dict[str, tuple[Batch, QuerySpec]] = {}
+    for batch in sorted(recorded.last.values(), key=lambda entry: entry.now_ms):
+        spec = recorded.spec(batch)
+        if spec.source.address is not None:
+            newest[spec.source.address.identifier] = (batch, spec)
+    results = [_unread(name, *entry) for name, entry in sorted(newest.items())]
+    return tuple(entry for entry in results if entry.snapshots != 0 or entry.waiting_rows)
+
+
+def _unread(name: str, batch: Batch, spec: QuerySpec) -> Unread:
+    """What a query has not read of its source."""
+    try:
+        with closing(spec.source.open(spec.query.scan.columns)) as source:
+            lag = source.lag(source_offset(batch.end))
+    except StreamhouseError:
+        return Unread(name, None, 0)
+    lag = lag or Lag()
+    return Unread(name, lag.snapshots, lag.waiting_rows or 0)

@@ -23,7 +23,7 @@ from streamhouse.paimon.changelog.consumers import Consumers, query_consumer
 from streamhouse.paimon.changelog.unread_commits import rows_of, written_since
 from streamhouse.paimon.read.key_set import KeySet
 from streamhouse.paimon.read.table import Table
-from streamhouse.paimon.read.visibility import producer
+from streamhouse.paimon.read.visibility import hides_new_rows, producer
 from streamhouse.paimon.storage.lock import commit_lock
 from streamhouse.paimon.write.commit import TableCommitter
 from streamhouse.paimon.write.commit_retries import CHANGE_USER, attempt, remove_dead_attempts
@@ -35,8 +35,7 @@ from streamhouse.runtime.audit.audit import newest_recorded
 from streamhouse.runtime.audit.provable_range import pending_rows_at
 from streamhouse.runtime.audit.recompute import ATTEMPTS_COLUMN, DUE_COLUMN, Recomputation
 from streamhouse.runtime.audit.recorded_batches import Batch, RecordedBatches
-from streamhouse.runtime.audit.repair_diff import Deviation, deviation
-from streamhouse.runtime.audit.repairable_views import check_query, check_table
+from streamhouse.runtime.audit.row_differences import Deviation, deviation
 from streamhouse.runtime.batch.progress_line import ProgressLine, progress
 from streamhouse.runtime.batch.row_kinds import functions_of
 from streamhouse.runtime.query_source import source_offset
@@ -105,7 +104,7 @@ def repair(
 
 def _refreshed(address: TableAddress, where: str | None, dry_run: bool) -> RepairResult:
     """Repair a materialized view: refresh it."""
-    from streamhouse.runtime.views.refresh import changes_of_refresh
+    from streamhouse.runtime.views.refresh import refresh
 
     if where is not None:
         raise TableError(
@@ -124,7 +123,7 @@ def _refreshed(address: TableAddress, where: str | None, dry_run: bool) -> Repai
             "-D" if one.expected is None else "+I" if one.actual is None else "+U" for one in found
         )
     else:
-        kinds = changes_of_refresh(spec)
+        kinds = refresh(spec)
     snapshot = address.open().latest_snapshot_id() if kinds and not dry_run else None
     return RepairResult(address.identifier, kinds["+I"], kinds["+U"], kinds["-D"], snapshot)
 
@@ -324,3 +323,54 @@ def _retracted(rows: pa.Table, kind: str) -> pa.Table:
     kinds = rows.column(index)
     inverted = pc.if_else(pc.is_in(kinds, value_set=pa.array(["-U", "-D"])), "+U", "-U")
     return rows.set_column(index, ROW_KIND, inverted)
+
+
+_OVERWRITE = (
+    "stop the query, and write the table by INSERT OVERWRITE … SELECT after "
+    "SET 'execution.runtime-mode' = 'batch'"
+)
+
+
+def check_table(table: Table) -> None:
+    """Raise `TableError` for a table that cannot be repaired by adding differences to its rows."""
+    engine = table.options.get("merge-engine", "deduplicate").lower()
+    where = f"table {table.identifier}"
+    if not table.primary_key or hides_new_rows(table):
+        kind = "deletion vectors" if table.primary_key else "no primary key"
+        raise TableError(f"{where} has {kind}; repair it by INSERT from its sources")
+    if engine != "aggregation":
+        raise TableError(
+            f"{where} has 'merge-engine' = '{engine}': repair it by INSERT INTO … SELECT, which "
+            "writes only rows that differ; sys.repair is for aggregation tables"
+        )
+    if "rowkind.field" in table.options or any("sequence" in key for key in table.options):
+        raise TableError(
+            f"{where} merges by a sequence or reads row kinds from a column; repair it by INSERT "
+            "OVERWRITE while no query writes it"
+        )
+
+
+def check_query(recorded: RecordedBatches, last: Batch) -> None:
+    """Raise `TableError` for a query whose batches cannot be recomputed as a single batch.
+
+    `last` is its last batch.
+    """
+    where = f"table {recorded.target.identifier}: one of its queries"
+    spec = recorded.spec(last)
+    if spec.source.connector == "mysql-cdc":
+        raise TableError(
+            f"{where} follows a MySQL table, whose history MySQL does not keep; copy the "
+            "MySQL table into a Paimon table and compute this one from it, or "
+            f"{_OVERWRITE}, which reads MySQL's current rows"
+        )
+    if spec.query.timed:
+        raise TableError(
+            f"{where} uses the time of the batch (PROCTIME(), CURRENT_TIMESTAMP, NOW(), "
+            "CURRENT_DATE or the like), which was different in each of its batches; use a "
+            f"time column of its source instead, or {_OVERWRITE}, which uses its own time"
+        )
+    if last.end.get("looked_up"):
+        raise TableError(
+            f"{where} looks up a table in MySQL (connector 'jdbc'), which does not keep its "
+            f"rows as of the query's last commit; {_OVERWRITE}, which joins MySQL's current rows"
+        )

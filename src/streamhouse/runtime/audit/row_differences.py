@@ -1,4 +1,4 @@
-"""The result of an audit: the rows in which a table differs from what it should be."""
+"""The rows in which a table differs from what it should be: for an audit, and to repair them."""
 
 from __future__ import annotations
 
@@ -6,13 +6,25 @@ import math
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import zip_longest
 from typing import Any
 
+import duckdb
+import numpy as np
 import pyarrow as pa
+import sqlglot
 from duckdb import DuckDBPyConnection
+from sqlglot import exp
+from sqlglot.errors import SqlglotError
 
-from streamhouse.runtime.audit.unread_source_rows import Unread
+from streamhouse.close_matches import nearest
+from streamhouse.duckdb_database import open_database
+from streamhouse.errors import OptionError
+from streamhouse.paimon.changelog.differences.state_difference import RowNumbers
+from streamhouse.paimon.read.key_set import KeySet
+from streamhouse.runtime.audit.recorded_batches import Unread
+from streamhouse.source import of_kind
 
 ABSOLUTE = 0.005
 _RELATIVE = 1e-12
@@ -121,3 +133,150 @@ def differences(
                 yield Difference(tuple(a.values()), a, None)
             if b is not None:
                 yield Difference(tuple(b.values()), None, b)
+
+
+_ROW = "row"
+
+
+@dataclass(frozen=True)
+class Deviation:
+    """The differing rows of the actual table `old` and the expected table `new`.
+
+    `old_rows` and `new_rows` are pairs of row numbers in these tables, -1 where a row is missing.
+    `kept` are columns that are not compared: existing rows keep their values, and missing rows take
+    them from `new`.
+    """
+
+    old: pa.Table
+    new: pa.Table
+    old_rows: RowNumbers
+    new_rows: RowNumbers
+    key: tuple[str, ...]
+    kept: tuple[str, ...]
+
+    @property
+    def counts(self) -> tuple[int, int, int]:
+        """The numbers of missing, wrong and surplus rows."""
+        missing, extra = self.old_rows < 0, self.new_rows < 0
+        both = ~missing & ~extra
+        return int(missing.sum()), int(both.sum()), int(extra.sum())
+
+    def changes(self, null_columns: Sequence[str]) -> Iterator[pa.Table]:
+        """The changelog that repairs the table: -U and +U of wrong rows, +I of missing ones.
+
+        `null_columns` are null in the -U and +U rows, so that the merge keeps newer values.
+        """
+        both = (self.old_rows >= 0) & (self.new_rows >= 0)
+        before = self.old.take(pa.array(self.old_rows[both]))
+        after = self._corrected(both)
+        for name in null_columns:
+            index = before.schema.get_field_index(name)
+            field = before.schema.field(name)
+            nulls = pa.nulls(before.num_rows, field.type)
+            before = before.set_column(index, field, nulls)
+            after = after.set_column(index, field, nulls)
+        yield of_kind(before, "-U")
+        yield of_kind(after, "+U")
+        yield of_kind(self.new.take(pa.array(self.new_rows[self.old_rows < 0])), "+I")
+
+    def _corrected(self, both: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> pa.Table:
+        after = self.new.take(pa.array(self.new_rows[both]))
+        before = self.old.take(pa.array(self.old_rows[both]))
+        for name in self.kept:
+            index = after.schema.get_field_index(name)
+            after = after.set_column(index, after.schema.field(name), before.column(name))
+        return after
+
+    def touches(self, keys: pa.Table) -> bool:
+        """Whether a row with one of these keys differs."""
+        return bool(KeySet(keys).mask(self.keys).any())
+
+    def applied(self, actual: pa.Table) -> pa.Table:
+        """`actual` repaired."""
+        both = (self.old_rows >= 0) & (self.new_rows >= 0)
+        unchanged = actual.filter(pa.array(~KeySet(self.keys).mask(actual)))
+        missing = self.new.take(pa.array(self.new_rows[self.old_rows < 0]))
+        return pa.concat_tables([unchanged, self._corrected(both), missing])
+
+    @cached_property
+    def keys(self) -> pa.Table:
+        """The keys of the rows that differ."""
+        old, new = self.old.select(list(self.key)), self.new.select(list(self.key))
+        differing = self.old_rows[self.old_rows >= 0]
+        missing = self.new_rows[self.old_rows < 0]
+        return pa.concat_tables([old.take(pa.array(differing)), new.take(pa.array(missing))])
+
+
+def deviation(
+    old: pa.Table, new: pa.Table, key: tuple[str, ...], kept: Sequence[str], where: str | None
+) -> Deviation:
+    """Compare two states by key; only rows that meet `where`, a condition on the key columns.
+
+    Floating-point numbers are equal if they differ by at most 0.005 or 1 in 10^12, since the order
+    of addition differs. A surplus row of zeros and nulls is no difference: retractions leave such
+    rows. Raises `OptionError` for a condition that cannot be parsed or fails.
+    """
+    names = old.schema.names
+    columns = {name: f"c{i}" for i, name in enumerate(names)}
+    compared = [name for name in names if name not in key and name not in kept]
+    key_match = " AND ".join(f"o.{columns[n]} = n.{columns[n]}" for n in key)
+    wrong = [
+        differs_sql(old.schema.field(n).type, f"o.{columns[n]}", f"n.{columns[n]}")
+        for n in compared
+    ]
+    empty = [_is_empty(old.schema.field(n).type, columns[n]) for n in compared]
+    condition = _condition(where, key, columns)
+    query = (
+        f"SELECT o.{_ROW} AS o, n.{_ROW} AS n FROM (SELECT * FROM old WHERE {condition}) o "
+        f"FULL OUTER JOIN (SELECT * FROM new WHERE {condition}) n ON {key_match} "
+        f"WHERE o.{_ROW} IS NULL "
+        f"OR (n.{_ROW} IS NULL AND NOT ({' AND '.join(empty) or 'false'})) "
+        f"OR (o.{_ROW} IS NOT NULL AND n.{_ROW} IS NOT NULL AND ({' OR '.join(wrong) or 'false'}))"
+    )
+    with open_database() as con:
+        con.register("old", _numbered(old))
+        con.register("new", _numbered(new))
+        try:
+            pairs = con.sql(query).to_arrow_table()
+        except duckdb.Error as error:
+            first = str(error).splitlines()[0]
+            raise OptionError(f"argument 'where': {where!r} fails: {first}") from None
+    old_rows, new_rows = (
+        np.asarray(pairs.column(n).fill_null(-1).to_numpy(), dtype=np.int64) for n in ("o", "n")
+    )
+    return Deviation(old, new, old_rows, new_rows, key, tuple(kept))
+
+
+def _is_empty(column_type: pa.DataType, name: str) -> str:
+    if pa.types.is_floating(column_type):
+        return f"coalesce(abs(o.{name}) <= {ABSOLUTE}, true)"
+    if pa.types.is_integer(column_type) or pa.types.is_decimal(column_type):
+        return f"coalesce(o.{name} = 0, true)"
+    return f"o.{name} IS NULL"
+
+
+def _condition(where: str | None, key: Sequence[str], columns: dict[str, str]) -> str:
+    """`where` as a DuckDB condition on the renamed columns."""
+    if where is None:
+        return "true"
+    try:
+        tree = sqlglot.parse_one(where, dialect="spark")
+    except SqlglotError as error:
+        first = str(error).splitlines()[0]
+        raise OptionError(f"argument 'where': {where!r} cannot be read: {first}") from None
+    if tree.find(exp.Query, exp.Command, exp.DDL, exp.DML):
+        raise OptionError("argument 'where' must be a condition over the primary key")
+    for column in list(tree.find_all(exp.Column)):
+        if column.name not in key:
+            raise OptionError(
+                f"argument 'where': '{column.name}' is not a column of the primary key; "
+                f"{nearest(column.name, key)}"
+            )
+        column.set("table", None)
+        column.set("this", exp.to_identifier(columns[column.name]))
+    return tree.sql(dialect="duckdb")
+
+
+def _numbered(table: pa.Table) -> pa.Table:
+    named = table.rename_columns([f"c{i}" for i in range(table.num_columns)])
+    return named.append_column(_ROW, pa.array(np.arange(table.num_rows)))

@@ -22,8 +22,8 @@ from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.schema.table_name import split_identifier
+from streamhouse.runtime.audit.recorded_batches import Unread
 from streamhouse.runtime.audit.row_differences import Audit, Difference, Row, differences
-from streamhouse.runtime.audit.unread_source_rows import Unread
 from streamhouse.runtime.session.session import Session
 from streamhouse.runtime.state.checkpoint import VIEWS, Checkpoint, checkpoints_of
 from streamhouse.runtime.state.lineage import recorded_lineage

@@ -1,23 +1,25 @@
-"""Bounded SELECT, and INSERT [OVERWRITE] of VALUES or of a bounded SELECT."""
+"""Bounded SELECT, and INSERT [OVERWRITE] of VALUES or of a bounded SELECT, into any connector."""
 
 from __future__ import annotations
 
 import logging
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
 
 from streamhouse.connectors import registry
+from streamhouse.connectors.base import BoundedSink, WrittenBatch
 from streamhouse.duckdb_engine import bounded_reader
-from streamhouse.errors import TableError
+from streamhouse.errors import TableError, UnsupportedSqlError
 from streamhouse.options import choice
 from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.paimon.java.sidecar import Sidecar
 from streamhouse.paimon.read.table import Table
+from streamhouse.paimon.read.visibility import hides_new_rows
 from streamhouse.paimon.schema.options.iceberg_metadata import has_iceberg_metadata
 from streamhouse.paimon.storage.lock import commit_lock
 from streamhouse.paimon.write.commit import TableCommitter
@@ -27,13 +29,12 @@ from streamhouse.paimon.write.table_writer import TableWriter
 from streamhouse.runtime.batch.hidden_rows import WrittenKeys
 from streamhouse.runtime.batch.insert_columns import given_columns
 from streamhouse.runtime.batch.insert_differences import InsertResult
-from streamhouse.runtime.batch.insert_into_sink import insert_into_sink
 from streamhouse.runtime.batch.progress_line import ProgressLine, progress
 from streamhouse.runtime.batch.scans import Scans, scan_of
 from streamhouse.runtime.query_operator import conformed
 from streamhouse.runtime.session.session import Session
 from streamhouse.sql.batch.bounded_query import analyze_bounded
-from streamhouse.sql.plan import BoundedQuery
+from streamhouse.sql.plan import BoundedQuery, TableInfo
 from streamhouse.sql.syntax import Insert, Query
 
 _LOG = logging.getLogger("streamhouse")
@@ -97,7 +98,12 @@ def _write_all(
         scan.table.connector == "paimon" and session.endpoints.address(scan.table) == address
         for scan in plan.scans
     )
-    with _core(address, sidecar) as java:
+    core: AbstractContextManager[Sidecar | None] = nullcontext()
+    if hides_new_rows(address.open()):
+        from streamhouse.runtime.batch.wait_for_compaction import java_core
+
+        core = java_core(address.warehouse, sidecar)
+    with core as java:
         with commit_lock(address.open().location) if reads_target else nullcontext():
             job = _Insert(session, statement, plan, address.open(), bar, java)
             rows = job.run(reads_target)
@@ -107,20 +113,6 @@ def _write_all(
             bar.part("compacting", None)
             make_visible(address.warehouse, address.open(), java)
     return InsertResult(rows, rows, hidden=job.keys.hidden(address.open()))
-
-
-@contextmanager
-def _core(address: TableAddress, sidecar: Sidecar | None) -> Iterator[Sidecar | None]:
-    """The Java core if new rows are invisible until compaction, else None (`insert_overwrite`)."""
-    from streamhouse.paimon.read.visibility import hides_new_rows
-
-    if not hides_new_rows(address.open()):
-        yield None
-        return
-    from streamhouse.runtime.batch.wait_for_compaction import java_core
-
-    with java_core(address.warehouse, sidecar) as java:
-        yield java
 
 
 def _warn_if_live(table: Table) -> None:
@@ -147,8 +139,8 @@ def _insert_rows(
     # Imported here, since only a few statements need these modules.
     from streamhouse.runtime.batch.insert_differences import (
         EQUAL_ROWS,
-        DifferenceInsert,
         can_skip_equal_rows,
+        insert_differences,
     )
     from streamhouse.runtime.batch.wait_for_compaction import make_visible
 
@@ -162,7 +154,7 @@ def _insert_rows(
         and can_skip_equal_rows(table)
         and table.latest_snapshot_id()
     ):
-        result = DifferenceInsert(address.warehouse, table, bar).run(job.tables(), job.total)
+        result = insert_differences(address, job.tables(), job.total, bar)
     else:
         rows = job.run(False)
         result = InsertResult(rows, rows)
@@ -224,7 +216,7 @@ class _Insert:
     def _overwrite(self, messages: list[bytes], lock_held: bool) -> None:
         table, options = self._table, self._options
         if self._java is not None and messages:
-            from streamhouse.runtime.batch.insert_overwrite import overwrite, shows_at_once
+            from streamhouse.runtime.batch.wait_for_compaction import overwrite, shows_at_once
 
             if shows_at_once(table):
                 partition = self._statement.partition
@@ -285,3 +277,45 @@ def _value(table: Table, name: str, text: str) -> pa.Scalar:
             f"table {table.identifier}: '{text}' is not a value of partition column '{name}', "
             f"which is {field.type}"
         ) from None
+
+
+def insert_into_sink(session: Session, statement: Insert, target: TableInfo) -> int:
+    """Write the rows of VALUES or of a bounded SELECT as one batch; returns the number of rows."""
+    position = statement.position
+    if statement.overwrite or statement.partition:
+        clause = "OVERWRITE" if statement.overwrite else "PARTITION"
+        raise UnsupportedSqlError.at(
+            position,
+            f"{clause} needs a Paimon table; {'.'.join(statement.target)} has the connector "
+            f"'{target.connector}'",
+        )
+    plan = analyze_bounded(statement.query, session, target, given_columns(target, statement))
+    spec = session.endpoints.sink(target, statement.options)
+    assert spec is not None
+    sink, query_id = spec.open(), uuid.uuid4().hex
+    count = 0
+
+    def named(reader: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
+        nonlocal count
+        count = 0
+        for batch in reader:
+            count += batch.num_rows
+            columns = pa.RecordBatch.from_arrays(batch.columns, names=sink.schema.names)
+            yield columns.cast(sink.schema)
+
+    def write() -> WrittenBatch:
+        writer = sink.writer(query_id, 0, query_id[:12])
+        try:
+            with progress() as bar, bounded_reader(plan, Scans(session, plan, bar).open) as reader:
+                for batch in named(reader):
+                    writer.write(batch)
+            return WrittenBatch(0, writer.prepare())
+        finally:
+            writer.close()
+
+    if isinstance(sink, BoundedSink):
+        with progress() as bar, bounded_reader(plan, Scans(session, plan, bar).open) as reader:
+            sink.insert(query_id, named(reader))
+    else:
+        sink.committer(query_id).commit(write, lambda: None)
+    return count

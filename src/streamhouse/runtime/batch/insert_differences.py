@@ -8,7 +8,7 @@ rows of which a hundred differ, the table's changelog has only the true changes.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streamhouse.arrow_batches import LAST, last_positions
-from streamhouse.paimon.catalog.warehouse import Warehouse
+from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.paimon.changelog.differences.key_preserving_partitions import parts
 from streamhouse.paimon.changelog.differences.state_difference import Differ
 from streamhouse.paimon.changelog.unread_commits import invisible_snapshots, rows_of, written_since
@@ -89,58 +89,54 @@ def can_skip_equal_rows(table: Table) -> bool:
     )
 
 
-class DifferenceInsert:
-    """Writes the differing rows of one INSERT into a table where `can_skip_equal_rows`."""
+def insert_differences(
+    address: TableAddress, rows: Iterable[pa.Table], total: int | None, progress: ProgressLine
+) -> InsertResult:
+    """Write the differing rows of one INSERT into a table where `can_skip_equal_rows`.
 
-    def __init__(self, warehouse: Mapping[str, str], table: Table, progress: ProgressLine) -> None:
-        self._warehouse = warehouse
-        self._identifier = table.identifier
-        self._initial = table
-        self._user = f"{CHANGE_USER}-{uuid.uuid4()}"
-        self._progress = progress
-        self._committer = TableCommitter(warehouse, table.identifier, self._user)
-        self._differ = Differ()
+    Commits in one snapshot or, if nothing differs, in none. `total` is the approximate number of
+    rows to read. Rows that others change meanwhile count as changed after this statement, unless a
+    `sequence.field` decides otherwise.
+    """
+    table, user = address.open(), f"{CHANGE_USER}-{uuid.uuid4()}"
+    committer = TableCommitter(address.warehouse, table.identifier, user)
+    remove_dead_attempts(table, committer)
+    count, differ = 0, Differ()
+    try:
+        with TemporaryTable(table) as temporary:
+            progress.part("reading", total)
+            for part in rows:
+                count += part.num_rows
+                temporary.write(part)
+            if not count:
+                return InsertResult(0, 0, 0)
+            merged = temporary.finish()
 
-    def run(self, rows: Iterable[pa.Table], total: int | None) -> InsertResult:
-        """Write and commit, in one snapshot or, if nothing differs, in none.
+            def attempted(lock_held: bool) -> tuple[int, int] | None:
+                return _Try(address, user, committer, differ, merged, progress).run(lock_held)
 
-        `total` is the approximate number of rows to read. Rows that others change meanwhile count
-        as changed after this statement, unless a `sequence.field` decides otherwise.
-        """
-        remove_dead_attempts(self._initial, self._committer)
-        count = 0
-        try:
-            with TemporaryTable(self._initial) as temporary:
-                self._progress.part("reading", total)
-                for part in rows:
-                    count += part.num_rows
-                    temporary.write(part)
-                if not count:
-                    return InsertResult(0, 0, 0)
-                merged = temporary.finish()
-                inserted, updated = self._write(merged)
-                return InsertResult(count, inserted, updated)
-        finally:
-            self._differ.close()
-            # A JVM may start next, and needs the memory.
-            pa.default_memory_pool().release_unused()
-
-    def _write(self, merged: Table) -> tuple[int, int]:
-        return with_retries(self._initial, lambda lock_held: _Try(self, merged, lock_held).run())
-
-    def table(self) -> Table:
-        """The target at its newest snapshot."""
-        return Warehouse(self._warehouse).table(self._identifier)
+            return InsertResult(count, *with_retries(table, attempted))
+    finally:
+        differ.close()
+        # A JVM may start next, and needs the memory.
+        pa.default_memory_pool().release_unused()
 
 
 class _Try:
     """One try: compares with the newest snapshot and commits, unless others replaced rows."""
 
-    def __init__(self, insert: DifferenceInsert, merged: Table, lock_held: bool) -> None:
-        self._insert = insert
-        self._merged = merged
-        self._lock_held = lock_held
-        self._table = insert.table()
+    def __init__(
+        self,
+        address: TableAddress,
+        user: str,
+        committer: TableCommitter,
+        differ: Differ,
+        merged: Table,
+        progress: ProgressLine,
+    ) -> None:
+        self._address, self._user, self._committer = address, user, committer
+        self._differ, self._merged, self._progress = differ, merged, progress
+        self._table = address.open()
         self._snapshot = self._table.latest_snapshot_id()
         self._read_snapshot = self._snapshot or 0
         options = self._table.options
@@ -150,31 +146,31 @@ class _Try:
         self.inserted = 0
         self.updated = 0
 
-    def run(self) -> tuple[int, int] | None:
+    def run(self, lock_held: bool) -> tuple[int, int] | None:
         """Returns the numbers of new and of changed rows; None if another try is needed."""
-        insert, table = self._insert, self._table
-        with attempt(table, insert._committer) as prefix:
-            writer = TableWriter(insert._warehouse, table.identifier, insert._user, prefix)
+        table, committer = self._table, self._committer
+        with attempt(table, committer) as prefix:
+            writer = TableWriter(self._address.warehouse, table.identifier, self._user, prefix)
             try:
                 self._write_differences(writer)
-                with nullcontext() if self._lock_held else commit_lock(table.location):
+                with nullcontext() if lock_held else commit_lock(table.location):
                     valid = self._reconcile(writer)
                     messages = writer.prepare(0)
                     if valid and self.inserted + self.updated:
-                        insert._committer.commit(0, messages, lock_held=True)
+                        committer.commit(0, messages, lock_held=True)
                         return self.inserted, self.updated
-                insert._committer.abort(messages)
+                committer.abort(messages)
                 return (0, 0) if valid else None
             finally:
                 writer.close()
 
     def _write_differences(self, writer: TableWriter) -> None:
-        table, merged, progress = self._table, self._merged, self._insert._progress
+        table, merged, progress = self._table, self._merged, self._progress
         hidden_keys = self._hidden_keys()
         progress.part("comparing", merged.snapshot(1).total_record_count)
         for part in parts(table, self._snapshot, merged):
             old, new = part.load(table, merged)
-            old_rows, new_rows = self._insert._differ.renewed(
+            old_rows, new_rows = self._differ.renewed(
                 old, new, table.primary_key, self._sequence, self._descending, hidden_keys
             )
             exists = old_rows >= 0
@@ -221,7 +217,7 @@ class _Try:
         If others wrote keys of this statement meanwhile, their rows are written again after its
         own, so they win.
         """
-        current = self._insert.table()
+        current = self._address.open()
         if current.schema_id != self._table.schema_id:
             return False
         latest = current.latest_snapshot_id() or 0

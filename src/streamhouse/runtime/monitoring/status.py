@@ -23,8 +23,7 @@ from urllib.parse import quote, unquote
 from streamhouse.close_matches import nearest
 from streamhouse.errors import PipelineError, TableError
 from streamhouse.paimon.storage.files import Files, files_of
-from streamhouse.runtime.monitoring.commit_times import Commit
-from streamhouse.runtime.monitoring.metrics import QueryCounts
+from streamhouse.runtime.monitoring.metrics import Commit, QueryCounts
 from streamhouse.runtime.monitoring.process import Process
 from streamhouse.source import Lag, SourceState
 

@@ -13,7 +13,8 @@ from pathlib import Path
 from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.runtime.session.dry_run import DraftSession
 from streamhouse.runtime.state.checkpoint import VIEWS, checkpoints_of
-from streamhouse.runtime.statements.script_plan import PlannedStatement, held_notices, plan_script
+from streamhouse.runtime.statements.script_plan import held_notices, plan_script
+from streamhouse.runtime.statements.steps import Step
 from streamhouse.sql import syntax
 from streamhouse.sql.plan import TableInfo
 from streamhouse.sql.views.statement import CreateMaterializedView
@@ -83,7 +84,7 @@ def continuous_targets(
             own_view = isinstance(planned.statement, CreateMaterializedView)
             # The next refresh of a view writes what differs, unless rows may only be added.
             kept = planned.view is not None and (not own_view or planned.view.appends)
-            if planned.target is not None and (planned.continuous or kept):
+            if planned.target is not None and (planned.queries or kept):
                 _collect(targets, draft, planned, planned.target, (name, root))
     return ScriptTargets(
         tuple(targets.values()),
@@ -94,7 +95,7 @@ def continuous_targets(
 def _collect(
     targets: dict[str, ContinuousTarget],
     draft: DraftSession,
-    planned: PlannedStatement,
+    planned: Step,
     target: TableInfo,
     place: tuple[str, Path | None],
 ) -> None:
@@ -111,7 +112,7 @@ def _collect(
         location = replace(location, pipeline=VIEWS)
     if location not in continuous.locations:
         continuous.locations.append(location)
-    for query in planned.continuous:
+    for query in planned.queries:
         consumer = query.scan.options.get("consumer-id")
         if query.source.connector == "paimon" and consumer is not None:
             continuous.readers.append((_address(draft, query.source), consumer))

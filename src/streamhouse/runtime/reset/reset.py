@@ -11,24 +11,25 @@ a full one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+import logging
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 
-from streamhouse.errors import StreamhouseError
+from streamhouse.errors import StreamhouseError, TableError
+from streamhouse.paimon.catalog.table_address import TableAddress
+from streamhouse.paimon.catalog.warehouse import Warehouse
+from streamhouse.paimon.changelog.consumers import BEFORE, Consumers, query_consumer
 from streamhouse.paimon.maintenance.other_compactors import is_alive
 from streamhouse.paimon.read.table import Table
+from streamhouse.paimon.schema.table_name import TableName
+from streamhouse.paimon.write.commit import TableCommitter
+from streamhouse.paimon.write.table_writer import query_tag
 from streamhouse.runtime.failpoint import reached
 from streamhouse.runtime.reset.continuous_targets import ContinuousTarget, ScriptTargets
-from streamhouse.runtime.reset.former_query import (
-    drop_consumers,
-    empty_target,
-    find_table,
-    remove_unfinished_files,
-    rows_in,
-)
 from streamhouse.runtime.reset.marker import Reset, ResetMarker
-from streamhouse.runtime.state.auxiliary_tables import remove_rows
+from streamhouse.runtime.state.auxiliary_tables import empty_table, remove_rows, unmatched_table
+from streamhouse.runtime.state.batch_logs import next_batch
 from streamhouse.runtime.state.checkpoint import Checkpoint, checkpoints_for
 from streamhouse.runtime.state.checkpoint_registry import (
     registered_checkpoints,
@@ -232,3 +233,78 @@ def _summary(target_reset: _TargetReset, rows: int, mixed: bool) -> str:
         if mixed:
             rows_text += ", including those of INSERT … VALUES and other statements"
     return f"{target_reset.name}: starts from scratch{begun}; {rows_text}"
+
+
+_LOG = logging.getLogger("streamhouse.query")
+
+
+def find_table(address: TableAddress) -> Table | None:
+    """The table; None if it does not exist."""
+    try:
+        return address.open()
+    except TableError:
+        return None
+
+
+def rows_in(address: TableAddress) -> int:
+    """The number of rows of a table; 0 if it does not exist."""
+    table = find_table(address)
+    if table is None or table.latest_snapshot_id() is None:
+        return 0
+    name = next(iter(table.primary_key), table.columns[0].name)
+    return sum(batch.num_rows for batch in table.read([name]))
+
+
+def empty_target(address: TableAddress) -> None:
+    """Remove all rows of a target and of its `__unmatched` table."""
+    for table in (find_table(address), unmatched_table(address)):
+        if table is not None:
+            empty_table(table)
+
+
+def remove_unfinished_files(target: TableAddress, checkpoints: Sequence[Checkpoint]) -> None:
+    """Remove the data files of batches that were never committed to a target."""
+    table = find_table(target)
+    if table is None:
+        return
+    for checkpoint in checkpoints:
+        query, first = checkpoint.known_id(), 0
+        with suppress(OSError, ValueError, KeyError):
+            first = next_batch(checkpoint.logs.last_offset())
+        if query is not None:
+            committer = TableCommitter(target.warehouse, target.identifier, query)
+            committer.remove_leftovers(query_tag(query), first)
+
+
+def drop_consumers(
+    catalogs: Sequence[Mapping[str, str]],
+    queries: Collection[str],
+    readers: Sequence[tuple[TableAddress, str]],
+) -> None:
+    """Drop the consumers of `queries` at all tables of `catalogs`, and those that `readers` name.
+
+    All tables are searched, since a query may have read or looked up other tables before.
+    """
+    for catalog in catalogs:
+        for table in _tables(Warehouse(catalog)):
+            for query in queries:
+                Consumers(table).drop(query_consumer(query))
+    for address, consumer in readers:
+        read_table = find_table(address)
+        if read_table is not None:
+            Consumers(read_table).drop(f"{BEFORE}{consumer}")
+            Consumers(read_table).drop(consumer)
+
+
+def _tables(warehouse: Warehouse) -> Iterator[Table]:
+    """All tables and branches that can be opened."""
+    for database in warehouse.databases():
+        for name in warehouse.tables(database):
+            try:
+                table = warehouse.table(f"{database}.{name}")
+                yield table
+                for branch in table.references.branches():
+                    yield warehouse.table(f"{database}.{TableName.parse(name).on(branch)}")
+            except StreamhouseError as error:
+                # Its consumers expire by themselves.
+                _LOG.debug("the consumers of %s.%s are not dropped: %s", database, name, error)

@@ -14,6 +14,7 @@ from streamhouse.sql.parser.hints import outdated
 from streamhouse.sql.plan import Name
 from streamhouse.sql.statements.alter_table import AlterTable
 from streamhouse.sql.statements.create_view import CreateView
+from streamhouse.sql.udf_modules.module import define as define_function
 from streamhouse.sql.views.statement import AlterMaterializedView, CreateMaterializedView
 
 _NO_COLUMN = re.compile(r"no column '([^']+)'")
@@ -65,7 +66,7 @@ def define(session: Session, statement: syntax.Statement) -> Defined | None:
             session.materialized.alter(statement)
             return Defined(f"materialized view {'.'.join(statement.name)} altered", True)
         case syntax.CreateFunction():
-            session.functions.create(statement)
+            _create_function(session, statement)
             return Defined(f"function {statement.declaration.name} created")
         case syntax.Drop():
             what = f"{statement.kind.lower()} {'.'.join(statement.name)}"
@@ -85,6 +86,20 @@ def _created(kind: str, name: Name, created: bool, temporary: bool = False) -> D
     return Defined(f"{text} {'created' if created else 'exists'}", created and not temporary)
 
 
+def _create_function(session: Session, statement: syntax.CreateFunction) -> None:
+    """Import a Python function; `SqlError` for a module or function that cannot be used."""
+    if statement.already_exists:
+        return
+    name = statement.declaration.name
+    define_function(statement.declaration)
+    session.functions.add(name)
+    if statement.permanent:
+        session.notice(
+            f"function {name} is not stored in a catalog, and is dropped when the script ends; "
+            "write CREATE TEMPORARY FUNCTION"
+        )
+
+
 def _drop(session: Session, statement: syntax.Drop) -> bool:
     match statement.kind:
         case "DATABASE":
@@ -99,7 +114,8 @@ def _drop(session: Session, statement: syntax.Drop) -> bool:
         case "VIEW":
             return session.views.drop(statement)
         case "FUNCTION":
-            session.functions.drop(statement)
+            # The parser has checked that it exists, or IF EXISTS.
+            session.functions.discard(statement.name[-1])
             return True
     return session.tables.drop(statement)
 

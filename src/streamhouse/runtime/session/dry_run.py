@@ -2,24 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import pyarrow as pa
 
-from streamhouse.errors import StreamhouseError
+from streamhouse.close_matches import nearest
+from streamhouse.errors import StreamhouseError, TableError, UnknownUntilRunError
 from streamhouse.lookup.dimension import DimensionSpec
 from streamhouse.lookup.strategies.selection import DISPLAY_NAMES, choose_all
 from streamhouse.paimon.catalog.draft_table import DraftTable
+from streamhouse.paimon.catalog.table_address import TableAddress
+from streamhouse.paimon.catalog.table_declaration import TableDeclaration
 from streamhouse.paimon.catalog.views import Views
+from streamhouse.paimon.catalog.warehouse import Warehouse
+from streamhouse.paimon.schema.table_name import TableName, split_identifier
 from streamhouse.paimon.schema.types import arrow_type, parse
 from streamhouse.runtime.query_spec import unshuffled
 from streamhouse.runtime.session.catalogs import DEFAULT_CATALOG, Catalogs
-from streamhouse.runtime.session.draft_warehouse import NO_WAREHOUSE, DraftWarehouse
 from streamhouse.runtime.session.session import Session
-from streamhouse.runtime.session.views import Names, SessionViews
+from streamhouse.runtime.session.views import SessionViews
 from streamhouse.sql.plan import AsOf, Name, StreamQuery, TableInfo, ViewInfo
+from streamhouse.sql.schema_changes import SchemaChange
 
 
 @dataclass(frozen=True)
@@ -72,8 +79,8 @@ class DraftCatalogs(Catalogs):
 class DraftViews(SessionViews):
     """Keeps the views that a script would store or drop in memory."""
 
-    def __init__(self, names: Names, catalogs: Catalogs, notice: Callable[[str], None]) -> None:
-        super().__init__(names, catalogs, notice)
+    def __init__(self, session: Session) -> None:
+        super().__init__(session)
         self._drafts: dict[Name, ViewInfo | None] = {}
         """By full name; None for a view that the script drops."""
 
@@ -110,7 +117,7 @@ class DraftSession(Session):
         super().__init__(warehouse)
         if warehouse is None and not requires_warehouse:
             self.catalogs.add_empty_default()
-        self.views = DraftViews(self, self.catalogs, self._notify)
+        self.views = DraftViews(self)
 
     def table_as_of(self, name: Name, as_of: AsOf) -> TableInfo:
         """As in a run; the table as it is now if statements of the script may make that state."""
@@ -127,11 +134,126 @@ class DraftSession(Session):
             warehouse, identifier = self.catalogs.warehouse(catalog), f"{database}.{name}"
             if warehouse.is_draft(identifier):
                 table = warehouse.readable(identifier)
-                specs.append(DraftSpec(lookup, {}, identifier, table=table))
+                specs.append(DraftSpec(lookup, TableAddress({}, identifier), table))
             else:
-                specs.append(DimensionSpec(lookup, warehouse.options, identifier))
+                specs.append(DimensionSpec(lookup, TableAddress(warehouse.options, identifier)))
         problem = None if target is None else unshuffled(query, target)
         return [DISPLAY_NAMES[choice.strategy] for choice in choose_all(specs, problem)]
 
     def _open_catalogs(self, warehouse: Mapping[str, str] | None) -> DraftCatalogs:
         return DraftCatalogs(warehouse, self._notify)
+
+
+NO_WAREHOUSE = "/nonexistent-warehouse-of-a-draft"
+"""The path of the warehouse of a script that names none."""
+
+
+class DraftWarehouse(Warehouse):
+    """A warehouse that only records what a script creates, changes or drops."""
+
+    def __init__(self, options: Mapping[str, str]) -> None:
+        super().__init__(options)
+        self._drafts: dict[str, DraftTable] = {}
+        self._dropped: set[str] = set()
+        self._databases: set[str] = {"default"}
+        self._dropped_databases: set[str] = set()
+
+    def is_draft(self, identifier: str) -> bool:
+        """Whether the script created or changed the table."""
+        return identifier in self._drafts
+
+    def databases(self) -> list[str]:
+        return sorted({*self._stored_databases(), *self._databases})
+
+    def tables(self, database: str) -> list[str]:
+        if database not in self.databases():
+            raise self._missing_database(database)
+        stored = super().tables(database) if database in self._stored_databases() else []
+        created = [name for at, name in map(split_identifier, self._drafts) if at == database]
+        remaining = [name for name in stored if f"{database}.{name}" not in self._dropped]
+        return sorted({*remaining, *created})
+
+    def exists(self, database: str, name: str) -> bool:
+        return database in self.databases() and name in self.tables(database)
+
+    @contextmanager
+    def creating(self) -> Iterator[None]:
+        """Take no lock: a draft creates nothing that other processes see."""
+        yield
+
+    def create_database(self, name: str, if_not_exists: bool = False) -> bool:
+        if name in self.databases() and not if_not_exists:
+            raise TableError(f"database '{name}' already exists; write IF NOT EXISTS to keep it")
+        self._databases.add(name)
+        return True
+
+    def drop_database(self, name: str, if_exists: bool = False, cascade: bool = False) -> bool:
+        if name not in self.databases():
+            if if_exists:
+                return False
+            raise self._missing_database(name)
+        tables = self.tables(name)
+        self._check_empty(name, tables, cascade)
+        for table in tables:
+            self._drop(f"{name}.{table}")
+        self._databases.discard(name)
+        self._dropped_databases.add(name)
+        return True
+
+    def drop_table(self, database: str, name: str, if_exists: bool = False) -> bool:
+        if not self._found(database, name, if_exists):
+            return False
+        self._drop(f"{database}.{name}")
+        return True
+
+    def _rename(self, identifier: str, new_name: str) -> None:
+        self._drafts[new_name] = self._draft(identifier).renamed(new_name)
+        self._drop(identifier)
+
+    def _check_no_folder(self, database: str, name: str) -> None:
+        if f"{database}.{name}" not in self._dropped:
+            super()._check_no_folder(database, name)
+
+    def alter_table(self, identifier: str, *changes: SchemaChange) -> None:
+        self._found(*split_identifier(identifier))
+        self._drafts[identifier] = self._draft(identifier).altered(changes)
+
+    def _draft(self, identifier: str) -> DraftTable:
+        """The table as the script has changed it so far."""
+        drafted = self._drafts.get(identifier)
+        return drafted or DraftTable.of_stored(self.table(identifier))
+
+    def readable(
+        self,
+        identifier: str,
+        as_of: AsOf | None = None,
+        options: Mapping[str, str] | None = None,
+        pin: bool = False,
+    ) -> Any:
+        """The table as the script has changed it so far, else the stored table as of `as_of`."""
+        if identifier in self._drafts:
+            return self._drafts[identifier]
+        database, name = split_identifier(identifier)
+        if f"{database}.{TableName.parse(name).table}" in self._drafts:
+            raise UnknownUntilRunError(f"{identifier} is known only when the script runs")
+        return super().readable(identifier, as_of, options, pin)
+
+    def _create(self, full: str, declaration: TableDeclaration) -> bool:
+        self._drafts[full] = DraftTable(full, declaration)
+        return True
+
+    def _stored_databases(self) -> set[str]:
+        """The databases of the warehouse that the script has not dropped."""
+        return self._found_databases - self._dropped_databases
+
+    @cached_property
+    def _found_databases(self) -> set[str]:
+        """The databases of the warehouse when the script was first planned."""
+        return set() if self.path == NO_WAREHOUSE else set(super().databases())
+
+    def _drop(self, full: str) -> None:
+        self._drafts.pop(full, None)
+        self._dropped.add(full)
+
+    def _missing_database(self, name: str) -> TableError:
+        return TableError(f"there is no database '{name}'; {nearest(name, self.databases())}")

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from streamhouse.connectors import registry
 from streamhouse.connectors.bad_records import BadRecordOptions
@@ -11,15 +12,17 @@ from streamhouse.connectors.specs import SinkSpec, SourceSpec
 from streamhouse.lookup.dimension import is_server
 from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.paimon.schema.table_name import TableName
-from streamhouse.runtime.session.catalogs import Catalogs
 from streamhouse.sql.plan import LookupJoin, StreamQuery, TableInfo
+
+if TYPE_CHECKING:
+    from streamhouse.runtime.session.session import Session
 
 
 class Endpoints:
     """Describes what a query reads and writes, so that drivers and executors can open it."""
 
-    def __init__(self, catalogs: Catalogs, notice: Callable[[str], None]) -> None:
-        self._catalogs, self._notice = catalogs, notice
+    def __init__(self, session: Session) -> None:
+        self._session, self._catalogs = session, session.catalogs
 
     def address(self, info: TableInfo) -> TableAddress:
         """The address of a Paimon table, with the schema id that the query is planned with."""
@@ -47,7 +50,7 @@ class Endpoints:
         table = replace(info, options={**info.options, **hint})
         if hint:
             for text in registry.check_declaration(table, f"table {'.'.join(info.name[1:])}"):
-                self._notice(text)
+                self._session.notice(text)
         return SinkSpec(
             info.connector,
             registry.effective_options(table),

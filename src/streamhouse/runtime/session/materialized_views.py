@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from streamhouse.close_matches import nearest
 from streamhouse.errors import OptionError, TableError
 from streamhouse.operators.planning.view_plan import ViewPlan, plan_view
-from streamhouse.runtime.session.catalogs import Catalogs
 from streamhouse.runtime.session.view_input_tables import ViewInputTables
-from streamhouse.runtime.session.views import Names
 from streamhouse.sql.plan import Name, TableInfo
 from streamhouse.sql.schema_changes import SetTableOption
 from streamhouse.sql.statements.create_view import with_full_names
@@ -18,6 +16,9 @@ from streamhouse.sql.statements.script import parse_script
 from streamhouse.sql.syntax import Insert, Select
 from streamhouse.sql.views.statement import AlterMaterializedView, CreateMaterializedView
 from streamhouse.sql.views.stored_view import HIDDEN_KEY, StoredView, keeps_result
+
+if TYPE_CHECKING:
+    from streamhouse.runtime.session.session import Session
 
 _OPTIONS = {"bucket": "1", "changelog-producer": "input"}
 """Options of a view's table, unless WITH sets them: its changelog is exact and visible at once."""
@@ -39,8 +40,8 @@ class DefinedView:
 class MaterializedViews:
     """Creates and finds the materialized views of a session's warehouses."""
 
-    def __init__(self, names: Names, catalogs: Catalogs, notice: Callable[[str], None]) -> None:
-        self._names, self._catalogs, self._notice = names, catalogs, notice
+    def __init__(self, session: Session) -> None:
+        self._session, self._catalogs = session, session.catalogs
         self._defined: dict[Name, DefinedView] = {}
         self.reserved: set[Name] = set()
         """Names that no other result of the script may have."""
@@ -51,8 +52,8 @@ class MaterializedViews:
         Raises `TableError` if the table exists and is no view, or a view of another query, unless
         the statement has OR REPLACE.
         """
-        full = self._names.full(statement.name)
-        exists = self._names.has_table(full)
+        full = self._session.full(statement.name)
+        exists = self._session.has_table(full)
         view = self._create_or_find(statement, full)
         feeds = tuple(replace(feed, position=statement.position) for feed in view.feeds)
         self._defined[full] = replace(view, feeds=feeds)
@@ -60,7 +61,7 @@ class MaterializedViews:
 
     def _create_or_find(self, statement: CreateMaterializedView, full: Name) -> DefinedView:
         name = ".".join(full[1:])
-        if self._names.view(full) is not None:
+        if self._session.view(full) is not None:
             raise TableError(f"view {name}: there is a view of that name; DROP VIEW it first")
         inputs = self.inputs(full)
         text = with_full_names(statement.query, inputs.stored_name)
@@ -72,7 +73,7 @@ class MaterializedViews:
             statement.query, inputs, statement.columns, statement.primary_key, statement.closed
         )
         plan, feeds = replace(plan, appends=statement.appends), inputs.create()
-        if not self._names.has_table(full):
+        if not self._session.has_table(full):
             self._create(statement, full, stored, plan)
             return DefinedView(full, stored, plan, feeds)
         before = self.find(full)
@@ -90,7 +91,7 @@ class MaterializedViews:
             self._create(statement, full, stored, plan)
         elif statement.if_not_exists:
             view = self._planned(full, before)
-            self._notice(
+            self._session.notice(
                 f"view {name} exists with another query, which goes on; write CREATE OR REPLACE "
                 "MATERIALIZED VIEW to change it"
             )
@@ -112,11 +113,11 @@ class MaterializedViews:
 
     def inputs(self, view: Name) -> ViewInputTables:
         """Resolves the names in the query of a view, or of a table that is kept like one."""
-        return ViewInputTables(self._names, self._catalogs, view)
+        return ViewInputTables(self._session, view)
 
     def alter(self, statement: AlterMaterializedView) -> None:
         """Run SUSPEND, RESUME or SET FRESHNESS."""
-        full = self._names.full(statement.name)
+        full = self._session.full(statement.name)
         before = self.existing(full)
         suspended, freshness_s = statement.suspended, statement.freshness_s
         self._store(
@@ -148,13 +149,13 @@ class MaterializedViews:
 
     def find(self, full: Name) -> StoredView | None:
         """The view of a full name; None for an ordinary table, and without a table."""
-        if not self._names.has_table(full):
+        if not self._session.has_table(full):
             return None
         return StoredView.of(self._table(full).options)
 
     def drop(self, full: Name, if_exists: bool) -> bool:
         """Drop a view with its table; `TableError` for an ordinary table."""
-        if self._names.has_table(full) and self.find(full) is None:
+        if self._session.has_table(full) and self.find(full) is None:
             raise TableError(f"'{'.'.join(full[1:])}' is no materialized view; write DROP TABLE")
         return self._catalogs.warehouse(full[0]).drop_table(full[1], full[2], if_exists)
 
@@ -218,7 +219,7 @@ class MaterializedViews:
         table = self._table(full)
         names = [column.name for column in table.columns if column.name != HIDDEN_KEY]
         key = () if HIDDEN_KEY in table.primary_key else table.primary_key
-        plan = plan_view(statement.query, self._names, names, key, stored.closed)
+        plan = plan_view(statement.query, self._session, names, key, stored.closed)
         if not self._same_columns(full, plan):
             raise TableError(
                 f"view {'.'.join(full[1:])}: a table that it reads was altered, so that its query "

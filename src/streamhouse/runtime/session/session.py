@@ -19,8 +19,6 @@ from streamhouse.runtime.session.table_definitions import TableDefinitions
 from streamhouse.runtime.session.views import SessionViews, check_no_view
 from streamhouse.sql.options.known_options import SYNONYMS, check_set
 from streamhouse.sql.plan import AsOf, Name, TableInfo, ViewInfo
-from streamhouse.sql.syntax import CreateFunction, Drop
-from streamhouse.sql.udf_modules.module import define
 
 
 class Settings(Mapping[str, str]):
@@ -59,35 +57,6 @@ class Settings(Mapping[str, str]):
             self._values.pop(SYNONYMS.get(key, key), None)
 
 
-class SessionFunctions:
-    """Imports a Python function on CREATE FUNCTION; `notice` receives messages for the user."""
-
-    def __init__(self, notice: Callable[[str], None]) -> None:
-        self._notice = notice
-        self._names: set[str] = set()
-
-    def create(self, statement: CreateFunction) -> None:
-        """Run CREATE FUNCTION; `SqlError` for a module or function that cannot be used."""
-        if statement.already_exists:
-            return
-        name = statement.declaration.name
-        define(statement.declaration)
-        self._names.add(name)
-        if statement.permanent:
-            self._notice(
-                f"function {name} is not stored in a catalog, and is dropped when the script ends; "
-                "write CREATE TEMPORARY FUNCTION"
-            )
-
-    def drop(self, statement: Drop) -> None:
-        """Run DROP FUNCTION; the parser has checked that the function exists, or IF EXISTS."""
-        self._names.discard(statement.name[-1])
-
-    def names(self) -> list[str]:
-        """The names of the present functions, sorted."""
-        return sorted(self._names)
-
-
 class Session:
     """Resolves names as Flink does; implements `Resolver`.
 
@@ -102,11 +71,12 @@ class Session:
         """The name of the pipeline, unless the script sets another one."""
         self.settings = Settings(self._notify)
         self.catalogs = self._open_catalogs(warehouse)
-        self.tables = TableDefinitions(self, self.catalogs, self._notify)
-        self.views = SessionViews(self, self.catalogs, self._notify)
-        self.materialized = MaterializedViews(self, self.catalogs, self._notify)
-        self.functions = SessionFunctions(self._notify)
-        self.endpoints = Endpoints(self.catalogs, self._notify)
+        self.tables = TableDefinitions(self)
+        self.views = SessionViews(self)
+        self.materialized = MaterializedViews(self)
+        self.functions: set[str] = set()
+        """The names of the present Python functions."""
+        self.endpoints = Endpoints(self)
         self._opened: dict[str, Table] = {}
 
     def full(self, name: Name) -> Name:

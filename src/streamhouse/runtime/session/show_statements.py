@@ -43,9 +43,9 @@ def describe(session: Session, statement: Show | Describe) -> ResultColumns:
 def _listed(session: Session, statement: Show) -> list[str]:
     match statement.kind:
         case "FUNCTIONS":
-            return sorted([*functions.known(), *session.functions.names()], key=str.upper)
+            return sorted([*functions.known(), *session.functions], key=str.upper)
         case "USER FUNCTIONS":
-            return session.functions.names()
+            return sorted(session.functions)
         case "JOBS":
             raise UnsupportedSqlError.at(
                 statement.position,

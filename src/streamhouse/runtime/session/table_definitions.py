@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from streamhouse.close_matches import nearest
 from streamhouse.connectors import registry
@@ -12,8 +12,7 @@ from streamhouse.paimon.catalog.declared_differences import differences
 from streamhouse.paimon.catalog.draft_table import DraftTable
 from streamhouse.paimon.catalog.table_declaration import TableDeclaration
 from streamhouse.paimon.schema.options.computed_columns import options_of
-from streamhouse.runtime.session.catalogs import Catalogs
-from streamhouse.runtime.session.views import Names, check_no_view
+from streamhouse.runtime.session.views import check_no_view
 from streamhouse.sql.options.renamed_options import current, renamed
 from streamhouse.sql.plan import Name, TableInfo
 from streamhouse.sql.schema_changes import ResetTableOption, SchemaChange, SetTableOption
@@ -22,12 +21,15 @@ from streamhouse.sql.statements.derived_table import like_table, table_of_query
 from streamhouse.sql.statements.watermark import TIME_OPTION, of_source
 from streamhouse.sql.syntax import CreateTable, Drop
 
+if TYPE_CHECKING:
+    from streamhouse.runtime.session.session import Session
+
 
 class TableDefinitions:
     """Defines tables; keeps the temporary ones, by their full names, in `temporary`."""
 
-    def __init__(self, names: Names, catalogs: Catalogs, notice: Callable[[str], None]) -> None:
-        self._names, self._catalogs, self._notice = names, catalogs, notice
+    def __init__(self, session: Session) -> None:
+        self._session, self._catalogs = session, session.catalogs
         self.temporary: dict[Name, TableInfo] = {}
         self.found: set[Name] = set()
         """The stored tables that a CREATE TABLE IF NOT EXISTS has found."""
@@ -52,7 +54,7 @@ class TableDefinitions:
                 **self._resolved(self._catalogs.table_options(full[0]), where),
                 **self._resolved(options, where),
             }
-        if self._names.view(full) is not None:
+        if self._session.view(full) is not None:
             raise TableError(f"{where}: there is a view of that name; DROP it first")
         if connector == "paimon":
             created = self._create_stored(statement, full, options, where)
@@ -71,7 +73,7 @@ class TableDefinitions:
         full = self._catalogs.full(statement.name)
         if self.temporary.pop(full, None) is not None:
             return True
-        check_no_view(self._names, full)
+        check_no_view(self._session, full)
         return self._catalogs.warehouse(full[0]).drop_table(full[1], full[2], statement.if_exists)
 
     def alter(self, statement: AlterTable) -> bool:
@@ -81,7 +83,7 @@ class TableDefinitions:
             raise TableError(
                 f"table '{full[2]}' is temporary and cannot be changed; DROP it and CREATE it anew"
             )
-        check_no_view(self._names, full)
+        check_no_view(self._session, full)
         warehouse = self._catalogs.warehouse(full[0])
         identifier = f"{full[1]}.{full[2]}"
         if statement.if_exists and not warehouse.exists(full[1], full[2]):
@@ -102,7 +104,7 @@ class TableDefinitions:
         """Raise `TableError` for a watermark of a column that a table does not have."""
         for change in changes:
             if isinstance(change, SetTableOption) and change.key == TIME_OPTION:
-                names = [column.name for column in self._names.table(table).declared]
+                names = [column.name for column in self._session.table(table).declared]
                 if change.value not in names:
                     raise TableError(
                         f"table {'.'.join(table[1:])}: WATERMARK: there is no column "
@@ -112,11 +114,11 @@ class TableDefinitions:
     def _with_all_columns(self, statement: CreateTable) -> CreateTable:
         """The statement with the columns that its SELECT or its LIKE gives."""
         if statement.query is not None:
-            return table_of_query(statement, statement.query, self._names)
+            return table_of_query(statement, statement.query, self._session)
         if statement.like is None:
             return statement
-        check_no_view(self._names, self._catalogs.full(statement.like.table))
-        return like_table(statement, statement.like, self._names.table(statement.like.table))
+        check_no_view(self._session, self._catalogs.full(statement.like.table))
+        return like_table(statement, statement.like, self._session.table(statement.like.table))
 
     def _create_stored(
         self, statement: CreateTable, full: Name, options: dict[str, str], where: str
@@ -159,7 +161,7 @@ class TableDefinitions:
                 return False
             raise TableError(f"{where} already exists; drop it or write IF NOT EXISTS")
         for text in registry.check_declaration(info, where):
-            self._notice(text)
+            self._session.notice(text)
         self.temporary[info.name] = info
         return True
 
@@ -167,7 +169,7 @@ class TableDefinitions:
         stored = table if isinstance(table, DraftTable) else DraftTable.of_stored(table)
         found = differences(stored.identifier, declared, stored)
         if found:
-            self._notice(
+            self._session.notice(
                 f"{where} exists and stays as it is; this declaration has no effect: "
                 f"{'; '.join(found)}. To change the table, use ALTER TABLE, or DROP TABLE first"
             )
@@ -176,7 +178,7 @@ class TableDefinitions:
         """A table's options by their Paimon names; gives a notice for each that was replaced."""
         result, notices = current(options)
         for text in notices:
-            self._notice(f"{where}: {text}")
+            self._session.notice(f"{where}: {text}")
         return result
 
     def _resolved_change(self, change: SchemaChange, where: str) -> SchemaChange:

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from streamhouse.errors import TableError, UnsupportedSqlError
 from streamhouse.paimon.schema.options.computed_columns import options_of
-from streamhouse.runtime.session.catalogs import Catalogs
-from streamhouse.runtime.session.views import Names
 from streamhouse.sql.plan import AsOf, Name, TableInfo, ViewInfo, Watermark
 from streamhouse.sql.statements.create_view import ticked
 from streamhouse.sql.statements.script import parse_script
 from streamhouse.sql.statements.watermark import IDLE_OPTION
 from streamhouse.sql.syntax import Insert
+
+if TYPE_CHECKING:
+    from streamhouse.runtime.session.session import Session
 
 _SPLITS = ("partition", "shard-id")
 """The keys of METADATA columns that say from which part of a source a row comes."""
@@ -25,8 +27,8 @@ class ViewInputTables:
     snapshot.
     """
 
-    def __init__(self, names: Names, catalogs: Catalogs, view: Name) -> None:
-        self._names, self._catalogs, self._view = names, catalogs, view
+    def __init__(self, session: Session, view: Name) -> None:
+        self._session, self._view = session, view
         self._inputs: dict[Name, TableInfo] = {}
         """The input table of each source, by the source's name."""
 
@@ -39,16 +41,16 @@ class ViewInputTables:
 
         Without the view's own catalog, which may have another name in another script.
         """
-        full = self._names.full(name)
-        if self._names.is_temporary(full):
+        full = self._session.full(name)
+        if self._session.is_temporary(full):
             full = self.table(name).name
         return full[1:] if full[0] == self._view[0] else full
 
     def full(self, name: Name) -> Name:
-        return self._names.full(name)
+        return self._session.full(name)
 
     def table(self, name: Name) -> TableInfo:
-        info = self._names.table(name)
+        info = self._session.table(name)
         if info.connector == "paimon":
             return info
         if info.name not in self._inputs:
@@ -59,11 +61,10 @@ class ViewInputTables:
         return self.table(name)
 
     def view(self, name: Name) -> ViewInfo | None:
-        return self._names.view(name)
+        return self._session.view(name)
 
     def table_as_of(self, name: Name, as_of: AsOf) -> TableInfo:
-        found: TableInfo = self._names.table_as_of(name, as_of)
-        return found
+        return self._session.table_as_of(name, as_of)
 
     def _input(self, source: TableInfo) -> TableInfo:
         catalog, database, view = self._view
@@ -91,7 +92,7 @@ class ViewInputTables:
 
     def _feed(self, source: Name, table: TableInfo) -> Insert:
         catalog, database, name = table.name
-        self._catalogs.warehouse(catalog).create_table(
+        self._session.catalogs.warehouse(catalog).create_table(
             database, name, table.columns, table.primary_key,
             options={**table.options, **options_of(table.computed, table.watermark)},
             if_not_exists=True,

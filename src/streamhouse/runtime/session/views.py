@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import replace
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from streamhouse.close_matches import nearest
 from streamhouse.errors import TableError
 from streamhouse.paimon.catalog.views import Views
-from streamhouse.runtime.session.catalogs import Catalogs
-from streamhouse.sql.plan import AsOf, Name, TableInfo, ViewInfo, ViewResolver
+from streamhouse.sql.plan import Name, ViewInfo
 from streamhouse.sql.statements.create_view import (
     CreateView,
     check_permanent,
@@ -20,26 +18,13 @@ from streamhouse.sql.statements.create_view import (
 )
 from streamhouse.sql.syntax import Drop
 
-
-class Names(ViewResolver, Protocol):
-    """What `SessionViews` needs of the session."""
-
-    def full(self, name: Name) -> Name:
-        """The name with catalog and database."""
-
-    def is_temporary(self, name: Name) -> bool:
-        """Whether a full name is that of a temporary table."""
-
-    def has_table(self, name: Name) -> bool:
-        """Whether a full name is that of a table."""
-
-    def table_as_of(self, name: Name, as_of: AsOf) -> TableInfo:
-        """As `table`, with the columns that the table had at `as_of`."""
+if TYPE_CHECKING:
+    from streamhouse.runtime.session.session import Session
 
 
-def check_no_view(names: Names, full: Name) -> None:
+def check_no_view(session: Session, full: Name) -> None:
     """Raise `TableError` if a full name is that of a view, which no statement can write to."""
-    if names.view(full) is not None:
+    if session.view(full) is not None:
         raise TableError(
             f"'{'.'.join(full[1:])}' is a view, which is read-only; to change the view "
             "itself, use DROP VIEW and CREATE VIEW"
@@ -49,17 +34,15 @@ def check_no_view(names: Names, full: Name) -> None:
 class SessionViews:
     """Creates, finds and drops views."""
 
-    def __init__(self, names: Names, catalogs: Catalogs, notice: Callable[[str], None]) -> None:
-        self._names = names
-        self._notice = notice
-        self._warehouse = catalogs.warehouse
+    def __init__(self, session: Session) -> None:
+        self._session, self._warehouse = session, session.catalogs.warehouse
         self._temporary: dict[Name, ViewInfo] = {}
 
     def find(self, full: Name) -> ViewInfo | None:
         """The view of a full name, temporary ones first; a temporary table hides a view."""
         if full in self._temporary:
             return self._temporary[full]
-        if self._names.is_temporary(full) or "$" in full[2]:
+        if self._session.is_temporary(full) or "$" in full[2]:
             return None
         return self._stored(full)
 
@@ -79,13 +62,13 @@ class SessionViews:
         False if the view exists, which IF NOT EXISTS leaves as it is; a notice says if its query
         is another.
         """
-        full = self._names.full(statement.name)
+        full = self._session.full(statement.name)
         if "$" in full[2]:
             name = ".".join(full[1:])
             raise TableError(f"view {name}: a name with $ is a branch or a system table")
         read = None if statement.temporary else self._temporary_read(statement)
         if read is not None:
-            self._notice(
+            self._session.notice(
                 f"view {'.'.join(full[1:])} reads '{read[2]}', and is dropped like it when the "
                 "script ends; write CREATE TEMPORARY VIEW"
             )
@@ -102,17 +85,17 @@ class SessionViews:
                 f"view {name} already exists; DROP it, or write CREATE OR REPLACE VIEW or IF NOT "
                 "EXISTS"
             )
-        if not statement.temporary and self._names.has_table(full):
+        if not statement.temporary and self._session.has_table(full):
             raise TableError(f"'{name}' is a table; give the view another name")
         view = view_info(
             statement,
             full,
-            self._names,
+            self._session,
             with_full_names(statement.query, lambda name: self._stored_name(full, name)),
         )
         if old is not None and not statement.replace:
             if (old.query, old.columns) != (view.query, view.columns):
-                self._notice(
+                self._session.notice(
                     f"view {name} exists and stays as it is; this declaration of another query has "
                     f"no effect. The view's own is: {old.query}. To change it, use DROP VIEW first"
                 )
@@ -125,13 +108,13 @@ class SessionViews:
 
     def drop(self, statement: Drop) -> bool:
         """Run DROP VIEW; raises `TableError` for a table. False: none, with IF EXISTS."""
-        full = self._names.full(statement.name)
+        full = self._session.full(statement.name)
         if self._temporary.pop(full, None) is not None:
             return True
         if not statement.temporary and self.find(full) is not None:
             self._remove(full)
             return True
-        if self._names.is_temporary(full) or self._names.has_table(full):
+        if self._session.is_temporary(full) or self._session.has_table(full):
             raise TableError(f"'{'.'.join(full[1:])}' is a table; write DROP TABLE")
         if not statement.if_exists:
             close = nearest(full[2], self.listed(full[0], full[1]))
@@ -165,16 +148,16 @@ class SessionViews:
         read: list[Name] = []
 
         def note(name: Name) -> Name:
-            read.append(self._names.full(name))
+            read.append(self._session.full(name))
             return name
 
         with_full_names(statement.query, note)
-        temporary = (n for n in read if n in self._temporary or self._names.is_temporary(n))
+        temporary = (n for n in read if n in self._temporary or self._session.is_temporary(n))
         return next(temporary, None)
 
     def _stored_name(self, view: Name, name: Name) -> Name:
         """A table's name as the view stores it."""
-        full = self._names.full(name)
+        full = self._session.full(name)
         if full == view:
             raise TableError(f"view {'.'.join(view[1:])} reads itself; name another table")
         return full[1:] if full[0] == view[0] else full

@@ -18,7 +18,6 @@ from pyspark.sql import SparkSession
 
 from streamhouse.errors import StreamhouseError
 from streamhouse.paimon.java.installed_java import check_java
-from streamhouse.runtime.spark import class_archive
 from streamhouse.runtime.spark import jvm as spark_jvm
 from streamhouse.runtime.spark.cluster import (
     check_master,
@@ -151,14 +150,14 @@ def _start(
     defaults = SETTINGS if local else defaults_for_cluster({**SETTINGS, **EXECUTORS})
     conf = SparkConf().setMaster(with_attempts(options.master)).setAppName(name)
     conf.setAll(list({**defaults, **loopback(options.master), **given}.items()))
-    archive = class_archive.archive_path()
+    archive = spark_jvm.archive_path()
     own = given.get(_DRIVER_JAVA, "")
-    conf.set(_DRIVER_JAVA, f"{JAVA_OPTIONS} {class_archive.java_options(archive)} {own}".strip())
+    conf.set(_DRIVER_JAVA, f"{JAVA_OPTIONS} {spark_jvm.java_options(archive)} {own}".strip())
     is_own = SparkContext._active_spark_context is None
     if is_own:
         if local:
             conf.setAll(list(socket_settings().items()))
-        path = class_archive.options_path(archive)
+        path = spark_jvm.options_path(archive)
         gateway = _gateway(conf, path, options.verbose, cancelled)
         if cancelled():
             _end_jvm(gateway)

@@ -25,6 +25,7 @@ from streamhouse.durable_files import replace_text
 from streamhouse.errors import StreamhouseError
 from streamhouse.paimon.changelog.consumers import CHECKPOINT_LOCK
 from streamhouse.paimon.storage.files import is_local, local_path
+from streamhouse.runtime.monitoring.process import started
 from streamhouse.runtime.state.batch_logs import BatchLogs
 from streamhouse.sql.options.store_options import s3_location
 from streamhouse.sql.plan import StreamQuery
@@ -142,7 +143,8 @@ class Checkpoint:
                 break
             except BlockingIOError:
                 holder = os.pread(handle, 32, 0).decode().strip() or "unknown"
-                if time.monotonic() >= deadline or _alive(holder):
+                alive = holder.isdigit() and started(int(holder)) is not None
+                if time.monotonic() >= deadline or alive:
                     os.close(handle)
                     raise StreamhouseError(
                         f"the query in {self.path} is already running (process {holder}); "
@@ -220,11 +222,3 @@ class Checkpoint:
     def remember(self, record: dict[str, Any]) -> None:
         """Store what the query computes in `query.json`."""
         replace_text(self.path / "query.json", json.dumps(record, indent=1))
-
-
-def _alive(pid: str) -> bool:
-    """Whether a process exists and is neither a zombie nor dead."""
-    try:
-        return Path(f"/proc/{int(pid)}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
-    except (OSError, ValueError):
-        return False

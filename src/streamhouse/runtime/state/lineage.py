@@ -6,7 +6,9 @@ UTC), `fingerprint` of the definition that ran, `start_offset` and `end_offset` 
 `rows_missed` (null if a crash lost the counts), and `definition` (JSON of the query; only on the
 first row of each fingerprint). It is written within about a second after a batch, in object stores
 within five, and later if many queries run. After a crash, missing rows are written from Spark's
-offset log. Rows that no audit needs any more are removed (`lineage_retention`).
+offset log. Rows that no audit needs any more are removed: an
+audit starts from a snapshot of the target that has not expired, so it needs no batches of a query
+before the query's oldest commit that has not expired.
 """
 
 from __future__ import annotations
@@ -25,15 +27,15 @@ import pyarrow.compute as pc
 from streamhouse.connectors.base import BatchLog
 from streamhouse.errors import TableError
 from streamhouse.paimon.catalog.table_address import TableAddress
+from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.storage.object_store.store_retries import retried
 from streamhouse.paimon.write.commit import TableCommitter
 from streamhouse.paimon.write.table_writer import TableWriter, file_prefix, query_tag
 from streamhouse.runtime.failpoint import reached
 from streamhouse.runtime.query_spec import QuerySpec
-from streamhouse.runtime.state import lineage_retention
 from streamhouse.runtime.state.checkpoint import Checkpoint
 from streamhouse.runtime.state.recorded_query import definition_json
-from streamhouse.source import Offset
+from streamhouse.source import Offset, of_kind
 from streamhouse.sql.options.store_options import is_object_store
 from streamhouse.sql.plan import Column
 
@@ -148,13 +150,13 @@ class Lineage:
 
     def _expired(self) -> pa.Table | None:
         """The `-D` rows of lineage that no audit needs any more; None if none are due."""
-        if time.monotonic() - self._aged_at < lineage_retention.EVERY_S:
+        if time.monotonic() - self._aged_at < EVERY_S:
             return None
         self._aged_at = time.monotonic()
-        before = lineage_retention.dead_before(self._spec.target.open(), self._spec.query_id)
+        before = dead_before(self._spec.target.open(), self._spec.query_id)
         if before is None:
             return None
-        return lineage_retention.removals(self._address.open(), self._spec.query_id, before)
+        return removals(self._address.open(), self._spec.query_id, before)
 
     def _write(self, identifier: int, records: Sequence[BatchRecord]) -> None:
         # Only the first row of a definition has its text, so an attempt must not make them again.
@@ -267,3 +269,49 @@ def recorded_lineage(target: TableAddress) -> list[dict[str, Any]]:
 
 def _batch_order(row: Mapping[str, Any]) -> tuple[str, int]:
     return row["query_id"], row["batch_id"]
+
+
+EVERY_S = 60.0
+LEAST = 100
+"""The least number of rows to remove at once, since each removal is written and compacted too."""
+_MOST_ROWS = 50_000
+
+
+def dead_before(target: Table, user: str) -> int | None:
+    """The batch of `user`'s oldest remaining commit in `target`; None if nothing has expired."""
+    earliest, latest = target.earliest_snapshot_id(), target.latest_snapshot_id()
+    if earliest is None or latest is None or earliest == 1:
+        return None
+    for number in range(earliest, latest + 1):
+        snapshot = target.snapshots.find(number)
+        if snapshot is not None and snapshot.commit_user == user:
+            return snapshot.commit_identifier
+    return None
+
+
+def removals(lineage: Table, user: str, before: int) -> pa.Table | None:
+    """The changes that remove batches of `user` before `before`; None if there are too few yet.
+
+    The definition is stored on the first row of its fingerprint. If that row is removed, the
+    definition moves to the first remaining row of the fingerprint.
+    """
+    condition = {"method": "equal", "field": "query_id", "literals": [user]}
+    rows = pa.Table.from_batches(lineage.read(filter=condition), schema=lineage.read_schema())
+    rows = rows.filter(pc.equal(rows.column("query_id"), user)).sort_by("batch_id")
+    expired = rows.filter(pc.less(rows.column("batch_id"), before)).slice(0, _MOST_ROWS)
+    if expired.num_rows < LEAST:
+        return None
+    remaining = rows.slice(expired.num_rows)
+    with_definition = expired.filter(pc.is_valid(expired.column("definition")))
+    definitions = dict(
+        zip(with_definition.column("fingerprint").to_pylist(),
+            with_definition.column("definition").to_pylist(), strict=True)
+    )  # fmt: skip
+    new_holders = []
+    for fingerprint, definition in definitions.items():
+        first = remaining.filter(pc.equal(remaining.column("fingerprint"), fingerprint)).slice(0, 1)
+        new_holders += [
+            {**row, "definition": row["definition"] or definition} for row in first.to_pylist()
+        ]
+    updated = pa.Table.from_pylist(new_holders, schema=rows.schema)
+    return pa.concat_tables([of_kind(updated, "+U"), of_kind(expired, "-D")])

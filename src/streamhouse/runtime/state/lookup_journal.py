@@ -25,7 +25,7 @@ from streamhouse.lookup.dimension import ServerRows, is_server
 from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.paimon.read.table import Table
 from streamhouse.runtime.query_spec import QuerySpec
-from streamhouse.runtime.state import lineage_retention
+from streamhouse.runtime.state import lineage
 from streamhouse.source import of_kind
 from streamhouse.sql.expressions.binder import quote
 from streamhouse.sql.plan import Column, LookupJoin
@@ -118,17 +118,17 @@ class LookupJournal:
         return [added] if expired is None else [expired, added]
 
     def _expired(self, table: Table, batch: int) -> pa.Table | None:
-        if time.monotonic() - self._expiry_checked_s < lineage_retention.EVERY_S:
+        if time.monotonic() - self._expiry_checked_s < lineage.EVERY_S:
             return None
         self._expiry_checked_s = time.monotonic()
-        oldest_commit = lineage_retention.dead_before(self._target.open(), self._user)
+        oldest_commit = lineage.dead_before(self._target.open(), self._user)
         if oldest_commit is None:
             return None
         end = min(oldest_commit, batch - KEPT_BATCHES)
         before = {"method": "lessThan", "field": BATCH, "literals": [end]}
         rows = self._scan(table, list(KEY), self._query_filter(before))
         rows = rows.filter(pc.less(rows.column(BATCH), end))
-        if rows.num_rows < lineage_retention.LEAST:
+        if rows.num_rows < lineage.LEAST:
             return None
         return of_kind(rows, "-D")
 

@@ -1,18 +1,29 @@
-"""A query's definition as JSON, without secrets, for the recomputation of its past batches."""
+"""What is recorded of a query, without secrets: its definition, and the tables it is bound to.
+
+The lineage and the checkpoint have the definition as JSON, for the recomputation of past batches.
+The checkpoint also has what identifies the tables that the query was planned with, and the columns
+that it uses: a later run is planned with the names of its time, which may be those of other
+columns, or of another table.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import asdict, fields, replace
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields, replace
+from itertools import product
 from typing import Any
 
 from streamhouse.connectors.registry import declared
-from streamhouse.connectors.specs import SourceSpec
+from streamhouse.connectors.specs import SinkSpec, SourceSpec
 from streamhouse.errors import TableError
+from streamhouse.lookup.dimension import is_server
 from streamhouse.paimon.catalog.table_address import TableAddress
+from streamhouse.paimon.schema.evolution import column_ids
+from streamhouse.paimon.storage.table_identity import Identity
 from streamhouse.runtime.query_spec import QuerySpec
-from streamhouse.sql.plan import Column, StreamQuery
+from streamhouse.sql.plan import Column, StreamQuery, TableInfo
 from streamhouse.sql.udf.function import of_record
 
 _KEPT_OPTIONS = (
@@ -119,3 +130,132 @@ def _query(record: dict[str, Any]) -> StreamQuery:
         lookups=tuple(replace(each, table=declared(each.table)) for each in query.lookups),
         rows=replace(query.rows, functions=functions),
     )
+
+
+_PLACES = ("path", "topic", "database-name", "table-name")
+"""Options that say where a table of another connector is; its server may move to another host."""
+_WHOLE_NUMBERS = ("TINYINT", "SMALLINT", "INT", "BIGINT")
+
+
+@dataclass(frozen=True)
+class BoundTable:
+    """A table as a query uses it.
+
+    `identity` differs for a table that was dropped and created again. `columns` are the used ones
+    by name, each with its id (None: the table has no ids) and its type. `names`: the names that
+    Paimon columns have now, by id.
+    """
+
+    name: str
+    identity: str
+    columns: Mapping[str, tuple[int | None, str]]
+    names: Mapping[int, str]
+
+    @classmethod
+    def of_paimon(cls, address: TableAddress, used: Sequence[str]) -> BoundTable:
+        """A Paimon table, by the schema version of the plan."""
+        table, planned = address.open(), address.planned()
+        ids = column_ids(planned)
+        types = {column.name: column.type for column in planned.columns}
+        columns = {name: (ids[name], types[name]) for name in used if name in ids}
+        names = {number: name for name, number in column_ids(table).items()}
+        return cls(address.identifier, Identity(table).digest, columns, names)
+
+    @classmethod
+    def of_other(cls, table: TableInfo | SinkSpec, used: Sequence[str]) -> BoundTable:
+        """A table of another connector, by its declaration."""
+        name = ".".join(table.name[-2:]) if isinstance(table, TableInfo) else table.name
+        place = {key: table.options[key] for key in _PLACES if key in table.options}
+        identity = f"{table.connector} {json.dumps(place) if place else name}"
+        columns = {c.name: (None, c.type) for c in table.columns if c.name in used}
+        return cls(name, identity, columns, {})
+
+    def rebound(self, before: BoundTable) -> Iterator[str]:
+        """What names and types mean now, where they meant something else before, as texts.
+
+        Types whose values are the same in every expression do not count.
+        """
+        for name in sorted(self.columns.keys() & before.columns.keys()):
+            (number, kind), (number_before, kind_before) = self.columns[name], before.columns[name]
+            where = f"column '{name}' of table {self.name}"
+            if number is None or number_before is None:
+                continue
+            if number != number_before:
+                now = self.names.get(number_before)
+                former = "was dropped" if now is None else f"is now '{now}'"
+                yield f"{where} is another one than before, which {former}"
+            elif not _same_values(kind_before, kind):
+                yield f"{where} was {kind_before} and is now {kind}"
+
+
+@dataclass(frozen=True)
+class BoundTables:
+    """The source, the target and the lookup tables of a query."""
+
+    source: BoundTable
+    target: BoundTable
+    lookups: tuple[BoundTable, ...]
+
+    @classmethod
+    def of(cls, spec: QuerySpec) -> BoundTables:
+        """The tables of a query as they are now, with the columns of its plan."""
+        query, source = spec.query, spec.source
+        output = [column.name for column in query.rows.columns]
+        lookups = [
+            BoundTable.of_other(lookup.table, lookup.columns)
+            if is_server(lookup)
+            else BoundTable.of_paimon(address, lookup.columns)
+            for lookup, address in zip(query.lookups, spec.lookups, strict=True)
+        ]
+        return cls(
+            BoundTable.of_other(query.source, query.scan.columns)
+            if source.address is None
+            else BoundTable.of_paimon(source.address, query.scan.columns),
+            BoundTable.of_paimon(spec.target, output)
+            if spec.sink is None
+            else BoundTable.of_other(spec.sink, output),
+            tuple(lookups),
+        )
+
+    @classmethod
+    def parse(cls, record: Mapping[str, Any]) -> BoundTables:
+        """The tables of a `record`."""
+
+        def table(entry: Mapping[str, Any]) -> BoundTable:
+            columns = {name: (column[0], column[1]) for name, column in entry["columns"].items()}
+            return BoundTable(entry["name"], entry["identity"], columns, {})
+
+        lookups = tuple(map(table, record["lookups"]))
+        return cls(table(record["source"]), table(record["target"]), lookups)
+
+    def record(self) -> dict[str, Any]:
+        """The tables as JSON."""
+        return asdict(self)
+
+    def rebound(self, before: BoundTables) -> list[str]:
+        """`BoundTable.rebound` of all tables that are the same as before."""
+        pairs = [(self.source, before.source), (self.target, before.target)]
+        pairs += product(self.lookups, before.lookups)
+        same = [(now, then) for now, then in pairs if now.identity == then.identity]
+        return list(dict.fromkeys(text for now, then in same for text in now.rebound(then)))
+
+    def recreated_lookups(self, before: BoundTables) -> list[str]:
+        """The lookup tables that were dropped and created again."""
+        identities = {table.name: table.identity for table in before.lookups}
+        return [
+            table.name
+            for table in self.lookups
+            if identities.get(table.name, table.identity) != table.identity
+        ]
+
+
+def _same_values(before: str, now: str) -> bool:
+    """Whether values of both types give the same in every expression: their texts, quotients, …"""
+    kinds = [kind.removesuffix(" NOT NULL") for kind in (before, now)]
+    if kinds[0] == kinds[1] or all(kind in _WHOLE_NUMBERS for kind in kinds):
+        return True
+    names = {re.split(r"[( ]", kind)[0] for kind in kinds}
+    if names <= {"CHAR", "VARCHAR", "STRING"} or names <= {"BINARY", "VARBINARY", "BYTES"}:
+        return True
+    scales = [re.fullmatch(r"DECIMAL\(\d+, (\d+)\)", kind) for kind in kinds]
+    return all(scales) and len({match[1] for match in scales if match}) == 1

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from streamhouse.connectors import registry
 from streamhouse.errors import OptionError, SqlError, UnsupportedSqlError
 from streamhouse.lookup.dimension import DimensionSpec, is_server
-from streamhouse.lookup.refresh import RefreshRule
+from streamhouse.lookup.options import RefreshRule
 from streamhouse.lookup.strategies.selection import Choice, choose_all
 from streamhouse.runtime.batch.insert_columns import given_columns
 from streamhouse.runtime.query_spec import unshuffled
@@ -109,10 +109,7 @@ def lookup_strategies(
     session: Session, query: StreamQuery, target: TableInfo | None
 ) -> tuple[Choice, ...]:
     """The lookup strategy of each lookup of a query."""
-    addresses = [(lookup, session.endpoints.dimension(lookup)) for lookup in query.lookups]
-    specs = [
-        DimensionSpec(lookup, at.warehouse, at.identifier, at.schema_id) for lookup, at in addresses
-    ]
+    specs = [DimensionSpec(each, session.endpoints.dimension(each)) for each in query.lookups]
     return tuple(choose_all(specs, None if target is None else unshuffled(query, target)))
 
 

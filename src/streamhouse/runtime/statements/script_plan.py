@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from streamhouse.connectors import registry
 from streamhouse.errors import SqlError, StreamhouseError, UnknownUntilRunError
-from streamhouse.operators.planning.view_plan import ViewPlan
 from streamhouse.runtime.batch.insert_columns import given_columns
 from streamhouse.runtime.session.ddl import located, mention_renamed
 from streamhouse.runtime.session.dry_run import DraftSession
@@ -19,31 +18,8 @@ from streamhouse.runtime.statements.steps import Step, steps
 from streamhouse.sql import syntax
 from streamhouse.sql.batch.bounded_query import analyze_bounded
 from streamhouse.sql.batch.dml_plan import analyze_dml
-from streamhouse.sql.plan import BoundedQuery, StreamQuery, TableInfo
 from streamhouse.sql.statements.create_view import CreateView
 from streamhouse.sql.views.statement import AlterMaterializedView, CreateMaterializedView
-
-QueryStatement = (
-    syntax.Insert | syntax.Select | syntax.DmlStatement | syntax.Truncate | CreateMaterializedView
-)
-
-
-@dataclass(frozen=True)
-class PlannedStatement:
-    """A statement that reads or writes tables.
-
-    Its query is `bounded`, `continuous` (a query for each input of a UNION ALL), or a `view`; that
-    of TRUNCATE is none. `target`: the table that it writes. `strategies`: in words, for each
-    continuous query those of its lookups. `file`: its file, if the script has several.
-    """
-
-    statement: QueryStatement
-    target: TableInfo | None = None
-    bounded: BoundedQuery | None = None
-    continuous: tuple[StreamQuery, ...] = ()
-    view: ViewPlan | None = None
-    strategies: tuple[tuple[str, ...], ...] = ()
-    file: str | None = None
 
 
 @contextmanager
@@ -64,7 +40,7 @@ def held_notices(session: DraftSession, notice: Callable[[str], None]) -> Iterat
 
 def plan_script(
     session: DraftSession, statements: Sequence[syntax.Statement], files: Sequence[str] = ()
-) -> Iterator[PlannedStatement]:
+) -> Iterator[Step]:
     """Plan each statement of a script.
 
     `files`: the file of each statement, if the script has several. Raises the errors that a run
@@ -89,7 +65,7 @@ def plan_script(
 
 def _planned(
     session: DraftSession, statement: syntax.Statement, file: str | None
-) -> Iterator[PlannedStatement]:
+) -> Iterator[Step]:
     if isinstance(statement, syntax.Explain):
         yield from _explained(session, statement, file)
         return
@@ -101,7 +77,7 @@ def _planned(
 
 def _explained(
     session: DraftSession, statement: syntax.Explain, file: str | None
-) -> Iterator[PlannedStatement]:
+) -> Iterator[Step]:
     view = statement.statement
     if not isinstance(view, CreateMaterializedView):
         yield from _planned(session, view, file)
@@ -115,30 +91,30 @@ def _explained(
         yield from _planned(session, replace(statement, statement=staged.rest), file)
 
 
-def _of_step(session: DraftSession, step: Step) -> PlannedStatement | None:
-    """A step with the plan of its statement; None if that neither reads nor writes tables."""
+def _of_step(session: DraftSession, step: Step) -> Step | None:
+    """A step with all plans of its statement; None if that neither reads nor writes tables."""
     statement, target = step.statement, step.target
     match statement:
         case syntax.Insert() | CreateMaterializedView() if step.view is not None:
-            return PlannedStatement(statement, target, view=step.view)
+            return step
         case syntax.Insert() | syntax.Select() if step.queries:
-            ways = tuple(tuple(session.strategies(query, target)) for query in step.queries)
-            return PlannedStatement(statement, target, None, step.queries, None, ways)
+            ways = (tuple(session.strategies(query, target)) for query in step.queries)
+            return replace(step, strategies=tuple(ways))
         case syntax.Insert():
             target = session.table(statement.target)
             registry.check_sink(target, statement.position)
             given = given_columns(target, statement)
             query = analyze_bounded(statement.query, session, target, given)
-            return PlannedStatement(statement, target, query)
+            return replace(step, target=target, bounded=query)
         case syntax.Select():
-            return PlannedStatement(statement, None, analyze_bounded(statement.query, session))
+            return replace(step, bounded=analyze_bounded(statement.query, session))
         case syntax.DmlStatement():
             change = analyze_dml(statement, session)
-            return PlannedStatement(statement, change.target, change.query)
+            return replace(step, target=change.target, bounded=change.query)
         case AlterMaterializedView():
             session.materialized.existing(session.full(statement.name))
         case syntax.Truncate():
-            return PlannedStatement(statement, session.table(statement.target))
+            return replace(step, target=session.table(statement.target))
         case syntax.Show() | syntax.Describe():
             describe(session, statement)
     return None

@@ -17,7 +17,7 @@ from streamhouse.runtime.statements.result_view import KeptResult, ResultView
 from streamhouse.runtime.statements.staged_join import StagedJoin, staged_join
 from streamhouse.runtime.views.planned import check_view
 from streamhouse.sql import syntax
-from streamhouse.sql.plan import Name, StreamQuery, TableInfo
+from streamhouse.sql.plan import BoundedQuery, Name, StreamQuery, TableInfo
 from streamhouse.sql.views.statement import CreateMaterializedView
 
 Note = Callable[[str], None]
@@ -30,6 +30,9 @@ class Step:
     `queries` are its continuous queries: of an INSERT into `target`, or of a SELECT. `view` is the
     plan by which `target` is kept: that of the view, or of the INSERT (`kept`). A statement with
     none of these runs at once.
+
+    Planning without a run adds the query that is `bounded`, for each of `queries` the `strategies`
+    of its lookups in words, and the `file` of the statement, if the script has several.
     """
 
     statement: syntax.Statement
@@ -38,6 +41,9 @@ class Step:
     queries: tuple[StreamQuery, ...] = ()
     view: ViewPlan | None = None
     kept: KeptResult | None = None
+    bounded: BoundedQuery | None = None
+    strategies: tuple[tuple[str, ...], ...] = ()
+    file: str | None = None
 
 
 def steps(session: Session, statement: syntax.Statement, note: Note) -> Iterator[Step]:

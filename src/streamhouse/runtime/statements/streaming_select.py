@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from typing import Protocol
 
 import pyarrow as pa
 
@@ -10,7 +11,6 @@ from streamhouse.connectors.bad_records import SkippingSource, warn_of_bad_recor
 from streamhouse.lookup.dimension import DimensionSpec
 from streamhouse.lookup.strategies.selection import choose_all
 from streamhouse.paimon.catalog.table_address import TableAddress
-from streamhouse.runtime.printer import Printer
 from streamhouse.runtime.query_operator import QueryOperator, numbered
 from streamhouse.runtime.query_source import source_caught_up
 from streamhouse.runtime.session.session import Session
@@ -30,10 +30,7 @@ class StreamingSelect:
         self._printer = printer
         addresses = [session.endpoints.dimension(lookup) for lookup in query.lookups]
         self._pinned: Offset = {}
-        specs = [
-            DimensionSpec(lookup, address.warehouse, address.identifier, address.schema_id)
-            for lookup, address in zip(query.lookups, addresses, strict=True)
-        ]
+        specs = list(map(DimensionSpec, query.lookups, addresses))
         choices = choose_all(specs)
         self._versions = DimensionVersions(query.lookups, addresses, choices)
         self._dimensions = Dimensions(specs, choices)
@@ -86,3 +83,16 @@ class StreamingSelect:
             kinds = pa.chunked_array([pa.repeat(pa.scalar("+I"), rows.num_rows)])
         for batch in rows.add_column(0, ROW_KIND, kinds).combine_chunks().to_batches():
             self._printer.changes(batch)
+
+
+class Printer(Protocol):
+    """Receives a script's results."""
+
+    def notice(self, text: str) -> None:
+        """Show a message to the user."""
+
+    def rows(self, reader: pa.RecordBatchReader) -> None:
+        """Show the rows of a bounded SELECT."""
+
+    def changes(self, batch: pa.RecordBatch) -> None:
+        """Show rows of a streaming SELECT; the first column is `rowkind`."""

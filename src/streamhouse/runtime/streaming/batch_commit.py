@@ -8,20 +8,23 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from typing import Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from pyspark.sql import DataFrame
 
-from streamhouse.connectors.base import BatchLog, Message, Sink, WrittenBatch
-from streamhouse.paimon.catalog.table_address import TableAddress
+from streamhouse.connectors.base import BatchLog, Message, WrittenBatch
 from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.write.commit import TableCommitter
 from streamhouse.paimon.write.table_writer import query_tag
 from streamhouse.runtime.failpoint import LOOKUP_JOURNAL_STEP, reached
-from streamhouse.runtime.monitoring.commit_times import Commit, timed
+from streamhouse.runtime.monitoring.metrics import Commit, timed
 from streamhouse.runtime.state.lineage import BatchRecord
 from streamhouse.runtime.streaming.tasks.task_results import message_of
 from streamhouse.source import Offset
+
+if TYPE_CHECKING:
+    from streamhouse.runtime.query_spec import QuerySpec
+    from streamhouse.runtime.views.spec import ViewSpec
 
 log = logging.getLogger("streamhouse.query")
 
@@ -87,24 +90,6 @@ class TaskResults:
         return sum((Counter(report[key]) for report in self.reports), Counter[str]())
 
 
-class WrittenQuery(Protocol):
-    """What a committer needs of a query's specification; see `QuerySpec` and `ViewSpec`."""
-
-    @property
-    def target(self) -> TableAddress: ...
-
-    @property
-    def query_id(self) -> str: ...
-
-    @property
-    def lookup_journal(self) -> TableAddress | None: ...
-
-    @property
-    def auxiliary_tables(self) -> tuple[TableAddress, ...]: ...
-
-    def open_sink(self) -> Sink: ...
-
-
 class BatchCommitter:
     """Commits the micro-batches of one query; driver only.
 
@@ -115,7 +100,7 @@ class BatchCommitter:
     missing.
     """
 
-    def __init__(self, spec: WrittenQuery) -> None:
+    def __init__(self, spec: QuerySpec | ViewSpec) -> None:
         self._target = spec.target.identifier
         self._journal = None if spec.lookup_journal is None else spec.lookup_journal.identifier
         self._tag = query_tag(spec.query_id)

@@ -27,9 +27,8 @@ from streamhouse.runtime.query_source import QuerySource, source_offset
 from streamhouse.runtime.query_spec import QuerySpec
 from streamhouse.runtime.state.batch_logs import next_batch
 from streamhouse.runtime.state.pending_rows import PendingRows, PendingState
-from streamhouse.runtime.streaming.dimensions import preload_reports
-from streamhouse.runtime.streaming.dimensions.versions import DimensionVersions
-from streamhouse.runtime.streaming.shuffle.small_batches import WHOLE, skips_shuffle
+from streamhouse.runtime.streaming.dimensions.versions import DimensionVersions, reported_loaded
+from streamhouse.runtime.streaming.shuffle.blocks import WHOLE, skips_shuffle
 from streamhouse.runtime.streaming.tasks.row_files import RowFiles
 from streamhouse.runtime.streaming.tasks.task_input import SplitsInput
 from streamhouse.source import Lag, Offset
@@ -45,7 +44,7 @@ class BatchPlanner:
     """Plans the batches of one query; driver only."""
 
     def __init__(self, spec: QuerySpec, folder: Path | None = None) -> None:
-        """`folder` is the query's run folder, with the file of `preload_reports`."""
+        """`folder` is the query's run folder, with the reports of preloads."""
         self._folder = folder
         self._spec = spec
         self.source = QuerySource.open(spec)
@@ -68,7 +67,7 @@ class BatchPlanner:
             "batch": next_batch(start),
             "now": now,
             **self.source.recorded(after),
-            **self._versions.offset_keys(start, now, preload_reports.read(self._folder, start)),
+            **self._versions.offset_keys(start, now, reported_loaded(self._folder, start)),
             "pending": self._pending_snapshot(waiting, due),
         }
         if self._spec.shuffle is not None:

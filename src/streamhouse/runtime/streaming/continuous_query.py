@@ -18,22 +18,17 @@ from streamhouse.runtime.query_description import QueryDescription
 from streamhouse.runtime.query_spec import QuerySpec
 from streamhouse.runtime.state import lookup_journal, pending_rows
 from streamhouse.runtime.state.batch_logs import next_batch
-from streamhouse.runtime.state.bound_tables import BoundTables
 from streamhouse.runtime.state.checkpoint import Checkpoint
-from streamhouse.runtime.state.last_commit import LastCommit
 from streamhouse.runtime.state.lineage import Lineage
-from streamhouse.runtime.state.recorded_query import definition_json
-from streamhouse.runtime.state.retention_holds import RetentionHolds
+from streamhouse.runtime.state.recorded_query import BoundTables, definition_json
+from streamhouse.runtime.state.retention_holds import LastCommit, RetentionHolds
 from streamhouse.runtime.streaming.batch_commit import BatchCommitter, TaskResults
 from streamhouse.runtime.streaming.batch_planner import BatchPlanner
-from streamhouse.runtime.streaming.dimensions import preload_reports
-from streamhouse.runtime.streaming.first_read import shared_keys, unordered_first_read
-from streamhouse.runtime.streaming.progress import ContinuousProgress
-from streamhouse.runtime.streaming.query import CountedBatch, JobQuery, acquired
+from streamhouse.runtime.streaming.dimensions.versions import report_loaded
+from streamhouse.runtime.streaming.query import ContinuousProgress, CountedBatch, JobQuery, acquired
+from streamhouse.runtime.streaming.shuffle.blocks import WHOLE
 from streamhouse.runtime.streaming.shuffle.shuffle import shuffled
-from streamhouse.runtime.streaming.shuffle.small_batches import WHOLE
 from streamhouse.runtime.streaming.tasks.row_files import RowFiles
-from streamhouse.runtime.streaming.tasks.task_results import RESULT
 
 
 class ContinuousQuery(JobQuery):
@@ -47,7 +42,6 @@ class ContinuousQuery(JobQuery):
             self.progress = ContinuousProgress(checkpoint.logs.last_offset())
             self.spec = replace(spec, query_id=checkpoint.query_id())
             super().__init__(checkpoint, _described(self.spec, checkpoint, pipeline))
-        self.shuffled = spec.shuffle is not None
         self._last_commit = LastCommit(self.spec, checkpoint.path)
         self._lineage: Lineage | None = None
         self._open = ExitStack()
@@ -65,12 +59,6 @@ class ContinuousQuery(JobQuery):
         if self.spec.sink is None:
             written.append(self.spec.target.auxiliary_table("lineage").identifier)
         return written
-
-    def first_notice(self) -> str | None:
-        """A notice of `first_read` or of `shared_keys`, at the first start of the query."""
-        if self.progress.last_offset:
-            return None
-        return unordered_first_read(self.spec) or shared_keys(self.spec)
 
     def prepare(self) -> None:
         spec = self.spec
@@ -129,10 +117,8 @@ class ContinuousQuery(JobQuery):
     def commit(self, frame: DataFrame) -> CountedBatch | None:
         before = self.progress.last_offset
         retried(lambda: self._holds.batch_begins(before))
-        whole = not self.shuffled or self._checkpoint.logs.newest().get(WHOLE, False)
-        if whole and self.shuffled:
-            frame = frame.select(*RESULT.names)
-        elif not whole:
+        whole = self.spec.shuffle is None or self._checkpoint.logs.newest().get(WHOLE, False)
+        if not whole:
             frame = shuffled(frame, self.spec, RowFiles.at(self._run.folder))
         with self.progress.batch():
             batch = self._committer.commit(frame)
@@ -143,7 +129,7 @@ class ContinuousQuery(JobQuery):
         end = batch.end
         self.progress.committed(end)
         retried(lambda: self._holds.batch_done(end))
-        preload_reports.write(self._run.folder, end, batch.reports)
+        report_loaded(self._run.folder, end, batch.reports)
         # The tasks that write shuffled rows do not know how many changes were read.
         counts = [Counter[str](report["changes"]) for report in batch.reports]
         changes = sum(counts, Counter[str]()) if whole else None
@@ -152,7 +138,7 @@ class ContinuousQuery(JobQuery):
         return CountedBatch(batch.record.rows or 0, changes, batch.commit, files, bad)
 
     def pause(self, took_s: float) -> None:
-        self._run.pause(self._throttle.pause_s(self.description.part, took_s))
+        self._run.pause(self.pacing.pause_s(self.description.part, self.role, took_s))
 
     def release(self) -> None:
         self._open.close()
@@ -170,7 +156,7 @@ class ContinuousQuery(JobQuery):
         if not self._run.started:
             return
         if self._lineage is not None:
-            self._lineage.flush_if_due(self._throttle.flush_s)
+            self._lineage.flush_if_due(self.pacing.flush_s)
         if retried(self._holds.tick):
             self._last_commit.note()
 

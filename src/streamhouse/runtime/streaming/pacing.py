@@ -12,10 +12,7 @@ import enum
 import os
 import threading
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-
-from streamhouse.paimon.maintenance.backpressure import Backpressure
+from collections.abc import Callable
 
 _FEW_QUERIES = 4
 _BATCHES_PER_PROCESSOR = 0.75
@@ -45,6 +42,7 @@ class Pacing:
     """Decides how long the queries of one driver pause after a batch; thread-safe.
 
     `queries` is their number. With few queries nothing pauses. `clock` returns monotonic seconds.
+    No micro-batch is planned in a pause: rows that arrive are in the next one.
     """
 
     def __init__(
@@ -81,41 +79,3 @@ class Pacing:
         interval_s = role.value * busy_s / (_BATCHES_PER_PROCESSOR * self._processors)
         longest_s = role.value * _LONGEST_PAUSE_S * self._queries
         return max(0.0, min(interval_s - took_s, longest_s))
-
-
-@dataclass(frozen=True)
-class Throttle:
-    """Waits for compaction that is behind (`pressure`), and pauses as `pacing` decides.
-
-    No micro-batch is planned meanwhile: rows that arrive are in the next one, and no planned one
-    becomes stale. Without `pressure` or `pacing` a query does not wait for that.
-    """
-
-    pressure: Backpressure | None = None
-    pacing: Pacing | None = None
-    role: Role = Role.SOURCE
-
-    @property
-    def flush_s(self) -> float:
-        """Least seconds between two lineage commits of a query."""
-        return 0.0 if self.pacing is None else self.pacing.flush_s
-
-    def wait_for_compaction(self, files: Mapping[str, int], stopped: Callable[[], bool]) -> None:
-        """Wait while a table has too many level-0 files, or until `stopped()`.
-
-        `files`: at most how many files the last batch added to a bucket of each table.
-        """
-        if self.pressure is None:
-            return
-        for table, count in files.items():
-            self.pressure.added(table, count)
-        for table in files:
-            self.pressure.wait(table, stopped)
-
-    def pause_s(self, query: str, took_s: float) -> float:
-        """Seconds that the query pauses after a batch of `took_s` seconds."""
-        return 0.0 if self.pacing is None else self.pacing.pause_s(query, self.role, took_s)
-
-    def refresh_pause_s(self, took_s: float) -> float:
-        """Seconds that a view pauses after a refresh of `took_s` seconds."""
-        return 0.0 if self.pacing is None else self.pacing.refresh_pause_s(took_s)

@@ -2,25 +2,31 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from pyspark.sql import DataFrame, SparkSession
 
 from streamhouse.paimon.catalog.table_address import TableAddress
-from streamhouse.runtime.monitoring.commit_times import Commit
-from streamhouse.runtime.monitoring.metrics import QueryMetrics
-from streamhouse.runtime.query_description import QueryDescription
-from streamhouse.runtime.source_progress import SourceProgress
+from streamhouse.paimon.maintenance.backpressure import Backpressure
+from streamhouse.runtime.monitoring.metrics import Commit, QueryMetrics
+from streamhouse.runtime.query_description import QueryDescription, SourceProgress
 from streamhouse.runtime.state.checkpoint import Checkpoint
 from streamhouse.runtime.state.checkpoint_registry import register_checkpoint
-from streamhouse.runtime.streaming.pacing import Throttle
+from streamhouse.runtime.streaming.pacing import Pacing, Role
 from streamhouse.runtime.streaming.spark_data_source import Job
 from streamhouse.runtime.streaming.stream_run import StreamRun
+from streamhouse.source import Lag, Offset
+
+if TYPE_CHECKING:
+    from streamhouse.runtime.streaming.batch_planner import BatchPlanner
+    from streamhouse.runtime.views.planner import ViewPlanner
 
 
 class QueryFailed(Exception):
@@ -34,7 +40,7 @@ class QueryFailed(Exception):
 
 @dataclass(frozen=True)
 class CountedBatch:
-    """What metrics and the throttle need of a committed batch.
+    """What metrics and waits for compaction need of a committed batch.
 
     `rows`, `bad`, `late`, `changes` and `commit`: see `QueryMetrics.count_batch`. `files`: at most
     how many level-0 files it added to a bucket of each table.
@@ -69,15 +75,16 @@ class JobQuery(ABC):
     spec: Job
     """It plans and runs the tasks."""
     progress: SourceProgress
-    shuffled = False
-    """Whether tasks return rows for other tasks besides commit messages."""
+    pacing = Pacing(1)
+    role = Role.SOURCE
+    pressure: Backpressure | None = None
+    """Waits after a batch for compaction that is behind; None: it does not."""
 
     def __init__(self, checkpoint: Checkpoint, description: QueryDescription) -> None:
         """`checkpoint` is locked; see `acquired`."""
         self.description = description
         self.metrics = QueryMetrics()
         self._checkpoint = checkpoint
-        self._throttle = Throttle()
         register_checkpoint(description.address.warehouse, checkpoint)
         self._run = StreamRun(checkpoint.run_folder())
 
@@ -122,17 +129,10 @@ class JobQuery(ABC):
         return
 
     def use_shared(self, folder: Path) -> None:
-        """Let a source read the folder that a `SharedReader` fills; call it before `prepare`.
-
-        `number`: the index of the source in the description's `sources`.
-        """
+        """Let the source read the folder that a `SharedReader` fills; call it before `prepare`."""
         raise AssertionError("the query shares no source")
 
     # -- what is the same
-
-    def set_throttle(self, throttle: Throttle) -> None:
-        """Wait after each batch as the throttle says; without it no batch waits."""
-        self._throttle = throttle
 
     def start(self, spark: SparkSession) -> None:
         """Start the query; call `prepare` first.
@@ -142,7 +142,7 @@ class JobQuery(ABC):
         """
         self.metrics.begin()
         name, path = self.description.name, self._checkpoint.path
-        self._run.start(spark, self.spec, name, path, self._batch, self.shuffled)
+        self._run.start(spark, self.spec, name, path, self._batch)
 
     def _batch(self, frame: DataFrame, spark_batch: int) -> None:
         began = time.monotonic()
@@ -154,7 +154,11 @@ class JobQuery(ABC):
         self.metrics.count_batch(
             batch.rows, took_s, batch.bad, batch.changes, batch.commit, batch.late
         )
-        self._throttle.wait_for_compaction(batch.files, lambda: self._run.is_stopping)
+        if self.pressure is not None:
+            for table, count in batch.files.items():
+                self.pressure.added(table, count)
+            for table in batch.files:
+                self.pressure.wait(table, lambda: self._run.is_stopping)
         self.pause(time.monotonic() - began)
 
     def check(self) -> None:
@@ -177,3 +181,61 @@ class JobQuery(ABC):
             self.progress.close()
             self._run.close()
             self._checkpoint.release()
+
+
+class ContinuousProgress:
+    """The `SourceProgress` of a query, which reports its batches to it."""
+
+    def __init__(self, last: Offset) -> None:
+        self._last = last
+        self._planner: BatchPlanner | ViewPlanner | None = None
+        self._replayed: Callable[[], bool] = lambda: False
+        self._running = False
+
+    @property
+    def last_offset(self) -> Offset:
+        return self._last
+
+    def planned(self, planner: BatchPlanner | ViewPlanner) -> None:
+        """Read the sources through this planner from now on; it is closed with the progress."""
+        self._planner = planner
+
+    def held(self, replayed: Callable[[], bool]) -> None:
+        """Learn by `replayed` whether batches of an earlier run are left to run again."""
+        self._replayed = replayed
+
+    def committed(self, end: Offset) -> None:
+        """Record the end offset of a committed batch."""
+        self._last = end
+
+    @contextlib.contextmanager
+    def batch(self) -> Iterator[None]:
+        """While a batch runs."""
+        self._running = True
+        try:
+            yield
+        finally:
+            self._running = False
+
+    def close(self) -> None:
+        """Close the planner."""
+        planner, self._planner = self._planner, None
+        if planner is not None:
+            planner.close()
+
+    @property
+    def replayed(self) -> bool:
+        return self._replayed()
+
+    def caught_up_offset(self) -> Offset | None:
+        assert self._planner is not None
+        if self._running:
+            # Checking the sources would take processor time from the batch.
+            return None
+        return self._last if self._planner.caught_up(self._last) else None
+
+    def lag(self) -> Lag | None:
+        return None if self._planner is None else self._planner.lag(self._last)
+
+    def rows_left(self) -> int | None:
+        return None if self._planner is None else self._planner.rows_left(self._last)

@@ -7,11 +7,11 @@ driver commits. A query's specification, its `Job`, plans and runs the tasks.
 
 from __future__ import annotations
 
-import importlib
 import pickle
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any, Protocol
 
 from pyspark.sql.datasource import (
@@ -22,7 +22,7 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows
 
-from streamhouse.runtime.streaming.tasks.result_types import BLOCKS_TYPE, RESULT_TYPE
+from streamhouse.runtime.streaming.tasks.result_types import RESULT_TYPE
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -67,10 +67,14 @@ class Job(Protocol):
     @property
     def max_rows(self) -> int | None: ...
 
+    # By name: the driver's planner does not need what tasks import, nor the reverse.
     @property
-    def job_module(self) -> str:
-        """The module with `planner(job, folder)`, which opens the `JobPlanner` on the driver, and
-        with `run(job, task)`, which yields rows of the source's schema on executors."""
+    def planner(self) -> str:
+        """`module:name` of what makes the `JobPlanner` of a job and its folder, on the driver."""
+
+    @property
+    def task(self) -> str:
+        """`module:name` of what runs a task of a job, on executors; yields rows of the schema."""
 
     @property
     def retried_in(self) -> Mapping[str, str]:
@@ -81,8 +85,7 @@ class JobDataSource(DataSource):
     """The Spark data source of one job.
 
     The option `folder` is the folder with the job's `SPEC` file, and later its `STOP_REQUEST` and
-    `STOPPED` files. With the option `shuffled`, tasks return rows for other tasks
-    (`runtime.streaming.shuffle`) besides commit messages.
+    `STOPPED` files.
     """
 
     @classmethod
@@ -90,8 +93,6 @@ class JobDataSource(DataSource):
         return FORMAT
 
     def schema(self) -> StructType:
-        if self.options.get("shuffled") == "true":
-            return BLOCKS_TYPE
         return RESULT_TYPE
 
     def reader(self, schema: StructType) -> DataSourceReader:
@@ -160,8 +161,7 @@ class JobReader(DataSourceStreamReader):
 
         assert isinstance(partition, JobPartition)
         job, task = self._spec(), partition.task
-        run = importlib.import_module(job.job_module).run
-        return retried_task(job.retried_in, lambda: run(job, task))
+        return retried_task(job.retried_in, lambda: resolve_name(job.task)(job, task))
 
     def commit(self, end: Offset) -> None:
         self._plan().committed(end)
@@ -170,12 +170,12 @@ class JobReader(DataSourceStreamReader):
         if self._planner is not None:
             self._planner.close()
 
-    def _spec(self) -> Any:
+    def _spec(self) -> Job:
         job: Job = pickle.loads(self._pickled)
         return job
 
     def _plan(self) -> JobPlanner:
         if self._planner is None:
             job = self._spec()
-            self._planner = importlib.import_module(job.job_module).planner(job, self._folder)
+            self._planner = resolve_name(job.planner)(job, self._folder)
         return self._planner

@@ -52,16 +52,14 @@ class StreamRun:
         name: str,
         checkpoint: Path,
         commit: Callable[[DataFrame, int], None],
-        shuffled: bool,
     ) -> None:
-        """Start the query over the data source of a job; `shuffled`: see `JobDataSource`.
+        """Start the query over the data source of a job.
 
         A batch begins as soon as the previous one has ended and there is something to read. There
         is no trigger interval.
         """
         (self.folder / SPEC).write_bytes(pickle.dumps(job))
         stream = spark.readStream.format(FORMAT).option("folder", str(self.folder))
-        stream = stream.option("shuffled", shuffled)
         writer = _foreach_batch(spark, stream.load().writeStream, commit)
         self._query = (
             writer.queryName(name)

@@ -21,8 +21,7 @@ from streamhouse.paimon.storage.table_identity import Identity
 from streamhouse.runtime.state.batch_logs import next_batch
 from streamhouse.runtime.streaming.tasks.task_input import TaskInput
 from streamhouse.runtime.views.spec import ViewSpec
-from streamhouse.runtime.views.windows.open_since import open_since
-from streamhouse.runtime.views.windows.watermarks import Watermarks
+from streamhouse.runtime.views.windows.watermarks import Watermarks, open_since
 from streamhouse.source import Lag, Offset
 
 Position: TypeAlias = dict[str, Any]

@@ -17,14 +17,14 @@ from streamhouse.runtime.state.batch_logs import next_batch
 from streamhouse.runtime.state.checkpoint import Checkpoint
 from streamhouse.runtime.state.checkpoint_registry import shared_folder
 from streamhouse.runtime.state.replica import ReplicatedStore
+from streamhouse.runtime.state.table_writers import has_rows
 from streamhouse.runtime.streaming.batch_commit import BatchCommitter
-from streamhouse.runtime.streaming.progress import ContinuousProgress
-from streamhouse.runtime.streaming.query import CountedBatch, JobQuery, acquired
+from streamhouse.runtime.streaming.query import ContinuousProgress, CountedBatch, JobQuery, acquired
 from streamhouse.runtime.views.build import Builder
 from streamhouse.runtime.views.holds import ViewHolds
 from streamhouse.runtime.views.planner import ViewPlanner
 from streamhouse.runtime.views.spec import PROGRESS, ViewSpec
-from streamhouse.runtime.views.windows import open_since
+from streamhouse.runtime.views.windows.watermarks import note_open_since
 from streamhouse.state.store import FOLDER, StateStore
 
 _BUILD_SHARE = 3.0
@@ -78,10 +78,7 @@ class ViewQuery(JobQuery):
                 f"query would remove; INSERT into a table of its own, or SET 'pipeline.name' = "
                 f"'{writer}' if this query replaces that one"
             )
-        table = self.spec.target.open()
-        latest = table.latest_snapshot_id()
-        has_rows = latest is not None and table.snapshot(latest).total_record_count != 0
-        if not self.progress.last_offset and has_rows:
+        if not self.progress.last_offset and has_rows(self.spec.target.open()):
             self._checkpoint.release()
             raise TableError(
                 f"table {name} has rows already, and this query would "
@@ -137,7 +134,7 @@ class ViewQuery(JobQuery):
         for report in batch.reports:
             self._builder.batch_done(report)
             if report["open_since"] is not None:
-                open_since.note(self._run.folder, end, report["open_since"])
+                note_open_since(self._run.folder, end, report["open_since"])
         self.progress.committed(end)
         self._holds.batch_done(end)
         changes = sum((Counter(report["changes"]) for report in batch.reports), Counter[str]())
@@ -150,7 +147,7 @@ class ViewQuery(JobQuery):
         if not self._recomputed:
             return
         began = time.monotonic()
-        rest_s, longest_s = self._throttle.refresh_pause_s(took_s), _BUILD_SHARE * took_s
+        rest_s, longest_s = self.pacing.refresh_pause_s(took_s), _BUILD_SHARE * took_s
         while not self._run.is_stopping:
             waited_s = time.monotonic() - began
             if waited_s >= (longest_s if self._builder.awaited else rest_s):

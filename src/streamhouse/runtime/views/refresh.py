@@ -35,19 +35,14 @@ def refresh_view(session: Session, statement: AlterMaterializedView) -> int:
                 f"{', '.join(target.partitioned_by) or 'none'}",
             )
     check_view(view.plan, target, statement.position)
-    return refresh(view_spec(session, target, view.plan))
+    return refresh(view_spec(session, target, view.plan)).total()
 
 
-def refresh(spec: ViewSpec, end: Offset | None = None) -> int:
+def refresh(spec: ViewSpec, end: Offset | None = None) -> Counter[str]:
     """Compute a view from the newest rows of its inputs, or those of the offset `end`.
 
-    Returns the number of changes.
+    Returns the number of changes by row kind.
     """
-    return changes_of_refresh(spec, end).total()
-
-
-def changes_of_refresh(spec: ViewSpec, end: Offset | None = None) -> Counter[str]:
-    """As `refresh`, but returns the changes by row kind."""
     spec, planner = replace(spec, query_id=str(uuid.uuid4())), ViewPlanner(spec)
     if end is None:
         end = {"batch": 0, "now": time.time_ns() // 1_000_000, **planner.newest({})}

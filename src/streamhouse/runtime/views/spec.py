@@ -161,8 +161,12 @@ class ViewSpec:
         )
 
     @property
-    def job_module(self) -> str:
-        return "streamhouse.runtime.views.job"
+    def planner(self) -> str:
+        return "streamhouse.runtime.views.planner:ViewPlanner"
+
+    @property
+    def task(self) -> str:
+        return "streamhouse.runtime.views.task:run"
 
 
 def table_key(address: TableAddress) -> str:

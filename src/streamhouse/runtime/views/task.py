@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import logging
 import time
@@ -9,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import replace
+from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -40,6 +42,23 @@ from streamhouse.state.segment import StateError
 log = logging.getLogger("streamhouse.views")
 _LONG_S = 1.0
 """A refresh that takes longer may leave much memory behind."""
+_NOTED_EVERY_S = 0.25
+"""How often a task says how many rows it has read."""
+
+
+def run(spec: ViewSpec, task: TaskInput) -> Iterator[pa.RecordBatch]:
+    """Run the task of a batch; yields rows of `RESULT`."""
+    due = 0.0
+
+    def note(rows: int) -> None:
+        nonlocal due
+        if spec.progress and time.monotonic() >= due:
+            due = time.monotonic() + _NOTED_EVERY_S
+            # On another host than the driver's there is no such folder.
+            with contextlib.suppress(OSError):
+                Path(spec.progress).write_text(str(rows))
+
+    return RefreshTask(spec, task, note).run()
 
 
 class RefreshTask:

@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from streamhouse.options import table_of
-from streamhouse.runtime.monitoring.commit_times import Commit
+from streamhouse.runtime.monitoring.metrics import Commit
 from streamhouse.runtime.monitoring.status import (
     SCRIPT,
     MaintenanceStatus,

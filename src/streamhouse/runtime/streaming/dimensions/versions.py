@@ -10,17 +10,23 @@ Keys of an offset for this:
   refreshed (epoch ms); only for lookups that do not always join the newest snapshot;
 - `coming`: relation to the snapshot and partitions that a later batch will join, and that executors
   preload in the background.
+
+Which versions the executors have preloaded, the driver reports to the planner, another process, by
+a file in the query's run folder. That only affects whether a version can be joined without waiting.
 """
 
 from __future__ import annotations
 
+import contextlib
+import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, TypeAlias
 
 from streamhouse.lookup.dimension import is_server
+from streamhouse.lookup.options import RefreshRule
 from streamhouse.lookup.partitions import Partition, key_fields, newest_snapshot
-from streamhouse.lookup.refresh import RefreshRule
 from streamhouse.lookup.storage.changed_keys import few_changes_between, version_of
 from streamhouse.lookup.strategies.background_refresh import Pinned
 from streamhouse.lookup.strategies.selection import FULL, Choice, refresh_rule
@@ -207,3 +213,34 @@ class _Lookup:
 def _exists(table: Table, snapshot: int) -> bool:
     """Whether a snapshot still exists; after a long stop it may have expired."""
     return snapshot == 0 or table.snapshots.find(snapshot) is not None
+
+
+_FILE = "loaded.json"
+
+
+def report_loaded(folder: Path, end: Offset, reports: Sequence[Mapping[str, Any]]) -> None:
+    """Write which relations' `coming` versions all tasks of the batch up to `end` have preloaded.
+
+    `loaded` in a task's report lists those of this task; None if the task joined nothing.
+    """
+    if "coming" not in end:
+        return
+    reported = [set(report["loaded"]) for report in reports if report["loaded"] is not None]
+    loaded = set(end["coming"]).intersection(*reported)
+    part = folder / f"{_FILE}.part"
+    # The folder may be gone if the run is being stopped.
+    with contextlib.suppress(FileNotFoundError):
+        part.write_text(json.dumps({"batch": end["batch"], "loaded": sorted(loaded)}))
+        part.replace(folder / _FILE)
+
+
+def reported_loaded(folder: Path | None, start: Offset) -> Collection[str]:
+    """The relations reported for the batch that ended at `start`; none if it ran in another run."""
+    if folder is None or "coming" not in start:
+        return ()
+    try:
+        report = json.loads((folder / _FILE).read_text())
+    except FileNotFoundError:
+        return ()
+    found: list[str] = report["loaded"]
+    return found if report["batch"] == start["batch"] else ()

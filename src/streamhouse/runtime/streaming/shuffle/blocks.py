@@ -1,30 +1,33 @@
 """The blocks of rows that tasks send to each other: which task joins a row, their numbers, schemas.
 
-The numbers give the rows of a batch one order.
+The numbers give the rows of a batch one order. Small batches skip the shuffle: the task that reads
+the rows also joins them. The planner decides this for a batch before Spark begins it. The decision
+is in the batch's offset, under `whole`, where the driver finds it too.
 """
 
 from __future__ import annotations
 
 import pyarrow as pa
-from pyspark.sql.pandas.types import to_arrow_schema
 
 from streamhouse.errors import StreamhouseError
+from streamhouse.lookup.options import CacheOptions
 from streamhouse.lookup.storage.bucket_key import BucketKey, bucket_key
 from streamhouse.paimon.write.buckets import BucketRefusal
+from streamhouse.runtime.query_source import source_offset
 from streamhouse.runtime.query_spec import QuerySpec
-from streamhouse.runtime.streaming.tasks.result_types import BLOCKS_TYPE, JOINED_TYPE
-
-BLOCKS: pa.Schema = to_arrow_schema(BLOCKS_TYPE)
-"""The output of read tasks: blocks of source rows for task `task`, or JSON for this task in
-`task_report` (offsets and number of rows); for small batches, results for the driver (`RESULT`)."""
-JOINED: pa.Schema = to_arrow_schema(JOINED_TYPE)
-"""The output of join tasks whose rows are gathered: results, or a block of joined rows."""
+from streamhouse.runtime.streaming.tasks.task_results import RESULT
+from streamhouse.source import Offset, Source
 
 
-def block_row(task: int, first_row: int, block: bytes | None, report: str | None) -> pa.RecordBatch:
-    """A row of `BLOCKS` for join task `task`; `first_row`: the number of the block's first row."""
-    row = {"task": task, "first_row": first_row, "block": block, "task_report": report}
-    return pa.RecordBatch.from_pylist([row], schema=BLOCKS)
+def block_row(
+    task: int, block: bytes | None, first_row: int = -1, report: str | None = None
+) -> pa.RecordBatch:
+    """A row of `RESULT` for a task; `first_row`: the number of the block's first row.
+
+    `report` is JSON with the offsets and the number of rows that were read.
+    """
+    row = {"task": task, "first_row": first_row, "block": block, "report": report}
+    return pa.RecordBatch.from_pylist([row], schema=RESULT)
 
 
 ROW_BITS, SPLIT_BITS = 36, 14
@@ -68,3 +71,25 @@ def place_of(number: int) -> tuple[int, int, int]:
     """The task, the split, and the number within the split, of a row number."""
     task, row = number >> ROW_BITS + SPLIT_BITS, number & (1 << ROW_BITS) - 1
     return task, number >> ROW_BITS & (1 << SPLIT_BITS) - 1, row
+
+
+WHOLE = "whole"
+_DIMENSION_ROWS = 100_000
+"""With a larger dimension every batch is shuffled, since a join scans all its rows."""
+
+
+def skips_shuffle(spec: QuerySpec, source: Source, start: Offset, end: Offset) -> bool:
+    """Whether a batch of a shuffled query has few rows, and its dimension too; planner only.
+
+    Pending rows are not counted.
+    """
+    assert spec.shuffle is not None
+    lookup, table = spec.query.lookups[spec.shuffle], spec.lookups[spec.shuffle].follow()
+    rows = source.rows(source_offset(start), source_offset(end)) if start else None
+    least = CacheOptions.parse(table.options, lookup.options).shuffled_rows
+    if rows is None or rows >= least:
+        return False
+    snapshot = int(end["dims"][lookup.relation])
+    found = table.snapshots.find(snapshot) if snapshot else None
+    known = 0 if not snapshot else None if found is None else found.total_record_count
+    return known is not None and known <= _DIMENSION_ROWS

@@ -15,13 +15,13 @@ from streamhouse.paimon.storage.object_store.store_retries import retried_task
 from streamhouse.runtime.query_operator import ROW, numbered
 from streamhouse.runtime.query_spec import QuerySpec
 from streamhouse.runtime.streaming.shuffle.blocks import (
-    JOINED,
+    block_row,
     join_task_count,
     place_of,
     shuffle_key,
 )
 from streamhouse.runtime.streaming.tasks.row_files import RowFiles, from_ipc, to_ipc
-from streamhouse.runtime.streaming.tasks.steps import LookUp, Output, TaskStep
+from streamhouse.runtime.streaming.tasks.steps import Steps
 from streamhouse.runtime.streaming.tasks.task_input import SplitsInput
 from streamhouse.runtime.streaming.tasks.task_run import CHUNK_ROWS, TaskRun
 from streamhouse.runtime.streaming.tasks.waiting import Waiting
@@ -43,8 +43,8 @@ class JoinStep:
         for batch in batches:
             for row in batch.to_pylist():
                 index = row["task"]
-                if row["task_report"] is not None:
-                    reports.append(json.loads(row["task_report"]))
+                if row["report"] is not None:
+                    reports.append(json.loads(row["report"]))
                 else:
                     blocks.append((row["first_row"], from_ipc(row["block"])))
         if reports:
@@ -67,16 +67,12 @@ class JoinTask:
         self._run = run = TaskRun(spec, task)
         run.read_rows = rows
         self._count = join_task_count(spec)
-        self._output = Output(run)
         # Read tasks have reordered the rows.
-        self._steps: TaskStep = (
-            LookUp(run, self._output)
-            if spec.retry is None
-            else Waiting(run, self._output, place_of, self._own)
-        )
+        waiting = None if spec.retry is None else Waiting(run, place_of, self._own)
+        self._steps = Steps(run, waiting)
 
     def joined(self, blocks: list[pa.Table]) -> Iterator[pa.RecordBatch]:
-        """Yields rows of `RESULT`; if `gathered`, with a column `block` of joined rows."""
+        """Yields rows of `RESULT`, of which some have blocks of joined rows if `gathered`."""
         run = self._run
         try:
             run.open.dimensions.take(run.task.index, self._count)
@@ -84,17 +80,12 @@ class JoinTask:
             self._steps.begin()
             for src in _together(blocks):
                 self._steps.take(src if ROW in src.column_names else numbered(src, 0))
-            result = run.result(self._steps.finish())
+            yield run.result(self._steps.finish())
         finally:
             self._steps.close()
-        if not run.spec.gathered:
-            yield result
-            return
-        nothing = pa.nulls(result.num_rows, pa.binary())
-        yield pa.RecordBatch.from_arrays([*result.columns, nothing], schema=JOINED)
-        for table in self._output.rows:
+        for table in self._steps.rows if run.spec.gathered else ():
             if table.num_rows:
-                yield pa.RecordBatch.from_pylist([{"block": to_ipc(table)}], JOINED)
+                yield block_row(0, to_ipc(table))
 
     def _own(self, src: pa.Table) -> pa.Array:
         """Which due rows are of this task's buckets; all tasks number them in the same way."""

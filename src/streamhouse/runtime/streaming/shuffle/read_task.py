@@ -1,10 +1,9 @@
-"""The tasks that read a batch whose rows are joined by bucket: to be shuffled, or at once."""
+"""The tasks that read a batch whose rows are joined by bucket in other tasks."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from contextlib import ExitStack
 from dataclasses import replace
 
 import numpy as np
@@ -13,7 +12,6 @@ import pyarrow as pa
 from streamhouse.runtime.query_operator import ROW, numbered
 from streamhouse.runtime.query_spec import QuerySpec
 from streamhouse.runtime.streaming.shuffle.blocks import (
-    BLOCKS,
     block_row,
     first_row_number,
     join_task_count,
@@ -24,10 +22,18 @@ from streamhouse.runtime.streaming.tasks.row_files import to_ipc
 from streamhouse.runtime.streaming.tasks.steps import current_rows_last
 from streamhouse.runtime.streaming.tasks.task import Task
 from streamhouse.runtime.streaming.tasks.task_input import SplitsInput
-from streamhouse.runtime.streaming.tasks.task_results import RESULT
 from streamhouse.runtime.streaming.tasks.task_run import TaskRun, chunks
 from streamhouse.runtime.streaming.tasks.worker_resources import resources_of
-from streamhouse.source import Source
+
+
+def run(spec: QuerySpec, task: SplitsInput) -> Iterator[pa.RecordBatch]:
+    """Run a task of a query with a bucket shuffle; yields rows of `RESULT`."""
+    if task.shuffled:
+        return ReadTask(spec, task).run()
+    # A small batch is one task, with all buckets.
+    spec = replace(spec, gathered=False)
+    resources_of(spec).dimensions.take(0, 1)
+    return Task(spec, task).run()
 
 
 class ReadTask:
@@ -45,24 +51,24 @@ class ReadTask:
         self._operator = self._run.operator
 
     def run(self) -> Iterator[pa.RecordBatch]:
-        """Rows of `BLOCKS`."""
+        """Rows of `RESULT`, of which each is for another task."""
         self._operator.bind(self._task.now_ms, {})
-        with ExitStack() as stack:
-            rows = 0
-            for src in self._numbered(self._source(stack)):
-                yield from self._blocks(src)
-                rows += src.num_rows
+        rows = 0
+        for src in self._numbered():
+            yield from self._blocks(src)
+            rows += src.num_rows
         counted = self._task.index % self._count
         for task in range(self._count):
-            yield block_row(task, -1, None, self._report(rows if task == counted else 0))
+            report = self._report(rows if task == counted else 0)
+            yield block_row(task, None, report=report)
 
-    def _numbered(self, source: Source) -> Iterator[pa.Table]:
+    def _numbered(self) -> Iterator[pa.Table]:
         """The rows with their numbers, in chunks; all at once if they must be reordered."""
         index, reorder_key = self._task.index, self._spec.query.reorder_key
         collected = []
         for number, split in enumerate(self._task.splits):
             first = first_row_number(index, number)
-            for chunk in chunks(source.read(split)):
+            for chunk in chunks(self._run.open.source.read(split)):
                 if reorder_key:
                     collected.append(chunk)
                 else:
@@ -71,15 +77,6 @@ class ReadTask:
         if collected:
             whole = current_rows_last(pa.concat_tables(collected), reorder_key)
             yield numbered(whole, first_row_number(index, 0))
-
-    def _source(self, stack: ExitStack) -> Source:
-        """The query's source; with a retry policy another one, which `stack` closes."""
-        if self._spec.retry is None:
-            return self._run.open.source
-        # Rows that may become pending need all columns.
-        source = self._spec.source.open()
-        stack.callback(source.close)
-        return source
 
     def _report(self, rows: int) -> str:
         """What a join task needs to know; one of them counts the rows of this task."""
@@ -101,19 +98,4 @@ class ReadTask:
                 rows = src.take(pa.array(mine - first))
                 if not needs_row_numbers(self._spec):
                     rows = rows.drop_columns([ROW])
-                yield block_row(task, int(mine[0]), to_ipc(rows), None)
-
-
-class UnshuffledTask:
-    """Reads, joins and writes a small batch in one task, with all buckets; executors."""
-
-    def __init__(self, spec: QuerySpec, task: SplitsInput) -> None:
-        self._spec, self._input = replace(spec, gathered=False), task
-
-    def run(self) -> Iterator[pa.RecordBatch]:
-        """Rows of `BLOCKS`."""
-        resources_of(self._spec).dimensions.take(0, 1)
-        for batch in Task(self._spec, self._input).run():
-            nothing = [pa.nulls(batch.num_rows, field.type) for field in BLOCKS]
-            columns = [*nothing[: -len(RESULT)], *batch.columns]
-            yield pa.RecordBatch.from_arrays(columns, schema=BLOCKS)
+                yield block_row(task, to_ipc(rows), int(mine[0]))

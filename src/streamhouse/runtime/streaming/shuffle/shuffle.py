@@ -15,10 +15,9 @@ from streamhouse.runtime.query_operator import ROW
 from streamhouse.runtime.query_spec import QuerySpec
 from streamhouse.runtime.streaming.shuffle.blocks import join_task_count
 from streamhouse.runtime.streaming.shuffle.join_task import JoinStep
-from streamhouse.runtime.streaming.tasks.result_types import JOINED_TYPE, RESULT_TYPE
+from streamhouse.runtime.streaming.tasks.result_types import RESULT_TYPE
 from streamhouse.runtime.streaming.tasks.row_files import RowFiles, from_ipc
 from streamhouse.runtime.streaming.tasks.task_input import SplitsInput
-from streamhouse.runtime.streaming.tasks.task_results import RESULT
 from streamhouse.runtime.streaming.tasks.task_run import TaskRun
 
 if TYPE_CHECKING:
@@ -41,8 +40,7 @@ class GatherStep:
                     blocks.append(from_ipc(row["block"]))
                 elif row["report"] is not None:
                     report = json.loads(row["report"])
-            passed = batch.filter(pc.is_null(batch.column("block")))
-            yield pa.RecordBatch.from_arrays(passed.columns[: len(RESULT)], schema=RESULT)
+            yield batch.filter(pc.is_null(batch.column("block")))
         if report is not None:
             start, end = report["start"], report["end"]
             task = SplitsInput(0, start, end, (), due=False, files=self.files)
@@ -66,5 +64,5 @@ def shuffled(frame: DataFrame, spec: QuerySpec, files: RowFiles) -> DataFrame:
     partitioned = frame.repartitionById(count, frame["task"])
     if not spec.gathered:
         return partitioned.mapInArrow(JoinStep(spec, files), RESULT_TYPE)
-    joined = partitioned.mapInArrow(JoinStep(spec), JOINED_TYPE)
+    joined = partitioned.mapInArrow(JoinStep(spec), RESULT_TYPE)
     return joined.coalesce(1).mapInArrow(GatherStep(spec, files), RESULT_TYPE)

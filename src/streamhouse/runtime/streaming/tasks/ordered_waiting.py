@@ -1,8 +1,15 @@
-"""Rows that wait for a lookup while the changes of each key keep their order; see `key_queues`."""
+"""Rows that wait for a lookup while the changes of each key keep their order (decision 162).
+
+A row that misses its lookup waits. Later rows of its key wait behind it, though they may have a
+match: the last one decides, so none may overtake another. A retraction of a row that still waits
+cancels it: neither has reached the target.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable, Iterable, Iterator
+from dataclasses import dataclass
+from enum import Enum
 
 import numpy as np
 import pyarrow as pa
@@ -12,22 +19,19 @@ from streamhouse.connectors.base import Message
 from streamhouse.paimon.read.key_set import KeySet
 from streamhouse.runtime.query_operator import ROW, numbered, only
 from streamhouse.runtime.state import pending_rows as pending
-from streamhouse.runtime.streaming.tasks.key_queues import KeyQueues, Outcome, WaitingRow
-from streamhouse.runtime.streaming.tasks.steps import TaskStep
 from streamhouse.runtime.streaming.tasks.task_run import TaskRun
 from streamhouse.runtime.streaming.tasks.waiting import WaitingRows, row_id
 from streamhouse.source import ROW_KIND
 
 
 class OrderedWaiting:
-    """Looks up the rows of the only task of a batch, which have all columns of the source.
+    """Looks up the rows of the only task of a batch.
 
     Rows without a match wait, as do later rows of their keys.
     """
 
-    def __init__(self, run: TaskRun, following: TaskStep) -> None:
-        self._run, self._following = run, following
-        self.close = following.close
+    def __init__(self, run: TaskRun) -> None:
+        self._run = run
         self._rows = WaitingRows(run)
         self._queues = KeyQueues()
         self._others: pa.Table | None = None
@@ -41,7 +45,7 @@ class OrderedWaiting:
         self._cancelled: set[str] = set()
         """The ids of those that were taken back in this batch."""
 
-    def begin(self) -> None:
+    def begin(self) -> Iterator[pa.Table]:
         task = self._run.task
         if not task.due:
             return
@@ -55,12 +59,12 @@ class OrderedWaiting:
         self._load(rows)
         tried = [self._places[row.row_id] for row in self._queues.due(task.now_ms)]
         if self._stored is not None and tried:
-            self._retry_rows(self._stored, only(self._stored, pa.array(tried, pa.int64())))
+            yield from self._retry(self._stored, only(self._stored, pa.array(tried, pa.int64())))
 
-    def _retry_rows(self, stored: pa.Table, tried: pa.Table) -> None:
+    def _retry(self, stored: pa.Table, tried: pa.Table) -> Iterator[pa.Table]:
         self._run.look_up(tried)
         missed = set(self._run.operator.misses(tried).to_pylist())
-        self._settle(stored, self._queues.retry(
+        yield from self._settle(stored, self._queues.retry(
             self._run.task.now_ms,
             lambda row: self._places[row.row_id] in missed,
             self._rows.retry.max_attempts,
@@ -98,39 +102,30 @@ class OrderedWaiting:
         )
         return [WaitingRow(*values) for values in zip(*columns, strict=True)]
 
-    def _settle(self, src: pa.Table, outcomes: list[tuple[WaitingRow, Outcome]]) -> None:
-        """Emit the rows that wait no longer, in their order, and note what became of each."""
+    def _settle(
+        self, src: pa.Table, outcomes: list[tuple[WaitingRow, Outcome]]
+    ) -> Iterator[pa.Table]:
+        """Yield the rows that wait no longer, in their order, and note what became of each."""
         again = [waiting for waiting, outcome in outcomes if outcome is Outcome.AGAIN]
         done = [waiting for waiting, outcome in outcomes if outcome is not Outcome.AGAIN]
         self._put_stored(again, "+U")
         self._put_stored(done, "-D")
         if done:
             numbers = sorted(self._places[waiting.row_id] for waiting in done)
-            self._following.take(only(src, pa.array(numbers, pa.int64())))
+            yield only(src, pa.array(numbers, pa.int64()))
         for waiting, outcome in outcomes:
-            row = src.slice(self._places[waiting.row_id], 1)
-            if outcome is Outcome.EXHAUSTED and self._is_lost(row):
-                attempts = pa.array([waiting.attempts], pa.int32())
-                self._rows.give_up(row.drop_columns([ROW]), attempts)
+            if outcome is Outcome.EXHAUSTED:
+                row = src.slice(self._places[waiting.row_id], 1)
+                self._rows.give_up(row, pa.array([waiting.attempts], pa.int32()))
 
-    def _is_lost(self, row: pa.Table) -> bool:
-        """Whether a row without attempts left has no output."""
-        lookups = self._run.spec.query.lookups
-        if all(lookup.left for lookup in lookups):
-            return False
-        if all(not lookup.left for lookup in lookups if lookup.retry is not None):
-            return True
-        return int(self._run.operator.rows(row).num_rows) == 0
-
-    def take(self, src: pa.Table) -> int:
+    def take(self, src: pa.Table) -> pa.Table:
         run = self._run
         self._load_keys_of(src)
         run.look_up(src)
         misses = run.operator.misses(src)
         if not len(misses) and not self._queues:
-            return self._following.take(src)
-        assert run.split is not None
-        batch, task, split = run.task.batch, run.task.index, run.split[0]
+            return src
+        batch, task, split = run.task.batch, run.task.index, run.split
         first = src.column(ROW)[0].as_py()
         missed = np.zeros(src.num_rows, bool)
         missed[misses.to_numpy(zero_copy_only=False) - first] = True
@@ -148,7 +143,7 @@ class OrderedWaiting:
             elif result is False:
                 waits[place] = row
         self._new.append((src.take(pa.array(list(waits), pa.int64())), list(waits.values())))
-        return self._following.take(src.filter(pa.array(passes)))
+        return src.filter(pa.array(passes))
 
     def _cancel(self, row: WaitingRow) -> None:
         """Remove a waiting row that a retraction has taken back."""
@@ -177,7 +172,7 @@ class OrderedWaiting:
                 waiting = src.take(pa.array(remaining, pa.int64()))
                 self._put_all(waiting, [rows[number] for number in remaining], "+I")
             self._run.missed += len(remaining)
-        return [*self._following.finish(), *self._rows.write()]
+        return self._rows.write()
 
     def _keys(self, src: pa.Table) -> list[Hashable]:
         """The key of each row: the source's primary key, or else all its columns."""
@@ -190,3 +185,95 @@ class OrderedWaiting:
 
 def _milliseconds(times: pa.ChunkedArray) -> pa.ChunkedArray:
     return times.cast(pa.timestamp("ms")).cast(pa.int64())
+
+
+_RETRACTIONS = ("-U", "-D")
+BLOCKED = -1
+"""The number of attempts of a row that waits behind another one and was not looked up yet."""
+
+
+@dataclass
+class WaitingRow:
+    """A row that waits: its key, its id in the pending table, its kind, when to retry, attempts."""
+
+    key: Hashable
+    row_id: str
+    kind: str
+    due_ms: int = 0
+    attempts: int = 0
+
+
+class Outcome(Enum):
+    """What becomes of a waiting row that was looked up again."""
+
+    FOUND = "found"
+    AGAIN = "again"
+    EXHAUSTED = "exhausted"
+
+
+class KeyQueues:
+    """The waiting rows of each key, the oldest first."""
+
+    def __init__(self) -> None:
+        self._queues: dict[Hashable, list[WaitingRow]] = {}
+
+    def add(self, waiting: Iterable[WaitingRow]) -> None:
+        """Add all waiting rows of some keys, the oldest of each first."""
+        for row in waiting:
+            self._queues.setdefault(row.key, []).append(row)
+
+    def __contains__(self, key: Hashable) -> bool:
+        return key in self._queues
+
+    def __bool__(self) -> bool:
+        return bool(self._queues)
+
+    def due(self, now_ms: int) -> list[WaitingRow]:
+        """The rows of keys whose oldest row is due: those behind it follow at once."""
+        queues = [queue for queue in self._queues.values() if queue[0].due_ms <= now_ms]
+        return [row for queue in queues for row in queue]
+
+    def retry(
+        self, now_ms: int, is_missed: Callable[[WaitingRow], bool], most: int
+    ) -> list[tuple[WaitingRow, Outcome]]:
+        """Look up the due rows again; what becomes of each, in the order of its key.
+
+        A row that misses again blocks those behind it, until it has missed `most` times since the
+        first lookup; then it leaves the queue.
+        """
+        outcomes: list[tuple[WaitingRow, Outcome]] = []
+        for queue in [waiting for waiting in self._queues.values() if waiting[0].due_ms <= now_ms]:
+            while queue:
+                first = queue[0]
+                outcome = Outcome.FOUND
+                if is_missed(first):
+                    first.attempts += 1
+                    exhausted = first.attempts > 0 and first.attempts >= most
+                    outcome = Outcome.EXHAUSTED if exhausted else Outcome.AGAIN
+                outcomes.append((first, outcome))
+                if outcome is Outcome.AGAIN:
+                    break
+                queue.pop(0)
+            if not queue:
+                del self._queues[first.key]
+        return outcomes
+
+    def take(self, row: WaitingRow, is_missed: bool) -> WaitingRow | bool:
+        """A new row: True if it passes, False if it waits now, or the waiting row that it cancels.
+
+        Sets the attempts of a row that waits behind another one.
+        """
+        queue = self._queues.get(row.key)
+        if queue is None:
+            if not is_missed:
+                return True
+            self._queues[row.key] = [row]
+            return False
+        if row.kind in _RETRACTIONS and queue[-1].kind not in _RETRACTIONS:
+            cancelled = queue.pop()
+            if not queue:
+                del self._queues[row.key]
+            return cancelled
+        row.attempts = BLOCKED
+        queue.append(row)
+        return False

@@ -1,14 +1,9 @@
-"""The steps of a task: each takes source rows, and passes on what it has done with them.
-
-A task is a chain of them: rows wait for a lookup (`Waiting`, `OrderedWaiting`), are put into
-another order (`CurrentRowsLast`), find what they may join (`LookUp`), and are computed and written
-(`Output`).
-"""
+"""The way of source rows through a task: they may wait for a lookup, are joined and written."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -19,43 +14,58 @@ from streamhouse.runtime.query_operator import ROW, numbered
 from streamhouse.runtime.streaming.tasks.task_run import TaskRun
 from streamhouse.source import ROW_KIND
 
+if TYPE_CHECKING:
+    from streamhouse.runtime.streaming.tasks.ordered_waiting import OrderedWaiting
+    from streamhouse.runtime.streaming.tasks.waiting import Waiting
+
 _PLACE = "_place"
 
 
-class TaskStep(Protocol):
-    """A step of a task, which knows the step after it."""
-
-    def begin(self) -> None:
-        """Process rows that waited, before any other row is taken."""
-
-    def take(self, src: pa.Table) -> int:
-        """Take numbered rows of the source; returns how many rows of output they have so far."""
-
-    def finish(self) -> list[tuple[str, Message]]:
-        """Process what was held back until all rows are known; returns tables with messages."""
-
-    def close(self) -> None:
-        """Release what is open."""
-
-
-class Output:
-    """Computes the rows of the target from source rows whose lookups are bound, and writes them.
+class Steps:
+    """Takes the source rows of a task, and writes the rows of the target that come from them.
 
     It writes them at once, so that a task needs memory for a part of its batch only, unless they
-    are combined or gathered before.
+    are combined or gathered before. With a `reorder_key` it holds all rows back, and goes on with
+    those last that are current at their end (`current_rows_last`). `waiting` looks rows up, and
+    keeps those without a match.
     """
 
-    def __init__(self, run: TaskRun) -> None:
-        self._run = run
+    def __init__(
+        self,
+        run: TaskRun,
+        waiting: Waiting | OrderedWaiting | None,
+        reorder_key: Sequence[str] = (),
+    ) -> None:
+        self._run, self._waiting, self._reorder_key = run, waiting, reorder_key
+        self._held: list[pa.Table] = []
         self._writer: SinkWriter | None = None
         self.rows: list[pa.Table] = []
-        """Collected rows; if they are gathered, another task writes them."""
+        """Collected rows of the target; if they are gathered, another task writes them."""
         self._collects = run.operator.combines or run.spec.gathered
 
     def begin(self) -> None:
-        return
+        """Process rows that waited, before any other row is taken."""
+        for src in () if self._waiting is None else self._waiting.begin():
+            self._pass(src)
 
-    def take(self, src: pa.Table) -> int:
+    def take(self, src: pa.Table) -> None:
+        """Take numbered rows of the source."""
+        if self._waiting is not None:
+            self._pass(self._waiting.take(src))
+        elif self._reorder_key:
+            self._held.append(src)
+        else:
+            self._run.look_up(src)
+            self._write(src)
+
+    def _pass(self, src: pa.Table) -> None:
+        """Go on with rows that wait no longer, and are looked up."""
+        if self._reorder_key:
+            self._held.append(src)
+        else:
+            self._write(src)
+
+    def _write(self, src: pa.Table) -> None:
         out = self._run.operator.rows(src)
         if self._collects:
             self.rows.append(out)
@@ -64,54 +74,29 @@ class Output:
                 self._writer = self._run.writer()
             for part in out.combine_chunks().to_batches():
                 self._writer.write(part)
-        return int(out.num_rows)
 
     def finish(self) -> list[tuple[str, Message]]:
-        run = self._run
-        if run.spec.gathered:
-            return []
+        """Process what was held back until all rows are known; returns tables with messages."""
+        run, messages = self._run, list[tuple[str, Message]]()
+        if self._held:
+            whole = pa.concat_tables(self._held, promote_options="default")
+            src = numbered(current_rows_last(whole.drop_columns([ROW]), self._reorder_key), 0)
+            run.look_up(src)
+            self._write(src)
         if self._writer is not None:
             target = run.spec.target.identifier
-            return [(target, message) for message in self._writer.prepare()]
-        return run.write(run.operator.combine(self.rows))
+            messages += [(target, message) for message in self._writer.prepare()]
+        elif not run.spec.gathered:
+            messages += run.write(run.operator.combine(self.rows))
+        if self._waiting is not None:
+            messages += self._waiting.finish()
+        return messages
 
     def close(self) -> None:
+        """Release what is open."""
         writer, self._writer = self._writer, None
         if writer is not None:
             writer.close()
-
-
-class LookUp:
-    """Binds what source rows may join, and passes them on."""
-
-    def __init__(self, run: TaskRun, following: TaskStep) -> None:
-        self._run, self._following = run, following
-        self.begin, self.finish, self.close = following.begin, following.finish, following.close
-
-    def take(self, src: pa.Table) -> int:
-        self._run.look_up(src)
-        return self._following.take(src)
-
-
-class CurrentRowsLast:
-    """Holds all rows back, and passes them on with those last that are current at their end."""
-
-    def __init__(self, key: Sequence[str], following: TaskStep) -> None:
-        """`key`: see `current_rows_last`."""
-        self._key, self._following = key, following
-        self.begin, self.close = following.begin, following.close
-        self._rows: list[pa.Table] = []
-
-    def take(self, src: pa.Table) -> int:
-        self._rows.append(src)
-        return 0
-
-    def finish(self) -> list[tuple[str, Message]]:
-        if self._rows:
-            whole = pa.concat_tables(self._rows, promote_options="default")
-            src = current_rows_last(whole.drop_columns([ROW]), self._key)
-            self._following.take(numbered(src, 0))
-        return self._following.finish()
 
 
 def current_rows_last(changes: pa.Table, key: Sequence[str]) -> pa.Table:

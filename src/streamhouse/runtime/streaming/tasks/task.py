@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 import pyarrow as pa
@@ -10,10 +10,15 @@ import pyarrow as pa
 from streamhouse.runtime.query_operator import numbered
 from streamhouse.runtime.query_spec import QuerySpec
 from streamhouse.runtime.streaming.tasks.ordered_waiting import OrderedWaiting
-from streamhouse.runtime.streaming.tasks.steps import CurrentRowsLast, LookUp, Output, TaskStep
+from streamhouse.runtime.streaming.tasks.steps import Steps
 from streamhouse.runtime.streaming.tasks.task_input import SplitsInput
 from streamhouse.runtime.streaming.tasks.task_run import TaskRun
 from streamhouse.runtime.streaming.tasks.waiting import Waiting
+
+
+def run(spec: QuerySpec, task: SplitsInput) -> Iterator[pa.RecordBatch]:
+    """Run a task of a query; yields rows of `RESULT`."""
+    return Task(spec, task).run()
 
 
 class Task:
@@ -21,7 +26,10 @@ class Task:
 
     def __init__(self, spec: QuerySpec, task: SplitsInput) -> None:
         self._run = TaskRun(spec, task)
-        self._steps = steps(self._run, spec.query.reorder_key)
+        waiting: Waiting | OrderedWaiting | None = None
+        if spec.retry is not None:
+            waiting = (OrderedWaiting if spec.waits_in_order else Waiting)(self._run)
+        self._steps = Steps(self._run, waiting, spec.query.reorder_key)
 
     def run(self) -> Iterator[pa.RecordBatch]:
         """Run the task; yields rows of `RESULT`."""
@@ -37,23 +45,8 @@ class Task:
 
     def _read(self, number: int, split: Any) -> None:
         run, first = self._run, 0
-        # Rows that may have to wait in order need all columns.
-        chunks = run.chunks(number, split, pruned=not run.spec.waits_in_order)
-        for place, chunk in enumerate(chunks):
+        for place, chunk in enumerate(run.chunks(number, split)):
             if place % run.task.shares == run.task.share:
                 self._steps.take(numbered(chunk, first))
                 run.read_rows += chunk.num_rows
             first += chunk.num_rows
-
-
-def steps(run: TaskRun, reorder_key: Sequence[str]) -> TaskStep:
-    """The steps of a task of a query; `reorder_key`: see `StreamQuery.reorder_key`."""
-    step: TaskStep = Output(run)
-    waits = run.spec.retry is not None
-    if reorder_key or not waits:
-        step = LookUp(run, step)
-    if reorder_key:
-        step = CurrentRowsLast(reorder_key, step)
-    if run.spec.waits_in_order:
-        return OrderedWaiting(run, step)
-    return Waiting(run, step) if waits else step

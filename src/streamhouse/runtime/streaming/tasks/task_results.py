@@ -27,7 +27,8 @@ LARGE_BYTES = 256 << 10
 """Rows of this size and more go to the driver in a file, or compressed."""
 RESULT: pa.Schema = to_arrow_schema(RESULT_TYPE)
 """What a task returns to the driver: commit messages of its tables, then one report (JSON), which
-has no table. A message is bytes in `message`, or rows: in `rows` as Arrow IPC, or in a file."""
+has no table. A message is bytes in `message`, or rows: in `rows` as Arrow IPC, or in a file. In a
+shuffle, tasks also return blocks of rows, and reports, for another task, the number `task`."""
 
 
 @dataclass(frozen=True)

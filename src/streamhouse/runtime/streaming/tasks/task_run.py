@@ -15,7 +15,6 @@ from streamhouse.connectors.base import Message, SinkWriter
 from streamhouse.connectors.paimon.connector import PaimonSinkWriter
 from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.runtime.failpoint import TASK_STEP, reached
-from streamhouse.runtime.query_source import open_source
 from streamhouse.runtime.query_spec import QuerySpec
 from streamhouse.runtime.streaming.tasks.task_input import SplitsInput
 from streamhouse.runtime.streaming.tasks.task_results import TaskAttempt, results
@@ -48,8 +47,8 @@ class TaskRun:
         self.open = resources_of(spec)
         number = spec.gathered and spec.query.rows.numbered_sql is not None
         self.operator = self.open.operator(number)
-        self.split: tuple[int, Any] | None = None
-        """The number of the split whose rows are taken, and the split."""
+        self.split = 0
+        """The number of the split whose rows are taken."""
         self.read_rows = self.missed = 0
         self._bad = 0
         self._bad_records: list[pa.Table] = []
@@ -68,22 +67,9 @@ class TaskRun:
         """Bind the rows of the lookups' tables that the rows of `src` may join."""
         self.open.dimensions.bind(self.operator, src)
 
-    def chunks(self, number: int, split: Any, pruned: bool) -> Iterator[pa.Table]:
-        """Read a split; collects the bad records, and counts the changes, that the source met.
-
-        `pruned`: only the columns that the query needs.
-        """
-        self.split = number, split
-        if pruned:
-            yield from self._chunks(self.open.source, split)
-            return
-        source = open_source(self.spec, pruned=False)
-        try:
-            yield from self._chunks(source, split)
-        finally:
-            source.close()
-
-    def _chunks(self, source: Source, split: Any) -> Iterator[pa.Table]:
+    def chunks(self, number: int, split: Any) -> Iterator[pa.Table]:
+        """Read a split; collects the bad records, and counts the changes, that the source met."""
+        self.split, source = number, self.open.source
         if isinstance(source, SkippingSource):
             source.bad_records()  # of an attempt that failed
         source.changes_read()

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import Any
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import pyarrow as pa
@@ -11,10 +10,8 @@ import pyarrow.compute as pc
 
 from streamhouse.connectors.base import Message
 from streamhouse.runtime.query_operator import ROW, numbered, only, without
-from streamhouse.runtime.query_source import open_source
 from streamhouse.runtime.state import pending_rows as pending
-from streamhouse.runtime.streaming.tasks.steps import TaskStep
-from streamhouse.runtime.streaming.tasks.task_run import TaskRun, chunks
+from streamhouse.runtime.streaming.tasks.task_run import TaskRun
 from streamhouse.source import ROW_KIND
 
 
@@ -38,8 +35,19 @@ class WaitingRows:
             kinds = pa.repeat(pa.scalar(kind), rows.num_rows)
             self._pending.append(rows.append_column(ROW_KIND, kinds))
 
-    def give_up(self, source: pa.Table, attempts: pa.Array) -> None:
-        """Add rows without attempts left to the unmatched table."""
+    def give_up(self, src: pa.Table, attempts: pa.Array) -> None:
+        """Add those of the rows without attempts left that have no output to the unmatched table.
+
+        Rows of LEFT lookups have output, with nulls; of INNER lookups they have none.
+        """
+        lookups, numbers = self._run.spec.query.lookups, range(src.num_rows)
+        if not src.num_rows or all(lookup.left for lookup in lookups):
+            return
+        if any(lookup.left for lookup in lookups if lookup.retry is not None):
+            outputs = (self._run.operator.rows(src.slice(number, 1)) for number in numbers)
+            lost = pa.array([out.num_rows == 0 for out in outputs])
+            src, attempts = src.filter(lost), pc.filter(attempts, lost)
+        source = src.drop_columns([ROW])
         self._unmatched.append(pending.as_unmatched(source, attempts, self._run.task.now_ms))
 
     def write(self) -> list[tuple[str, Message]]:
@@ -57,7 +65,7 @@ def row_id(batch: int, task: int, split: int, row: int) -> str:
 
 
 class Waiting:
-    """Looks rows up, and lets those without a match wait; passes the others on.
+    """Looks rows up, and lets those without a match wait; returns the others.
 
     The order of rows does not matter, or else see `ordered_waiting`.
     """
@@ -65,26 +73,24 @@ class Waiting:
     def __init__(
         self,
         run: TaskRun,
-        following: TaskStep,
         places: Callable[[int], tuple[int, int, int]] | None = None,
         own: Callable[[pa.Table], pa.Array] | None = None,
     ) -> None:
-        """In a bucket shuffle, `places` gives task, split and row for the number of a row that has
-        all columns, and `own` says which of the due rows are this task's."""
-        self._run, self._following = run, following
+        """In a bucket shuffle, `places` gives task, split and row for the number of a row, and
+        `own` says which of the due rows are this task's."""
+        self._run = run
         self._rows = WaitingRows(run)
-        self._places, self._own = places, own
-        self._missed: dict[int, tuple[Any, list[Any]]] = {}
-        """The numbers of the rows that must wait, by the number of their split."""
-        self.close = following.close
+        self._places = places or (lambda row: (run.task.index, run.split, row))
+        self._own = own
 
-    def begin(self) -> None:
+    def begin(self) -> Iterator[pa.Table]:
         if not self._run.task.due:
             return
         due, src = self._due()
         if due.num_rows == 0:
             return
-        misses, _ = self._joined(src)
+        misses = self._misses(src)
+        yield without(src, misses)
         hit = pc.invert(pc.is_in(src.column(ROW), value_set=misses))
         attempts = pc.add(due.column(pending.ATTEMPTS), 1)
         most = self._rows.retry.max_attempts
@@ -95,7 +101,9 @@ class Waiting:
         self._rows.put(source.filter(again), ids.filter(again), attempts.filter(again), "+U")
         gone = pc.invert(again)
         self._rows.put(source.filter(gone), ids.filter(gone), attempts.filter(gone), "-D")
-        self._give_up(src.filter(exhausted), attempts.filter(exhausted))
+        # Those of LEFT lookups are written with nulls.
+        yield src.filter(exhausted)
+        self._rows.give_up(src.filter(exhausted), attempts.filter(exhausted))
 
     def _due(self) -> tuple[pa.Table, pa.Table]:
         """The due pending rows, and the same as rows of the source.
@@ -110,66 +118,21 @@ class Waiting:
         own = self._own(src)
         return due.filter(own), src.filter(own)
 
-    def take(self, src: pa.Table) -> int:
-        misses, count = self._joined(src)
+    def take(self, src: pa.Table) -> pa.Table:
+        misses = self._misses(src)
         if len(misses):
             self._run.missed += len(misses)
-            if self._places is not None:
-                rows = only(src, misses)
-                self._keep(rows, map(self._places, rows.column(ROW).to_pylist()))
-            else:
-                assert self._run.split is not None
-                number, split = self._run.split
-                found = self._missed.setdefault(number, (split, []))[1]
-                found.append(misses.to_numpy(zero_copy_only=False))
-        return count
+            rows, batch = only(src, misses), self._run.task.batch
+            places = map(self._places, rows.column(ROW).to_pylist())
+            ids = pa.array([row_id(batch, *place) for place in places], pa.string())
+            attempts = pa.array(np.zeros(len(ids), np.int32))
+            self._rows.put(rows.drop_columns([ROW]), ids, attempts, "+I")
+        return without(src, misses)
 
-    def _joined(self, src: pa.Table) -> tuple[pa.Array, int]:
-        """Pass on the rows that have a match; the numbers of the others, and rows of output."""
+    def _misses(self, src: pa.Table) -> pa.Array:
+        """Look rows up; the numbers of those without a match."""
         self._run.look_up(src)
-        misses = self._run.operator.misses(src)
-        return misses, self._following.take(without(src, misses))
-
-    def _keep(self, rows: pa.Table, places: Iterable[tuple[int, int, int]]) -> None:
-        ids = pa.array([row_id(self._run.task.batch, *place) for place in places], pa.string())
-        attempts = pa.array(np.zeros(len(ids), np.int32))
-        self._rows.put(rows.drop_columns([ROW]), ids, attempts, "+I")
+        return self._run.operator.misses(src)
 
     def finish(self) -> list[tuple[str, Message]]:
-        for number, (split, found) in self._missed.items():
-            self._read_again(number, split, np.sort(np.concatenate(found)))
-        return [*self._following.finish(), *self._rows.write()]
-
-    def _read_again(self, number: int, split: Any, missed: Any) -> None:
-        """Keep missed rows of a split, which is read again with all columns."""
-        run, first = self._run, 0
-        source = open_source(run.spec, pruned=False)
-        try:
-            for chunk in chunks(source.read(split)):
-                here = missed[(missed >= first) & (missed < first + chunk.num_rows)]
-                if len(here):
-                    rows = numbered(chunk, first).take(pa.array(here - first))
-                    self._keep(rows, ((run.task.index, number, row) for row in here))
-                first += chunk.num_rows
-        finally:
-            source.close()
-
-    def _give_up(self, src: pa.Table, attempts: pa.Array) -> None:
-        """Handle rows without attempts left.
-
-        They are written with nulls (LEFT), or to the unmatched table (INNER).
-        """
-        if src.num_rows == 0:
-            return
-        lookups = self._run.spec.query.lookups
-        if all(lookup.left for lookup in lookups):
-            self._following.take(src)
-            return
-        if all(not lookup.left for lookup in lookups if lookup.retry is not None):
-            lost = pa.repeat(pa.scalar(True), src.num_rows)
-        else:
-            # Lookups are LEFT and INNER: a row is lost if it has no output.
-            numbers = ([number] for number in src.column(ROW).to_pylist())
-            rows = (only(src, pa.array(number, pa.int64())) for number in numbers)
-            lost = pa.array([self._following.take(row) == 0 for row in rows])
-        self._rows.give_up(src.filter(lost).drop_columns([ROW]), pc.filter(attempts, lost))
+        return self._rows.write()

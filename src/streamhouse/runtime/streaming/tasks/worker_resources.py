@@ -46,7 +46,7 @@ class WorkerResources:
 
     @cached_property
     def source(self) -> Source:
-        """The source, with the needed columns only; its connections stay open."""
+        """The source; its connections stay open."""
         return open_source(self.spec)
 
     @cached_property

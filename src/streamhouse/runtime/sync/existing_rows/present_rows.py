@@ -18,8 +18,8 @@ from streamhouse.paimon.maintenance.other_compactors import is_alive
 from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.schema.evolution import column_ids
 from streamhouse.paimon.storage.table_identity import Identity
-from streamhouse.runtime.reset.former_query import empty_target, find_table, remove_unfinished_files
 from streamhouse.runtime.reset.marker import Reset, ResetMarker
+from streamhouse.runtime.reset.reset import empty_target, find_table, remove_unfinished_files
 from streamhouse.runtime.state.checkpoint import Checkpoint
 from streamhouse.runtime.state.checkpoint_registry import unregister_checkpoints
 from streamhouse.runtime.state.table_writers import has_rows, lineage_definitions, other_writers

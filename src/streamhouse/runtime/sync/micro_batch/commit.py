@@ -24,7 +24,7 @@ from streamhouse.paimon.write.commit import TableCommitter
 from streamhouse.paimon.write.commit_retries import TRIES, rows_changed
 from streamhouse.paimon.write.table_writer import query_tag
 from streamhouse.runtime.failpoint import SYNC_STEP, reached
-from streamhouse.runtime.monitoring.commit_times import Commit, timed
+from streamhouse.runtime.monitoring.metrics import Commit, timed
 from streamhouse.runtime.state.batch_logs import BatchLogs
 from streamhouse.runtime.state.checkpoint import Checkpoint
 from streamhouse.runtime.state.retention_holds import first_position

@@ -36,8 +36,12 @@ class SyncSpec:
         return self.options.warehouse
 
     @property
-    def job_module(self) -> str:
-        return "streamhouse.runtime.sync.micro_batch.job"
+    def planner(self) -> str:
+        return "streamhouse.runtime.sync.micro_batch.job:planner"
+
+    @property
+    def task(self) -> str:
+        return "streamhouse.runtime.sync.micro_batch.job:run"
 
 
 @dataclass(frozen=True)

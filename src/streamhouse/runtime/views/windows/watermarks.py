@@ -8,7 +8,9 @@ comes.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any, TypeAlias
 
 import pyarrow as pa
@@ -98,3 +100,23 @@ def _queries(spec: ViewSpec) -> Iterator[tuple[str, tuple[TableAddress, BoundedQ
 
 def _latest(a: int | None, b: int | None) -> int | None:
     return max((each for each in (a, b) if each is not None), default=None)
+
+
+_FILE = "open_since.json"
+"""Since when sessions are open, from the task of a batch to the planner of the next one. It spares
+reading older rows. If it is lost, the next batch reads all of them."""
+
+
+def note_open_since(folder: Path, end: Offset, since: int | None) -> None:
+    """Note the first time of sessions that are open after the batch that ends at `end`."""
+    (folder / _FILE).write_text(json.dumps([end["batch"], since]))
+
+
+def open_since(folder: Path, start: Offset) -> int | None:
+    """What was noted for the batch that ends at `start`; None if nothing was."""
+    try:
+        batch, since = json.loads((folder / _FILE).read_text())
+    except (OSError, ValueError):
+        return None
+    known: int | None = since if batch == start.get("batch") else None
+    return known
