@@ -23,7 +23,7 @@ from streamhouse.connectors.mysql_cdc.database.sharding.shards import (
 )
 from streamhouse.connectors.mysql_cdc.database.sharding.shards_planner import ShardsPlanner
 from streamhouse.connectors.mysql_cdc.database.table_part import TablePart, key_group_count
-from streamhouse.connectors.mysql_cdc.database.tables.discovery import Discovery, TableNames
+from streamhouse.connectors.mysql_cdc.database.tables.discovery import Discovery
 from streamhouse.connectors.mysql_cdc.lag import (
     ChangeCounts,
     Snapshots,
@@ -31,14 +31,13 @@ from streamhouse.connectors.mysql_cdc.lag import (
     source_state,
 )
 from streamhouse.connectors.mysql_cdc.metadata import declared_schema
-from streamhouse.connectors.mysql_cdc.relay.log import RelayTable
 from streamhouse.connectors.mysql_cdc.snapshot.chunks import grouped, joined
 from streamhouse.errors import DataLossError
 from streamhouse.mysql.columns import is_exact
 from streamhouse.mysql.connection import FIRST_START_SECONDS, Session
 from streamhouse.mysql.options import MySqlOptions, parse
 from streamhouse.mysql.position import START_AGAIN, BinlogPosition
-from streamhouse.mysql.table import check_server
+from streamhouse.mysql.table import TableNames, check_server
 from streamhouse.source import Lag, Offset, Source
 from streamhouse.sql.plan import Column
 
@@ -313,15 +312,15 @@ def inserted(batch: pa.RecordBatch) -> pa.RecordBatch:
     return batch.select(range(batch.num_columns - 1))
 
 
-def followed_tables(options: MySqlOptions, offset: Offset) -> list[RelayTable]:
+def followed_tables(options: MySqlOptions, offset: Offset) -> list[TableNames]:
     """The tables whose changes the source with these options reads after an offset."""
     with closing(Session(options, FIRST_START_SECONDS)) as session:
         tables = expressions(session, options)
         if tables is None:
-            return [RelayTable(options.database, options.table)]
+            return [(options.database, options.table)]
         progress = DatabaseProgress.from_offset(offset)
         shards = {} if progress is None else progress.shards
         known = {(database, name) for database, name, _ in shards.values()}
         if not known or options.new_tables:
             known |= Discovery(session, options, tables, views=False).names()
-        return [RelayTable(*names) for names in sorted(known)]
+        return sorted(known)

@@ -20,7 +20,6 @@ from streamhouse.connectors.mysql_cdc.database.sync_startup import (
 from streamhouse.connectors.mysql_cdc.database.tables.discovery import Discovery
 from streamhouse.connectors.mysql_cdc.database.tables.followed_table import FollowedTable
 from streamhouse.connectors.mysql_cdc.database.tables.table_sets import TableSets, TableVersions
-from streamhouse.connectors.mysql_cdc.relay.log import RelayTable
 from streamhouse.connectors.mysql_cdc.relay.relay import FOLDER, MOST_BYTES, Relay, own_folder
 from streamhouse.connectors.mysql_cdc.relay.state import RelayView
 from streamhouse.errors import DataLossError
@@ -140,7 +139,7 @@ class SyncQuery(JobQuery):
         self._committer = SyncCommitter(self.spec, self._before_commit)
         before = list(self._table_sets.latest().tables.values())
         self._start_in_the_past(before, self._table_sets.latest_number())
-        self._relay.follow([RelayTable(*table.names) for table in before])
+        self._relay.follow([table.names for table in before])
         self._holds.add(dict.fromkeys(table.target for table in before), self.progress.replayed)
         self._tables = SyncTables(
             self._options,
@@ -295,7 +294,7 @@ class SyncQuery(JobQuery):
         assert self._relay is not None
         self._start_in_the_past(tables, self._table_sets.latest_number() + 1)
         self._holds.add(dict.fromkeys(table.target for table in tables))
-        self._relay.follow([RelayTable(*table.names) for table in tables])
+        self._relay.follow([table.names for table in tables])
         names = ", ".join(table.full_name for table in tables[:3])
         more = f" and {len(tables) - 3} more" if len(tables) > 3 else ""
         if self._run.started:

@@ -16,13 +16,12 @@ from streamhouse.connectors.mysql_cdc.binlog.format.events import DELETES, UPDAT
 from streamhouse.connectors.mysql_cdc.binlog.rows.batch_decoder import MOST_BYTES, BatchDecoder
 from streamhouse.connectors.mysql_cdc.change_reader import TablePosition, TableRange, read_tables
 from streamhouse.connectors.mysql_cdc.database.progress import FOREIGN_KEY, DatabaseProgress, Stale
-from streamhouse.connectors.mysql_cdc.database.tables.discovery import TableNames
 from streamhouse.connectors.mysql_cdc.database.tables.followed_table import FollowedTable
 from streamhouse.errors import SchemaChangeError
 from streamhouse.mysql.foreign_keys import CASCADE, ForeignKey
 from streamhouse.mysql.options import MySqlOptions
 from streamhouse.mysql.position import BinlogPosition
-from streamhouse.mysql.table import Server
+from streamhouse.mysql.table import Server, TableNames
 
 Change: TypeAlias = tuple[TableNames, frozenset[str] | None]
 """A table of which rows were deleted (None), or of which these columns were updated."""

@@ -25,12 +25,12 @@ from streamhouse.connectors.mysql_cdc.binlog.transaction_buffer import Transacti
 from streamhouse.connectors.mysql_cdc.binlog.transactions import Committed
 from streamhouse.connectors.mysql_cdc.binlog.xa import read_prepared
 from streamhouse.connectors.mysql_cdc.relay.files import drop_old, held_bytes
-from streamhouse.connectors.mysql_cdc.relay.log import ReadPrepared, RelayLog, RelayTable
+from streamhouse.connectors.mysql_cdc.relay.log import ReadPrepared, RelayLog
 from streamhouse.errors import DataLossError, StreamhouseError
 from streamhouse.mysql.connection import Backoff, Session, is_lost, readable
 from streamhouse.mysql.options import MySqlOptions
 from streamhouse.mysql.position import BinlogPosition
-from streamhouse.mysql.table import Server, check_server
+from streamhouse.mysql.table import Server, TableNames, check_server
 from streamhouse.work_folder import work_folder
 
 log = logging.getLogger("streamhouse.mysql")
@@ -69,7 +69,7 @@ class Relay:
     def __init__(
         self,
         options: MySqlOptions,
-        tables: Sequence[RelayTable],
+        tables: Sequence[TableNames],
         folder: Path,
         resume_positions: Sequence[BinlogPosition] = (),
         most_bytes: int = MOST_BYTES,
@@ -116,7 +116,7 @@ class Relay:
         """Allow dropping events before `position`; None: only those above the size limit."""
         self._needed = position
 
-    def follow(self, tables: Sequence[RelayTable]) -> None:
+    def follow(self, tables: Sequence[TableNames]) -> None:
         """Keep the changes of more tables, too, in events that arrive after this call."""
         with self._followed:
             if self._log is None:
@@ -222,7 +222,7 @@ class Relay:
     def _check_reset(self, end: BinlogPosition) -> None:
         current = self._server.position(self._session)
         if current < end:
-            names = ", ".join(table.full_name for table in self._tables)
+            names = ", ".join(".".join(table) for table in self._tables)
             raise reset_error(self._options.address, current, end, names)
 
     @property

@@ -21,7 +21,6 @@ from streamhouse.connectors.mysql_cdc.database.tables.discovery import (
     Discovery,
     FoundTable,
     TableFilter,
-    TableNames,
     options_of,
 )
 from streamhouse.connectors.mysql_cdc.database.tables.followed_table import FollowedTable
@@ -32,7 +31,13 @@ from streamhouse.mysql.connection import Session
 from streamhouse.mysql.keys import KeySpace
 from streamhouse.mysql.options import MySqlOptions
 from streamhouse.mysql.position import START_AGAIN, BinlogPosition
-from streamhouse.mysql.table import Server, TableDefinition, check_binlog_filter, load_table
+from streamhouse.mysql.table import (
+    Server,
+    TableDefinition,
+    TableNames,
+    check_binlog_filter,
+    load_table,
+)
 from streamhouse.mysql.values.types import MySqlColumn, quote
 from streamhouse.sql.plan import Column
 
