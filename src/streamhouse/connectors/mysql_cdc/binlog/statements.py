@@ -13,13 +13,7 @@ from typing import NoReturn
 from streamhouse.connectors.mysql_cdc.binlog.alter_table import Refusal, altered, refusal
 from streamhouse.connectors.mysql_cdc.binlog.captured_table import CapturedTable
 from streamhouse.connectors.mysql_cdc.binlog.query import Statement
-from streamhouse.connectors.mysql_cdc.binlog.sql.alter import (
-    ColumnAdded,
-    ColumnChanged,
-    RowsChanged,
-    TableChange,
-    changes_of,
-)
+from streamhouse.connectors.mysql_cdc.binlog.sql.alter import Alteration, alteration
 from streamhouse.connectors.mysql_cdc.binlog.sql.effects import (
     Definition,
     Effect,
@@ -198,18 +192,19 @@ class StatementCheck:
             )
         self._refuse(statement, where, "it changes the table without row events")
 
-    def _changes(
-        self, effect: Effect, statement: Statement, where: BinlogPosition
-    ) -> list[TableChange]:
+    def _changes(self, effect: Effect, statement: Statement, where: BinlogPosition) -> Alteration:
         charset = None if self.known is None else self.known.charset
         try:
-            changes = changes_of(effect.specs, charset, self._captured.mariadb)
+            changes = alteration(effect.specs, charset, self._captured.mariadb)
         except UnclearStatement:
             self._refuse(statement, where, "it is not of a form that is understood")
         if statement.other_types:
-            changes = [_of_unknown_type(change) for change in changes]
-        if effect.ignore and (changes or _has_word(effect.specs, _FILTERS)):
-            changes = [*changes, RowsChanged("may drop or change rows, as it says IGNORE")]
+            changes.columns = [
+                replace(change, spec=change.spec and replace(change.spec, column=None))
+                for change in changes.columns
+            ]
+        if effect.ignore and (changes != Alteration() or _has_word(effect.specs, _FILTERS)):
+            changes.rows.append("may drop or change rows, as it says IGNORE")
         return changes
 
     def _alter(self, effect: Effect, statement: Statement, where: BinlogPosition) -> None:
@@ -225,14 +220,13 @@ class StatementCheck:
             else altered(changes, self.known, complete=self._captured.columns_by_index)
         )
         if found is not None:
-            self._refuse_alter(found, after, changes, statement, where)
+            self._refuse_alter(found, after, statement, where)
         self.known = after
 
     def _refuse_alter(
         self,
         found: Refusal,
         after: TableDefinition | None,
-        changes: Sequence[TableChange],
         statement: Statement,
         where: BinlogPosition,
     ) -> NoReturn:
@@ -308,12 +302,6 @@ def _of(parsed: Definition, name: TableName) -> list[Effect]:
     """The effects on the table, or on its database."""
     whole = TableName(name.database, None)
     return [effect for effect in parsed.effects if effect.table in (name, whole)]
-
-
-def _of_unknown_type(change: TableChange) -> TableChange:
-    if isinstance(change, ColumnAdded | ColumnChanged):
-        return replace(change, spec=replace(change.spec, column=None))
-    return change
 
 
 def _fills(parsed: Definition) -> bool:

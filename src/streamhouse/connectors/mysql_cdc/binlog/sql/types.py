@@ -45,7 +45,6 @@ class ColumnSpec:
     `unknown`: a part of the definition has an unknown form.
     """
 
-    name: str
     column: MySqlColumn | None
     is_key: bool = False
     auto_increment: bool = False
@@ -79,7 +78,6 @@ def column_spec(name: str, words: TokenCursor, charset: str | None, mariadb: boo
     if attributes.unknown or (timestamp and attributes.null is None):
         column = None
     return ColumnSpec(
-        name,
         column,
         attributes.primary,
         attributes.auto,
