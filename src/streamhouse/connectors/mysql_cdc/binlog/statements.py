@@ -15,12 +15,9 @@ from streamhouse.connectors.mysql_cdc.binlog.captured_table import CapturedTable
 from streamhouse.connectors.mysql_cdc.binlog.query import Statement
 from streamhouse.connectors.mysql_cdc.binlog.sql.alter import Alteration, alteration
 from streamhouse.connectors.mysql_cdc.binlog.sql.effects import (
-    Definition,
     Effect,
     EffectKind,
-    Other,
-    Parsed,
-    Temporary,
+    Effects,
     effects_of,
 )
 from streamhouse.connectors.mysql_cdc.binlog.sql.side_effects import side_effects
@@ -54,7 +51,7 @@ class ParsedStatement:
         self._readings = statement.readings
         self._ignores_case = ignores_case
         self.parsed = [
-            Definition()
+            Effects()
             if statement.without_effect
             else _parsed(found, statement.database, ignores_case)
             for found in self._readings
@@ -63,8 +60,7 @@ class ParsedStatement:
     def concerns(self, name: TableName) -> bool:
         """Whether the statement defines, alters, fills or drops the table, or may do so."""
         return any(
-            self._is_unclear(parsed, found, name)
-            or (isinstance(parsed, Definition) and bool(_of(parsed, name)))
+            self._is_unclear(found, name) if parsed is None else bool(_of(parsed, name))
             for parsed, found in zip(self.parsed, self._readings, strict=True)
         )
 
@@ -73,16 +69,12 @@ class ParsedStatement:
 
         While that exists, the session's statements are about it, not about the table.
         """
-        return any(
-            (isinstance(parsed, Temporary) and name in parsed.created + parsed.dropped)
-            or (isinstance(parsed, Other) and parsed.creates_temporary == name)
-            for parsed in self.parsed
-        )
+        return any(one is not None and name in one.created + one.dropped for one in self.parsed)
 
     def creates(self, name: TableName) -> bool:
         """Whether the statement creates the table, and does nothing else to it."""
         return all(
-            isinstance(parsed, Definition)
+            parsed is not None
             and {effect.what for effect in _of(parsed, name)} == {EffectKind.CREATED}
             for parsed in self.parsed
         )
@@ -90,15 +82,13 @@ class ParsedStatement:
     def may_write(self, name: TableName) -> bool:
         """Whether the statement concerns the table or temporary tables, or may change its rows."""
         return self.concerns(name) or any(
-            isinstance(parsed, Other | Temporary)
-            or (isinstance(parsed, Definition) and _fills(parsed))
-            for parsed in self.parsed
+            one is not None and (one.writes or one.created or one.dropped) for one in self.parsed
         )
 
-    def _is_unclear(self, parsed: Parsed | None, found: Sequence[Token], name: TableName) -> bool:
+    def _is_unclear(self, found: Sequence[Token], name: TableName) -> bool:
         # A string may be a statement, or a name if the SQL mode is not known.
         fold = str.lower if self._ignores_case else str
-        return parsed is None and any(
+        return any(
             fold(token.text) in name
             or (token.kind is Kind.STRING and str(name.name) in fold(token.text))
             for token in found
@@ -130,24 +120,27 @@ class StatementCheck:
         name = self._captured.parsed_name
         concerned = whole.concerns(name)
         for parsed in whole.parsed:
-            if parsed is None and concerned:
-                self._refuse(statement, where, "it is not of a form that is understood")
-            elif isinstance(parsed, Temporary):
-                self._note_temporary(parsed, statement, where)
-            elif isinstance(parsed, Other):
-                self._check_write(parsed, statement, where, name)
-            elif isinstance(parsed, Definition):
-                self._check_definition(parsed, statement, where, name)
+            if parsed is None:
+                if concerned:
+                    self._refuse(statement, where, "it is not of a form that is understood")
+                continue
+            reason = self._may_change(parsed, statement, where, name) if parsed.writes else None
+            self._note_temporary(parsed, statement, where)
+            if reason is not None:
+                raise DataLossError(
+                    f"MySQL table {self._captured.table.full_name}: '{statement}' at {where} was "
+                    f"logged as a statement, not as rows, and {reason}; {_ROW_FORMAT}"
+                )
+            self._check_definition(parsed, statement, where, name)
         return concerned
 
-    def _note_temporary(
-        self, parsed: Temporary, statement: Statement, where: BinlogPosition
-    ) -> None:
+    def _note_temporary(self, parsed: Effects, statement: Statement, where: BinlogPosition) -> None:
         for name in parsed.created:
             self._temporary.add((where.file, statement.thread, name))
         for name in parsed.dropped:
             self._temporary.discard((where.file, statement.thread, name))
-        self._note_hidden(where)
+        if parsed.created or parsed.dropped:
+            self._note_hidden(where)
 
     def _note_hidden(self, where: BinlogPosition) -> None:
         """Set in `known` which sessions hide the table: those of the current binlog file."""
@@ -164,10 +157,8 @@ class StatementCheck:
         return (where.file, statement.thread, name) in self._temporary
 
     def _check_definition(
-        self, parsed: Definition, statement: Statement, where: BinlogPosition, name: TableName
+        self, parsed: Effects, statement: Statement, where: BinlogPosition, name: TableName
     ) -> None:
-        if _fills(parsed):
-            self._check_write(Other(parsed.effects[0].table), statement, where, name)
         effects = _of(parsed, name)
         if not effects or self._is_temporary(name, statement, where):
             return
@@ -244,27 +235,13 @@ class StatementCheck:
             f"supported: {why}; {START_AGAIN}"
         )
 
-    def _check_write(
-        self, parsed: Other, statement: Statement, where: BinlogPosition, name: TableName
-    ) -> None:
-        reason = self._may_change(parsed, statement, where, name)
-        if parsed.creates_temporary is not None:
-            self._temporary.add((where.file, statement.thread, parsed.creates_temporary))
-            self._note_hidden(where)
-        if reason is None:
-            return
-        raise DataLossError(
-            f"MySQL table {self._captured.table.full_name}: '{statement}' at {where} was logged as "
-            f"a statement, not as rows, and {reason}; {_ROW_FORMAT}"
-        )
-
     def _may_change(
-        self, parsed: Other, statement: Statement, where: BinlogPosition, name: TableName
+        self, parsed: Effects, statement: Statement, where: BinlogPosition, name: TableName
     ) -> str | None:
         """Why a statement may change the followed table; None if it does not."""
         target = parsed.target
         temporary = target is not None and (
-            target == parsed.creates_temporary or self._is_temporary(target, statement, where)
+            target in parsed.created or self._is_temporary(target, statement, where)
         )
         if target == name and not temporary:
             return "changes it"
@@ -298,17 +275,13 @@ def is_online_swap(effect: Effect) -> bool:
     return expected is not None and f"_{str(old.name).lstrip('_')}" == expected
 
 
-def _of(parsed: Definition, name: TableName) -> list[Effect]:
+def _of(parsed: Effects, name: TableName) -> list[Effect]:
     """The effects on the table, or on its database."""
     whole = TableName(name.database, None)
-    return [effect for effect in parsed.effects if effect.table in (name, whole)]
+    return [effect for effect in parsed.tables if effect.table in (name, whole)]
 
 
-def _fills(parsed: Definition) -> bool:
-    return any(effect.written for effect in parsed.effects)
-
-
-def _parsed(found: Sequence[Token], database: str, ignores_case: bool) -> Parsed | None:
+def _parsed(found: Sequence[Token], database: str, ignores_case: bool) -> Effects | None:
     try:
         return effects_of(found, database, ignores_case)
     except UnclearStatement:
