@@ -15,11 +15,7 @@ from typing import NamedTuple
 import pymysql
 
 from streamhouse.connectors.mysql_cdc.binlog.dump import BinlogDump
-from streamhouse.connectors.mysql_cdc.binlog.format.events import (
-    HEADER,
-    HEARTBEATS,
-    PositionTracker,
-)
+from streamhouse.connectors.mysql_cdc.binlog.format.events import HEADER, HEARTBEATS
 from streamhouse.connectors.mysql_cdc.binlog.limits import log_files, reset_error
 from streamhouse.connectors.mysql_cdc.binlog.transaction_buffer import TransactionBuffer
 from streamhouse.connectors.mysql_cdc.binlog.transactions import Committed
@@ -183,8 +179,7 @@ class Relay:
         dump = BinlogDump(self._options, relay_log.state.end)
         # Before it looks whether it is stopped: `close` does the opposite.
         self._dump = dump
-        track = PositionTracker(relay_log.state.end, dump.checksums)
-        relay_log.connect(track, f"MySQL at {self._options.address}", self._reread(relay_log))
+        relay_log.connect(dump.track, f"MySQL at {self._options.address}", self._reread(relay_log))
         checked = time.monotonic()
         try:
             while not self._stopped.is_set():
