@@ -38,7 +38,7 @@ from streamhouse.connectors.mysql_cdc.binlog.format.table_map import (
     LoggedColumn,
     packed,
 )
-from streamhouse.connectors.mysql_cdc.binlog.rows.event import LoggedTable, RowEvent
+from streamhouse.connectors.mysql_cdc.binlog.rows.batch_decoder import LoggedTable, RowEvent
 from streamhouse.mysql.charsets import charsets_of
 from streamhouse.mysql.values.byte_values import geometry_text, inet4_text, inet6_text, uuid_text
 from streamhouse.mysql.values.dates import DateReading, first_of, parsed, timestamp_text

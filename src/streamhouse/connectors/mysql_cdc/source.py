@@ -13,7 +13,13 @@ import pyarrow as pa
 
 from streamhouse.connectors.mysql_cdc.binlog.startup import check_startup
 from streamhouse.connectors.mysql_cdc.change_reader import close_readers
-from streamhouse.connectors.mysql_cdc.database.part_reader import PartReader, TableRows, in_order
+from streamhouse.connectors.mysql_cdc.database.part_reader import (
+    PartReader,
+    TablePart,
+    TableRows,
+    in_order,
+    key_group_count,
+)
 from streamhouse.connectors.mysql_cdc.database.progress import DatabaseProgress
 from streamhouse.connectors.mysql_cdc.database.sharding.shards import (
     ONE,
@@ -21,7 +27,6 @@ from streamhouse.connectors.mysql_cdc.database.sharding.shards import (
     expressions,
 )
 from streamhouse.connectors.mysql_cdc.database.sharding.shards_planner import ShardsPlanner
-from streamhouse.connectors.mysql_cdc.database.table_part import TablePart, key_group_count
 from streamhouse.connectors.mysql_cdc.database.tables.discovery import Discovery
 from streamhouse.connectors.mysql_cdc.lag import (
     ChangeCounts,

@@ -32,7 +32,6 @@ from streamhouse.runtime.reset.marker import ResetMarker
 from streamhouse.runtime.state.batch_logs import next_batch
 from streamhouse.runtime.state.checkpoint import Checkpoint
 from streamhouse.runtime.streaming.query import CountedBatch, JobQuery, acquired
-from streamhouse.runtime.sync.created_tables import CreatedTables
 from streamhouse.runtime.sync.existing_rows.present_rows import (
     FromScratch,
     PresentRows,
@@ -40,9 +39,9 @@ from streamhouse.runtime.sync.existing_rows.present_rows import (
     why_other_rows,
 )
 from streamhouse.runtime.sync.mapping.comments import copy_comments
+from streamhouse.runtime.sync.mapping.targets import CreatedTables
 from streamhouse.runtime.sync.micro_batch.commit import SyncCommitter, SyncHolds
-from streamhouse.runtime.sync.micro_batch.spec import SyncSpec
-from streamhouse.runtime.sync.micro_batch.unread_targets import UnreadTargets
+from streamhouse.runtime.sync.micro_batch.spec import SyncSpec, UnreadTargets
 from streamhouse.runtime.sync.options import SyncOptions
 from streamhouse.runtime.sync.source_progress import SyncProgress
 from streamhouse.runtime.sync.tables import SyncTables, TableWatch

@@ -28,7 +28,6 @@ from streamhouse.mysql.options import MySqlOptions
 from streamhouse.mysql.table import Server, TableNames
 from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.paimon.schema.table_name import name_fault
-from streamhouse.runtime.sync.created_tables import CreatedTables
 from streamhouse.runtime.sync.existing_rows.present_rows import (
     FromScratch,
     PresentRows,
@@ -36,7 +35,7 @@ from streamhouse.runtime.sync.existing_rows.present_rows import (
     names_by_target,
 )
 from streamhouse.runtime.sync.existing_rows.reload import why_not_reloadable
-from streamhouse.runtime.sync.mapping.targets import Target, Targets
+from streamhouse.runtime.sync.mapping.targets import CreatedTables, Target, Targets
 from streamhouse.runtime.sync.options import SyncOptions
 
 _SHOWN = 5

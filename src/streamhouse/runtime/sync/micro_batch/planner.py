@@ -42,9 +42,12 @@ from streamhouse.mysql.position import BinlogPosition, KeyJson
 from streamhouse.mysql.table import check_server
 from streamhouse.runtime.state.batch_logs import next_batch
 from streamhouse.runtime.sync.evolution import SchemaEvolution
-from streamhouse.runtime.sync.micro_batch.spec import SyncSpec, SyncTaskInput
-from streamhouse.runtime.sync.micro_batch.task_groups import task_groups
-from streamhouse.runtime.sync.micro_batch.unread_targets import UnreadTargets
+from streamhouse.runtime.sync.micro_batch.spec import (
+    SyncSpec,
+    SyncTaskInput,
+    UnreadTargets,
+    task_groups,
+)
 from streamhouse.runtime.sync.schema_changes import AddedColumns
 from streamhouse.runtime.sync.tables import needed_zone
 from streamhouse.source import Offset
