@@ -38,8 +38,7 @@ from streamhouse.runtime.sync.existing_rows.present_rows import (
     note_server,
     why_other_rows,
 )
-from streamhouse.runtime.sync.mapping.comments import copy_comments
-from streamhouse.runtime.sync.mapping.targets import CreatedTables
+from streamhouse.runtime.sync.mapping.targets import CreatedTables, Targets
 from streamhouse.runtime.sync.micro_batch.commit import SyncCommitter, SyncHolds
 from streamhouse.runtime.sync.micro_batch.spec import SyncSpec, UnreadTargets
 from streamhouse.runtime.sync.options import SyncOptions
@@ -246,7 +245,7 @@ class SyncQuery(JobQuery):
         with closing(Session(self._options.mysql)) as session:
             discovery = Discovery(session, self._options.mysql, self._options.tables)
             found = discovery.described(set(names.values()))
-        copy_comments(self._options, found.values(), self._notice)
+        Targets(self._options, self._notice).copy_comments(found.values())
 
     def _before_commit(self, targets: Collection[str]) -> None:
         if self.progress.replayed:

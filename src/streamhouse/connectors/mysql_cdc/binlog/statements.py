@@ -190,10 +190,9 @@ class StatementCheck:
         except UnclearStatement:
             self._refuse(statement, where, "it is not of a form that is understood")
         if statement.other_types:
-            changes.columns = [
-                replace(change, spec=change.spec and replace(change.spec, column=None))
-                for change in changes.columns
-            ]
+            for change in changes.columns:
+                if change.spec is not None:
+                    change.spec.column = None
         if effect.ignore and (changes != Alteration() or _has_word(effect.specs, _FILTERS)):
             changes.rows.append("may drop or change rows, as it says IGNORE")
         return changes

@@ -19,7 +19,12 @@ from streamhouse.runtime.sync.mapping.computed_columns import ComputedColumn, co
 from streamhouse.runtime.sync.mapping.reconciliation import Reconciliation, Wanted, is_wider
 from streamhouse.runtime.sync.options import METADATA, SyncOptions
 from streamhouse.sql.plan import Column
-from streamhouse.sql.schema_changes import SetNullable, SetTableOption
+from streamhouse.sql.schema_changes import (
+    SchemaChange,
+    SetColumnComment,
+    SetNullable,
+    SetTableOption,
+)
 
 _FILE = "created-tables.json"
 
@@ -363,6 +368,22 @@ class Targets:
         for identifier in dict.fromkeys(identifiers):
             self._alter_options(self._warehouse.table(identifier))
 
+    def copy_comments(self, found: Iterable[FoundTable]) -> None:
+        """Give the Paimon tables the comments of these tables, as they are now.
+
+        Where MySQL has no comment, that in Paimon stays. A failure is only a notice, since rows do
+        not depend on comments.
+        """
+        for source in found:
+            target = self._options.target(source.names)
+            try:
+                changes = _comment_changes(self._warehouse.table(target), source, self._options)
+                if changes:
+                    self._warehouse.alter_table(target, *changes)
+            except StreamhouseError as error:
+                text = f"comments of {source.full_name} are not copied: {error}"
+                self._notice(f"{target}: {text}")
+
     def _alter_options(self, table: Table) -> None:
         """Set the options of `table_conf` that an existing table has not, if they can change."""
         for key, value in self._options.table_conf.items():
@@ -396,3 +417,15 @@ def _merged(source: FoundTable, one: Column, other: Column, lenient: bool) -> Co
 
 def _names(target: Target) -> str:
     return ", ".join(source.full_name for source in target.sources)
+
+
+def _comment_changes(table: Table, found: FoundTable, options: SyncOptions) -> list[SchemaChange]:
+    changes: list[SchemaChange] = []
+    comments = {options.spelt(name): comment for name, comment in found.comments.items()}
+    for column in table.columns:
+        comment = comments.get(column.name)
+        if comment and comment != column.comment:
+            changes.append(SetColumnComment((column.name,), comment))
+    if found.comment and found.comment != table.schema.get("comment"):
+        changes.append(SetTableOption("comment", found.comment))
+    return changes
