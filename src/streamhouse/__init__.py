@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from streamhouse.runtime.batch.dml import Changed
     from streamhouse.runtime.execute import execute
-    from streamhouse.runtime.sync.api import sync_mysql_database, sync_mysql_table
+    from streamhouse.runtime.sync.run import sync_mysql_database, sync_mysql_table
     from streamhouse.spark import register
 
 __all__ = [
@@ -37,7 +37,7 @@ def __getattr__(name: str) -> Any:
 
         return execute
     if name in ("sync_mysql_database", "sync_mysql_table"):
-        from streamhouse.runtime.sync import api
+        from streamhouse.runtime.sync import run
 
-        return getattr(api, name)
+        return getattr(run, name)
     raise AttributeError(f"module 'streamhouse' has no attribute '{name}'")

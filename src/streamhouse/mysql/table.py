@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from streamhouse.close_matches import nearest
 from streamhouse.errors import ConnectError, NotSyncedError, StreamhouseError, TableError
@@ -45,6 +45,10 @@ SELECT {TABLE_FACTS} FROM information_schema.tables WHERE table_schema = %s AND 
 ENGINES = ("innodb", "myisam", "aria", "memory", "rocksdb", "tokudb")
 """Storage engines that log each changed row in the server's binlog."""
 _EXTRA = re.compile(r"auto_increment|(?:virtual|stored|persistent) generated")
+
+
+TableNames: TypeAlias = tuple[str, str]
+"""The names of a database and of a table in it."""
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,6 @@ from tests.waiting import looks, until
 
 from streamhouse.connectors.jdbc.options import parse as parse_jdbc
 from streamhouse.connectors.jdbc.reader import JdbcReader
-from streamhouse.connectors.mysql_cdc.relay.log import RelayTable
 from streamhouse.connectors.mysql_cdc.relay.relay import Relay
 from streamhouse.connectors.mysql_cdc.source import MySqlSource
 from streamhouse.demo.mariadb import PASSWORD, USER, MariaDB
@@ -68,7 +67,7 @@ class Database:
 
     def relay(self, folder: Path, *tables: str, **settings: Any) -> Relay:
         """A reader of the tables' changes, started."""
-        names = [RelayTable(self.name, table) for table in tables]
+        names = [(self.name, table) for table in tables]
         relay = Relay(parse(self.options(tables[0])), names, folder, **settings)
         self._relays.append(relay)
         relay.start()

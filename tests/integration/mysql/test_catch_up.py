@@ -19,7 +19,7 @@ from tests.integration.mysql.history import (
 from tests.waiting import looks
 
 from streamhouse.connectors.mysql_cdc.change_reader import log_view
-from streamhouse.connectors.mysql_cdc.database import table_part
+from streamhouse.connectors.mysql_cdc.database import part_reader
 from streamhouse.connectors.mysql_cdc.relay import relay as relay_module
 from streamhouse.connectors.mysql_cdc.relay.files import held_bytes
 from streamhouse.demo.mariadb import MariaDB
@@ -71,7 +71,7 @@ def test_each_key_is_in_one_key_group_and_in_order(
     offset, _ = catch_up(source, source.initial_offset())
     change(database, 5, 400)
     end = reached(source, database, offset)
-    monkeypatch.setattr(table_part, "DIVIDED_BYTES", 1)
+    monkeypatch.setattr(part_reader, "DIVIDED_BYTES", 1)
     parts = source.partitions(offset, end, 3)
     assert len(parts) == 3
     groups = [[row for batch in source.read(part) for row in batch.to_pylist()] for part in parts]

@@ -23,7 +23,6 @@ from streamhouse.connectors.jdbc.reader import JdbcReader
 from streamhouse.connectors.mysql_cdc.binlog import dump as dump_module
 from streamhouse.connectors.mysql_cdc.binlog.dump import BinlogDump
 from streamhouse.connectors.mysql_cdc.binlog.format.events import HEADER
-from streamhouse.connectors.mysql_cdc.relay.log import RelayTable
 from streamhouse.connectors.mysql_cdc.relay.relay import Relay
 from streamhouse.connectors.mysql_cdc.source import MySqlSource
 from streamhouse.demo.mariadb import PASSWORD, USER, MariaDB
@@ -101,7 +100,7 @@ def test_both_phases_and_the_relay_use_tls(
 
     folder = tmp_path / "relay"
     folder.mkdir()
-    relay = Relay(parse(table.options("t", **extra)), [RelayTable(table.name, "t")], folder)
+    relay = Relay(parse(table.options("t", **extra)), [(table.name, "t")], folder)
     relay.start()
     try:
         shared = table.source("t", options=extra, relay=folder)
@@ -156,7 +155,7 @@ def test_a_relay_that_waits_for_changes_stops_at_once(
     assert settings != dump_module._SETTINGS
     monkeypatch.setattr(dump_module, "_SETTINGS", settings)
     options = parse(table.options("t", **{"ssl.mode": mode}))
-    relay = Relay(options, [RelayTable(table.name, "t")], tmp_path)
+    relay = Relay(options, [(table.name, "t")], tmp_path)
     relay.start()
     # What the server sends first has arrived by then: nothing more does before a heartbeat.
     time.sleep(0.5)

@@ -11,7 +11,7 @@ from tests.integration.conftest import Installed
 from tests.integration.mysql.history import Database, catch_up
 from tests.mysql_server import Server
 
-from streamhouse.connectors.mysql_cdc.database.sharding.shard_histories import ShardHistories
+from streamhouse.connectors.mysql_cdc.database.sharding.shards_planner import ShardsPlanner
 from streamhouse.demo.mariadb import MariaDB
 from streamhouse.errors import SchemaChangeError
 from streamhouse.mysql.position import BinlogPosition
@@ -130,16 +130,16 @@ def test_a_column_of_a_type_in_another_form(bare: Database, kind: str) -> None:
 def test_a_stream_begins_while_the_table_is_altered(
     bare: Database, monkeypatch: pytest.MonkeyPatch, mode: str
 ) -> None:
-    now = ShardHistories.now
+    now = ShardsPlanner._columns_now
     alters = [f"ALTER TABLE t ADD x{number} INT FIRST" for number in range(3)]
 
-    def altered(history: ShardHistories, position: BinlogPosition, tables: Any) -> Offset:
+    def altered(planner: ShardsPlanner, position: BinlogPosition, tables: Any) -> Offset:
         if alters:
             bare.run(alters.pop(), "INSERT INTO t (id, a) VALUES (5, 'a5')", "DELETE FROM t")
-        return now(history, position, tables)
+        return now(planner, position, tables)
 
     source = bare.source("t", COLUMNS, {"scan.startup.mode": mode})
-    monkeypatch.setattr(ShardHistories, "now", altered)
+    monkeypatch.setattr(ShardsPlanner, "_columns_now", altered)
     start = source.latest_offset(source.initial_offset())
     bare.run("ALTER TABLE t ADD y INT FIRST", "INSERT INTO t (id, a) VALUES (6, 'a6')")
     source.close()

@@ -247,7 +247,7 @@ def test_new_tables_are_read_if_requested(
         ("-D", 1, "c", "n_1"),
     ]
     names = followed_tables(parse(database.options("n_.")), offset)
-    assert [table.name for table in names] == ["n_1", "n_2"]
+    assert [name for _, name in names] == ["n_1", "n_2"]
 
 
 def test_tables_that_are_missing_later(database: Database, opened: Opened) -> None:

@@ -16,7 +16,7 @@ from tests.mysql_server import IS_MYSQL, mariadb_only
 
 from streamhouse.connectors.mysql_cdc.binlog.captured_table import CapturedTable
 from streamhouse.connectors.mysql_cdc.binlog.dump import BinlogDump
-from streamhouse.connectors.mysql_cdc.binlog.format.events import HEADER, QUERY, PositionTracker
+from streamhouse.connectors.mysql_cdc.binlog.format.events import QUERY
 from streamhouse.connectors.mysql_cdc.binlog.format.events import ROWS as ROW_EVENTS
 from streamhouse.connectors.mysql_cdc.binlog.query import Statement, statement_of
 from streamhouse.connectors.mysql_cdc.binlog.statements import StatementCheck
@@ -77,19 +77,13 @@ class Followed:
         if self.start == end:
             return [], False
         dump = BinlogDump(self.options, self.start)
-        track = PositionTracker(self.start, dump.checksums)
+        track, events = dump.track, dump.events()
         while track.position < end:
-            block, at = dump.block(), 0
-            while at < len(block):
-                _, kind, _, size, _, _ = HEADER.unpack_from(block, at)
-                track.take(block, at)
-                if kind == QUERY:
-                    until = at + size - track.trailer
-                    found.append(
-                        (statement_of(kind, block, at, until, not IS_MYSQL), track.position)
-                    )
-                rows = rows or kind in ROW_EVENTS
-                at += size
+            _, kind, size, _, block, at, _ = next(events)
+            if kind == QUERY:
+                until = at + size - track.trailer
+                found.append((statement_of(kind, block, at, until, not IS_MYSQL), track.position))
+            rows = rows or kind in ROW_EVENTS
         dump.close()
         return found, rows
 

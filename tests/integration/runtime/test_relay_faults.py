@@ -30,7 +30,7 @@ class Changes(ConcurrentSteps):
 def written(log: Path) -> int:
     """How many bytes have been written into a relay log's files that are still there."""
     sizes = []
-    for path in log.glob("*.frames"):
+    for path in log.glob("*@*"):
         try:
             sizes.append(path.stat().st_size)
         except FileNotFoundError:

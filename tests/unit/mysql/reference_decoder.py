@@ -38,7 +38,7 @@ from streamhouse.connectors.mysql_cdc.binlog.format.table_map import (
     LoggedColumn,
     packed,
 )
-from streamhouse.connectors.mysql_cdc.binlog.rows.event import LoggedTable, RowEvent
+from streamhouse.connectors.mysql_cdc.binlog.rows.batch_decoder import LoggedTable, RowEvent
 from streamhouse.mysql.charsets import charsets_of
 from streamhouse.mysql.values.byte_values import geometry_text, inet4_text, inet6_text, uuid_text
 from streamhouse.mysql.values.dates import DateReading, first_of, parsed, timestamp_text
@@ -228,11 +228,8 @@ def _old_time(data: bytes, at: int) -> tuple[str, int]:
 
 def decimal_text_reader(precision: int, scale: int) -> Callable[[bytes, int], tuple[str, int]]:
     """Reads a number at a byte offset: its text with `scale` digits, and the offset after it."""
-    whole = precision - scale
-    sizes = decimal_groups(precision, scale)
-    digits = [whole % 9, *[9] * (whole // 9), *[9] * (scale // 9), scale % 9]
-    groups = [pair for pair in zip(sizes, digits, strict=True) if pair[0]]
-    size = sum(sizes)
+    groups = decimal_groups(precision, scale)
+    size = sum(length for length, _ in groups)
     all_bits = (1 << 8 * size) - 1
     sign_bit = 1 << (8 * size - 1)
 

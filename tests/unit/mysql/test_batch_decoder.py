@@ -26,9 +26,12 @@ from streamhouse.connectors.mysql_cdc.binlog.format.table_map import (
     LoggedColumn,
 )
 from streamhouse.connectors.mysql_cdc.binlog.rows import batch_decoder, images
-from streamhouse.connectors.mysql_cdc.binlog.rows import event as event_module
-from streamhouse.connectors.mysql_cdc.binlog.rows.batch_decoder import BatchDecoder, ChangedRows
-from streamhouse.connectors.mysql_cdc.binlog.rows.event import LoggedTable, RowEvent
+from streamhouse.connectors.mysql_cdc.binlog.rows.batch_decoder import (
+    BatchDecoder,
+    ChangedRows,
+    LoggedTable,
+    RowEvent,
+)
 from streamhouse.errors import ConnectError, TableError
 from streamhouse.mysql.charsets import Charsets
 from streamhouse.mysql.options import parse
@@ -172,7 +175,7 @@ def latin1(options: Any) -> Charsets:
 
 @pytest.fixture(autouse=True)
 def _charsets(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(event_module, "charsets_of", latin1)
+    monkeypatch.setattr(batch_decoder, "charsets_of", latin1)
     monkeypatch.setattr(reference_decoder, "charsets_of", latin1)
 
 

@@ -13,7 +13,7 @@ from streamhouse.connectors.mysql_cdc.database.tables.followed_table import Foll
 from streamhouse.connectors.mysql_cdc.database.tables.table_sets import TableSets
 from streamhouse.connectors.mysql_cdc.json_records import from_json, to_json
 from streamhouse.connectors.mysql_cdc.relay.files import FrameWriter, drop_old, held_bytes, segments
-from streamhouse.connectors.mysql_cdc.relay.log import RelayLog, RelayTable
+from streamhouse.connectors.mysql_cdc.relay.log import RelayLog
 from streamhouse.connectors.mysql_cdc.relay.state import RelayView
 from streamhouse.errors import TableError
 from streamhouse.mysql.position import (
@@ -141,8 +141,8 @@ def test_a_complete_relay_log_drops_nothing_that_is_needed(tmp_path: Path) -> No
 
 
 def test_a_relay_log_follows_more_tables(tmp_path: Path) -> None:
-    log = RelayLog(tmp_path, [RelayTable("shop", "a")], at(4), 1000)
-    log.follow([RelayTable("shop", "b")])
+    log = RelayLog(tmp_path, [("shop", "a")], at(4), 1000)
+    log.follow([("shop", "b")])
     log._join()
     log.close()
     assert set(log.state.changed) == {"shop.a", "shop.b"}

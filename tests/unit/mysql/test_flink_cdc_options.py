@@ -6,8 +6,7 @@ import pytest
 
 from streamhouse.connectors.registry import check_declaration, declared
 from streamhouse.errors import OptionError
-from streamhouse.mysql.options import KNOWN, parse
-from streamhouse.mysql.passthrough import WITHOUT_EFFECT
+from streamhouse.mysql.options import KNOWN, WITHOUT_EFFECT, parse
 from streamhouse.sql.plan import TableInfo
 
 BASE = {

@@ -14,10 +14,9 @@ from tests.unit.mysql.test_relay_files import FILE, SHOP, connected
 
 from streamhouse.connectors.mysql_cdc.database.sharding.shards import ONE
 from streamhouse.connectors.mysql_cdc.database.sharding.shards_planner import ShardsPlanner
-from streamhouse.connectors.mysql_cdc.database.tables.discovery import TableNames
 from streamhouse.connectors.mysql_cdc.lag import UnreadChanges
 from streamhouse.connectors.mysql_cdc.source import MySqlSource
-from streamhouse.mysql.table import PRIMARY
+from streamhouse.mysql.table import PRIMARY, TableNames
 from streamhouse.source import Lag, SourceState
 
 NAMES = ("shop", "orders")
@@ -35,7 +34,7 @@ class Tables:
     def selected(self, names: Collection[TableNames]) -> list[Any]:
         definition = SimpleNamespace(index=PRIMARY)
         return [
-            SimpleNamespace(id=ONE, names=NAMES, full_name=SHOP.full_name, definition=definition)
+            SimpleNamespace(id=ONE, names=NAMES, full_name=".".join(SHOP), definition=definition)
         ]
 
 
@@ -43,7 +42,7 @@ class Tables:
 def source(tmp_path: Path) -> MySqlSource:
     """A source that has a relay log; it would connect to a server if it were made as usual."""
     made: Any = MySqlSource.__new__(MySqlSource)
-    made._options = SimpleNamespace(name=SHOP.full_name, chunk_size=100, has_snapshot=True)
+    made._options = SimpleNamespace(name=".".join(SHOP), chunk_size=100, has_snapshot=True)
     made._unread, made._tables = UnreadChanges(), Tables()
     planner: Any = ShardsPlanner.__new__(ShardsPlanner)
     planner._relay, planner._stop_at, planner._shards = tmp_path, None, made._tables

@@ -19,12 +19,12 @@ from streamhouse.connectors.mysql_cdc.binlog.transaction_buffer import Transacti
 from streamhouse.connectors.mysql_cdc.binlog.transactions import Committed
 from streamhouse.connectors.mysql_cdc.relay import files
 from streamhouse.connectors.mysql_cdc.relay.files import FrameReader, Segment, drop_old, segments
-from streamhouse.connectors.mysql_cdc.relay.log import RelayLog, RelayTable
+from streamhouse.connectors.mysql_cdc.relay.log import RelayLog
 from streamhouse.connectors.mysql_cdc.relay.state import RelayView
 from streamhouse.mysql.position import BinlogPosition
 
 FILE = "binlog.000001"
-SHOP = RelayTable("shop", "orders")
+SHOP = ("shop", "orders")
 INSERT = 30
 
 
@@ -206,7 +206,7 @@ def test_a_segment_may_be_dropped_while_a_batch_is_planned(
 
     def then_dropped(folder: Path) -> list[Segment]:
         for segment in listed[:3]:
-            segment.drop()
+            segment.path.unlink(missing_ok=True)
         return listed
 
     monkeypatch.setattr(files, "segments", then_dropped)
@@ -216,15 +216,18 @@ def test_a_segment_may_be_dropped_while_a_batch_is_planned(
     kept.close()
 
 
-def test_a_reader_that_fails_to_open_leaves_no_file_open(tmp_path: Path) -> None:
-    server, kept = connected(tmp_path)
-    kept.keep(server.transaction("orders", b"1"))
-    (segment,) = segments(tmp_path)
-    before = len(list(Path("/proc/self/fd").iterdir()))
-    segment.index.unlink()
-    with pytest.raises(FileNotFoundError):
-        FrameReader(tmp_path, BinlogPosition(FILE, 4))
-    assert len(list(Path("/proc/self/fd").iterdir())) == before
+def test_a_range_ends_after_a_transaction_of_several_frames(
+    tmp_path: Path, view: RelayView
+) -> None:
+    server, kept = connected(tmp_path, most_bytes=100 << 20)
+    ends = [BinlogPosition(FILE, 4)]
+    for number in range(3):
+        row = b"%d" % number * 700_000
+        kept.keep(server.opening("orders", row) + server.placed(event(INSERT, b"orders" + row)))
+        kept.keep(server.ending())
+        ends.append(BinlogPosition(FILE, server.at))
+    assert [view.bounded(end, ends[-1], 10) for end in ends[:-1]] == ends[1:]
+    assert len(rows(tmp_path, ends[1], ends[2])) == 2
     kept.close()
 
 

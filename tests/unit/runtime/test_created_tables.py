@@ -10,7 +10,7 @@ import pyarrow as pa
 from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.paimon.write.commit import TableCommitter
 from streamhouse.paimon.write.table_writer import TableWriter
-from streamhouse.runtime.sync.created_tables import CreatedTables
+from streamhouse.runtime.sync.mapping.targets import CreatedTables
 from streamhouse.sql.plan import Column
 
 

@@ -15,7 +15,7 @@ import pymysql
 from streamhouse.connectors.mysql_cdc.binlog.captured_table import CapturedTable
 from streamhouse.connectors.mysql_cdc.binlog.change_decoder import TableEvent, TablesDecoder
 from streamhouse.connectors.mysql_cdc.binlog.dump import BinlogDump
-from streamhouse.connectors.mysql_cdc.binlog.format.events import HEADER, ROWS, PositionTracker
+from streamhouse.connectors.mysql_cdc.binlog.format.events import HEADER, ROWS
 from streamhouse.connectors.mysql_cdc.binlog.limits import reset_error
 from streamhouse.connectors.mysql_cdc.binlog.rows.batch_decoder import (
     MOST_BYTES,
@@ -126,7 +126,7 @@ class BinlogReader:
         self._options, self.decoder = options, decoder
         self._skip = binlog_state.skip or Skip()
         self._dump = BinlogDump(options, start)
-        self._track = PositionTracker(start, self._dump.checksums)
+        self._track = self._dump.track
         self._transactions = Transactions(
             self._track,
             self.decoder.selects,

@@ -12,8 +12,7 @@ from streamhouse.connectors.mysql_cdc.metadata import METADATA
 from streamhouse.connectors.mysql_cdc.relay.relays import Relays
 from streamhouse.connectors.mysql_cdc.source import MySqlSource, followed_tables
 from streamhouse.connectors.specs import SourceSpec
-from streamhouse.mysql.options import OPTIONS, is_append_only, parse
-from streamhouse.mysql.passthrough import WITHOUT_EFFECT, without_effect
+from streamhouse.mysql.options import OPTIONS, WITHOUT_EFFECT, is_append_only, parse, without_effect
 from streamhouse.sql.plan import Capabilities, TableInfo
 
 

@@ -11,8 +11,7 @@ from pyspark.sql.types import StringType, StructType
 
 from streamhouse.connectors.mysql_cdc.source import MySqlSource
 from streamhouse.errors import OptionError
-from streamhouse.mysql.options import KNOWN, WHERE
-from streamhouse.mysql.passthrough import WITHOUT_EFFECT, refusal, without_effect
+from streamhouse.mysql.options import KNOWN, WHERE, WITHOUT_EFFECT, refusal, without_effect
 from streamhouse.options import boolean, check_known
 from streamhouse.secret_references import resolve_secrets
 from streamhouse.source import ROW_KIND

@@ -7,44 +7,55 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
 from streamhouse.connectors.mysql_cdc.binlog.startup import check_startup
 from streamhouse.connectors.mysql_cdc.change_reader import close_readers
+from streamhouse.connectors.mysql_cdc.database.part_reader import (
+    PartReader,
+    TablePart,
+    TableRows,
+    in_order,
+    key_group_count,
+)
 from streamhouse.connectors.mysql_cdc.database.progress import DatabaseProgress
 from streamhouse.connectors.mysql_cdc.database.sharding.shards import (
     ONE,
-    ShardsPart,
-    ShardsReader,
     ShardTables,
     expressions,
 )
 from streamhouse.connectors.mysql_cdc.database.sharding.shards_planner import ShardsPlanner
-from streamhouse.connectors.mysql_cdc.database.table_part import TablePart, key_group_count
-from streamhouse.connectors.mysql_cdc.database.tables.discovery import Discovery, TableNames
+from streamhouse.connectors.mysql_cdc.database.tables.discovery import Discovery
 from streamhouse.connectors.mysql_cdc.lag import (
     ChangeCounts,
     Snapshots,
     UnreadChanges,
     source_state,
 )
-from streamhouse.connectors.mysql_cdc.metadata import declared_schema
-from streamhouse.connectors.mysql_cdc.relay.log import RelayTable
+from streamhouse.connectors.mysql_cdc.metadata import declared_rows, declared_schema
 from streamhouse.connectors.mysql_cdc.snapshot.chunks import grouped, joined
 from streamhouse.errors import DataLossError
 from streamhouse.mysql.columns import is_exact
 from streamhouse.mysql.connection import FIRST_START_SECONDS, Session
 from streamhouse.mysql.options import MySqlOptions, parse
 from streamhouse.mysql.position import START_AGAIN, BinlogPosition
-from streamhouse.mysql.table import check_server
+from streamhouse.mysql.table import TableNames, check_server
 from streamhouse.source import Lag, Offset, Source
 from streamhouse.sql.plan import Column
 
 log = logging.getLogger("streamhouse.mysql")
 
 _SNAPSHOT: Offset = {"snapshot": {}}
+
+
+class Partition(NamedTuple):
+    """What one task reads up to `end`; `relay`: the folder of the relay log with the changes."""
+
+    parts: tuple[TablePart, ...]
+    end: BinlogPosition
+    relay: Path | None
 
 
 class MySqlSource(Source):
@@ -92,7 +103,7 @@ class MySqlSource(Source):
             self._zone = shards.zone()
             schema = fields or shards.like.writer(self._zone).schema
             self._schema = schema if columns is None else declared_schema(columns, schema)
-            self._reader = ShardsReader(parsed, columns or (), self._schema)
+            self._columns = columns or ()
             self._keyed_by = self._key_columns()
         finally:
             session.close()  # It reconnects to plan; tasks, which only read, need none.
@@ -167,15 +178,27 @@ class MySqlSource(Source):
             groups = [*((part,) for part in changes), *self._groups(parts, parallelism)]
         # Else one task reads all changes, to keep the order of rows that move between tables.
         relay = self._planner.relay_folder(after)
-        return [
-            ShardsPart(group, position, self._server, self._zone, relay)
-            for group in groups
-            if group
-        ]
+        return [Partition(group, position, relay) for group in groups if group]
 
-    def read(self, partition: ShardsPart) -> Iterator[pa.RecordBatch]:
-        batches = self._reader.read(partition, self._counts.add)
+    def read(self, partition: Partition) -> Iterator[pa.RecordBatch]:
+        batches = self._read(partition)
         return batches if self.changelog else (inserted(batch) for batch in batches)
+
+    def _read(self, partition: Partition) -> Iterator[pa.RecordBatch]:
+        """The rows of a partition, each with its row kind in the last column."""
+        parts, end, relay = partition
+        with closing(PartReader(self._options, self._server, self._zone, relay)) as reader:
+            for entries in reader.changes(parts, end):
+                for entry in entries:
+                    self._counts.add(entry.rows)
+                yield from in_order([(self._completed(parts, one), one.numbers) for one in entries])
+            for number, part in enumerate(parts):
+                for entry in reader.snapshot(number, part):
+                    yield self._completed(parts, entry)
+
+    def _completed(self, parts: Sequence[TablePart], entry: TableRows) -> pa.RecordBatch:
+        names = parts[entry.part].table.names
+        return declared_rows(entry.rows, self._columns, self._schema, names, entry.seconds)
 
     def whole_table(self, parallelism: int = 1) -> Sequence[Any]:
         """Partitions that together contain the tables' current rows; driver only."""
@@ -313,15 +336,15 @@ def inserted(batch: pa.RecordBatch) -> pa.RecordBatch:
     return batch.select(range(batch.num_columns - 1))
 
 
-def followed_tables(options: MySqlOptions, offset: Offset) -> list[RelayTable]:
+def followed_tables(options: MySqlOptions, offset: Offset) -> list[TableNames]:
     """The tables whose changes the source with these options reads after an offset."""
     with closing(Session(options, FIRST_START_SECONDS)) as session:
         tables = expressions(session, options)
         if tables is None:
-            return [RelayTable(options.database, options.table)]
+            return [(options.database, options.table)]
         progress = DatabaseProgress.from_offset(offset)
         shards = {} if progress is None else progress.shards
         known = {(database, name) for database, name, _ in shards.values()}
         if not known or options.new_tables:
             known |= Discovery(session, options, tables, views=False).names()
-        return [RelayTable(*names) for names in sorted(known)]
+        return sorted(known)

@@ -150,22 +150,31 @@ def _joined(buffer: bytearray, start: int, filled: int) -> tuple[int, int]:
 def _columns(buffer: bytearray, starts: _Numbers, ends: _Numbers, count: int) -> Columns:
     data = np.frombuffer(buffer, np.uint8)
     block = pa.py_buffer(buffer)
-    evens = np.arange(0, 2 * len(starts), 2, dtype=np.int32)
     columns = []
     at = starts
     for _ in range(count):
         begins, lengths, nulls = _values(data, at)
         at = begins + lengths
-        # The values and the gaps between them make one array, of which every second is taken.
-        bounds = np.empty(2 * len(begins), np.int32)
-        bounds[0::2], bounds[1::2] = begins, at
-        pieces = pa.Array.from_buffers(
-            pa.binary(), len(bounds) - 1, [None, pa.py_buffer(bounds), block]
-        )
-        columns.append(pieces.take(pa.array(evens, mask=nulls)))
+        columns.append(cut(block, begins, at, nulls))
     if not np.array_equal(at, ends):
         raise pymysql.err.InternalError("a row of the result set is not as long as its values")
     return columns
+
+
+def cut(
+    block: pa.Buffer, begins: _Numbers, ends: _Numbers, nulls: npt.NDArray[np.bool_] | None
+) -> pa.Array:
+    """The values between these offsets of a block, as a binary array."""
+    if not len(begins):
+        return pa.array([], pa.binary())
+    # The values and the gaps between them make one array, of which every second is taken.
+    bounds = np.empty(2 * len(begins), np.int32)
+    bounds[0::2], bounds[1::2] = begins, ends
+    pieces = pa.Array.from_buffers(
+        pa.binary(), len(bounds) - 1, [None, pa.py_buffer(bounds), block]
+    )
+    evens = np.arange(0, len(bounds), 2, dtype=np.int32)
+    return pieces.take(pa.array(evens, mask=nulls))
 
 
 def _values(

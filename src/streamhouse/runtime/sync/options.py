@@ -7,12 +7,12 @@ from dataclasses import dataclass, field, replace
 from typing import TypedDict, Unpack, get_type_hints
 
 from streamhouse.close_matches import nearest
-from streamhouse.connectors.mysql_cdc.database.tables.discovery import TableFilter, TableNames
+from streamhouse.connectors.mysql_cdc.database.tables.discovery import TableFilter
 from streamhouse.connectors.mysql_cdc.database.tables.type_mapping import NOT_BOOL, TypeMapping
 from streamhouse.connectors.mysql_cdc.metadata import DATABASE, TABLE, TIME
 from streamhouse.errors import OptionError
-from streamhouse.mysql.options import MySqlOptions, parse
-from streamhouse.mysql.passthrough import without_effect
+from streamhouse.mysql.options import MySqlOptions, parse, without_effect
+from streamhouse.mysql.table import TableNames
 from streamhouse.options import boolean, choice, required
 from streamhouse.runtime.sync.schema_changes import SchemaChanges
 from streamhouse.secret_references import resolve_secrets

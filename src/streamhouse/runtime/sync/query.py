@@ -20,7 +20,6 @@ from streamhouse.connectors.mysql_cdc.database.sync_startup import (
 from streamhouse.connectors.mysql_cdc.database.tables.discovery import Discovery
 from streamhouse.connectors.mysql_cdc.database.tables.followed_table import FollowedTable
 from streamhouse.connectors.mysql_cdc.database.tables.table_sets import TableSets, TableVersions
-from streamhouse.connectors.mysql_cdc.relay.log import RelayTable
 from streamhouse.connectors.mysql_cdc.relay.relay import FOLDER, MOST_BYTES, Relay, own_folder
 from streamhouse.connectors.mysql_cdc.relay.state import RelayView
 from streamhouse.errors import DataLossError
@@ -33,17 +32,15 @@ from streamhouse.runtime.reset.marker import ResetMarker
 from streamhouse.runtime.state.batch_logs import next_batch
 from streamhouse.runtime.state.checkpoint import Checkpoint
 from streamhouse.runtime.streaming.query import CountedBatch, JobQuery, acquired
-from streamhouse.runtime.sync.created_tables import CreatedTables
 from streamhouse.runtime.sync.existing_rows.present_rows import (
     FromScratch,
     PresentRows,
     note_server,
     why_other_rows,
 )
-from streamhouse.runtime.sync.mapping.comments import copy_comments
+from streamhouse.runtime.sync.mapping.targets import CreatedTables, Targets
 from streamhouse.runtime.sync.micro_batch.commit import SyncCommitter, SyncHolds
-from streamhouse.runtime.sync.micro_batch.spec import SyncSpec
-from streamhouse.runtime.sync.micro_batch.unread_targets import UnreadTargets
+from streamhouse.runtime.sync.micro_batch.spec import SyncSpec, UnreadTargets
 from streamhouse.runtime.sync.options import SyncOptions
 from streamhouse.runtime.sync.source_progress import SyncProgress
 from streamhouse.runtime.sync.tables import SyncTables, TableWatch
@@ -140,7 +137,7 @@ class SyncQuery(JobQuery):
         self._committer = SyncCommitter(self.spec, self._before_commit)
         before = list(self._table_sets.latest().tables.values())
         self._start_in_the_past(before, self._table_sets.latest_number())
-        self._relay.follow([RelayTable(*table.names) for table in before])
+        self._relay.follow([table.names for table in before])
         self._holds.add(dict.fromkeys(table.target for table in before), self.progress.replayed)
         self._tables = SyncTables(
             self._options,
@@ -248,7 +245,7 @@ class SyncQuery(JobQuery):
         with closing(Session(self._options.mysql)) as session:
             discovery = Discovery(session, self._options.mysql, self._options.tables)
             found = discovery.described(set(names.values()))
-        copy_comments(self._options, found.values(), self._notice)
+        Targets(self._options, self._notice).copy_comments(found.values())
 
     def _before_commit(self, targets: Collection[str]) -> None:
         if self.progress.replayed:
@@ -295,7 +292,7 @@ class SyncQuery(JobQuery):
         assert self._relay is not None
         self._start_in_the_past(tables, self._table_sets.latest_number() + 1)
         self._holds.add(dict.fromkeys(table.target for table in tables))
-        self._relay.follow([RelayTable(*table.names) for table in tables])
+        self._relay.follow([table.names for table in tables])
         names = ", ".join(table.full_name for table in tables[:3])
         more = f" and {len(tables) - 3} more" if len(tables) > 3 else ""
         if self._run.started:

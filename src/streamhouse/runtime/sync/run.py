@@ -7,15 +7,23 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Unpack
 
 from streamhouse.paimon.catalog.table_address import TableAddress
+from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.runtime.monitoring.reporter import Reporter
 from streamhouse.runtime.monitoring.run_reports import RunListener
 from streamhouse.runtime.pipeline import Pipeline
 from streamhouse.runtime.spark.options import SparkOptions
 from streamhouse.runtime.state.checkpoint import Checkpoint, checkpoints_of
 from streamhouse.runtime.state.checkpoint_registry import announce_checkpoints
-from streamhouse.runtime.sync.options import SyncOptions
+from streamhouse.runtime.sync.options import (
+    DatabaseArguments,
+    SyncOptions,
+    TableArguments,
+    sync_database_options,
+    sync_table_options,
+)
 from streamhouse.runtime.sync.query import SyncQuery
 from streamhouse.runtime.sync.source_progress import TableState
 from streamhouse.source import Offset
@@ -26,8 +34,8 @@ class SyncRun:
     """How a sync runs.
 
     `name` is that of its checkpoint and of its status: another name is another sync. `checkpoints`
-    is the folder of checkpoints; None: in the warehouse. `listener` gets a report each
-    `every_s` seconds; `run_listener` shows the start of Spark and of the query. `from_scratch`:
+    is the folder of checkpoints; None: in the warehouse. `listener` gets a report every few
+    seconds; `run_listener` shows the start of Spark and of the query. `from_scratch`:
     forget the checkpoint; False once that has begun.
     """
 
@@ -35,14 +43,13 @@ class SyncRun:
     name: str | None = None
     checkpoints: Path | None = None
     until_caught_up: bool = False
-    spark: SparkOptions = SparkOptions()
+    from_scratch: bool = False
     stopped: Callable[[], bool] = field(default=lambda: False)
     notice: Callable[[str], None] = field(default=lambda text: None)
     listener: Listener | None = None
-    every_s: float = 5.0
+    spark: SparkOptions = SparkOptions()
     reporter: Reporter | None = None
     run_listener: RunListener | None = None
-    from_scratch: bool = False
 
     @property
     def pipeline(self) -> str:
@@ -75,12 +82,12 @@ def run_sync(run: SyncRun) -> list[Mapping[str, object]]:
         stack.callback(pipeline.close)
         query = new_query(run)
         pipeline.add(query)
-        reports = ProgressReports(query, run.listener, run.every_s)
+        reports = ProgressReports(query, run.listener)
         pipeline.run(run.until_caught_up or run.options.ends_with_snapshot, [reports])
         return reports.last()
 
 
-_SHOWN = 3
+_SHOWN, _EVERY_S = 3, 5.0
 
 
 @dataclass(frozen=True)
@@ -138,8 +145,8 @@ Listener = Callable[[Report], None]
 class ProgressReports:
     """Calls the listener every few seconds, and when all tables have been read; a `Side`."""
 
-    def __init__(self, query: SyncQuery, listener: Listener | None, every_s: float) -> None:
-        self._query, self._listener, self._every_s = query, listener, every_s
+    def __init__(self, query: SyncQuery, listener: Listener | None) -> None:
+        self._query, self._listener = query, listener
         self._began = time.monotonic()
         self._reported_at = self._began
         self._batches = 0
@@ -153,7 +160,7 @@ class ProgressReports:
     def step(self) -> None:
         """Report, if it is due."""
         batches, now = self._query.metrics.read().batches, time.monotonic()
-        due = now - self._reported_at >= self._every_s
+        due = now - self._reported_at >= _EVERY_S
         if batches == self._batches and not due:
             return
         self._batches = batches
@@ -179,3 +186,64 @@ class ProgressReports:
             self._states = report.tables
             if self._listener is not None:
                 self._listener(report)
+
+
+def sync_mysql_table(
+    warehouse: str | Mapping[str, str],
+    database: str,
+    table: str,
+    mysql_conf: Mapping[str, str],
+    *,
+    name: str | None = None,
+    until_caught_up: bool = False,
+    from_scratch: bool = False,
+    stopped: Callable[[], bool] = lambda: False,
+    notice: Callable[[str], None] = print,
+    listener: Listener | None = None,
+    **arguments: Unpack[TableArguments],
+) -> list[Mapping[str, object]]:
+    """Follow one or several MySQL tables into one Paimon table, as `streamhouse sync mysql-table`.
+
+    `warehouse` is a folder, a URI or catalog options. `mysql_conf` has the options of a `mysql-cdc`
+    table, with regular expressions for `database-name` and `table-name`. Uses the active Spark
+    session, or starts one. Blocks until `stopped` returns True or, with `until_caught_up`, until
+    nothing is left to read. Called again with the same `name` (default: `sync-` and the target), it
+    goes on where it was; each change is written once, also after a crash. With `from_scratch` it
+    forgets where it was, reads the tables again, and writes the differences. The other arguments
+    are the flags of the command, with underscores. `notice` gets messages, `listener` a `Report`
+    every few seconds. Returns the last state of each table: `table`, `target`, `complete`,
+    `snapshot_rows`, `estimate`, `changes`, `lag_s`. Raises `OptionError`, `TableError`,
+    `ConnectError`, and `QueryFailed` for a failure while it runs.
+
+        >>> sync_mysql_table("warehouse", "ods", "orders", {
+        ...     "hostname": "localhost", "username": "reader", "password": "secret",
+        ...     "database-name": "shop_\\\\d+", "table-name": "orders",
+        ... })  # doctest: +SKIP
+    """
+    catalog = Warehouse(warehouse).options
+    options = sync_table_options(catalog, database, table, mysql_conf, **arguments)
+    run = SyncRun(options, name, None, until_caught_up, from_scratch, stopped, notice, listener)
+    return run_sync(run)
+
+
+def sync_mysql_database(
+    warehouse: str | Mapping[str, str],
+    database: str,
+    mysql_conf: Mapping[str, str],
+    *,
+    name: str | None = None,
+    until_caught_up: bool = False,
+    from_scratch: bool = False,
+    stopped: Callable[[], bool] = lambda: False,
+    notice: Callable[[str], None] = print,
+    listener: Listener | None = None,
+    **arguments: Unpack[DatabaseArguments],
+) -> list[Mapping[str, object]]:
+    """Follow whole MySQL databases into a Paimon database, as `streamhouse sync mysql-database`.
+
+    For the arguments, what it returns and raises see `sync_mysql_table`; `mysql_conf` has no
+    `table-name`.
+    """
+    options = sync_database_options(Warehouse(warehouse).options, database, mysql_conf, **arguments)
+    run = SyncRun(options, name, None, until_caught_up, from_scratch, stopped, notice, listener)
+    return run_sync(run)

@@ -15,7 +15,7 @@ from streamhouse.mysql.connection import Session
 from streamhouse.mysql.position import BinlogPosition
 from streamhouse.mysql.table import Server
 from streamhouse.runtime.state.checkpoint import Checkpoint
-from streamhouse.runtime.sync.micro_batch.unread_targets import UnreadTargets
+from streamhouse.runtime.sync.micro_batch.spec import UnreadTargets
 from streamhouse.runtime.sync.options import SyncOptions
 from streamhouse.source import Lag, Offset
 

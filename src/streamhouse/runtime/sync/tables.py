@@ -17,7 +17,6 @@ from streamhouse.connectors.mysql_cdc.database.foreign_key_changes import (
 from streamhouse.connectors.mysql_cdc.database.tables.discovery import (
     Discovery,
     FoundTable,
-    TableNames,
 )
 from streamhouse.connectors.mysql_cdc.database.tables.followed_table import FollowedTable
 from streamhouse.connectors.mysql_cdc.database.tables.table_sets import TableSet, TableSets
@@ -26,10 +25,9 @@ from streamhouse.mysql.columns import server_zone
 from streamhouse.mysql.connection import Session
 from streamhouse.mysql.foreign_keys import ForeignKey, unlogged_foreign_keys
 from streamhouse.mysql.options import MySqlOptions
-from streamhouse.mysql.table import Server
+from streamhouse.mysql.table import Server, TableNames
 from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.paimon.schema.table_name import name_fault
-from streamhouse.runtime.sync.created_tables import CreatedTables
 from streamhouse.runtime.sync.existing_rows.present_rows import (
     FromScratch,
     PresentRows,
@@ -37,7 +35,7 @@ from streamhouse.runtime.sync.existing_rows.present_rows import (
     names_by_target,
 )
 from streamhouse.runtime.sync.existing_rows.reload import why_not_reloadable
-from streamhouse.runtime.sync.mapping.targets import Target, Targets
+from streamhouse.runtime.sync.mapping.targets import CreatedTables, Target, Targets
 from streamhouse.runtime.sync.options import SyncOptions
 
 _SHOWN = 5

@@ -132,12 +132,12 @@ def _run(make: Callable[..., SyncOptions], flags: Mapping[str, Any]) -> None:
             flags["name"],
             flags["checkpoints"],
             flags["until_caught_up"],
-            spark,
+            flags["from_scratch"] and not restart_state.has_reset(),
             stop.requested,
             notice,
             _print_json if flags["json"] else _print_line,
+            spark,
             run_listener=None if flags["json"] else StartOutput(),
-            from_scratch=flags["from_scratch"] and not restart_state.has_reset(),
         )
         run.reporter = Reporter(
             f"sync {checked.origin}", run.pipeline, restart_state.recent_restarts()

@@ -6,20 +6,12 @@ import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
-from streamhouse.connectors.mysql_cdc.binlog.sql.alter import (
-    CharsetConverted,
-    ColumnAdded,
-    ColumnChanged,
-    ColumnDropped,
-    ColumnRenamed,
-    DefaultCharset,
-    IndexDropped,
-    KeyAdded,
-    KeyDropped,
-    RowsChanged,
-    TableChange,
+from streamhouse.connectors.mysql_cdc.binlog.sql.alter import Alteration, ColumnChange
+from streamhouse.connectors.mysql_cdc.binlog.sql.types import (
+    TEXT_BYTES,
+    ColumnSpec,
+    character_bytes,
 )
-from streamhouse.connectors.mysql_cdc.binlog.sql.types import TEXT_BYTES, character_bytes
 from streamhouse.mysql.table import PRIMARY, TableDefinition
 from streamhouse.mysql.values.types import MySqlColumn
 
@@ -39,7 +31,7 @@ class Refusal:
 
 
 def refusal(
-    changes: Sequence[TableChange],
+    changes: Alteration,
     known: TableDefinition | None,
     captured: Collection[str],
     key: Sequence[str],
@@ -54,69 +46,75 @@ def refusal(
     `strict`: an ALTER fails for values that do not fit. `text_keys`: the columns of the key that
     are written as texts.
     """
+    if changes.rows:
+        return Refusal(f"it {changes.rows[0]}")
+    if index.lower() in map(str.lower, changes.dropped_indexes):
+        return Refusal(f"it drops the unique key '{index}', which identifies the rows")
     before = {} if known is None else {column.name.lower(): column for column in known.columns}
     generated = any("generated" in before[name].extra for name in captured if name in before)
-    new_key: Sequence[str] | None = key
-    for change in changes:
+    for change in changes.columns:
+        spec, old = change.spec, before.get(change.old or "")
         found = None
-        if isinstance(change, RowsChanged):
-            found = Refusal(f"it {change.how}")
-        elif isinstance(change, IndexDropped):
-            if change.name.lower() == index.lower():
-                found = Refusal(f"it drops the unique key '{index}', which identifies the rows")
-        elif isinstance(change, KeyDropped):
-            new_key = None
-        elif isinstance(change, KeyAdded):
-            new_key = change.columns if new_key is None else None
-        elif isinstance(change, ColumnAdded):
+        if change.old is None:
             found = _added(change, captured)
-        elif isinstance(change, ColumnDropped | ColumnRenamed):
-            found = _gone(change, captured)
-        elif isinstance(change, ColumnChanged) and (change.old in captured or generated):
-            found = _changed(change, before.get(change.old), key, strict)
-            new, old = change.spec.column, before.get(change.old)
-            if found is None and new and old and old.name in text_keys:
-                found = _other_digits(old, new)
-            if found is None and index != PRIMARY and change.old in key and new and new.nullable:
-                found = Refusal(f"it allows NULL in '{new.name}', a column of the unique key")
-        elif isinstance(change, CharsetConverted):
-            found = _converted(change, known, captured, key, strict)
+        elif spec is None:
+            found = _gone(change) if change.old in captured else None
+        elif change.old in captured or generated:
+            found = _gone(change) or _redefined(change, spec, old, key, strict)
+            if found is None and spec.column and old and old.name in text_keys:
+                found = _other_digits(old, spec.column)
+            nullable = spec.column is not None and spec.column.nullable
+            if found is None and index != PRIMARY and change.old in key and nullable:
+                found = Refusal(f"it allows NULL in '{change.name}', a column of the unique key")
         if found is not None:
             return found
-    if index == PRIMARY and (new_key is None or list(new_key) != list(key)):
-        return Refusal("it changes the primary key")
-    return None
+    for charset in changes.converted:
+        found = _converted(charset, known, captured, key)
+        if found is not None:
+            return found
+    return None if index != PRIMARY or _keeps_key(changes, key) else _OTHER_KEY
 
 
-def _added(change: ColumnAdded, captured: Collection[str]) -> Refusal | None:
-    spec = change.spec
-    if spec.is_key:
-        return Refusal("it changes the primary key")
-    if spec.name.lower() in captured and spec.default:
+_OTHER_KEY = Refusal("it changes the primary key")
+
+
+def _keeps_key(changes: Alteration, key: Sequence[str]) -> bool:
+    now: Sequence[str] | None = key
+    for new in changes.keys:
+        # A key can only be added where none is.
+        now = new if now is None else None
+    return now is not None and list(now) == list(key)
+
+
+def _added(change: ColumnChange, captured: Collection[str]) -> Refusal | None:
+    assert change.name is not None and change.spec is not None
+    if change.spec.is_key:
+        return _OTHER_KEY
+    if change.name.lower() in captured and change.spec.default:
         return Refusal(
-            f"it adds column '{spec.name}', which existing rows get with a value, without row "
+            f"it adds column '{change.name}', which existing rows get with a value, without row "
             "events"
         )
     return None
 
 
-def _gone(change: ColumnDropped | ColumnRenamed, captured: Collection[str]) -> Refusal | None:
-    old = change.name if isinstance(change, ColumnDropped) else change.old
-    new = None if isinstance(change, ColumnDropped) else change.new.lower()
-    if old not in captured or old == new:
+def _gone(change: ColumnChange) -> Refusal | None:
+    if change.name is not None and change.name.lower() == change.old:
         return None
-    return Refusal(f"it {'drops' if new is None else 'renames'} column '{old}'", old)
+    verb = "drops" if change.name is None else "renames"
+    return Refusal(f"it {verb} column '{change.old}'", change.old)
 
 
-def _changed(
-    change: ColumnChanged, old: MySqlColumn | None, key: Sequence[str], strict: bool
+def _redefined(
+    change: ColumnChange,
+    spec: ColumnSpec,
+    old: MySqlColumn | None,
+    key: Sequence[str],
+    strict: bool,
 ) -> Refusal | None:
-    spec, new = change.spec, change.spec.column
-    if spec.name.lower() != change.old:
-        return Refusal(f"it renames column '{change.old}'", change.old)
+    name, new = change.name, spec.column
     if spec.is_key:
-        return Refusal("it changes the primary key")
-    name = spec.name
+        return _OTHER_KEY
     if old is None:
         return Refusal(f"it changes column '{name}', whose type before that is not known")
     displayed = "another type" if new is None else new.column_type
@@ -125,9 +123,8 @@ def _changed(
         return Refusal(why + "it is not certain that existing rows keep their values")
     if spec.generated or "generated" in old.extra:
         return Refusal(why + "its values are computed, without row events")
-    if spec.auto_increment and "auto_increment" not in old.extra:
-        return Refusal(why + "existing rows may get other values, without row events")
-    if not keeps_values(old, new, strict):
+    counts = spec.auto_increment and "auto_increment" not in old.extra
+    if counts or not keeps_values(old, new, strict):
         return Refusal(why + "existing rows may get other values, without row events")
     ordered = (old.charset, old.collation) == (new.charset, new.collation)
     if change.old in key and old.family == "string" and not ordered:
@@ -145,11 +142,10 @@ def _other_digits(old: MySqlColumn, new: MySqlColumn) -> Refusal | None:
 
 
 def _converted(
-    change: CharsetConverted,
+    charset: str | None,
     known: TableDefinition | None,
     captured: Collection[str],
     key: Sequence[str],
-    strict: bool,
 ) -> Refusal | None:
     if known is None:
         return Refusal("it converts texts whose character set before that is not known")
@@ -160,14 +156,12 @@ def _converted(
         if name in key:
             return Refusal(f"it converts key column '{column.name}'")
         members = column.data_type in ("enum", "set")
-        if not keeps_text(column.charset, change.charset, members):
+        if not keeps_text(column.charset, charset, members):
             return Refusal(f"it converts column '{column.name}', whose values may not fit")
     return None
 
 
-def altered(
-    changes: Sequence[TableChange], before: TableDefinition, complete: bool
-) -> TableDefinition | None:
+def altered(changes: Alteration, before: TableDefinition, complete: bool) -> TableDefinition | None:
     """The table after the changes; None if that is not certain.
 
     `complete`: `before` has all columns, so that the order of the columns is certain, too.
@@ -175,36 +169,33 @@ def altered(
     columns = {former.name.lower(): former for former in before.columns}
     renamed: set[str] = set()
     moved: list[tuple[str, MySqlColumn, str | None]] = []
-    charset = before.charset
-    gone = {other.name for other in changes if isinstance(other, ColumnDropped)}
+    gone = {change.old for change in changes.columns if change.name is None}
     result = {name: column for name, column in columns.items() if name not in gone}
-    for change in changes:
-        if isinstance(change, DefaultCharset | CharsetConverted):
-            charset = change.charset
-        if isinstance(change, ColumnRenamed | ColumnChanged):
-            # A statement's names are those of before it, also where columns swap theirs.
-            if change.old not in columns or change.old in gone:
-                if complete:
-                    return None
-                continue
-            column = _renewed(change, columns[change.old])
-            name = column.name
-            if name.lower() != change.old and name.lower() in columns:
+    for change in changes.columns:
+        if change.name is None:
+            continue
+        name, old = change.name.lower(), columns.get(change.old or "")
+        if change.old is None:
+            if not (change.conditional and name in columns):
+                moved.append((name, _renewed(change, None), change.after))
+            continue
+        # A statement's names are those of before it, also where columns swap theirs.
+        if old is None or change.old in gone:
+            if complete:
                 return None
-            renamed |= {change.old, name.lower()} if name.lower() != change.old else set()
-            if isinstance(change, ColumnChanged) and change.after is not None:
-                del result[change.old]
-                moved.append((name.lower(), column, change.after))
-            else:
-                new = (name.lower(), column)
-                result = dict(new if old[0] == change.old else old for old in result.items())
-        elif isinstance(change, ColumnAdded):
-            name = change.spec.name
-            if change.conditional and name.lower() in columns:
-                continue
-            column = change.spec.column or MySqlColumn(name, UNKNOWN, UNKNOWN)
-            moved.append((name.lower(), column, change.after))
-    if any(isinstance(change, CharsetConverted) for change in changes):
+            continue
+        if name != change.old:
+            if name in columns:
+                return None
+            renamed |= {change.old, name}
+        new = (name, _renewed(change, old))
+        if change.after is not None:
+            del result[change.old]
+            moved.append((*new, change.after))
+        else:
+            result = dict(new if one[0] == change.old else one for one in result.items())
+    charset = changes.charsets[-1] if changes.charsets else before.charset
+    if changes.converted:
         # Columns of the statement, too, whatever character set it gives them.
         result = {name: _convert(column, charset) for name, column in result.items()}
         moved = [(name, _convert(column, charset), after) for name, column, after in moved]
@@ -213,10 +204,13 @@ def altered(
     return _placed(before, list(result.items()), moved, renamed, charset)
 
 
-def _renewed(change: ColumnRenamed | ColumnChanged, old: MySqlColumn) -> MySqlColumn:
-    if isinstance(change, ColumnRenamed):
-        return replace(old, name=change.new)
-    return change.spec.column or MySqlColumn(change.spec.name, UNKNOWN, UNKNOWN)
+def _renewed(change: ColumnChange, old: MySqlColumn | None) -> MySqlColumn:
+    """The column after a change; `old`: as it was before."""
+    assert change.name is not None
+    if change.spec is None and old is not None:
+        return replace(old, name=change.name)
+    column = None if change.spec is None else change.spec.column
+    return column or MySqlColumn(change.name, UNKNOWN, UNKNOWN)
 
 
 def _convert(column: MySqlColumn, charset: str | None) -> MySqlColumn:

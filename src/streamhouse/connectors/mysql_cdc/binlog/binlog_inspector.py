@@ -8,7 +8,7 @@ from contextlib import closing
 from dataclasses import replace
 
 from streamhouse.connectors.mysql_cdc.binlog.dump import BinlogDump
-from streamhouse.connectors.mysql_cdc.binlog.format.events import FORMAT, PositionTracker
+from streamhouse.connectors.mysql_cdc.binlog.format.events import FORMAT
 from streamhouse.connectors.mysql_cdc.binlog.limits import log_files, purged_file_error, reset_error
 from streamhouse.connectors.mysql_cdc.binlog.transactions import other_binlog
 from streamhouse.connectors.mysql_cdc.binlog.xa import (
@@ -209,11 +209,8 @@ class BinlogInspector:
 
 
 def _identity(options: MySqlOptions, file: str) -> BinlogIdentity:
-    start = BinlogPosition(file, BINLOG_START)
-    with closing(BinlogDump(options, start)) as dump:
-        track = PositionTracker(start, dump.checksums)
+    with closing(BinlogDump(options, BinlogPosition(file, BINLOG_START))) as dump:
         for event in dump.events():
-            track.take(event.data, event.at)
-            if event.kind == FORMAT and track.binlog is not None:
-                return track.binlog
+            if event.kind == FORMAT and dump.track.binlog is not None:
+                return dump.track.binlog
         raise AssertionError("unreachable")

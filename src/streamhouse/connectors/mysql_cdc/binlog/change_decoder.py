@@ -16,7 +16,7 @@ from streamhouse.connectors.mysql_cdc.binlog.format.events import (
 )
 from streamhouse.connectors.mysql_cdc.binlog.format.table_map import LoggedColumn, logged_columns
 from streamhouse.connectors.mysql_cdc.binlog.query import OLD_LOADS, Statement, statement_of
-from streamhouse.connectors.mysql_cdc.binlog.rows.event import LoggedTable, RowEvent
+from streamhouse.connectors.mysql_cdc.binlog.rows.batch_decoder import LoggedTable, RowEvent
 from streamhouse.connectors.mysql_cdc.binlog.statements import REDECLARE, StatementCheck
 from streamhouse.errors import ConnectError, DataLossError, SchemaChangeError
 from streamhouse.mysql.position import START_AGAIN, BinlogPosition

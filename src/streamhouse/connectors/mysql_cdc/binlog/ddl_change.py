@@ -5,22 +5,13 @@ docs/decisions/195-schema-changes-of-a-sync.md says why.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 
 from streamhouse.connectors.mysql_cdc.binlog.alter_table import UNKNOWN, altered, refusal
 from streamhouse.connectors.mysql_cdc.binlog.captured_table import CapturedTable
 from streamhouse.connectors.mysql_cdc.binlog.query import Statement
-from streamhouse.connectors.mysql_cdc.binlog.sql.alter import (
-    CharsetConverted,
-    ColumnAdded,
-    ColumnChanged,
-    ColumnDropped,
-    ColumnRenamed,
-    IndexDropped,
-    RowsChanged,
-    TableChange,
-)
+from streamhouse.connectors.mysql_cdc.binlog.sql.alter import Alteration, ColumnChange
 from streamhouse.connectors.mysql_cdc.binlog.sql.effects import Effect
 from streamhouse.connectors.mysql_cdc.binlog.statements import ParsedStatement, StatementCheck
 from streamhouse.errors import SchemaChangeError
@@ -106,72 +97,50 @@ class DdlChanges(StatementCheck):
         strict = statement.strict and not effect.ignore
         reload = _reload(changes, known, strict, self._captured.text_keys)
         after = altered(changes, known, complete=True)
-        if any(isinstance(change, CharsetConverted) for change in changes):
-            after = None
-        if after is not None and any(column.data_type == UNKNOWN for column in after.columns):
+        unknown = after and any(column.data_type == UNKNOWN for column in after.columns)
+        if changes.converted or unknown:
             after = None
         if after is None and reload is None:
             reload = "the statement does not tell the columns after it"
-        dropped = frozenset(change.name for change in changes if isinstance(change, ColumnDropped))
         # The index of another key may be new.
-        keeps = self._captured.table.index == PRIMARY and all(
-            isinstance(change, RowsChanged | IndexDropped) for change in changes
-        )
-        renamed = renames(changes)
+        keeps = self._captured.table.index == PRIMARY and changes.keeps_columns
+        dropped = frozenset(one.old for one in changes.columns if one.old and not one.name)
+        renamed = {
+            change.old: change.name
+            for change in changes.columns
+            if change.old and change.name and (not change.spec or change.name.lower() != change.old)
+        }
         self._found.append(
             DdlChange(str(statement), "ALTER", after, reload, renamed, dropped, False, keeps)
         )
 
 
-def renames(changes: Sequence[TableChange]) -> dict[str, str]:
-    """The new names of columns that the changes rename, by the old ones."""
-    found = {}
-    for change in changes:
-        if isinstance(change, ColumnRenamed):
-            found[change.old] = change.new
-        elif isinstance(change, ColumnChanged) and change.spec.name.lower() != change.old:
-            found[change.old] = change.spec.name
-    return found
-
-
 def _reload(
-    changes: Sequence[TableChange],
-    known: TableDefinition,
-    strict: bool,
-    text_keys: Collection[str],
+    changes: Alteration, known: TableDefinition, strict: bool, text_keys: Collection[str]
 ) -> str | None:
     """Why the changes alter rows, dropped and renamed columns aside; None: they do not."""
-    rest: list[TableChange] = []
-    dropped = {change.name for change in changes if isinstance(change, ColumnDropped)}
+    rest: list[ColumnChange] = []
+    dropped = {change.old for change in changes.columns if change.name is None}
     key = [column.name.lower() for column in known.key]
     captured = {column.name.lower() for column in known.columns}
-    for change in changes:
-        if isinstance(change, ColumnDropped):
-            if change.name in key:
+    added: set[str] = set()
+    for change in changes.columns:
+        name = (change.name or "").lower()
+        if change.name is None:
+            if change.old in key:
                 return "it drops a column of the key"
-        elif isinstance(change, ColumnRenamed):
-            if change.new.lower() in captured and change.new.lower() != change.old:
-                return "it gives a column the name of another one"
-        elif isinstance(change, ColumnChanged):
-            if change.spec.name.lower() in captured - {change.old}:
-                return "it gives a column the name of another one"
-            rest.append(_in_place(change))
-        elif isinstance(change, ColumnAdded):
-            if change.spec.name.lower() in dropped:
-                return f"it drops column '{change.spec.name}' and adds it again"
+        elif change.old is None:
+            if name in dropped:
+                return f"it drops column '{change.name}' and adds it again"
+            added.add(name)
             rest.append(change)
-        else:
-            rest.append(change)
-    captured |= {other.spec.name.lower() for other in rest if isinstance(other, ColumnAdded)}
-    found = refusal(rest, known, captured, key, strict, known.index, text_keys)
+        elif name in captured - {change.old}:
+            return "it gives a column the name of another one"
+        elif change.spec is not None:
+            rest.append(replace(change, name=change.old))
+    changes = replace(changes, columns=rest)
+    found = refusal(changes, known, captured | added, key, strict, known.index, text_keys)
     return None if found is None else found.why
-
-
-def _in_place(change: ColumnChanged) -> ColumnChanged:
-    """The change without its new name."""
-    spec = change.spec
-    column = None if spec.column is None else replace(spec.column, name=change.old)
-    return replace(change, spec=replace(spec, name=change.old, column=column))
 
 
 def _verb(statement: Statement) -> str:

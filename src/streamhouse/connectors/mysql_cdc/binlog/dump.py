@@ -16,6 +16,8 @@ from streamhouse.connectors.mysql_cdc.binlog.format.events import (
     CHECKSUM_BYTES,
     FORMAT,
     HEADER,
+    PositionTracker,
+    Step,
     announces_checksums,
 )
 from streamhouse.mysql.connection import close_quietly, open_connection, run
@@ -42,7 +44,10 @@ _LOST = "the binlog connection was lost"
 
 
 class RawEvent(NamedTuple):
-    """An event at byte `at` of `data`; `seconds`, `kind`, `size` and `pos` are in its header."""
+    """An event at byte `at` of `data`; `seconds`, `kind`, `size` and `pos` are in its header.
+
+    `step`: its effect on the transaction, if it has one.
+    """
 
     seconds: int
     kind: int
@@ -50,6 +55,7 @@ class RawEvent(NamedTuple):
     pos: int
     data: bytes
     at: int
+    step: Step | None
 
 
 class BinlogDump:
@@ -57,8 +63,8 @@ class BinlogDump:
 
     The reader of `pymysqlreplication` creates an object for each event of each table, which takes
     30 to 60 µs; raw events of other tables can be skipped by their length. The server sends a
-    heartbeat each second if there is no other event. Compressed events are decompressed.
-    `checksums`: the current events end with a checksum. Raises PyMySQL's errors; never reconnects.
+    heartbeat each second if there is no other event. Compressed events are decompressed. `track`:
+    the position, which `events` advances. Raises PyMySQL's errors; never reconnects.
 
     One thread reads and closes it; any thread may call `interrupt`.
     """
@@ -71,7 +77,9 @@ class BinlogDump:
         self._partial = b""
         self._closing, self._closed = threading.Lock(), False
         try:
-            self.checksums = str(run(self._connection, _CHECKSUM)[0][0]).upper() not in _NO_CHECKSUM
+            used = str(run(self._connection, _CHECKSUM)[0][0]).upper()
+            self._checksums = used not in _NO_CHECKSUM
+            self.track = PositionTracker(start, self._checksums)
             self._request_dump(options.server_id(), start)
         except BaseException:
             self.close()
@@ -88,12 +96,13 @@ class BinlogDump:
         return events[0] if len(events) == 1 else b"".join(events)
 
     def events(self) -> Iterator[RawEvent]:
-        """The events one by one, without end; waits for each."""
+        """The events one by one, without end; waits for each. `track` is after the last one."""
         while True:
             block, at = self.block(), 0
             while at < len(block):
                 seconds, kind, _, size, pos, _ = HEADER.unpack_from(block, at)
-                yield RawEvent(seconds, kind, size, pos, block, at)
+                step = self.track.take(block, at)
+                yield RawEvent(seconds, kind, size, pos, block, at, step)
                 at += size
 
     def interrupt(self) -> None:
@@ -167,9 +176,9 @@ class BinlogDump:
         if payload[0] == _OK:
             event = payload[1:]
             if event[_KIND] == FORMAT:
-                self.checksums = announces_checksums(event, len(event))
+                self._checksums = announces_checksums(event, len(event))
             elif event[_KIND] in COMPRESSED:
-                return decompressed(event, CHECKSUM_BYTES if self.checksums else 0)
+                return decompressed(event, CHECKSUM_BYTES if self._checksums else 0)
             return event
         if payload[0] == _EOF and len(payload) < 9:
             raise pymysql.err.OperationalError(2013, "the server ended the binlog connection")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -10,12 +11,7 @@ import pymysql
 
 from streamhouse.connectors.mysql_cdc.binlog.binlog_inspector import BinlogInspector
 from streamhouse.connectors.mysql_cdc.binlog.dump import BinlogDump
-from streamhouse.connectors.mysql_cdc.binlog.format.events import (
-    GTIDS,
-    HEADER,
-    ROWS,
-    PositionTracker,
-)
+from streamhouse.connectors.mysql_cdc.binlog.format.events import GTIDS, HEADER, ROWS
 from streamhouse.connectors.mysql_cdc.binlog.gtids import gtid_list, gtid_of, previous_gtids
 from streamhouse.connectors.mysql_cdc.binlog.limits import earliest_position, log_files
 from streamhouse.errors import DataLossError, OptionError
@@ -262,32 +258,27 @@ class _Search:
 
     def _events(self, start: BinlogPosition) -> Iterator[_Event]:
         """The events from `start` to the end, without those that are not in the binlog itself."""
-        dump = BinlogDump(self._options, start)
-        track = PositionTracker(start, dump.checksums)
-        try:
-            if start >= self._end:
-                return
-            for seconds, kind, _, pos, data, at in dump.events():
-                begin, between = track.position, track.between
-                track.take(data, at)
+        if start >= self._end:
+            return
+        with closing(BinlogDump(self._options, start)) as dump:
+            track, begin, between = dump.track, start, True
+            for event in dump.events():
                 if begin >= self._end and between:
                     return
-                if pos and track.position != begin:
+                end = track.position
+                if event.pos and end != begin:
                     ends = track.between and not between
-                    yield _Event(kind, data, at, begin, track.position, seconds, ends)
-                if track.between and track.position >= self._end:
+                    yield _Event(event.kind, event.data, event.at, begin, end, event.seconds, ends)
+                begin, between = end, track.between
+                if between and begin >= self._end:
                     return
-        finally:
-            dump.close()
 
     def _head(self, file: str) -> tuple[int, GtidSet | None]:
         """When a file was created, and the GTIDs before it (None: the file does not have them)."""
-        start = BinlogPosition(file, BINLOG_START)
-        dump = BinlogDump(self._options, start)
-        track, created = PositionTracker(start, dump.checksums), 0
-        try:
-            for _, kind, _, pos, data, at in dump.events():
-                track.take(data, at)
+        created = 0
+        with closing(BinlogDump(self._options, BinlogPosition(file, BINLOG_START))) as dump:
+            track = dump.track
+            for _, kind, _, pos, data, at, _ in dump.events():
                 created = track.binlog.created if track.binlog is not None else created
                 if kind == _GTID_LIST and pos:
                     return created, gtid_list(data, at)
@@ -296,8 +287,6 @@ class _Search:
                 if kind in GTIDS or not track.between or track.position >= self._end:
                     return created, None
             raise AssertionError("unreachable")
-        finally:
-            dump.close()
 
     def _file_after(self, wanted: GtidSet) -> tuple[str, GtidSet]:
         """The newest file before which all transactions are in a set."""

@@ -5,7 +5,8 @@ docs/decisions/140-statements-in-the-binlog.md says why.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Collection, Sequence
 from contextlib import closing
 from dataclasses import replace
 from typing import NoReturn
@@ -13,23 +14,13 @@ from typing import NoReturn
 from streamhouse.connectors.mysql_cdc.binlog.alter_table import Refusal, altered, refusal
 from streamhouse.connectors.mysql_cdc.binlog.captured_table import CapturedTable
 from streamhouse.connectors.mysql_cdc.binlog.query import Statement
-from streamhouse.connectors.mysql_cdc.binlog.sql.alter import (
-    ColumnAdded,
-    ColumnChanged,
-    RowsChanged,
-    TableChange,
-    changes_of,
-)
+from streamhouse.connectors.mysql_cdc.binlog.sql.alter import Alteration, alteration
 from streamhouse.connectors.mysql_cdc.binlog.sql.effects import (
-    Definition,
     Effect,
     EffectKind,
-    Other,
-    Parsed,
-    Temporary,
+    Effects,
     effects_of,
 )
-from streamhouse.connectors.mysql_cdc.binlog.sql.side_effects import side_effects
 from streamhouse.connectors.mysql_cdc.binlog.sql.tokens import (
     Kind,
     TableName,
@@ -39,7 +30,7 @@ from streamhouse.connectors.mysql_cdc.binlog.sql.tokens import (
 from streamhouse.errors import DataLossError, SchemaChangeError
 from streamhouse.mysql.connection import Session
 from streamhouse.mysql.position import START_AGAIN, BinlogPosition
-from streamhouse.mysql.table import TableDefinition
+from streamhouse.mysql.table import ENGINES, TableDefinition
 
 REDECLARE = (
     "declare the table's current columns and run the script again: it resumes from there "
@@ -60,7 +51,7 @@ class ParsedStatement:
         self._readings = statement.readings
         self._ignores_case = ignores_case
         self.parsed = [
-            Definition()
+            Effects()
             if statement.without_effect
             else _parsed(found, statement.database, ignores_case)
             for found in self._readings
@@ -69,8 +60,7 @@ class ParsedStatement:
     def concerns(self, name: TableName) -> bool:
         """Whether the statement defines, alters, fills or drops the table, or may do so."""
         return any(
-            self._is_unclear(parsed, found, name)
-            or (isinstance(parsed, Definition) and bool(_of(parsed, name)))
+            self._is_unclear(found, name) if parsed is None else bool(_of(parsed, name))
             for parsed, found in zip(self.parsed, self._readings, strict=True)
         )
 
@@ -79,16 +69,12 @@ class ParsedStatement:
 
         While that exists, the session's statements are about it, not about the table.
         """
-        return any(
-            (isinstance(parsed, Temporary) and name in parsed.created + parsed.dropped)
-            or (isinstance(parsed, Other) and parsed.creates_temporary == name)
-            for parsed in self.parsed
-        )
+        return any(one is not None and name in one.created + one.dropped for one in self.parsed)
 
     def creates(self, name: TableName) -> bool:
         """Whether the statement creates the table, and does nothing else to it."""
         return all(
-            isinstance(parsed, Definition)
+            parsed is not None
             and {effect.what for effect in _of(parsed, name)} == {EffectKind.CREATED}
             for parsed in self.parsed
         )
@@ -96,15 +82,13 @@ class ParsedStatement:
     def may_write(self, name: TableName) -> bool:
         """Whether the statement concerns the table or temporary tables, or may change its rows."""
         return self.concerns(name) or any(
-            isinstance(parsed, Other | Temporary)
-            or (isinstance(parsed, Definition) and _fills(parsed))
-            for parsed in self.parsed
+            one is not None and (one.writes or one.created or one.dropped) for one in self.parsed
         )
 
-    def _is_unclear(self, parsed: Parsed | None, found: Sequence[Token], name: TableName) -> bool:
+    def _is_unclear(self, found: Sequence[Token], name: TableName) -> bool:
         # A string may be a statement, or a name if the SQL mode is not known.
         fold = str.lower if self._ignores_case else str
-        return parsed is None and any(
+        return any(
             fold(token.text) in name
             or (token.kind is Kind.STRING and str(name.name) in fold(token.text))
             for token in found
@@ -136,24 +120,27 @@ class StatementCheck:
         name = self._captured.parsed_name
         concerned = whole.concerns(name)
         for parsed in whole.parsed:
-            if parsed is None and concerned:
-                self._refuse(statement, where, "it is not of a form that is understood")
-            elif isinstance(parsed, Temporary):
-                self._note_temporary(parsed, statement, where)
-            elif isinstance(parsed, Other):
-                self._check_write(parsed, statement, where, name)
-            elif isinstance(parsed, Definition):
-                self._check_definition(parsed, statement, where, name)
+            if parsed is None:
+                if concerned:
+                    self._refuse(statement, where, "it is not of a form that is understood")
+                continue
+            reason = self._may_change(parsed, statement, where, name) if parsed.writes else None
+            self._note_temporary(parsed, statement, where)
+            if reason is not None:
+                raise DataLossError(
+                    f"MySQL table {self._captured.table.full_name}: '{statement}' at {where} was "
+                    f"logged as a statement, not as rows, and {reason}; {_ROW_FORMAT}"
+                )
+            self._check_definition(parsed, statement, where, name)
         return concerned
 
-    def _note_temporary(
-        self, parsed: Temporary, statement: Statement, where: BinlogPosition
-    ) -> None:
+    def _note_temporary(self, parsed: Effects, statement: Statement, where: BinlogPosition) -> None:
         for name in parsed.created:
             self._temporary.add((where.file, statement.thread, name))
         for name in parsed.dropped:
             self._temporary.discard((where.file, statement.thread, name))
-        self._note_hidden(where)
+        if parsed.created or parsed.dropped:
+            self._note_hidden(where)
 
     def _note_hidden(self, where: BinlogPosition) -> None:
         """Set in `known` which sessions hide the table: those of the current binlog file."""
@@ -170,10 +157,8 @@ class StatementCheck:
         return (where.file, statement.thread, name) in self._temporary
 
     def _check_definition(
-        self, parsed: Definition, statement: Statement, where: BinlogPosition, name: TableName
+        self, parsed: Effects, statement: Statement, where: BinlogPosition, name: TableName
     ) -> None:
-        if _fills(parsed):
-            self._check_write(Other(parsed.effects[0].table), statement, where, name)
         effects = _of(parsed, name)
         if not effects or self._is_temporary(name, statement, where):
             return
@@ -198,18 +183,18 @@ class StatementCheck:
             )
         self._refuse(statement, where, "it changes the table without row events")
 
-    def _changes(
-        self, effect: Effect, statement: Statement, where: BinlogPosition
-    ) -> list[TableChange]:
+    def _changes(self, effect: Effect, statement: Statement, where: BinlogPosition) -> Alteration:
         charset = None if self.known is None else self.known.charset
         try:
-            changes = changes_of(effect.specs, charset, self._captured.mariadb)
+            changes = alteration(effect.specs, charset, self._captured.mariadb)
         except UnclearStatement:
             self._refuse(statement, where, "it is not of a form that is understood")
         if statement.other_types:
-            changes = [_of_unknown_type(change) for change in changes]
-        if effect.ignore and (changes or _has_word(effect.specs, _FILTERS)):
-            changes = [*changes, RowsChanged("may drop or change rows, as it says IGNORE")]
+            for change in changes.columns:
+                if change.spec is not None:
+                    change.spec.column = None
+        if effect.ignore and (changes != Alteration() or _has_word(effect.specs, _FILTERS)):
+            changes.rows.append("may drop or change rows, as it says IGNORE")
         return changes
 
     def _alter(self, effect: Effect, statement: Statement, where: BinlogPosition) -> None:
@@ -225,14 +210,13 @@ class StatementCheck:
             else altered(changes, self.known, complete=self._captured.columns_by_index)
         )
         if found is not None:
-            self._refuse_alter(found, after, changes, statement, where)
+            self._refuse_alter(found, after, statement, where)
         self.known = after
 
     def _refuse_alter(
         self,
         found: Refusal,
         after: TableDefinition | None,
-        changes: Sequence[TableChange],
         statement: Statement,
         where: BinlogPosition,
     ) -> NoReturn:
@@ -250,27 +234,13 @@ class StatementCheck:
             f"supported: {why}; {START_AGAIN}"
         )
 
-    def _check_write(
-        self, parsed: Other, statement: Statement, where: BinlogPosition, name: TableName
-    ) -> None:
-        reason = self._may_change(parsed, statement, where, name)
-        if parsed.creates_temporary is not None:
-            self._temporary.add((where.file, statement.thread, parsed.creates_temporary))
-            self._note_hidden(where)
-        if reason is None:
-            return
-        raise DataLossError(
-            f"MySQL table {self._captured.table.full_name}: '{statement}' at {where} was logged as "
-            f"a statement, not as rows, and {reason}; {_ROW_FORMAT}"
-        )
-
     def _may_change(
-        self, parsed: Other, statement: Statement, where: BinlogPosition, name: TableName
+        self, parsed: Effects, statement: Statement, where: BinlogPosition, name: TableName
     ) -> str | None:
         """Why a statement may change the followed table; None if it does not."""
         target = parsed.target
         temporary = target is not None and (
-            target == parsed.creates_temporary or self._is_temporary(target, statement, where)
+            target in parsed.created or self._is_temporary(target, statement, where)
         )
         if target == name and not temporary:
             return "changes it"
@@ -304,23 +274,13 @@ def is_online_swap(effect: Effect) -> bool:
     return expected is not None and f"_{str(old.name).lstrip('_')}" == expected
 
 
-def _of(parsed: Definition, name: TableName) -> list[Effect]:
+def _of(parsed: Effects, name: TableName) -> list[Effect]:
     """The effects on the table, or on its database."""
     whole = TableName(name.database, None)
-    return [effect for effect in parsed.effects if effect.table in (name, whole)]
+    return [effect for effect in parsed.tables if effect.table in (name, whole)]
 
 
-def _of_unknown_type(change: TableChange) -> TableChange:
-    if isinstance(change, ColumnAdded | ColumnChanged):
-        return replace(change, spec=replace(change.spec, column=None))
-    return change
-
-
-def _fills(parsed: Definition) -> bool:
-    return any(effect.written for effect in parsed.effects)
-
-
-def _parsed(found: Sequence[Token], database: str, ignores_case: bool) -> Parsed | None:
+def _parsed(found: Sequence[Token], database: str, ignores_case: bool) -> Effects | None:
     try:
         return effects_of(found, database, ignores_case)
     except UnclearStatement:
@@ -329,3 +289,73 @@ def _parsed(found: Sequence[Token], database: str, ignores_case: bool) -> Parsed
 
 def _has_word(specs: Sequence[Sequence[Token]], words: Sequence[str]) -> bool:
     return any(token.text.upper() in words for spec in specs for token in spec)
+
+
+_SYSTEM = frozenset({"mysql", "information_schema", "performance_schema"})
+_GRANT = re.compile(r"GRANT (.+?) ON (\S+) TO ", re.IGNORECASE)
+_TABLE = """
+SELECT table_type, engine FROM information_schema.tables
+WHERE table_schema = %s AND table_name = %s
+"""
+_TRIGGERS = """
+SELECT trigger_name FROM information_schema.triggers
+WHERE event_object_schema = %s AND event_object_table = %s
+"""
+_FUNCTIONS = """
+SELECT routine_name FROM information_schema.routines
+WHERE routine_type = 'FUNCTION' AND routine_schema <> 'sys'
+"""
+
+
+def side_effects(
+    session: Session, target: tuple[str, str] | None, words: Collection[str]
+) -> str | None:
+    """Why a statement that writes `target` may change another table; None if it does not.
+
+    `target` None: a temporary table. `words`: the statement's words and names in lower case. This
+    checks the views, triggers and functions that the server has now. The reason completes a
+    sentence.
+    """
+    grants = [match.groups() for row in session.rows("SHOW GRANTS") for match in _found(row)]
+    reason = _functions(session, grants, words)
+    if reason is not None or target is None or target[0].lower() in _SYSTEM:
+        return reason
+    displayed = f"{target[0]}.{target[1]}"
+    rows = session.rows(_TABLE, target)
+    if not rows:
+        return f"{displayed} is not a table that the server has now"
+    kind, engine = rows[0]
+    if kind != "BASE TABLE" or str(engine).lower() not in ENGINES:
+        return f"{displayed} is not an ordinary table"
+    if session.rows(_TRIGGERS, target):
+        return f"{displayed} has triggers"
+    if not _granted(grants, "TRIGGER", target[0]):
+        return f"{displayed} may have triggers, which are seen with the privilege TRIGGER only"
+    return None
+
+
+def _functions(
+    session: Session, grants: Collection[tuple[str, ...]], words: Collection[str]
+) -> str | None:
+    functions = {str(row[0]).lower() for row in session.rows(_FUNCTIONS)}
+    called = functions & set(words)
+    if called:
+        return f"it calls the function {min(called)}"
+    if "select" in words and functions:
+        return "it selects rows, perhaps from views that call functions"
+    if not _granted(grants, "SELECT", None) and ("select" in words or "(" in words):
+        return "it may call functions, which are seen with the privilege SELECT ON *.* only"
+    return None
+
+
+def _found(row: tuple[object, ...]) -> list[re.Match[str]]:
+    return list(_GRANT.finditer(str(row[0])))
+
+
+def _granted(grants: Collection[tuple[str, ...]], privilege: str, database: str | None) -> bool:
+    places = {"*.*"} if database is None else {"*.*", f"`{database}`.*"}
+    return any(
+        place in places
+        and {privilege, "ALL PRIVILEGES"} & {name.strip().upper() for name in listed.split(",")}
+        for listed, place in grants
+    )

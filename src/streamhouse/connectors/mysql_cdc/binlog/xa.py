@@ -7,7 +7,7 @@ from collections.abc import Collection
 from contextlib import closing
 
 from streamhouse.connectors.mysql_cdc.binlog.dump import BinlogDump
-from streamhouse.connectors.mysql_cdc.binlog.format.events import PositionTracker, Step, xid_text
+from streamhouse.connectors.mysql_cdc.binlog.format.events import Step, xid_text
 from streamhouse.connectors.mysql_cdc.binlog.limits import log_files
 from streamhouse.connectors.mysql_cdc.binlog.transaction_buffer import TransactionBuffer
 from streamhouse.connectors.mysql_cdc.binlog.transactions import (
@@ -53,21 +53,19 @@ class XaScan:
 
     def __init__(self, options: MySqlOptions, start: BinlogPosition) -> None:
         self._dump = BinlogDump(options, start)
-        self._track = PositionTracker(start, self._dump.checksums)
         self._events = self._dump.events()
         self.prepared: dict[str, BinlogPosition] = {}
         self.decided: dict[str, Step] = {}
 
     @property
     def position(self) -> BinlogPosition:
-        return self._track.position
+        return self._dump.track.position
 
     def advance(self, end: BinlogPosition, file_only: bool = False) -> None:
         """Read up to `end`; with `file_only`, at most to the end of the first file."""
-        track = self._track
+        track = self._dump.track
         while not (track.between and self.position >= end):
-            event, file = next(self._events), track.file
-            step = track.take(event.data, event.at)
+            file, step = track.file, next(self._events).step
             if step is Step.PREPARE:
                 self.prepared[track.name] = track.group
                 self.decided.pop(track.name, None)
@@ -144,11 +142,9 @@ def read_prepared(
 def _read_group(
     options: MySqlOptions, event_filter: EventFilter, begin: BinlogPosition, xid: str
 ) -> TransactionBuffer:
-    dump = BinlogDump(options, begin)
-    track = PositionTracker(begin, dump.checksums)
-    server = f"MySQL at {options.address}"
-    transactions = Transactions(track, event_filter, server, keep_prepared=True)
-    try:
+    with closing(BinlogDump(options, begin)) as dump:
+        server, track = f"MySQL at {options.address}", dump.track
+        transactions = Transactions(track, event_filter, server, keep_prepared=True)
         while True:
             block, at = dump.block(), 0
             while at < len(block):
@@ -161,8 +157,6 @@ def _read_group(
                         f"the binlog of MySQL at {options.address} has no prepared XA transaction "
                         f"{xid_sql(xid)} at {begin}; {START_AGAIN}"
                     )
-    finally:
-        dump.close()
 
 
 def xid_sql(xid: str) -> str:

@@ -5,9 +5,8 @@ docs/decisions/264-rows-that-foreign-keys-change.md says why.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
-from pathlib import Path
 from typing import TypeAlias
 
 from streamhouse.connectors.mysql_cdc.binlog.captured_table import CapturedTable
@@ -16,83 +15,73 @@ from streamhouse.connectors.mysql_cdc.binlog.format.events import DELETES, UPDAT
 from streamhouse.connectors.mysql_cdc.binlog.rows.batch_decoder import MOST_BYTES, BatchDecoder
 from streamhouse.connectors.mysql_cdc.change_reader import TablePosition, TableRange, read_tables
 from streamhouse.connectors.mysql_cdc.database.progress import FOREIGN_KEY, DatabaseProgress, Stale
-from streamhouse.connectors.mysql_cdc.database.tables.discovery import TableNames
 from streamhouse.connectors.mysql_cdc.database.tables.followed_table import FollowedTable
 from streamhouse.errors import SchemaChangeError
 from streamhouse.mysql.foreign_keys import CASCADE, ForeignKey
-from streamhouse.mysql.options import MySqlOptions
 from streamhouse.mysql.position import BinlogPosition
-from streamhouse.mysql.table import Server
+from streamhouse.mysql.table import TableNames
 
 Change: TypeAlias = tuple[TableNames, frozenset[str] | None]
 """A table of which rows were deleted (None), or of which these columns were updated."""
 
 
-class ForeignKeyChanges:
-    """Finds them among the tables of a sync; in the planner."""
+def stale_by_foreign_keys(
+    tables: Mapping[str, FollowedTable],
+    before: DatabaseProgress,
+    end: BinlogPosition,
+    changed: Collection[str] | None,
+    added: Collection[str],
+    captured_of: Callable[[FollowedTable], CapturedTable],
+) -> dict[str, Stale]:
+    """The targets of a sync to compare because of changes of parents up to `end`.
 
-    def __init__(self, options: MySqlOptions, server: Server, relay: Path | None) -> None:
-        self._options, self._server, self._relay = options, server, relay
+    `changed`: the names of tables with changes; None: perhaps all. `added`: the ids of tables
+    that are new in the batch. Tables of which no row is read yet need no comparison. `captured_of`
+    returns what readers of the binlog need of a table.
+    """
+    read = {
+        table.names
+        for id, table in tables.items()
+        if id not in added and before.snapshot.get(id, ()) is not None
+    }
+    known = {id for id, table in tables.items() if table.target not in before.stale}
+    known -= {*added, *before.gone}
+    changes: list[Change] = []
+    ranges: list[TableRange] = []
+    for id, table, columns in _parents(tables, changed):
+        names = {column.name.lower() for column in table.definition.columns}
+        if id in known and columns <= names:
+            referred = [one for one in table.definition.columns if one.name.lower() in columns]
+            # The key's columns are part of every decoded row.
+            captured = replace(
+                captured_of(table), columns=tuple(dict.fromkeys([*referred, *table.definition.key]))
+            )
+            start = TablePosition(before.position, before.binlog_state, table.definition)
+            ranges.append(TableRange(captured, start))
+        else:
+            # The columns of its changes are not known.
+            changes += [(table.names, None), (table.names, columns)]
+    if ranges:
+        changes += _changes(ranges, end)
+    affected = children(tables.values(), changes) & read
+    return {
+        table.target: Stale(FOREIGN_KEY) for table in tables.values() if table.names in affected
+    }
 
-    def stale(
-        self,
-        tables: Mapping[str, FollowedTable],
-        before: DatabaseProgress,
-        end: BinlogPosition,
-        changed: Collection[str] | None,
-        added: Collection[str],
-    ) -> dict[str, Stale]:
-        """The targets to compare because of changes of parents up to `end`.
 
-        `changed`: the names of tables with changes; None: perhaps all. `added`: the ids of tables
-        that are new in the batch. Tables of which no row is read yet need no comparison.
-        """
-        read = {
-            table.names
-            for id, table in tables.items()
-            if id not in added and before.snapshot.get(id, ()) is not None
-        }
-        known = {id for id, table in tables.items() if table.target not in before.stale}
-        known -= {*added, *before.gone}
-        changes: list[Change] = []
-        ranges: list[TableRange] = []
-        for id, table, columns in self._parents(tables, changed):
-            names = {column.name.lower() for column in table.definition.columns}
-            if id in known and columns <= names:
-                ranges.append(self._range(table, columns, before))
-            else:
-                # The columns of its changes are not known.
-                changes += [(table.names, None), (table.names, columns)]
-        if ranges:
-            changes += _changes(ranges, end)
-        affected = children(tables.values(), changes) & read
-        return {
-            table.target: Stale(FOREIGN_KEY) for table in tables.values() if table.names in affected
-        }
-
-    def _parents(
-        self, tables: Mapping[str, FollowedTable], changed: Collection[str] | None
-    ) -> Iterator[tuple[str, FollowedTable, frozenset[str]]]:
-        """The parents that may have changes, with the columns to which foreign keys refer."""
-        by_names = {table.names: id for id, table in tables.items()}
-        columns: dict[TableNames, frozenset[str]] = {}
-        for table in tables.values():
-            check_parents(table.full_name, table.definition.foreign_keys, by_names)
-            for key in table.definition.foreign_keys:
-                columns[key.parent] = columns.get(key.parent, frozenset()) | {*key.parent_columns}
-        for names, own in columns.items():
-            if changed is None or ".".join(names) in changed:
-                yield by_names[names], tables[by_names[names]], own
-
-    def _range(
-        self, table: FollowedTable, columns: Collection[str], before: DatabaseProgress
-    ) -> TableRange:
-        captured = table.captured_table(self._options, self._server, self._relay)
-        referred = [one for one in table.definition.columns if one.name.lower() in columns]
-        # The key's columns are part of every decoded row.
-        read = tuple(dict.fromkeys([*referred, *table.definition.key]))
-        start = TablePosition(before.position, before.binlog_state, table.definition)
-        return TableRange(replace(captured, columns=read), start)
+def _parents(
+    tables: Mapping[str, FollowedTable], changed: Collection[str] | None
+) -> Iterator[tuple[str, FollowedTable, frozenset[str]]]:
+    """The parents that may have changes, with the columns to which foreign keys refer."""
+    by_names = {table.names: id for id, table in tables.items()}
+    columns: dict[TableNames, frozenset[str]] = {}
+    for table in tables.values():
+        check_parents(table.full_name, table.definition.foreign_keys, by_names)
+        for key in table.definition.foreign_keys:
+            columns[key.parent] = columns.get(key.parent, frozenset()) | {*key.parent_columns}
+    for names, own in columns.items():
+        if changed is None or ".".join(names) in changed:
+            yield by_names[names], tables[by_names[names]], own
 
 
 def check_parents(table: str, keys: Iterable[ForeignKey], followed: Collection[TableNames]) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
-from streamhouse.connectors.mysql_cdc.json_records import from_json, to_json
+from streamhouse.connectors.mysql_cdc.json_records import Names, from_json, to_json
 from streamhouse.mysql.position import SHARDS, BinlogPosition, BinlogState, KeyJson
 from streamhouse.mysql.table import PRIMARY
 from streamhouse.source import Offset
@@ -28,7 +28,7 @@ class Stale:
     statement: str
     deletes: bool = True
     renamed: Mapping[str, str] = field(default_factory=dict)
-    dropped: frozenset[str] = frozenset()
+    dropped: Names = frozenset()
 
 
 class Shard(NamedTuple):
@@ -70,9 +70,9 @@ class DatabaseProgress:
     columns: Mapping[str, Any] = field(default_factory=dict)
     versions: Mapping[str, str] = field(default_factory=dict)
     stale: Mapping[str, Stale] = field(default_factory=dict)
-    gone: frozenset[str] = frozenset()
+    gone: Names = frozenset()
     reloaded: Mapping[str, bool] = field(default_factory=dict)
-    altered: frozenset[str] = frozenset()
+    altered: Names = frozenset()
     statements: tuple[str, ...] = ()
     zone: str | None = None
     hidden: Mapping[str, tuple[tuple[str, int], ...]] = field(default_factory=dict)

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from streamhouse.connectors.mysql_cdc.binlog.captured_table import CapturedTable
 from streamhouse.connectors.mysql_cdc.binlog.change_decoder import TRANSACTION_CONTROL
 from streamhouse.connectors.mysql_cdc.binlog.dump import BinlogDump, RawEvent
-from streamhouse.connectors.mysql_cdc.binlog.format.events import QUERY, PositionTracker, query_of
+from streamhouse.connectors.mysql_cdc.binlog.format.events import QUERY, query_of
 from streamhouse.connectors.mysql_cdc.binlog.limits import reset_error
 from streamhouse.connectors.mysql_cdc.binlog.query import Statement, statement_of
 from streamhouse.connectors.mysql_cdc.binlog.statements import ParsedStatement
@@ -52,7 +52,6 @@ class StatementLog:
         self._captured_of, self._relay = captured_of, relay
         self._tables: list[CapturedTable] = []
         self._dump: BinlogDump | None = None
-        self._track = PositionTracker(_NOWHERE, True)
         self._events: Iterator[RawEvent] = iter(())
         self._names: frozenset[str] = frozenset()
         self._start = self._end = _NOWHERE
@@ -95,32 +94,31 @@ class StatementLog:
             dump.close()
 
     def _read(self, start: BinlogPosition, end: BinlogPosition) -> list[FoundStatement]:
-        if self._dump is None or self._track.position != start:
+        if self._dump is None or self._dump.track.position != start:
             self.close()
             self._dump = BinlogDump(self._tables[0].options, start)
-            self._track = PositionTracker(start, self._dump.checksums)
             self._events = self._dump.events()
+        track = self._dump.track
         found: list[FoundStatement] = []
         opened: list[tuple[BinlogPosition, Statement, CapturedTable]] = []
         before, moved = start, time.monotonic()
-        while self._track.position < end:
+        while track.position < end:
             if time.monotonic() - moved > _STALLED_SECONDS:
-                raise reset_error(self._tables[0].options.address, self._track.position, end)
-            position = self._track.position
-            opened += [(before, *following) for following in self._next()]
-            if position != self._track.position:
+                raise reset_error(self._tables[0].options.address, track.position, end)
+            position = track.position
+            opened += [(before, *following) for following in self._next(track.trailer)]
+            if position != track.position:
                 moved = time.monotonic()
-            if self._track.between:
-                before = self._track.position
+            if track.between:
+                before = track.position
                 found += [FoundStatement(one, text, before, table) for one, text, table in opened]
                 opened = []
         return found
 
-    def _next(self) -> list[tuple[Statement, CapturedTable]]:
+    def _next(self, trailer: int) -> list[tuple[Statement, CapturedTable]]:
         """Read one event; returns its statement with each table that the statement concerns."""
-        _, kind, size, _, data, at = next(self._events)
-        self._track.take(data, at)
-        end = at + size - self._track.trailer
+        _, kind, size, _, data, at, _ = next(self._events)
+        end = at + size - trailer
         if kind != QUERY or query_of(data, at, end)[1] in TRANSACTION_CONTROL:
             return []
         statement = statement_of(kind, data, at, end, self._tables[0].mariadb)

@@ -5,8 +5,7 @@ A folder contains
 - `machine`: the machine of the writer (`machine.machine`);
 - `state`: how far the log goes, and where each table last changed;
 - segments, named `<binlog file>@<position>`, of frames: a position in the server's binlog, and the
-  events of followed tables up to that position;
-- an `.index` of each segment: the frames that end between two transactions.
+  events of followed tables up to that position.
 
 One process writes; any process on the same machine may read. On another machine, with the folder on
 shared storage, a read could return old contents of a file: readers there behave as if there were no
@@ -17,6 +16,7 @@ their segment is dropped.
 from __future__ import annotations
 
 import bisect
+import contextlib
 import os
 import struct
 from collections.abc import Iterable, Iterator
@@ -29,10 +29,9 @@ from streamhouse.mysql.position import BinlogPosition
 
 FRAME = struct.Struct("<QIB3x")
 """A frame's header: its end in the server's binlog file, the bytes of its events, its kind."""
-_PLAIN, _SUMS, _LAST = 0, 1, 2
-"""Kinds of frames: events, events with checksums, or the name of the next segment."""
-INDEX = struct.Struct("<QQ")
-"""An entry of an index: where a frame ends in the server's binlog file, and in the segment."""
+_SUMS, _PART, _LAST = 1, 2, 4
+"""Bits of a frame's kind: its events have checksums, it ends within a transaction, or it has the
+name of the next segment instead of events."""
 
 
 @dataclass(frozen=True)
@@ -47,22 +46,20 @@ class Segment:
         return f"{self.start.file}@{self.start.pos:012d}"
 
     @property
-    def frames(self) -> Path:
-        return self.folder / f"{self.name}.frames"
+    def path(self) -> Path:
+        return self.folder / self.name
 
     @property
-    def index(self) -> Path:
-        return self.folder / f"{self.name}.index"
-
-    def drop(self) -> None:
-        self.frames.unlink(missing_ok=True)
-        self.index.unlink(missing_ok=True)
+    def bytes(self) -> int:
+        """The size; 0 if the segment has just been dropped."""
+        with contextlib.suppress(FileNotFoundError):
+            return self.path.stat().st_size
+        return 0
 
 
 def segments(folder: Path) -> list[Segment]:
     """All segments, oldest first."""
-    names = [name for name in os.listdir(folder) if name.endswith(".frames")]
-    parsed = [_segment(folder, name.removesuffix(".frames")) for name in names]
+    parsed = [_segment(folder, name) for name in os.listdir(folder) if "@" in name]
     return sorted(parsed, key=lambda segment: segment.start)
 
 
@@ -71,24 +68,14 @@ def _segment(folder: Path, name: str) -> Segment:
     return Segment(folder, BinlogPosition(file, int(pos)))
 
 
-class _Index:
-    """An index file as a sequence of entries (position in the binlog, byte in the segment)."""
-
-    def __init__(self, handle: int) -> None:
-        self._handle = handle
-        self._count = os.fstat(handle).st_size // INDEX.size
-
-    def __len__(self) -> int:
-        return self._count
-
-    def __getitem__(self, at: int) -> tuple[int, int]:
-        at = at + self._count if at < 0 else at
-        pos, byte = INDEX.unpack(os.pread(self._handle, INDEX.size, at * INDEX.size))
-        return int(pos), int(byte)
-
-    def after(self, pos: int) -> int:
-        """The index of the first entry that ends after a position."""
-        return bisect.bisect_right(self, pos, key=lambda entry: entry[0])
+def _heads(handle: int) -> Iterator[tuple[int, int, int, int]]:
+    """The frames of a segment: where each begins and ends there, its position, and its kind."""
+    byte = 0
+    while len(head := os.pread(handle, FRAME.size, byte)) == FRAME.size:
+        pos, size, kind = FRAME.unpack(head)
+        following = byte + FRAME.size + size
+        yield byte, following, pos, kind
+        byte = following
 
 
 def _segments_from(ordered: list[Segment], start: BinlogPosition) -> list[Segment]:
@@ -101,26 +88,22 @@ def bounded(
     folder: Path, start: BinlogPosition, end: BinlogPosition, most_bytes: int
 ) -> BinlogPosition:
     """The end of a transaction after `start`, about `most_bytes` later, and at most `end`."""
+    found = _segments_from(segments(folder), start)
+    if sum(segment.bytes for segment in found) <= most_bytes:
+        return end
     remaining = most_bytes
-    for segment in _segments_from(segments(folder), start):
-        if not segment.start < end:
-            break
-        try:
-            index = segment.index.open("rb")
-        except FileNotFoundError:
-            # It has just been dropped: tasks read its range from the server.
-            continue
-        with index:
-            entries = _Index(index.fileno())
-            start_pos = start.pos if segment.start.file == start.file else 0
-            at = entries.after(start_pos)
-            if at >= len(entries):
-                continue
-            begun = entries[at - 1][1] if at else 0
-            stop = bisect.bisect_left(entries, begun + remaining, at, key=lambda entry: entry[1])
-            if stop < len(entries):
-                return min(end, BinlogPosition(segment.start.file, entries[stop][0]))
-            remaining -= entries[-1][1] - begun
+    for segment in found:
+        # One that has just been dropped: tasks read its range from the server.
+        with contextlib.suppress(FileNotFoundError), segment.path.open("rb") as file:
+            for begin, following, pos, kind in _heads(file.fileno()):
+                at = BinlogPosition(segment.start.file, pos)
+                if kind & _LAST or at <= start:
+                    continue
+                if at >= end:
+                    return end
+                remaining -= following - begin
+                if remaining <= 0 and not kind & _PART:
+                    return at
     return end
 
 
@@ -159,7 +142,7 @@ class FrameReader:
                 return
             pos, size, kind = FRAME.unpack(head)
             data = os.pread(self._handle, size, self._byte + FRAME.size)
-            if kind == _LAST:
+            if kind & _LAST:
                 following = _segment(self._folder, data.decode())
                 if not following.start < end:
                     return
@@ -168,7 +151,7 @@ class FrameReader:
             frame_end = BinlogPosition(self._segment.start.file, pos)
             if not frame_end > end:
                 self._byte += FRAME.size + size
-            yield Frame(frame_end, data, CHECKSUM_BYTES if kind == _SUMS else 0)
+            yield Frame(frame_end, data, CHECKSUM_BYTES if kind & _SUMS else 0)
             if frame_end >= end:
                 return
 
@@ -178,15 +161,15 @@ class FrameReader:
             self._handle = -1
 
     def _enter(self, segment: Segment, start: BinlogPosition | None) -> None:
-        byte = 0
-        if start is not None and start.file == segment.start.file:
-            with segment.index.open("rb") as index:
-                entries = _Index(index.fileno())
-                at = entries.after(start.pos)
-                byte = entries[at - 1][1] if at else 0
-        handle = os.open(segment.frames, os.O_RDONLY)
+        handle = os.open(segment.path, os.O_RDONLY)
         self.close()
-        self._handle, self._segment, self._byte = handle, segment, byte
+        self._handle, self._segment, self._byte = handle, segment, 0
+        if start is not None and start.file == segment.start.file:
+            for begin, following, pos, kind in _heads(handle):
+                self._byte = following
+                if kind & _LAST or pos > start.pos:
+                    self._byte = begin
+                    break
 
 
 class FrameWriter:
@@ -196,27 +179,31 @@ class FrameWriter:
         self._folder = folder
         self._segment_bytes = segment_bytes
         self._segment: Segment | None = None
-        self._frames = self._index = -1
+        self._handle = -1
         self._written = self._committed = 0
+        self._partial = False
 
-    def append(self, end: BinlogPosition, events: Iterable[bytes], checksums: bool) -> None:
-        """Append a frame of the events up to `end`, which may be inside a transaction."""
-        data = b"".join(events)
-        self._frame(end.pos, data, _SUMS if checksums else _PLAIN)
+    def append(
+        self, end: BinlogPosition, events: Iterable[bytes], checksums: bool, partial: bool = False
+    ) -> None:
+        """Append a frame of the events up to `end`; `partial`: that is inside a transaction."""
+        kind = (_SUMS if checksums else 0) | (_PART if partial else 0)
+        self._frame(end.pos, b"".join(events), kind)
+        self._partial = partial
 
     def commit(self, end: BinlogPosition) -> None:
-        """Make the written frames visible in the index; `end` must be between two transactions."""
-        if self._written > self._committed:
-            _write(self._index, INDEX.pack(end.pos, self._written))
-            self._committed = self._written
+        """Keep the written frames; `end` must be between two transactions."""
+        if self._partial:
+            self.append(end, (), False)
+        self._committed = self._written
         if self._written >= self._segment_bytes:
             self.begin(end)
 
     def undo(self) -> None:
         """Remove the frames that were written since the last commit."""
         if self._segment is not None:
-            os.ftruncate(self._frames, self._committed)
-            self._written = self._committed
+            os.ftruncate(self._handle, self._committed)
+            self._written, self._partial = self._committed, False
 
     def begin(self, start: BinlogPosition) -> None:
         """Continue in a new segment, which starts at `start`."""
@@ -229,30 +216,24 @@ class FrameWriter:
         self.close()
         self._segment = following
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
-        self._index = os.open(self._segment.index, flags, 0o600)
-        self._frames = os.open(self._segment.frames, flags, 0o600)
+        self._handle = os.open(self._segment.path, flags, 0o600)
         self._written = self._committed = 0
 
     def close(self) -> None:
-        for handle in (self._frames, self._index):
-            if handle >= 0:
-                os.close(handle)
-        self._frames = self._index = -1
+        if self._handle >= 0:
+            os.close(self._handle)
+            self._handle = -1
 
     def _frame(self, pos: int, data: bytes, kind: int) -> None:
-        _write(self._frames, FRAME.pack(pos, len(data), kind) + data)
-        self._written += FRAME.size + len(data)
-
-
-def _write(handle: int, data: bytes) -> None:
-    view = memoryview(data)
-    while view:
-        view = view[os.write(handle, view) :]
+        rest = memoryview(FRAME.pack(pos, len(data), kind) + data)
+        self._written += len(rest)
+        while rest:
+            rest = rest[os.write(self._handle, rest) :]
 
 
 def held_bytes(folder: Path) -> int:
     """The bytes of a log's frames."""
-    return sum(segment.frames.stat().st_size for segment in segments(folder))
+    return sum(segment.bytes for segment in segments(folder))
 
 
 def drop_old(folder: Path, needed: BinlogPosition | None, most_bytes: int | None) -> None:
@@ -261,11 +242,11 @@ def drop_old(folder: Path, needed: BinlogPosition | None, most_bytes: int | None
     The newest segment always stays. `most_bytes` None: any size.
     """
     ordered = segments(folder)
-    sizes = [segment.frames.stat().st_size for segment in ordered]
+    sizes = [segment.bytes for segment in ordered]
     total = sum(sizes)
     for segment, size, after in zip(ordered, sizes, ordered[1:], strict=False):
         fits = most_bytes is None or total <= most_bytes
         if fits and (needed is None or after.start > needed):
             break
-        segment.drop()
+        segment.path.unlink(missing_ok=True)
         total -= size

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from queue import SimpleQueue
 from typing import TypeAlias
@@ -36,25 +35,12 @@ from streamhouse.connectors.mysql_cdc.relay.files import FrameWriter
 from streamhouse.connectors.mysql_cdc.relay.state import KEPT_STATEMENTS, RelayState, StateWriter
 from streamhouse.mysql.gtids import known_gtids
 from streamhouse.mysql.position import BinlogIdentity, BinlogPosition
-from streamhouse.mysql.table import Server
+from streamhouse.mysql.table import Server, TableNames
 
-_SEGMENT_BYTES = 16 * 1024 * 1024
+_SEGMENT_BYTES = 4 * 1024 * 1024
 _FRAME_BYTES = 1024 * 1024
 _BINLOGS = 64
 _NONE: frozenset[str] = frozenset()
-
-
-@dataclass(frozen=True)
-class RelayTable:
-    """The names of a followed table."""
-
-    database: str
-    name: str
-
-    @property
-    def full_name(self) -> str:
-        """`database.table`."""
-        return f"{self.database}.{self.name}"
 
 
 ReadPrepared: TypeAlias = Callable[[Committed, BinlogPosition], TransactionBuffer]
@@ -72,7 +58,7 @@ class RelayLog:
     def __init__(
         self,
         folder: Path,
-        tables: Sequence[RelayTable],
+        tables: Sequence[TableNames],
         start: BinlogPosition,
         most_bytes: int,
         server: Server | None = None,
@@ -82,7 +68,7 @@ class RelayLog:
         self._state_file = StateWriter(folder)
         self._files = FrameWriter(folder, max(1, min(_SEGMENT_BYTES, most_bytes // 8)))
         self._files.begin(start)
-        changed = {table.full_name: start for table in tables}
+        changed = {".".join(table): start for table in tables}
         self.state = RelayState(start, changed, {}, {}, {}, {}, gtids)
         self._mariadb = server is None or server.mariadb
         self._gtids = known_gtids(gtids, self._mariadb)
@@ -91,14 +77,14 @@ class RelayLog:
         self._changed: set[str] = set()
         self._seconds: dict[str, int] = {}
         self._boundary = start
-        self._joining: SimpleQueue[list[RelayTable]] = SimpleQueue()
+        self._joining: SimpleQueue[list[TableNames]] = SimpleQueue()
         self._state_file.write(self.state)
 
     def selects(self, kind: int, data: bytes, at: int, end: int) -> bool:
         """Whether the event concerns a followed table."""
         return bool(self._selection.of(kind, data, at, end))
 
-    def follow(self, tables: Sequence[RelayTable]) -> None:
+    def follow(self, tables: Sequence[TableNames]) -> None:
         """Keep the events of more tables, too, in blocks after this call; thread-safe."""
         self._joining.put(list(tables))
 
@@ -148,7 +134,7 @@ class RelayLog:
         while not self._joining.empty():
             tables = self._joining.get()
             self._selection.add(tables)
-            joined = {table.full_name: self.state.end for table in tables}
+            joined = {".".join(table): self.state.end for table in tables}
             self.state = self.state._replace(changed={**joined, **self.state.changed})
 
     def undo(self) -> None:
@@ -186,7 +172,8 @@ class RelayLog:
             if size > _FRAME_BYTES:
                 # All frames of a transaction but the last end before the transaction does.
                 self._commit()
-                self._files.append(BinlogPosition(end.file, end.pos - 1), events, track.checksums)
+                inside = BinlogPosition(end.file, end.pos - 1)
+                self._files.append(inside, events, track.checksums, partial=True)
                 events, size = [], 0
         for names, (data, at) in last_rows.items():
             changed |= names
@@ -247,8 +234,8 @@ class _EventSelection:
     `altered`: the tables that the last event, if it was a statement, defines, alters or drops.
     """
 
-    def __init__(self, tables: Sequence[RelayTable], server: Server) -> None:
-        self._tables: list[RelayTable] = []
+    def __init__(self, tables: Sequence[TableNames], server: Server) -> None:
+        self._tables: list[TableNames] = []
         self._server = server
         self._all: frozenset[str] = frozenset()
         self._names: dict[bytes, frozenset[str]] = {}
@@ -256,13 +243,13 @@ class _EventSelection:
         self.altered: frozenset[str] = frozenset()
         self.add(tables)
 
-    def add(self, tables: Sequence[RelayTable]) -> None:
+    def add(self, tables: Sequence[TableNames]) -> None:
         """Follow these tables, too."""
         self._tables += tables
-        self._all |= {table.full_name for table in tables}
+        self._all |= {".".join(table) for table in tables}
         for table in tables:
-            name = folded_names(names_of(table.database, table.name), self._server.ignores_case)
-            self._names[name] = frozenset({table.full_name})
+            name = folded_names(names_of(*table), self._server.ignores_case)
+            self._names[name] = frozenset({".".join(table)})
 
     def of(self, kind: int, data: bytes, at: int, end: int) -> frozenset[str]:
         """The followed tables that the event at bytes `at` to `end` concerns; empty: none."""
@@ -287,8 +274,7 @@ class _EventSelection:
         # Keeps too many statements rather than too few: readers compare names as the server does.
         parsed = ParsedStatement(statement, ignores_case=True)
         names = {
-            table.full_name: TableName.parsed(table.database, table.name, ignores_case=True)
-            for table in self._tables
+            ".".join(table): TableName.parsed(*table, ignores_case=True) for table in self._tables
         }
         self.altered = frozenset(
             full for full, name in names.items() if parsed.concerns(name) or parsed.hides(name)

@@ -15,22 +15,18 @@ from typing import NamedTuple
 import pymysql
 
 from streamhouse.connectors.mysql_cdc.binlog.dump import BinlogDump
-from streamhouse.connectors.mysql_cdc.binlog.format.events import (
-    HEADER,
-    HEARTBEATS,
-    PositionTracker,
-)
+from streamhouse.connectors.mysql_cdc.binlog.format.events import HEADER, HEARTBEATS
 from streamhouse.connectors.mysql_cdc.binlog.limits import log_files, reset_error
 from streamhouse.connectors.mysql_cdc.binlog.transaction_buffer import TransactionBuffer
 from streamhouse.connectors.mysql_cdc.binlog.transactions import Committed
 from streamhouse.connectors.mysql_cdc.binlog.xa import read_prepared
 from streamhouse.connectors.mysql_cdc.relay.files import drop_old, held_bytes
-from streamhouse.connectors.mysql_cdc.relay.log import ReadPrepared, RelayLog, RelayTable
+from streamhouse.connectors.mysql_cdc.relay.log import ReadPrepared, RelayLog
 from streamhouse.errors import DataLossError, StreamhouseError
 from streamhouse.mysql.connection import Backoff, Session, is_lost, readable
 from streamhouse.mysql.options import MySqlOptions
 from streamhouse.mysql.position import BinlogPosition
-from streamhouse.mysql.table import Server, check_server
+from streamhouse.mysql.table import Server, TableNames, check_server
 from streamhouse.work_folder import work_folder
 
 log = logging.getLogger("streamhouse.mysql")
@@ -69,7 +65,7 @@ class Relay:
     def __init__(
         self,
         options: MySqlOptions,
-        tables: Sequence[RelayTable],
+        tables: Sequence[TableNames],
         folder: Path,
         resume_positions: Sequence[BinlogPosition] = (),
         most_bytes: int = MOST_BYTES,
@@ -116,7 +112,7 @@ class Relay:
         """Allow dropping events before `position`; None: only those above the size limit."""
         self._needed = position
 
-    def follow(self, tables: Sequence[RelayTable]) -> None:
+    def follow(self, tables: Sequence[TableNames]) -> None:
         """Keep the changes of more tables, too, in events that arrive after this call."""
         with self._followed:
             if self._log is None:
@@ -183,8 +179,7 @@ class Relay:
         dump = BinlogDump(self._options, relay_log.state.end)
         # Before it looks whether it is stopped: `close` does the opposite.
         self._dump = dump
-        track = PositionTracker(relay_log.state.end, dump.checksums)
-        relay_log.connect(track, f"MySQL at {self._options.address}", self._reread(relay_log))
+        relay_log.connect(dump.track, f"MySQL at {self._options.address}", self._reread(relay_log))
         checked = time.monotonic()
         try:
             while not self._stopped.is_set():
@@ -222,7 +217,7 @@ class Relay:
     def _check_reset(self, end: BinlogPosition) -> None:
         current = self._server.position(self._session)
         if current < end:
-            names = ", ".join(table.full_name for table in self._tables)
+            names = ", ".join(".".join(table) for table in self._tables)
             raise reset_error(self._options.address, current, end, names)
 
     @property

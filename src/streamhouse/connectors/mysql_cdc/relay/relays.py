@@ -14,12 +14,11 @@ from streamhouse.connectors.mysql_cdc.binlog.binlog_inspector import BinlogInspe
 from streamhouse.connectors.mysql_cdc.binlog.limits import earliest_position
 from streamhouse.connectors.mysql_cdc.binlog.startup import position_on_other_server
 from streamhouse.connectors.mysql_cdc.json_records import from_json
-from streamhouse.connectors.mysql_cdc.relay.log import RelayTable
 from streamhouse.connectors.mysql_cdc.relay.relay import FOLDER, Relay, own_folder
 from streamhouse.mysql.connection import Session, start_session
 from streamhouse.mysql.options import MySqlOptions, parse
 from streamhouse.mysql.position import BinlogPosition, BinlogState, position_of
-from streamhouse.mysql.table import check_server
+from streamhouse.mysql.table import TableNames, check_server
 from streamhouse.source import Offset
 
 
@@ -44,7 +43,7 @@ class Relays:
     `tables_of`: finds the tables that a source reads, by its options and last offset.
     """
 
-    def __init__(self, tables_of: Callable[[MySqlOptions, Offset], Sequence[RelayTable]]) -> None:
+    def __init__(self, tables_of: Callable[[MySqlOptions, Offset], Sequence[TableNames]]) -> None:
         self._tables_of = tables_of
         self._running: list[tuple[Relay, Sequence[_Resumed]]] = []
 

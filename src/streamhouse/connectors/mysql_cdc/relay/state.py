@@ -9,9 +9,10 @@ import time
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from streamhouse.connectors.mysql_cdc.binlog.limits import byte_budget
+from streamhouse.connectors.mysql_cdc.json_records import from_json, to_json
 from streamhouse.connectors.mysql_cdc.relay.files import bounded, segments
 from streamhouse.machine import machine
 from streamhouse.mysql.position import BinlogIdentity, BinlogPosition, BinlogState
@@ -77,7 +78,7 @@ class StateWriter:
     def write(self, state: RelayState | None) -> None:
         """Publish the state; None means that the log has ended."""
         # In place, with a checksum: replacing the file each time would write to the disk each time.
-        text = json.dumps(state, default=lambda position: [position.file, position.pos]).encode()
+        text = json.dumps(state and to_json(state)).encode()
         os.pwrite(self._handle, _SUM.pack(len(text), zlib.crc32(text)) + text, 0)
 
     def heard(self) -> None:
@@ -111,7 +112,8 @@ class RelayView:
             text = raw[_SUM.size : _SUM.size + size]
             # A wrong checksum: this has read during a write, so read again.
             if text and zlib.crc32(text) == total:
-                self._raw, self._state = raw, _state_of(json.loads(text))
+                parsed = json.loads(text)
+                self._raw, self._state = raw, parsed and from_json(RelayState, parsed)
         return self._state
 
     def silent_s(self) -> float:
@@ -177,24 +179,6 @@ class RelayView:
     ) -> BinlogPosition:
         """The end of a transaction after `start`, about `most_bytes` later, and at most `end`."""
         return bounded(self.folder, start, end, most_bytes)
-
-
-def _state_of(parsed: Any) -> RelayState | None:
-    if parsed is None:
-        return None
-    end, changed, altered, prepared, binlogs, times, gtids = parsed
-    return RelayState(
-        BinlogPosition(*end),
-        {name: BinlogPosition(*position) for name, position in changed.items()},
-        {
-            name: [BinlogPosition(*position) for position in positions]
-            for name, positions in altered.items()
-        },
-        {xid: BinlogPosition(*position) for xid, position in prepared.items()},
-        {file: BinlogIdentity(*identity) for file, identity in binlogs.items()},
-        {name: (int(seconds), int(arrived)) for name, (seconds, arrived) in times.items()},
-        gtids,
-    )
 
 
 BATCH_BYTES = 64 * 1024 * 1024

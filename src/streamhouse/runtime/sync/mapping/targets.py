@@ -5,20 +5,58 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 from streamhouse.close_matches import nearest
 from streamhouse.connectors.mysql_cdc.database.tables.discovery import FoundTable
+from streamhouse.durable_files import read_json, replace_json
 from streamhouse.errors import OptionError, StreamhouseError, TableError
 from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.schema.table_name import split_identifier
 from streamhouse.runtime.failpoint import TABLE_STEP, reached
-from streamhouse.runtime.sync.created_tables import CreatedTables
 from streamhouse.runtime.sync.mapping.computed_columns import ComputedColumn, computed_columns
 from streamhouse.runtime.sync.mapping.reconciliation import Reconciliation, Wanted, is_wider
 from streamhouse.runtime.sync.options import METADATA, SyncOptions
 from streamhouse.sql.plan import Column
-from streamhouse.sql.schema_changes import SetNullable, SetTableOption
+from streamhouse.sql.schema_changes import (
+    SchemaChange,
+    SetColumnComment,
+    SetNullable,
+    SetTableOption,
+)
+
+_FILE = "created-tables.json"
+
+
+class CreatedTables:
+    """The columns and keys by table, in a file of the sync's checkpoint; driver only."""
+
+    def __init__(self, checkpoint: Path) -> None:
+        self._path = checkpoint / _FILE
+
+    def note(self, tables: Mapping[str, tuple[Sequence[str], Sequence[str]]]) -> None:
+        """Record tables, with their columns and primary keys, before they are created."""
+        if tables:
+            noted = {name: [list(names), list(key)] for name, (names, key) in tables.items()}
+            replace_json(self._path, self._all() | noted)
+
+    def names(self) -> frozenset[str]:
+        """The recorded tables."""
+        return frozenset(self._all())
+
+    def has(self, table: Table) -> bool:
+        """Whether a table has the recorded columns and key, and nobody has written to it."""
+        as_noted = [[column.name for column in table.columns], list(table.primary_key)]
+        is_same = self._all().get(table.identifier) == as_noted
+        return is_same and table.latest_snapshot_id() is None
+
+    def clear(self) -> None:
+        """Forget all tables: a table set has them."""
+        self._path.unlink(missing_ok=True)
+
+    def _all(self) -> dict[str, list[list[str]]]:
+        return read_json(self._path) or {}
 
 
 @dataclass(frozen=True)
@@ -330,6 +368,22 @@ class Targets:
         for identifier in dict.fromkeys(identifiers):
             self._alter_options(self._warehouse.table(identifier))
 
+    def copy_comments(self, found: Iterable[FoundTable]) -> None:
+        """Give the Paimon tables the comments of these tables, as they are now.
+
+        Where MySQL has no comment, that in Paimon stays. A failure is only a notice, since rows do
+        not depend on comments.
+        """
+        for source in found:
+            target = self._options.target(source.names)
+            try:
+                changes = _comment_changes(self._warehouse.table(target), source, self._options)
+                if changes:
+                    self._warehouse.alter_table(target, *changes)
+            except StreamhouseError as error:
+                text = f"comments of {source.full_name} are not copied: {error}"
+                self._notice(f"{target}: {text}")
+
     def _alter_options(self, table: Table) -> None:
         """Set the options of `table_conf` that an existing table has not, if they can change."""
         for key, value in self._options.table_conf.items():
@@ -363,3 +417,15 @@ def _merged(source: FoundTable, one: Column, other: Column, lenient: bool) -> Co
 
 def _names(target: Target) -> str:
     return ", ".join(source.full_name for source in target.sources)
+
+
+def _comment_changes(table: Table, found: FoundTable, options: SyncOptions) -> list[SchemaChange]:
+    changes: list[SchemaChange] = []
+    comments = {options.spelt(name): comment for name, comment in found.comments.items()}
+    for column in table.columns:
+        comment = comments.get(column.name)
+        if comment and comment != column.comment:
+            changes.append(SetColumnComment((column.name,), comment))
+    if found.comment and found.comment != table.schema.get("comment"):
+        changes.append(SetTableOption("comment", found.comment))
+    return changes

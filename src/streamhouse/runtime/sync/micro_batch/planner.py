@@ -15,9 +15,9 @@ from streamhouse.connectors.mysql_cdc.binlog.captured_table import CapturedTable
 from streamhouse.connectors.mysql_cdc.binlog.ddl_change import DdlChange, DdlChanges
 from streamhouse.connectors.mysql_cdc.change_reader import log_view
 from streamhouse.connectors.mysql_cdc.database.foreign_key_changes import (
-    ForeignKeyChanges,
     altered_parents,
     check_parents,
+    stale_by_foreign_keys,
 )
 from streamhouse.connectors.mysql_cdc.database.progress import (
     FOREIGN_KEY,
@@ -42,9 +42,12 @@ from streamhouse.mysql.position import BinlogPosition, KeyJson
 from streamhouse.mysql.table import check_server
 from streamhouse.runtime.state.batch_logs import next_batch
 from streamhouse.runtime.sync.evolution import SchemaEvolution
-from streamhouse.runtime.sync.micro_batch.spec import SyncSpec, SyncTaskInput
-from streamhouse.runtime.sync.micro_batch.task_groups import task_groups
-from streamhouse.runtime.sync.micro_batch.unread_targets import UnreadTargets
+from streamhouse.runtime.sync.micro_batch.spec import (
+    SyncSpec,
+    SyncTaskInput,
+    UnreadTargets,
+    task_groups,
+)
 from streamhouse.runtime.sync.schema_changes import AddedColumns
 from streamhouse.runtime.sync.tables import needed_zone
 from streamhouse.source import Offset
@@ -76,7 +79,6 @@ class SyncPlanner(TablesPlanner):
         self._startup = read_startup(checkpoint) if options.starts_in_the_past else None
         self._follower = SchemaEvolution(spec.options, AddedColumns(checkpoint), spec.query_id)
         self._discovery = Discovery(session, options, spec.options.tables, compares=server.mariadb)
-        self._foreign_keys = ForeignKeyChanges(options, server, spec.relay)
         self._unread_targets = UnreadTargets(checkpoint)
         self._unread: Collection[str] = ()
         self._planned_log: RelayState | None = None
@@ -350,7 +352,7 @@ class SyncPlanner(TablesPlanner):
         if not keys or end == before.position:
             return dict(before.stale)
         changed = self._changed(before, end, self._relay_log())
-        found = self._foreign_keys.stale(tables, before, end, changed, added)
+        found = stale_by_foreign_keys(tables, before, end, changed, added, self._captured_table)
         return {**found, **before.stale}
 
     def _advanced(self, before: DatabaseProgress, end: BinlogPosition) -> DatabaseProgress:

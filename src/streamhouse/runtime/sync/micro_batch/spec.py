@@ -1,16 +1,19 @@
-"""The specification of a sync, as its planner and its tasks receive it; picklable."""
+"""The specification of a sync, and the parts of a batch that each of its tasks reads; picklable."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from streamhouse.connectors.mysql_cdc.database.table_part import TablePart
+from streamhouse.connectors.mysql_cdc.database.part_reader import TablePart, key_group_count
+from streamhouse.connectors.mysql_cdc.database.progress import DatabaseProgress
+from streamhouse.durable_files import read_json, replace_json
 from streamhouse.mysql.table import Server
 from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.runtime.streaming.tasks.task_input import TaskInput
 from streamhouse.runtime.sync.options import SyncOptions
+from streamhouse.source import Offset
 
 
 @dataclass(frozen=True)
@@ -54,3 +57,85 @@ class SyncTaskInput(TaskInput):
     parts: tuple[TablePart, ...]
     server: Server
     zone: str
+
+
+_FOLDER = "unread"
+
+
+class UnreadTargets:
+    """Targets whose rows a batch could not read as of its position, in files beside the checkpoint.
+
+    A statement had altered their tables before the SELECT. The driver writes the file before the
+    batch is complete, and the next one is planned with it: it reloads these targets.
+    """
+
+    def __init__(self, checkpoint: Path) -> None:
+        self._folder = checkpoint / _FOLDER
+
+    def add(self, batch: int, targets: Collection[str]) -> None:
+        """Note the targets that a batch has not read; removes the files of earlier batches."""
+        if not targets:
+            return
+        for path in self._folder.glob("[0-9]*"):
+            if int(path.name) < batch - 1:
+                path.unlink(missing_ok=True)
+        replace_json(self._folder / str(batch), sorted({*targets, *self.of(batch)}))
+
+    def of(self, batch: int) -> list[str]:
+        """The targets that a batch has not read."""
+        return read_json(self._folder / str(batch)) or []
+
+
+_SEVERAL_TASKS_FROM = 4
+"""From this number of chunks or of changed tables on, a batch has several tasks."""
+_MOST_DIVIDED = 16
+"""With more changed tables than this, tasks have whole tables."""
+
+
+def task_groups(
+    spec: SyncSpec, parts: Sequence[TablePart], start: Offset, end: Offset
+) -> list[list[TablePart]]:
+    """The parts of a batch by task: all of a target in the same one, which keeps their order.
+
+    If few targets have many changes, each task gets a key group.
+    """
+    key_groups = _key_group_count(spec, start, end)
+    targets: dict[str, list[TablePart]] = {}
+    for part in parts:
+        targets.setdefault(part.table.target, []).append(part)
+    divided: list[list[TablePart]] = []
+    if key_groups > 1 and len(targets) <= _MOST_DIVIDED:
+        for name in [name for name, own in targets.items() if _keeps_keys(spec, own)]:
+            divided.append(targets.pop(name)[0].divided(key_groups))
+    work = {name: sum(1 + len(part.chunks) for part in own) for name, own in targets.items()}
+    count = 1 if sum(work.values()) < _SEVERAL_TASKS_FROM else spec.parallelism
+    count = max(1, min(count, len(targets)), key_groups if divided else 1)
+    groups: list[list[TablePart]] = [[] for _ in range(count)]
+    loads = [0] * count
+    for own in divided:
+        for at, part in enumerate(own):
+            groups[at].append(part)
+    for name in sorted(targets, key=lambda name: -work[name]):
+        at = loads.index(min(loads))
+        groups[at] += targets[name]
+        loads[at] += work[name]
+    return groups
+
+
+def _key_group_count(spec: SyncSpec, start: Offset, end: Offset) -> int:
+    """Into how many key groups the changes of one table are divided."""
+    before = DatabaseProgress.from_offset(start.get("source", {}))
+    after = DatabaseProgress.from_offset(end["source"])
+    if before is None or after is None:
+        return 1
+    return key_group_count(before.position, after.position, spec.parallelism)
+
+
+def _keeps_keys(spec: SyncSpec, parts: Sequence[TablePart]) -> bool:
+    """Whether all rows of a key of the target are changes of one key of its only table."""
+    if len(parts) != 1 or parts[0].changes is None:
+        return False
+    table = parts[0].table
+    target = spec.address(table.target).open()
+    key = {column.name for column in table.definition.key}
+    return target.bucket > 0 and key <= set(target.primary_key)

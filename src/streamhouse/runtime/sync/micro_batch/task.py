@@ -17,9 +17,13 @@ from typing import TypeVar
 
 import pyarrow as pa
 
-from streamhouse.connectors.mysql_cdc.database.part_reader import PartReader, TableRows, in_order
+from streamhouse.connectors.mysql_cdc.database.part_reader import (
+    PartReader,
+    TablePart,
+    TableRows,
+    in_order,
+)
 from streamhouse.connectors.mysql_cdc.database.progress import DatabaseProgress
-from streamhouse.connectors.mysql_cdc.database.table_part import TablePart
 from streamhouse.connectors.mysql_cdc.lag import ChangeCounts
 from streamhouse.connectors.paimon.connector import PaimonSinkWriter
 from streamhouse.errors import AlteredTableError, SchemaChangeError

@@ -152,7 +152,7 @@ def width(wire: LoggedColumn, column: MySqlColumn | None = None) -> Width:
     if kind in _TEMPORAL_SIZES:
         return Width(_TEMPORAL_SIZES[kind] + (wire.fraction + 1) // 2)
     if kind == FIELD_TYPE.NEWDECIMAL:
-        return Width(sum(decimal_groups(wire.precision, wire.scale)))
+        return Width(sum(size for size, _ in decimal_groups(wire.precision, wire.scale)))
     if wire.size or wire.length_size:
         return Width(wire.size, 0 if wire.size else wire.length_size)
     name = wire.name or (column.name if column else "")

@@ -7,24 +7,17 @@ from collections.abc import Callable
 _GROUP_BYTES = (0, 1, 1, 2, 2, 3, 3, 4, 4, 4)
 
 
-def decimal_groups(precision: int, scale: int) -> list[int]:
-    """The bytes of each group of up to nine digits of a DECIMAL."""
+def decimal_groups(precision: int, scale: int) -> list[tuple[int, int]]:
+    """The bytes and the digits, up to nine, of each group of a DECIMAL."""
     whole = precision - scale
-    return [
-        _GROUP_BYTES[whole % 9],
-        *[4] * (whole // 9),
-        *[4] * (scale // 9),
-        _GROUP_BYTES[scale % 9],
-    ]
+    digits = [whole % 9, *[9] * (whole // 9), *[9] * (scale // 9), scale % 9]
+    return [(_GROUP_BYTES[width], width) for width in digits if width]
 
 
 def decimal_text_reader(precision: int, scale: int) -> Callable[[bytes], str]:
     """Reads a number: its text with `scale` digits."""
-    whole = precision - scale
-    sizes = decimal_groups(precision, scale)
-    digits = [whole % 9, *[9] * (whole // 9), *[9] * (scale // 9), scale % 9]
-    groups = [pair for pair in zip(sizes, digits, strict=True) if pair[0]]
-    size = sum(sizes)
+    groups = decimal_groups(precision, scale)
+    size = sum(length for length, _ in groups)
     all_bits = (1 << 8 * size) - 1
     sign_bit = 1 << (8 * size - 1)
 

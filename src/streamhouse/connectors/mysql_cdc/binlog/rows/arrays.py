@@ -26,6 +26,7 @@ from streamhouse.connectors.mysql_cdc.binlog.format.table_map import (
 )
 from streamhouse.connectors.mysql_cdc.binlog.rows.images import Block, IntArray, Values
 from streamhouse.mysql.values.dates import is_first, parsed, texts_of, zero_text
+from streamhouse.mysql.values.result_rows import cut
 from streamhouse.mysql.values.types import MySqlColumn, from_values, to_values, unreadable
 
 ToArray: TypeAlias = Callable[[Block, Values], pa.Array]
@@ -155,10 +156,7 @@ def _decimal(wire: LoggedColumn, column: MySqlColumn, context: Context) -> ToArr
     same = (wire.precision, wire.scale) == (column.precision, column.scale)
     if not same or wire.precision > _COMPACT_DIGITS:
         return None
-    whole = wire.precision - wire.scale
-    digits = [whole % 9, *[9] * (whole // 9), *[9] * (wire.scale // 9), wire.scale % 9]
-    sizes = decimal_groups(wire.precision, wire.scale)
-    groups = [(size, 10**width) for size, width in zip(sizes, digits, strict=True) if size]
+    groups = [(size, 10**width) for size, width in decimal_groups(wire.precision, wire.scale)]
     plain = column.plain
 
     def convert(block: Block, values: Values) -> pa.Array:
@@ -192,17 +190,8 @@ def _cut(block: Block, values: Values, size: int = 0) -> pa.Array:
         lengths = np.full(len(values.at), size)
         if values.nulls is not None:
             lengths[values.nulls] = 0
-    # The values and the gaps between them make one array, of which every second is taken.
     begins = values.at + values.length_size
-    if not len(begins):
-        return pa.array([], pa.binary())
-    bounds = np.empty(2 * len(begins), np.int32)
-    bounds[0::2], bounds[1::2] = begins, begins + lengths
-    pieces = pa.Array.from_buffers(
-        pa.binary(), len(bounds) - 1, [None, pa.py_buffer(bounds), block.buffer]
-    )
-    evens = np.arange(0, len(bounds), 2, dtype=np.int32)
-    return pieces.take(pa.array(evens, mask=values.nulls))
+    return cut(block.buffer, begins, begins + lengths, values.nulls)
 
 
 def _text(wire: LoggedColumn, column: MySqlColumn, context: Context) -> ToArray | None:

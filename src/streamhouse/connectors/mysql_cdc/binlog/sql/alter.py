@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TypeAlias
+from dataclasses import dataclass, field
 
 from streamhouse.connectors.mysql_cdc.binlog.sql.tokens import (
     Kind,
@@ -17,88 +16,44 @@ from streamhouse.connectors.mysql_cdc.binlog.sql.types import ColumnSpec, column
 
 
 @dataclass(frozen=True)
-class ColumnAdded:
-    """A new column, after the column `after`; empty: it is the first column; None: the last.
+class ColumnChange:
+    """What an ALTER TABLE does to one column.
 
-    `conditional`: only if the table has no column of this name before the statement.
+    `old`: its name before, in lower case; None: it is added. `name`: its name after; None: it is
+    dropped. `spec`: its new definition; None: it keeps its own. `after`: the column before it;
+    empty: it is the first column; None: it stays where it is, or is added as the last.
+    `conditional`: it is only added if the table has no column of this name before the statement.
     """
 
-    spec: ColumnSpec
+    old: str | None
+    name: str | None
+    spec: ColumnSpec | None = None
     after: str | None = None
     conditional: bool = False
 
 
-@dataclass(frozen=True)
-class ColumnDropped:
-    """A column that is dropped."""
+@dataclass
+class Alteration:
+    """The parts of an ALTER TABLE, each in order.
 
-    name: str
-
-
-@dataclass(frozen=True)
-class ColumnChanged:
-    """A column with a new definition, and perhaps a new name and position.
-
-    `after`: as in `ColumnAdded`, but None if the column stays where it is.
+    `rows`: how rows may change without row events; completes "it …". `dropped_indexes`: the names
+    of indexes and constraints. `keys`: the columns of a new primary key; None: it is dropped.
+    `charsets`: the default character sets that the table gets; `converted`: those to which all of
+    its texts are converted, which are among them; None: unclear.
     """
 
-    old: str
-    spec: ColumnSpec
-    after: str | None = None
+    columns: list[ColumnChange] = field(default_factory=list)
+    rows: list[str] = field(default_factory=list)
+    dropped_indexes: list[str] = field(default_factory=list)
+    keys: list[tuple[str, ...] | None] = field(default_factory=list)
+    charsets: list[str | None] = field(default_factory=list)
+    converted: list[str | None] = field(default_factory=list)
 
+    @property
+    def keeps_columns(self) -> bool:
+        """Whether columns, their texts and the primary key stay as they are."""
+        return not (self.columns or self.keys or self.charsets)
 
-@dataclass(frozen=True)
-class ColumnRenamed:
-    """A column with a new name."""
-
-    old: str
-    new: str
-
-
-@dataclass(frozen=True)
-class KeyDropped:
-    """The primary key is dropped."""
-
-
-@dataclass(frozen=True)
-class IndexDropped:
-    """An index with this name, or a constraint, is dropped."""
-
-    name: str
-
-
-@dataclass(frozen=True)
-class KeyAdded:
-    """A new primary key."""
-
-    columns: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class CharsetConverted:
-    """All text columns get this character set, which is also the table's default; None: unclear."""
-
-    charset: str | None
-
-
-@dataclass(frozen=True)
-class DefaultCharset:
-    """The table gets this default character set; None: unclear."""
-
-    charset: str | None
-
-
-@dataclass(frozen=True)
-class RowsChanged:
-    """Rows may change without row events; `how` completes "it …"."""
-
-    how: str
-
-
-TableChange: TypeAlias = (
-    ColumnAdded | ColumnDropped | ColumnChanged | ColumnRenamed | KeyDropped | IndexDropped
-    | KeyAdded | CharsetConverted | DefaultCharset | RowsChanged
-)  # fmt: skip
 
 _INDEXES = ("INDEX", "KEY", "FULLTEXT", "SPATIAL", "UNIQUE", "VECTOR")
 _PARTITION_ROWS = ("TRUNCATE", "EXCHANGE", "REPAIR", "DISCARD", "IMPORT")
@@ -111,25 +66,12 @@ _VERSIONING = "adds, drops or changes system versioning, whose history rows are 
 _CASCADE = "adds a foreign key that changes rows with those of another table, without row events"
 
 
-def changes_of(
-    specs: Sequence[Sequence[Token]], charset: str | None, mariadb: bool
-) -> list[TableChange]:
-    """The changes of an ALTER TABLE, in order; `charset`: the table's default one.
+def alteration(specs: Sequence[Sequence[Token]], charset: str | None, mariadb: bool) -> Alteration:
+    """The parts of an ALTER TABLE; `charset`: the table's default one.
 
     Raises `UnclearStatement` for a part of an unknown form.
     """
-    changes = _in_order(specs, charset, mariadb)
-    for change in changes:
-        if isinstance(change, CharsetConverted | DefaultCharset):
-            charset = change.charset
-    # The table's new character set is the one of columns in parts before it, too.
-    return _in_order(specs, charset, mariadb)
-
-
-def _in_order(
-    specs: Sequence[Sequence[Token]], charset: str | None, mariadb: bool
-) -> list[TableChange]:
-    changes: list[TableChange] = []
+    parser = _Parser(charset, mariadb)
     ordering = partitions = False
     for spec in specs:
         if partitions or (ordering and _is_plain_column(spec)):
@@ -139,39 +81,20 @@ def _in_order(
             "PARTITION"
         ]
         ordering = [token.text.upper() for token in spec[:2]] == ["ORDER", "BY"]
-        changes += _changes(spec, charset, mariadb)
-    return changes
+        parser.take(spec)
+    charsets = parser.found.charsets
+    if charsets and charsets[-1] != charset:
+        # The table's new character set is the one of columns in parts before it, too.
+        return alteration(specs, charsets[-1], mariadb)
+    return parser.found
 
 
 def _is_plain_column(spec: Sequence[Token]) -> bool:
     return len(spec) == 1 or (len(spec) == 2 and spec[1].text.upper() in ("ASC", "DESC"))
 
 
-def _changes(spec: Sequence[Token], charset: str | None, mariadb: bool) -> list[TableChange]:
-    uppers = [token.text.upper() if token.kind is Kind.WORD else "" for token in spec]
-    if _has(uppers, "SYSTEM", "VERSIONING") or "SYSTEM_TIME" in uppers:
-        return [RowsChanged(_VERSIONING)]
-    if cascades(spec):
-        return [RowsChanged(_CASCADE)]
-    words = TokenCursor(spec)
-    if words.skip("ADD"):
-        return _added(words, charset, mariadb)
-    if words.skip("DROP"):
-        return _dropped(words)
-    if words.word() in ("CHANGE", "MODIFY"):
-        return _changed(words, charset, mariadb)
-    if words.skip("RENAME"):
-        return _renamed(words)
-    if words.word() in ("CONVERT", *_PARTITION_ROWS):
-        return _converted(words)
-    if words.skip("ALTER"):
-        return []
-    return _options(words)
-
-
-def cascades(spec: Sequence[Token]) -> bool:
+def _cascades(uppers: Sequence[str]) -> bool:
     """Whether a foreign key in the definition changes rows of its own table."""
-    uppers = [token.text.upper() if token.kind is Kind.WORD else "" for token in spec]
     return any(
         _has(uppers, "ON", event, *action)
         for event in ("DELETE", "UPDATE")
@@ -184,47 +107,150 @@ def _has(uppers: Sequence[str], *words: str) -> bool:
     return any(tuple(uppers[at : at + size]) == words for at in range(len(uppers) - size + 1))
 
 
-def _added(words: TokenCursor, charset: str | None, mariadb: bool) -> list[TableChange]:
-    if words.word() in (*_INDEXES, "PARTITION", "CHECK", "FOREIGN"):
-        return []
-    if words.word() == "PERIOD" and words.word(1) == "FOR":
-        return []
-    if words.skip("CONSTRAINT"):
-        if words.word() not in ("PRIMARY", "UNIQUE", "FOREIGN", "CHECK"):
-            words.name()
-        if words.word() != "PRIMARY":
-            return []
-    if words.skip("PRIMARY", "KEY"):
-        while words.word() != "(":
-            words.take()
-        columns = split(words.parenthesized())
-        return [KeyAdded(tuple(column[0].text.lower() for column in columns if column))]
-    words.skip("COLUMN")
-    conditional = words.skip("IF", "NOT", "EXISTS")
-    if words.word() != "(":
-        return [_new_column(words, charset, mariadb, conditional)]
-    parts = [TokenCursor(part) for part in split(words.parenthesized())]
-    return [
-        change
-        for part in parts
-        for change in (
-            _added(part, charset, mariadb)
-            if part.word() in (*_INDEXES, "PRIMARY", "CONSTRAINT", "FOREIGN", "CHECK")
-            else [_new_column(part, charset, mariadb, conditional)]
-        )
-    ]
+class _Parser:
+    """Adds parts of a statement to `found`; `charset`: the table's default one."""
 
+    def __init__(self, charset: str | None, mariadb: bool) -> None:
+        self._charset, self._mariadb = charset, mariadb
+        self.found = Alteration()
 
-def _new_column(
-    words: TokenCursor, charset: str | None, mariadb: bool, conditional: bool
-) -> ColumnAdded:
-    name = words.name()
-    after, rest = _position(words.rest())
-    return ColumnAdded(column_spec(name, TokenCursor(rest), charset, mariadb), after, conditional)
+    def take(self, spec: Sequence[Token]) -> None:
+        uppers = [token.text.upper() if token.kind is Kind.WORD else "" for token in spec]
+        words = TokenCursor(spec)
+        if _has(uppers, "SYSTEM", "VERSIONING") or "SYSTEM_TIME" in uppers:
+            self.found.rows.append(_VERSIONING)
+        elif _cascades(uppers):
+            self.found.rows.append(_CASCADE)
+        elif words.skip("ADD"):
+            self._add(words)
+        elif words.skip("DROP"):
+            self._drop(words)
+        elif words.word() in ("CHANGE", "MODIFY"):
+            self._change(words)
+        elif words.skip("RENAME"):
+            self._rename(words)
+        elif words.word() in ("CONVERT", *_PARTITION_ROWS):
+            self._convert(words)
+        elif not words.skip("ALTER"):
+            self._options(words)
+
+    def _add(self, words: TokenCursor) -> None:
+        if words.word() in (*_INDEXES, "PARTITION", "CHECK", "FOREIGN"):
+            return
+        if words.word() == "PERIOD" and words.word(1) == "FOR":
+            return
+        if words.skip("CONSTRAINT"):
+            if words.word() not in ("PRIMARY", "UNIQUE", "FOREIGN", "CHECK"):
+                words.name()
+            if words.word() != "PRIMARY":
+                return
+        if words.skip("PRIMARY", "KEY"):
+            while words.word() != "(":
+                words.take()
+            columns = split(words.parenthesized())
+            self.found.keys.append(tuple(one[0].text.lower() for one in columns if one))
+            return
+        words.skip("COLUMN")
+        conditional = words.skip("IF", "NOT", "EXISTS")
+        if words.word() != "(":
+            self._define(None, words.name(), words, conditional)
+            return
+        for part in map(TokenCursor, split(words.parenthesized())):
+            if part.word() in (*_INDEXES, "PRIMARY", "CONSTRAINT", "FOREIGN", "CHECK"):
+                self._add(part)
+            else:
+                self._define(None, part.name(), part, conditional)
+
+    def _define(
+        self, old: str | None, name: str, words: TokenCursor, conditional: bool = False
+    ) -> None:
+        """Take the definition of a column, and its position."""
+        after, rest = _position(words.rest())
+        spec = column_spec(name, TokenCursor(rest), self._charset, self._mariadb)
+        self.found.columns.append(ColumnChange(old, name, spec, after, conditional))
+
+    def _drop(self, words: TokenCursor) -> None:
+        if words.skip("PRIMARY", "KEY"):
+            self.found.keys.append(None)
+        elif words.skip("PARTITION"):
+            self.found.rows.append("drops a partition with its rows")
+        elif words.word() in ("INDEX", "KEY", "CONSTRAINT"):
+            words.at += 1
+            words.skip("IF", "EXISTS")
+            name = words.name()
+            if name.upper() == "PRIMARY":
+                self.found.keys.append(None)
+            else:
+                self.found.dropped_indexes.append(name)
+        elif not (
+            words.skip("FOREIGN", "KEY")
+            or words.skip("CHECK")
+            or (words.word() == "PERIOD" and words.word(1) == "FOR")
+        ):
+            words.skip("COLUMN")
+            words.skip("IF", "EXISTS")
+            self.found.columns.append(ColumnChange(words.name().lower(), None))
+
+    def _change(self, words: TokenCursor) -> None:
+        renames = words.skip("CHANGE")
+        if not renames:
+            words.expect("MODIFY")
+        words.skip("COLUMN")
+        words.skip("IF", "EXISTS")
+        if words.word() == "(":
+            raise UnclearStatement  # MODIFY (…) of MariaDB's Oracle mode
+        old = words.name()
+        self._define(old.lower(), words.name() if renames else old, words)
+
+    def _rename(self, words: TokenCursor) -> None:
+        if words.skip("COLUMN"):
+            words.skip("IF", "EXISTS")
+            old = words.name().lower()
+            words.expect("TO")
+            self.found.columns.append(ColumnChange(old, words.name()))
+        elif words.word() not in ("INDEX", "KEY"):
+            self.found.rows.append("renames the table")
+
+    def _convert(self, words: TokenCursor) -> None:
+        if words.skip("CONVERT", "TO"):
+            if not (words.skip("CHARACTER", "SET") or words.skip("CHARSET")):
+                raise UnclearStatement
+            charset = _charset(words.take().text)
+            self.found.charsets.append(charset)
+            self.found.converted.append(charset)
+        elif words.word() == "CONVERT":
+            self.found.rows.append("moves rows between the table and another one")
+        else:
+            self.found.rows.append("changes the rows of the table or of a partition")
+
+    def _options(self, words: TokenCursor) -> None:
+        """Options of the table, perhaps several without commas between them."""
+        if words.word() in _WITHOUT_EFFECT or words.word() in ("WITH", "WITHOUT"):
+            return
+        while words:
+            words.skip("DEFAULT")
+            option = words.take().text.upper()
+            if option == "PARTITION":
+                return
+            if option in ("CHARACTER", "CHAR"):
+                words.expect("SET")
+            words.skip("=")
+            if words.word() == "(":
+                words.parenthesized()
+                continue
+            value = words.take().text
+            if option in ("CHARSET", "CHARACTER", "CHAR"):
+                self.found.charsets.append(_charset(value))
+            elif option == "COLLATE":
+                self.found.charsets.append(_charset(value.partition("_")[0]))
+            elif option in ("ENGINE", "TYPE") and value.upper() not in _ENGINES:
+                self.found.rows.append(f"moves the rows to the storage engine {value}")
+            elif option == "SEQUENCE":
+                raise UnclearStatement
 
 
 def _position(rest: list[Token]) -> tuple[str | None, list[Token]]:
-    """The position of a column (`after` of `ColumnAdded`), and its definition without that."""
+    """The position of a column (`after` of `ColumnChange`), and its definition without that."""
     if rest and rest[-1].kind is Kind.WORD and rest[-1].text.upper() == "FIRST":
         return "", rest[:-1]
     if len(rest) > 1 and rest[-2].kind is Kind.WORD and rest[-2].text.upper() == "AFTER":
@@ -232,89 +258,5 @@ def _position(rest: list[Token]) -> tuple[str | None, list[Token]]:
     return None, rest
 
 
-def _dropped(words: TokenCursor) -> list[TableChange]:
-    if words.skip("PRIMARY", "KEY"):
-        return [KeyDropped()]
-    if words.skip("PARTITION"):
-        return [RowsChanged("drops a partition with its rows")]
-    if words.word() in ("INDEX", "KEY", "CONSTRAINT"):
-        words.at += 1
-        words.skip("IF", "EXISTS")
-        name = words.name()
-        return [KeyDropped() if name.upper() == "PRIMARY" else IndexDropped(name)]
-    if words.skip("FOREIGN", "KEY") or words.skip("CHECK"):
-        return []
-    if words.word() == "PERIOD" and words.word(1) == "FOR":
-        return []
-    words.skip("COLUMN")
-    words.skip("IF", "EXISTS")
-    return [ColumnDropped(words.name().lower())]
-
-
-def _changed(words: TokenCursor, charset: str | None, mariadb: bool) -> list[TableChange]:
-    renames = words.skip("CHANGE")
-    if not renames:
-        words.expect("MODIFY")
-    words.skip("COLUMN")
-    words.skip("IF", "EXISTS")
-    if words.word() == "(":
-        raise UnclearStatement  # MODIFY (…) of MariaDB's Oracle mode
-    old = words.name()
-    name = words.name() if renames else old
-    after, rest = _position(words.rest())
-    spec = column_spec(name, TokenCursor(rest), charset, mariadb)
-    return [ColumnChanged(old.lower(), spec, after)]
-
-
-def _renamed(words: TokenCursor) -> list[TableChange]:
-    if words.skip("COLUMN"):
-        words.skip("IF", "EXISTS")
-        old = words.name()
-        words.expect("TO")
-        return [ColumnRenamed(old.lower(), words.name())]
-    if words.word() in ("INDEX", "KEY"):
-        return []
-    return [RowsChanged("renames the table")]
-
-
-def _converted(words: TokenCursor) -> list[TableChange]:
-    if words.skip("CONVERT", "TO"):
-        if not (words.skip("CHARACTER", "SET") or words.skip("CHARSET")):
-            raise UnclearStatement
-        charset = words.take().text.lower()
-        return [CharsetConverted(None if charset == "default" else _charset(charset))]
-    if words.word() == "CONVERT":
-        return [RowsChanged("moves rows between the table and another one")]
-    return [RowsChanged("changes the rows of the table or of a partition")]
-
-
 def _charset(name: str) -> str | None:
-    return None if name == "default" else "utf8mb3" if name == "utf8" else name
-
-
-def _options(words: TokenCursor) -> list[TableChange]:
-    """Options of the table, perhaps several without commas between them."""
-    if words.word() in _WITHOUT_EFFECT or words.word() in ("WITH", "WITHOUT"):
-        return []
-    changes: list[TableChange] = []
-    while words:
-        words.skip("DEFAULT")
-        option = words.take().text.upper()
-        if option == "PARTITION":
-            return changes
-        if option in ("CHARACTER", "CHAR"):
-            words.expect("SET")
-        words.skip("=")
-        if words.word() == "(":
-            words.parenthesized()
-            continue
-        value = words.take().text
-        if option in ("CHARSET", "CHARACTER", "CHAR"):
-            changes.append(DefaultCharset(_charset(value.lower())))
-        elif option == "COLLATE":
-            changes.append(DefaultCharset(_charset(value.lower().partition("_")[0])))
-        elif option in ("ENGINE", "TYPE") and value.upper() not in _ENGINES:
-            changes.append(RowsChanged(f"moves the rows to the storage engine {value}"))
-        elif option == "SEQUENCE":
-            raise UnclearStatement
-    return changes
+    return {"default": None, "utf8": "utf8mb3"}.get(name.lower(), name.lower())

@@ -1,6 +1,6 @@
 """Parses a statement to determine its effects on tables.
 
-A statement of an unknown form is `Other`: it may change any table.
+A statement of an unknown form may change the rows of any table.
 """
 
 from __future__ import annotations
@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import TypeAlias
 
 from streamhouse.connectors.mysql_cdc.binlog.sql.tokens import (
     Kind,
@@ -37,49 +36,34 @@ class Effect:
     """The effect of a definition statement on one table.
 
     `specs`: the tokens of each part of an ALTER TABLE, or the definition of a new table. `ignore`:
-    rows that do not fit are dropped. `written`: the statement writes rows, too. After a RENAME
-    TABLE, `old_name` is the name that the table called `table` had before, and `new_name` that of
-    the table that was called `table` before.
+    rows that do not fit are dropped. After a RENAME TABLE, `old_name` is the name that the table
+    called `table` had before, and `new_name` that of the table that was called `table` before.
     """
 
     what: EffectKind
     table: TableName
     specs: Sequence[Sequence[Token]] = ()
     ignore: bool = False
-    written: bool = False
     old_name: TableName | None = None
     new_name: TableName | None = None
 
 
 @dataclass(frozen=True)
-class Definition:
-    """A statement that changes the definitions of tables; without `effects`, it affects none."""
+class Effects:
+    """The effects of a statement; those on the definitions of tables are in `tables`.
 
-    effects: tuple[Effect, ...] = ()
-
-
-@dataclass(frozen=True)
-class Other:
-    """A statement that may change rows.
-
-    `target`: the one table that it writes itself; None: not known. `creates_temporary`: a temporary
-    table that it creates.
+    `created` and `dropped`: temporary tables. `writes`: it may change rows, and `target` is the one
+    table that it writes itself; None: not known.
     """
 
-    target: TableName | None = None
-    creates_temporary: TableName | None = None
-
-
-@dataclass(frozen=True)
-class Temporary:
-    """A statement about temporary tables, which it creates or drops."""
-
+    tables: tuple[Effect, ...] = ()
     created: tuple[TableName, ...] = ()
     dropped: tuple[TableName, ...] = ()
+    writes: bool = False
+    target: TableName | None = None
 
 
-Parsed: TypeAlias = Definition | Other | Temporary
-_NOTHING = Definition()
+_NOTHING = Effects()
 
 _HARMLESS = frozenset(
     "ANALYZE BACKUP BEGIN BINLOG CACHE CHANGE CHECK CHECKSUM CLONE COMMIT DEALLOCATE DESC DESCRIBE "
@@ -99,7 +83,7 @@ _TABLES = ("TABLE", "TABLES")
 _INDEX_KINDS = ("UNIQUE", "FULLTEXT", "SPATIAL", "VECTOR", "ONLINE", "OFFLINE", "IGNORE")
 
 
-def effects_of(found: Sequence[Token], database: str, fold: bool) -> Parsed:
+def effects_of(found: Sequence[Token], database: str, fold: bool) -> Effects:
     """The effects of a statement; `database`: the session's default one.
 
     `fold`: names of tables and databases become lower-case. Raises `UnclearStatement` for a
@@ -121,10 +105,10 @@ def effects_of(found: Sequence[Token], database: str, fold: bool) -> Parsed:
     if verb in _DEFINING:
         return _DEFINING[verb](words, database)
     target = _TARGETS[verb](words, database) if verb in _TARGETS else None
-    return Other(target)
+    return Effects(writes=True, target=target)
 
 
-def _drop(words: TokenCursor, database: str) -> Parsed:
+def _drop(words: TokenCursor, database: str) -> Effects:
     temporary = words.skip("TEMPORARY")
     if words.word() in _DATABASES:
         words.at += 1
@@ -138,18 +122,18 @@ def _drop(words: TokenCursor, database: str) -> Parsed:
         names = _names(words, database)
         _skip_wait(words)
         words.end("RESTRICT", "CASCADE")
-        return Temporary(dropped=names) if temporary else _replaced(*names)
+        return Effects(dropped=names) if temporary else _replaced(*names)
     words.skip_any(*_INDEX_KINDS)
     if words.skip("INDEX"):
         words.skip("IF", "EXISTS")
         index = words.name()
         words.expect("ON")
         spec = [Token(Kind.WORD, "DROP"), Token(Kind.WORD, "INDEX"), Token(Kind.NAME, index)]
-        return Definition((Effect(EffectKind.ALTERED, words.table(database), [spec]),))
+        return Effects((Effect(EffectKind.ALTERED, words.table(database), [spec]),))
     return _object(words)
 
 
-def _create(words: TokenCursor, database: str) -> Parsed:
+def _create(words: TokenCursor, database: str) -> Effects:
     replace = words.skip("OR", "REPLACE")
     if words.word() in _DATABASES:
         words.at += 1
@@ -162,10 +146,11 @@ def _create(words: TokenCursor, database: str) -> Parsed:
         words.skip("IF", "NOT", "EXISTS")
         table = words.table(database)
         rest = words.rest()
+        fills = _selects(rest)
         if temporary:
-            return Other(table, table) if _selects(rest) else Temporary(created=(table,))
+            return Effects(created=(table,), writes=fills, target=table)
         what = EffectKind.REPLACED if replace else EffectKind.CREATED
-        return Definition((Effect(what, table, [rest], written=_selects(rest)),))
+        return Effects((Effect(what, table, [rest]),), writes=fills, target=table)
     ignore = words.word() == "IGNORE"
     start = words.at
     words.skip_any(*_INDEX_KINDS)
@@ -175,7 +160,7 @@ def _create(words: TokenCursor, database: str) -> Parsed:
         while not words.skip("ON"):
             words.take()
         spec = [Token(Kind.WORD, "ADD"), Token(Kind.WORD, "UNIQUE" if unique else "INDEX")]
-        return Definition((Effect(EffectKind.ALTERED, words.table(database), [spec], ignore),))
+        return Effects((Effect(EffectKind.ALTERED, words.table(database), [spec], ignore),))
     return _object(words)
 
 
@@ -186,7 +171,7 @@ def _selects(rest: Sequence[Token]) -> bool:
     return bool({"TABLE", "VALUES"} & set(outer_words(rest)))
 
 
-def _alter(words: TokenCursor, database: str) -> Parsed:
+def _alter(words: TokenCursor, database: str) -> Effects:
     words.skip_any("ONLINE", "OFFLINE")
     ignore = words.skip("IGNORE")
     if words.skip("TABLE"):
@@ -197,7 +182,7 @@ def _alter(words: TokenCursor, database: str) -> Parsed:
         parts = [TokenCursor(spec, words.fold) for spec in specs]
         others = [other for part in parts for other in _other_tables(part, database)]
         altered = Effect(EffectKind.ALTERED, table, specs, ignore)
-        return Definition((altered, *(Effect(EffectKind.REPLACED, other) for other in others)))
+        return Effects((altered, *(Effect(EffectKind.REPLACED, other) for other in others)))
     if words.word() in (*_DATABASES, "SEQUENCE"):
         return _NOTHING
     return _object(words)
@@ -228,7 +213,7 @@ def renamed_to(words: TokenCursor, database: str) -> TableName | None:
     return words.table(database)
 
 
-def _rename(words: TokenCursor, database: str) -> Parsed:
+def _rename(words: TokenCursor, database: str) -> Effects:
     if words.word() not in _TABLES:
         return _object(words)
     words.at += 1
@@ -248,7 +233,7 @@ def _rename(words: TokenCursor, database: str) -> Parsed:
     words.end()
     names = [name for name in mentioned if old_names.get(name) != name]
     new_names = {old: new for new, old in old_names.items()}
-    return Definition(
+    return Effects(
         tuple(
             Effect(
                 EffectKind.REPLACED,
@@ -261,7 +246,7 @@ def _rename(words: TokenCursor, database: str) -> Parsed:
     )
 
 
-def _truncate(words: TokenCursor, database: str) -> Parsed:
+def _truncate(words: TokenCursor, database: str) -> Effects:
     words.skip("TABLE")
     table = words.table(database)
     _skip_wait(words)
@@ -269,23 +254,23 @@ def _truncate(words: TokenCursor, database: str) -> Parsed:
     return _replaced(table)
 
 
-def _repair(words: TokenCursor, database: str) -> Parsed:
+def _repair(words: TokenCursor, database: str) -> Effects:
     words.skip_any("NO_WRITE_TO_BINLOG", "LOCAL")
     if words.word() not in _TABLES:
         return _NOTHING
     words.at += 1
     names = _names(words, database)
-    return Definition(tuple(Effect(EffectKind.REPAIRED, name) for name in names))
+    return Effects(tuple(Effect(EffectKind.REPAIRED, name) for name in names))
 
 
-def _object(words: TokenCursor) -> Parsed:
+def _object(words: TokenCursor) -> Effects:
     if words.word() in _OBJECTS:
         return _NOTHING
     raise UnclearStatement
 
 
-def _replaced(*names: TableName) -> Definition:
-    return Definition(tuple(Effect(EffectKind.REPLACED, name) for name in names))
+def _replaced(*names: TableName) -> Effects:
+    return Effects(tuple(Effect(EffectKind.REPLACED, name) for name in names))
 
 
 def _names(words: TokenCursor, database: str) -> tuple[TableName, ...]:
@@ -344,7 +329,7 @@ def _table_or_none(words: TokenCursor, database: str) -> TableName | None:
         return None
 
 
-_DEFINING: dict[str, Callable[[TokenCursor, str], Parsed]] = {
+_DEFINING: dict[str, Callable[[TokenCursor, str], Effects]] = {
     "DROP": _drop,
     "CREATE": _create,
     "ALTER": _alter,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from streamhouse.connectors.mysql_cdc.binlog.sql.tokens import (
     Kind,
@@ -37,23 +37,6 @@ _DEFAULT_VECTOR = 2048
 _LONG_TYPES = ("CHAR", "CHARACTER", "VARCHAR", "VARCHARACTER", "VARBINARY")
 
 
-@dataclass(frozen=True)
-class ColumnSpec:
-    """A column's definition in a statement; `column` is None if its type is not fully known.
-
-    `default`: whether existing rows get a value other than NULL if the column is added.
-    `unknown`: a part of the definition has an unknown form.
-    """
-
-    name: str
-    column: MySqlColumn | None
-    is_key: bool = False
-    auto_increment: bool = False
-    generated: bool = False
-    default: bool = False
-    unknown: bool = False
-
-
 def character_bytes(charset: str | None) -> int:
     """The most bytes of a character."""
     return _CHARACTER_BYTES.get(charset or "", 1)
@@ -63,30 +46,23 @@ def column_spec(name: str, words: TokenCursor, charset: str | None, mariadb: boo
     """Parse a column's type and attributes; `charset`: the table's default one."""
     kind = _type_word(words)
     column = _typed(name, kind, words, mariadb)
-    attributes = _Attributes(words)
+    spec = ColumnSpec(words)
     if kind == "SERIAL":
-        attributes.null, attributes.auto = False, True
+        spec.null, spec.auto_increment = False, True
     if column is not None and (column.data_type in TEXT_BYTES or _is_text(column)):
-        column = _with_charset(column, attributes, charset)
+        column = _with_charset(column, spec, charset)
     timestamp = column is None or column.data_type == "timestamp"
-    nullable = attributes.null is not False and not attributes.primary
+    nullable = spec.null is not False and not spec.is_key
     if column is not None:
-        extra = "auto_increment" if attributes.auto else ""
-        extra = "generated" if attributes.generated else extra
+        extra = "auto_increment" if spec.auto_increment else ""
+        extra = "generated" if spec.generated else extra
         column = replace(column, nullable=nullable, extra=extra)
     # A TIMESTAMP may be NOT NULL and have a default although the statement does not say so.
-    existing = not nullable or attributes.default or (timestamp and attributes.null is None)
-    if attributes.unknown or (timestamp and attributes.null is None):
-        column = None
-    return ColumnSpec(
-        name,
-        column,
-        attributes.primary,
-        attributes.auto,
-        attributes.generated,
-        existing or attributes.generated or attributes.auto,
-        attributes.unknown,
-    )
+    spec.default |= not nullable or (timestamp and spec.null is None)
+    spec.default |= spec.generated or spec.auto_increment
+    if not (spec.unknown or (timestamp and spec.null is None)):
+        spec.column = column
+    return spec
 
 
 def _is_text(column: MySqlColumn) -> bool:
@@ -185,17 +161,15 @@ def _sign(words: TokenCursor) -> bool:
     return unsigned
 
 
-def _with_charset(
-    column: MySqlColumn, attributes: _Attributes, default: str | None
-) -> MySqlColumn | None:
+def _with_charset(column: MySqlColumn, spec: ColumnSpec, default: str | None) -> MySqlColumn | None:
     """The column with its character set; None if that is not certain."""
     if column.data_type.endswith("blob"):
         return column
-    charset, collation = attributes.charset, attributes.collation
+    charset, collation = spec.charset, spec.collation
     if collation is not None and charset is None:
         charset = collation.partition("_")[0]
     charset = charset or default
-    if charset in (None, "binary", "default", "uca1400") or attributes.binary:
+    if charset in (None, "binary", "default", "uca1400") or spec.binary:
         return None
     charset = "utf8mb3" if charset == "utf8" else charset
     length = column.length
@@ -206,12 +180,19 @@ def _with_charset(
     return replace(column, charset=charset, collation=collation, length=length)
 
 
-class _Attributes:
-    """The attributes after a column's type."""
+class ColumnSpec:
+    """A column's definition in a statement, parsed from the `words` after its type.
+
+    `column` is None if its type is not fully known. `is_key`: it is the primary key. `null`:
+    whether it says NULL or NOT NULL; None: neither. `default`: whether existing rows get a value
+    other than NULL if the column is added. `binary`: its texts have another character set, which is
+    not certain. `unknown`: a part of the definition has an unknown form.
+    """
 
     def __init__(self, words: TokenCursor) -> None:
+        self.column: MySqlColumn | None = None
         self.null: bool | None = None
-        self.primary = self.auto = self.generated = self.default = False
+        self.is_key = self.auto_increment = self.generated = self.default = False
         self.binary = self.unknown = False
         self.charset: str | None = None
         self.collation: str | None = None
@@ -228,11 +209,11 @@ class _Attributes:
         elif words.skip("ON", "UPDATE"):
             _skip_call(words)
         elif words.skip("AUTO_INCREMENT"):
-            self.auto = True
+            self.auto_increment = True
         elif words.skip("UNIQUE"):
             words.skip("KEY")
         elif words.skip("PRIMARY", "KEY") or words.skip("PRIMARY") or words.skip("KEY"):
-            self.primary = True
+            self.is_key = True
         elif words.word() in ("COMMENT", "COLUMN_FORMAT", "STORAGE", "CONSTRAINT", "SRID"):
             words.at += 1
             self._skip_value(words)

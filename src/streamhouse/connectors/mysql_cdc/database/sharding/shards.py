@@ -7,32 +7,32 @@ from __future__ import annotations
 import functools
 import re
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 import pyarrow as pa
 
 from streamhouse.close_matches import nearest
-from streamhouse.connectors.mysql_cdc.database.part_reader import PartReader, TableRows, in_order
-from streamhouse.connectors.mysql_cdc.database.table_part import TablePart
 from streamhouse.connectors.mysql_cdc.database.tables.discovery import (
     Discovery,
     FoundTable,
     TableFilter,
-    TableNames,
     options_of,
 )
 from streamhouse.connectors.mysql_cdc.database.tables.followed_table import FollowedTable
-from streamhouse.connectors.mysql_cdc.metadata import declared_rows
 from streamhouse.errors import TableError
 from streamhouse.mysql.columns import check_columns, selected_columns, server_zone
 from streamhouse.mysql.connection import Session
 from streamhouse.mysql.keys import KeySpace
 from streamhouse.mysql.options import MySqlOptions
-from streamhouse.mysql.position import START_AGAIN, BinlogPosition
-from streamhouse.mysql.table import Server, TableDefinition, check_binlog_filter, load_table
+from streamhouse.mysql.position import START_AGAIN
+from streamhouse.mysql.table import (
+    Server,
+    TableDefinition,
+    TableNames,
+    check_binlog_filter,
+    load_table,
+)
 from streamhouse.mysql.values.types import MySqlColumn, quote
 from streamhouse.sql.plan import Column
 
@@ -245,52 +245,3 @@ def _different(name: str, columns: Sequence[tuple[str, Any]], like: FollowedTabl
         f"{text(columns)}, not {text(like.columns)}; alter it, choose another regular expression, "
         "or declare the columns to read"
     )
-
-
-@dataclass(frozen=True)
-class ShardsPart:
-    """A partition; `relay`: the folder of the relay log with the changes, if any."""
-
-    parts: tuple[TablePart, ...]
-    end: BinlogPosition
-    server: Server
-    zone: str
-    relay: Path | None
-
-
-@dataclass(frozen=True)
-class ShardsReader:
-    """Reads the rows of partitions, each with its row kind in the last column.
-
-    `declared`: the columns of the declared table; none if these are all of the MySQL tables.
-    `schema`: of the rows, without the row kind.
-    """
-
-    options: MySqlOptions
-    declared: Sequence[Column]
-    schema: pa.Schema
-
-    def read(
-        self, partition: ShardsPart, count: Callable[[pa.RecordBatch], None]
-    ) -> Iterator[pa.RecordBatch]:
-        """The rows of a partition; calls `count` with those of the binlog."""
-        reader = PartReader(self.options, partition.server, partition.zone, partition.relay)
-        try:
-            for rows_of_range in reader.changes(partition.parts, partition.end):
-                batches = []
-                for entry in rows_of_range:
-                    count(entry.rows)
-                    batches.append((self._completed(partition, entry), entry.numbers))
-                if len(partition.parts) == 1:
-                    yield from (rows for rows, _ in batches)
-                else:
-                    yield from in_order(batches)
-            for number, part in enumerate(partition.parts):
-                for entry in reader.snapshot(number, part):
-                    yield self._completed(partition, entry)
-        finally:
-            reader.close()
-
-    def _completed(self, partition: ShardsPart, entry: TableRows) -> pa.RecordBatch:
-        names = partition.parts[entry.part].table.names
-        return declared_rows(entry.rows, self.declared, self.schema, names, entry.seconds)

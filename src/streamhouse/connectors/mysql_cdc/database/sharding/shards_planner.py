@@ -3,24 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from streamhouse.connectors.mysql_cdc.binlog.alter_table import UNKNOWN
 from streamhouse.connectors.mysql_cdc.binlog.captured_table import CapturedTable
 from streamhouse.connectors.mysql_cdc.binlog.limits import bounded_end, reset_error
+from streamhouse.connectors.mysql_cdc.binlog.query import Statement
 from streamhouse.connectors.mysql_cdc.binlog.startup import startup_position
+from streamhouse.connectors.mysql_cdc.binlog.statements import ParsedStatement, StatementCheck
 from streamhouse.connectors.mysql_cdc.change_reader import TablePosition, log_view
 from streamhouse.connectors.mysql_cdc.database.progress import DatabaseProgress, Shard
-from streamhouse.connectors.mysql_cdc.database.sharding.shard_histories import ShardHistories
 from streamhouse.connectors.mysql_cdc.database.sharding.shards import ShardTables
-from streamhouse.connectors.mysql_cdc.database.tables.followed_table import FollowedTable
+from streamhouse.connectors.mysql_cdc.database.statement_scan import FoundStatement
+from streamhouse.connectors.mysql_cdc.database.tables.followed_table import (
+    FollowedTable,
+    offset_part,
+    table_at,
+)
 from streamhouse.connectors.mysql_cdc.database.tables_planner import TablesPlanner
 from streamhouse.connectors.mysql_cdc.relay.state import RelayState, RelayView
-from streamhouse.errors import DataLossError
+from streamhouse.errors import DataLossError, SchemaChangeError, TableError
 from streamhouse.mysql.connection import Session
 from streamhouse.mysql.options import MySqlOptions
 from streamhouse.mysql.position import START_AGAIN, BinlogPosition, BinlogState, KeyJson
-from streamhouse.mysql.table import Server
+from streamhouse.mysql.table import Server, TableDefinition, load_table
 from streamhouse.source import Offset
 
 Tables: TypeAlias = Mapping[str, FollowedTable]
@@ -48,7 +56,6 @@ class ShardsPlanner(TablesPlanner):
         super().__init__(options, session, server, relay)
         self._shards = shards
         self._captured: dict[tuple[str, Path | None], CapturedTable] = {}
-        self._histories = ShardHistories(session, server, self._captured_table, self._statements)
         self._stop_at: BinlogPosition | None = None
 
     def captured_tables(self) -> list[CapturedTable]:
@@ -131,7 +138,7 @@ class ShardsPlanner(TablesPlanner):
         """
         for _ in range(_ATTEMPTS):
             position, state = self._binlog.snapshot_position(self._current)
-            columns = self._histories.now(position, tables.values())
+            columns = self._columns_now(position, tables.values())
             if all(columns.values()):
                 break
         return position, state, columns
@@ -173,7 +180,7 @@ class ShardsPlanner(TablesPlanner):
             position, state, columns = self._startup_position(newest)
         else:
             position, state = self._binlog.snapshot_position(self._current)
-            columns = self._histories.columns(before, newest, position)
+            columns = self._columns_at(before, newest, position)
         if before is None or len(unread) > len(before.snapshot):
             self._check_prepared(position)
         read = {} if before is None else before.rows
@@ -219,7 +226,7 @@ class ShardsPlanner(TablesPlanner):
             end = self._relayed.end(view, log, before.position, tables, max_rows)
         if end == before.position:
             return start
-        end, columns = self._histories.cut(before, newest, end)
+        end, columns = self._cut(before, newest, end)
         if log is None:
             state = self._binlog.state_at(end)
         else:
@@ -236,13 +243,15 @@ class ShardsPlanner(TablesPlanner):
             raise reset_error(self._options.address, current, start, self._options.name)
         if not tables:
             return start
-        return bounded_end(self._session, tables[0].definition, start, current, max_rows)
+        return bounded_end(
+            self._session, self._options, tables[0].definition, start, current, max_rows
+        )
 
     def _view(self, before: DatabaseProgress) -> RelayView | None:
         return self.relay_log(self.tables_of(before), before)[0]
 
     def _position(self, progress: DatabaseProgress, table: FollowedTable) -> TablePosition:
-        columns = self._histories.at(progress, table)
+        columns = self._known(progress, table)
         return TablePosition(progress.position, progress.binlog_state, columns)
 
     def _captured_table(self, table: FollowedTable) -> CapturedTable:
@@ -251,6 +260,112 @@ class ShardsPlanner(TablesPlanner):
             captured = table.captured_table(self._options, self._server, relay)
             self._captured[table.id, relay] = captured
         return self._captured[table.id, relay]
+
+    # -- columns; docs/decisions/140-statements-in-the-binlog.md says why
+
+    def _columns_now(
+        self, position: BinlogPosition, tables: Iterable[FollowedTable]
+    ) -> dict[str, Any]:
+        """The columns of tables for an offset at a position; {} for those that are not known."""
+        tables = list(tables)
+        found = self._current_if_unaltered(tables, position)
+        return {
+            table.id: offset_part(found.get(table.full_name), self._captured_table(table))
+            for table in tables
+        }
+
+    def _known(self, progress: DatabaseProgress, table: FollowedTable) -> TableDefinition | None:
+        """The table as of an offset; None if that is not known.
+
+        An offset has no columns if the stream began before a statement about the table. Then these
+        are the table's current ones, if it was not altered since. If it was, and the server logs no
+        names of columns, raises `SchemaChangeError`.
+        """
+        captured = self._captured_table(table)
+        known = table_at(progress.columns.get(table.id, {}), captured.table)
+        if known is not None or not captured.columns_by_index:
+            return known
+        known = self._current_if_unaltered([table], progress.position).get(table.full_name)
+        if known is None:
+            raise SchemaChangeError(
+                f"MySQL table {captured.table.full_name} was altered after {progress.position}, "
+                "and the server logs no names of columns; set binlog_row_metadata = FULL, and "
+                f"{START_AGAIN}"
+            )
+        return known
+
+    def _cut(
+        self,
+        before: DatabaseProgress,
+        tables: Mapping[str, FollowedTable],
+        end: BinlogPosition,
+    ) -> tuple[BinlogPosition, dict[str, Any]]:
+        """The end of a batch up to `end`, and the columns of all tables there.
+
+        The batch ends before a statement about a table. A batch that starts with such a statement
+        contains nothing else.
+        """
+        start = before.position
+        found = self._statements.between(tables.values(), start, end, wait=True)
+        if found:
+            end = found[0].before if start < found[0].before else found[0].after
+        return end, self._columns_at(before, tables, end)
+
+    def _columns_at(
+        self,
+        before: DatabaseProgress,
+        tables: Mapping[str, FollowedTable],
+        end: BinlogPosition,
+    ) -> dict[str, Any]:
+        """The columns of all tables at the end of a batch that may contain statements."""
+        columns = {id: part for id, part in before.columns.items() if id in tables}
+        by_table: dict[str, list[FoundStatement]] = {}
+        for event in self._statements.between(tables.values(), before.position, end, wait=True):
+            by_table.setdefault(event.name, []).append(event)
+        for id, table in tables.items():
+            if table.full_name in by_table:
+                captured = self._captured_table(table)
+                found = by_table[table.full_name]
+                known = self._after(captured, self._known(before, table), found)
+                if known is not None and any(one.data_type == UNKNOWN for one in known.columns):
+                    current = self._current_if_unaltered([table], end).get(table.full_name)
+                    known = (
+                        known if current is None else replace(current, hidden_in=known.hidden_in)
+                    )
+                columns[id] = offset_part(known, captured)
+        missing = [table for id, table in tables.items() if not columns.get(id)]
+        return columns | (self._columns_now(end, missing) if missing else {})
+
+    def _after(
+        self, captured: CapturedTable, known: TableDefinition | None, found: list[FoundStatement]
+    ) -> TableDefinition | None:
+        check = StatementCheck(captured, known)
+        for event in found:
+            try:
+                check.take(event.statement, event.after)
+            except (SchemaChangeError, DataLossError):
+                return known  # The reader of this batch raises it, too.
+        return check.known
+
+    def _current_if_unaltered(
+        self, tables: Iterable[FollowedTable], position: BinlogPosition
+    ) -> Mapping[str, TableDefinition]:
+        """The current columns, by names, of tables that no statement altered after `position`."""
+        current: dict[str, TableDefinition] = {}
+        found: list[FollowedTable] = []
+        for table in tables:
+            try:
+                current[table.full_name] = load_table(
+                    self._session, self._captured_table(table).options
+                )
+                found.append(table)
+            except TableError:
+                continue
+        end = self._server.position(self._session)
+        for event in self._statements.between(found, position, end):
+            if not _creates(event.statement, event.table):
+                current.pop(event.name, None)
+        return current
 
     # -- the relay log
 
@@ -287,3 +402,9 @@ class ShardsPlanner(TablesPlanner):
 
 def _by_id(tables: Iterable[FollowedTable]) -> dict[str, FollowedTable]:
     return {table.id: table for table in tables}
+
+
+def _creates(statement: Statement, captured: CapturedTable) -> bool:
+    """Whether a statement creates the table, or a temporary one that hides it."""
+    parsed, name = ParsedStatement(statement, captured.ignores_case), captured.parsed_name
+    return parsed.creates(name) or (parsed.hides(name) and not parsed.concerns(name))

@@ -20,13 +20,11 @@ from streamhouse.mysql.table import (
     KEY_FACTS,
     TABLE_FACTS,
     TableDefinition,
+    TableNames,
     check_key_exists,
     column_of,
     definition_of,
 )
-
-TableNames = tuple[str, str]
-"""The names of a database and of a table in it."""
 
 _TABLES = f"""
 SELECT table_schema, table_name, table_comment, {TABLE_FACTS}

@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pyarrow as pa
+from pydantic import ConfigDict
 
 from streamhouse.connectors.mysql_cdc.binlog.captured_table import CapturedTable
-from streamhouse.connectors.mysql_cdc.database.tables.discovery import TableNames, options_of
+from streamhouse.connectors.mysql_cdc.database.tables.discovery import options_of
 from streamhouse.connectors.mysql_cdc.json_records import from_json, to_json
 from streamhouse.mysql.options import MySqlOptions
-from streamhouse.mysql.table import Server, TableDefinition
+from streamhouse.mysql.table import Server, TableDefinition, TableNames
 from streamhouse.mysql.values.dates import ZeroDates, text_keys
 from streamhouse.mysql.values.rows import RowWriter
 from streamhouse.mysql.values.types import MySqlColumn
@@ -77,6 +78,7 @@ class FollowedTable:
     rows: int
     arrow: tuple[pa.DataType, ...] | None = None
     bound: str = ""
+    __pydantic_config__: ClassVar[ConfigDict] = {"arbitrary_types_allowed": True}
 
     @property
     def names(self) -> TableNames:

@@ -15,10 +15,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from streamhouse.connectors.mysql_cdc.database.progress import DatabaseProgress
-from streamhouse.connectors.mysql_cdc.database.tables.discovery import TableNames
 from streamhouse.connectors.mysql_cdc.database.tables.followed_table import FollowedTable
-from streamhouse.connectors.mysql_cdc.json_records import from_json, to_json
+from streamhouse.connectors.mysql_cdc.json_records import Names, from_json, to_json
 from streamhouse.durable_files import read_json, replace_json, replace_text
+from streamhouse.mysql.table import TableNames
 
 _VERSIONS = "versions"
 
@@ -78,7 +78,7 @@ class TableSet:
     next_id: int
     zone: str
     tables: Mapping[str, FollowedTable]
-    former: frozenset[str] = frozenset()
+    former: Names = frozenset()
 
     def by_names(self) -> dict[TableNames, FollowedTable]:
         """The tables by their names in MySQL."""
