@@ -268,6 +268,14 @@ class Backoff:
         self._delay = min(2 * self._delay, _LONGEST_DELAY)
         return True
 
+    def retry(self, error: Exception, *codes: int) -> None:
+        """Wait before the next attempt after a lost connection, or after an error of these codes.
+
+        Raises other errors, and after the last attempt any, in a readable form.
+        """
+        if not (is_lost(error) or code_of(error) in codes) or not self.wait(error):
+            raise readable(error, self._options) from None
+
 
 def retried(
     options: MySqlOptions, action: Callable[[], _T], lost: Callable[[], None] = lambda: None
@@ -282,8 +290,7 @@ def retried(
             return action()
         except (pymysql.err.MySQLError, OSError) as error:
             lost()
-            if not is_lost(error) or not backoff.wait(error):
-                raise readable(error, options) from None
+            backoff.retry(error)
 
 
 class Session:

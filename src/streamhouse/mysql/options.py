@@ -33,7 +33,7 @@ from streamhouse.options import (
 )
 
 _SECURITY = re.compile(r"^jdbc.*(ssl|tls|certificate|keystore|truststore)", re.IGNORECASE)
-DEBEZIUM, JDBC = "debezium.", "jdbc.properties."
+DEBEZIUM = "debezium."
 LOCK_TIMEOUT = "debezium.snapshot.lock.timeout.ms"
 _OWN = frozenset({LOCK_TIMEOUT, ZERO_DATES_OPTION})
 """Options of Debezium and JDBC with an effect, besides those of TLS."""

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from streamhouse.connectors.mysql_cdc.relay.relay import RelayStartup, relay_startup
+from streamhouse.connectors.mysql_cdc.relay.relay import relay_startup
 from streamhouse.mysql.connection import Session
 from streamhouse.mysql.position import BinlogPosition
 from streamhouse.mysql.table import Server
@@ -38,26 +38,29 @@ NOW = at(4, 600)
     ("positions", "most", "all_known", "start"),
     [
         # A new query begins at the end.
-        ([], 500, False, RelayStartup(NOW)),
-        ([NOW], 500, True, RelayStartup(NOW)),
-        ([at(4, 200)], 500, False, RelayStartup(at(4, 200))),
-        ([at(3, 900)], 800, False, RelayStartup(at(3, 900))),
+        ([], 500, False, (NOW, None)),
+        ([NOW], 500, True, (NOW, None)),
+        ([at(4, 200)], 500, False, (at(4, 200), None)),
+        ([at(3, 900)], 800, False, (at(3, 900), None)),
         # Too far behind: it reads from the server, unless all are there.
-        ([at(2, 4)], 500, False, RelayStartup(NOW)),
-        ([at(2, 4)], 500, True, RelayStartup(at(2, 4), waits_until=NOW)),
-        ([at(2, 4), at(2, 400)], 500, True, RelayStartup(at(2, 4), waits_until=NOW)),
+        ([at(2, 4)], 500, False, (NOW, None)),
+        ([at(2, 4)], 500, True, (at(2, 4), NOW)),
+        ([at(2, 4), at(2, 400)], 500, True, (at(2, 4), NOW)),
         # One that has caught up does not wait for another.
-        ([at(2, 4), at(4, 300)], 500, True, RelayStartup(at(4, 300))),
-        ([at(2, 4), NOW], 500, True, RelayStartup(NOW)),
+        ([at(2, 4), at(4, 300)], 500, True, (at(4, 300), None)),
+        ([at(2, 4), NOW], 500, True, (NOW, None)),
         # The server has removed the file: the query will say so.
-        ([at(1, 4)], 500, True, RelayStartup(NOW)),
-        ([at(1, 4), at(2, 4)], 500, True, RelayStartup(NOW)),
+        ([at(1, 4)], 500, True, (NOW, None)),
+        ([at(1, 4), at(2, 4)], 500, True, (NOW, None)),
         # A sync keeps everything, however much it is.
-        ([at(2, 4)], None, False, RelayStartup(at(2, 4))),
+        ([at(2, 4)], None, False, (at(2, 4), None)),
     ],
 )
 def test_where_a_log_starts(
-    positions: list[BinlogPosition], most: int | None, all_known: bool, start: RelayStartup
+    positions: list[BinlogPosition],
+    most: int | None,
+    all_known: bool,
+    start: tuple[BinlogPosition, BinlogPosition | None],
 ) -> None:
     server = Server(True, "SHOW MASTER STATUS")
     assert relay_startup(Files(), server, positions, most, all_known) == start

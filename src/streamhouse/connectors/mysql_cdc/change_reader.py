@@ -27,7 +27,7 @@ from streamhouse.connectors.mysql_cdc.binlog.xa import read_prepared
 from streamhouse.connectors.mysql_cdc.relay.files import FrameReader
 from streamhouse.connectors.mysql_cdc.relay.state import RelayView
 from streamhouse.errors import DataLossError
-from streamhouse.mysql.connection import Backoff, is_lost, readable
+from streamhouse.mysql.connection import Backoff
 from streamhouse.mysql.gtids import parse_gtids
 from streamhouse.mysql.options import MySqlOptions
 from streamhouse.mysql.position import (
@@ -269,8 +269,7 @@ def read_tables(tables: Sequence[TableRange], end: BinlogPosition) -> Iterator[T
             if isinstance(reader, RelayReader):
                 relayed = False
                 continue
-            if not is_lost(error) or not backoff.wait(error):
-                raise readable(error, options) from None
+            backoff.retry(error)
         finally:
             if reader is not None and _READERS.get(key) is not reader:
                 reader.close()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -25,12 +25,6 @@ class ChangeCounts:
         """Count rows, which have a row kind."""
         for counted in pc.value_counts(rows.column(ROW_KIND)).to_pylist():
             self._counts[counted["values"]] += counted["counts"]
-
-    def counted(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yield the batches, and count their rows."""
-        for batch in batches:
-            self.add(batch)
-            yield batch
 
     def taken(self) -> dict[str, int]:
         """How many rows there were of each kind since the last call."""

@@ -93,11 +93,6 @@ class TablesPlanner(ABC):
             moved=True,
         )
 
-    def _check_batch(self, before: DatabaseProgress, view: RelayView | None) -> None:
-        """Raise `DataLossError` if a batch was planned on another server, but not read there."""
-        if self._moved(before, view) is not None:
-            raise interrupted_batch(self._options)
-
     def _changed(
         self, before: DatabaseProgress, end: BinlogPosition, view: RelayView | None
     ) -> Collection[str] | None:
@@ -159,7 +154,8 @@ class TablesPlanner(ABC):
         if before is not None:
             old = self.tables_of(before)
             view = self._view(before)
-            self._check_batch(before, view)
+            if self._moved(before, view) is not None:
+                raise interrupted_batch(self._options)
             changed = self._changed(before, after.position, view)
         found = [
             self._part(table, before if table.id in old else None, after, changed, (start, end))

@@ -93,17 +93,21 @@ def bounded(
         return end
     remaining = most_bytes
     for segment in found:
+        if segment.start >= end:
+            break
+        file = segment.start.file
+        low = start.pos if start.file == file else 0
+        high = end.pos if end.file == file else None
         # One that has just been dropped: tasks read its range from the server.
-        with contextlib.suppress(FileNotFoundError), segment.path.open("rb") as file:
-            for begin, following, pos, kind in _heads(file.fileno()):
-                at = BinlogPosition(segment.start.file, pos)
-                if kind & _LAST or at <= start:
+        with contextlib.suppress(FileNotFoundError), segment.path.open("rb") as frames:
+            for begin, following, pos, kind in _heads(frames.fileno()):
+                if kind & _LAST or pos <= low:
                     continue
-                if at >= end:
+                if high is not None and pos >= high:
                     return end
                 remaining -= following - begin
                 if remaining <= 0 and not kind & _PART:
-                    return at
+                    return BinlogPosition(file, pos)
     return end
 
 

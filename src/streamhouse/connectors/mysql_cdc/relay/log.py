@@ -37,7 +37,7 @@ from streamhouse.mysql.gtids import known_gtids
 from streamhouse.mysql.position import BinlogIdentity, BinlogPosition
 from streamhouse.mysql.table import Server, TableNames
 
-_SEGMENT_BYTES = 4 * 1024 * 1024
+_SEGMENT_BYTES = 8 * 1024 * 1024
 _FRAME_BYTES = 1024 * 1024
 _BINLOGS = 64
 _NONE: frozenset[str] = frozenset()

@@ -10,7 +10,6 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import NamedTuple
 
 import pymysql
 
@@ -255,43 +254,35 @@ def own_folder(root: Path) -> tuple[Path, ExitStack]:
     return Path(held.enter_context(work_folder("log-", str(root)))), held
 
 
-class RelayStartup(NamedTuple):
-    """The startup position of a relay log.
-
-    Until it has reached the position `waits_until`, it waits for its readers; from there on, it
-    drops events if it gets too large. None: it may drop events from its start on.
-    """
-
-    position: BinlogPosition
-    waits_until: BinlogPosition | None = None
-
-
 def relay_startup(
     session: Session,
     server: Server,
     resume_positions: Sequence[BinlogPosition],
     most_bytes: int | None,
     all_known: bool = False,
-) -> RelayStartup:
+) -> tuple[BinlogPosition, BinlogPosition | None]:
     """Start at the oldest of `resume_positions` with at most `most_bytes` of binlog after it.
 
     `most_bytes` None: any number. `all_known`: `resume_positions` has the positions of all queries.
     If all of these are behind by more than `most_bytes`, but near each other, the log starts at the
     first of them: no query then waits long for another, and one connection reads for all tasks.
+
+    Returns the position, and another one until which the log waits for its readers: from there on,
+    it drops events if it gets too large. None: it may drop events from its start on.
     """
     current = server.position(session)
     files = _Files(log_files(session))
     behind = [at for at in sorted(resume_positions) if files.has(at) and at < current]
     if not behind:
-        return RelayStartup(current)
+        return current, None
     first = behind[0]
     if most_bytes is None or files.bytes_between(first, current) <= most_bytes:
-        return RelayStartup(first)
+        return first, None
     together = all_known and len(behind) == len(resume_positions)
     if together and files.bytes_between(first, behind[-1]) <= most_bytes:
-        return RelayStartup(first, waits_until=current)
+        return first, current
     near = [at for at in behind if files.bytes_between(at, current) <= most_bytes]
-    return RelayStartup(near[0] if near else current)
+    return near[0] if near else current, None
 
 
 class _Files:

@@ -34,10 +34,7 @@ from streamhouse.mysql.connection import (
     Backoff,
     Session,
     close_quietly,
-    code_of,
     connect,
-    is_lost,
-    readable,
     retried,
     run,
 )
@@ -148,9 +145,7 @@ class ChunkReader:
             except (pymysql.err.MySQLError, OSError) as error:
                 self._connections.disconnect()
                 # An ALTER TABLE since the transaction began hides the table from it.
-                again = is_lost(error) or code_of(error) == ER.TABLE_DEF_CHANGED
-                if not again or not backoff.wait(error):
-                    raise readable(error, self._captured.options) from None
+                backoff.retry(error, ER.TABLE_DEF_CHANGED)
             if done != low:
                 yield from self._changed(Chunk(low, done))
                 low, backoff = done, Backoff(self._captured.options)

@@ -33,10 +33,7 @@ from streamhouse.mysql.connection import (
     Backoff,
     Session,
     close_quietly,
-    code_of,
     connect,
-    is_lost,
-    readable,
     run,
 )
 from streamhouse.mysql.position import START_AGAIN, BinlogPosition
@@ -81,9 +78,7 @@ class KeylessReader:
                         missing = self._spool(file)
                     break
                 except (pymysql.err.MySQLError, OSError) as error:
-                    again = is_lost(error) or code_of(error) == ER.TABLE_DEF_CHANGED
-                    if not again or not backoff.wait(error):
-                        raise readable(error, self._options) from None
+                    backoff.retry(error, ER.TABLE_DEF_CHANGED)
                     self._relayed = False
                     file.seek(0)
                     file.truncate()

@@ -174,8 +174,7 @@ class _Parser:
             self.found.keys.append(None)
         elif words.skip("PARTITION"):
             self.found.rows.append("drops a partition with its rows")
-        elif words.word() in ("INDEX", "KEY", "CONSTRAINT"):
-            words.at += 1
+        elif words.skip_one("INDEX", "KEY", "CONSTRAINT"):
             words.skip("IF", "EXISTS")
             name = words.name()
             if name.upper() == "PRIMARY":

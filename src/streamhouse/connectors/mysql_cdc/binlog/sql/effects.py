@@ -92,8 +92,7 @@ def effects_of(found: Sequence[Token], database: str, fold: bool) -> Effects:
     words = TokenCursor(found, fold)
     while words.skip(";") or words.skip("("):
         pass
-    if words.word() == "SET":
-        words.at += 1
+    if words.skip("SET"):
         if not words.skip("STATEMENT"):
             return _NOTHING
         while not words.skip("FOR"):
@@ -110,14 +109,12 @@ def effects_of(found: Sequence[Token], database: str, fold: bool) -> Effects:
 
 def _drop(words: TokenCursor, database: str) -> Effects:
     temporary = words.skip("TEMPORARY")
-    if words.word() in _DATABASES:
-        words.at += 1
+    if words.skip_one(*_DATABASES):
         words.skip("IF", "EXISTS")
         dropped = TableName(words.part(), None)
         words.end()
         return _replaced(dropped)
-    if words.word() in _TABLES or words.word() == "SEQUENCE":
-        words.at += 1
+    if words.skip_one(*_TABLES, "SEQUENCE"):
         words.skip("IF", "EXISTS")
         names = _names(words, database)
         _skip_wait(words)
@@ -135,14 +132,12 @@ def _drop(words: TokenCursor, database: str) -> Effects:
 
 def _create(words: TokenCursor, database: str) -> Effects:
     replace = words.skip("OR", "REPLACE")
-    if words.word() in _DATABASES:
-        words.at += 1
+    if words.skip_one(*_DATABASES):
         words.skip("IF", "NOT", "EXISTS")
         name = words.part()
         return _replaced(TableName(name, None)) if replace else _NOTHING
     temporary = words.skip("TEMPORARY")
-    if words.word() in ("TABLE", "SEQUENCE"):
-        words.at += 1
+    if words.skip_one("TABLE", "SEQUENCE"):
         words.skip("IF", "NOT", "EXISTS")
         table = words.table(database)
         rest = words.rest()
@@ -208,15 +203,14 @@ def renamed_to(words: TokenCursor, database: str) -> TableName | None:
     """The new name of the table, if this part of an ALTER TABLE renames it."""
     if not words.skip("RENAME") or words.word() in ("COLUMN", "INDEX", "KEY"):
         return None
-    if len(words.tokens) - words.at > 1 and words.word() in ("TO", "AS", "="):
-        words.at += 1
+    if len(words.tokens) - words.at > 1:
+        words.skip_one("TO", "AS", "=")
     return words.table(database)
 
 
 def _rename(words: TokenCursor, database: str) -> Effects:
-    if words.word() not in _TABLES:
+    if not words.skip_one(*_TABLES):
         return _object(words)
-    words.at += 1
     words.skip("IF", "EXISTS")
     old_names: dict[TableName, TableName] = {}
     """The name that each table had before, by its new name."""
@@ -256,9 +250,8 @@ def _truncate(words: TokenCursor, database: str) -> Effects:
 
 def _repair(words: TokenCursor, database: str) -> Effects:
     words.skip_any("NO_WRITE_TO_BINLOG", "LOCAL")
-    if words.word() not in _TABLES:
+    if not words.skip_one(*_TABLES):
         return _NOTHING
-    words.at += 1
     names = _names(words, database)
     return Effects(tuple(Effect(EffectKind.REPAIRED, name) for name in names))
 

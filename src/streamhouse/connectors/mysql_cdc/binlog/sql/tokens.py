@@ -151,6 +151,12 @@ class TokenCursor:
             return True
         return False
 
+    def skip_one(self, *words: str) -> bool:
+        """Skip the next word, if it is one of these."""
+        found = self.word() in words
+        self.at += found
+        return found
+
     def skip_any(self, *words: str) -> None:
         """Skip these words, in any order."""
         while self.word() in words:

@@ -214,8 +214,7 @@ class ColumnSpec:
             words.skip("KEY")
         elif words.skip("PRIMARY", "KEY") or words.skip("PRIMARY") or words.skip("KEY"):
             self.is_key = True
-        elif words.word() in ("COMMENT", "COLUMN_FORMAT", "STORAGE", "CONSTRAINT", "SRID"):
-            words.at += 1
+        elif words.skip_one("COMMENT", "COLUMN_FORMAT", "STORAGE", "CONSTRAINT", "SRID"):
             self._skip_value(words)
         elif words.skip("GENERATED", "ALWAYS"):
             pass
@@ -236,12 +235,9 @@ class ColumnSpec:
             self.collation = words.take().text.lower()
         elif words.skip("ASCII"):
             self.charset = "latin1"
-        elif words.word() in ("BINARY", "BYTE", "UNICODE"):
-            words.at += 1
+        elif words.skip_one("BINARY", "BYTE", "UNICODE"):
             self.binary = True
-        elif words.word() in _WITHOUT_MEANING:
-            words.at += 1
-        else:
+        elif not words.skip_one(*_WITHOUT_MEANING):
             words.take()
             self.unknown = True
 
@@ -253,8 +249,6 @@ class ColumnSpec:
             words.parenthesized()
             return
         words.skip_any("+", "-")
-        if words.word() not in ("", "(") and words.word(1) in ("'",):
-            words.at += 1
         _skip_call(words)
         if words.skip("."):
             words.take()
