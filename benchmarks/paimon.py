@@ -258,7 +258,7 @@ def commit(lab: Lab, commits: int, pace: float) -> dict[str, Any]:
                 time.sleep(SETTLE_S if part > MERGE_EVERY else 0)
     finally:
         maintenance.stop()
-    if part > MERGE_EVERY and not maintenance.counts.compactions:
+    if part > MERGE_EVERY and not maintenance.counts["compactions"]:
         raise SystemExit("nothing was compacted beside the commits")
     limit, ours = (percentile(times, 99) for times in (without, with_it))
     return {
@@ -272,8 +272,8 @@ def commit(lab: Lab, commits: int, pace: float) -> dict[str, Any]:
         "p50_with": round(1000 * percentile(with_it, 50), 1),
         "max_with": round(1000 * max(with_it), 1),
         "commits": len(with_it),
-        "compactions": maintenance.counts.compactions,
-        "failures": maintenance.counts.failures,
+        "compactions": maintenance.counts["compactions"],
+        "failures": maintenance.counts["failures"],
     }
 
 

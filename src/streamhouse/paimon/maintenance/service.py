@@ -6,6 +6,7 @@ import itertools
 import logging
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -34,17 +35,6 @@ _FAILURES = 2
 """After this many failures in a row, writers no longer wait for the compaction of a table."""
 _FAILURES_TO_GIVE_UP = 5
 _OTHERS_EVERY_S = 1.0
-
-
-@dataclass(frozen=True)
-class MaintenanceCounts:
-    """What maintenance has done so far; `expired` counts snapshots, `leftovers` orphan files."""
-
-    compactions: int = 0
-    merges: int = 0
-    expired: int = 0
-    leftovers: int = 0
-    failures: int = 0
 
 
 @dataclass(frozen=True)
@@ -95,8 +85,9 @@ class Maintenance:
         self._warm = warm
         self.pressure = Backpressure()
         """By which queries wait while level 0 of their tables is full."""
-        self.counts = MaintenanceCounts()
-        """What has been done since the start."""
+        self.counts: Counter[str] = Counter()
+        """What has been done since the start: `compactions`, `merges`, `expired` snapshots, orphan
+        files (`leftovers`) and `failures`."""
         self.last_error: tuple[float, str] | None = None
         """When a job failed last (epoch seconds), and why; commit conflicts do not count."""
         self._schedules: dict[str, TableSchedule] = {}
@@ -114,7 +105,7 @@ class Maintenance:
     @property
     def failures(self) -> int:
         """How many jobs have failed."""
-        return self.counts.failures
+        return self.counts["failures"]
 
     @property
     def pid(self) -> int | None:
@@ -376,10 +367,7 @@ class Maintenance:
 
     def _count(self, **increments: int) -> None:
         with self._lock:
-            counts = self.counts
-            self.counts = replace(
-                counts, **{key: getattr(counts, key) + value for key, value in increments.items()}
-            )
+            self.counts.update(increments)
 
 
 def _visible_at(table: Table) -> VisibleAt:

@@ -19,18 +19,13 @@ _WRONG_OPTION = re.compile(
 )
 
 
-def plan_error(table: Table, error: Exception, snapshot: int | None) -> StreamhouseError:
-    if is_temporary(error):
-        return read_error(table, error)
-    if snapshot is not None and table.snapshots.find(snapshot) is None:
-        return table.snapshots.expired_error(snapshot)
-    return read_error(table, error)
-
-
-def read_error(table: Table, error: BaseException) -> StreamhouseError:
+def read_error(table: Table, error: BaseException, snapshot: int | None = None) -> StreamhouseError:
+    """The error of a read, or of its plan at `snapshot`, as ours."""
     name, text = table.identifier, " ".join(str(error).split())
     if is_temporary(error):
         return StoreError(f"table {name} cannot be read: {text}")
+    if snapshot is not None and table.snapshots.find(snapshot) is None:
+        return table.snapshots.expired_error(snapshot)
     if _WRONG_OPTION.search(text):
         return OptionError(f"table {name} cannot be read with its options: {text}")
     if rust_core.is_gone(error):

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from streamhouse.errors import TableError
+from streamhouse.paimon.read.reader import read_error
 from streamhouse.paimon.storage import rust_core
 from streamhouse.paimon.storage.files import Files
 from streamhouse.paimon.storage.snapshots import Snapshot, from_json
@@ -15,6 +16,8 @@ from streamhouse.sql.plan import AsOf
 
 if TYPE_CHECKING:
     from streamhouse.paimon.read.table import Table
+
+_TRIES = 10
 
 
 class References:
@@ -43,7 +46,7 @@ def _names_with_prefix(files: Files, folder: str, prefix: str) -> list[str]:
 
 
 def version_clause(table: Table, identifier: str, as_of: AsOf) -> str:
-    """The clause with which `rust_core.query` reads a table as of a snapshot or a tag.
+    """The clause with which `query` reads a table as of a snapshot or a tag.
 
     Empty for the newest state. `TableError` if an older snapshot's number is also the name of a
     tag, which the Rust core would read instead.
@@ -64,9 +67,37 @@ def version_clause(table: Table, identifier: str, as_of: AsOf) -> str:
     return f" VERSION AS OF {number}"
 
 
+def query(
+    table: Table,
+    name: str,
+    context: Any,
+    columns: Sequence[str],
+    version: str = "",
+    condition: str = "",
+) -> list[pa.RecordBatch]:
+    """Columns of a table, or of one of its system tables, by its `name` (`orders$files`).
+
+    `version` is empty or a clause ` VERSION AS OF …`, `condition` empty or ` WHERE …`. Without a
+    version, tries up to 10 times if files expire meanwhile. Raises the errors of `Table.read`.
+    """
+    items = ", ".join(rust_core.quoted(column) for column in columns)
+    path = ".".join(rust_core.quoted(part) for part in (rust_core.CATALOG, table.database, name))
+    for attempts_left in reversed(range(1 if version else _TRIES)):
+        try:
+            batches: list[pa.RecordBatch] = context.sql(
+                f"SELECT {items} FROM {path}{version}{condition}"
+            )
+            return batches
+        except rust_core.ERRORS as error:
+            # Snapshot expiry may delete files after they were listed and before they are read.
+            if not attempts_left or not rust_core.is_gone(error):
+                raise read_error(table, error) from error
+    raise AssertionError("the last attempt returns or raises")
+
+
 def files_of_snapshot(table: Table, snapshot: int, columns: Sequence[str]) -> pa.Table:
     """Columns of `$files`: the data files of a snapshot, also those that readers do not see yet."""
     version = version_clause(table, table.identifier, AsOf(snapshot))
-    context, name = rust_core.sql_context(table.catalog_options), f"{table.name}$files"
-    batches = rust_core.query(context, table.database, name, columns, version)
+    context = rust_core.sql_context(table.catalog_options)
+    batches = query(table, f"{table.name}$files", context, columns, version)
     return pa.Table.from_batches(batches) if batches else pa.table({key: [] for key in columns})

@@ -15,7 +15,7 @@ from streamhouse.close_matches import nearest
 from streamhouse.errors import TableError
 from streamhouse.options import table_of
 from streamhouse.paimon.read.key_set import KeySet
-from streamhouse.paimon.read.references import version_clause
+from streamhouse.paimon.read.references import query, version_clause
 from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.read.time_travel import pinned, resolve, table_as_of
 from streamhouse.paimon.read.visibility import compacted_only, hides_new_rows
@@ -159,7 +159,7 @@ class SystemTable:
         table = f"{TableName.parse(self.name).data}${system}"
         names = [_RUST_COLUMNS.get(name, name) for name in columns]
         version = version_clause(self._data, self.identifier, as_of)
-        return rust_core.query(context, self.database, table, names, version, condition)
+        return query(self._data, table, context, names, version, condition)
 
     def _shaped(self, batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
         named = pa.RecordBatch.from_arrays(batch.columns, names=schema.names)

@@ -14,7 +14,7 @@ from streamhouse.close_matches import nearest
 from streamhouse.errors import TableError
 from streamhouse.options import integer
 from streamhouse.paimon.read.conditions import Filter, matching, only_on
-from streamhouse.paimon.read.reader import READ_BATCH_ROWS, plan_error, read_error
+from streamhouse.paimon.read.reader import READ_BATCH_ROWS, read_error
 from streamhouse.paimon.read.references import References
 from streamhouse.paimon.read.rust_core import (
     batch_size,
@@ -316,7 +316,7 @@ class Table(TableSchema):
         try:
             builder = (rust or self.rust).new_read_builder(options)
         except rust_core.ERRORS as error:
-            raise plan_error(self, error, snapshot) from error
+            raise read_error(self, error, snapshot) from error
         if columns is not None:
             self.read_schema(columns)
             builder = builder.with_projection(list(columns))
@@ -332,7 +332,7 @@ class Table(TableSchema):
             try:
                 return [split.serialize() for split in scan.plan().splits()]
             except rust_core.ERRORS as error:
-                raise plan_error(self, error, snapshot) from error
+                raise read_error(self, error, snapshot) from error
 
         return retried(plan)
 

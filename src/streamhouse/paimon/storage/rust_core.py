@@ -7,13 +7,11 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
-import pyarrow as pa
 from pypaimon_rust.datafusion import PaimonCatalog, SQLContext
 
-from streamhouse.errors import DataLossError, StreamhouseError
 from streamhouse.paimon.storage.object_store.s3_client import check_bucket, core_options
 from streamhouse.sql.options.catalog_options import file_system_options
 from streamhouse.sql.options.store_options import is_object_store
@@ -29,8 +27,8 @@ _GONE = re.compile(
     re.IGNORECASE,
 )
 """Not any `not found`: the core says so of columns that options name, too."""
-_TRIES = 10
-_CATALOG = "paimon"
+CATALOG = "paimon"
+"""Its name in SQL contexts."""
 _Key = tuple[int, tuple[tuple[str, str], ...], int]
 _CACHE = {
     "local-cache.enabled": "true",
@@ -72,7 +70,7 @@ def forget_metadata() -> None:
 
 
 def sql_context(options: Mapping[str, str]) -> Any:
-    """The SQL context for `query` that the process shares: do not change its settings."""
+    """The SQL context that the process shares: do not change its settings."""
     key = _key(options)
     if key not in _contexts:
         _contexts[key] = new_sql_context(options)
@@ -83,51 +81,13 @@ def new_sql_context(options: Mapping[str, str]) -> Any:
     """A SQL context for the caller alone, in which `SET` may change how tables are read."""
     context = SQLContext()
     # No default database: the core would create it.
-    context.register_catalog(_CATALOG, core_options(file_system_options(options)), "")
+    context.register_catalog(CATALOG, core_options(file_system_options(options)), "")
     return context
-
-
-def query(
-    context: Any,
-    database: str,
-    table: str,
-    columns: Sequence[str],
-    version: str = "",
-    condition: str = "",
-) -> list[pa.RecordBatch]:
-    """Columns of a table or system table (`orders$files`).
-
-    `version` is empty or a clause ` VERSION AS OF …`, `condition` empty or ` WHERE …`. Without a
-    version, tries up to 10 times if files expire meanwhile. Raises `DataLossError` if a file has
-    expired, else `StreamhouseError`.
-    """
-    items = ", ".join(quoted(name) for name in columns)
-    path = ".".join(quoted(part) for part in (_CATALOG, database, table))
-    text = f"SELECT {items} FROM {path}{version}{condition}"
-    for attempts_left in reversed(range(_TRIES)):
-        try:
-            batches: list[pa.RecordBatch] = context.sql(text)
-            break
-        except ERRORS as error:
-            # Snapshot expiry may delete files after they were listed and before they are read.
-            if version or not attempts_left or not is_gone(error):
-                raise _read_error(f"{database}.{table}", error) from error
-    return batches
 
 
 def is_gone(error: BaseException) -> bool:
     """Whether the reason of an error is a missing file or snapshot."""
     return _GONE.search(str(error)) is not None
-
-
-def _read_error(identifier: str, error: Exception) -> StreamhouseError:
-    """The error of a read: `DataLossError` if a file expired meanwhile."""
-    text = " ".join(str(error).split())
-    if is_gone(error):
-        return DataLossError(
-            f"table {identifier}: a file that it reads expired meanwhile; try again: {text}"
-        )
-    return StreamhouseError(f"table {identifier} cannot be read: {text}")
 
 
 def quoted(name: str) -> str:
