@@ -89,11 +89,6 @@ class Columns:
         self._options = options
         self._converters = [converter(field.type, options) for field in schema]
 
-    @property
-    def schema(self) -> pa.Schema:
-        """The columns."""
-        return self._schema
-
     def arrays(self, found: Objects, records: Sequence[bytes | None]) -> list[pa.Array]:
         """The columns of all rows; reports what does not fit, and puts null in its place."""
         return [
@@ -135,12 +130,16 @@ class Columns:
 
 
 class JsonDecoder:
-    """A `Decoder` of JSON objects, whose fields are columns by their names."""
+    """A `Decoder` of JSON objects, whose fields are columns by their names.
 
-    changelog = False
+    With `rows`, which gives the rows of a record, the records are changes.
+    """
 
-    def __init__(self, schema: pa.Schema, options: JsonOptions) -> None:
-        self._schema, self._options = schema, options
+    def __init__(self, schema: pa.Schema, options: JsonOptions, rows: Rows | None = None) -> None:
+        self._table, self._options, self._rows = schema, options, rows
+        self.changelog = rows is not None
+        kind = pa.field(ROW_KIND, pa.string())
+        self._schema = schema.append(kind) if self.changelog else schema
         self._columns: Columns | None = None
         self._regular: RegularDecoder | None = None
 
@@ -149,14 +148,21 @@ class JsonDecoder:
 
     def decode(self, records: Sequence[bytes | None]) -> Decoded:
         if self._columns is None or self._regular is None:
-            self._columns = Columns(self._schema, self._options)
-            self._regular = RegularDecoder(self._schema, self._options.standard)
-        regular = self._regular.columns(records)
-        if regular is not None:
-            return Decoded(pa.RecordBatch.from_arrays(regular, schema=self._schema))
-        found = parsed(records, self._options.ignore_parse_errors)
-        arrays = self._columns.arrays(found, records)
-        return found.decoded(arrays, self._schema, self._options.ignore_parse_errors)
+            self._columns = Columns(self._table, self._options)
+            self._regular = RegularDecoder(self._table, self._options.standard)
+        ignore = self._options.ignore_parse_errors
+        if self._rows is not None:
+            # Like null, an empty message says no more than that a key has ended.
+            records = [record or None for record in records]
+            found = parsed_singly(records, self._rows, ignore)
+            kinds = [pa.array(found.kinds, pa.string())]
+        else:
+            regular = self._regular.columns(records)
+            if regular is not None:
+                return Decoded(pa.RecordBatch.from_arrays(regular, schema=self._table))
+            found, kinds = parsed(records, ignore), []
+        arrays = [*self._columns.arrays(found, records), *kinds]
+        return found.decoded(arrays, self._schema, ignore)
 
 
 class _Json(Format):
@@ -180,30 +186,6 @@ _UNSUPPORTED = {
     "t": f"a TRUNCATE (to skip it and keep the rows: '{_SKIPPED}' = 't')",
     "m": f"a logical decoding message (to skip it: '{_SKIPPED}' = 'm')",
 }
-
-
-class ChangelogDecoder:
-    """A `Decoder` of changes; `rows` gives the rows of a record."""
-
-    changelog = True
-
-    def __init__(self, schema: pa.Schema, options: JsonOptions, rows: Rows) -> None:
-        self._options, self._rows = options, rows
-        self._table = schema
-        self._columns: Columns | None = None
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_columns": None}
-
-    def decode(self, records: Sequence[bytes | None]) -> Decoded:
-        if self._columns is None:
-            self._columns = Columns(self._table, self._options)
-        # Like null, an empty message says no more than that a key has ended.
-        records = [record or None for record in records]
-        found = parsed_singly(records, self._rows, self._options.ignore_parse_errors)
-        arrays = [*self._columns.arrays(found, records), pa.array(found.kinds, pa.string())]
-        schema = self._table.append(pa.field(ROW_KIND, pa.string()))
-        return found.decoded(arrays, schema, self._options.ignore_parse_errors)
 
 
 class ChangelogEncoder:
@@ -246,15 +228,13 @@ class _Debezium(Format):
         ),
     )  # fmt: skip
 
-    def decoder(
-        self, schema: pa.Schema, options: Mapping[str, str], where: str
-    ) -> ChangelogDecoder:
+    def decoder(self, schema: pa.Schema, options: Mapping[str, str], where: str) -> JsonDecoder:
         parsed, rest = _split(options, ("schema-include", _SKIPPED), where)
         with_schema = boolean(f"{where}schema-include", rest.get("schema-include", "false"))
         skipped = [text.strip() for text in rest.get(_SKIPPED, "").split(",") if text.strip()]
         for operation in skipped:
             choice(where + _SKIPPED, operation, tuple(_UNSUPPORTED))
-        return ChangelogDecoder(schema, parsed, DebeziumRows(with_schema, frozenset(skipped)))
+        return JsonDecoder(schema, parsed, DebeziumRows(with_schema, frozenset(skipped)))
 
     def encoder(
         self, schema: pa.Schema, options: Mapping[str, str], where: str
@@ -322,9 +302,7 @@ class _Canal(Format):
         Option("table.include", "STRING", "a regular expression: only changes of these tables"),
     )
 
-    def decoder(
-        self, schema: pa.Schema, options: Mapping[str, str], where: str
-    ) -> ChangelogDecoder:
+    def decoder(self, schema: pa.Schema, options: Mapping[str, str], where: str) -> JsonDecoder:
         own = ("database.include", "table.include")
         parsed, rest = _split(options, own, where)
         for key, pattern in rest.items():
@@ -332,7 +310,7 @@ class _Canal(Format):
                 re.compile(pattern)
             except re.error as error:
                 raise OptionError(f"option '{where}{key}': '{pattern}': {error}") from None
-        return ChangelogDecoder(schema, parsed, CanalRows(*(rest.get(key) for key in own)))
+        return JsonDecoder(schema, parsed, CanalRows(*(rest.get(key) for key in own)))
 
     def encoder(
         self, schema: pa.Schema, options: Mapping[str, str], where: str
