@@ -27,7 +27,7 @@ from tests.local_command import local_commands
 from tests.processes import PRELOADED
 from tests.waiting import DEADLINE_S
 
-from streamhouse.demo.membership import steps as membership_steps
+from streamhouse.demo.membership import scenario as membership_steps
 from streamhouse.demo.revenue import scenario as revenue_steps
 
 _MODULES = (

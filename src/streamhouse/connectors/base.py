@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias, runtime_checkable
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, runtime_checkable
 
 import pyarrow as pa
 
@@ -273,6 +274,7 @@ class Connector:
         return None
 
 
+_PAUSE_S = 0.05
 _MESSAGE_BYTES = 32 << 20
 
 
@@ -305,3 +307,16 @@ def collected_rows(messages: Sequence[pa.Table]) -> Iterator[pa.RecordBatch]:
     """The rows in the messages of a batch's tasks, in order."""
     for rows in messages:
         yield from rows.to_batches()
+
+
+def partitions_to_end(source: Source, parallelism: int = 1) -> Iterator[Any]:
+    """The partitions of a source from its beginning to its end, which it has."""
+    offset = source.initial_offset()
+    while True:
+        end = source.latest_offset(offset)
+        yield from source.partitions(offset, end, parallelism)
+        if source.finished(end):
+            return
+        if end == offset:
+            time.sleep(_PAUSE_S)
+        offset = end

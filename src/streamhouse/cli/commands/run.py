@@ -10,8 +10,16 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from streamhouse.cli import restart_state
-from streamhouse.cli.errors import INTERRUPTED, StopSignal, explain, on_failure
+from streamhouse.cli.errors import (
+    INTERRUPTED,
+    StopSignal,
+    explain,
+    has_reset,
+    note_reset,
+    on_failure,
+    recent_restarts,
+    restart_after,
+)
 from streamhouse.cli.flags import (
     DEFAULT_MASTER,
     catalog_options,
@@ -21,7 +29,6 @@ from streamhouse.cli.flags import (
     spark_options,
     with_flags,
 )
-from streamhouse.cli.restart_state import restart_after
 from streamhouse.cli.run_output import JsonOutput, RunOutput, TextOutput
 from streamhouse.cli.script_text import join_scripts, parse_scripts, read_scripts
 
@@ -67,15 +74,13 @@ def run(
         from streamhouse.runtime.monitoring.reporter import Reporter
         from streamhouse.sql.secrets import without_secrets
 
-        reporter = Reporter(
-            without_secrets(join_scripts(file, scripts)), name, restart_state.recent_restarts()
-        )
+        reporter = Reporter(without_secrets(join_scripts(file, scripts)), name, recent_restarts())
         with _report_status(reporter, catalog, output):
             statements, origins = parse_scripts(file, scripts)
             from streamhouse.runtime.script import ScriptOptions, script_name
 
             stop = StopSignal(notice="stopping …")
-            reset = from_scratch and not restart_state.has_reset()
+            reset = from_scratch and not has_reset()
             options = ScriptOptions(
                 name=name or script_name(Path(file[0])),
                 warehouse=catalog,
@@ -147,7 +152,7 @@ def _run(
 
     def restart(error: BaseException) -> None:
         if script.has_reset:
-            restart_state.note_reset()
+            note_reset()
         if not may_restart or options.stopped():
             return
         restart_after(error, options.reporter)

@@ -10,7 +10,7 @@ from typing import TypeAlias
 import numpy as np
 import pyarrow as pa
 
-from streamhouse.connectors.base import Connector, Scan
+from streamhouse.connectors.base import Connector, Scan, partitions_to_end
 from streamhouse.connectors.datagen.field import FIELD_OPTIONS, Field, field_of
 from streamhouse.connectors.datagen.nested import ColumnParts, ColumnValues
 from streamhouse.connectors.datagen.random_streams import Disorder, Numbers, RowNumbers
@@ -175,13 +175,9 @@ class GeneratedConnector(Connector):
 
 
 def _all_rows(source: GeneratedSource, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-    offset = source.initial_offset()
-    while not source.finished(offset):
-        end = source.latest_offset(offset)
-        for partition in source.partitions(offset, end):
-            for batch in source.read(partition):
-                yield batch.select(list(columns))
-        offset = end
+    for partition in partitions_to_end(source):
+        for batch in source.read(partition):
+            yield batch.select(list(columns))
 
 
 OPTIONS = DeclaredOptions.of(__package__).options

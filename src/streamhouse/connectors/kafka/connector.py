@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import pyarrow as pa
 
 from streamhouse.connectors.bad_records import warn_of_bad_records
-from streamhouse.connectors.base import Connector, Delivery, Scan
+from streamhouse.connectors.base import Connector, Delivery, Scan, partitions_to_end
 from streamhouse.connectors.kafka.options import DECLARED, FORMATS, OPTIONS, KafkaOptions, parse
 from streamhouse.connectors.kafka.producing import Encoding
 from streamhouse.connectors.kafka.records import METADATA, RecordLayout, Records
@@ -24,7 +23,6 @@ GUARANTEE_NOTE = (
     "`sink.delivery-guarantee` chooses; with `exactly-once`, each micro-batch is one transaction, "
     "which also records its number"
 )
-_PAUSE_S = 0.05
 _CHANGELOGS = tuple(known.name for known in FORMATS if known.changelog)
 
 
@@ -108,18 +106,10 @@ def scanned(source: KafkaSource, columns: Sequence[str]) -> Scan:
     def read() -> Iterator[pa.RecordBatch]:
         bad = 0
         try:
-            offset = source.latest_offset({})
-            before = source.initial_offset()
-            while True:
-                for partition in source.partitions(before, offset):
-                    for batch in source.read(partition):
-                        yield batch.select(list(columns))
-                    bad += source.bad_records().num_rows
-                if source.finished(offset):
-                    return
-                before, offset = offset, source.latest_offset(offset)
-                if offset == before:
-                    time.sleep(_PAUSE_S)
+            for partition in partitions_to_end(source):
+                for batch in source.read(partition):
+                    yield batch.select(list(columns))
+                bad += source.bad_records().num_rows
         finally:
             warn_of_bad_records(bad)
             source.close()

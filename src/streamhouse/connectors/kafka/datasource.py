@@ -13,6 +13,7 @@ from pyspark.sql.types import DataType, StructType
 
 from streamhouse import types
 from streamhouse.connectors.bad_records import FAIL
+from streamhouse.connectors.base import partitions_to_end
 from streamhouse.connectors.kafka.options import KafkaOptions, known_keys, parse
 from streamhouse.connectors.kafka.records import RecordLayout
 from streamhouse.connectors.kafka.source import KafkaSource
@@ -72,7 +73,7 @@ class KafkaDataSource(DataSource):
         source = self._source(self._options.for_bounded_read(), schema)
         if source.changelog:
             raise OptionError(f"{WHERE}: records of changes can only be read as a stream")
-        return BoundedReader(source, schema, partial(_until_end, source, self._parallelism))
+        return BoundedReader(source, schema, partial(_planned, source, self._parallelism))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         source = self._source(self._options, schema)
@@ -102,13 +103,5 @@ def flink_type(kind: DataType, name: str) -> str:
         ) from None
 
 
-def _until_end(source: KafkaSource, parallelism: int) -> list[Any]:
-    """The partitions up to the end of the topics."""
-    partitions: list[Any] = []
-    before = source.initial_offset()
-    while True:
-        offset = source.latest_offset(before)
-        partitions += source.partitions(before, offset, parallelism)
-        if source.finished(offset):
-            return partitions
-        before = offset
+def _planned(source: KafkaSource, parallelism: int) -> list[Any]:
+    return list(partitions_to_end(source, parallelism))

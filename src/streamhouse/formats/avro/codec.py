@@ -1,19 +1,177 @@
-"""Decodes and encodes records of Avro, and the format `avro`, whose records have no header."""
+"""Decodes and encodes records of Avro by schemas as Flink derives them; the format `avro`."""
 
 from __future__ import annotations
 
 import datetime
 import io
+import math
 from collections.abc import Mapping, Sequence
+from decimal import ROUND_HALF_UP, Context, Decimal
 from typing import Any, Protocol
 
 import fastavro
+import numpy as np
 import pyarrow as pa
+from fastavro.schema import SchemaParseException
 
-from streamhouse.formats.avro.schema import converter, record_schema
+from streamhouse.errors import OptionError
 from streamhouse.formats.base import Decoded, Format, ParsedRows, RecordError
+from streamhouse.formats.json import exact
+from streamhouse.formats.json.exact import Convert, JsonOptions
 from streamhouse.options import Option, check_known, choice
 from streamhouse.source import ROW_KIND
+from streamhouse.types import flink_type
+
+_PLAIN: dict[pa.DataType, Any] = {
+    pa.bool_(): "boolean",
+    pa.int8(): "int",
+    pa.int16(): "int",
+    pa.int32(): "int",
+    pa.int64(): "long",
+    pa.float32(): "float",
+    pa.float64(): "double",
+    pa.string(): "string",
+    pa.binary(): "bytes",
+    pa.date32(): {"type": "int", "logicalType": "date"},
+}
+_UNITS = {"s": "millis", "ms": "millis", "us": "micros"}
+
+
+def record_schema(schema: pa.Schema) -> dict[str, Any]:
+    """The schema of a record with these columns; raises `OptionError` for a type without one, and
+    if two ROWs get the same name, which has the names of the columns around it.
+    """
+    found = {
+        "type": "record",
+        "name": "record",
+        "namespace": "org.apache.flink.avro.generated",
+        "fields": [_field(field, "record") for field in schema],
+    }
+    try:
+        fastavro.parse_schema(found)
+    except SchemaParseException as error:
+        raise OptionError(f"format avro: {error}; rename a column") from None
+    return found
+
+
+def _field(field: pa.Field, parent: str) -> dict[str, Any]:
+    kind = _nullable(field, f"{parent}_{field.name}")
+    return {"name": field.name, "type": kind, **({"default": None} if field.nullable else {})}
+
+
+def _nullable(field: pa.Field, name: str) -> Any:
+    kind = _kind(field.type, name)
+    return ["null", kind] if field.nullable else kind
+
+
+def _kind(kind: pa.DataType, name: str) -> Any:
+    if pa.types.is_decimal(kind):
+        return {
+            "type": "bytes", "logicalType": "decimal", "precision": kind.precision,
+            "scale": kind.scale,
+        }  # fmt: skip
+    if pa.types.is_timestamp(kind) and kind.unit in _UNITS:
+        return {"type": "long", "logicalType": f"timestamp-{_UNITS[kind.unit]}"}
+    if pa.types.is_time(kind):
+        return {"type": "int", "logicalType": "time-millis"}
+    if pa.types.is_map(kind):
+        if not pa.types.is_string(kind.key_type):
+            raise OptionError(
+                f"format avro: the keys of {flink_type(kind)} must be STRING; declare them so"
+            )
+        return {"type": "map", "values": _nullable(kind.item_field, name)}
+    if pa.types.is_list(kind):
+        return {"type": "array", "items": _nullable(kind.value_field, name)}
+    if pa.types.is_struct(kind):
+        fields = [_field(field, name) for field in kind]
+        return {"type": "record", "name": name, "fields": fields}
+    if kind not in _PLAIN:
+        raise OptionError(
+            f"format avro cannot hold {flink_type(kind)}; declare another type, or use another "
+            "format"
+        )
+    return _PLAIN[kind]
+
+
+_CONTEXT = Context(prec=80, rounding=ROUND_HALF_UP)
+_EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
+_PER_SECOND = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
+
+
+def converter(kind: pa.DataType) -> Convert:
+    """A function from a value of Avro, or null; `ValueMismatch` if the value does not fit.
+
+    Values are not converted between kinds: a number does not fit STRING, nor a text a number.
+    """
+    return exact.converter(kind, JsonOptions(), lambda inner, _: _fitting(_leaf(inner)))
+
+
+def _fitting(plain: Convert) -> Convert:
+    def convert(value: Any) -> Any:
+        found = plain(value)
+        if found is None:
+            raise ValueError(value)
+        return found
+
+    return convert
+
+
+def _leaf(kind: pa.DataType) -> Convert:
+    """Returns None for a value that does not fit."""
+    if pa.types.is_integer(kind):
+        limit = 2 ** (kind.bit_width - 1)
+        return lambda v: v if type(v) is int and -limit <= v < limit else None
+    if pa.types.is_floating(kind):
+        return _float(kind)
+    if pa.types.is_decimal(kind):
+        return _decimal(kind)
+    if pa.types.is_timestamp(kind):
+        return _timestamp(kind)
+    if pa.types.is_time(kind):
+        return lambda v: v if isinstance(v, datetime.time) else None
+    if pa.types.is_date(kind):
+        # A datetime is a date, too.
+        return lambda v: v if type(v) is datetime.date else None
+    wanted = {pa.bool_(): bool, pa.string(): str, pa.binary(): bytes}[kind]
+    return lambda v: v if type(v) is wanted else None
+
+
+def _float(kind: pa.DataType) -> Convert:
+    greatest = float(np.finfo(np.float32 if kind.bit_width == 32 else np.float64).max)
+
+    def convert(value: Any) -> Any:
+        if type(value) not in (int, float):
+            return None
+        found = float(value)
+        return None if greatest < abs(found) < math.inf else found
+
+    return convert
+
+
+def _decimal(kind: pa.DataType) -> Convert:
+    unit = Decimal(1).scaleb(-kind.scale)
+    limit = Decimal(10) ** (kind.precision - kind.scale)
+
+    def convert(value: Any) -> Any:
+        if type(value) not in (int, Decimal):
+            return None
+        rounded = Decimal(value).quantize(unit, context=_CONTEXT)
+        # abs() would round to the precision of Python's default context.
+        return rounded if rounded.copy_abs() < limit else None
+
+    return convert
+
+
+def _timestamp(kind: pa.TimestampType) -> Convert:
+    def convert(value: Any) -> Any:
+        if not isinstance(value, datetime.datetime):
+            return None
+        aware = value if value.tzinfo is not None else value.replace(tzinfo=datetime.UTC)
+        since = aware - _EPOCH
+        micros = (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds
+        return micros * _PER_SECOND[kind.unit] // 1_000_000
+
+    return convert
 
 
 class Framing(Protocol):

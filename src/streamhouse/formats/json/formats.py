@@ -1,22 +1,168 @@
-"""The formats `json`, `debezium-json` and `canal-json`."""
+"""The formats `json`, `debezium-json` and `canal-json`; decodes records column by column."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from operator import itemgetter
+from typing import Any, TypeAlias
 
 import orjson
 import pyarrow as pa
 
 from streamhouse.errors import OptionError
-from streamhouse.formats.base import Decoded, Format
-from streamhouse.formats.json.decode import Columns, JsonDecoder, Rows, check_object, parsed_singly
+from streamhouse.formats.base import Decoded, Format, ParsedRows, null_rows
+from streamhouse.formats.json.columns import RegularDecoder, column
 from streamhouse.formats.json.encode import JsonEncoder
-from streamhouse.formats.json.exact import OPTIONS, JsonOptions
+from streamhouse.formats.json.exact import OPTIONS, JsonOptions, NeedsText, converter, parse_exactly
 from streamhouse.options import Option, boolean, choice
 from streamhouse.source import ROW_KIND
+
+Rows: TypeAlias = Callable[[Any], list[tuple[str, Any]]]
+"""The rows of a record, as row kind and object; `ValueError` for a record of another shape."""
+
+
+@dataclass
+class Objects(ParsedRows):
+    """JSON objects; `rows_of` gives the rows of a record again, `kinds` are their row kinds.
+
+    `kinds` are set if `records` is.
+    """
+
+    rows_of: Rows = field(kw_only=True)
+    kinds: list[str] = field(default_factory=list)
+
+
+def parsed(records: Sequence[bytes | None], ignore: bool = False) -> Objects:
+    """The objects of records; a JSON array has one row for each of its objects.
+
+    Records that are None or JSON's null have no row. `ignore`: others that are not objects have
+    none either, instead of being reported as bad.
+    """
+    loads = orjson.loads
+    try:
+        objects = [loads(record) for record in records]  # type: ignore[arg-type]
+    except orjson.JSONDecodeError:
+        return parsed_singly(records, _inserts, ignore)
+    if set(map(type, objects)) <= {dict}:
+        return Objects(objects, None, rows_of=_inserts)
+    return parsed_singly(records, _inserts, ignore)
+
+
+def parsed_singly(records: Sequence[bytes | None], rows: Rows, ignore: bool) -> Objects:
+    """The objects of records, of which `rows` gives the rows; for `ignore` see `parsed`."""
+    found = Objects([], [], rows_of=rows)
+    assert found.records is not None
+    for index, record in enumerate(records):
+        try:
+            own = [] if record is None else rows(orjson.loads(record))
+        except ValueError as error:
+            if not ignore:
+                found.bad[index] = f"not a JSON object: {error}"
+            continue
+        found.kinds += [kind for kind, _ in own]
+        found.rows += [one for _, one in own]
+        found.records += [index] * len(own)
+    return found
+
+
+def _inserts(value: Any) -> list[tuple[str, Any]]:
+    rows = value if isinstance(value, list) else [value]
+    for row in rows:
+        if row is not None:
+            check_object(row)
+    return [("+I", row) for row in rows if row is not None]
+
+
+def check_object(value: Any) -> None:
+    """Raise `ValueError` if a JSON value is not an object."""
+    if not isinstance(value, dict):
+        raise ValueError(f"found {type(value).__name__} instead")
+
+
+class Columns:
+    """Converts objects to the columns of a schema."""
+
+    def __init__(self, schema: pa.Schema, options: JsonOptions) -> None:
+        self._schema = schema
+        self._options = options
+        self._converters = [converter(field.type, options) for field in schema]
+
+    def arrays(self, found: Objects, records: Sequence[bytes | None]) -> list[pa.Array]:
+        """The columns of all rows; reports what does not fit, and puts null in its place."""
+        return [
+            self._column(number, field, found, records) for number, field in enumerate(self._schema)
+        ]
+
+    def _column(
+        self, number: int, field: pa.Field, found: Objects, records: Sequence[bytes | None]
+    ) -> pa.Array:
+        name, convert = field.name, self._converters[number]
+        try:
+            values = list(map(itemgetter(name), found.rows))
+        except KeyError:
+            values = [record.get(name) for record in found.rows]
+        array = column(values, field.type, self._options.standard)
+
+        def exact(row: int, value: Any) -> Any:
+            try:
+                return convert(value)
+            except NeedsText:
+                return convert(self._exactly(name, found, records, row))
+
+        if array is None:
+            array = found.converted(field, values, exact)
+        if self._options.fail_on_missing_field:
+            for row in null_rows(array):
+                if name not in found.rows[row]:
+                    found.report(row, f"column '{name}' is missing")
+        found.check_nulls(field, array)
+        return array
+
+    def _exactly(self, name: str, found: Objects, records: Sequence[bytes | None], row: int) -> Any:
+        record = records[found.record(row)]
+        assert record is not None
+        first = row
+        while first and found.record(first - 1) == found.record(row):
+            first -= 1
+        return found.rows_of(parse_exactly(record))[row - first][1][name]
+
+
+class JsonDecoder:
+    """A `Decoder` of JSON objects, whose fields are columns by their names.
+
+    With `rows`, which gives the rows of a record, the records are changes.
+    """
+
+    def __init__(self, schema: pa.Schema, options: JsonOptions, rows: Rows | None = None) -> None:
+        self._table, self._options, self._rows = schema, options, rows
+        self.changelog = rows is not None
+        kind = pa.field(ROW_KIND, pa.string())
+        self._schema = schema.append(kind) if self.changelog else schema
+        self._columns: Columns | None = None
+        self._regular: RegularDecoder | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_columns": None, "_regular": None}
+
+    def decode(self, records: Sequence[bytes | None]) -> Decoded:
+        if self._columns is None or self._regular is None:
+            self._columns = Columns(self._table, self._options)
+            self._regular = RegularDecoder(self._table, self._options.standard)
+        ignore = self._options.ignore_parse_errors
+        if self._rows is not None:
+            # Like null, an empty message says no more than that a key has ended.
+            records = [record or None for record in records]
+            found = parsed_singly(records, self._rows, ignore)
+            kinds = [pa.array(found.kinds, pa.string())]
+        else:
+            regular = self._regular.columns(records)
+            if regular is not None:
+                return Decoded(pa.RecordBatch.from_arrays(regular, schema=self._table))
+            found, kinds = parsed(records, ignore), []
+        arrays = [*self._columns.arrays(found, records), *kinds]
+        return found.decoded(arrays, self._schema, ignore)
 
 
 class _Json(Format):
@@ -40,30 +186,6 @@ _UNSUPPORTED = {
     "t": f"a TRUNCATE (to skip it and keep the rows: '{_SKIPPED}' = 't')",
     "m": f"a logical decoding message (to skip it: '{_SKIPPED}' = 'm')",
 }
-
-
-class ChangelogDecoder:
-    """A `Decoder` of changes; `rows` gives the rows of a record."""
-
-    changelog = True
-
-    def __init__(self, schema: pa.Schema, options: JsonOptions, rows: Rows) -> None:
-        self._options, self._rows = options, rows
-        self._table = schema
-        self._columns: Columns | None = None
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_columns": None}
-
-    def decode(self, records: Sequence[bytes | None]) -> Decoded:
-        if self._columns is None:
-            self._columns = Columns(self._table, self._options)
-        # Like null, an empty message says no more than that a key has ended.
-        records = [record or None for record in records]
-        found = parsed_singly(records, self._rows, self._options.ignore_parse_errors)
-        arrays = [*self._columns.arrays(found, records), pa.array(found.kinds, pa.string())]
-        schema = self._table.append(pa.field(ROW_KIND, pa.string()))
-        return found.decoded(arrays, schema, self._options.ignore_parse_errors)
 
 
 class ChangelogEncoder:
@@ -106,15 +228,13 @@ class _Debezium(Format):
         ),
     )  # fmt: skip
 
-    def decoder(
-        self, schema: pa.Schema, options: Mapping[str, str], where: str
-    ) -> ChangelogDecoder:
+    def decoder(self, schema: pa.Schema, options: Mapping[str, str], where: str) -> JsonDecoder:
         parsed, rest = _split(options, ("schema-include", _SKIPPED), where)
         with_schema = boolean(f"{where}schema-include", rest.get("schema-include", "false"))
         skipped = [text.strip() for text in rest.get(_SKIPPED, "").split(",") if text.strip()]
         for operation in skipped:
             choice(where + _SKIPPED, operation, tuple(_UNSUPPORTED))
-        return ChangelogDecoder(schema, parsed, DebeziumRows(with_schema, frozenset(skipped)))
+        return JsonDecoder(schema, parsed, DebeziumRows(with_schema, frozenset(skipped)))
 
     def encoder(
         self, schema: pa.Schema, options: Mapping[str, str], where: str
@@ -182,9 +302,7 @@ class _Canal(Format):
         Option("table.include", "STRING", "a regular expression: only changes of these tables"),
     )
 
-    def decoder(
-        self, schema: pa.Schema, options: Mapping[str, str], where: str
-    ) -> ChangelogDecoder:
+    def decoder(self, schema: pa.Schema, options: Mapping[str, str], where: str) -> JsonDecoder:
         own = ("database.include", "table.include")
         parsed, rest = _split(options, own, where)
         for key, pattern in rest.items():
@@ -192,7 +310,7 @@ class _Canal(Format):
                 re.compile(pattern)
             except re.error as error:
                 raise OptionError(f"option '{where}{key}': '{pattern}': {error}") from None
-        return ChangelogDecoder(schema, parsed, CanalRows(*(rest.get(key) for key in own)))
+        return JsonDecoder(schema, parsed, CanalRows(*(rest.get(key) for key in own)))
 
     def encoder(
         self, schema: pa.Schema, options: Mapping[str, str], where: str

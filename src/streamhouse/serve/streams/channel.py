@@ -33,8 +33,13 @@ from streamhouse.serve.streams.event import (
     StreamPosition,
     heartbeat,
 )
-from streamhouse.serve.streams.first_events import FirstEventsBuilder, StreamResources
-from streamhouse.serve.streams.resume import LATEST, EventHistory, ResumePosition
+from streamhouse.serve.streams.first_events import (
+    LATEST,
+    EventHistory,
+    FirstEventsBuilder,
+    ResumePosition,
+    StreamResources,
+)
 from streamhouse.serve.streams.subscriber import FirstEvents, Link, Subscription
 from streamhouse.serve.streams.view_poller import PollResult, StreamStats, ViewPoller
 from streamhouse.serve.views.served_view import ServedView

@@ -1,30 +1,223 @@
-"""The first events of new subscribers: initial state or missed events, built once and shared."""
+"""The first events of subscribers: initial state or missed events, built once and shared."""
 
 from __future__ import annotations
 
 import asyncio
+import re
 import weakref
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
 
-from streamhouse.errors import DataLossError
-from streamhouse.serve.feeds.feed import Feed
+from streamhouse.errors import BadIdError, DataLossError, ExpiredError, TooLargeError
+from streamhouse.paimon.changelog.differences.state_difference import Differ
+from streamhouse.paimon.read.table import Table
+from streamhouse.serve.feeds.feed import Feed, cast_to_schema
 from streamhouse.serve.feeds.table_feed import TableFeed
+from streamhouse.serve.formats.cells import printable
 from streamhouse.serve.streams.event import (
+    CHANGES,
     SNAPSHOT,
     EncodedRows,
     StreamEncoder,
     StreamEvent,
     StreamPosition,
     row_count,
+    too_large,
 )
-from streamhouse.serve.streams.resume import ResumePosition, read_missed_events
 from streamhouse.serve.streams.subscriber import FirstEvents, Link
 from streamhouse.serve.streams.view_poller import PollResult, StreamStats, same_columns
 from streamhouse.serve.views.served_view import ServedView
+from streamhouse.serve.views.shown_table import ShownTable
+from streamhouse.source import ROW_KIND
+
+LATEST = "latest"
+"""As `last_id`: skip the initial state, and send only changes from now on."""
+
+_ID = re.compile(r"([0-9]{1,18})(?:-([0-9a-z]{1,16}))?")
+_SHOWN = 40
+
+
+@dataclass(frozen=True)
+class ResumePosition:
+    """A parsed `last_id`: the snapshot after which a subscriber resumes.
+
+    `stamp` identifies the table's incarnation and the commit; None if the client gave only a
+    snapshot's number.
+    """
+
+    snapshot: int
+    stamp: str | None = None
+
+    @classmethod
+    def parse(cls, text: str) -> ResumePosition:
+        """Parse an event id or a snapshot id; `BadIdError` for anything else."""
+        match = _ID.fullmatch(text)
+        if match is None:
+            raise BadIdError(
+                f"last_id '{printable(text[:_SHOWN])}' is not an event id; give the id of the "
+                "last event received, such as 17-k3x9, a snapshot's number, or "
+                f"'{LATEST}' for new changes only"
+            )
+        return cls(int(match[1]), match[2])
+
+    def __str__(self) -> str:
+        return f"{self.snapshot}" if self.stamp is None else f"{self.snapshot}-{self.stamp}"
+
+    def matches(self, commit: StreamPosition) -> bool:
+        """Whether the position is that of a commit; without a stamp, only the number counts."""
+        return self.snapshot == commit.snapshot and self.stamp in (None, commit.stamp)
+
+
+def read_missed_events(
+    feed: Feed, position: ResumePosition, target: PollResult, encoder: StreamEncoder
+) -> tuple[StreamEvent, ...] | None:
+    """Read the change events between a position and the target, a result of the stream.
+
+    A table with a primary key returns one event, the difference of the two states; an append-only
+    table returns one event per snapshot. Returns None if the columns have changed since: the
+    subscriber must start with the initial state.
+
+    Raises `ExpiredError` if the position's snapshot has expired, does not exist yet, or belongs to
+    another table of that name, and always for a view; `TooLargeError` if too many rows were missed;
+    `DataLossError` if the table was recreated or rolled back since the target was determined.
+    """
+    name = encoder.name
+    if not isinstance(feed, TableFeed):
+        raise ExpiredError(
+            f"the stream of {name} cannot resume from {position}: the past changes of a view are "
+            "kept only for a short time; start again without last_id"
+        )
+    end, table = target.commit, feed.table
+    if end != StreamPosition.of(feed.incarnation, end.snapshot, end.time_ms):
+        raise DataLossError(f"{name} was recreated")
+    start = _commit(table, feed.incarnation, position)
+    if start is None or not position.matches(start) or start.snapshot > end.snapshot:
+        raise expired(table, position, name)
+    if not start.snapshot or not _same_columns(feed, table, start.snapshot):
+        return None
+    try:
+        if feed.primary_key:
+            return _compare_states(feed, start, target, encoder)
+        return _read_each_snapshot(feed, start, end, encoder)
+    except ExpiredError:
+        raise
+    except DataLossError:
+        raise expired(table, position, name) from None
+
+
+def expired(table: Table, position: ResumePosition, name: str) -> ExpiredError:
+    """The error for a position from which a stream cannot resume."""
+    earliest = table.earliest_snapshot_id()
+    oldest = "the table has no snapshot" if earliest is None else f"the oldest is {earliest}"
+    return ExpiredError(
+        f"the stream of {name} cannot resume from {position}: that snapshot has expired, or does "
+        f"not belong to this table; {oldest}; start again without last_id. The table options "
+        "snapshot.time-retained and snapshot.num-retained.min keep more snapshots",
+        earliest,
+    )
+
+
+def _commit(table: Table, incarnation: str, position: ResumePosition) -> StreamPosition | None:
+    if not position.snapshot:
+        return StreamPosition.of(incarnation, 0, 0)
+    record = table.snapshots.find(position.snapshot)
+    return None if record is None else StreamPosition.of(incarnation, record.id, record.time_ms)
+
+
+def _same_columns(feed: TableFeed, table: Table, snapshot: int) -> bool:
+    then = table.versions.find(table.snapshot(snapshot).schema_id)
+    if then is None:
+        return False
+    names, shown = feed.schema.names, ShownTable(then)
+    if names == list(feed.shown.names):
+        return same_columns(shown.read_schema(), feed.schema)
+    if any(name not in shown.names for name in names):
+        return False
+    return same_columns(shown.read_schema(names), feed.schema)
+
+
+def _compare_states(
+    feed: TableFeed, start: StreamPosition, target: PollResult, encoder: StreamEncoder
+) -> tuple[StreamEvent, ...]:
+    old, new = feed.state_at(start.snapshot), target.state
+    if new is None:
+        raise DataLossError(f"the rows of {encoder.name} are not in memory")
+    with closing(Differ()) as differ:
+        changes = differ.by_key(cast_to_schema(old, new.schema), new, feed.primary_key)
+    visible = changes.select([ROW_KIND, *feed.schema.names]).to_batches()
+    # An updated row counts twice, as -U and as +U.
+    chunks = encoder.chunks(visible, _subject(encoder.name, start), 2 * encoder.max_rows)
+    return encoder.events(CHANGES, target.commit, chunks)
+
+
+def _read_each_snapshot(
+    feed: TableFeed, start: StreamPosition, end: StreamPosition, encoder: StreamEncoder
+) -> tuple[StreamEvent, ...]:
+    feed.resume_after(start.snapshot, None)
+    missed_events: list[StreamEvent] = []
+    rows_left, last = encoder.max_rows, start.snapshot
+    subject = _subject(encoder.name, start)
+    while last < end.snapshot:
+        change = feed.poll()
+        if change is None or change.is_whole_table or change.snapshot > end.snapshot:
+            raise DataLossError(f"{encoder.name} was rolled back")
+        last = change.snapshot
+        try:
+            chunks = encoder.chunks(change.batches, subject, rows_left)
+        except TooLargeError:
+            raise too_large(subject, encoder.max_rows) from None
+        rows_left -= row_count(chunks)
+        commit = StreamPosition.of(feed.incarnation, change.snapshot, change.commit_time_ms)
+        if chunks or last == end.snapshot:
+            missed_events += encoder.events(CHANGES, commit, chunks)
+    return tuple(missed_events)
+
+
+def _subject(name: str, start: StreamPosition) -> str:
+    return f"the backlog of {name} since snapshot {start.snapshot}"
+
+
+_MAX_POSITIONS = 4096
+
+
+class EventHistory:
+    """The positions from which subscribers can resume: each keeps the events after it alive."""
+
+    def __init__(self) -> None:
+        self._positions: dict[int, tuple[StreamPosition, Link]] = {}
+        self._newest = Link()
+
+    @property
+    def bytes(self) -> int:
+        """The memory of the events."""
+        oldest = next(iter(self._positions.values()), None)
+        return 0 if oldest is None else self._newest.size - oldest[1].size
+
+    def record(self, commit: StreamPosition, link: Link) -> None:
+        """Add the newest position: `link` is the last one of the stream."""
+        # Reinsert at the end, so that the dict stays ordered by age.
+        self._positions.pop(commit.snapshot, None)
+        self._positions[commit.snapshot] = (commit, link)
+        self._newest = link
+        while len(self._positions) > _MAX_POSITIONS:
+            self.forget_oldest()
+
+    def find(self, position: ResumePosition) -> Link | None:
+        """The link after which a subscriber continues; None if the position is not kept."""
+        recorded = self._positions.get(position.snapshot)
+        return recorded[1] if recorded is not None and position.matches(recorded[0]) else None
+
+    def forget_oldest(self) -> None:
+        """Forget the oldest position."""
+        del self._positions[next(iter(self._positions))]
+
+    def clear(self) -> None:
+        """Forget all positions."""
+        self._positions.clear()
 
 
 class StateMemory:
@@ -118,7 +311,7 @@ class FirstEventsBuilder:
     async def missed(self, position: ResumePosition) -> FirstEvents | None:
         """The events after a position; None if the subscriber needs the initial state.
 
-        Raises as `serve.streams.resume.read_missed_events`.
+        Raises as `serve.streams.first_events.read_missed_events`.
         """
         self._used = True
         key = str(position)

@@ -13,8 +13,12 @@ from streamhouse.errors import BusyError
 from streamhouse.serve.feeds.feed import Feed
 from streamhouse.serve.settings import StreamSettings
 from streamhouse.serve.streams.channel import Channel
-from streamhouse.serve.streams.first_events import StateMemory, StreamResources
-from streamhouse.serve.streams.resume import LATEST, ResumePosition
+from streamhouse.serve.streams.first_events import (
+    LATEST,
+    ResumePosition,
+    StateMemory,
+    StreamResources,
+)
 from streamhouse.serve.streams.subscriber import Subscription
 from streamhouse.serve.streams.view_poller import StreamStats
 from streamhouse.serve.views.served_view import Key, ServedView

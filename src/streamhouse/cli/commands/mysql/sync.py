@@ -8,8 +8,17 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from streamhouse.cli import restart_state
-from streamhouse.cli.errors import INTERRUPTED, StopSignal, on_failure, report_errors
+from streamhouse.cli.errors import (
+    INTERRUPTED,
+    StopSignal,
+    explain,
+    has_reset,
+    note_reset,
+    on_failure,
+    recent_restarts,
+    report_errors,
+    restart_after,
+)
 from streamhouse.cli.flags import catalog_options, key_values, names_of, spark_options, with_flags
 from streamhouse.cli.run_output import StartOutput, notice, print_stderr
 
@@ -121,8 +130,6 @@ def _run(make: Callable[..., SyncOptions], flags: Mapping[str, Any]) -> None:
     checked = make(catalog, **_arguments(flags))
     begin_session("streamhouse", spark)
     try:
-        from streamhouse.cli.errors import explain
-        from streamhouse.cli.restart_state import restart_after
         from streamhouse.runtime.monitoring.reporter import Reporter
         from streamhouse.runtime.sync.run import SyncRun, run_sync
 
@@ -132,22 +139,20 @@ def _run(make: Callable[..., SyncOptions], flags: Mapping[str, Any]) -> None:
             flags["name"],
             flags["checkpoints"],
             flags["until_caught_up"],
-            flags["from_scratch"] and not restart_state.has_reset(),
+            flags["from_scratch"] and not has_reset(),
             stop.requested,
             notice,
             _print_json if flags["json"] else _print_line,
             spark,
             run_listener=None if flags["json"] else StartOutput(),
         )
-        run.reporter = Reporter(
-            f"sync {checked.origin}", run.pipeline, restart_state.recent_restarts()
-        )
+        run.reporter = Reporter(f"sync {checked.origin}", run.pipeline, recent_restarts())
         reporter = run.reporter
 
         def failed(error: BaseException) -> None:
             if not stop.requested():
                 if flags["from_scratch"] and not run.from_scratch:
-                    restart_state.note_reset()
+                    note_reset()
                 restart_after(error, reporter)
             reporter.failed(explain(error)[0].removeprefix("error: "))
 
