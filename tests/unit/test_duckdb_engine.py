@@ -16,12 +16,12 @@ from tests.waiting import DEADLINE_S
 
 from streamhouse.duckdb_engine import Limits, bounded_reader, run_bounded
 from streamhouse.errors import DataLossError, LimitError, StreamhouseError, TableError
-from streamhouse.sql.plan import BoundedQuery, BoundedScan, TableInfo
+from streamhouse.sql.plan import AsOf, BoundedQuery, BoundedScan, TableInfo
 
 
 def scan(table: str, *columns: str, relation: str = "r0", **travel: Any) -> BoundedScan:
     database, name = table.split(".")
-    return BoundedScan(TableInfo((database, name), ()), relation, columns, **travel)
+    return BoundedScan(TableInfo((database, name), ()), relation, columns, as_of=AsOf(**travel))
 
 
 def run(shop: Any, sql: str, *scans: BoundedScan, output: tuple[str, ...] = ("n",)) -> list[Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from html import escape
+from importlib.resources import files
 from itertools import pairwise
 
 from streamhouse.graph.layout import Box, Layout, place
@@ -14,46 +15,12 @@ _LEGEND = 34.0
 _NAME, _DETAIL, _LINE = 8.7, 6.5, 16.0
 """Widths of a letter (of a bold name, of a detail) and the height of a line, in pixels."""
 
-# CSS rules without variables, which many programs that render SVG do not support.
-_LIGHT = {
-    "paper": "#ffffff", "ink": "#1f2430", "soft": "#6b7280", "line": "#9aa3b2", "card": "#f5f7fa",
-    "source": "#0e7490", "view": "#a21caf", "continuous": "#15803d", "bounded": "#b45309",
-    "console": "#15803d", "table": "#64748b", "ods": "#0369a1", "dim": "#7c3aed",
-    "dwd": "#047857", "dws": "#c2410c", "app": "#be123c",
-}  # fmt: skip
-_DARK = {
-    "paper": "#14171f", "ink": "#e6e9ef", "soft": "#9aa3b2", "line": "#6b7280", "card": "#1f2430",
-    "source": "#22d3ee", "view": "#e879f9", "continuous": "#4ade80", "bounded": "#fbbf24",
-    "console": "#4ade80", "table": "#94a3b8", "ods": "#38bdf8", "dim": "#a78bfa",
-    "dwd": "#34d399", "dws": "#fb923c", "app": "#fb7185",
-}  # fmt: skip
-_PARTS = ("paper", "ink", "soft", "line", "card")
-_SHAPES = """
-text { font: 11px ui-sans-serif, system-ui, "DejaVu Sans", sans-serif; }
-text.name { font-size: 13px; font-weight: 600; }
-.edge { fill: none; stroke-width: 1.5; }
-.view { stroke-dasharray: 2 3; }
-.lookup { stroke-dasharray: 5 4; }
-.once { stroke-opacity: .65; }
-"""
-
-
-def _colours(of: dict[str, str]) -> str:
-    rules = [
-        f".paper {{ fill: {of['paper']}; }}",
-        f"text {{ fill: {of['soft']}; }}",
-        f"text.name {{ fill: {of['ink']}; }}",
-        f".card {{ fill: {of['card']}; stroke: {of['line']}; }}",
-        f".edge {{ stroke: {of['line']}; }}",
-        f".tip {{ fill: {of['line']}; }}",
-    ]
-    rules += [f".of-{word} {{ fill: {of[word]}; }}" for word in of if word not in _PARTS]
-    return "\n".join(rules)
-
-
-_STYLE = (
-    f"{_SHAPES}{_colours(_LIGHT)}\n@media (prefers-color-scheme: dark) {{\n{_colours(_DARK)}\n}}\n"
-)
+_STYLE = files(__package__).joinpath("graph.css").read_text()
+_COLOURS = (
+    "source", "view", "continuous", "bounded", "console", "table", "ods", "dim", "dwd", "dws",
+    "app",
+)  # fmt: skip
+"""What has a colour of its own, in the order of the legend."""
 
 
 def draw(graph: Graph) -> str:
@@ -174,7 +141,7 @@ def _legend(graph: Graph, y: float) -> str:
     parts = []
     x = _MARGIN
     used = {_colour(node) for node in graph.nodes}
-    for word in (colour for colour in _LIGHT if colour in used):
+    for word in (colour for colour in _COLOURS if colour in used):
         name = {"bounded": "once", "console": "SELECT"}.get(word, word)
         parts.append(
             f'<circle class="of-{word}" cx="{x + 4:.1f}" cy="{y - 4:.1f}" r="4"/>'

@@ -69,12 +69,12 @@ def size_text(count: int) -> str:
 
 
 INTERVALS = ("lookup.continuous.discovery-interval", "continuous.discovery-interval")
-BLACKLIST = "lookup.options.time-periods-blacklist"
+BLACKLIST = "lookup.refresh.time-periods-blacklist"
 PARTITIONS = ("scan.partitions", "lookup.dynamic-partition")
 PARTITION_INTERVAL = "lookup.dynamic-partition.refresh-interval"
-ASYNC = "lookup.options.async"
+ASYNC = "lookup.refresh.async"
 PARTITION_ASYNC = "lookup.dynamic-partition.refresh.async"
-PENDING = "lookup.options.async.pending-snapshot-count"
+PENDING = "lookup.refresh.async.pending-snapshot-count"
 """Options of a dimension that this module parses, from the hint or else from the table itself."""
 
 _MINUTE = "%Y-%m-%d %H:%M"

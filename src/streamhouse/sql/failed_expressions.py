@@ -167,8 +167,11 @@ class _Block:
         shown = {f"g{at}": each for at, each in enumerate(known[:_MOST_SHOWN])}
         items = {f"a{at}": each for at, each in enumerate(columns.values())}
         items |= {alias: each for alias, (_, each) in shown.items()}
-        inner.set("expressions", [_named(each.copy(), alias) for alias, each in items.items()])
-        rows = exp.Select().from_(exp.Subquery(this=inner, alias=_alias("groups_")))
+        inner.set(
+            "expressions",
+            [exp.alias_(each.copy(), alias, quoted=True) for alias, each in items.items()],
+        )
+        rows = exp.Select().from_(inner.subquery("groups_"))
         by = tuple((name, exp.column(alias, quoted=True)) for alias, (name, _) in shown.items())
         yield Suspect(place, rows, test, by, "group" if grouped else "row")
 
@@ -225,11 +228,3 @@ def _read(expression: exp.Expr) -> tuple[tuple[str, exp.Expr], ...]:
 
 def _name(key: exp.Expr) -> str:
     return key.alias_or_name or ", ".join(name for name, _ in _read(key)) or "its key"
-
-
-def _named(node: exp.Expr, name: str) -> exp.Expr:
-    return exp.alias_(node, name, quoted=True)
-
-
-def _alias(name: str) -> exp.TableAlias:
-    return exp.TableAlias(this=exp.to_identifier(name))

@@ -315,23 +315,14 @@ class StreamQuery:
 class BoundedScan:
     """One table of a bounded query: its `relation` in the SQL and the columns that the query needs.
 
-    `options` come from an OPTIONS hint; `snapshot`, `timestamp_ms`, `tag` or `version` from time
-    travel, as in `AsOf`.
+    `options` come from an OPTIONS hint, `as_of` from time travel.
     """
 
     table: TableInfo
     relation: str
     columns: tuple[str, ...]
     options: Mapping[str, str] = field(default_factory=dict)
-    snapshot: int | None = None
-    timestamp_ms: int | None = None
-    tag: str | None = None
-    version: str | None = None
-
-    @property
-    def as_of(self) -> AsOf:
-        """The time travel target."""
-        return AsOf(self.snapshot, self.tag, self.version, self.timestamp_ms)
+    as_of: AsOf = AsOf()
 
 
 @dataclass(frozen=True)

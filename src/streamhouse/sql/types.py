@@ -45,15 +45,6 @@ _FLINK = {
     "timestamp_ns": "TIMESTAMP(9)",
     "timestamp with time zone": "TIMESTAMP_LTZ(6)",
 }
-UNSUPPORTED_TYPES = {
-    "BITMAP": "use BYTES",
-    "INTERVAL": "use a BIGINT, or write INTERVAL '1' DAY where it is needed",
-    "MULTISET": "use ARRAY<…>",
-    "RAW": "use BYTES",
-    "STRUCTURED": "use ROW<…>",
-    "VARIANT": "use STRING",
-}
-"""Flink types that are not supported, and what to use instead."""
 _INTEGERS = ("TINYINT", "SMALLINT", "INT", "INTEGER", "BIGINT")
 _INTEGER_DIGITS = {"TINYINT": 3, "SMALLINT": 5, "INT": 10, "INTEGER": 10, "BIGINT": 19}
 _EXACT_DIGITS = {"FLOAT": 6, "DOUBLE": 15}

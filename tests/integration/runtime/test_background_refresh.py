@@ -29,9 +29,9 @@ INSERT INTO joined
 SELECT /*+ LOOKUP('table'='m', 'strategy'='bucket'), LOOKUP('table'='c', 'strategy'='full') */
   o.n, m.name, c.name
 FROM orders AS o
-JOIN members /*+ OPTIONS('lookup.options.async'='true') */ FOR SYSTEM_TIME AS OF PROCTIME() AS m
+JOIN members /*+ OPTIONS('lookup.refresh.async'='true') */ FOR SYSTEM_TIME AS OF PROCTIME() AS m
   ON o.member = m.id
-JOIN cards /*+ OPTIONS('lookup.options.async'='true') */ FOR SYSTEM_TIME AS OF PROCTIME() AS c
+JOIN cards /*+ OPTIONS('lookup.refresh.async'='true') */ FOR SYSTEM_TIME AS OF PROCTIME() AS c
   ON o.member = c.id;
 """
 

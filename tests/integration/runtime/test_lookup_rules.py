@@ -15,7 +15,7 @@ CREATE TABLE rates (
   day DATE, currency INT, rate INT, PRIMARY KEY (day, currency) NOT ENFORCED
 ) PARTITIONED BY (day) WITH ('bucket' = '1');
 CREATE TABLE frozen (currency INT, rate INT, PRIMARY KEY (currency) NOT ENFORCED) WITH (
-  'bucket' = '1', 'lookup.options.time-periods-blacklist' = '2000-01-01 00:00->2999-12-31 23:59');
+  'bucket' = '1', 'lookup.refresh.time-periods-blacklist' = '2000-01-01 00:00->2999-12-31 23:59');
 CREATE TABLE paid (order_id INT, newest INT, older INT, fixed INT,
   PRIMARY KEY (order_id) NOT ENFORCED) WITH ('bucket' = '1');
 INSERT INTO orders VALUES (1, 7), (2, 8);

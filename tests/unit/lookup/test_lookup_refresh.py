@@ -27,7 +27,7 @@ from streamhouse.runtime.streaming.dimensions.versions import (
 from streamhouse.source import Offset
 from streamhouse.sql.plan import Column, LookupJoin, TableInfo
 
-BLACK = "lookup.options.time-periods-blacklist"
+BLACK = "lookup.refresh.time-periods-blacklist"
 COLUMNS = (Column("day", "STRING"), Column("id", "INT"))
 
 

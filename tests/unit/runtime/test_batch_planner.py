@@ -151,7 +151,7 @@ def test_what_is_coming_is_joined_once_all_tasks_have_it(
 ) -> None:
     monkeypatch.setattr(changed_keys, "FEW_ROWS", 0)
     Warehouse(tables.options).create_table("d", "dim", ID, options={"bucket": "-1"})
-    dim = TableInfo(("c", "d", "dim"), ID, options={"lookup.options.async": "true"})
+    dim = TableInfo(("c", "d", "dim"), ID, options={"lookup.refresh.async": "true"})
     lookup = LookupJoin(dim, "dim_0", ("id",), ("id",), False)
     query = replace(QUERY, lookups=(lookup,))
     spec = replace(tables.spec, query=query, lookups=(tables.address("dim"),))

@@ -227,7 +227,7 @@ def test_the_joined_version_is_held_while_the_next_one_loads(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (lookup,) = world.spec.query.lookups
-    lookup = replace(lookup, options={"lookup.options.async": "true"})
+    lookup = replace(lookup, options={"lookup.refresh.async": "true"})
     world.spec = replace(world.spec, query=replace(world.spec.query, lookups=(lookup,)))
     for _ in range(3):
         world.write("dim")

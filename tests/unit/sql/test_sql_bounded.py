@@ -111,7 +111,8 @@ def test_output_names(catalog: Catalog) -> None:
 def test_time_travel(catalog: Catalog, clause: str, expected: tuple[object, ...]) -> None:
     text = f"SELECT c.id FROM customers /*+ OPTIONS('scan.x'='1') */ {clause} AS c"
     (scan,) = catalog.bounded(text).scans
-    assert (scan.snapshot, scan.timestamp_ms, scan.tag) == expected
+    as_of = scan.as_of
+    assert (as_of.snapshot, as_of.timestamp_ms, as_of.tag) == expected
     assert scan.options == {"scan.x": "1"}
 
 

@@ -10,7 +10,7 @@ import duckdb
 import pytest
 
 from streamhouse.errors import SqlError, UnsupportedSqlError
-from streamhouse.sql.functions.date_patterns import PatternError, strftime
+from streamhouse.sql.functions.java_times import PatternError, parts, strftime
 
 if TYPE_CHECKING:
     from tests.unit.sql.conftest import Catalog
@@ -284,6 +284,6 @@ def test_rubbish_functions_are_unsupported_not_passed_on(catalog: Catalog) -> No
 def test_pattern_letters() -> None:
     assert strftime("EEE, dd MMM yyyy hh 'o''clock' a %") == "%a, %d %b %Y %I o'clock %p %%"
     with pytest.raises(PatternError, match="'W'"):
-        strftime("W")
+        parts("W")
     with pytest.raises(PatternError, match="never closed"):
-        strftime("yyyy'T")
+        parts("yyyy'T")

@@ -31,7 +31,7 @@ from streamhouse.runtime.batch.scans import scan_of
 from streamhouse.runtime.session.session import Session
 from streamhouse.sql import syntax
 from streamhouse.sql.batch.dml_plan import analyze_dml
-from streamhouse.sql.plan import ROW, BoundedScan, Name, TableInfo
+from streamhouse.sql.plan import ROW, AsOf, BoundedScan, Name, TableInfo
 
 TRIES = 4
 """Tries without the commit lock; the next one holds it from its start, so others wait."""
@@ -269,7 +269,7 @@ class _Attempt:
         if is_target and not scan.as_of:
             if self._snapshot is None:
                 return self._table.read_schema(scan.columns), lambda: iter(())
-            scan = dataclasses.replace(scan, snapshot=self._snapshot)
+            scan = dataclasses.replace(scan, as_of=AsOf(self._snapshot))
         return scan_of(self._session, scan)
 
     def _numbered(self, scan: BoundedScan) -> tuple[pa.Schema, Batches]:

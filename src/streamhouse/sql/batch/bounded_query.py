@@ -34,7 +34,6 @@ from streamhouse.sql.resolution import columns as names
 from streamhouse.sql.resolution import insert_target as targets
 from streamhouse.sql.resolution import window_columns
 from streamhouse.sql.resolution.columns import Parsed, physical
-from streamhouse.sql.resolution.used_columns import columns_read
 from streamhouse.sql.resolution.view_expansion import inlined
 from streamhouse.sql.resolution.visible_columns import check_columns, check_width, leftmost
 from streamhouse.sql.syntax import Query
@@ -67,13 +66,13 @@ class _Scans:
 
     def plan(self, tree: exp.Expr) -> tuple[BoundedScan, ...]:
         scans = []
-        read = columns_read([tree])
+        read = names.columns_read([tree])
         for index, (info, options, as_of) in enumerate(self.tables):
             relation = f"scan_{index}"
             columns = (column.name for column in info.columns)
             used = tuple(name for name in columns if name in read.get(relation, ()))
             used = used or (info.columns[0].name,)
-            scans.append(BoundedScan(info, relation, used, options, **dataclasses.asdict(as_of)))
+            scans.append(BoundedScan(info, relation, used, options, as_of))
         return tuple(scans)
 
 
@@ -271,8 +270,7 @@ def _scan(
             for (name, expression), shown in zip(visible.items(), listed, strict=True)
         ]
         new.set("alias", exp.TableAlias(this=quoted(inner)))
-        select = exp.Select(expressions=items)
-        select.set("from_", exp.From(this=new))
+        select = exp.Select(expressions=items, from_=exp.From(this=new))
         new = exp.Subquery(this=select)
     new.set("alias", exp.TableAlias(this=alias.this.copy()))
     for key in ("joins", "laterals", "pivots", "sample"):

@@ -109,8 +109,7 @@ class _Analysis:
             raise self._error(
                 source, f"target and source are both named '{self._alias}'; write AS after one"
             )
-        select = exp.Select(expressions=[exp.Star()])
-        select.set("from_", exp.From(this=source.copy()))
+        select = exp.Select(expressions=[exp.Star()], from_=exp.From(this=source.copy()))
         analyzed = analyze_tree(self._parsed(select), select, self._resolver)
         self._source_columns = analyzed.output
         self._check_names(analyzed.output, source)
@@ -233,8 +232,10 @@ class _Analysis:
         if self._parts.source is not None:
             items.append(column_of(self._source_alias, SOURCE_EXISTS))
         items += [node.copy() for node in self._items]
-        select = exp.Select(expressions=[_named(item, f"i{n}") for n, item in enumerate(items)])
-        select.set("from_", exp.From(this=self._parts.target.copy()))
+        select = exp.Select(
+            expressions=[_named(item, f"i{n}") for n, item in enumerate(items)],
+            from_=exp.From(this=self._parts.target.copy()),
+        )
         if self._parts.source is not None:
             select.append("joins", self._join(self._parts))
         return select
@@ -244,8 +245,9 @@ class _Analysis:
         whens = {clause.when for clause in parts.clauses}
         targets_stay, sources_stay = ORPHAN in whens or self._everything, MISSING in whens
         marker = _named(exp.true(), SOURCE_EXISTS)
-        inner = exp.Select(expressions=[exp.Star(), marker])
-        inner.set("from_", exp.From(this=parts.source.copy()))
+        inner = exp.Select(
+            expressions=[exp.Star(), marker], from_=exp.From(this=parts.source.copy())
+        )
         alias = exp.TableAlias(this=quoted(self._source_alias))
         join = exp.Join(this=exp.Subquery(this=inner, alias=alias), on=parts.on.copy())
         side = {(True, True): "FULL", (True, False): "LEFT", (False, True): "RIGHT"}

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 from sqlglot import exp
 from sqlglot.tokenizer_core import Token, TokenType
@@ -10,9 +12,9 @@ from sqlglot.tokenizer_core import Token, TokenType
 from streamhouse.sql import node_errors
 from streamhouse.sql.expressions import lowering
 from streamhouse.sql.parser import elements, query_parser
+from streamhouse.sql.parser.dialect import Flink
 from streamhouse.sql.parser.token_cursor import Cursor
-from streamhouse.sql.resolution.columns import first_set
-from streamhouse.sql.syntax import DmlStatement, Query, TextPosition, Truncate
+from streamhouse.sql.syntax import DmlStatement, Query, Truncate
 from streamhouse.sql.text import Script, of_query
 
 MATCHED, MISSING, ORPHAN = "WHEN MATCHED", "WHEN NOT MATCHED", "WHEN NOT MATCHED BY SOURCE"
@@ -45,21 +47,18 @@ class Parts:
     clauses: list[Clause]
 
 
-def parse_dml(cursor: Cursor, position: TextPosition, text: str) -> DmlStatement:
+def parse_dml(cursor: Cursor) -> DmlStatement:
     """Read a MERGE, UPDATE or DELETE and check its syntax; raises `SqlError`."""
-    first = cursor.offset
-    prefix = cursor.script.text[first - position.column + 1 : first]
-    target = _parts(cursor).target
-    name = tuple(part.name for part in target.parts)
-    query = Query(text, position, prefix, functions=cursor.script.functions)
-    return DmlStatement(position, text, name, query)
+    query = elements.query_of(cursor, cursor.rest())
+    name = tuple(part.name for part in _parts(cursor).target.parts)
+    return DmlStatement(*cursor.place, name, query)
 
 
-def parse_truncate(cursor: Cursor, position: TextPosition, text: str) -> Truncate:
+def parse_truncate(cursor: Cursor) -> Truncate:
     cursor.expect("TRUNCATE", "TABLE")
     name = elements.dotted_name(cursor, "the table's name")
     cursor.end()
-    return Truncate(position, text, name)
+    return Truncate(*cursor.place, name)
 
 
 def parts_of(query: Query) -> tuple[Script, Parts]:
@@ -213,54 +212,33 @@ def _until(cursor: Cursor, *ends: str) -> list[Token]:
     return cursor.tokens[start : cursor.index]
 
 
-def _generated_token(kind: TokenType, text: str, before: Token) -> Token:
-    return Token(kind, text, start=before.start, end=before.start)
-
-
 def _expression(cursor: Cursor, tokens: list[Token]) -> exp.Expr:
     """The tree of one expression."""
-    lexed = cursor.lexed(tokens[0].start, tokens[-1].end)
-    select = _generated_token(TokenType.SELECT, "SELECT", lexed[0])
-    tree = query_parser.parse_tokens(cursor.script, [select, *lexed])
-    start, end = lexed[0].start, lexed[-1].end + 1
-    extra = first_set(tree.args, ("expressions",)) if isinstance(tree, exp.Select) else "query"
-    if extra or len(tree.expressions) != 1:
-        raise cursor.script.error("expected one expression", start, end)
-    (item,) = lowering.simplify(cursor.script, tree).expressions
-    if isinstance(item, exp.Alias | exp.Star) or isinstance(item.this, exp.Star):
-        raise cursor.script.error("expected an expression without an alias", start, end)
-    aggregates = [
-        node for node in item.find_all(exp.AggFunc) if node.find_ancestor(exp.Select) is tree
-    ]
-    if aggregates:
-        raise node_errors.error(
-            cursor.script,
-            aggregates[0],
-            "write the aggregate as a subquery: (SELECT SUM(…) FROM …)",
-        )
-    item.pop()
-    assert isinstance(item, exp.Expr)
-    return item
+    tree = _parsed(cursor, tokens, Flink.Parser._parse_disjunction)
+    for star in [tree] if isinstance(tree.unalias(), exp.Star) or tree.is_star else ():
+        raise node_errors.error(cursor.script, star, "expected an expression, not *")
+    for node in tree.find_all(exp.AggFunc):
+        if node.find_ancestor(exp.Select) is None:
+            message = "write the aggregate as a subquery: (SELECT SUM(…) FROM …)"
+            raise node_errors.error(cursor.script, node, message)
+    return tree
 
 
 def _from_item(cursor: Cursor, tokens: list[Token]) -> exp.Expr:
     """The tree of a table or a subquery with its alias."""
-    lexed = cursor.lexed(tokens[0].start, tokens[-1].end)
-    head = [
-        _generated_token(TokenType.SELECT, "SELECT", lexed[0]),
-        _generated_token(TokenType.STAR, "*", lexed[0]),
-        _generated_token(TokenType.FROM, "FROM", lexed[0]),
-    ]
-    tree = query_parser.parse_tokens(cursor.script, [*head, *lexed])
-    source = tree.args.get("from_")
-    joined = source is not None and source.this.args.get("joins")
-    if first_set(tree.args, ("expressions", "from_")) or source is None or joined:
-        raise cursor.script.error(
-            "expected one table or one (SELECT …)", lexed[0].start, lexed[-1].end + 1
-        )
-    item: exp.Expr = lowering.simplify(cursor.script, tree).args["from_"].this
-    item.pop()
+    item = _parsed(cursor, tokens, Flink.Parser._parse_table)
+    if item.args.get("joins") or item.args.get("laterals"):
+        message, first, last = "expected one table or one (SELECT …)", tokens[0], tokens[-1]
+        raise cursor.script.error(message, first.start, last.end + 1)
     return item
+
+
+def _parsed(
+    cursor: Cursor, tokens: list[Token], method: Callable[[Any], exp.Expr | None]
+) -> exp.Expr:
+    lexed = cursor.lexed(tokens[0].start, tokens[-1].end)
+    tree = query_parser.parse_tokens(cursor.script, lexed, method)
+    return lowering.simplify(cursor.script, tree)
 
 
 def _target(cursor: Cursor, tokens: list[Token]) -> exp.Table:

@@ -11,13 +11,13 @@ from __future__ import annotations
 from duckdb.sqltypes import DuckDBPyType
 from sqlglot import exp
 from sqlglot.errors import ParseError
-from sqlglot.tokenizer_core import Token, TokenType
 
 from streamhouse.sql.expressions import lowering
 from streamhouse.sql.expressions.binder import describe, generate
 from streamhouse.sql.functions.expression_builders import VARIES, column_of, quoted
 from streamhouse.sql.literal_rows import ROW, Form, LiteralRows, form_column, text_column
 from streamhouse.sql.parser import query_parser
+from streamhouse.sql.parser.dialect import Flink
 from streamhouse.sql.plan import ROWS
 from streamhouse.sql.resolution.columns import Parsed
 from streamhouse.sql.syntax import Query
@@ -30,34 +30,16 @@ def parse_first_cells(script: Script, base: int, rows: LiteralRows) -> exp.Value
     Raises `SqlError` with the position in the script, as for any query.
     """
     columns = [[_cell(script, base, form) for form in forms] for forms in rows.columns]
-    tokens: list[Token] = []
-    for number in range(max(len(forms) for forms in columns)):
-        row: list[Token] = []
-        for cells in columns:
-            cell = cells[min(number, len(cells) - 1)]
-            row += [_generated_token(TokenType.COMMA, ",", cell[0])] if row else []
-            row += cell
-        tokens += [_generated_token(TokenType.COMMA, ",", row[0])] if tokens else []
-        opening, closing = TokenType.L_PAREN, TokenType.R_PAREN
-        tokens += [
-            _generated_token(opening, "(", row[0]),
-            *row,
-            _generated_token(closing, ")", row[-1]),
-        ]
-    tree = query_parser.parse_tokens(
-        script, [_generated_token(TokenType.VALUES, "VALUES", tokens[0]), *tokens]
+    lines = (
+        [cells[min(number, len(cells) - 1)].copy() for cells in columns]
+        for number in range(max(map(len, columns)))
     )
-    assert isinstance(tree, exp.Values)
-    return tree
+    return exp.Values(expressions=[exp.Tuple(expressions=line) for line in lines])
 
 
-def _cell(script: Script, base: int, form: Form) -> list[Token]:
-    return query_parser.lex(script, base + form.start, base + form.end)
-
-
-def _generated_token(kind: TokenType, text: str, position_of: Token) -> Token:
-    """A generated token, with the position of another one."""
-    return Token(kind, text, position_of.line, position_of.col, position_of.start, position_of.end)
+def _cell(script: Script, base: int, form: Form) -> exp.Expr:
+    tokens = query_parser.lex(script, base + form.start, base + form.end)
+    return query_parser.parse_tokens(script, tokens, Flink.Parser._parse_disjunction)
 
 
 def parse_rows(query: Query) -> Parsed:
@@ -100,8 +82,7 @@ def replace_values(tree: exp.Query, rows: LiteralRows) -> bool:
         if item is None:
             return False
         items.append(exp.alias_(item, quoted(f"column_{number}")))
-    select = exp.Select(expressions=items)
-    select.set("from_", exp.From(this=exp.Table(this=quoted(ROWS))))
+    select = exp.Select(expressions=items, from_=exp.From(this=exp.Table(this=quoted(ROWS))))
     order = exp.Ordered(this=column_of(ROWS, ROW))
     select.set("order", exp.Order(expressions=[order]))
     values.replace(exp.Subquery(this=select, alias=values.args["alias"]))

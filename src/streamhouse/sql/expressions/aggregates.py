@@ -13,7 +13,8 @@ from sqlglot import exp
 from streamhouse.sql.expressions import type_probe
 from streamhouse.sql.expressions.binder import Relations
 from streamhouse.sql.expressions.numbers import decimals
-from streamhouse.sql.functions.expression_builders import SUMMAND, call, cast, concat, when
+from streamhouse.sql.functions.expression_builders import SUMMAND, call, cast
+from streamhouse.sql.functions.macros import filled
 from streamhouse.sql.types import duck_type, flink_type
 
 _WRAPPERS = (exp.Filter, exp.Window, exp.IgnoreNulls, exp.RespectNulls)
@@ -30,7 +31,7 @@ _DUCK_TYPES = {
 }
 _FLOATING = ("float", "double")
 _COMPENSATED = "compensated"
-_BRACKETS = {"JSON_ARRAYAGG": "[]", "JSON_OBJECTAGG": "{}"}
+_BRACKETS = {"JSON_ARRAYAGG": ("[", "]"), "JSON_OBJECTAGG": ("{", "}")}
 _ORDERED: dict[type[exp.Expr], str] = {exp.FirstValue: "FIRST", exp.LastValue: "LAST"}
 
 
@@ -72,19 +73,20 @@ def _json(whole: exp.Expr, core: exp.AnonymousAggFunc) -> exp.Expr:
     JSON_OBJECTAGG ends the query for a NULL key and for a duplicate key.
     """
     member, *keys = core.expressions
-    start, end = (exp.Literal.string(mark) for mark in _BRACKETS[core.name])
+    start, end = _BRACKETS[core.name]
     listed = _with_aggregate(whole, call("STRING_AGG", member.copy(), exp.Literal.string(",")))
-    members = exp.Coalesce(this=listed, expressions=[exp.Literal.string("")])
-    text: exp.Expr = cast(exp.Paren(this=concat(start, members, end)), "VARCHAR")
+    text = filled(f"('{start}' || COALESCE(listed, '') || '{end}')::VARCHAR", listed=listed)
     for key in keys:
         rows, named, distinct = (
             _with_aggregate(whole, exp.Count(this=counted, big_int=True))
             for counted in (exp.Star(), key.copy(), exp.Distinct(expressions=[key.copy()]))
         )
-        text = _error_unless_equal(rows, named, "JSON_OBJECTAGG: a key must not be NULL", text)
-        text = _error_unless_equal(
-            named.copy(), distinct, "JSON_OBJECTAGG: a key occurs more than once", text
-        )
+        text = filled(
+            "CASE WHEN named <> distinct_ THEN ERROR('JSON_OBJECTAGG: a key occurs more than once')"
+            " ELSE CASE WHEN rows_ <> named THEN ERROR('JSON_OBJECTAGG: a key must not be NULL')"
+            " ELSE listed END END",
+            rows_=rows, named=named, distinct_=distinct, listed=text,
+        )  # fmt: skip
     return text
 
 
@@ -92,18 +94,17 @@ def _percentile(
     whole: exp.Expr, value: exp.Expr, percentage: exp.Expr, frequency: exp.Expr
 ) -> exp.Expr:
     """PERCENTILE of values that count `frequency` times each; nulls do not count."""
-    known = exp.Not(this=exp.Is(this=exp.Paren(this=value.copy()), expression=exp.Null()))
-    one = exp.Array(expressions=[cast(value.copy(), "DOUBLE")])
-    copies = when(known, call("REPEAT", one, cast(frequency.copy(), "BIGINT")))
+    copies = filled(
+        "CASE WHEN NOT value IS NULL THEN REPEAT(one, frequency::BIGINT) END",
+        value=value.copy(), frequency=frequency.copy(),
+        one=exp.Array(expressions=[cast(value.copy(), "DOUBLE")]),
+    )  # fmt: skip
     order = exp.Order(this=copies, expressions=[exp.Ordered(this=copies.copy())])
-    every = call("FLATTEN", _with_aggregate(whole, exp.ArrayAgg(this=order)))
-    return call("LIST_AGGREGATE", every, exp.Literal.string("quantile_cont"), percentage.copy())
-
-
-def _error_unless_equal(one: exp.Expr, other: exp.Expr, message: str, text: exp.Expr) -> exp.Expr:
-    """A text, or a runtime error with this message if two counts differ."""
-    error = call("ERROR", exp.Literal.string(message))
-    return when(exp.NEQ(this=one, expression=other), error, text)
+    every = _with_aggregate(whole, exp.ArrayAgg(this=order))
+    return filled(
+        "LIST_AGGREGATE(FLATTEN(every), 'quantile_cont', share)",
+        every=every, share=percentage.copy(),
+    )  # fmt: skip
 
 
 def _ordered(whole: exp.Expr, core: exp.Expr, name: str) -> exp.Expr:
@@ -112,9 +113,7 @@ def _ordered(whole: exp.Expr, core: exp.Expr, name: str) -> exp.Expr:
         if isinstance(whole.this, exp.RespectNulls):
             return whole
         return _with_aggregate(_without_null_treatment(whole), exp.IgnoreNulls(this=core.copy()))
-    not_null: exp.Expr = exp.Not(
-        this=exp.Is(this=exp.Paren(this=core.this.copy()), expression=exp.Null())
-    )
+    not_null = filled("NOT value IS NULL", value=core.this.copy())
     if isinstance(whole, exp.Filter):
         not_null = exp.and_(whole.expression.this.copy(), not_null)
     return exp.Filter(this=call(name, core.this.copy()), expression=exp.Where(this=not_null))

@@ -22,12 +22,11 @@ from streamhouse.sql.functions.expression_builders import (
     GENERATED,
     call,
     cast,
-    concat,
     number,
     tried,
     try_cast,
-    when,
 )
+from streamhouse.sql.functions.macros import filled
 from streamhouse.sql.types import base, digits
 
 _BLOBS = (exp.DType.BINARY, exp.DType.VARBINARY, exp.DType.BLOB)
@@ -92,10 +91,10 @@ def converted(node: exp.Cast) -> exp.Expr:
             new = truncated_time(times.on_epoch_day(new), timestamp_digits.precision(kind, 0))
     if kind.is_type(exp.DType.TIMESTAMPLTZ) and timestamp_digits.precision(kind) <= 3:
         unit = "milliseconds" if timestamp_digits.precision(kind) else "second"
-        new = cast(call("DATE_TRUNC", exp.Literal.string(unit), new), "TIMESTAMPTZ")
+        new = filled(f"DATE_TRUNC('{unit}', time)::TIMESTAMPTZ", time=new)
     if kind.is_type(exp.DType.TIMESTAMP, exp.DType.TIMESTAMPNTZ):
         if timestamp_digits.precision(kind) == 0:
-            new = cast(call("DATE_TRUNC", exp.Literal.string("second"), new), "TIMESTAMP_MS")
+            new = filled("DATE_TRUNC('second', time)::TIMESTAMP_MS", time=new)
         timestamp_digits.mark(new, timestamp_digits.precision(kind))
     if kind.is_type(exp.DType.TIMESTAMPLTZ):
         timestamp_digits.mark(new, timestamp_digits.precision(kind))
@@ -159,8 +158,8 @@ def to_timestamp(node: exp.Cast) -> exp.Cast:
 
 def truncated_time(timestamp: exp.Expr, digits: int) -> exp.Expr:
     """The TIME of a TIMESTAMP, truncated to seconds (0 digits) or else to milliseconds."""
-    unit = exp.Literal.string("milliseconds" if digits else "second")
-    new = cast(call("DATE_TRUNC", unit, timestamp), "TIME")
+    unit = "milliseconds" if digits else "second"
+    new = filled(f"DATE_TRUNC('{unit}', time)::TIME", time=timestamp)
     timestamp_digits.mark(new, digits)
     return new
 
@@ -176,7 +175,7 @@ def _text_of(source: exp.Expr) -> exp.Expr:
     if nested_values.is_row(source):
         return nested_values.of_row(source, _text_of)
     if source.is_type(exp.DType.ARRAY, exp.DType.LIST, exp.DType.MAP, exp.DType.STRUCT):
-        return nested_values.of(source, _element_text) or source
+        return nested_values.written(source, nested_values.TEXT, _element_text) or source
     return source if source.type is None else _time_text(source)
 
 
@@ -192,13 +191,10 @@ def _real_text(source: exp.Expr) -> exp.Expr:
     """
     if source.is_type(exp.DType.FLOAT):
         return arrow_call("float_text", source)
-    usual = exp.Between(
-        this=exp.Abs(this=source.copy()),
-        low=exp.Literal.number("0.001"),
-        high=exp.Literal.number("9999999"),
-    )
-    short = cast(source.copy(), "VARCHAR")
-    return when(usual, short, arrow_call("double_text", source))
+    return filled(
+        "CASE WHEN ABS(x) BETWEEN 0.001 AND 9999999 THEN x::VARCHAR ELSE other END",
+        x=source.copy(), other=arrow_call("double_text", source),
+    )  # fmt: skip
 
 
 def _time_text(source: exp.Expr) -> exp.Expr:
@@ -218,20 +214,22 @@ OTHER_JSON = (
 
 def json_scalar(value: exp.Expr) -> exp.Expr:
     """A value as JSON: numbers as Java writes them, ISO 8601 timestamps, bytes as Base64."""
-    quote = exp.Literal.string('"')
     if value.is_type(*_REALS):
-        text = cast(_real_text(value), "VARCHAR")
-        is_finite = call("ISFINITE", cast(value.copy(), "DOUBLE"))
-        return when(is_finite, text, concat(quote, text.copy(), quote.copy()))
+        return filled(
+            "CASE WHEN ISFINITE(x::DOUBLE) THEN text ELSE '\"' || text || '\"' END",
+            x=value.copy(), text=cast(_real_text(value), "VARCHAR"),
+        )  # fmt: skip
     if value.is_type(exp.DType.DECIMAL):
-        text = cast(value, "VARCHAR")
-        cut = call("RTRIM", call("RTRIM", text, exp.Literal.string("0")), exp.Literal.string("."))
-        return when(call("CONTAINS", text.copy(), exp.Literal.string(".")), cut, text.copy())
+        return filled(
+            "CASE WHEN CONTAINS(x::VARCHAR, '.') THEN RTRIM(RTRIM(x::VARCHAR, '0'), '.')"
+            " ELSE x::VARCHAR END",
+            x=value,
+        )
     if value.is_type(exp.DType.BINARY, exp.DType.VARBINARY, exp.DType.BLOB):
-        return concat(quote, call("BASE64", value), quote.copy())
+        return filled("'\"' || BASE64(x) || '\"'", x=value)
     if value.is_type(*times.TIMESTAMPS):
-        return concat(quote, timestamp_digits.iso_text(value), quote.copy())
-    return cast(call("TO_JSON", value), "VARCHAR")
+        return filled("'\"' || x || '\"'", x=timestamp_digits.iso_text(value))
+    return filled("TO_JSON(x)::VARCHAR", x=value)
 
 
 def _zoned_text(timestamp: exp.Expr) -> exp.Expr:
@@ -239,13 +237,12 @@ def _zoned_text(timestamp: exp.Expr) -> exp.Expr:
 
     It is for values whose precision is unknown.
     """
-    whole = call("DATE_TRUNC", exp.Literal.string("milliseconds"), timestamp.copy())
-    short, long = (
-        call("STRFTIME", timestamp.copy(), exp.Literal.string(f"%Y-%m-%d %H:%M:%S.{digits}"))
-        for digits in ("%g", "%f")
+    whole, form = "DATE_TRUNC('milliseconds', time)", "%Y-%m-%d %H:%M:%S."
+    return filled(
+        f"CASE WHEN {whole} = time THEN STRFTIME(time, '{form}%g')"
+        f" ELSE STRFTIME(time, '{form}%f') END",
+        time=timestamp,
     )
-    exact = exp.EQ(this=whole, expression=timestamp)
-    return when(exact, short, long)
 
 
 def readable(source: exp.Expr, is_try: bool) -> exp.Expr | None:
@@ -324,9 +321,9 @@ def _bytes(value: exp.Expr, size: int, filled: bool) -> exp.Expr:
 
 def _of_unknown(source: exp.Expr) -> exp.Expr:
     """Bytes of a value of unknown type; the generated SQL tests the type."""
-    is_blob = exp.EQ(this=call("TYPEOF", source.copy()), expression=exp.Literal.string("BLOB"))
-    text = call("ENCODE", cast(source.copy(), "VARCHAR"))
-    return when(is_blob, cast(source.copy(), "BLOB"), text)
+    return filled(
+        "CASE WHEN TYPEOF(x) = 'BLOB' THEN x::BLOB ELSE ENCODE(x::VARCHAR) END", x=source.copy()
+    )
 
 
 def _size(kind: exp.DataType, fixed: exp.DType) -> int | None:

@@ -15,6 +15,7 @@ from sqlglot import exp
 from streamhouse.sql import node_errors
 from streamhouse.sql.functions import times
 from streamhouse.sql.functions.expression_builders import call, cast, lambda_of, parameter
+from streamhouse.sql.functions.macros import filled
 from streamhouse.sql.text import Script
 
 OPERATORS = (exp.GT, exp.GTE, exp.LT, exp.LTE, exp.EQ, exp.NEQ)
@@ -76,16 +77,15 @@ def without_nan(node: exp.Binary | exp.In) -> exp.Expr:
         if not isinstance(node, exp.EQ | exp.NEQ):
             return node
     if isinstance(node, exp.NEQ):
-        return exp.Paren(this=exp.Or(this=node.copy(), expression=_is_nan(side)))
+        return filled(f"(test OR {_IS_NAN})", test=node.copy(), value=side.copy())
     return _unless_nan(node, side)
 
 
 def _unless_nan(node: exp.Expr, value: exp.Expr) -> exp.Expr:
-    return exp.Paren(this=exp.And(this=node.copy(), expression=exp.Not(this=_is_nan(value))))
+    return filled(f"(test AND NOT {_IS_NAN})", test=node.copy(), value=value.copy())
 
 
-def _is_nan(value: exp.Expr) -> exp.Expr:
-    return cast(call("ISNAN", cast(value.copy(), "DOUBLE")), "BOOLEAN")
+_IS_NAN = "ISNAN(value::DOUBLE)::BOOLEAN"
 
 
 def with_sorted_maps(script: Script, node: exp.In | exp.Binary) -> None:
@@ -119,7 +119,7 @@ def _sort(script: Script, value: exp.Expr) -> None:
 def _sorted(script: Script, value: exp.Expr, kind: exp.DataType) -> exp.Expr:
     """A map with sorted entries; an array with such elements."""
     if kind.is_type(exp.DType.MAP) and not any(map(_is_map, kind.expressions)):
-        return call("MAP_FROM_ENTRIES", call("LIST_SORT", call("MAP_ENTRIES", value)))
+        return filled("MAP_FROM_ENTRIES(LIST_SORT(MAP_ENTRIES(value)))", value=value)
     if kind.is_type(exp.DType.ARRAY, exp.DType.LIST):
         element = _sorted(script, parameter("m"), kind.expressions[0])
         return call("LIST_TRANSFORM", value, lambda_of("m", element))

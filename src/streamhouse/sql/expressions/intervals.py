@@ -11,7 +11,8 @@ from decimal import Decimal
 
 from sqlglot import exp
 
-from streamhouse.sql.functions.expression_builders import call, cast, number, when
+from streamhouse.sql.functions.expression_builders import call
+from streamhouse.sql.functions.macros import filled
 
 MONTHS = ("MONTH", "QUARTER", "YEAR")
 """Units of year-month intervals; all other units are of day-time intervals."""
@@ -112,10 +113,8 @@ def text(node: exp.Expr) -> exp.Expr | None:
 
 
 def _of_months(node: exp.Expr) -> exp.Expr:
-    years, months = (call("DATE_PART", exp.Literal.string(field), node.copy())
-                     for field in ("year", "month"))  # fmt: skip
-    whole = exp.Add(this=exp.Mul(this=years, expression=number(12)), expression=months)
-    return _formatted("{}{}-{:02d}", exp.Paren(this=whole), [12])
+    whole = filled("(DATE_PART('year', i) * 12 + DATE_PART('month', i))", i=node.copy())
+    return _formatted("{}{}-{:02d}", whole, [12])
 
 
 def _of_millis(node: exp.Expr) -> exp.Expr:
@@ -125,14 +124,13 @@ def _of_millis(node: exp.Expr) -> exp.Expr:
 
 def _formatted(pattern: str, whole: exp.Expr, sizes: list[int]) -> exp.Expr:
     """A sign and a number split into parts of these sizes, formatted by a DuckDB pattern."""
-    negative = exp.LT(this=whole, expression=number(0))
-    sign = when(negative, exp.Literal.string("-"), exp.Literal.string("+"))
-    rest: exp.Expr = cast(exp.Abs(this=whole.copy()), "BIGINT")
-    parts: list[exp.Expr] = []
+    rest, parts = "ABS(whole)::BIGINT", list[str]()
     for size in reversed(sizes):
-        parts.insert(0, cast(exp.Mod(this=rest.copy(), expression=number(size)), "BIGINT"))
-        rest = exp.Paren(this=exp.IntDiv(this=rest, expression=number(size)))
-    return cast(call("FORMAT", exp.Literal.string(pattern), sign, rest, *parts), "VARCHAR")
+        parts.insert(0, f"({rest} % {size})::BIGINT")
+        rest = f"({rest} // {size})"
+    sign = "CASE WHEN whole < 0 THEN '-' ELSE '+' END"
+    text = f"FORMAT('{pattern}', {sign}, {rest}, {', '.join(parts)})::VARCHAR"
+    return filled(text, whole=whole)
 
 
 def milliseconds(node: exp.Expr) -> int | None:

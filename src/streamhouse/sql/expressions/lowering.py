@@ -16,24 +16,23 @@ from streamhouse.sql.expressions import (
     intervals,
     nested_values,
     timestamp_digits,
-    typeof,
+    type_probe,
     udf_conversion,
 )
 from streamhouse.sql.expressions.binder import Relations
 from streamhouse.sql.expressions.numbers import decimals, double_rounding
 from streamhouse.sql.expressions.operand_types import OperandTypes
 from streamhouse.sql.expressions.timestamp_digits import Declared
-from streamhouse.sql.functions import array_functions, json, texts, times
+from streamhouse.sql.functions import json, texts, times
 from streamhouse.sql.functions.expression_builders import (
     GENERATED,
     LAST_MOMENT,
     SUMMAND,
     WINDOWED_TIME,
-    call,
     cast,
     number,
-    when,
 )
+from streamhouse.sql.functions.macros import filled
 from streamhouse.sql.text import Script
 
 _INTS = exp.DataType.INTEGER_TYPES
@@ -130,10 +129,8 @@ def fix_current_times(tree: exp.Expr, bounded: bool) -> exp.Expr:
     So a repeated batch has the same time. With `bounded`, the clock is the default if the variable
     is not set.
     """
-    now: exp.Expr = cast(call("GETVARIABLE", exp.Literal.string("now")), "TIMESTAMP")
-    if bounded:
-        clock = cast(exp.Anonymous(this="NOW"), "TIMESTAMP")
-        now = exp.Coalesce(this=now, expressions=[clock])
+    variable = "GETVARIABLE('now')::TIMESTAMP"
+    now = filled(f"COALESCE({variable}, NOW()::TIMESTAMP)" if bounded else variable)
     now = times.in_millis(now)
 
     def rule(node: exp.Expr) -> exp.Expr:
@@ -196,7 +193,7 @@ class _Translation:
             return self._arithmetic(node)
         if isinstance(node, exp.Typeof):
             precision = timestamp_digits.declared_precision(node.this)
-            return self._typed(node, typeof.type_name(node, self.relations, precision), _TYPE)
+            return self._typed(node, type_probe.type_name(node, self.relations, precision), _TYPE)
         if isinstance(node, exp.DPipe | exp.Lower | exp.Trim | exp.Upper):
             if isinstance(node, exp.Trim) and node.args.get("expression") is None:
                 node.set("expression", exp.Literal.string(" "))
@@ -232,7 +229,9 @@ class _Translation:
             (value,) = node.expressions
             kind = self.types.of(value)
             differs = nested_values.differs_in_json(kind, casts.OTHER_JSON)
-            return nested_values.json_text(value, casts.json_scalar) if differs else node
+            if not differs:
+                return node
+            return nested_values.written(value, nested_values.JSON, casts.json_scalar) or node
         if isinstance(node, comparisons.OPERATORS) and not isinstance(node.parent, exp.Join):
             return self._comparison(node)
         if isinstance(node, exp.In | exp.NullSafeEQ | exp.NullSafeNEQ | exp.Between):
@@ -280,9 +279,10 @@ class _Translation:
             return wide
         new: exp.Expr = exp.Paren(this=value.copy())
         if self._is(value, *_REALS):
-            finite = call("ISFINITE", cast(value.copy(), "DOUBLE"))
-            infinite = exp.Is(this=finite, expression=exp.false())
-            new = when(infinite, call("ERROR", exp.Literal.string(_NOT_FINITE)), value.copy())
+            new = filled(
+                f"CASE WHEN ISFINITE(x::DOUBLE) IS FALSE THEN ERROR('{_NOT_FINITE}') ELSE x END",
+                x=value.copy(),
+            )
         new.type = value.type
         return new
 
@@ -416,23 +416,22 @@ def _substring_from_one(node: exp.Substring) -> exp.Expr:
     A start before the text gives the empty text, a negative length null.
     """
     start, length, one = node.args.get("start"), node.args.get("length"), number(1)
-    ifs: list[exp.If] = []
+    ifs = []
     if length is not None and not isinstance(length, exp.Literal):
-        negative = exp.LT(this=_wrap(length.copy()), expression=number(0))
-        ifs.append(exp.If(this=negative, true=exp.Null()))
+        ifs.append("WHEN n < 0 THEN NULL")
     if isinstance(start, exp.Literal):
         if start.name == "0":
             node.set("start", one)
     elif start is not None:
         if node.this.is_type(*exp.DataType.TEXT_TYPES):
-            size = call("LENGTH", node.this.copy())
-            place = exp.Add(this=_wrap(start.copy()), expression=size)
-            before = exp.LT(this=place, expression=number(0))
-            ifs.append(exp.If(this=before, true=exp.Literal.string("")))
+            ifs.append("WHEN m + LENGTH(s) < 0 THEN ''")
         if not isinstance(start, exp.Neg):
-            zero = exp.EQ(this=_wrap(start.copy()), expression=number(0))
-            node.set("start", when(zero, one, start.copy()))
-    return exp.Case(ifs=ifs, default=node.copy()) if ifs else node
+            from_one = filled("CASE WHEN m = 0 THEN 1 ELSE m END", m=start.copy())
+            node.set("start", from_one)
+    parts = {"s": node.this.copy(), "m": start or one, "n": length or one}
+    parts = {name: part.copy() for name, part in parts.items()}
+    cases = f"CASE {' '.join(ifs)} ELSE part END"
+    return filled(cases, part=node.copy(), **parts) if ifs else node
 
 
 def _index_from_one(node: exp.Bracket) -> exp.Expr:
@@ -440,8 +439,7 @@ def _index_from_one(node: exp.Bracket) -> exp.Expr:
     (index,) = node.expressions
     if isinstance(index, exp.Literal):
         return node
-    in_range = exp.GT(this=_wrap(index.copy()), expression=number(0))
-    return when(in_range, node.copy())
+    return filled("CASE WHEN n > 0 THEN element END", n=index.copy(), element=node.copy())
 
 
 def _with_last_keys(node: exp.Map) -> exp.Expr:
@@ -450,7 +448,8 @@ def _with_last_keys(node: exp.Map) -> exp.Expr:
     literals = {(key.is_string, key.name) for key in keys if isinstance(key, exp.Literal)}
     if len(keys) < 2 or len(literals) == len(keys):
         return node
-    return call("MAP", *array_functions.last_entries(node.args["keys"], node.args["values"]))
+    parts = {"names": node.args["keys"], "items": node.args["values"]}
+    return filled("_MAP_OF_LAST(names, items)", **parts)
 
 
 _OF_ANY_TYPE = (exp.Bracket, exp.Case, exp.Coalesce, exp.Column, exp.Dot, exp.Subquery)

@@ -7,28 +7,39 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from sqlglot import exp
 
-from streamhouse.sql.expressions import timestamp_digits
 from streamhouse.sql.functions.expression_builders import (
     call,
-    cast,
     concat,
     lambda_of,
     number,
     parameter,
-    when,
 )
+from streamhouse.sql.functions.macros import filled
 
 Cast = Callable[[exp.Expr, exp.DataType], exp.Expr]
 """Casts an element whose `type` is set."""
 Text = Callable[[exp.Expr], exp.Expr]
 """Makes the text of an element whose `type` is set."""
-_MICROS = 6
-_TIMESTAMPS = (exp.DType.TIMESTAMP, exp.DType.TIMESTAMPNTZ)
-_NULL = "NULL"
+_NESTED = (exp.DType.ARRAY, exp.DType.LIST, exp.DType.MAP, exp.DType.STRUCT)
+
+
+class Style(NamedTuple):
+    """How values are written: the brackets of arrays, maps and rows, and what is between."""
+
+    array: str
+    map: str
+    row: str
+    separator: str
+    equals: str
+    null: str
+
+
+TEXT = Style("[]", "{}", "()", ", ", "=", "NULL")
+JSON = Style("[]", "{}", "{}", ",", ":", "null")
 
 
 def is_row(source: exp.Expr) -> bool:
@@ -41,116 +52,75 @@ def of_row(source: exp.Expr, text: Text) -> exp.Expr:
     """The text of ROW(…), made of the texts of its expressions."""
     parts: list[exp.Expr] = []
     for value in source.expressions:
-        parts += [exp.Literal.string(", "), _or_null(text(value))]
+        parts += [exp.Literal.string(", "), _or(text(value), TEXT.null)]
     whole = concat(exp.Literal.string("("), *parts[1:], exp.Literal.string(")"))
     return exp.Paren(this=whole)
 
 
-def of(source: exp.Expr, text: Text, depth: int = 0) -> exp.Expr | None:
-    """The text of a typed array, map or row; None if its element types are unknown."""
-    kind = source.type
-    if not isinstance(kind, exp.DataType) or not kind.expressions:
+def written(value: exp.Expr, style: Style, text: Text, depth: int = 0) -> exp.Expr | None:
+    """A typed value as text, null for a null; None if the type of a part of it is unknown.
+
+    `text` writes what is not nested.
+    """
+    kind = value.type
+    if kind is None or not kind.is_type(*_NESTED):
+        return text(value)
+
+    def part(element: exp.Expr, of_kind: exp.Expr | None) -> exp.Expr | None:
+        if not isinstance(of_kind, exp.DataType):
+            return None
+        element.type = of_kind
+        inner = written(element, style, text, depth + 1)
+        return None if inner is None else _or(inner, style.null)
+
+    if kind.is_type(exp.DType.STRUCT):
+        fields = [_field_of(value, field, n) for n, field in enumerate(kind.expressions, 1)]
+        return _row(value, style, [part(field, field.type) for field in fields])
+    is_map, name = kind.is_type(exp.DType.MAP), f"e{depth}"
+    suffixes = (".key", ".value") if is_map else ("",)
+    elements = [exp.Var(this=f'"{name}"{suffix}') for suffix in suffixes]
+    texts = [part(*pair) for pair in zip(elements, kind.expressions, strict=False)]
+    if is_map and style is JSON and texts:
+        texts[0] = filled("TO_JSON(key_::VARCHAR)::VARCHAR", key_=elements[0])
+    known = [each for each in texts if each is not None]
+    if len(known) < len(elements):
         return None
-    parts = kind.expressions
-    if kind.is_type(exp.DType.ARRAY, exp.DType.LIST):
-        body = _joined_texts(source, _elements(source, parts[:1]), ("{}",), text, depth)
-        return None if body is None else _null_or_bracketed(source, "[", body, "]")
-    if kind.is_type(exp.DType.MAP):
-        entries = call("MAP_ENTRIES", source)
-        kinds = _elements(source, parts[:2])
-        body = _joined_texts(entries, kinds, ("{}.key", "{}.value"), text, depth)
-        return None if body is None else _null_or_bracketed(source, "{", body, "}")
-    return _row(source, parts, text, depth)
+    items = call("MAP_ENTRIES", value.copy()) if is_map else value.copy()
+    body = concat(known[0], exp.Literal.string(style.equals), known[1]) if is_map else known[0]
+    mapped = call("LIST_TRANSFORM", items, lambda_of(name, body))
+    joined = call("ARRAY_TO_STRING", mapped, exp.Literal.string(style.separator))
+    return _bracketed(value, style.map if is_map else style.array, joined)
 
 
-@dataclass(frozen=True)
-class _Element:
-    """The element type of an array or of one side of a map, with the precision of timestamps."""
-
-    kind: exp.Expr
-    precision: int | None = None
-
-    def set_type(self, element: exp.Expr) -> exp.DataType | None:
-        """Set the type on an element and return it; None if it is unknown."""
-        if not isinstance(self.kind, exp.DataType):
-            return None
-        kind = self.kind
-        if self.precision is not None:
-            timestamp_digits.mark(element, self.precision)
-            if self.precision > _MICROS and kind.is_type(*_TIMESTAMPS):
-                kind = exp.DataType.build("TIMESTAMP_NS", dialect="duckdb")
-        element.type = kind
-        return kind
-
-
-def _elements(source: exp.Expr, kinds: Sequence[exp.Expr]) -> list[_Element]:
-    inner = source.unnest()
-    parts: list[Sequence[exp.Expr]] = []
-    if isinstance(inner, exp.Array):
-        parts = [inner.expressions]
-    elif isinstance(inner, exp.Map):
-        parts = [inner.args[side].expressions for side in ("keys", "values")]
-    if len(parts) != len(kinds):
-        return [_Element(kind) for kind in kinds]
-    return [
-        _Element(kind, timestamp_digits.common(part))
-        for kind, part in zip(kinds, parts, strict=True)
-    ]
-
-
-def _joined_texts(
-    array: exp.Expr, kinds: Sequence[_Element], patterns: Sequence[str], text: Text, depth: int
-) -> exp.Expr | None:
-    """The texts of an array's elements (map entries as `key=value`), joined by commas."""
-    name = f"e{depth}"
-    texts = []
-    for kind, pattern in zip(kinds, patterns, strict=True):
-        element: exp.Expr = exp.Var(this=pattern.format(f'"{name}"'))
-        part = _text_or_null(element, kind, text, depth)
-        if part is None:
-            return None
-        texts.append(part)
-    body = texts[0]
-    for part in texts[1:]:
-        body = concat(body, exp.Literal.string("="), part)
-    mapped = call("LIST_TRANSFORM", array.copy(), lambda_of(name, body))
-    return call("ARRAY_TO_STRING", mapped, exp.Literal.string(", "))
-
-
-def _row(source: exp.Expr, fields: Sequence[exp.Expr], text: Text, depth: int) -> exp.Expr | None:
-    texts = []
-    for field in fields:
-        if not isinstance(field, exp.ColumnDef):
-            return None
-        name = exp.Literal.string(field.name)
-        value = call("STRUCT_EXTRACT", source.copy(), name)
-        part = _text_or_null(value, _Element(field.args["kind"]), text, depth)
-        if part is None:
-            return None
-        texts.append(part)
-    return _null_or_bracketed(source, "(", call("CONCAT_WS", exp.Literal.string(", "), *texts), ")")
-
-
-def _text_or_null(
-    element: exp.Expr, element_type: _Element, text: Text, depth: int
-) -> exp.Expr | None:
-    """The text of an element; a null is `NULL`. None if its type is unknown."""
-    kind = element_type.set_type(element)
-    if kind is None:
+def _row(value: exp.Expr, style: Style, texts: Sequence[exp.Expr | None]) -> exp.Expr | None:
+    """A row of which the texts of the fields are given; None if one is unknown."""
+    assert value.type is not None
+    known = [each for each in texts if each is not None]
+    if not texts or len(known) < len(texts):
         return None
-    nested = kind.is_type(exp.DType.ARRAY, exp.DType.LIST, exp.DType.MAP, exp.DType.STRUCT)
-    element_text = of(element, text, depth + 1) if nested else text(element)
-    return None if element_text is None else _or_null(element_text)
+    if style is JSON:
+        fields = zip(value.type.expressions, known, strict=True)
+        known = [concat(_label(field, n), each) for n, (field, each) in enumerate(fields)]
+    joined = call("CONCAT_WS", exp.Literal.string(style.separator), *known)
+    return _bracketed(value, style.row, joined)
 
 
-def _or_null(text: exp.Expr) -> exp.Expr:
-    return exp.Coalesce(this=cast(text, "VARCHAR"), expressions=[exp.Literal.string(_NULL)])
+def _label(field: exp.Expr, place: int) -> exp.Expr:
+    """The name of a field in JSON."""
+    name = field.name if isinstance(field, exp.ColumnDef) else f"EXPR${place}"
+    return exp.Literal.string(f"{json.dumps(name, ensure_ascii=False)}:")
 
 
-def _null_or_bracketed(source: exp.Expr, start: str, body: exp.Expr, end: str) -> exp.Expr:
-    whole = concat(exp.Literal.string(start), body, exp.Literal.string(end))
-    null = exp.Is(this=source.copy(), expression=exp.Null())
-    return when(null, exp.Null(), exp.Paren(this=whole))
+def _or(text: exp.Expr, null: str) -> exp.Expr:
+    return filled(f"COALESCE(x::VARCHAR, '{null}')", x=text)
+
+
+def _bracketed(source: exp.Expr, brackets: str, body: exp.Expr) -> exp.Expr:
+    text = f"CASE WHEN x IS NULL THEN NULL ELSE ('{brackets[0]}' || body || '{brackets[1]}') END"
+    return filled(text, x=source.copy(), body=body)
+
+
+_UNLESS_NULL = "CASE WHEN source IS NULL THEN NULL ELSE made END"
 
 
 def cast_elements(source: exp.Expr, kind: exp.DataType, cast_one: Cast) -> exp.Expr:
@@ -172,11 +142,10 @@ def cast_elements(source: exp.Expr, kind: exp.DataType, cast_one: Cast) -> exp.E
                 ("KEYS", "VALUES"), have.expressions, kind.expressions, strict=True
             )
         )
-        null = exp.Is(this=source.copy(), expression=exp.Null())
-        return when(null, exp.Null(), call("MAP", keys, values))
+        return filled(_UNLESS_NULL, source=source.copy(), made=call("MAP", keys, values))
     fields = [_field_of(source, field, place) for place, field in enumerate(have.expressions, 1)]
-    null = exp.Is(this=source.copy(), expression=exp.Null())
-    return when(null, exp.Null(), _fields(source, fields, kind, cast_one))
+    made = _fields(source, fields, kind, cast_one)
+    return filled(_UNLESS_NULL, source=source.copy(), made=made)
 
 
 def fields_by_place(value: exp.Expr, have: str, want: str) -> exp.Expr:
@@ -262,43 +231,6 @@ def differs_in_json(kind: exp.DataType, leaves: Sequence[exp.DType]) -> bool:
     return unnamed or any(differs_in_json(part, leaves) for part in parts)
 
 
-def json_text(value: exp.Expr, text: Text, depth: int = 0) -> exp.Expr:
-    """A value of known type as JSON; null for a null. `text` writes what is not nested."""
-    kind, name, string = value.type, f"j{depth}", exp.Literal.string
-    if kind is None or not kind.args.get("nested") or not _kinds(kind):
-        return text(value)
-    kinds = _kinds(kind)
-
-    def part(element: exp.Expr, of_kind: exp.DataType) -> exp.Expr:
-        element.type = of_kind
-        written = cast(json_text(element, text, depth + 1), "VARCHAR")
-        return exp.Coalesce(this=written, expressions=[string("null")])
-
-    if kind.is_type(exp.DType.STRUCT):
-        members: list[exp.Expr] = []
-        for place, (field, of_kind) in enumerate(zip(kind.expressions, kinds, strict=True)):
-            named = isinstance(field, exp.ColumnDef)
-            label = json.dumps(field.name if named else f"EXPR${place}", ensure_ascii=False)
-            written = part(_field_of(value, field, place + 1), of_kind)
-            members += [string(f"{',' if place else ''}{label}:"), written]
-        return _null_or_bracketed(value, "{", concat(*members), "}")
-    if kind.is_type(exp.DType.MAP):
-        entry = exp.Var(this=f'"{name}".key')
-        key = cast(call("TO_JSON", cast(entry, "VARCHAR")), "VARCHAR")
-        pair = concat(key, string(":"), part(exp.Var(this=f'"{name}".value'), kinds[-1]))
-        return _json_list(value, call("MAP_ENTRIES", value.copy()), name, pair, "{}")
-    body = part(parameter(name), kinds[0])
-    return _json_list(value, value.copy(), name, body, "[]")
-
-
-def _json_list(
-    source: exp.Expr, array: exp.Expr, name: str, body: exp.Expr, brackets: str
-) -> exp.Expr:
-    mapped = call("LIST_TRANSFORM", array, lambda_of(name, body))
-    joined = call("ARRAY_TO_STRING", mapped, exp.Literal.string(","))
-    return _null_or_bracketed(source, brackets[0], joined, brackets[1])
-
-
 _ENTRY = (exp.to_identifier("key"), exp.to_identifier("value"))
 """The names of the fields of a map's entry."""
 
@@ -338,6 +270,5 @@ def unnested(node: exp.Unnest, kind: exp.DataType) -> exp.Expr | None:
     if isinstance(place, exp.Identifier):
         inner.set("offset", place.copy())
         items.append(exp.column(place.copy(), table.copy()))
-    select = exp.Select(expressions=items)
-    select.set("from_", exp.From(this=inner))
+    select = exp.Select(expressions=items, from_=exp.From(this=inner))
     return exp.Subquery(this=select, alias=exp.TableAlias(this=alias.this.copy()))

@@ -13,7 +13,8 @@ from sqlglot import exp
 
 from streamhouse.sql.expressions import intervals
 from streamhouse.sql.functions import times
-from streamhouse.sql.functions.expression_builders import GENERATED, call, cast, number, remainder
+from streamhouse.sql.functions.expression_builders import GENERATED, cast, number
+from streamhouse.sql.functions.macros import filled
 from streamhouse.sql.plan import TableInfo
 from streamhouse.sql.types import base, digits, duck_type, parts
 
@@ -119,23 +120,25 @@ def iso_text(timestamp: exp.Expr) -> exp.Expr:
     zoned = timestamp.is_type(exp.DType.TIMESTAMPTZ, exp.DType.TIMESTAMPLTZ)
     nanos = timestamp.is_type(exp.DType.TIMESTAMP_NS)
     plain = timestamp if nanos else cast(timestamp, "TIMESTAMP")
-    pattern = exp.Literal.string("%Y-%m-%dT%H:%M:%S" + (".%n" if nanos else ".%f"))
-    zeros, end = exp.Literal.string("[.]?0*$"), exp.Literal.string("Z" if zoned else "")
-    return call("REGEXP_REPLACE", call("STRFTIME", plain, pattern), zeros, end)
+    fraction = ".%n" if nanos else ".%f"
+    formatted = f"STRFTIME(plain, '%Y-%m-%dT%H:%M:%S{fraction}')"
+    end = "Z" if zoned else ""
+    return filled(f"REGEXP_REPLACE({formatted}, '[.]?0*$', '{end}')", plain=plain)
 
 
 def in_micros(fine: exp.Expr) -> exp.Expr:
     """A TIMESTAMP_NS truncated to a TIMESTAMP; DuckDB's own cast would round."""
-    whole = exp.Sub(this=call("EPOCH_NS", fine.copy()), expression=_submicro_nanos(fine))
-    micros = exp.IntDiv(this=exp.Paren(this=whole), expression=number(1_000))
-    new = cast(call("MAKE_TIMESTAMP", micros), "TIMESTAMP")
+    new = filled(
+        "MAKE_TIMESTAMP((EPOCH_NS(fine) - rest) // 1000)::TIMESTAMP",
+        fine=fine.copy(), rest=_submicro_nanos(fine),
+    )  # fmt: skip
     new.type = exp.DataType.build("TIMESTAMP", dialect="duckdb")
     return new
 
 
 def _submicro_nanos(fine: exp.Expr) -> exp.Expr:
     """The nanoseconds after the last whole microsecond, 0 to 999."""
-    return remainder(call("EPOCH_NS", fine.copy()), 1_000)
+    return filled("_REMAINDER(EPOCH_NS(fine), 1000)", fine=fine.copy())
 
 
 def stepped(node: exp.Add | exp.Sub) -> exp.Expr:
@@ -145,11 +148,10 @@ def stepped(node: exp.Add | exp.Sub) -> exp.Expr:
         if intervals.units(step) and fine.is_type(exp.DType.TIMESTAMP_NS):
             moved = node.copy()
             moved.set(name, in_micros(fine))
-            nanos = exp.Add(
-                this=call("EPOCH_NS", cast(exp.Paren(this=moved), "TIMESTAMP_NS")),
-                expression=_submicro_nanos(fine),
-            )
-            new = cast(call("MAKE_TIMESTAMP_NS", nanos), "TIMESTAMP_NS")
+            new = filled(
+                "MAKE_TIMESTAMP_NS(EPOCH_NS((moved)::TIMESTAMP_NS) + rest)::TIMESTAMP_NS",
+                moved=moved, rest=_submicro_nanos(fine),
+            )  # fmt: skip
             new.type = exp.DataType.build("TIMESTAMP_NS", dialect="duckdb")
             mark(new, 9)
             return new
@@ -157,14 +159,9 @@ def stepped(node: exp.Add | exp.Sub) -> exp.Expr:
 
 
 def _text(timestamp: exp.Expr, whole: str, fraction: str, most: int, count: int) -> exp.Expr:
-    pattern = exp.Literal.string(whole + (fraction if count else ""))
-    full = call("STRFTIME", timestamp, pattern)
-    if count in (0, most):
-        return full
-    return call(
-        "LEFT", full, exp.Sub(this=call("LENGTH", full.copy()),
-                              expression=number(most - count)),
-    )  # fmt: skip
+    full = f"STRFTIME(time, '{whole}{fraction if count else ''}')"
+    cut = full if count in (0, most) else f"LEFT({full}, LENGTH({full}) - {most - count})"
+    return filled(cut, time=timestamp)
 
 
 def _call_precision(node: exp.Expr) -> int | None:

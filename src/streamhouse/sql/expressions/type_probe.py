@@ -1,4 +1,7 @@
-"""Finds types of parts of a query by letting DuckDB bind them; sqlglot cannot infer all."""
+"""Finds types of parts of a query by letting DuckDB bind them; sqlglot cannot infer all.
+
+Also TYPEOF, whose result is the name of such a type.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +11,11 @@ from duckdb.sqltypes import DuckDBPyType
 from sqlglot import exp
 
 from streamhouse.sql.expressions.binder import BindError, Relations, describe, generate
+from streamhouse.sql.functions.expression_builders import call, cast
 from streamhouse.sql.select_parts import with_queries
+from streamhouse.sql.types import base, column_type
 
+_TIMES = ("TIMESTAMP", "TIMESTAMP_LTZ", "TIME")
 _CLAUSES = ("from_", "joins", "laterals", "group")
 
 
@@ -44,6 +50,28 @@ def types(
         except (BindError, ValueError):
             continue
     return None
+
+
+def type_name(node: exp.Typeof, relations: Relations, precision: int | None) -> exp.Expr | None:
+    """Flink's name of the argument's type, without NOT NULL; None if the type is unknown.
+
+    `precision` is the declared one of a TIMESTAMP or TIME, which DuckDB's types do not keep.
+    """
+    kinds = types(node, [node.this], relations)
+    if kinds is None:
+        return None
+    try:
+        name = column_type(kinds[0])
+    except ValueError:
+        return None
+    if precision is not None and base(name) in _TIMES:
+        name = f"{base(name)}({precision})"
+    text = exp.Literal.string(name)
+    if node.this.find(exp.AggFunc) is None:
+        return cast(text, "VARCHAR")
+    # Stays an aggregate, so that its query still returns one row per group.
+    value = exp.Coalesce(this=call("ANY_VALUE", text), expressions=[text.copy()])
+    return cast(value, "VARCHAR")
 
 
 def _unchanged(probe: exp.Select, select: exp.Select | None) -> None:

@@ -50,51 +50,29 @@ def converted(script: Script, tree: exp.Expr, relations: Relations) -> exp.Expr:
 
     Raises `SqlError` for an argument that needs an explicit CAST.
     """
-    calls = [node for node in tree.find_all(exp.Anonymous) if declaration_of(node) is not None]
-    selects: dict[int, list[exp.Expr]] = {}
-    for call in calls:
-        selects.setdefault(id(call.find_ancestor(exp.Select)), []).append(call)
-    kinds: dict[int, str | None] = {}
-    for group in selects.values():
-        kinds |= _types(group, relations)
-    for call in calls:
+    for call in list(tree.find_all(exp.Anonymous)):
+        if declaration_of(call) is None:
+            continue
         function = by_engine_name(call.name)
         assert function is not None
-        parameters = function.signature.parameters
         arguments = []
-        for number, (argument, parameter) in enumerate(
-            zip(call.expressions, parameters, strict=True)
-        ):
-            what = f"argument {number + 1} of {function.name}"
-            _check(script, call, argument, kinds[id(argument)], parameter.type, what)
-            arguments.append(cast(argument, duck_type(parameter.type)))
+        parameters = function.signature.parameters
+        for number, argument in enumerate(list(call.expressions)):
+            parameter, what = parameters[number].type, f"argument {number + 1} of {function.name}"
+            _check(script, call, argument, _type(call, argument, relations), parameter, what)
+            arguments.append(cast(argument, duck_type(parameter)))
         call.set("expressions", arguments)
     return tree
 
 
-def _types(calls: list[exp.Expr], relations: Relations) -> dict[int, str | None]:
-    """The Flink types of all arguments of calls in one SELECT, by `id`; None: unknown.
-
-    A call's result type does not depend on its arguments, so one probe finds all types at once.
-    """
-    kinds: dict[int, str | None] = {}
-    unresolved: list[exp.Expr] = []
-    for argument in (expression for call in calls for expression in call.expressions):
-        inner = argument.unnest()
-        if isinstance(inner, exp.Cast):
-            # This works also in a correlated subquery, where a probe of the value would not.
-            null = exp.Cast(this=exp.Null(), to=inner.to.copy())
-            kinds[id(argument)] = _flink(type_probe.types(exp.Null(), [null], {}))
-        else:
-            unresolved.append(argument)
-    if unresolved:
-        types_of_all = type_probe.types(calls[0], unresolved, relations)
-        for number, argument in enumerate(unresolved):
-            probed = None if types_of_all is None else types_of_all[number : number + 1]
-            kinds[id(argument)] = _flink(
-                probed or type_probe.types(calls[0], [argument], relations)
-            )
-    return kinds
+def _type(call: exp.Expr, argument: exp.Expr, relations: Relations) -> str | None:
+    """The Flink type of an argument of a call; None if it is unknown."""
+    inner = argument.unnest()
+    if not isinstance(inner, exp.Cast):
+        return _flink(type_probe.types(call, [argument], relations))
+    # This works also in a correlated subquery, where a probe of the value would not.
+    null = exp.Cast(this=exp.Null(), to=inner.to.copy())
+    return _flink(type_probe.types(exp.Null(), [null], {}))
 
 
 def _flink(kinds: list[DuckDBPyType] | None) -> str | None:

@@ -12,10 +12,9 @@ from streamhouse.sql.functions.expression_builders import (
 )
 from streamhouse.sql.functions.supported import BUILDERS, WINDOW_TABLES, check_count, known, unknown
 from streamhouse.sql.functions.times import extract, rounded
-from streamhouse.sql.functions.unsupported_functions import replacement_for
 
 __all__ = [
     "BUILDERS", "CURRENT_TIMES", "WINDOW_TABLES", "ArgumentError", "call", "cast", "check_count",
-    "extract", "known", "current_time", "current_time_name", "replacement_for", "rounded",
+    "extract", "known", "current_time", "current_time_name", "rounded",
     "unknown",
 ]  # fmt: skip

@@ -11,6 +11,7 @@ import base64
 import binascii
 import decimal
 import hashlib
+import inspect
 import re
 import urllib.parse
 from collections.abc import Callable
@@ -50,6 +51,10 @@ class ArrowFunction:
     compute: Callable[..., Any]
     takes_nulls: bool = False
 
+    @property
+    def __signature__(self) -> inspect.Signature:
+        return positional(len(self.parameters))
+
     def __call__(self, *columns: pa.ChunkedArray) -> pa.Array:
         values = (column.to_pylist() for column in columns)
         kind = _ARROW[self.result]
@@ -59,6 +64,12 @@ class ArrowFunction:
             [None if None in row else self.compute(*row) for row in zip(*values, strict=True)],
             kind,
         )
+
+
+def positional(count: int) -> inspect.Signature:
+    """A signature from which DuckDB takes the number of parameters of a function."""
+    kind = inspect.Parameter.POSITIONAL_ONLY
+    return inspect.Signature([inspect.Parameter(f"a{n}", kind) for n in range(count)])
 
 
 def arrow_call(name: str, *args: exp.Expr) -> exp.Expr:
@@ -92,24 +103,13 @@ def register(
             continue
         connection.create_function(
             PREFIX + name,
-            _of_arity(function),
+            function,
             list(function.parameters),
             function.result,
             type=PythonUDFType.ARROW,
             null_handling=FunctionNullHandling.SPECIAL,
         )
         registered.add(name)
-
-
-def _of_arity(function: ArrowFunction) -> Callable[..., pa.Array]:
-    """The function with a fixed number of parameters: DuckDB inspects the signature."""
-    arities: dict[int, Callable[..., pa.Array]] = {
-        1: lambda a: function(a),
-        2: lambda a, b: function(a, b),
-        3: lambda a, b, c: function(a, b, c),
-        4: lambda a, b, c, d: function(a, b, c, d),
-    }
-    return arities[len(function.parameters)]
 
 
 def _average(total: str, count: int, scale: int) -> str:
@@ -188,7 +188,9 @@ def _conv(text: str, source: int, target: int) -> str | None:
     return ("-" if negative and target < 0 else "") + digits.upper()
 
 
-def _parse_url(url: str, part: str, key: str | None) -> str | None:
+def _parse_url(url: str | None, part: str | None, key: str | None) -> str | None:
+    if url is None or part is None:
+        return None
     try:
         parts = urllib.parse.urlsplit(url)
         port = parts.port
@@ -329,63 +331,60 @@ def _regexp_group(text: str, pattern: str, group: int) -> str | None:
         return ""
 
 
-def _array_join(values: list[str | None], separator: str, null: str | None) -> str:
+def _array_join(
+    values: list[str | None] | None, separator: str | None, null: str | None
+) -> str | None:
+    if values is None or separator is None:
+        return None
     texts = [null if value is None else value for value in values]
     return separator.join(text for text in texts if text is not None)
 
 
+_TABLE: dict[str, tuple[str, Callable[..., Any]]] = {
+    "average": ("VARCHAR, BIGINT, INTEGER -> VARCHAR", _average),
+    "base64": ("BLOB -> VARCHAR", lambda value: base64.b64encode(value).decode()),
+    "conv": ("VARCHAR, INTEGER, INTEGER -> VARCHAR", _conv),
+    "decode": ("BLOB, VARCHAR -> VARCHAR", _decode),
+    "double_text": ("DOUBLE -> VARCHAR", java_double),
+    "encode": ("VARCHAR, VARCHAR -> BLOB", _encode),
+    "float_text": ("FLOAT -> VARCHAR", java_float),
+    "format_time": ("BIGINT, INTEGER, VARCHAR -> VARCHAR", java_times.formatted),
+    "from_base64": ("BLOB -> VARCHAR", _from_base64),
+    "hash_code": ("VARCHAR -> INTEGER", _hash_code),
+    "initcap": ("VARCHAR -> VARCHAR", _initcap),
+    "instr": ("VARCHAR, VARCHAR, INTEGER, INTEGER -> INTEGER", _instr),
+    "json_exists": ("VARCHAR, VARCHAR, VARCHAR -> VARCHAR", json_results.exists),
+    "json_kind": ("VARCHAR -> VARCHAR", json_results.kind),
+    "json_length": ("VARCHAR, VARCHAR -> INTEGER", json_results.length),
+    "json_query": ("VARCHAR, VARCHAR, VARCHAR -> VARCHAR", json_results.query),
+    "lower": ("VARCHAR -> VARCHAR", str.lower),
+    "map_of": ("VARCHAR, VARCHAR, VARCHAR -> MAP(VARCHAR, VARCHAR)", _map_of),
+    "parse_time": ("VARCHAR, VARCHAR -> TIMESTAMP", java_times.parsed),
+    "regexp_group": ("VARCHAR, VARCHAR, INTEGER -> VARCHAR", _regexp_group),
+    "regexp_replace": ("VARCHAR, VARCHAR, VARCHAR -> VARCHAR", _regexp_replace),
+    "replace": ("VARCHAR, VARCHAR, VARCHAR -> VARCHAR", str.replace),
+    "reverse": ("VARCHAR -> VARCHAR", lambda text: text[::-1]),
+    "round_double": ("DOUBLE, INTEGER -> DOUBLE", _to_digits(decimal.ROUND_HALF_UP)),
+    "sha224": ("BLOB -> VARCHAR", _hash("sha224")),
+    "sha384": ("BLOB -> VARCHAR", _hash("sha384")),
+    "sha512": ("BLOB -> VARCHAR", _hash("sha512")),
+    "split_code": ("VARCHAR, INTEGER, INTEGER -> VARCHAR", _split_code),
+    "split_index": ("VARCHAR, VARCHAR, INTEGER -> VARCHAR", _split_index),
+    "truncate_double": ("DOUBLE, INTEGER -> DOUBLE", _to_digits(decimal.ROUND_DOWN)),
+    "upper": ("VARCHAR -> VARCHAR", str.upper),
+    "unhex": ("VARCHAR -> BLOB", _unhex),
+    "url_decode": ("VARCHAR -> VARCHAR", _url_decode),
+    "url_encode": ("VARCHAR -> VARCHAR", _url_encode),
+}
+_OF_NULLS: dict[str, tuple[str, Callable[..., Any]]] = {
+    "array_join": ("VARCHAR[], VARCHAR, VARCHAR -> VARCHAR", _array_join),
+    "json_value": ("VARCHAR, VARCHAR, VARCHAR, VARCHAR -> VARCHAR", json_results.value),
+    "parse_url": ("VARCHAR, VARCHAR, VARCHAR -> VARCHAR", _parse_url),
+}
+"""Functions that take nulls."""
 FUNCTIONS: dict[str, ArrowFunction] = {
-    "array_join": ArrowFunction(
-        ("VARCHAR[]", "VARCHAR", "VARCHAR"),
-        "VARCHAR",
-        lambda values, by, null: (
-            None if values is None or by is None else _array_join(values, by, null)
-        ),
-        takes_nulls=True,
-    ),
-    "average": ArrowFunction(("VARCHAR", "BIGINT", "INTEGER"), "VARCHAR", _average),
-    "base64": ArrowFunction(("BLOB",), "VARCHAR", lambda value: base64.b64encode(value).decode()),
-    "conv": ArrowFunction(("VARCHAR", "INTEGER", "INTEGER"), "VARCHAR", _conv),
-    "decode": ArrowFunction(("BLOB", "VARCHAR"), "VARCHAR", _decode),
-    "double_text": ArrowFunction(("DOUBLE",), "VARCHAR", java_double),
-    "encode": ArrowFunction(("VARCHAR", "VARCHAR"), "BLOB", _encode),
-    "float_text": ArrowFunction(("FLOAT",), "VARCHAR", java_float),
-    "format_time": ArrowFunction(("BIGINT", "INTEGER", "VARCHAR"), "VARCHAR", java_times.formatted),
-    "from_base64": ArrowFunction(("BLOB",), "VARCHAR", _from_base64),
-    "hash_code": ArrowFunction(("VARCHAR",), "INTEGER", _hash_code),
-    "initcap": ArrowFunction(("VARCHAR",), "VARCHAR", _initcap),
-    "instr": ArrowFunction(("VARCHAR", "VARCHAR", "INTEGER", "INTEGER"), "INTEGER", _instr),
-    "json_exists": ArrowFunction(("VARCHAR",) * 3, "VARCHAR", json_results.exists),
-    "json_kind": ArrowFunction(("VARCHAR",), "VARCHAR", json_results.kind),
-    "json_length": ArrowFunction(("VARCHAR", "VARCHAR"), "INTEGER", json_results.length),
-    "json_query": ArrowFunction(("VARCHAR",) * 3, "VARCHAR", json_results.query),
-    "json_value": ArrowFunction(("VARCHAR",) * 4, "VARCHAR", json_results.value, takes_nulls=True),
-    "lower": ArrowFunction(("VARCHAR",), "VARCHAR", str.lower),
-    "map_of": ArrowFunction(("VARCHAR", "VARCHAR", "VARCHAR"), "MAP(VARCHAR, VARCHAR)", _map_of),
-    "parse_time": ArrowFunction(("VARCHAR", "VARCHAR"), "TIMESTAMP", java_times.parsed),
-    "parse_url": ArrowFunction(
-        ("VARCHAR", "VARCHAR", "VARCHAR"),
-        "VARCHAR",
-        lambda url, part, key: None if url is None or part is None else _parse_url(url, part, key),
-        takes_nulls=True,
-    ),
-    "regexp_group": ArrowFunction(("VARCHAR", "VARCHAR", "INTEGER"), "VARCHAR", _regexp_group),
-    "regexp_replace": ArrowFunction(("VARCHAR", "VARCHAR", "VARCHAR"), "VARCHAR", _regexp_replace),
-    "replace": ArrowFunction(("VARCHAR",) * 3, "VARCHAR", str.replace),
-    "reverse": ArrowFunction(("VARCHAR",), "VARCHAR", lambda text: text[::-1]),
-    "round_double": ArrowFunction(
-        ("DOUBLE", "INTEGER"), "DOUBLE", _to_digits(decimal.ROUND_HALF_UP)
-    ),
-    "sha224": ArrowFunction(("BLOB",), "VARCHAR", _hash("sha224")),
-    "sha384": ArrowFunction(("BLOB",), "VARCHAR", _hash("sha384")),
-    "sha512": ArrowFunction(("BLOB",), "VARCHAR", _hash("sha512")),
-    "split_code": ArrowFunction(("VARCHAR", "INTEGER", "INTEGER"), "VARCHAR", _split_code),
-    "split_index": ArrowFunction(("VARCHAR", "VARCHAR", "INTEGER"), "VARCHAR", _split_index),
-    "truncate_double": ArrowFunction(
-        ("DOUBLE", "INTEGER"), "DOUBLE", _to_digits(decimal.ROUND_DOWN)
-    ),
-    "upper": ArrowFunction(("VARCHAR",), "VARCHAR", str.upper),
-    "unhex": ArrowFunction(("VARCHAR",), "BLOB", _unhex),
-    "url_decode": ArrowFunction(("VARCHAR",), "VARCHAR", _url_decode),
-    "url_encode": ArrowFunction(("VARCHAR",), "VARCHAR", _url_encode),
+    name: ArrowFunction(tuple(kinds.split(", ")), result, compute, table is _OF_NULLS)
+    for table in (_TABLE, _OF_NULLS)
+    for name, (signature, compute) in table.items()
+    for kinds, _, result in (signature.partition(" -> "),)
 }

@@ -98,13 +98,6 @@ def when(condition: exp.Expr, then: exp.Expr, otherwise: exp.Expr | None = None)
     return exp.Case(ifs=[exp.If(this=condition, true=then)], default=otherwise)
 
 
-def remainder(value: exp.Expr, size: int) -> exp.Expr:
-    """The remainder of a division by `size`, never negative (floor modulo)."""
-    rest = exp.Mod(this=exp.Paren(this=value), expression=number(size))
-    shifted = exp.Paren(this=exp.Add(this=rest, expression=number(size)))
-    return exp.Paren(this=exp.Mod(this=shifted, expression=number(size)))
-
-
 GROUP_ID = "group_id"
 """Key in the `meta` of the value of GROUP_ID()."""
 
@@ -117,20 +110,6 @@ def call(name: str, *args: exp.Expr) -> exp.Anonymous:
 def aggregate(name: str, *args: exp.Expr) -> exp.AnonymousAggFunc:
     """A Flink aggregate that `expressions.aggregates` translates to DuckDB's terms."""
     return exp.AnonymousAggFunc(this=name, expressions=list(args))
-
-
-def plain(kind: type[exp.Expr], *names: str) -> Build:
-    """A builder of a sqlglot node; the arguments fill the named fields by position."""
-
-    def build(args: Args) -> exp.Expr:
-        return kind(**dict(zip(names or ("this",), args, strict=False)))
-
-    return build
-
-
-def duck(name: str, result: str) -> Build:
-    """A builder of a call of the DuckDB function with the same meaning, cast to `result`."""
-    return lambda args: cast(call(name, *args), result)
 
 
 def any_null(args: Args, otherwise: exp.Expr) -> exp.Expr:

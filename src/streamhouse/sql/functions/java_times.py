@@ -1,4 +1,4 @@
-"""Formats and parses Java's date patterns that DuckDB's `strftime` cannot express.
+"""Java's date patterns: as DuckDB's `strftime` patterns, or formatted and parsed here.
 
 The letters are those of `java.time.format.DateTimeFormatter`, in English and UTC. So are the
 widths: `y` is the year in as many digits as it has, `yy` its last two digits, `MMM` a short month
@@ -14,10 +14,19 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import NamedTuple
 
-from streamhouse.sql.functions.date_patterns import PatternError
-
+_STRFTIME = {
+    "yyyy": "%Y", "yy": "%y", "MMMM": "%B", "MMM": "%b", "MM": "%m", "M": "%-m",
+    "dd": "%d", "d": "%-d", "DDD": "%j", "HH": "%H", "H": "%-H", "hh": "%I",
+    "h": "%-I", "mm": "%M", "m": "%-M", "ss": "%S", "s": "%-S", "SSS": "%g",
+    "SSSSSS": "%f", "a": "%p", "EEEE": "%A", "EEE": "%a", "E": "%a",
+}  # fmt: skip
+"""Parts of patterns as DuckDB's strftime writes them."""
 _EPOCH = datetime.datetime(1970, 1, 1)
 _PART = re.compile(r"''|'(?:[^']|'')*'|([A-Za-z])\1*|[^A-Za-z']+|'")
+
+
+class PatternError(ValueError):
+    """A pattern that is not supported; the text is the message for the user."""
 
 
 class Timestamp(NamedTuple):
@@ -56,6 +65,18 @@ def parts(pattern: str) -> tuple[Part, ...]:
             plain = text[1:-1].replace("''", "'") if text.startswith("'") else text
             parsed_parts.append(Part("", 0, plain))
     return tuple(parsed_parts)
+
+
+def strftime(pattern: str) -> str | None:
+    """DuckDB's strftime pattern of a Java pattern; None if only `formatted` can apply it."""
+    try:
+        texts = [
+            _STRFTIME.get(part.text) if part.letter else part.text.replace("%", "%%")
+            for part in parts(pattern)
+        ]
+    except PatternError:
+        return None
+    return "".join(text or "" for text in texts) if None not in texts else None
 
 
 def formatted(micros: int, nanos: int, pattern: str) -> str | None:

@@ -20,8 +20,8 @@ from streamhouse.sql.functions.expression_builders import (
     cast,
     concat,
     tried,
-    when,
 )
+from streamhouse.sql.functions.macros import filled
 
 _IS_JSON = "json"
 Handler: TypeAlias = exp.Expr | None
@@ -81,12 +81,9 @@ def exists_or(args: Args, error: Handler) -> exp.Expr:
 
 def is_json(text: exp.Expr, kind: str) -> exp.Expr:
     """text IS JSON [VALUE | SCALAR | ARRAY | OBJECT]; false for a null."""
-    found = arrow_call("json_kind", text)
-    if kind in ("ARRAY", "OBJECT", "SCALAR"):
-        condition: exp.Expr = exp.EQ(this=found, expression=exp.Literal.string(kind))
-    else:
-        condition = exp.Not(this=exp.Is(this=found, expression=exp.Null()))
-    return exp.Coalesce(this=cast(exp.Paren(this=condition), "BOOLEAN"), expressions=[exp.false()])
+    known = kind in ("ARRAY", "OBJECT", "SCALAR")
+    test = f"found = '{kind}'" if known else "NOT found IS NULL"
+    return filled(f"COALESCE(({test})::BOOLEAN, FALSE)", found=arrow_call("json_kind", text))
 
 
 def json_object(pairs: Sequence[tuple[exp.Expr, exp.Expr]], absent: bool) -> exp.Expr:
@@ -119,8 +116,8 @@ def object_of_rows(key: exp.Expr, value: exp.Expr, absent: bool) -> exp.Expr:
 
 def _member(text: exp.Expr, value: exp.Expr, absent: bool) -> exp.Expr:
     """The text of a member; null if `absent` omits it."""
-    not_null = exp.Not(this=exp.Is(this=value.copy(), expression=exp.Null()))
-    return when(not_null, text) if absent else text
+    not_null = "CASE WHEN NOT value IS NULL THEN member END"
+    return filled(not_null, value=value.copy(), member=text) if absent else text
 
 
 def _between(
@@ -150,11 +147,10 @@ def made(node: exp.Expr) -> exp.Expr:
 
 def _json_unquote(args: Args) -> exp.Expr:
     """JSON_UNQUOTE: the text of a JSON string; any other text as it is."""
-    text = args[0]
-    is_string = exp.EQ(this=tried(partial(call, "JSON_TYPE"), text),
-                       expression=exp.Literal.string("VARCHAR"))  # fmt: skip
-    inner = call("JSON_EXTRACT_STRING", text.copy(), exp.Literal.string("$"))
-    return cast(when(is_string, inner, text), "VARCHAR")
+    return filled(
+        "CASE WHEN kind = 'VARCHAR' THEN JSON_EXTRACT_STRING(given, '$') ELSE given END::VARCHAR",
+        kind=tried(partial(call, "JSON_TYPE"), args[0]), given=args[0].copy(),
+    )  # fmt: skip
 
 
 def _json_length(args: Args) -> exp.Expr:
@@ -168,7 +164,6 @@ TABLE: Table = {
     "JSON_QUERY": (2, 2, lambda args: query_or(args, "", exp.Null(), exp.Null())),
     "JSON_EXISTS": (2, 2, lambda args: exists_or(args, exp.false())),
     "JSON_LENGTH": (1, 2, _json_length),
-    "JSON_QUOTE": (1, 1, lambda args: any_null(args, _json(cast(args[0], "VARCHAR")))),
     "JSON_STRING": (1, 1, lambda args: made(any_null(args, _json(args[0])))),
     "JSON_UNQUOTE": (1, 1, _json_unquote),
 }

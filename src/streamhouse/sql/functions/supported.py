@@ -9,7 +9,8 @@ from __future__ import annotations
 from sqlglot import exp
 
 from streamhouse.close_matches import closest
-from streamhouse.sql.functions import array_functions, json, numbers, texts, times
+from streamhouse.options import table_of
+from streamhouse.sql.functions import json, macros, texts, times
 from streamhouse.sql.functions.expression_builders import (
     GROUP_ID,
     Args,
@@ -20,11 +21,10 @@ from streamhouse.sql.functions.expression_builders import (
     any_null,
     call,
     cast,
-    plain,
     when,
 )
-from streamhouse.sql.functions.unsupported_functions import replacement_for
 
+REPLACEMENTS = table_of(__package__, "unsupported_functions.toml")
 WINDOW_TABLES = ("TUMBLE", "HOP", "CUMULATE", "SESSION")
 
 
@@ -34,7 +34,7 @@ def unknown(name: str) -> str:
     if upper.split("_", 1)[0] in WINDOW_TABLES:
         kind = upper.split("_", 1)[0]
         return f"{upper} is no function of a value; write FROM {kind}(TABLE t, DESCRIPTOR(ts), …)"
-    replacement = replacement_for(upper)
+    replacement = REPLACEMENTS.get(upper)
     guess = closest(upper, known(), cutoff=0.7)
     hint = f"did you mean {guess}?" if guess else "use one that SHOW FUNCTIONS lists"
     return f"function '{name}' is not supported; {replacement or hint}"
@@ -113,90 +113,92 @@ def _any_value(args: Args) -> exp.Expr:
     return exp.Max(this=args[0])
 
 
-def _within(kind: type[exp.Expr]) -> Build:
-    """PERCENTILE_CONT, PERCENTILE_DISC: their values are in WITHIN GROUP (ORDER BY …)."""
-    return lambda args: kind(this=args[0])
-
-
 def _list(args: Args) -> exp.Expr:
     separator = args[1] if len(args) > 1 else exp.Literal.string(",")
     return exp.GroupConcat(this=args[0], separator=separator)
 
 
-_CHOICES: Table = {
-    "IF": (3, 3, lambda args: when(*args)),
+def _strict(name: str) -> Build:
+    """Builds a call of DuckDB's function `name`; null if an argument is null."""
+    return lambda args: any_null(args, call(name, *args))
+
+
+def _round(args: Args) -> exp.Expr:
+    return exp.Round(**dict(zip(("this", "decimals"), args, strict=False)))
+
+
+def _digits(build: Build) -> Build:
+    """Wrap the builder of ROUND or TRUNCATE: a literal NULL as number of digits gives null."""
+
+    def rounded(args: Args) -> exp.Expr:
+        null = len(args) > 1 and isinstance(_value(args[1]), exp.Null)
+        return when(exp.false(), args[0]) if null else build(args)
+
+    return rounded
+
+
+def _value(node: exp.Expr) -> exp.Expr:
+    return _value(node.this) if isinstance(node, exp.Cast | exp.Paren) else node
+
+
+def _extreme(kind: type[exp.Expr]) -> Build:
+    return lambda args: any_null(args, kind(this=args[0], expressions=args[1:]))
+
+
+def _sort(args: Args) -> exp.Expr:
+    """ARRAY_SORT(array[, ascending[, nulls first]])."""
+    ascending = _constant(args[1], "the order") if len(args) > 1 else True
+    first = _constant(args[2], "the place of nulls") if len(args) > 2 else ascending
+    words = ("ASC" if ascending else "DESC", "NULLS FIRST" if first else "NULLS LAST")
+    return call("LIST_SORT", args[0], *map(exp.Literal.string, words))
+
+
+def _constant(node: exp.Expr, what: str) -> bool:
+    if not isinstance(node, exp.Boolean):
+        raise ArgumentError(f"{what} of ARRAY_SORT must be TRUE or FALSE", unsupported=True)
+    return bool(node.this)
+
+
+_VALUES: Table = {
+    "ARRAY_CONCAT": (1, None, _strict("LIST_CONCAT")),
+    "ARRAY_SORT": (1, 3, _sort),
+    "GREATEST": (1, None, _extreme(exp.Greatest)),
+    "LEAST": (1, None, _extreme(exp.Least)),
+    "MAP_UNION": (1, None, _strict("MAP_CONCAT")),
+    "ROUND": (1, 2, _digits(_round)),
+    "ROW": (1, None, lambda args: call("ROW", *args)),
+    "TRUNCATE": (1, 2, _digits(lambda args: call("TRUNC", *args))),
     "COALESCE": (1, None, _coalesce),
-    "IFNULL": (2, 2, _coalesce),
-    "NVL": (2, 2, _coalesce),
-    "NULLIF": (2, 2, plain(exp.Nullif, "this", "expression")),
 }
 _AGGREGATES: Table = {
     "COUNT": (0, 1, _count),
-    "SUM": (1, 1, plain(exp.Sum)),
-    "AVG": (1, 1, plain(exp.Avg)),
-    "MIN": (1, 1, plain(exp.Min)),
-    "MAX": (1, 1, plain(exp.Max)),
-    "STDDEV": (1, 1, plain(exp.StddevSamp)),
-    "STDDEV_POP": (1, 1, plain(exp.StddevPop)),
-    "STDDEV_SAMP": (1, 1, plain(exp.StddevSamp)),
-    "COVAR_POP": (2, 2, plain(exp.CovarPop, "this", "expression")),
-    "COVAR_SAMP": (2, 2, plain(exp.CovarSamp, "this", "expression")),
-    "VAR_POP": (1, 1, plain(exp.VariancePop)),
-    "VAR_SAMP": (1, 1, plain(exp.Variance)),
-    "VARIANCE": (1, 1, plain(exp.Variance)),
-    "FIRST_VALUE": (1, 1, plain(exp.FirstValue)),
-    "LAST_VALUE": (1, 1, plain(exp.LastValue)),
-    "NTH_VALUE": (2, 2, plain(exp.NthValue, "this", "offset")),
+    "MIN": (1, 1, lambda args: exp.Min(this=args[0])),
+    "MAX": (1, 1, lambda args: exp.Max(this=args[0])),
     "LISTAGG": (1, 2, _list),
-    "ROW_NUMBER": (0, 0, lambda _: exp.RowNumber()),
-    "RANK": (0, 0, lambda _: exp.Rank()),
-    "DENSE_RANK": (0, 0, lambda _: exp.DenseRank()),
-    "PERCENT_RANK": (0, 0, lambda _: exp.PercentRank()),
-    "CUME_DIST": (0, 0, lambda _: exp.CumeDist()),
-    "NTILE": (1, 1, plain(exp.Ntile)),
-    "ARRAY_AGG": (1, 1, plain(exp.ArrayAgg)),
+    "ARRAY_AGG": (1, 1, lambda args: exp.ArrayAgg(this=args[0])),
     "PERCENTILE": (2, 3, _percentile),
     "COLLECT": (1, 1, lambda args: aggregate("COLLECT", *args)),
     "GROUPING": (1, None, _grouping),
     "GROUPING_ID": (1, None, _grouping),
     "GROUP_ID": (0, 0, lambda _: _group_id()),
-    "APPROX_COUNT_DISTINCT": (1, 1, plain(exp.ApproxDistinct)),
-    "LAG": (1, 3, plain(exp.Lag, "this", "offset", "default")),
-    "LEAD": (1, 3, plain(exp.Lead, "this", "offset", "default")),
 }
 _OF_OTHER_SYSTEMS: Table = {
     "ANY_VALUE": (1, 1, _any_value),
-    "BIT_AND": (1, 1, plain(exp.BitwiseAndAgg)),
-    "BIT_OR": (1, 1, plain(exp.BitwiseOrAgg)),
-    "BIT_XOR": (1, 1, plain(exp.BitwiseXorAgg)),
-    "BOOL_AND": (1, 1, plain(exp.LogicalAnd)),
-    "BOOL_OR": (1, 1, plain(exp.LogicalOr)),
-    "CORR": (2, 2, plain(exp.Corr, "this", "expression")),
-    "EVERY": (1, 1, plain(exp.LogicalAnd)),
-    "KURTOSIS": (1, 1, plain(exp.Kurtosis)),
     "MAX_BY": (2, 2, _at_extreme(exp.ArgMax)),
     "MEDIAN": (1, 1, lambda args: _percentile([args[0], exp.Literal.number("0.5")])),
     "MIN_BY": (2, 2, _at_extreme(exp.ArgMin)),
-    "PERCENTILE_CONT": (1, 1, _within(exp.PercentileCont)),
-    "PERCENTILE_DISC": (1, 1, _within(exp.PercentileDisc)),
-    "POW": (2, 2, numbers.TABLE["POWER"][2]),
-    "REGR_INTERCEPT": (2, 2, plain(exp.RegrIntercept, "this", "expression")),
-    "REGR_R2": (2, 2, plain(exp.RegrR2, "this", "expression")),
-    "REGR_SLOPE": (2, 2, plain(exp.RegrSlope, "this", "expression")),
-    "SKEWNESS": (1, 1, plain(exp.Skewness)),
     "STRING_AGG": (2, 2, _list),
 }
 """Functions that other systems have and Flink lacks, by the names that most of them use."""
 _TABLE: Table = {
     "TYPEOF": (1, 2, lambda args: exp.Typeof(this=args[0])),
-    **numbers.TABLE,
+    **macros.TABLE,
     **texts.TABLE,
     **json.TABLE,
-    **_CHOICES,
+    **_VALUES,
     **times.TABLE,
     **_AGGREGATES,
     **_OF_OTHER_SYSTEMS,
-    **array_functions.TABLE,
 }
 
 BUILDERS: dict[str, Build] = {

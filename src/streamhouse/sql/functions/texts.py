@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from functools import partial
 
 from sqlglot import exp
@@ -17,46 +18,13 @@ from streamhouse.sql.functions.expression_builders import (
     call,
     cast,
     concat,
-    duck,
     literal_text,
     number,
-    plain,
     text_of,
     tried,
     when,
 )
-
-
-def _negative(node: exp.Expr) -> exp.Expr:
-    return exp.LT(this=exp.Paren(this=node.copy()), expression=number(0))
-
-
-def _end(name: str) -> Build:
-    """LEFT or RIGHT; a negative length gives the empty text."""
-
-    def build(args: Args) -> exp.Expr:
-        length = when(_negative(args[1]), number(0), args[1])
-        return cast(call(name, args[0], length), "VARCHAR")
-
-    return build
-
-
-def _pad(name: str) -> Build:
-    """LPAD or RPAD; null for a negative length and for an empty padding text."""
-
-    def build(args: Args) -> exp.Expr:
-        empty = exp.EQ(this=args[2].copy(), expression=exp.Literal.string(""))
-        no_result = exp.or_(_negative(args[1]), empty)
-        return cast(when(no_result, exp.Null(), call(name, *args)), "VARCHAR")
-
-    return build
-
-
-def _chr(args: Args) -> exp.Expr:
-    """CHR: the character with the code of the lowest byte; empty for a negative number."""
-    code = exp.BitwiseAnd(this=cast(args[0], "BIGINT"), expression=number(255))
-    char = call("CHR", cast(exp.Paren(this=code), "INTEGER"))
-    return cast(when(_negative(args[0]), exp.Literal.string(""), char), "VARCHAR")
+from streamhouse.sql.functions.macros import filled
 
 
 def _split_index(args: Args) -> exp.Expr:
@@ -71,30 +39,16 @@ def _split_index(args: Args) -> exp.Expr:
     return arrow_call("split_index", text, separator, index)
 
 
-def _instr(args: Args) -> exp.Expr:
-    if len(args) == 2:
-        return cast(call("INSTR", *args), "INT")
-    return arrow_call("instr", *args, *([number(1)] if len(args) == 3 else []))
-
-
-def _locate(args: Args) -> exp.Expr:
-    """LOCATE(part, text[, start]); it starts at 1 for 0, and finds nothing for less."""
-    if len(args) == 2:
-        return _instr([args[1], args[0]])
-    start = args[2]
-    zero = exp.EQ(this=exp.Paren(this=start.copy()), expression=number(0))
-    found = _instr([args[1], args[0], when(zero, number(1), start.copy())])
-    return cast(when(_negative(start), number(0), found), "INT")
-
-
 def _replace(args: Args) -> exp.Expr:
     """REPLACE; for an empty text the new one is put around each character."""
     native = call("REPLACE", *args)
     if isinstance(args[1], exp.Literal) and args[1].name:
         return cast(native, "VARCHAR")
-    is_empty = exp.EQ(this=args[1].copy(), expression=exp.Literal.string(""))
     around = arrow_call("replace", *(arg.copy() for arg in args))
-    return cast(when(is_empty, around, native), "VARCHAR")
+    return filled(
+        "CASE WHEN old = '' THEN around ELSE native END::VARCHAR",
+        old=args[1].copy(), around=around, native=native,
+    )  # fmt: skip
 
 
 def _regexp(args: Args) -> exp.Expr:
@@ -102,43 +56,22 @@ def _regexp(args: Args) -> exp.Expr:
     matches = call("REGEXP_MATCHES", *args)
     if isinstance(args[1], exp.Literal) and args[1].name:
         return cast(matches, "BOOLEAN")
-    not_empty = exp.NEQ(this=args[1].copy(), expression=exp.Literal.string(""))
-    return cast(exp.Paren(this=exp.And(this=matches, expression=not_empty)), "BOOLEAN")
-
-
-def _overlay(args: Args) -> exp.Expr:
-    """OVERLAY(text PLACING new FROM start FOR length).
-
-    With a length of 0 or less the rest of the text is dropped. With a start outside of the text,
-    the text stays as it is.
-    """
-    text, new, start = args[:3]
-    length = args[3] if len(args) > 3 else call("LENGTH", new.copy())
-    before = call("LEFT", text.copy(), exp.Sub(this=exp.Paren(this=start.copy()),
-                                               expression=number(1)))  # fmt: skip
-    after = exp.Add(this=exp.Paren(this=start.copy()), expression=exp.Paren(this=length))
-    positive = exp.GT(this=exp.Paren(this=length.copy()), expression=number(0))
-    rest = when(positive, exp.Substring(this=text.copy(), start=after), exp.Literal.string(""))
-    whole = concat(before, new, rest)
-    outside = exp.or_(
-        exp.LT(this=exp.Paren(this=start.copy()), expression=number(1)),
-        exp.GT(this=exp.Paren(this=start.copy()), expression=call("LENGTH", text.copy())),
-    )
-    return cast(when(outside, text, whole), "VARCHAR")
+    return filled("(matches AND pattern <> '')::BOOLEAN", matches=matches, pattern=args[1].copy())
 
 
 def _regexp_extract(args: Args) -> exp.Expr:
     group = args[2] if len(args) > 2 else number(0)
     if isinstance(group, exp.Neg):
         return when(exp.false(), cast(args[0], "VARCHAR"))
-    extracted = cast(call("REGEXP_EXTRACT", args[0], args[1], group), "VARCHAR")
-    matches = call("REGEXP_MATCHES", args[0].copy(), args[1].copy())
+    extracted: exp.Expr = cast(call("REGEXP_EXTRACT", args[0], args[1], group), "VARCHAR")
     if group.name != "0":
         # Only Python's expressions tell an empty group from one that has not matched.
-        is_empty = exp.EQ(this=extracted, expression=exp.Literal.string(""))
-        group_text = arrow_call("regexp_group", *(arg.copy() for arg in (*args[:2], group)))
-        extracted = cast(when(is_empty, group_text, extracted.copy()), "VARCHAR")
-    return when(matches, extracted)
+        extracted = filled(
+            "CASE WHEN extracted = '' THEN exact ELSE extracted END::VARCHAR",
+            extracted=extracted,
+            exact=arrow_call("regexp_group", *(arg.copy() for arg in (*args[:2], group))),
+        )
+    return when(call("REGEXP_MATCHES", args[0].copy(), args[1].copy()), extracted)
 
 
 def _all_matches(*args: exp.Expr) -> exp.Expr:
@@ -158,15 +91,13 @@ def _regexp_instr(args: Args) -> exp.Expr:
     return cast(tried(_first_match, *args), "INT")
 
 
-def _first_match(text: exp.Expr, pattern: exp.Expr) -> exp.Expr:
-    shortest = concat(exp.Literal.string("(?s)^(.*?)(?:"), pattern, exp.Literal.string(")"))
-    before = call("REGEXP_EXTRACT", text, shortest, number(1))
-    position = exp.Add(this=call("LENGTH", before), expression=number(1))
-    matches = call("REGEXP_MATCHES", text.copy(), pattern.copy())
-    return exp.Case(ifs=[
-        exp.If(this=matches, true=position),
-        exp.If(this=exp.Not(this=matches.copy()), true=number(0)),
-    ])  # fmt: skip
+def _first_match(value: exp.Expr, pattern: exp.Expr) -> exp.Expr:
+    return filled(
+        "CASE WHEN REGEXP_MATCHES(value, pattern)"
+        " THEN LENGTH(REGEXP_EXTRACT(value, '(?s)^(.*?)(?:' || pattern || ')', 1)) + 1"
+        " WHEN NOT REGEXP_MATCHES(value, pattern) THEN 0 END",
+        value=value, pattern=pattern,
+    )  # fmt: skip
 
 
 def _regexp_replace(args: Args) -> exp.Expr:
@@ -174,16 +105,6 @@ def _regexp_replace(args: Args) -> exp.Expr:
     if not (isinstance(new, exp.Literal) and new.is_string) or "\\" in new.name:
         return arrow_call("regexp_replace", *args)
     return cast(call("REGEXP_REPLACE", *args, exp.Literal.string("g")), "VARCHAR")
-
-
-def _all_of(pattern: str) -> Build:
-    """A builder of the test whether the pattern matches the whole text; false for null."""
-
-    def build(args: Args) -> exp.Expr:
-        whole = call("REGEXP_FULL_MATCH", args[0], exp.Literal.string(pattern))
-        return exp.Coalesce(this=cast(whole, "BOOLEAN"), expressions=[exp.false()])
-
-    return build
 
 
 def _sha(name: str) -> Build:
@@ -206,30 +127,22 @@ def _sha2(args: Args) -> exp.Expr:
         if length.name not in _SHA2:
             raise ArgumentError(f"SHA2 takes a length of {', '.join(_SHA2)}, not {length.name}")
         return _SHA2[length.name]([value])
-    cases = [
-        exp.If(this=exp.EQ(this=length.copy(), expression=number(int(one))),
-               true=build([value.copy()]))
-        for one, build in _SHA2.items()
-    ]  # fmt: skip
-    return cast(exp.Case(ifs=cases), "VARCHAR")
+    cases = ((int(one), build([value.copy()])) for one, build in _SHA2.items())
+    return cast(_by_number(length, cases), "VARCHAR")
 
 
 def _elt(args: Args) -> exp.Expr:
     """ELT(n, a, b, …): the nth value, from 1; null for an `n` out of range."""
-    cases = [
-        exp.If(this=exp.EQ(this=args[0].copy(), expression=number(index)), true=value)
-        for index, value in enumerate(args[1:], 1)
+    return _by_number(args[0], enumerate(args[1:], 1))
+
+
+def _by_number(given: exp.Expr, values: Iterable[tuple[int, exp.Expr]]) -> exp.Expr:
+    """The value of a number; null for a number that none has."""
+    ifs = [
+        exp.If(this=exp.EQ(this=given.copy(), expression=number(one)), true=value)
+        for one, value in values
     ]
-    return exp.Case(ifs=cases)
-
-
-def _parse_url(args: Args) -> exp.Expr:
-    return arrow_call("parse_url", *args, *([exp.Null()] if len(args) == 2 else []))
-
-
-def _str_to_map(args: Args) -> exp.Expr:
-    defaults = [exp.Literal.string(default) for default in (",", "=")]
-    return arrow_call("map_of", *args, *defaults[len(args) - 1 :])
+    return exp.Case(ifs=ifs)
 
 
 def of_code_points(text: str, escape: str) -> exp.Expr:
@@ -247,10 +160,11 @@ def of_code_points(text: str, escape: str) -> exp.Expr:
 def similar(node: exp.SimilarTo, escape: str = "") -> exp.Expr:
     """SIMILAR TO as a regular expression match; `_` is any character, `%` any text."""
     if not escape and not isinstance(node.expression, exp.Literal):
-        computed = concat(exp.Literal.string("(?s)"), exp.Paren(this=node.expression))
-        for old, new in (("_", "."), ("%", ".*")):
-            computed = call("REPLACE", computed, exp.Literal.string(old), exp.Literal.string(new))
-        return cast(call("REGEXP_FULL_MATCH", node.this, computed), "BOOLEAN")
+        return filled(
+            "REGEXP_FULL_MATCH(value, REPLACE(REPLACE('(?s)' || (form), '_', '.'), '%', '.*'))"
+            "::BOOLEAN",
+            value=node.this, form=node.expression,
+        )  # fmt: skip
     text = literal_text(node.expression, "the pattern of SIMILAR TO with ESCAPE")
     regex, quoted = "", False
     for char in text:
@@ -264,19 +178,6 @@ def similar(node: exp.SimilarTo, escape: str = "") -> exp.Expr:
     return cast(call("REGEXP_FULL_MATCH", node.this, pattern), "BOOLEAN")
 
 
-def _texts(name: str) -> Build:
-    return duck(name, "VARCHAR")
-
-
-def _arrow(name: str) -> Build:
-    return lambda args: arrow_call(name, *args)
-
-
-def _blob(name: str) -> Build:
-    """A builder of an Arrow function call whose first argument is bytes, or a text as bytes."""
-    return lambda args: arrow_call(name, bytes_of(args[0]), *args[1:])
-
-
 def in_case(node: exp.Lower | exp.Upper, is_repeatable: bool) -> exp.Expr:
     """UPPER or LOWER as Java's, which maps some characters to several: `ß` to `SS`."""
     name = "upper" if isinstance(node, exp.Upper) else "lower"
@@ -287,72 +188,19 @@ def in_case(node: exp.Lower | exp.Upper, is_repeatable: bool) -> exp.Expr:
 
 def _of_ascii(name: str, text: exp.Expr, native: exp.Expr) -> exp.Expr:
     """`native`, DuckDB's function, for a text in ASCII; the Python function for any other."""
-    is_ascii = exp.EQ(this=call("STRLEN", text.copy()), expression=call("LENGTH", text.copy()))
-    return cast(when(is_ascii, native, arrow_call(name, text.copy())), "VARCHAR")
-
-
-def _trim(name: str) -> Build:
-    """A builder of a call that trims characters: by default spaces, not DuckDB's white space."""
-    return lambda args: cast(call(name, args[0], *(args[1:] or [_SPACE.copy()])), "VARCHAR")
-
-
-_SPACE = exp.Literal.string(" ")
+    return filled(
+        "CASE WHEN STRLEN(value) = LENGTH(value) THEN native ELSE other END::VARCHAR",
+        value=text.copy(), native=native, other=arrow_call(name, text.copy()),
+    )  # fmt: skip
 
 
 TABLE: Table = {
-    "UPPER": (1, 1, plain(exp.Upper)),
-    "LOWER": (1, 1, plain(exp.Lower)),
-    "LTRIM": (1, 2, _trim("LTRIM")),
-    "RTRIM": (1, 2, _trim("RTRIM")),
-    "BTRIM": (1, 2, _trim("TRIM")),
-    "SUBSTR": (2, 3, plain(exp.Substring, "this", "start", "length")),
-    "CHAR_LENGTH": (1, 1, duck("LENGTH", "INT")),
-    "CHARACTER_LENGTH": (1, 1, duck("LENGTH", "INT")),
     "CONCAT": (1, None, lambda args: exp.Paren(this=concat(*map(text_of, args)))),
-    "CONCAT_WS": (
-        2,
-        None,
-        lambda args: cast(call("CONCAT_WS", *map(text_of, args)), "VARCHAR"),
-    ),
+    "CONCAT_WS": (2, None, lambda args: cast(call("CONCAT_WS", *map(text_of, args)), "VARCHAR")),
     "REPLACE": (3, 3, _replace),
-    "REVERSE": (1, 1, lambda args: _of_ascii("reverse", args[0], call("REVERSE", args[0]))),
-    "REPEAT": (2, 2, _texts("REPEAT")),
-    "LEFT": (2, 2, _end("LEFT")),
-    "RIGHT": (2, 2, _end("RIGHT")),
-    "LPAD": (3, 3, _pad("LPAD")),
-    "RPAD": (3, 3, _pad("RPAD")),
-    "INSTR": (2, 4, _instr),
-    "LOCATE": (2, 3, _locate),
-    "ASCII": (1, 1, duck("ASCII", "INT")),
-    "CHR": (1, 1, _chr),
-    "INITCAP": (1, 1, _arrow("initcap")),
-    "OVERLAY": (3, 4, _overlay),
     "ELT": (2, None, _elt),
-    "PRINTF": (1, None, _texts("PRINTF")),
-    "HASH_CODE": (1, 1, _arrow("hash_code")),
-    "MD5": (1, 1, _texts("MD5")),
-    "SHA1": (1, 1, _texts("SHA1")),
-    "SHA224": (1, 1, _sha("sha224")),
-    "SHA256": (1, 1, _sha256),
-    "SHA384": (1, 1, _sha("sha384")),
-    "SHA512": (1, 1, _sha("sha512")),
+    "PRINTF": (1, None, lambda args: cast(call("PRINTF", *args), "VARCHAR")),
     "SHA2": (2, 2, _sha2),
-    "HEX": (1, 1, _texts("HEX")),
-    "UNHEX": (1, 1, _arrow("unhex")),
-    "TO_BASE64": (1, 1, _blob("base64")),
-    "FROM_BASE64": (1, 1, _blob("from_base64")),
-    "ENCODE": (2, 2, _arrow("encode")),
-    "DECODE": (2, 2, lambda args: arrow_call("decode", bytes_of(args[0]), args[1])),
-    "URL_ENCODE": (1, 1, _arrow("url_encode")),
-    "URL_DECODE": (1, 1, _arrow("url_decode")),
-    "PARSE_URL": (2, 3, _parse_url),
-    "STR_TO_MAP": (1, 3, _str_to_map),
-    "TRANSLATE": (3, 3, _texts("TRANSLATE")),
-    "IS_ALPHA": (1, 1, _all_of("\\p{L}+")),
-    "IS_DIGIT": (1, 1, _all_of("\\p{Nd}+")),
-    "IS_DECIMAL": (1, 1, _all_of("[+-]?([0-9]+[.]?[0-9]*|[.][0-9]+)")),
-    "STARTSWITH": (2, 2, duck("STARTS_WITH", "BOOLEAN")),
-    "ENDSWITH": (2, 2, duck("ENDS_WITH", "BOOLEAN")),
     "SPLIT_INDEX": (3, 3, _split_index),
     "REGEXP": (2, 2, _regexp),
     "REGEXP_COUNT": (2, 2, lambda args: cast(call("LEN", _all_matches(*args)), "INT")),

@@ -12,13 +12,12 @@ from collections.abc import Callable
 
 from sqlglot import exp
 
-from streamhouse.sql.functions import date_patterns, java_times
+from streamhouse.sql.functions import java_times
 from streamhouse.sql.functions.builtin_udfs import arrow_call
 from streamhouse.sql.functions.expression_builders import (
     VARIES,
     Args,
     ArgumentError,
-    Build,
     Table,
     call,
     cast,
@@ -26,11 +25,10 @@ from streamhouse.sql.functions.expression_builders import (
     current_time,
     literal_text,
     number,
-    remainder,
     tried,
     try_cast,
-    when,
 )
+from streamhouse.sql.functions.macros import filled
 
 _DEFAULT_TIME = "yyyy-MM-dd HH:mm:ss"
 _CLOCK_UNITS = ("MICROSECOND", "MILLISECOND", "SECOND", "MINUTE", "HOUR")
@@ -52,20 +50,16 @@ _ROUNDED = {
     "MILLENNIUM": "TO_MILLENNIA",
 }
 """Units of FLOOR and CEIL, and DuckDB's function that makes an interval of n units."""
-_FROM_YEAR_ONE = ("CENTURY", "MILLENNIUM")
 _ARGUMENT, _CLOCK, _DATED, _LENIENT = "timestamp", "clock", "dated", "lenient"
 _TYPE = "argument type"
-_EPOCH_DAY = "1970-01-01"
 
 
 def _strftime(node: exp.Expr) -> exp.Expr | None:
     """A literal Java pattern as DuckDB's; None if only the Python functions can apply it."""
     if not (isinstance(node, exp.Literal) and node.is_string):
         return None
-    try:
-        return exp.Literal.string(date_patterns.strftime(node.name))
-    except date_patterns.PatternError:
-        return None
+    text = java_times.strftime(node.name)
+    return None if text is None else exp.Literal.string(text)
 
 
 def _checked(node: exp.Expr, check: Callable[[str], object]) -> exp.Expr:
@@ -73,7 +67,7 @@ def _checked(node: exp.Expr, check: Callable[[str], object]) -> exp.Expr:
     if isinstance(node, exp.Literal):
         try:
             check(literal_text(node, "the date pattern"))
-        except date_patterns.PatternError as error:
+        except java_times.PatternError as error:
             raise ArgumentError(str(error), unsupported=True) from None
     return node
 
@@ -91,7 +85,8 @@ def _nanos(source: exp.Expr) -> exp.Expr:
     """The nanoseconds beyond the microseconds of a timestamp; 0 if they are unknown."""
 
     def rest(timestamp: exp.Expr) -> exp.Expr:
-        return remainder(call("EPOCH_NS", try_cast(timestamp, "TIMESTAMP_NS")), 1_000)
+        nanos = "EPOCH_NS(TRY_CAST(timestamp AS TIMESTAMP_NS))"
+        return filled(f"_REMAINDER({nanos}, 1000)", timestamp=timestamp)
 
     return exp.Coalesce(this=tried(rest, source), expressions=[number(0)])
 
@@ -178,8 +173,7 @@ TIMESTAMPS = (
 
 def on_epoch_day(clock: exp.Expr) -> exp.Expr:
     """A TIME as a TIMESTAMP on 1970-01-01, which DuckDB cannot cast."""
-    day = cast(exp.Literal.string(_EPOCH_DAY), "DATE")
-    tree = cast(exp.Paren(this=exp.Add(this=day, expression=clock)), "TIMESTAMP")
+    tree = filled("('1970-01-01'::DATE + clock)::TIMESTAMP", clock=clock)
     tree.meta[_CLOCK] = True
     return tree
 
@@ -267,7 +261,7 @@ def to_timestamp(args: Args) -> exp.Expr:
 
 def in_millis(timestamp: exp.Expr) -> exp.Expr:
     """A TIMESTAMP truncated to milliseconds."""
-    return cast(call("DATE_TRUNC", exp.Literal.string("milliseconds"), timestamp), "TIMESTAMP_MS")
+    return filled("DATE_TRUNC('milliseconds', time)::TIMESTAMP_MS", time=timestamp)
 
 
 def to_date(args: Args) -> exp.Expr:
@@ -275,53 +269,43 @@ def to_date(args: Args) -> exp.Expr:
 
 
 _MONTHS = {"MONTH": 1, "QUARTER": 3, "YEAR": 12}
+_MONTHS_BACK = (
+    "DATE_SUB('month', first::DATE, last::DATE) - CASE WHEN"
+    " (first::DATE + TO_MONTHS(DATE_SUB('month', first::DATE, last::DATE)::INT))::DATE"
+    " = last::DATE AND last::TIME < first::TIME THEN 1 ELSE 0 END"
+)
+"""The months to an earlier timestamp, as Flink counts them.
+
+Those between the dates, and one more if these are whole months and `last` has an earlier time.
+"""
 
 
 def difference(args: Args) -> exp.Expr:
     """TIMESTAMPDIFF(unit, start, end)."""
     name = _unit(args[0])
-    start, end = (cast(arg, "TIMESTAMP") for arg in args[1:])
-    whole = cast(call("DATE_SUB", exp.Literal.string(name.lower()), start, end), "INT")
+    first, last = (cast(arg, "TIMESTAMP") for arg in args[1:])
+    whole = filled(f"DATE_SUB('{name.lower()}', first, last)::INT", first=first, last=last)
     if name not in _MONTHS:
         return whole
-    earlier = exp.LT(this=end.copy(), expression=start.copy())
-    back = exp.IntDiv(this=_months_back(start, end), expression=number(_MONTHS[name]))
-    return exp.Paren(this=when(earlier, cast(exp.Paren(this=back), "INT"), whole))
-
-
-def _months_back(start: exp.Expr, end: exp.Expr) -> exp.Expr:
-    """The months to an earlier timestamp, as Flink counts them.
-
-    Those between the dates, and one more if these are whole months and `end` has an earlier time.
-    """
-    first, last = (cast(day.copy(), "DATE") for day in (start, end))
-    months = call("DATE_SUB", exp.Literal.string("month"), first, last)
-    moved = exp.Add(this=first.copy(), expression=call("TO_MONTHS", cast(months.copy(), "INT")))
-    same_day = exp.EQ(this=cast(exp.Paren(this=moved), "DATE"), expression=last.copy())
-    earlier = exp.LT(this=cast(end.copy(), "TIME"), expression=cast(start.copy(), "TIME"))
-    one = when(exp.and_(same_day, earlier), number(1), number(0))
-    return exp.Paren(this=exp.Sub(this=months, expression=exp.Paren(this=one)))
+    return filled(
+        "(CASE WHEN last < first"
+        f" THEN ((({_MONTHS_BACK}) // {_MONTHS[name]}))::INT ELSE whole END)",
+        first=first.copy(), last=last.copy(), whole=whole,
+    )  # fmt: skip
 
 
 def days_between(args: Args) -> exp.Expr:
     """DATEDIFF(end, start)."""
-    end, start = (cast(arg, "DATE") for arg in args)
-    for day in (end, start):
+    days = [cast(arg, "DATE") for arg in reversed(args)]
+    for day in days:
         day.meta[_LENIENT] = True
-    return cast(call("DATE_DIFF", exp.Literal.string("day"), start, end), "INT")
+    return cast(call("DATE_DIFF", exp.Literal.string("day"), *days), "INT")
 
 
 def add(args: Args) -> exp.Expr:
     unit = _unit(args[0])
     step = call(f"TO_{unit}S", args[1])
     return _marked(cast(exp.Add(this=_argument(args[2]), expression=step), "TIMESTAMP"), unit)
-
-
-def field(part: str, shift: int = 0) -> Build:
-    def build(args: Args) -> exp.Expr:
-        return _part(part, cast(args[0], "TIMESTAMP"), shift)
-
-    return build
 
 
 def _part(part: str, value: exp.Expr, shift: int = 0) -> exp.Expr:
@@ -333,13 +317,11 @@ def _part(part: str, value: exp.Expr, shift: int = 0) -> exp.Expr:
 
 def _fraction(part: str, source: exp.Expr) -> exp.Expr:
     """EXTRACT of a fraction of a second; DuckDB's fields would include the whole seconds."""
-    timestamp = cast(source, "TIMESTAMP")
-    micros = remainder(call("EPOCH_US", timestamp), 1_000_000)
-    whole: exp.Expr = exp.Mul(this=micros, expression=number(1_000))
+    micros = filled("_REMAINDER(EPOCH_US(source::TIMESTAMP), 1000000)", source=source)
+    nanos, more = ("micros * 1000", number(0))
     if part == "NANOSECOND":
-        whole = exp.Add(this=whole, expression=_nanos(source.copy()))
-    fraction = exp.IntDiv(this=exp.Paren(this=whole), expression=number(_FRACTIONS[part]))
-    return cast(exp.Paren(this=fraction), "BIGINT")
+        nanos, more = "micros * 1000 + more", _nanos(source.copy())
+    return filled(f"(({nanos}) // {_FRACTIONS[part]})::BIGINT", micros=micros, more=more)
 
 
 def extract(node: exp.Extract) -> exp.Expr:
@@ -361,36 +343,31 @@ def rounded(node: exp.Floor | exp.Ceil) -> exp.Expr:
         message = f"'{unit}' is not a unit of FLOOR and CEIL; use one of "
         raise ArgumentError(message + ", ".join(_ROUNDED))
     value = _argument(node.this.copy())
-    down = _floor(unit, value)
+    down = filled(_FLOORS.get(unit, f"DATE_TRUNC('{unit.lower()}', value)"), value=value)
     if isinstance(node, exp.Floor):
         return _marked(cast(down, "TIMESTAMP"), "DAY")
-    step = call(_ROUNDED[unit], number(1))
-    up = exp.Add(this=down.copy(), expression=step)
-    exact = exp.EQ(this=down, expression=value.copy())
-    return _marked(cast(when(exact, value.copy(), up), "TIMESTAMP"), "DAY")
+    up = f"down + {_ROUNDED[unit]}(1)"
+    nearest = f"CASE WHEN down = value THEN value ELSE {up} END"
+    return _marked(cast(filled(nearest, down=down, value=value.copy()), "TIMESTAMP"), "DAY")
 
 
-def _floor(unit: str, value: exp.Expr) -> exp.Expr:
-    """Truncate to a unit as Flink does: weeks start on Sunday, centuries with years such as 2001.
+_FLOORS = {
+    "WEEK": "(DATE_TRUNC('week', value + TO_DAYS(1))::TIMESTAMP - TO_DAYS(1))",
+    **{
+        unit: f"(DATE_TRUNC('{unit.lower()}', value - TO_YEARS(1))::TIMESTAMP + TO_YEARS(1))"
+        for unit in ("CENTURY", "MILLENNIUM")
+    },
+}
+"""Truncates to a unit as Flink does: weeks start on Sunday, centuries with years such as 2001.
 
-    In DuckDB weeks start on Monday, and centuries with years such as 2000.
-    """
-    name = exp.Literal.string(unit.lower())
-    if unit in _FROM_YEAR_ONE:
-        year = call("TO_YEARS", number(1))
-        start = call("DATE_TRUNC", name, exp.Sub(this=value, expression=year))
-        return exp.Paren(this=exp.Add(this=cast(start, "TIMESTAMP"), expression=year.copy()))
-    if unit != "WEEK":
-        return call("DATE_TRUNC", name, value)
-    day = call("TO_DAYS", number(1))
-    monday = call("DATE_TRUNC", name, exp.Add(this=value, expression=day))
-    return exp.Paren(this=exp.Sub(this=cast(monday, "TIMESTAMP"), expression=day.copy()))
+In DuckDB weeks start on Monday, and centuries with years such as 2000.
+"""
 
 
 def from_seconds(args: Args) -> exp.Expr:
-    micros = exp.Mul(this=cast(args[0], "BIGINT"), expression=number(1_000_000))
+    time = filled("MAKE_TIMESTAMP(seconds::BIGINT * 1000000)", seconds=args[0])
     pattern = args[1] if len(args) > 1 else exp.Literal.string(_DEFAULT_TIME)
-    return _text(call("MAKE_TIMESTAMP", micros), number(0), pattern)
+    return _text(time, number(0), pattern)
 
 
 _LEAST_MS, _MOST_MS = -62167219200000, 253402300799999
@@ -402,12 +379,12 @@ def to_zoned(args: Args) -> exp.Expr:
     if digits not in ("0", "3"):
         raise ArgumentError("TO_TIMESTAMP_LTZ takes the precision 0 (seconds) or 3 (milliseconds)")
     factor = 1_000 if digits == "0" else 1
-    product = exp.Mul(this=exp.Paren(this=args[0]), expression=number(factor))
-    millis = call("TRUNC", cast(product, "DOUBLE"))
-    tried = try_cast(millis, "BIGINT")
-    within = exp.Between(this=tried, low=number(_LEAST_MS), high=number(_MOST_MS))
-    micros = exp.Mul(this=tried.copy(), expression=number(1_000))
-    return cast(when(within, call("MAKE_TIMESTAMP", micros)), "TIMESTAMP_MS")
+    tried_ms = f"TRY_CAST(TRUNC(((value) * {factor})::DOUBLE) AS BIGINT)"
+    return filled(
+        f"CASE WHEN {tried_ms} BETWEEN {_LEAST_MS} AND {_MOST_MS}"
+        f" THEN MAKE_TIMESTAMP({tried_ms} * 1000) END::TIMESTAMP_MS",
+        value=args[0],
+    )
 
 
 def overlaps(node: exp.Overlaps) -> exp.Expr:
@@ -418,24 +395,19 @@ def overlaps(node: exp.Overlaps) -> exp.Expr:
             raise ArgumentError("OVERLAPS takes (start, end) or (start, INTERVAL …) on both sides")
         start, end = (expression.copy() for expression in side.expressions)
         first = cast(start, "TIMESTAMP")
-        last: exp.Expr = cast(end, "TIMESTAMP")
         if end.unnest().find(exp.Interval):
-            last = cast(exp.Paren(this=exp.Add(this=first.copy(), expression=end)), "TIMESTAMP")
-        both = [first, last]
+            end = exp.Paren(this=exp.Add(this=first.copy(), expression=end))
+        last = cast(end, "TIMESTAMP")
         ends.append([
-            kind(this=both[0].copy(), expressions=[both[1].copy()])
+            kind(this=first.copy(), expressions=[last.copy()])
             for kind in (exp.Least, exp.Greatest)
         ])  # fmt: skip
     (start0, end0), (start1, end1) = ends
-    common = exp.and_(exp.GTE(this=end0, expression=start1), exp.GTE(this=end1, expression=start0))
-    return exp.Paren(this=common)
+    return filled("(e0 >= s1 AND e1 >= s0)", s0=start0, e0=end0, s1=start1, e1=end1)
 
 
-def convert_tz(args: Args) -> exp.Expr:
-    """CONVERT_TZ(text, from, to): a local time of one time zone in another, as text."""
-    local = try_cast(args[0], "TIMESTAMP")
-    converted = call("TIMEZONE", args[2], call("TIMEZONE", args[1], local))
-    return _text(cast(converted, "TIMESTAMP"), number(0), exp.Literal.string(_DEFAULT_TIME))
+def _epoch(args: Args) -> exp.Expr:
+    return _part("epoch", _timestamp(args) if args else current_time("LOCALTIMESTAMP"))
 
 
 TABLE: Table = {
@@ -447,22 +419,7 @@ TABLE: Table = {
     "TIMESTAMPADD": (3, 3, add),
     "DATEDIFF": (2, 2, days_between),
     "FROM_UNIXTIME": (1, 2, from_seconds),
-    "UNIX_TIMESTAMP": (
-        0,
-        2,
-        lambda args: _part("epoch", _timestamp(args) if args else current_time("LOCALTIMESTAMP")),
-    ),
-    "CONVERT_TZ": (3, 3, convert_tz),
-    "YEAR": (1, 1, field("year")),
-    "QUARTER": (1, 1, field("quarter")),
-    "MONTH": (1, 1, field("month")),
-    "WEEK": (1, 1, field("week")),
-    "DAYOFYEAR": (1, 1, field("doy")),
-    "DAYOFMONTH": (1, 1, field("day")),
-    "DAYOFWEEK": (1, 1, field("dow", shift=1)),
-    "HOUR": (1, 1, field("hour")),
-    "MINUTE": (1, 1, field("minute")),
-    "SECOND": (1, 1, field("second")),
+    "UNIX_TIMESTAMP": (0, 2, _epoch),
     "PROCTIME": (0, 0, lambda _: current_time("PROCTIME")),
     "NOW": (0, 0, lambda _: current_time("CURRENT_TIMESTAMP")),
     "CURRENT_ROW_TIMESTAMP": (0, 0, lambda _: current_time("CURRENT_TIMESTAMP")),

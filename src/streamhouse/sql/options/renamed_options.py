@@ -43,17 +43,7 @@ DROPPED: Mapping[str, Dropped] = {
 DEFAULT_VALUE = re.compile(r"fields\.(?P<column>.+)\.default-value")
 """`fields.<column>.default-value` (0.5 to 1.1) is now the column's own default."""
 
-_ENUMERATED = frozenset(
-    (
-        "bucket-function.type",
-        "changelog-producer",
-        "deletion-vectors.enabled",
-        "ignore-delete",
-        "lookup-compact",
-        "merge-engine",
-        "sequence.field.sort-order",
-    )
-)
+_ENUMERATED = frozenset(_TABLE["enumerated"])
 """Options whose values Paimon reads in any case: Flink may have written `AGGREGATION`."""
 
 

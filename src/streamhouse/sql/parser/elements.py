@@ -1,11 +1,16 @@
-"""Elements that statements share: names, strings, numbers and lists of options; moves a cursor."""
+"""Elements that statements share: names, strings, lists of options, queries; moves a cursor."""
 
 from __future__ import annotations
 
+from sqlglot import exp
 from sqlglot.tokenizer_core import Token, TokenType
 
+from streamhouse.sql.literal_rows import LiteralRows
+from streamhouse.sql.parser import query_parser
 from streamhouse.sql.parser.token_cursor import Cursor
 from streamhouse.sql.plan import Name
+from streamhouse.sql.syntax import Query
+from streamhouse.sql.udf.call import declarations_in
 
 
 def identifier(cursor: Cursor, what: str) -> str:
@@ -134,6 +139,39 @@ def view_columns(cursor: Cursor, keyed: bool) -> tuple[tuple[str, ...], tuple[st
     if len(set(columns)) < len(columns) or len(set(key)) < len(key):
         raise cursor.script.error("a column is named twice", start)
     return tuple(columns), key
+
+
+def query(cursor: Cursor) -> Query:
+    """The rest of the statement as a query; raises for an error in its syntax."""
+    if cursor.done:
+        cursor.fail("expected SELECT, WITH or VALUES")
+    tokens = cursor.rest()
+    if not isinstance(query_parser.parse_tokens(cursor.script, tokens), exp.Query | exp.Values):
+        start, end = tokens[0].start, tokens[-1].end + 1
+        raise cursor.script.error("expected SELECT, WITH or VALUES", start, end)
+    return query_of(cursor, tokens)
+
+
+def query_of(cursor: Cursor, tokens: list[Token], rows: LiteralRows | None = None) -> Query:
+    """The tokens as a query, with the text before it on its line."""
+    start, script = tokens[0].start, cursor.script
+    position = script.position(start)
+    prefix = script.text[start - position.column + 1 : start]
+    return Query(cursor.text_of(tokens), position, prefix, rows, script.functions)
+
+
+def checked_expression(cursor: Cursor, tokens: list[Token]) -> None:
+    """Parse an expression, so that CREATE TABLE reports errors in it; refuse Python functions."""
+    first, last = tokens[0].start, tokens[-1].end
+    tree = query_parser.parse_tokens(cursor.script, cursor.lexed(first, last))
+    for declaration in declarations_in(tree):
+        raise cursor.script.error(
+            "an expression of a table is stored with it, but function "
+            f"'{declaration.name}' belongs only to the script; call it in the SELECT that "
+            "reads the table, or in a temporary view",
+            first,
+            last + 1,
+        )
 
 
 def _is_name(token: Token) -> bool:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from sqlglot.tokenizer_core import Token
 
 from streamhouse.close_matches import closest, nearest
 from streamhouse.errors import OptionError
-from streamhouse.options import boolean, choice, duration_ms, integer
+from streamhouse.options import boolean, choice, duration_ms, integer, table_of
 from streamhouse.sql.options import renamed_options
 from streamhouse.sql.parser import elements, query_parser
 from streamhouse.sql.parser.token_cursor import Cursor
@@ -29,19 +29,9 @@ _WITHOUT_EFFECT = (
 _RETRY = ("retry-predicate", "retry-strategy", "fixed-delay", "max-attempts")
 
 LOOKUP_STRATEGIES = ("full", "partial", "bucket")
-LOOKUP_HINT_KEYS = {
-    "table": "the alias or name of the table that is looked up",
-    "retry-predicate": "lookup_miss: a row that finds no match waits and is retried",
-    "retry-strategy": "fixed_delay",
-    "fixed-delay": "the time between two attempts",
-    "max-attempts": "the maximum number of retries of a row",
-    "strategy": "full, partial or bucket: how the table is cached; default: chosen by a rule",
-    "shuffle": "true: strategy bucket, if the table supports it",
-    "async": "accepted; has no effect (waiting rows do not block others)",
-    "output-mode": "ordered: an append table gets its rows in the order of the stream",
-    "capacity": "accepted; has no effect",
-    "timeout": "accepted; has no effect",
-}
+LOOKUP_HINT_KEYS: Mapping[str, str] = table_of("streamhouse.sql.options", "lookup_options.toml")[
+    "hint"
+]
 
 
 @dataclass(frozen=True)

@@ -66,51 +66,38 @@ class JsonFunctionsParser(StrictParser):
             self._match_text_seq("ARRAY")
             if not self._match_text_seq("WRAPPER"):
                 self.raise_error("Expecting WRAPPER")
-        handlers: dict[str, exp.Expr | None] = {}
-        while self._curr.text.upper() in ("NULL", "ERROR", "EMPTY"):
-            value = self._parse_query_value()
-            if not self._match_text_seq("ON"):
-                self.raise_error("Expecting ON")
-            event = self._curr.text.upper()
-            if event not in ("EMPTY", "ERROR") or event in handlers:
-                self.raise_error("Expecting EMPTY or ERROR")
-            self._advance()
-            handlers[event] = value
-        null = exp.Null()
-        return json.query_or(
-            arguments, wrapper, handlers.get("EMPTY", null), handlers.get("ERROR", null)
-        )
-
-    def _parse_query_value(self) -> exp.Expr | None:
-        """NULL, EMPTY ARRAY, EMPTY OBJECT, or None for ERROR."""
-        word = self._curr.text.upper()
-        self._advance()
-        if word != "EMPTY":
-            return exp.Null() if word == "NULL" else None
-        if self._match_text_seq("OBJECT"):
-            return exp.Literal.string("{}")
-        self._match_text_seq("ARRAY")
-        return exp.Literal.string("[]")
+        empty, error = self._parse_handlers("EMPTY")
+        return json.query_or(arguments, wrapper, empty, error)
 
     def _parse_scalar(self, arguments: list[exp.Expr]) -> exp.Expr:
-        """The end of JSON_VALUE: NULL, ERROR or DEFAULT value, ON EMPTY or ON ERROR."""
-        handlers: dict[str, exp.Expr | None] = {}
-        while self._curr and self._curr.text.upper() in ("NULL", "ERROR", "DEFAULT"):
+        """The end of JSON_VALUE: its values ON EMPTY and ON ERROR."""
+        empty, error = self._parse_handlers("DEFAULT")
+        return json.value_or(self._with_checked_count("JSON_VALUE", arguments), empty, error)
+
+    def _parse_handlers(self, third: str) -> tuple[exp.Expr | None, exp.Expr | None]:
+        """NULL, ERROR (None) or `third` ON EMPTY and ON ERROR, in any order; NULL by default."""
+        handlers: dict[str, exp.Expr | None] = {"EMPTY": exp.Null(), "ERROR": exp.Null()}
+        open_ = list(handlers)
+        while self._curr and self._curr.text.upper() in ("NULL", "ERROR", third):
             word = self._curr.text.upper()
             self._advance()
-            value: exp.Expr | None = exp.Null()
+            value: exp.Expr | None = None if word == "ERROR" else exp.Null()
             if word == "DEFAULT":
                 value = self._parse_disjunction()
+            elif word == "EMPTY" and self._match_text_seq("OBJECT"):
+                value = exp.Literal.string("{}")
+            elif word == "EMPTY":
+                self._match_text_seq("ARRAY")
+                value = exp.Literal.string("[]")
             if not self._match_text_seq("ON"):
                 self.raise_error("Expecting ON")
             event = self._curr.text.upper() if self._curr else ""
-            if event not in ("EMPTY", "ERROR") or event in handlers:
+            if event not in open_:
                 self.raise_error("Expecting EMPTY or ERROR")
             self._advance()
-            handlers[event] = None if word == "ERROR" else value
-        null = exp.Null()
-        checked = self._with_checked_count("JSON_VALUE", arguments)
-        return json.value_or(checked, handlers.get("EMPTY", null), handlers.get("ERROR", null))
+            open_.remove(event)
+            handlers[event] = value
+        return handlers["EMPTY"], handlers["ERROR"]
 
     def _parse_pairs(self) -> exp.Expr:
         """JSON_OBJECT([KEY] key VALUE value, …, or key: value, … [NULL|ABSENT ON NULL])."""

@@ -144,15 +144,7 @@ def _literals(shape: _Shape) -> tuple[list[int], list[int]]:
                 parameters.append(place)
             word = "'"
         elif word in ("(", "["):
-            if not constant and last not in (
-                "",
-                "(",
-                "[",
-                ",",
-                "-",
-                *_OPENERS,
-                *_LITERAL_FUNCTIONS,
-            ):
+            if not constant and last not in _BEFORE_BRACKETS:
                 return [], literals
             opened.append((constant, last))
         elif word in (")", "]"):

@@ -6,27 +6,10 @@ from sqlglot.tokenizer_core import Token, TokenType
 
 from streamhouse.close_matches import closest
 from streamhouse.errors import SqlError, UnsupportedSqlError
-from streamhouse.sql.parser.strict_parser import FlinkParseError
+from streamhouse.sql.parser.strict_parser import ADVICE, FlinkParseError
 from streamhouse.sql.text import Script
 
 _CLAUSES = "FROM WHERE GROUP HAVING ORDER LIMIT JOIN LEFT INNER UNION SELECT VALUES".split()
-_MINUS = "MINUS is not supported; write EXCEPT"
-_MULTISET = "multisets are not supported; use an ARRAY"
-_LAMBDA = "lambdas (x -> …) are not supported; write the expression out"
-_CONFLICT = (
-    "ON CONFLICT is not supported; leave it out, the target's 'merge-engine' determines how rows "
-    "with the same key are merged"
-)
-_WITHIN = "WITHIN GROUP is not supported; without it the order of the values is not defined"
-_UNSUPPORTED_PAIRS = {
-    **{("MINUS", word): _MINUS for word in ("SELECT", "VALUES", "ALL", "DISTINCT", "(")},
-    **{("MULTISET", word): _MULTISET for word in ("UNION", "EXCEPT", "INTERSECT")},
-    ("MEMBER", "OF"): f"{_MULTISET}, and ARRAY_CONTAINS",
-    ("SUBMULTISET", "OF"): _MULTISET,
-    ("ON", "CONFLICT"): _CONFLICT,
-    ("WITHIN", "GROUP"): _WITHIN,
-}
-"""Pairs of adjacent words, and the message for a parse error at them."""
 
 
 def sql_error(script: Script, tokens: list[Token], error: FlinkParseError) -> SqlError:
@@ -87,9 +70,9 @@ def _unsupported_words(tokens: list[Token], token: Token) -> tuple[Token, str] |
         if current.token_type in (TokenType.IDENTIFIER, TokenType.STRING):
             continue
         if (current.text, following.text) == ("-", ">") and current.end + 1 == following.start:
-            return current, _LAMBDA
+            return current, ADVICE["words"]["- >"]
         # One token may hold two words, as GROUP BY does.
-        words = (current.text.upper(), following.text.upper().split(" ", 1)[0])
-        if words in _UNSUPPORTED_PAIRS:
-            return current, _UNSUPPORTED_PAIRS[words]
+        words = f"{current.text.upper()} {following.text.upper().split(' ', 1)[0]}"
+        if words in ADVICE["words"]:
+            return current, ADVICE["words"][words]
     return None

@@ -5,36 +5,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NoReturn, TypeVar
 
 from sqlglot import exp, parser
 from sqlglot.errors import ParseError
 from sqlglot.tokenizer_core import Token, TokenType
 
-from streamhouse.sql.types import UNSUPPORTED_TYPES
+from streamhouse.options import table_of
 
 T = TypeVar("T")
 
-_BOUNDED = "in a bounded query (SET 'execution.runtime-mode' = 'batch')"
-_MATCH = (
-    "MATCH_RECOGNIZE is not supported; write the pattern with self-joins, or with LAG and "
-    f"LEAD, {_BOUNDED}"
-)
-_PIVOT = "{} is not supported; write SUM(CASE WHEN … THEN … END) for each column, with GROUP BY"
-_SAMPLE = "TABLESAMPLE is not supported; write WHERE MOD(id, 10) = 0, which selects every tenth id"
-_LATERAL_TABLE = (
-    "LATERAL TABLE (a table function) is not supported; write CROSS JOIN UNNEST(array) AS t (x) "
-    f"{_BOUNDED}, or store the rows in a table"
-)
-_LATERAL_VIEW = f"LATERAL VIEW is not supported; write CROSS JOIN UNNEST(array) AS t (x) {_BOUNDED}"
-_TIME_TRAVEL = (
-    "FOR SYSTEM_TIME AS OF is allowed only after a table's name; join the table itself, and move "
-    "the subquery's conditions to ON or to the query around the join"
-)
-_TIME_TRAVEL_AFTER_ALIAS = (
-    "write FOR SYSTEM_TIME AS OF before the alias: JOIN t FOR SYSTEM_TIME AS OF … AS c"
-)
+ADVICE: Mapping[str, Mapping[str, str]] = table_of(__package__, "unsupported_syntax.toml")
+"""Syntax that is not supported, and what to write instead."""
+_CLAUSES = ADVICE["clauses"]
 
 
 class FlinkParseError(ParseError):
@@ -88,18 +72,18 @@ class StrictParser(parser.Parser):
 
     def _parse_match_recognize(self) -> exp.MatchRecognize | None:
         if self._curr.token_type == TokenType.MATCH_RECOGNIZE:
-            self.refuse(_MATCH)
+            self.refuse(_CLAUSES["match"])
         return None
 
     def _parse_pivots(self) -> Any:
         if self._curr.token_type in (TokenType.PIVOT, TokenType.UNPIVOT):
             if self._next.token_type == TokenType.L_PAREN:
-                self.refuse(_PIVOT.format(self._curr.text.upper()))
+                self.refuse(_CLAUSES["pivot"].format(self._curr.text.upper()))
         return super()._parse_pivots()
 
     def _parse_table_sample(self, as_modifier: bool = False) -> exp.TableSample | None:
         if self._curr.token_type == TokenType.TABLE_SAMPLE:
-            self.refuse(_SAMPLE)
+            self.refuse(_CLAUSES["sample"])
         return super()._parse_table_sample(as_modifier)
 
     def _parse_statement(self) -> exp.Expr | None:
@@ -122,9 +106,9 @@ class StrictParser(parser.Parser):
     def _parse_lateral(self) -> exp.Lateral | None:
         if self._curr.token_type == TokenType.LATERAL:
             if self._next.token_type == TokenType.TABLE:
-                self.refuse(_LATERAL_TABLE)
+                self.refuse(_CLAUSES["lateral_table"])
             if self._next.token_type == TokenType.VIEW:
-                self.refuse(_LATERAL_VIEW)
+                self.refuse(_CLAUSES["lateral_view"])
         return super()._parse_lateral()
 
     def _parse_table(self, *args: Any, **kwargs: Any) -> exp.Expr | None:
@@ -132,8 +116,8 @@ class StrictParser(parser.Parser):
         keywords = ("SYSTEM_TIME", "SYSTEM_VERSION")
         if self._curr.token_type == TokenType.FOR and self._next.text.upper() in keywords:
             if isinstance(table, exp.Table) and isinstance(table.this, exp.Identifier):
-                raise FlinkParseError(_TIME_TRAVEL_AFTER_ALIAS, self._curr)
-            self.refuse(_TIME_TRAVEL)
+                raise FlinkParseError(_CLAUSES["time_travel_after_alias"], self._curr)
+            self.refuse(_CLAUSES["time_travel"])
         return table
 
     def _parse_types(self, *args: Any, **kwargs: Any) -> exp.Expr | None:
@@ -141,8 +125,8 @@ class StrictParser(parser.Parser):
         allows_names = kwargs.get("allow_identifiers", True)
         if (
             allows_names
-            and word in UNSUPPORTED_TYPES
+            and word in ADVICE["types"]
             and self._curr.token_type != TokenType.IDENTIFIER
         ):
-            self.refuse(f"type {word} is not supported; {UNSUPPORTED_TYPES[word]}")
+            self.refuse(f"type {word} is not supported; {ADVICE['types'][word]}")
         return super()._parse_types(*args, **kwargs)

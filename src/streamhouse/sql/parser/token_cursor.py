@@ -114,6 +114,11 @@ class Cursor:
     def position(self) -> TextPosition:
         return self.script.position(self.offset)
 
+    @property
+    def place(self) -> tuple[TextPosition, str]:
+        """The position and the text of the whole statement, the first fields of its record."""
+        return self.script.position(self.tokens[0].start), self.text_of(self.tokens)
+
     def end(self, expected: str = "the end of the statement (;)") -> None:
         if not self.done:
             self.fail(f"expected {expected}")

@@ -14,23 +14,9 @@ from sqlglot import exp
 from streamhouse.errors import SqlError, UnsupportedSqlError
 from streamhouse.sql import node_errors
 from streamhouse.sql.functions.expression_builders import GENERATED
+from streamhouse.sql.parser.strict_parser import ADVICE
 from streamhouse.sql.text import Script, span
 
-_NAMED_ARGUMENTS = "named arguments are not supported; pass them by position"
-_PARAMETER = "parameters are not supported; write the value itself"
-
-_UNSUPPORTED: dict[type[exp.Expr], str] = {
-    exp.AtTimeZone: "AT TIME ZONE is not supported; write CONVERT_TZ(text, 'UTC', 'Asia/Tokyo')",
-    exp.Collate: "COLLATE is not supported; texts compare by code points; write UPPER(text)",
-    exp.Comprehension: "list comprehensions (FOR … IN) are not supported; write the list out",
-    exp.Connect: "START WITH … CONNECT BY is not supported; write one join per level",
-    exp.Kwarg: _NAMED_ARGUMENTS,
-    exp.Lambda: "lambdas are not supported; write the expression out",
-    exp.Parameter: _PARAMETER,
-    exp.Placeholder: _PARAMETER,
-    exp.PropertyEQ: _NAMED_ARGUMENTS,
-    exp.SessionParameter: _PARAMETER,
-}
 _SCALARS = (
     exp.DType.BIGINT, exp.DType.BINARY, exp.DType.BOOLEAN, exp.DType.CHAR, exp.DType.DATE,
     exp.DType.DECIMAL, exp.DType.DOUBLE, exp.DType.FLOAT, exp.DType.INT, exp.DType.SMALLINT,
@@ -51,14 +37,14 @@ _SUPPORTED_TYPES = (
     "ROW<…>"
 )
 _SIZE_LIMITS = {
-    exp.DType.BINARY: (1, 2147483647),
-    exp.DType.CHAR: (1, 2147483647),
-    exp.DType.TIME: (0, 9),
-    exp.DType.TIMESTAMP: (0, 9),
-    exp.DType.TIMESTAMPLTZ: (0, 9),
-    exp.DType.TIMESTAMPNTZ: (0, 9),
-    exp.DType.VARBINARY: (1, 2147483647),
-    exp.DType.VARCHAR: (1, 2147483647),
+    **dict.fromkeys(
+        (exp.DType.BINARY, exp.DType.CHAR, exp.DType.VARBINARY, exp.DType.VARCHAR),
+        (1, 2147483647),
+    ),
+    **dict.fromkeys(
+        (exp.DType.TIME, exp.DType.TIMESTAMP, exp.DType.TIMESTAMPLTZ, exp.DType.TIMESTAMPNTZ),
+        (0, 9),
+    ),
 }
 """Types with a size, with its minimum and maximum."""
 
@@ -69,7 +55,7 @@ def check(script: Script, tree: exp.Expr, start: int, end: int) -> None:
     `start` and `end` are the offsets of the whole text, for a part without a position of its own.
     """
     for node in tree.walk(bfs=False):
-        message = None if node.meta.get(GENERATED) else _UNSUPPORTED.get(type(node))
+        message = None if node.meta.get(GENERATED) else ADVICE["nodes"].get(type(node).__name__)
         if message is None and isinstance(node, exp.DataType):
             message = _type_error(node)
         elif isinstance(node, exp.LimitOptions):

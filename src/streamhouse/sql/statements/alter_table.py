@@ -23,10 +23,10 @@ from streamhouse.sql.schema_changes import (
     SetTableOption,
     SetType,
 )
-from streamhouse.sql.statements.create_table import checked_expression, parse_type
+from streamhouse.sql.statements.create_table import parse_type
 from streamhouse.sql.statements.unsupported_statements import refuse_object
 from streamhouse.sql.statements.watermark import EXPRESSION_OPTION, TIME_OPTION, parse_watermark
-from streamhouse.sql.syntax import Statement, TextPosition
+from streamhouse.sql.syntax import Statement
 from streamhouse.sql.views.statement import (
     AlterMaterializedView,
     parse_alter_materialized_view,
@@ -63,14 +63,12 @@ class _ColumnDefinition:
     position: ColumnPosition | None
 
 
-def parse_alter(
-    cursor: Cursor, position: TextPosition, text: str
-) -> AlterTable | AlterMaterializedView:
+def parse_alter(cursor: Cursor) -> AlterTable | AlterMaterializedView:
     """Parse a whole ALTER statement."""
     cursor.expect("ALTER")
     start = cursor.offset
     if cursor.accept("MATERIALIZED"):
-        return parse_alter_materialized_view(cursor, position, text)
+        return parse_alter_materialized_view(cursor)
     if cursor.peek() in _NOT_TABLES:
         alternative = f"only ALTER TABLE is: {_NOT_TABLES[cursor.peek()]}"
         cursor.unsupported(f"ALTER {cursor.peek()} is not supported; {alternative}")
@@ -78,7 +76,7 @@ def parse_alter(
     cursor.expect("TABLE")
     if_exists = cursor.accept("IF", "EXISTS")
     name = elements.dotted_name(cursor, "the table's name")
-    statement = AlterTable(position, text, name, if_exists=if_exists)
+    statement = AlterTable(*cursor.place, name, if_exists=if_exists)
     if cursor.accept("RENAME", "TO"):
         statement = replace(
             statement, new_name=elements.dotted_name(cursor, "the table's new name")
@@ -133,7 +131,7 @@ def _refuse_unsupported(cursor: Cursor, action: str) -> None:
 
 def _watermark(cursor: Cursor) -> list[SchemaChange]:
     cursor.take()
-    watermark = parse_watermark(cursor, None, checked_expression).watermark
+    watermark = parse_watermark(cursor, None).watermark
     return [
         SetTableOption(TIME_OPTION, watermark.column),
         SetTableOption(EXPRESSION_OPTION, watermark.expression),

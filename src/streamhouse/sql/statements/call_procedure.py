@@ -6,14 +6,14 @@ from sqlglot.tokenizer_core import TokenType
 
 from streamhouse.sql.parser import elements
 from streamhouse.sql.parser.token_cursor import Cursor
-from streamhouse.sql.syntax import Argument, ArgumentValue, Call, Statement, TextPosition
+from streamhouse.sql.syntax import Argument, ArgumentValue, Call, Statement
 
 _NAMED = "=>"
 _WORDS: dict[str, ArgumentValue] = {"TRUE": True, "FALSE": False, "NULL": None}
 _CLOSING = {"(": ")", "[": "]"}
 
 
-def parse_call(cursor: Cursor, position: TextPosition, text: str) -> Statement:
+def parse_call(cursor: Cursor) -> Statement:
     """Parse `CALL [catalog.]sys.procedure(…)`; raises `SqlError` with the position of a mistake."""
     cursor.expect("CALL")
     start = cursor.offset
@@ -26,7 +26,7 @@ def parse_call(cursor: Cursor, position: TextPosition, text: str) -> Statement:
         )
     arguments = _arguments(cursor)
     cursor.end()
-    return Call(position, text, name[-1], arguments, name[0] if len(name) == 3 else None)
+    return Call(*cursor.place, name[-1], arguments, name[0] if len(name) == 3 else None)
 
 
 def _arguments(cursor: Cursor) -> tuple[Argument, ...]:

@@ -15,7 +15,7 @@ from streamhouse.sql import functions
 from streamhouse.sql.parser import elements, query_parser
 from streamhouse.sql.parser.dialect import Flink
 from streamhouse.sql.parser.token_cursor import Cursor
-from streamhouse.sql.syntax import CreateFunction, Drop, Statement, TextPosition
+from streamhouse.sql.syntax import CreateFunction, Drop, Statement
 from streamhouse.sql.text import Script
 from streamhouse.sql.udf.function import Declaration, Declarations
 
@@ -29,9 +29,7 @@ _JAR = "USING JAR is not supported, functions are written in Python; leave it ou
 _OPTIONS = "options of a function are not supported; leave out WITH (…)"
 
 
-def parse_create_function(
-    cursor: Cursor, position: TextPosition, text: str, temporary: bool, start: int
-) -> CreateFunction:
+def parse_create_function(cursor: Cursor, temporary: bool, start: int) -> CreateFunction:
     """Parse the rest after CREATE [TEMPORARY]; `start` is the offset of the statement."""
     system = temporary and cursor.accept("SYSTEM")
     cursor.expect("FUNCTION")
@@ -64,11 +62,11 @@ def parse_create_function(
         message = f"function '{name}' already exists; DROP it or write IF NOT EXISTS"
         raise cursor.script.error(message, name_start, name_end)
     return CreateFunction(
-        position, text, Declaration(name, target), not temporary, exists and if_not_exists
+        *cursor.place, Declaration(name, target), not temporary, exists and if_not_exists
     )
 
 
-def parse_drop_function(cursor: Cursor, position: TextPosition, text: str, temporary: bool) -> Drop:
+def parse_drop_function(cursor: Cursor, temporary: bool) -> Drop:
     """Parse the rest after DROP [TEMPORARY]."""
     system = temporary and cursor.accept("SYSTEM")
     cursor.expect("FUNCTION")
@@ -83,7 +81,7 @@ def parse_drop_function(cursor: Cursor, position: TextPosition, text: str, tempo
         raise cursor.script.error(
             f"there is no Python function '{name}'; {hint}", name_start, name_end
         )
-    return Drop(position, text, "FUNCTION", (name,), if_exists, temporary)
+    return Drop(*cursor.place, "FUNCTION", (name,), if_exists, temporary)
 
 
 def declared_after(declared: Declarations, statement: Statement) -> Declarations:

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import NoReturn
 
-from sqlglot.tokenizer_core import Token, TokenType
+from sqlglot.tokenizer_core import TokenType
 
-from streamhouse.sql.parser import elements, query_parser
+from streamhouse.sql.parser import elements
+from streamhouse.sql.parser.strict_parser import ADVICE
 from streamhouse.sql.parser.token_cursor import Cursor
 from streamhouse.sql.plan import Column, ComputedColumn
 from streamhouse.sql.statements.watermark import WatermarkClause, parse_watermark
-from streamhouse.sql.syntax import CreateTable, Like, Query, TextPosition
-from streamhouse.sql.types import UNSUPPORTED_TYPES
-from streamhouse.sql.udf.call import declarations_in
+from streamhouse.sql.syntax import CreateTable, Like
 
 _PLAIN = {
     "BOOLEAN": "BOOLEAN",
@@ -40,22 +38,6 @@ _SIZED = {
     "TIMESTAMP_LTZ": (0, 9, 6),
 }
 TYPES = (*_PLAIN, *_SIZED, "DOUBLE", "DECIMAL", "NUMERIC", "DEC", "ARRAY", "MAP", "ROW")
-_OTHER_DIALECTS = {
-    "DATETIME": "TIMESTAMP(3)",
-    "TIMESTAMPTZ": "TIMESTAMP_LTZ(3)",
-    "TEXT": "STRING",
-    "JSON": "STRING",
-    "LONG": "BIGINT",
-    "SHORT": "SMALLINT",
-    "BYTE": "TINYINT",
-    "BOOL": "BOOLEAN",
-    "BLOB": "BYTES",
-    "NUMBER": "DECIMAL(20, 4)",
-    "CHARACTER": "CHAR(n)",
-    "UUID": "STRING",
-}
-
-
 _STRATEGIES = ("INCLUDING", "EXCLUDING", "OVERWRITING")
 _FEATURES = ("ALL", "CONSTRAINTS", "DISTRIBUTION", "GENERATED", "METADATA", "OPTIONS",
              "PARTITIONS", "WATERMARKS")  # fmt: skip
@@ -78,16 +60,16 @@ def parse_type(cursor: Cursor) -> str:
 
 
 def _unsupported_type(cursor: Cursor, word: str) -> NoReturn:
-    cursor.unsupported(f"type {word} is not supported; {UNSUPPORTED_TYPES[word]}")
+    cursor.unsupported(f"type {word} is not supported; {ADVICE['types'][word]}")
 
 
 def _type(cursor: Cursor) -> str:
     start, word = cursor.offset, cursor.peek()
     if word not in TYPES:
-        if word in UNSUPPORTED_TYPES:
+        if word in ADVICE["types"]:
             _unsupported_type(cursor, word)
-        if word in _OTHER_DIALECTS:
-            message = f"'{word}' is not a Flink type; write {_OTHER_DIALECTS[word]}"
+        if word in ADVICE["types_of_others"]:
+            message = f"'{word}' is not a Flink type; write {ADVICE['types_of_others'][word]}"
             raise cursor.script.error(message, start, start + len(word))
         cursor.unknown_keyword(TYPES)
     cursor.take()
@@ -190,14 +172,8 @@ class _Body:
         return {c.name for c in self.columns} | {c.name for c in self.computed}
 
 
-def parse_create_table(
-    cursor: Cursor,
-    position: TextPosition,
-    text: str,
-    temporary: bool,
-    query: Callable[[Cursor], Query],
-) -> CreateTable:
-    """Parse the rest of CREATE [TEMPORARY] TABLE; `query` parses the rest as a query."""
+def parse_create_table(cursor: Cursor, temporary: bool) -> CreateTable:
+    """Parse the rest of CREATE [TEMPORARY] TABLE."""
     if_not_exists = cursor.accept("IF", "NOT", "EXISTS")
     name = elements.dotted_name(cursor, "the table's name")
     body = _Body()
@@ -219,7 +195,7 @@ def parse_create_table(
         partitioned = elements.identifiers(cursor, "a partition column")
     options = elements.option_list(cursor) if cursor.accept("WITH") else {}
     like = _like(cursor) if cursor.at("LIKE") else None
-    filled_by = query(cursor) if like is None and cursor.accept("AS") else None
+    filled_by = elements.query(cursor) if like is None and cursor.accept("AS") else None
     if filled_by is None:
         cursor.end("COMMENT, PARTITIONED BY, WITH, LIKE, AS or the end of the statement (;)")
     if like is None and filled_by is None:
@@ -229,7 +205,7 @@ def parse_create_table(
         for column in body.columns
     )
     return CreateTable(
-        position, text, name, columns, tuple(body.computed), body.primary_key, partitioned,
+        *cursor.place, name, columns, tuple(body.computed), body.primary_key, partitioned,
         options, comment, temporary, if_not_exists,
         None if body.watermark is None else body.watermark.watermark, like, filled_by,
     )  # fmt: skip
@@ -260,7 +236,7 @@ def _like(cursor: Cursor) -> Like:
 def _item(cursor: Cursor, body: _Body) -> None:
     """Parse one column, computed column, watermark or constraint."""
     if cursor.at("WATERMARK", "FOR"):
-        body.watermark = parse_watermark(cursor, body.watermark, checked_expression)
+        body.watermark = parse_watermark(cursor, body.watermark)
         return
     if cursor.at("CONSTRAINT") or cursor.at("PRIMARY", "KEY"):
         start = cursor.offset
@@ -290,7 +266,7 @@ def _column(cursor: Cursor, body: _Body) -> None:
         expression = cursor.until(",", "COMMENT")
         if not expression:
             cursor.fail("expected an expression")
-        checked_expression(cursor, expression)
+        elements.checked_expression(cursor, expression)
         if cursor.accept("COMMENT"):
             elements.string(cursor, "a comment")
         place = len(body.columns) + len(body.computed)
@@ -322,20 +298,6 @@ def _column(cursor: Cursor, body: _Body) -> None:
         else:
             cursor.fail("expected NOT NULL, PRIMARY KEY NOT ENFORCED, COMMENT, ',' or ')'")
     body.columns.append(Column(name, kind, nullable, comment, metadata, virtual))
-
-
-def checked_expression(cursor: Cursor, tokens: list[Token]) -> None:
-    """Parse an expression, so that CREATE TABLE reports errors in it; refuse Python functions."""
-    first, last = tokens[0].start, tokens[-1].end
-    tree = query_parser.parse_tokens(cursor.script, cursor.lexed(first, last))
-    for declaration in declarations_in(tree):
-        raise cursor.script.error(
-            "an expression of a table is stored with it, but function "
-            f"'{declaration.name}' belongs only to the script; call it in the SELECT that "
-            "reads the table, or in a temporary view",
-            first,
-            last + 1,
-        )
 
 
 def _set_primary_key(cursor: Cursor, body: _Body, key: tuple[str, ...], start: int) -> None:

@@ -18,7 +18,7 @@ from streamhouse.sql.parser import elements
 from streamhouse.sql.parser.token_cursor import Cursor
 from streamhouse.sql.plan import Column, Name, Resolver, ViewInfo
 from streamhouse.sql.resolution import columns as names
-from streamhouse.sql.syntax import Query, Statement, TextPosition
+from streamhouse.sql.syntax import Query, Statement
 from streamhouse.sql.text import of_query
 from streamhouse.sql.types import NULL
 from streamhouse.sql.udf.call import declaration_of
@@ -37,15 +37,8 @@ class CreateView(Statement):
     replace: bool = False
 
 
-def parse_create_view(
-    cursor: Cursor,
-    position: TextPosition,
-    text: str,
-    temporary: bool,
-    replace: bool,
-    query: Callable[[Cursor], Query],
-) -> CreateView:
-    """Parse the rest after the word VIEW; `query` parses the rest of a statement as a query."""
+def parse_create_view(cursor: Cursor, temporary: bool, replace: bool) -> CreateView:
+    """Parse the rest after the word VIEW."""
     if_not_exists = elements.if_not_exists(cursor, replace)
     name = elements.dotted_name(cursor, "the view's name")
     columns, _ = elements.view_columns(cursor, keyed=False)
@@ -59,9 +52,9 @@ def parse_create_view(
         )
     if cursor.peek() not in ("SELECT", "WITH", "("):
         cursor.fail("expected SELECT or WITH")
-    read = query(cursor)
+    read = elements.query(cursor)
     return CreateView(
-        position, text, name, columns, read, comment, temporary, if_not_exists, replace
+        *cursor.place, name, columns, read, comment, temporary, if_not_exists, replace
     )
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-from sqlglot import exp
 from sqlglot.tokenizer_core import Token, TokenType
 
 from streamhouse.sql.batch.dml_syntax import parse_dml, parse_truncate
@@ -44,7 +43,6 @@ from streamhouse.sql.syntax import (
     Show,
     Statement,
     StatementSet,
-    TextPosition,
     UseCatalog,
     UseDatabase,
 )
@@ -118,12 +116,10 @@ def _statement(cursor: Cursor) -> Statement:
     parse = _select if word == "(" else _STATEMENTS.get(word)
     if parse is None:
         cursor.unknown_keyword((*_STATEMENTS, *UNSUPPORTED))
-    position = cursor.position()
-    text = cursor.text_of(cursor.tokens)
-    return parse(cursor, position, text)
+    return parse(cursor)
 
 
-def _create(cursor: Cursor, position: TextPosition, text: str) -> Statement:
+def _create(cursor: Cursor) -> Statement:
     start = cursor.offset
     cursor.expect("CREATE")
     if cursor.accept("CATALOG"):
@@ -134,7 +130,7 @@ def _create(cursor: Cursor, position: TextPosition, text: str) -> Statement:
         cursor.expect("WITH")
         options = elements.option_list(cursor)
         cursor.end()
-        return CreateCatalog(position, text, name, options, if_not_exists)
+        return CreateCatalog(*cursor.place, name, options, if_not_exists)
     if cursor.accept("DATABASE"):
         if_not_exists = cursor.accept("IF", "NOT", "EXISTS")
         full = elements.dotted_name(cursor, "the database's name")
@@ -142,21 +138,21 @@ def _create(cursor: Cursor, position: TextPosition, text: str) -> Statement:
         if cursor.at("WITH"):
             cursor.unsupported("options of a database are not supported; leave out WITH (…)")
         cursor.end("COMMENT or the end of the statement (;)")
-        return CreateDatabase(position, text, full, if_not_exists, comment)
+        return CreateDatabase(*cursor.place, full, if_not_exists, comment)
     replace = cursor.accept("OR", "REPLACE") or (
         cursor.at("OR", "ALTER", "MATERIALIZED") and cursor.accept("OR", "ALTER")
     )
     if cursor.accept("MATERIALIZED"):
-        return parse_create_materialized_view(cursor, position, text, replace, _query)
+        return parse_create_materialized_view(cursor, replace)
     temporary = cursor.accept("TEMPORARY")
     if replace and not cursor.at("VIEW"):
         cursor.unsupported("CREATE OR REPLACE is of views; use DROP and CREATE", start)
     if cursor.accept("TABLE"):
-        return parse_create_table(cursor, position, text, temporary, _query)
+        return parse_create_table(cursor, temporary)
     if cursor.at("FUNCTION") or (temporary and cursor.at("SYSTEM", "FUNCTION")):
-        return parse_create_function(cursor, position, text, temporary, start)
+        return parse_create_function(cursor, temporary, start)
     if cursor.accept("VIEW"):
-        return parse_create_view(cursor, position, text, temporary, replace, _query)
+        return parse_create_view(cursor, temporary, replace)
     if cursor.at("OR"):
         words = f"CREATE OR {cursor.peek(1)}"
         cursor.unsupported(f"{words} is not supported; use DROP and CREATE", start)
@@ -164,12 +160,12 @@ def _create(cursor: Cursor, position: TextPosition, text: str) -> Statement:
     cursor.unknown_keyword(("TABLE", "TEMPORARY", "CATALOG", "DATABASE", "VIEW", "FUNCTION"))
 
 
-def _drop(cursor: Cursor, position: TextPosition, text: str) -> Statement:
+def _drop(cursor: Cursor) -> Statement:
     start = cursor.offset
     cursor.expect("DROP")
     temporary = cursor.accept("TEMPORARY")
     if cursor.at("FUNCTION") or (temporary and cursor.at("SYSTEM", "FUNCTION")):
-        return parse_drop_function(cursor, position, text, temporary)
+        return parse_drop_function(cursor, temporary)
     materialized = cursor.accept("MATERIALIZED")
     if not materialized:
         refuse_object(cursor, start)
@@ -181,16 +177,16 @@ def _drop(cursor: Cursor, position: TextPosition, text: str) -> Statement:
     name = elements.dotted_name(cursor, f"the {kind.lower()}'s name")
     if materialized:
         cursor.end()
-        return Drop(position, text, "MATERIALIZED VIEW", name, if_exists)
+        return Drop(*cursor.place, "MATERIALIZED VIEW", name, if_exists)
     if kind == "DATABASE" and cursor.at("CASCADE"):
         cursor.unsupported("CASCADE is not supported; drop the tables first")
     if kind == "DATABASE":
         cursor.accept("RESTRICT")
     cursor.end()
-    return Drop(position, text, kind, name, if_exists, temporary)
+    return Drop(*cursor.place, kind, name, if_exists, temporary)
 
 
-def _use(cursor: Cursor, position: TextPosition, text: str) -> Statement:
+def _use(cursor: Cursor) -> Statement:
     cursor.expect("USE")
     if cursor.at("MODULES"):
         cursor.unsupported("USE MODULES is not supported; leave it out")
@@ -198,10 +194,10 @@ def _use(cursor: Cursor, position: TextPosition, text: str) -> Statement:
         cursor.take()
         catalog = elements.identifier(cursor, "the catalog's name")
         cursor.end()
-        return UseCatalog(position, text, catalog)
+        return UseCatalog(*cursor.place, catalog)
     name = elements.dotted_name(cursor, "the database's name")
     cursor.end()
-    return UseDatabase(position, text, name)
+    return UseDatabase(*cursor.place, name)
 
 
 def _key(cursor: Cursor) -> str:
@@ -220,10 +216,10 @@ def _key(cursor: Cursor) -> str:
     return key
 
 
-def _set(cursor: Cursor, position: TextPosition, text: str) -> Statement:
+def _set(cursor: Cursor) -> Statement:
     cursor.expect("SET")
     if cursor.done:
-        return SetOption(position, text)
+        return SetOption(*cursor.place)
     key = _key(cursor)
     cursor.expect("=")
     if cursor.current is not None and cursor.current.token_type == TokenType.STRING:
@@ -234,14 +230,14 @@ def _set(cursor: Cursor, position: TextPosition, text: str) -> Statement:
         if not rest:
             cursor.fail(f"expected the value of option '{key}'")
         value = cursor.text_of(rest)
-    return SetOption(position, text, key, value)
+    return SetOption(*cursor.place, key, value)
 
 
-def _reset(cursor: Cursor, position: TextPosition, text: str) -> Statement:
+def _reset(cursor: Cursor) -> Statement:
     cursor.expect("RESET")
     key = None if cursor.done else _key(cursor)
     cursor.end()
-    return ResetOption(position, text, key)
+    return ResetOption(*cursor.place, key)
 
 
 _NOT_NAMES = ("SELECT", "VALUES", "WITH", "PARTITION", "(", ".")
@@ -251,7 +247,7 @@ _SHOW = ("CATALOGS", "DATABASES", "TABLES", "VIEWS", "MATERIALIZED VIEWS",
          "CREATE MATERIALIZED VIEW", "CREATE MATERIALIZED TABLE", "COLUMNS")  # fmt: skip
 
 
-def _show(cursor: Cursor, position: TextPosition, text: str) -> Statement:
+def _show(cursor: Cursor) -> Statement:
     cursor.expect("SHOW")
     refuse_show(cursor)
     for kind in _SHOW:
@@ -281,10 +277,10 @@ def _show(cursor: Cursor, position: TextPosition, text: str) -> Statement:
     elif unlike:
         cursor.fail("expected LIKE")
     cursor.end("LIKE or the end of the statement (;)" if listed else "the end of the statement (;)")
-    return Show(position, text, kind, name, like, unlike)
+    return Show(*cursor.place, kind, name, like, unlike)
 
 
-def _describe(cursor: Cursor, position: TextPosition, text: str) -> Statement:
+def _describe(cursor: Cursor) -> Statement:
     cursor.take()
     refuse_described(cursor)
     for words in (("MATERIALIZED", "VIEW"), ("MATERIALIZED", "TABLE"), ("TABLE",)):
@@ -292,10 +288,10 @@ def _describe(cursor: Cursor, position: TextPosition, text: str) -> Statement:
             break
     name = elements.dotted_name(cursor, "the table's name")
     cursor.end()
-    return Describe(position, text, name)
+    return Describe(*cursor.place, name)
 
 
-def _explain(cursor: Cursor, position: TextPosition, text: str) -> Statement:
+def _explain(cursor: Cursor) -> Statement:
     cursor.expect("EXPLAIN")
     if not cursor.accept("PLAN", "FOR") and cursor.peek() in (
         "ESTIMATED_COST", "CHANGELOG_MODE", "JSON_EXECUTION_PLAN", "PLAN_ADVICE",
@@ -309,13 +305,13 @@ def _explain(cursor: Cursor, position: TextPosition, text: str) -> Statement:
         cursor.fail("expected SELECT, WITH, VALUES or INSERT")
     part = cursor.part(cursor.tokens[cursor.index :])
     if part.at("STATEMENT"):
-        inner: Statement = _statement_set(part, part.position(), part.text_of(part.tokens))
+        inner: Statement = _statement_set(part)
     else:
         inner = _statement(part)
-    return Explain(position, text, inner)
+    return Explain(*cursor.place, inner)
 
 
-def _insert(cursor: Cursor, position: TextPosition, text: str) -> Insert:
+def _insert(cursor: Cursor) -> Insert:
     cursor.expect("INSERT")
     overwrite = cursor.accept("OVERWRITE")
     if overwrite:
@@ -339,43 +335,27 @@ def _insert(cursor: Cursor, position: TextPosition, text: str) -> Insert:
     if cursor.peek() not in ("SELECT", "WITH", "VALUES", "("):
         guesses = ("SELECT", "VALUES", "WITH")
         cursor.unknown_keyword(guesses)
-    query = _rows(cursor) or _query(cursor)
-    return Insert(position, text, target, columns, query, overwrite, options, partition)
+    query = _rows(cursor) or elements.query(cursor)
+    return Insert(*cursor.place, target, columns, query, overwrite, options, partition)
 
 
 def _rows(cursor: Cursor) -> Query | None:
     """A long list of VALUES as a query; None for anything else."""
-    tokens, script, position = cursor.rest(), cursor.script, cursor.position()
+    tokens, script = cursor.rest(), cursor.script
     if tokens[0].token_type != TokenType.VALUES or len(tokens) < literal_reader.LEAST_TOKENS:
         return None
-    start = tokens[0].start
-    rows = literal_reader.read(tokens, start)
+    rows = literal_reader.read(tokens, tokens[0].start)
     if rows is None:
         return None
-    parse_first_cells(script, start, rows)
-    prefix = script.text[start - position.column + 1 : start]
-    return Query(cursor.text_of(tokens), position, prefix, rows, script.functions)
+    parse_first_cells(script, tokens[0].start, rows)
+    return elements.query_of(cursor, tokens, rows)
 
 
-def _query(cursor: Cursor) -> Query:
-    """The rest of the statement as a query; raises for an error in its syntax."""
-    if cursor.done:
-        cursor.fail("expected SELECT, WITH or VALUES")
-    tokens = cursor.rest()
-    position = cursor.position()
-    start = cursor.offset
-    text = cursor.text_of(tokens)
-    if not isinstance(query_parser.parse_tokens(cursor.script, tokens), exp.Query | exp.Values):
-        raise cursor.script.error("expected SELECT, WITH or VALUES", start, tokens[-1].end + 1)
-    prefix = cursor.script.text[start - position.column + 1 : start]
-    return Query(text, position, prefix, functions=cursor.script.functions)
+def _select(cursor: Cursor) -> Statement:
+    return Select(*cursor.place, elements.query(cursor))
 
 
-def _select(cursor: Cursor, position: TextPosition, text: str) -> Statement:
-    return Select(position, text, _query(cursor))
-
-
-def _statement_set(cursor: Cursor, position: TextPosition, text: str) -> Statement:
+def _statement_set(cursor: Cursor) -> Statement:
     if cursor.accept("EXECUTE") or cursor.at("STATEMENT"):
         if cursor.peek() in ("INSERT", "SELECT", "WITH", "VALUES"):
             return _statement(cursor.part(cursor.tokens[cursor.index :]))
@@ -394,16 +374,16 @@ def _statement_set(cursor: Cursor, position: TextPosition, text: str) -> Stateme
         if not part.at("INSERT"):
             cursor.index = start
             cursor.fail("a statement set holds INSERT statements and ends with END")
-        inserts.append(_insert(part, part.position(), part.text_of(part.tokens)))
+        inserts.append(_insert(part))
         cursor.expect(";")
     cursor.expect("END")
     cursor.end()
     if not inserts:
         raise cursor.script.error("the statement set is empty", cursor.tokens[0].start)
-    return StatementSet(position, text, tuple(inserts))
+    return StatementSet(*cursor.place, tuple(inserts))
 
 
-_STATEMENTS: dict[str, Callable[[Cursor, TextPosition, str], Statement]] = {
+_STATEMENTS: dict[str, Callable[[Cursor], Statement]] = {
     "CREATE": _create,
     "DROP": _drop,
     "ALTER": parse_alter,

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-
-from sqlglot.tokenizer_core import Token
 
 from streamhouse.errors import OptionError
 from streamhouse.options import duration_ms
@@ -65,10 +63,8 @@ class WatermarkClause:
             raise cursor.script.error(message, self.start)
 
 
-def parse_watermark(
-    cursor: Cursor, earlier: WatermarkClause | None, check: Callable[[Cursor, list[Token]], None]
-) -> WatermarkClause:
-    """Parse the clause; `earlier`: that of the table so far. `check` checks the expression."""
+def parse_watermark(cursor: Cursor, earlier: WatermarkClause | None) -> WatermarkClause:
+    """Parse the clause; `earlier`: that of the table so far."""
     start = cursor.offset
     cursor.expect("WATERMARK", "FOR")
     if earlier is not None:
@@ -79,5 +75,5 @@ def parse_watermark(
     expression = cursor.until(",")
     if not expression:
         cursor.fail("expected an expression")
-    check(cursor, expression)
+    elements.checked_expression(cursor, expression)
     return WatermarkClause(Watermark(column, cursor.text_of(expression)), at)

@@ -21,11 +21,13 @@ from sqlglot import exp
 from streamhouse.errors import SqlError
 from streamhouse.sql import functions, node_errors
 from streamhouse.sql.functions.expression_builders import cast
+from streamhouse.sql.functions.macros import filled
 from streamhouse.sql.options.merge_functions import (
     MERGING_ENGINES,
     group_sequence_fields,
     ignores_retractions,
     merge_function,
+    removes_records,
     sequence_fields,
 )
 from streamhouse.sql.plan import Column, TableInfo
@@ -38,7 +40,6 @@ from streamhouse.sql.streaming.retraction import retracts
 from streamhouse.sql.text import span
 from streamhouse.sql.types import base, duck_type
 
-_REMOVE = "partial-update.remove-record-on-delete"
 _ZEROS = {
     "STRING": "", "VARCHAR": "", "CHAR": "", "BYTES": "", "VARBINARY": "", "BINARY": "",
     "BOOLEAN": "false", "DATE": "1970-01-01", "TIME": "00:00:00",
@@ -170,8 +171,7 @@ def _deletes(target: TableInfo) -> bool:
         return False
     engine = options.get("merge-engine", "deduplicate")
     if engine == "partial-update":
-        removes = options.get(_REMOVE, "").lower() == "true"
-        return removes or bool(group_sequence_fields(options))
+        return removes_records(options) or bool(group_sequence_fields(options))
     return engine == "deduplicate"
 
 
@@ -184,11 +184,10 @@ def _let_pass(block: SelectBlock) -> exp.Expr | None:
     always = [part for part in parts if block.reads_source_only(part)]
     changing = [part for part in parts if not block.reads_source_only(part)]
     changing += [
-        exp.Not(this=exp.Is(this=exp.column(lookup.keys[0], lookup.alias, quoted=True),
-                            expression=exp.Null()))
+        filled("NOT key IS NULL", key=exp.column(lookup.keys[0], lookup.alias, quoted=True))
         for lookup in block.lookups
         if not lookup.left
-    ]  # fmt: skip
+    ]
     passes = _all(changing) if changing else None
     if passes is not None:
         always.append(exp.Or(this=retracts(block.alias), expression=passes))

@@ -10,18 +10,29 @@ from sqlglot.optimizer.pushdown_projections import pushdown_projections
 
 from streamhouse.sql import node_errors
 from streamhouse.sql.expressions import lowering, timestamp_digits
-from streamhouse.sql.expressions.binder import BindError, describe, generate, refusal
-from streamhouse.sql.plan import TableInfo
+from streamhouse.sql.expressions.binder import BindError, describe, generate, quote, refusal
+from streamhouse.sql.plan import LookupJoin, TableInfo
 from streamhouse.sql.resolution.columns import physical
 from streamhouse.sql.select_parts import conjuncts
 from streamhouse.sql.streaming.query_blocks import Lookup, SelectBlock, equalities
 from streamhouse.sql.streaming.retraction import retracts
 from streamhouse.sql.text import Script
-from streamhouse.sql.types import flink_type
+from streamhouse.sql.types import base, flink_type
 
 SOURCE = "src"
 ROW = "_row"
 ROW_KIND = "rowkind"
+# Within a group, values that are equal in the comparison's type are equal in the column's own type.
+# FLOAT and DOUBLE have no group: several BIGINTs become the same DOUBLE, and 0.0 equals -0.0.
+_GROUPS = (
+    ("TINYINT", "SMALLINT", "INT", "INTEGER", "BIGINT", "DECIMAL"),
+    ("STRING", "VARCHAR", "CHAR"),
+    ("BYTES", "BINARY", "VARBINARY"),
+    ("BOOLEAN",),
+    ("DATE", "TIMESTAMP"),
+    ("TIME",),
+    ("TIMESTAMP_LTZ",),
+)
 
 
 @dataclass(frozen=True)
@@ -138,8 +149,7 @@ class Stream:
         drop.
         """
         block, items = self._key_items(lookup, key)
-        select = exp.Select(expressions=items)
-        select.set("from_", exp.From(this=_source(block, [])))
+        select = exp.Select(expressions=items, from_=exp.From(this=_source(block, [])))
         before = block.lookups[: block.lookups.index(lookup)]
         select.set("joins", [_join(join, join.left) for join in before])
         self._filter(select, block)
@@ -162,8 +172,10 @@ class Stream:
         if not all(_reads_only(item, block.alias) for item in items):
             return None
         row = exp.column(_name(ROW), _name(block.alias))
-        select = exp.Select(expressions=[exp.alias_(row, _name(ROW)), *items])
-        select.set("from_", exp.From(this=_source(block, [ROW])))
+        select = exp.Select(
+            expressions=[exp.alias_(row, _name(ROW)), *items],
+            from_=exp.From(this=_source(block, [ROW])),
+        )
         self._filter(select, block)
         return self.translated(select)
 
@@ -254,3 +266,42 @@ def bound(stream: Stream, tree: exp.Expr) -> list[tuple[str, str]]:
     except (BindError, ValueError) as failure:
         start, end = node_errors.position_of(stream.script, stream.top.select)
         raise stream.script.error(str(failure), start, end, refusal(failure)) from None
+
+
+def lookup_join(stream: Stream, lookup: Lookup, columns: tuple[str, ...]) -> LookupJoin:
+    """A lookup, with the SQL that returns the keys to look up; `columns`: those that are needed.
+
+    Omits key columns whose type is not in the same group as the value's (see `same_group`).
+    """
+    column_types = {column.name: column.type for column in lookup.table.columns}
+    value_types = dict(bound(stream, stream.lookup_values(lookup, lookup.keys)))
+    names = tuple(name for name in lookup.keys if same_group(column_types[name], value_types[name]))
+    keys_sql = row_keys_sql = None
+    if names:
+        types = physical(lookup.table)
+        casts = ", ".join(f"TRY_CAST({quote(n)} AS {types[n]}) AS {quote(n)}" for n in names)
+        not_null = " AND ".join(f"{quote(name)} IS NOT NULL" for name in names)
+        values_sql = generate(stream.lookup_values(lookup, names))
+        keys_sql = f"SELECT DISTINCT * FROM (SELECT {casts} FROM ({values_sql})) WHERE {not_null}"
+        rows = stream.row_keys(lookup, names)
+        if rows is not None:
+            row_keys_sql = f"SELECT {quote(ROW)}, {casts} FROM ({generate(rows)})"
+    return LookupJoin(
+        lookup.table,
+        lookup.relation,
+        columns,
+        lookup.keys,
+        lookup.left,
+        lookup.retry,
+        lookup.options,
+        lookup.strategy,
+        lookup.ordered,
+        names,
+        keys_sql,
+        row_keys_sql,
+    )
+
+
+def same_group(one: str, other: str) -> bool:
+    """Whether comparing values of two types gives the same result as comparing in either type."""
+    return any(base(one) in group and base(other) in group for group in _GROUPS)

@@ -27,7 +27,6 @@ from streamhouse.sql.plan import (
 from streamhouse.sql.resolution import columns as names
 from streamhouse.sql.resolution import insert_target as targets
 from streamhouse.sql.resolution.insert_target import ColumnMapping
-from streamhouse.sql.resolution.used_columns import used_columns
 from streamhouse.sql.resolution.view_expansion import inlined
 from streamhouse.sql.streaming import (
     changing_rows,
@@ -40,8 +39,7 @@ from streamhouse.sql.streaming import (
     unpaired_retractions,
     upsert_source,
 )
-from streamhouse.sql.streaming.generated_sql import ROW, Stream, bound
-from streamhouse.sql.streaming.lookup_keys import lookup_join
+from streamhouse.sql.streaming.generated_sql import ROW, Stream, bound, lookup_join
 from streamhouse.sql.streaming.passthrough_columns import passthrough_columns
 from streamhouse.sql.streaming.query_blocks import QueryBlockReader, SelectBlock
 from streamhouse.sql.syntax import Query
@@ -320,11 +318,11 @@ class _Analysis:
     ) -> StreamQuery:
         stream = self.stream
         trees = [rows] if misses is None else [rows, misses]
-        source_columns = used_columns(trees, "src", stream.source)
+        source_columns = names.used_columns(trees, "src", stream.source)
         # A source must be read even when none of its columns is needed (SELECT 1 FROM t).
         source_columns = source_columns or (stream.source.columns[0].name,)
         lookups = tuple(
-            lookup_join(stream, lookup, used_columns(trees, lookup.relation, lookup.table))
+            lookup_join(stream, lookup, names.used_columns(trees, lookup.relation, lookup.table))
             for lookup in stream.lookups
         )
         return StreamQuery(

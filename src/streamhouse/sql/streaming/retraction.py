@@ -12,10 +12,12 @@ from sqlglot import exp
 
 from streamhouse.sql import node_errors
 from streamhouse.sql.functions.expression_builders import SUMMAND, call
+from streamhouse.sql.functions.macros import filled
 from streamhouse.sql.options.merge_functions import (
     MERGING_ENGINES,
     ignores_retractions,
     merge_function,
+    removes_records,
     sequence_fields,
 )
 from streamhouse.sql.plan import TableInfo
@@ -33,7 +35,6 @@ _IGNORE_NULLS = (
 # Merge functions for which Paimon supports retractions by row kind.
 _RETRACT = ("sum", "product", "last_value", "last_non_null_value", "collect", "merge_map",
               "nested_update", "count")  # fmt: skip
-_REMOVE_ON_DELETE = "aggregation.remove-record-on-delete"
 
 
 def retracts(alias: str) -> exp.Expr:
@@ -83,13 +84,9 @@ def _sign(node: exp.Expr, alias: str) -> None:
         node.set("this", exp.Case().when(retracts(alias), exp.Null()).else_(node.this.copy()))
     if not isinstance(node, exp.Count):
         return
-    case = exp.Case()
-    counted = node.this
-    if not isinstance(counted, exp.Star):
-        is_null = exp.Is(this=_wrapped(counted.copy()), expression=exp.Null())
-        case = case.when(is_null, exp.Literal.number(0))
-    less = exp.Neg(this=exp.Literal.number(1))
-    total = exp.Sum(this=case.when(retracts(alias), less).else_(exp.Literal.number(1)))
+    null = "" if isinstance(node.this, exp.Star) else "WHEN counted IS NULL THEN 0 "
+    parts = {"counted": node.this.copy(), "retracts": retracts(alias)}
+    total = exp.Sum(this=filled(f"CASE {null}WHEN retracts THEN -1 ELSE 1 END", **parts))
     parent = node.parent
     if isinstance(parent, exp.Filter):
         # Over no rows SUM gives NULL, but COUNT gives 0.
@@ -103,12 +100,8 @@ def _sign(node: exp.Expr, alias: str) -> None:
 def _negated_if_retracted(value: exp.Expr, alias: str) -> exp.Expr:
     """The value, negated if the row is a retraction; an error for one that cannot be subtracted."""
     summand = call(SUMMAND, value.copy())
-    return exp.Case().when(retracts(alias), exp.Neg(this=summand)).else_(summand.copy())
-
-
-def _wrapped(value: exp.Expr) -> exp.Expr:
-    plain = isinstance(value, exp.Column | exp.Paren | exp.Func)
-    return value if plain else exp.Paren(this=value)
+    parts = {"summand": summand, "retracts": retracts(alias)}
+    return filled("CASE WHEN retracts THEN -summand ELSE summand END", **parts)
 
 
 def can_sign(
@@ -137,7 +130,7 @@ def can_sign(
                 "result in a table with another merge-engine. With "
                 f"'{key}.ignore-retract' = 'true' the column keeps the values of such rows",
             )
-    if target.options.get(_REMOVE_ON_DELETE, "").lower() == "true":
+    if removes_records(target.options):
         return False
     sums = [
         mapping

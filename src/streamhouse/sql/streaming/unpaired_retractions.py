@@ -12,17 +12,17 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from streamhouse.sql.expressions.binder import quote
+from streamhouse.sql.options.merge_functions import removes_records
 from streamhouse.sql.plan import StreamQuery, TableInfo
 
 _ROW, _KIND = quote("_row"), quote("rowkind")
-_REMOVE = "partial-update.remove-record-on-delete"
 
 
 def are_removals(target: TableInfo | None) -> bool:
     """Whether the target distinguishes an update from a removal and a later row of its key."""
     if target is None or target.options.get("merge-engine") != "partial-update":
         return False
-    return target.options.get(_REMOVE, "").lower() == "true"
+    return removes_records(target.options)
 
 
 def marked(

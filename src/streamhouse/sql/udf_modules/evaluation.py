@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime
-import inspect
 import threading
 import traceback
 from collections.abc import Callable, Iterable, Sequence
@@ -17,6 +16,7 @@ from duckdb.func import FunctionNullHandling, PythonUDFType
 
 from streamhouse.duckdb_database import open_database
 from streamhouse.errors import QueryError
+from streamhouse.sql.functions.builtin_udfs import positional
 from streamhouse.sql.types import base, digits, duck_type
 from streamhouse.sql.udf.function import PythonFunction, ValueType
 from streamhouse.sql.udf_modules.module import compute_of
@@ -89,12 +89,8 @@ class PythonUdfs:
                 self._failure = error
                 raise RuntimeError(_FAILED) from None
 
-        # DuckDB takes the number of parameters from the signature.
-        named = [
-            inspect.Parameter(f"argument_{number}", inspect.Parameter.POSITIONAL_ONLY)
-            for number in range(len(function.signature.parameters))
-        ]
-        call.__signature__ = inspect.Signature(named)  # type: ignore[attr-defined]
+        count = len(function.signature.parameters)
+        call.__signature__ = positional(count)  # type: ignore[attr-defined]
         return call
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from sqlglot.tokenizer_core import TokenType
@@ -10,7 +10,7 @@ from sqlglot.tokenizer_core import TokenType
 from streamhouse.sql.parser import elements
 from streamhouse.sql.parser.token_cursor import Cursor
 from streamhouse.sql.plan import Name
-from streamhouse.sql.syntax import Query, Statement, TextPosition
+from streamhouse.sql.syntax import Query, Statement
 
 _UNITS_S = {"SECOND": 1, "MINUTE": 60, "HOUR": 3600, "DAY": 86400}
 
@@ -39,14 +39,8 @@ class CreateMaterializedView(Statement):
     closed: bool = False
 
 
-def parse_create_materialized_view(
-    cursor: Cursor,
-    position: TextPosition,
-    text: str,
-    replace: bool,
-    query: Callable[[Cursor], Query],
-) -> CreateMaterializedView:
-    """Parse the rest after the word MATERIALIZED; `query` parses the rest as a query."""
+def parse_create_materialized_view(cursor: Cursor, replace: bool) -> CreateMaterializedView:
+    """Parse the rest after the word MATERIALIZED."""
     word = cursor.peek()
     if not (cursor.accept("VIEW") or cursor.accept("TABLE")):
         cursor.unknown_keyword(("VIEW", "TABLE"))
@@ -73,7 +67,7 @@ def parse_create_materialized_view(
     if cursor.peek() not in ("SELECT", "WITH", "VALUES", "("):
         cursor.fail("expected SELECT, WITH or VALUES")
     return CreateMaterializedView(
-        position, text, name, query(cursor), columns, key, partitioned, options, comment,
+        *cursor.place, name, elements.query(cursor), columns, key, partitioned, options, comment,
         freshness_s, full, replace, if_not_exists,
     )  # fmt: skip
 
@@ -92,9 +86,7 @@ class AlterMaterializedView(Statement):
     partition: tuple[str, ...] = ()
 
 
-def parse_alter_materialized_view(
-    cursor: Cursor, position: TextPosition, text: str
-) -> AlterMaterializedView:
+def parse_alter_materialized_view(cursor: Cursor) -> AlterMaterializedView:
     """Parse the rest after ALTER MATERIALIZED."""
     word = cursor.peek()
     if not (cursor.accept("VIEW") or cursor.accept("TABLE")):
@@ -116,7 +108,7 @@ def parse_alter_materialized_view(
     )
     cursor.end()
     return AlterMaterializedView(
-        position, text, name, suspended, refreshed, freshness_s, tuple(partition)
+        *cursor.place, name, suspended, refreshed, freshness_s, tuple(partition)
     )
 
 

@@ -13,7 +13,8 @@ from sqlglot import exp
 from streamhouse.sql.expressions import type_probe
 from streamhouse.sql.expressions.binder import Relations
 from streamhouse.sql.functions.builtin_udfs import arrow_call
-from streamhouse.sql.functions.expression_builders import call, cast
+from streamhouse.sql.functions.expression_builders import cast
+from streamhouse.sql.functions.macros import filled
 
 _MOST, _LEAST_SCALE = 38, 6
 _INTEGER_DIGITS = {"tinyint": 3, "smallint": 5, "integer": 10, "bigint": 19, "hugeint": 38}
@@ -39,7 +40,7 @@ def average(total: exp.Expr, count: exp.Expr, scale: int) -> exp.Expr:
     """
     scale = max(_LEAST_SCALE, scale)
     mean = arrow_call("average", total, count, exp.Literal.number(scale))
-    return _decimal_cast(mean, _MOST, scale)
+    return cast(mean, f"DECIMAL({_MOST}, {scale})")
 
 
 def result_type(one: tuple[int, int], two: tuple[int, int]) -> tuple[int, int]:
@@ -86,65 +87,33 @@ def _quotient(
     precision, scale = result_type(one, two)
     # The number of digits that the quotient of the two integers lacks to the result's scale.
     lacking = scale - one[1] + two[1]
-    ten = _number("1" + "0" * lacking)
-    dividend, divisor = _magnitude(left, one), _magnitude(right, two)
-    whole: exp.Expr | None = None
+    ten, whole, dividend = f"'1{'0' * lacking}'::HUGEINT", "", "whole"
     if one[0] + lacking > _MOST:
-        whole = _times(_integer_quotient(dividend, divisor), ten)
-        dividend = _mod(dividend, divisor)
-    dividend = _times(dividend, ten)
-    quotient, rest = _integer_quotient(dividend, divisor), _mod(dividend, divisor)
-    rounds_up = exp.GTE(
-        this=rest, expression=exp.Paren(this=exp.Sub(this=divisor.copy(), expression=rest))
-    )
-    increment = exp.Case(
-        ifs=[exp.If(this=rounds_up, true=exp.Literal.number(1))], default=_number("0")
-    )
-    rounded = exp.Add(this=quotient, expression=increment)
-    rounded = rounded if whole is None else exp.Add(this=whole, expression=rounded)
-    sign = _times(call("SIGN", left.copy()), call("SIGN", right.copy()))
-    signed = _times(sign, exp.Paren(this=rounded))
-    point = _decimal_cast(exp.Literal.string(f"0.{'1'.zfill(scale)}"), _MOST, scale)
-    shifted = _times(_decimal_cast(signed, _MOST, 0), point)
-    return _decimal_cast(shifted, precision, scale)
+        whole, dividend = f"(whole // divisor) * {ten} + ", "(whole % divisor)"
+    shifted = f"({dividend} * {ten})"
+    rounds_up = f"({shifted} % divisor) >= (divisor - ({shifted} % divisor))"
+    increment = f"CASE WHEN {rounds_up} THEN 1 ELSE '0'::HUGEINT END"
+    rounded = f"({whole}({shifted} // divisor) + {increment})"
+    unit = f"'0.{'1'.zfill(scale)}'::DECIMAL({_MOST}, {scale})"
+    return filled(
+        f"(((SIGN(l) * SIGN(r)) * {rounded})::DECIMAL({_MOST}, 0) * {unit})"
+        f"::DECIMAL({precision}, {scale})",
+        l=left.copy(), r=right.copy(), whole=_magnitude(left, one),
+        divisor=_magnitude(right, two),
+    )  # fmt: skip
 
 
 def _magnitude(side: exp.Expr, kind: tuple[int, int]) -> exp.Expr:
     """The digits of a number without its decimal point and sign, as a HUGEINT."""
     precision, scale = kind
-    value = _wrapped(side.copy())
+    value = "value"
     if scale and precision + scale <= _MOST:
         # The factor has 38 digits, since DuckDB limits products of shorter decimals to 18 digits.
-        shift = _decimal_cast(exp.Literal.string("1" + "0" * scale), _MOST, 0)
-        value = exp.Mul(this=value, expression=shift)
+        value = f"(value * '1{'0' * scale}'::DECIMAL({_MOST}, 0))"
     elif scale:
         # The product would have too many digits; go by the text, which has all of them.
-        value = call("REPLACE", cast(value, "VARCHAR"), _text("."), _text(""))
-    return call("ABS", cast(value, "HUGEINT"))
-
-
-def _text(text: str) -> exp.Expr:
-    return exp.Literal.string(text)
-
-
-def _number(text: str) -> exp.Expr:
-    return cast(exp.Literal.string(text), "HUGEINT")
-
-
-def _decimal_cast(node: exp.Expr, precision: int, scale: int) -> exp.Cast:
-    return cast(node, f"DECIMAL({precision}, {scale})")
-
-
-def _times(left: exp.Expr, right: exp.Expr) -> exp.Expr:
-    return exp.Paren(this=exp.Mul(this=left.copy(), expression=right.copy()))
-
-
-def _integer_quotient(left: exp.Expr, right: exp.Expr) -> exp.Expr:
-    return exp.Paren(this=exp.IntDiv(this=left.copy(), expression=right.copy()))
-
-
-def _mod(left: exp.Expr, right: exp.Expr) -> exp.Expr:
-    return exp.Paren(this=exp.Mod(this=left.copy(), expression=right.copy()))
+        value = "REPLACE(value::VARCHAR, '.', '')"
+    return filled(f"ABS({value}::HUGEINT)", value=side.copy())
 
 
 def _wrapped(node: exp.Expr) -> exp.Expr:

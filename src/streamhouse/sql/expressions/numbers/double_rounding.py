@@ -10,7 +10,8 @@ from sqlglot import exp
 
 from streamhouse.sql.functions import builtin_udfs
 from streamhouse.sql.functions.builtin_udfs import arrow_call
-from streamhouse.sql.functions.expression_builders import call, cast, number
+from streamhouse.sql.functions.expression_builders import cast
+from streamhouse.sql.functions.macros import filled
 from streamhouse.sql.udf import function
 
 _MOST_EXACT = 10**15
@@ -19,6 +20,9 @@ _SCALE = 18
 """Decimal places that hold all ties of numbers below `_MOST_EXACT`."""
 _MOST_NODES = 20
 """A larger expression is not repeated: only a function that runs in Python rounds its result."""
+_UNCHANGED = "WHEN ROUND(value, digits) = value THEN value"
+"""The branch for a number that has no more than these digits."""
+_IN_RANGE = f"ABS(value) * POW(10, (digits) + 1) < {_MOST_EXACT}"
 _PYTHON_CALLS = (builtin_udfs.PREFIX, function.PREFIX)
 
 
@@ -33,20 +37,15 @@ def rounded(node: exp.Round) -> exp.Expr:
     exact = arrow_call("round_double", value, digits)
     if not is_repeatable(value):
         return exact
-    more = exp.Add(this=exp.Paren(this=digits.copy()), expression=number(1))
-    size = exp.Mul(this=exp.Abs(this=value.copy()), expression=call("POW", number(10), more))
-    in_range = exp.LT(this=size, expression=number(_MOST_EXACT))
-    no_tie = exp.NEQ(this=call("ROUND", value.copy(), more.copy()), expression=value.copy())
-    plain = call("ROUND", value.copy(), digits.copy())
     ifs = [
-        _unchanged(value, digits),
-        exp.If(this=exp.and_(in_range, no_tie), true=plain),
+        _UNCHANGED,
+        f"WHEN {_IN_RANGE} AND ROUND(value, (digits) + 1) <> value THEN ROUND(value, digits)",
     ]
     if isinstance(digits, exp.Literal) and digits.is_int and int(digits.name) < _SCALE:
-        text = decimal_source(value.copy())
-        tie = call("ROUND", cast(text, f"DECIMAL(38, {_SCALE})"), digits.copy())
-        ifs.append(exp.If(this=in_range.copy(), true=cast(tie, "DOUBLE")))
-    return exp.Case(ifs=ifs, default=exact)
+        tie = f"ROUND(value::VARCHAR::DECIMAL(38, {_SCALE}), digits)::DOUBLE"
+        ifs.append(f"WHEN {_IN_RANGE} THEN {tie}")
+    cases = f"CASE {' '.join(ifs)} ELSE exact END"
+    return filled(cases, value=value.copy(), digits=digits.copy(), exact=exact)
 
 
 def truncated(node: exp.Anonymous) -> exp.Expr:
@@ -55,7 +54,8 @@ def truncated(node: exp.Anonymous) -> exp.Expr:
     exact = arrow_call("truncate_double", value, digits)
     if not is_repeatable(value):
         return exact
-    return exp.Case(ifs=[_unchanged(value, digits)], default=exact)
+    parts = {"value": value.copy(), "digits": digits.copy(), "exact": exact}
+    return filled(f"CASE {_UNCHANGED} ELSE exact END", **parts)
 
 
 def decimal_source(value: exp.Expr) -> exp.Expr:
@@ -73,9 +73,3 @@ def is_repeatable(value: exp.Expr) -> bool:
 
 def _runs_in_python(node: exp.Expr) -> bool:
     return isinstance(node, exp.Anonymous) and node.name.lower().startswith(_PYTHON_CALLS)
-
-
-def _unchanged(value: exp.Expr, digits: exp.Expr) -> exp.If:
-    """The branch for a number that has no more than these digits."""
-    same = exp.EQ(this=call("ROUND", value.copy(), digits.copy()), expression=value.copy())
-    return exp.If(this=same, true=value.copy())
