@@ -120,7 +120,7 @@ def test_a_planned_batch_is_the_same_in_another_process(tables: Tables) -> None:
     end = BatchPlanner(tables.spec).latest_offset({})
     tables.write("src", numbers(3))
     again = BatchPlanner(tables.spec)
-    source = again.source.opened
+    source = again.source
     read = [
         row
         for task in again.tasks({}, end)

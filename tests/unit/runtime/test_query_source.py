@@ -9,7 +9,12 @@ import pyarrow as pa
 import pytest
 
 from streamhouse.errors import DataLossError
-from streamhouse.runtime.query_source import QuerySource, source_offset
+from streamhouse.runtime.query_source import (
+    check_offset,
+    offset_of,
+    source_caught_up,
+    source_offset,
+)
 from streamhouse.source import Lag, Offset, Source
 
 
@@ -38,23 +43,16 @@ class Numbers(Source):
         return Lag(seconds=float(self.until), rows=self.until - offset["at"])
 
 
-def orders(until: int) -> QuerySource:
-    return QuerySource(Numbers(until), "orders", "shop.out")
-
-
 def test_the_offset_of_the_source_is_part_of_that_of_a_batch() -> None:
-    source = orders(3)
-    end = source.recorded(source.opened.latest_offset(source.offset({})))
-    assert end == {"of": "orders", "source": {"at": 3}}
-    assert source_offset(end) == source.offset(end) == {"at": 3}
-    assert source_offset({}) == {} and source.offset({}) == {"at": 0}
-    assert source.caught_up(end) and not orders(5).caught_up(end)
-    assert source.lag({}) == Lag(seconds=3.0, rows=3)
+    source, end = Numbers(3), {"of": "orders", "source": {"at": 3}}
+    assert source_offset(end) == offset_of(source, end) == {"at": 3}
+    assert source_offset({}) == {} and offset_of(source, {}) == {"at": 0}
+    assert source_caught_up(source, {"at": 3}) and not source_caught_up(Numbers(5), {"at": 3})
 
 
 def test_offsets_of_another_source_are_refused() -> None:
-    source = orders(3)
+    source = Numbers(3)
     with pytest.raises(DataLossError, match="has read refunds so far.*now reads orders"):
-        source.check({"of": "refunds", "source": {"at": 1}})
-    source.check({"of": "orders", "source": {"at": 1}})
-    source.check({})
+        check_offset(source, "orders", "shop.out", {"of": "refunds", "source": {"at": 1}})
+    check_offset(source, "orders", "shop.out", {"of": "orders", "source": {"at": 1}})
+    check_offset(source, "orders", "shop.out", {})

@@ -78,11 +78,17 @@ def insert(session: Session, statement: Insert, sidecar: Sidecar | None = None) 
     with progress() as bar:
         write = _write_all if not plan.scans or statement.overwrite else _insert_rows
         result = write(session, statement, plan, address, bar, sidecar)
-    if has_iceberg_metadata(address.open().options):
-        from streamhouse.runtime.batch.wait_for_compaction import update_iceberg_metadata
-
-        update_iceberg_metadata(address.warehouse, address.open(), sidecar)
+    update_iceberg_metadata(address, sidecar)
     return result
+
+
+def update_iceberg_metadata(address: TableAddress, sidecar: Sidecar | None) -> None:
+    """Bring the Iceberg metadata of a table up to date, if it has some, after a statement."""
+    if has_iceberg_metadata(address.open().options):
+        # It loads what only few statements need.
+        from streamhouse.runtime.batch.wait_for_compaction import write_iceberg_metadata
+
+        write_iceberg_metadata(address.warehouse, address.open(), sidecar)
 
 
 def _write_all(

@@ -18,13 +18,13 @@ from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.paimon.java.sidecar import Sidecar
 from streamhouse.paimon.maintenance.purge import Purge
 from streamhouse.paimon.read.visibility import hides_new_rows
-from streamhouse.paimon.schema.options.iceberg_metadata import has_iceberg_metadata
 from streamhouse.paimon.storage.lock import commit_lock
 from streamhouse.paimon.write.commit import TableCommitter
 from streamhouse.paimon.write.commit_retries import CHANGE_USER, attempt, remove_dead_attempts
 from streamhouse.paimon.write.overwrite import overwrite_table, truncate_table
 from streamhouse.paimon.write.table_writer import TableWriter
 from streamhouse.runtime.batch import unfinished_delete
+from streamhouse.runtime.batch.bounded_statements import update_iceberg_metadata
 from streamhouse.runtime.batch.change_count import ChangeCount
 from streamhouse.runtime.batch.row_kinds import dml_strategy, kinds, remaining
 from streamhouse.runtime.batch.scans import scan_of
@@ -104,7 +104,7 @@ def execute(
                     from streamhouse.runtime.batch.wait_for_compaction import make_visible
 
                     make_visible(address.warehouse, address.open(), sidecar)
-                _update_iceberg_metadata(address, sidecar)
+                update_iceberg_metadata(address, sidecar)
                 return result
     raise AssertionError("a statement that holds the lock cannot lose")
 
@@ -114,15 +114,7 @@ def truncate(session: Session, statement: syntax.Truncate, sidecar: Sidecar | No
     target = _paimon_table(session, statement, statement.target)
     address = session.endpoints.address(target)
     truncate_table(address.open(), f"{CHANGE_USER}-{uuid.uuid4()}")
-    _update_iceberg_metadata(address, sidecar)
-
-
-def _update_iceberg_metadata(address: TableAddress, sidecar: Sidecar | None) -> None:
-    if has_iceberg_metadata(address.open().options):
-        # It loads what only few statements need.
-        from streamhouse.runtime.batch.wait_for_compaction import update_iceberg_metadata
-
-        update_iceberg_metadata(address.warehouse, address.open(), sidecar)
+    update_iceberg_metadata(address, sidecar)
 
 
 def _paimon_table(session: Session, statement: syntax.Statement, name: Name) -> TableInfo:

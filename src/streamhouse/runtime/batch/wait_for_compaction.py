@@ -25,7 +25,6 @@ from streamhouse.paimon.java.unfinished_compactions import compaction_marker
 from streamhouse.paimon.maintenance.other_compactors import written_by_live_query
 from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.read.visibility import hides_new_rows, producer
-from streamhouse.paimon.schema.options.iceberg_metadata import has_iceberg_metadata
 from streamhouse.paimon.storage.files import files_of
 from streamhouse.paimon.storage.lock import commit_lock
 from streamhouse.procedures.commit_messages import commit, deserialised
@@ -66,14 +65,11 @@ def make_visible(
                 return
 
 
-def update_iceberg_metadata(
+def write_iceberg_metadata(
     warehouse: Mapping[str, str], table: Table, sidecar: Sidecar | None = None
 ) -> None:
-    """Bring the Iceberg metadata of a table up to date, if it has some, after a statement.
-
-    The pipeline of a running query does so by itself.
-    """
-    if has_iceberg_metadata(table.options) and not written_by_live_query(table):
+    """Bring the Iceberg metadata of a table up to date, unless a running query does so."""
+    if not written_by_live_query(table):
         with java_core(warehouse, sidecar) as java:
             java.write_iceberg_metadata(table.identifier)
 

@@ -19,7 +19,7 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -72,15 +72,9 @@ class BatchRecord:
     """Whether an earlier run committed it, with the definition of that run."""
 
 
-class _Definition(NamedTuple):
+def _definition(text: str) -> tuple[str, str]:
     """A query's definition as JSON, and its SHA-256 fingerprint."""
-
-    text: str
-    fingerprint: str
-
-    @classmethod
-    def of(cls, text: str) -> _Definition:
-        return cls(text, hashlib.sha256(text.encode()).hexdigest())
+    return text, hashlib.sha256(text.encode()).hexdigest()
 
 
 class Lineage:
@@ -88,32 +82,28 @@ class Lineage:
 
     def __init__(self, spec: QuerySpec) -> None:
         self._spec = spec
-        self._address = spec.target.auxiliary_table(SUFFIX)
-        self._address.create(COLUMNS, ("query_id", "batch_id"), _OPTIONS)
+        self.address = spec.target.auxiliary_table(SUFFIX)
+        self.address.create(COLUMNS, ("query_id", "batch_id"), _OPTIONS)
         self._committer = TableCommitter(
-            self._address.warehouse, self._address.identifier, spec.query_id, followed=True
+            self.address.warehouse, self.address.identifier, spec.query_id, followed=True
         )
-        self._current = self._former = _Definition.of(definition_json(spec))
+        self._current = self._former = _definition(definition_json(spec))
         self._unwritten: list[BatchRecord] = []
         self._lock = threading.Lock()
         self._flushed_at = time.monotonic()
         self._aged_at = float("-inf")
         self._covered, self._defined = self._state()
 
-    @property
-    def address(self) -> TableAddress:
-        return self._address
-
     def check_log(self, log: BatchLog) -> None:
         """Raise `DataLossError` if the lineage has a later batch of the query than its log."""
-        log.check(self._covered, f"table {self._address.identifier}")
+        log.check(self._covered, f"table {self.address.identifier}")
 
     def recover(self, checkpoint: Checkpoint) -> None:
         """Write the rows that a crash lost, from Spark's offset log, with the former definition."""
         self._committer.remove_leftovers(query_tag(self._spec.query_id), self._covered + 1)
         previous = checkpoint.previous()
         if previous is not None:
-            self._former = _Definition.of(previous["definition"])
+            self._former = _definition(previous["definition"])
         last = checkpoint.logs.last_committed()
         start: Offset = {}
         for number, end in checkpoint.logs.logged().items():
@@ -131,7 +121,7 @@ class Lineage:
 
     def flush_if_due(self, every_s: float = 0.0) -> None:
         """Flush if the last flush is long enough ago, at least `every_s` seconds."""
-        remote = is_object_store(self._address.warehouse.get("warehouse", ""))
+        remote = is_object_store(self.address.warehouse.get("warehouse", ""))
         due = self._flushed_at + max(_REMOTE_FLUSH_SECONDS if remote else _FLUSH_SECONDS, every_s)
         if self._unwritten and time.monotonic() >= due:
             self.flush()
@@ -156,7 +146,7 @@ class Lineage:
         before = dead_before(self._spec.target.open(), self._spec.query_id)
         if before is None:
             return None
-        return removals(self._address.open(), self._spec.query_id, before)
+        return removals(self.address.open(), self._spec.query_id, before)
 
     def _write(self, identifier: int, records: Sequence[BatchRecord]) -> None:
         # Only the first row of a definition has its text, so an attempt must not make them again.
@@ -164,7 +154,7 @@ class Lineage:
         retried(lambda: self._write_rows(identifier, rows))
 
     def _write_rows(self, identifier: int, rows: list[dict[str, Any]]) -> None:
-        address, user = self._address, self._spec.query_id
+        address, user = self.address, self._spec.query_id
         writer = TableWriter(
             address.warehouse,
             address.identifier,
@@ -203,7 +193,7 @@ class Lineage:
 
         Reads the table as a stream, since a view of several months has millions of batches.
         """
-        table, user = self._address.open(), self._spec.query_id
+        table, user = self.address.open(), self._spec.query_id
         covered, defined = -1, set[str]()
         if table.latest_snapshot_id() is None:
             return covered, defined
@@ -222,18 +212,18 @@ class LineageFeed:
     """Reads new rows of a lineage table incrementally, each once."""
 
     def __init__(self, address: TableAddress) -> None:
-        self._address = address
+        self.address = address
         self._seen = 0
 
     def fresh(self) -> list[dict[str, Any]]:
         """Rows written since the last call, by query and batch; `TableError` without a table."""
-        table = self._address.open()
+        table = self.address.open()
         latest = table.latest_snapshot_id() or 0
         if latest < self._seen:
             self._seen = 0
         before, self._seen = self._seen, latest
         if before == 0:
-            return read_lineage(self._address)
+            return read_lineage(self.address)
         rows: list[dict[str, Any]] = []
         for number in range(before + 1, latest + 1):
             if table.snapshot(number).commit_kind != "COMPACT":

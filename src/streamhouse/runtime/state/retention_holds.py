@@ -72,12 +72,8 @@ class RetentionHolds:
         self._moved_at = 0.0
         self._candidate: _Candidate | None = None
         self._positions: dict[_Key, int] = {}
-        self._replayed = checkpoint.logs.last_logged() <= checkpoint.logs.last_committed()
-
-    @property
-    def replayed(self) -> bool:
+        self.replayed = checkpoint.logs.last_logged() <= checkpoint.logs.last_committed()
         """Whether no interrupted batch of an earlier run is left to run again."""
-        return self._replayed
 
     def prepare(self) -> None:
         """Create the consumers at all tables, before the query starts.
@@ -86,7 +82,7 @@ class RetentionHolds:
         """
         positions: dict[_Key, int] = {}
         for address in self._spec.written:
-            if self._consumers(address).get(self._id) is None:
+            if Consumers(address.follow()).get(self._id) is None:
                 _lower(positions, address, self._first_position(address.open()))
         logged = self._checkpoint.logs.logged()
         committed = self._checkpoint.logs.last_committed()
@@ -101,7 +97,7 @@ class RetentionHolds:
         `last` is the end offset of the previous batch, which Spark has written to its commit log
         before it begins this one.
         """
-        if not self._replayed or time.monotonic() - self._moved_at < EVERY_S:
+        if not self.replayed or time.monotonic() - self._moved_at < EVERY_S:
             return
         positions: dict[_Key, int] = {}
         for address in self._spec.written:
@@ -111,7 +107,7 @@ class RetentionHolds:
 
     def batch_done(self, end: Offset) -> None:
         """Note that the batch up to `end` has been committed to all its tables."""
-        self._replayed = True
+        self.replayed = True
         if self._source is not None:
             self._source.store_progress(source_offset(end))
 
@@ -131,7 +127,7 @@ class RetentionHolds:
             self._candidate = None
             self._move_consumers({})
             return True
-        self._replayed = True
+        self.replayed = True
         read = self._spec.pending
         written = {_key(at) for at in self._spec.written if at != read}
         positions = {key: position for key, position in newest.items() if key in written}
@@ -178,7 +174,7 @@ class RetentionHolds:
                 try:
                     known = self._positions.get(key, 0)
                     at, path = max(known, positions.get(key, 0)), self._checkpoint.path
-                    consumers = self._consumers(address)
+                    consumers = Consumers(address.follow())
                     # Nobody else moves it, so it is read only once.
                     self._positions[key] = consumers.hold(self._id, at, path, back=known > 0)
                 except OSError as error:
@@ -189,11 +185,8 @@ class RetentionHolds:
             if positions:
                 self._moved_at = self._held_at
 
-    def _consumers(self, address: TableAddress) -> Consumers:
-        return Consumers(address.follow())
-
     def _first_position(self, table: Table) -> int:
-        if self._replayed:
+        if self.replayed:
             return table.latest_snapshot_id() or 1
         return first_position(table, self._spec.query_id, self._checkpoint)
 

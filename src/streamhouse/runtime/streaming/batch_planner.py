@@ -23,7 +23,13 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from streamhouse.runtime.query_source import QuerySource, source_offset
+from streamhouse.runtime.query_source import (
+    check_offset,
+    offset_of,
+    open_source,
+    source_caught_up,
+    source_offset,
+)
 from streamhouse.runtime.query_spec import QuerySpec
 from streamhouse.runtime.state.batch_logs import next_batch
 from streamhouse.runtime.state.pending_rows import PendingRows, PendingState
@@ -47,18 +53,19 @@ class BatchPlanner:
         """`folder` is the query's run folder, with the reports of preloads."""
         self._folder = folder
         self._spec = spec
-        self.source = QuerySource.open(spec)
+        self._origin = spec.source.origin(spec.query.source.name)
+        self.source = open_source(spec)
         if not spec.keeps_rows():
-            self.source.opened.allow_large_batches()
-        self._one_task = spec.one_task(self.source.opened)
+            self.source.allow_large_batches()
+        self._one_task = spec.one_task(self.source)
         self._versions = DimensionVersions(spec.query.lookups, spec.lookups, spec.choices)
         self._pending = None if spec.pending is None else PendingRows(spec.pending, spec.query_id)
 
     def latest_offset(self, start: Offset, max_rows: int | None = None) -> Offset:
         """The end offset of the next batch; `start` if nothing is new and no pending row is due."""
         now = max(time.time_ns() // 1_000_000, int(start.get("now", 0)) + 1)
-        before = self.source.offset(start)
-        after = self.source.opened.latest_offset(before, max_rows)
+        before = offset_of(self.source, start)
+        after = self.source.latest_offset(before, max_rows)
         waiting = None if self._pending is None else self._pending.waiting(_PENDING_WITHIN_S)
         due = waiting is not None and waiting.due(now)
         if after == before and not due:
@@ -66,12 +73,13 @@ class BatchPlanner:
         end = {
             "batch": next_batch(start),
             "now": now,
-            **self.source.recorded(after),
+            "of": self._origin,
+            "source": after,
             **self._versions.offset_keys(start, now, reported_loaded(self._folder, start)),
             "pending": self._pending_snapshot(waiting, due),
         }
         if self._spec.shuffle is not None:
-            end[WHOLE] = skips_shuffle(self._spec, self.source.opened, start, end)
+            end[WHOLE] = skips_shuffle(self._spec, self.source, start, end)
         return end
 
     def _pending_snapshot(self, waiting: PendingState | None, due: bool) -> int:
@@ -87,9 +95,10 @@ class BatchPlanner:
         folder, shuffles = self._folder, self._spec.shuffle is not None
         single = shuffles and end.get(WHOLE, False)
         parallelism = 1 if single or self._one_task else self._spec.parallelism
-        before, after = self.source.offset(start), self.source.offset(end)
-        source = self.source.opened
-        splits = [] if before == after else list(source.partitions(before, after, parallelism))
+        before, after = offset_of(self.source, start), offset_of(self.source, end)
+        splits = []
+        if before != after:
+            splits = list(self.source.partitions(before, after, parallelism))
         count = max(1, min(parallelism, len(splits)))
         shares = self._shares(splits, parallelism // count)
         bounds = [len(splits) * i // count for i in range(count + 1)]
@@ -115,21 +124,25 @@ class BatchPlanner:
     def committed(self, end: Offset) -> None:
         """Notify the source that the batch up to `end` is committed."""
         if end:
-            self.source.opened.committed(source_offset(end))
+            self.source.committed(source_offset(end))
 
     def caught_up(self, start: Offset) -> bool:
         """Whether no rows are left after `start` or pending, and a bounded source has ended."""
         if self._pending is not None and self._pending.waiting().rows:
             return False
-        return self.source.caught_up(start)
+        return source_caught_up(self.source, offset_of(self.source, start))
 
     def lag(self, start: Offset) -> Lag | None:
         """How far `start` is behind the source; None if unknown."""
-        return self.source.lag(start)
+        return self.source.lag(offset_of(self.source, start))
 
     def rows_left(self, start: Offset) -> int | None:
         """About how many rows of the source's snapshot are left; None if it is complete."""
-        return self.source.rows_left(start)
+        return self.source.rows_left(offset_of(self.source, start))
+
+    def check(self, offset: Offset) -> None:
+        """Raise `DataLossError` if the query cannot resume from the offset of a batch."""
+        check_offset(self.source, self._origin, self._spec.target.identifier, offset)
 
     def close(self) -> None:
-        self.source.opened.close()
+        self.source.close()

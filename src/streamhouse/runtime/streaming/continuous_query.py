@@ -75,19 +75,17 @@ class ContinuousQuery(JobQuery):
             self._check_lookup_servers()
         self._last_commit.check()
         log = BatchLog(self._checkpoint.path, self._checkpoint.logs.last_batch())
-        planner = BatchPlanner(spec)
-        self.progress.planned(planner)
-        reader = planner.source
-        reader.check(self.progress.last_offset)
+        planner = self.progress.planner = BatchPlanner(spec)
+        planner.check(self.progress.last_offset)
         for offset in self._checkpoint.logs.unfinished():
-            reader.check(offset)
+            planner.check(offset)
         if spec.shuffle is not None:
             ordered = spec.query.ordered and not spec.query.merging.grouped
-            gathered = ordered or spec.one_task(reader.opened)
+            gathered = ordered or spec.one_task(planner.source)
             spec = self.spec = replace(spec, gathered=gathered)
-        self._holds = RetentionHolds(spec, self._checkpoint, reader.opened)
+        self._holds = RetentionHolds(spec, self._checkpoint, planner.source)
         self._holds.prepare()
-        self.progress.held(lambda: self._holds.replayed)
+        self.progress.holds = self._holds
         if spec.sink is None:
             self._lineage = Lineage(spec)
             self._lineage.check_log(log)
@@ -127,7 +125,7 @@ class ContinuousQuery(JobQuery):
         if self._lineage is not None:
             self._lineage.add(batch.record)
         end = batch.end
-        self.progress.committed(end)
+        self.progress.last_offset = end
         retried(lambda: self._holds.batch_done(end))
         report_loaded(self._run.folder, end, batch.reports)
         # The tasks that write shuffled rows do not know how many changes were read.

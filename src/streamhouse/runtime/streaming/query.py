@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,7 +24,9 @@ from streamhouse.runtime.streaming.stream_run import StreamRun
 from streamhouse.source import Lag, Offset
 
 if TYPE_CHECKING:
+    from streamhouse.runtime.state.retention_holds import RetentionHolds
     from streamhouse.runtime.streaming.batch_planner import BatchPlanner
+    from streamhouse.runtime.views.holds import ViewHolds
     from streamhouse.runtime.views.planner import ViewPlanner
 
 
@@ -184,31 +185,18 @@ class JobQuery(ABC):
 
 
 class ContinuousProgress:
-    """The `SourceProgress` of a query, which reports its batches to it."""
+    """The `SourceProgress` of a query that plans its batches with a `planner`, and holds snapshots.
 
-    def __init__(self, last: Offset) -> None:
-        self._last = last
-        self._planner: BatchPlanner | ViewPlanner | None = None
-        self._replayed: Callable[[], bool] = lambda: False
+    `last_offset`: the end of the last committed batch.
+    """
+
+    def __init__(self, last_offset: Offset) -> None:
+        self.last_offset = last_offset
+        self.planner: BatchPlanner | ViewPlanner | None = None
+        self.holds: RetentionHolds | ViewHolds | None = None
         self._running = False
 
-    @property
-    def last_offset(self) -> Offset:
-        return self._last
-
-    def planned(self, planner: BatchPlanner | ViewPlanner) -> None:
-        """Read the sources through this planner from now on; it is closed with the progress."""
-        self._planner = planner
-
-    def held(self, replayed: Callable[[], bool]) -> None:
-        """Learn by `replayed` whether batches of an earlier run are left to run again."""
-        self._replayed = replayed
-
-    def committed(self, end: Offset) -> None:
-        """Record the end offset of a committed batch."""
-        self._last = end
-
-    @contextlib.contextmanager
+    @contextmanager
     def batch(self) -> Iterator[None]:
         """While a batch runs."""
         self._running = True
@@ -219,23 +207,23 @@ class ContinuousProgress:
 
     def close(self) -> None:
         """Close the planner."""
-        planner, self._planner = self._planner, None
+        planner, self.planner = self.planner, None
         if planner is not None:
             planner.close()
 
     @property
     def replayed(self) -> bool:
-        return self._replayed()
+        return self.holds is not None and self.holds.replayed
 
     def caught_up_offset(self) -> Offset | None:
-        assert self._planner is not None
+        assert self.planner is not None
         if self._running:
             # Checking the sources would take processor time from the batch.
             return None
-        return self._last if self._planner.caught_up(self._last) else None
+        return self.last_offset if self.planner.caught_up(self.last_offset) else None
 
     def lag(self) -> Lag | None:
-        return None if self._planner is None else self._planner.lag(self._last)
+        return None if self.planner is None else self.planner.lag(self.last_offset)
 
     def rows_left(self) -> int | None:
-        return None if self._planner is None else self._planner.rows_left(self._last)
+        return None if self.planner is None else self.planner.rows_left(self.last_offset)

@@ -95,10 +95,10 @@ class ViewQuery(JobQuery):
             self._replica.remove_leftovers()
 
     def prepare(self) -> None:
-        self.progress.planned(ViewPlanner(self.spec))
+        self.progress.planner = ViewPlanner(self.spec)
         self._holds = ViewHolds(self.spec, self._checkpoint)
         self._holds.tick()
-        self.progress.held(lambda: self._holds.replayed)
+        self.progress.holds = self._holds
         self._committer, self._recomputed = BatchCommitter(self.spec), True
         self._committer.remove_leftovers(next_batch(self.progress.last_offset))
         self._count_rows()
@@ -135,7 +135,7 @@ class ViewQuery(JobQuery):
             self._builder.batch_done(report)
             if report["open_since"] is not None:
                 note_open_since(self._run.folder, end, report["open_since"])
-        self.progress.committed(end)
+        self.progress.last_offset = end
         self._holds.batch_done(end)
         changes = sum((Counter(report["changes"]) for report in batch.reports), Counter[str]())
         files = {self.spec.target.identifier: 1} if batch.messages else {}

@@ -73,16 +73,10 @@ class JoinTask:
 
     def joined(self, blocks: list[pa.Table]) -> Iterator[pa.RecordBatch]:
         """Yields rows of `RESULT`, of which some have blocks of joined rows if `gathered`."""
-        run = self._run
-        try:
-            run.open.dimensions.take(run.task.index, self._count)
-            run.bind()
-            self._steps.begin()
-            for src in _together(blocks):
-                self._steps.take(src if ROW in src.column_names else numbered(src, 0))
-            yield run.result(self._steps.finish())
-        finally:
-            self._steps.close()
+        run, tables = self._run, _together(blocks)
+        run.open.dimensions.take(run.task.index, self._count)
+        rows = (src if ROW in src.column_names else numbered(src, 0) for src in tables)
+        yield run.result(self._steps.run(rows))
         for table in self._steps.rows if run.spec.gathered else ():
             if table.num_rows:
                 yield block_row(0, to_ipc(table))

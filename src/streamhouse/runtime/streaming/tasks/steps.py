@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -43,13 +43,21 @@ class Steps:
         """Collected rows of the target; if they are gathered, another task writes them."""
         self._collects = run.operator.combines or run.spec.gathered
 
-    def begin(self) -> None:
-        """Process rows that waited, before any other row is taken."""
-        for src in () if self._waiting is None else self._waiting.begin():
-            self._pass(src)
+    def run(self, rows: Iterable[pa.Table]) -> list[tuple[str, Message]]:
+        """Take numbered rows of the source; returns tables with messages."""
+        try:
+            self._run.bind()
+            # Rows that waited come before any other row.
+            for src in () if self._waiting is None else self._waiting.begin():
+                self._pass(src)
+            for src in rows:
+                self._take(src)
+            return self._finished()
+        finally:
+            if self._writer is not None:
+                self._writer.close()
 
-    def take(self, src: pa.Table) -> None:
-        """Take numbered rows of the source."""
+    def _take(self, src: pa.Table) -> None:
         if self._waiting is not None:
             self._pass(self._waiting.take(src))
         elif self._reorder_key:
@@ -75,8 +83,8 @@ class Steps:
             for part in out.combine_chunks().to_batches():
                 self._writer.write(part)
 
-    def finish(self) -> list[tuple[str, Message]]:
-        """Process what was held back until all rows are known; returns tables with messages."""
+    def _finished(self) -> list[tuple[str, Message]]:
+        """Process what was held back until all rows are known."""
         run, messages = self._run, list[tuple[str, Message]]()
         if self._held:
             whole = pa.concat_tables(self._held, promote_options="default")
@@ -91,12 +99,6 @@ class Steps:
         if self._waiting is not None:
             messages += self._waiting.finish()
         return messages
-
-    def close(self) -> None:
-        """Release what is open."""
-        writer, self._writer = self._writer, None
-        if writer is not None:
-            writer.close()
 
 
 def current_rows_last(changes: pa.Table, key: Sequence[str]) -> pa.Table:

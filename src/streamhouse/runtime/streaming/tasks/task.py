@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import pyarrow as pa
 
@@ -33,20 +32,16 @@ class Task:
 
     def run(self) -> Iterator[pa.RecordBatch]:
         """Run the task; yields rows of `RESULT`."""
-        try:
-            self._run.bind()
-            self._steps.begin()
-            for number, split in enumerate(self._run.task.splits):
-                self._read(number, split)
-            messages = [*self._steps.finish(), *self._run.write_met()]
-        finally:
-            self._steps.close()
-        yield self._run.result(messages)
+        messages = self._steps.run(self._rows())
+        yield self._run.result([*messages, *self._run.write_met()])
 
-    def _read(self, number: int, split: Any) -> None:
-        run, first = self._run, 0
-        for place, chunk in enumerate(run.chunks(number, split)):
-            if place % run.task.shares == run.task.share:
-                self._steps.take(numbered(chunk, first))
-                run.read_rows += chunk.num_rows
-            first += chunk.num_rows
+    def _rows(self) -> Iterator[pa.Table]:
+        """The rows of the task's splits, numbered in each split."""
+        run = self._run
+        for number, split in enumerate(run.task.splits):
+            first = 0
+            for place, chunk in enumerate(run.chunks(number, split)):
+                if place % run.task.shares == run.task.share:
+                    yield numbered(chunk, first)
+                    run.read_rows += chunk.num_rows
+                first += chunk.num_rows
