@@ -70,10 +70,9 @@ def demo(
     else `streamhouse setup` prepares, if that has not run.
     """
     from streamhouse.cli.preparation import check_packages, prepare
-    from streamhouse.demo.measured_run import print_progress
+    from streamhouse.demo.measured_run import Kills, LiveScreen, print_progress
 
     check_packages(with_demo=True)
-    from streamhouse.demo.measured_run import Kills
 
     if seconds is None and as_json:
         raise OptionError("--json needs --seconds N, since it prints at the end of the demo")
@@ -101,8 +100,6 @@ def demo(
             if as_json:
                 _report(running, seconds or 0.0, kills, stop.check, shown)
             else:
-                from streamhouse.demo.live_screen import LiveScreen
-
                 LiveScreen(running, seconds, kills, stop.check, shown).run()
     if stop.requested():
         raise typer.Exit(INTERRUPTED)
