@@ -28,7 +28,7 @@ from streamhouse.runtime.batch import bounded_statements, dml
 from streamhouse.runtime.monitoring.reporter import Reporter
 from streamhouse.runtime.monitoring.run_reports import RunListener
 from streamhouse.runtime.pipeline import Pipeline
-from streamhouse.runtime.printer import Printer
+from streamhouse.runtime.printer import Printer, shown_in
 from streamhouse.runtime.query_spec import LOOKUP_JOURNAL, QuerySpec
 from streamhouse.runtime.reset.continuous_targets import (
     CheckpointLocation,
@@ -258,7 +258,7 @@ class ScriptRunner:
                 self._notice(statement.target, "all rows removed")
             case syntax.Select():
                 with bounded_statements.select(session, statement.query) as reader:
-                    self._printer.rows(reader)
+                    self._printer.rows(shown_in(session.zone, reader))
             case AlterMaterializedView():
                 changes = refresh_view(self._session, statement)
                 self._notice(statement.name, f"refreshed, {changes:,} changes")

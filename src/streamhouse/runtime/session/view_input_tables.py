@@ -8,6 +8,7 @@ from streamhouse.errors import TableError, UnsupportedSqlError
 from streamhouse.paimon.schema.options.computed_columns import options_of
 from streamhouse.runtime.session.catalogs import Catalogs
 from streamhouse.runtime.session.views import Names
+from streamhouse.sql.expressions.zones import zone_of
 from streamhouse.sql.plan import AsOf, Name, TableInfo, ViewInfo, Watermark
 from streamhouse.sql.statements.create_view import ticked
 from streamhouse.sql.statements.script import parse_script
@@ -43,6 +44,11 @@ class ViewInputTables:
         if self._names.is_temporary(full):
             full = self.table(name).name
         return full[1:] if full[0] == self._view[0] else full
+
+    @property
+    def zone(self) -> str:
+        """The time zone in which the view's query is planned."""
+        return zone_of(self._names)
 
     def full(self, name: Name) -> Name:
         return self._names.full(name)

@@ -11,7 +11,7 @@ from streamhouse.connectors.dead_letter_table import SkippingSource
 from streamhouse.lookup.dimension import DimensionSpec
 from streamhouse.lookup.strategies.selection import choose_all
 from streamhouse.paimon.catalog.table_address import TableAddress
-from streamhouse.runtime.printer import Printer
+from streamhouse.runtime.printer import Printer, shown_in
 from streamhouse.runtime.query_operator import QueryOperator, numbered
 from streamhouse.runtime.query_source import source_caught_up
 from streamhouse.runtime.session.session import Session
@@ -28,7 +28,7 @@ class StreamingSelect:
 
     def __init__(self, session: Session, query: StreamQuery, printer: Printer) -> None:
         self._query = query
-        self._printer = printer
+        self._printer, self._zone = printer, session.zone
         addresses = [session.endpoints.dimension(lookup) for lookup in query.lookups]
         self._pinned: Offset = {}
         specs = [
@@ -85,5 +85,6 @@ class StreamingSelect:
             rows = rows.drop_columns([ROW_KIND])
         else:
             kinds = pa.chunked_array([pa.repeat(pa.scalar("+I"), rows.num_rows)])
-        for batch in rows.add_column(0, ROW_KIND, kinds).combine_chunks().to_batches():
+        reader = rows.add_column(0, ROW_KIND, kinds).combine_chunks().to_reader()
+        for batch in shown_in(self._zone, reader):
             self._printer.changes(batch)

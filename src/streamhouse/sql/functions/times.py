@@ -15,7 +15,10 @@ from sqlglot import exp
 from streamhouse.sql.functions import date_patterns, java_times
 from streamhouse.sql.functions.builtin_udfs import arrow_call
 from streamhouse.sql.functions.expression_builders import (
+    AS_IS,
+    INSTANT,
     VARIES,
+    ZONE,
     Args,
     ArgumentError,
     Build,
@@ -24,9 +27,12 @@ from streamhouse.sql.functions.expression_builders import (
     cast,
     concat,
     current_time,
+    from_local,
+    instant,
     literal_text,
     number,
     remainder,
+    to_local,
     tried,
     try_cast,
     when,
@@ -54,7 +60,7 @@ _ROUNDED = {
 """Units of FLOOR and CEIL, and DuckDB's function that makes an interval of n units."""
 _FROM_YEAR_ONE = ("CENTURY", "MILLENNIUM")
 _ARGUMENT, _CLOCK, _DATED, _LENIENT = "timestamp", "clock", "dated", "lenient"
-_TYPE = "argument type"
+_TYPE, _DAYS = "argument type", "days"
 _EPOCH_DAY = "1970-01-01"
 
 
@@ -109,6 +115,12 @@ def _argument(node: exp.Expr) -> exp.Cast:
     tree = cast(node, "TIMESTAMP")
     tree.meta[_ARGUMENT] = True
     return tree
+
+
+def _as_instant(node: exp.Cast) -> exp.Cast:
+    """Let a cast of an instant to TIMESTAMP keep it in UTC, so that steps have their length."""
+    node.meta[ZONE] = AS_IS
+    return node
 
 
 def _marked(tree: exp.Cast, unit: str) -> exp.Cast:
@@ -211,13 +223,20 @@ def note_type(node: exp.Cast, kind: exp.DataType) -> None:
         node.meta[_TYPE] = kind.this
 
 
-def with_flink_type(node: exp.Expr) -> exp.Expr:
-    """Cast a marked call to DATE or TIME where Flink returns that."""
+def with_flink_type(node: exp.Expr, zoned: bool = False) -> exp.Expr:
+    """Cast a marked call to DATE or TIME where Flink returns that; if `zoned` to TIMESTAMP_LTZ."""
     if not isinstance(node, exp.Cast) or not follows_argument(node):
         return node
-    kind = next(
-        (marker.meta[_TYPE] for marker in node.find_all(exp.Cast) if _TYPE in marker.meta), None
-    )
+    marker = next((each for each in node.find_all(exp.Cast) if _TYPE in each.meta), None)
+    kind = None if marker is None else marker.meta[_TYPE]
+    if zoned and marker is not None and kind in (exp.DType.TIMESTAMPTZ, exp.DType.TIMESTAMPLTZ):
+        if node.meta.get(_DAYS):
+            moment = _as(node, "TIMESTAMPTZ")
+            moment.meta[ZONE] = INSTANT
+            return moment
+        # Within a day, rounding moves an instant as far as its local time.
+        moved = exp.Paren(this=exp.Sub(this=node.copy(), expression=marker.copy()))
+        return _as(exp.Add(this=marker.this.copy(), expression=moved), "TIMESTAMPTZ")
     if kind == exp.DType.TIME:
         return _as(node, "TIME")
     return as_date(node) if node.meta[_DATED] and kind == exp.DType.DATE else node
@@ -280,7 +299,7 @@ _MONTHS = {"MONTH": 1, "QUARTER": 3, "YEAR": 12}
 def difference(args: Args) -> exp.Expr:
     """TIMESTAMPDIFF(unit, start, end)."""
     name = _unit(args[0])
-    start, end = (cast(arg, "TIMESTAMP") for arg in args[1:])
+    start, end = (_as_instant(cast(arg, "TIMESTAMP")) for arg in args[1:])
     whole = cast(call("DATE_SUB", exp.Literal.string(name.lower()), start, end), "INT")
     if name not in _MONTHS:
         return whole
@@ -314,7 +333,9 @@ def days_between(args: Args) -> exp.Expr:
 def add(args: Args) -> exp.Expr:
     unit = _unit(args[0])
     step = call(f"TO_{unit}S", args[1])
-    return _marked(cast(exp.Add(this=_argument(args[2]), expression=step), "TIMESTAMP"), unit)
+    return _marked(
+        cast(exp.Add(this=_as_instant(_argument(args[2])), expression=step), "TIMESTAMP"), unit
+    )
 
 
 def field(part: str, shift: int = 0) -> Build:
@@ -363,11 +384,17 @@ def rounded(node: exp.Floor | exp.Ceil) -> exp.Expr:
     value = _argument(node.this.copy())
     down = _floor(unit, value)
     if isinstance(node, exp.Floor):
-        return _marked(cast(down, "TIMESTAMP"), "DAY")
+        return _rounded(down, unit)
     step = call(_ROUNDED[unit], number(1))
     up = exp.Add(this=down.copy(), expression=step)
     exact = exp.EQ(this=down, expression=value.copy())
-    return _marked(cast(when(exact, value.copy(), up), "TIMESTAMP"), "DAY")
+    return _rounded(when(exact, value.copy(), up), unit)
+
+
+def _rounded(value: exp.Expr, unit: str) -> exp.Cast:
+    tree = _marked(cast(value, "TIMESTAMP"), "DAY")
+    tree.meta[_DAYS] = unit not in _CLOCK_UNITS
+    return tree
 
 
 def _floor(unit: str, value: exp.Expr) -> exp.Expr:
@@ -390,7 +417,7 @@ def _floor(unit: str, value: exp.Expr) -> exp.Expr:
 def from_seconds(args: Args) -> exp.Expr:
     micros = exp.Mul(this=cast(args[0], "BIGINT"), expression=number(1_000_000))
     pattern = args[1] if len(args) > 1 else exp.Literal.string(_DEFAULT_TIME)
-    return _text(call("MAKE_TIMESTAMP", micros), number(0), pattern)
+    return _text(to_local(call("MAKE_TIMESTAMP", micros)), number(0), pattern)
 
 
 _LEAST_MS, _MOST_MS = -62167219200000, 253402300799999
@@ -402,12 +429,13 @@ def to_zoned(args: Args) -> exp.Expr:
     if digits not in ("0", "3"):
         raise ArgumentError("TO_TIMESTAMP_LTZ takes the precision 0 (seconds) or 3 (milliseconds)")
     factor = 1_000 if digits == "0" else 1
-    product = exp.Mul(this=exp.Paren(this=args[0]), expression=number(factor))
+    # The number of seconds may be an INT, and that of milliseconds none any more.
+    product = exp.Mul(this=exp.Paren(this=args[0]), expression=cast(number(factor), "BIGINT"))
     millis = call("TRUNC", cast(product, "DOUBLE"))
     tried = try_cast(millis, "BIGINT")
     within = exp.Between(this=tried, low=number(_LEAST_MS), high=number(_MOST_MS))
     micros = exp.Mul(this=tried.copy(), expression=number(1_000))
-    return cast(when(within, call("MAKE_TIMESTAMP", micros)), "TIMESTAMP_MS")
+    return instant(when(within, call("MAKE_TIMESTAMP", micros)))
 
 
 def overlaps(node: exp.Overlaps) -> exp.Expr:
@@ -450,7 +478,9 @@ TABLE: Table = {
     "UNIX_TIMESTAMP": (
         0,
         2,
-        lambda args: _part("epoch", _timestamp(args) if args else current_time("LOCALTIMESTAMP")),
+        lambda args: _part(
+            "epoch", from_local(_timestamp(args)) if args else current_time("CURRENT_TIMESTAMP")
+        ),
     ),
     "CONVERT_TZ": (3, 3, convert_tz),
     "YEAR": (1, 1, field("year")),

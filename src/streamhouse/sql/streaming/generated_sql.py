@@ -9,7 +9,7 @@ from sqlglot import exp
 from sqlglot.optimizer.pushdown_projections import pushdown_projections
 
 from streamhouse.sql import node_errors
-from streamhouse.sql.expressions import lowering, timestamp_digits
+from streamhouse.sql.expressions import lowering, timestamp_digits, zones
 from streamhouse.sql.expressions.binder import BindError, describe, generate, refusal
 from streamhouse.sql.plan import TableInfo
 from streamhouse.sql.resolution.columns import physical
@@ -32,6 +32,7 @@ class Stream:
     top: SelectBlock
     source: TableInfo
     changelog: bool
+    zone: str = zones.UTC
 
     @property
     def lookups(self) -> list[Lookup]:
@@ -91,7 +92,7 @@ class Stream:
     def translated(self, select: exp.Select) -> exp.Select:
         """The tree translated to DuckDB's terms, without unused columns in its subqueries."""
         lowered = lowering.lower(
-            self.script, select, self.relations, bounded=False, declared=self.declared
+            self.script, select, self.relations, False, self.declared, self.zone
         )
         pruned = pushdown_projections(lowered)
         assert isinstance(pruned, exp.Select)
