@@ -39,9 +39,11 @@ Windowed = tuple[Row, datetime, datetime]
 class ZonedView(ClosedView):
     """A view of closed windows in a session with a time zone."""
 
-    def __init__(self, session: ViewSession, query: str, zone: str) -> None:
+    def __init__(
+        self, session: ViewSession, query: str, zone: str, lateness: timedelta | None = None
+    ) -> None:
         self._zone = zone
-        super().__init__(session, query)
+        super().__init__(session, query, lateness)
 
     def restart(self) -> None:
         self.session.session.settings.set("table.local-time-zone", self._zone)
@@ -163,6 +165,37 @@ def test_each_window_is_closed_once(zone: str, kind: str, seed: int, tmp_path: P
         if rng.random() < 0.3:
             session.restart()
             view.restart()
+    view.check_audit()
+
+
+@pytest.mark.parametrize(
+    "zone", [ZONES[0], *(pytest.param(zone, marks=pytest.mark.soak) for zone in ZONES[1:3])]
+)
+def test_windows_that_change_for_a_time_are_those_of_all_rows(zone: str, tmp_path: Path) -> None:
+    """Without late rows a table has the windows of all rows, also when clocks are set back."""
+    rng, session = random.Random(zone), ViewSession(tmp_path / "lake")
+    session.execute(TABLES)
+    session.execute(
+        "CREATE TABLE t__view (a TIMESTAMP(3), b TIMESTAMP(3), k STRING, n BIGINT, PRIMARY KEY "
+        "(a, b, k) NOT ENFORCED) WITH ('bucket' = '1')"
+    )
+    query = (
+        f"SELECT {BY}, k, COUNT(*) AS n FROM TUMBLE(TABLE bookings, DESCRIPTOR(ts), "
+        f"INTERVAL '40' MINUTE) GROUP BY {BY}, k"
+    )
+    view = ZonedView(session, query, zone, timedelta(minutes=20))
+    newest = CHANGES[zone].replace(tzinfo=UTC) - 2 * HOUR
+    view.run(NOW, "")
+    for batch in range(6):
+        rows = []
+        for number in range(3):
+            ts = newest + timedelta(minutes=rng.randint(-10, 40))
+            rows.append(f"({batch * 3 + number}, '{rng.choice('ab')}', {_literal(ts)}, 0)")
+            newest = max(newest, ts)
+        session.execute(f"INSERT INTO bookings VALUES {', '.join(rows)}")
+        view.run(NOW + batch, "")
+        assert view.result() == session.rows(query)
+        assert not session.rows("SELECT _kind FROM t__late")
     view.check_audit()
 
 
