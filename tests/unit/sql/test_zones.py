@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 NOW = datetime(2024, 5, 6, 7, 8, 9, 123000, UTC)
 _MS = timedelta(milliseconds=1)
+SEEDS = [0, *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(1, 10))]
 
 
 def _text(at: datetime, digits: int = 3) -> str:
@@ -52,7 +53,7 @@ def _both(catalog: Catalog, text: str, rows: list[dict[str, Any]]) -> list[tuple
     return once
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", SEEDS)
 def test_instants_are_local_times_of_the_zone(zoned: Catalog, seed: int) -> None:
     zone = zoned.zone
     times = times_of(random.Random(seed), zone)
@@ -86,7 +87,7 @@ def test_instants_are_local_times_of_the_zone(zoned: Catalog, seed: int) -> None
         check(f"FLOOR(ts TO {unit})", moved if unit == "HOUR" else days)
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", SEEDS)
 def test_local_times_are_instants_of_the_zone(zoned: Catalog, seed: int) -> None:
     zone, rng = zoned.zone, random.Random(seed)
     walls = [
