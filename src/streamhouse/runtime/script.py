@@ -56,7 +56,7 @@ from streamhouse.runtime.statements.insert_plan import (
 from streamhouse.runtime.statements.result_view import kept_spec
 from streamhouse.runtime.statements.resumption import check_start
 from streamhouse.runtime.statements.steps import Step, steps
-from streamhouse.runtime.statements.streaming_select import Printer, StreamingSelect
+from streamhouse.runtime.statements.streaming_select import Printer, StreamingSelect, shown_in
 from streamhouse.runtime.streaming.continuous_query import ContinuousQuery
 from streamhouse.runtime.sync.procedures import is_sync, options_of_call
 from streamhouse.runtime.sync.run import SyncRun, new_query
@@ -257,7 +257,7 @@ class ScriptRunner:
                 self._notice(statement.target, "all rows removed")
             case syntax.Select():
                 with bounded_statements.select(session, statement.query) as reader:
-                    self._printer.rows(reader)
+                    self._printer.rows(shown_in(session.zone, reader))
             case AlterMaterializedView():
                 changes = refresh_view(self._session, statement)
                 self._notice(statement.name, f"refreshed, {changes:,} changes")

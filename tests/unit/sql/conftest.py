@@ -64,6 +64,7 @@ class Catalog:
 
     def __init__(self, tables: Mapping[str, TableInfo] | None = None) -> None:
         self.tables = dict(tables or {})
+        self.zone = "UTC"
 
     def add(self, script: str) -> None:
         for made in parse_script(script):

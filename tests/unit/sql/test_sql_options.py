@@ -71,7 +71,7 @@ def test_set() -> None:
     check_set("sql-client.execution.result-mode", "tableau")
     for key, value, message in [
         ("pipline.name", "x", "SET: unknown option 'pipline.name'; did you mean 'pipeline.name'?"),
-        ("table.local-time-zone", "Europe/Paris", "the only supported time zone is 'UTC'"),
+        ("table.local-time-zone", "Europe/Pariss", "'Europe/Pariss' is not a time zone"),
         ("execution.runtime-mode", "auto", "'auto' is not one of streaming, batch"),
         ("execution.checkpointing.interval", "soon", "'soon' is not a duration"),
         ("parallelism.default", "0", "0 is too small"),

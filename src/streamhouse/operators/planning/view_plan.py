@@ -26,6 +26,7 @@ from streamhouse.sql.batch.bounded_query import (
     planned_into,
     query_tree,
 )  # fmt: skip
+from streamhouse.sql.expressions.zones import UTC
 from streamhouse.sql.nesting_depth import limited_depth
 from streamhouse.sql.plan import BoundedQuery, BoundedScan, Column, Resolver, TableInfo
 from streamhouse.sql.resolution import columns as names
@@ -45,7 +46,7 @@ class ViewPlan:
     depends on the order of rows, so one thread computes it. `appends`: no row may leave the
     table. `windows`: each batch appends the rows of the windows that it closes. `untyped` are
     columns that are NULL in the query. `reason`: why no streaming query computes the SELECT; empty
-    for a materialized view.
+    for a materialized view. `zone`: the time zone of its local times.
     """
 
     query: BoundedQuery
@@ -58,6 +59,7 @@ class ViewPlan:
     windows: ClosedWindows | None = None
     untyped: frozenset[str] = frozenset()
     reason: str = ""
+    zone: str = UTC
 
     @property
     def key(self) -> tuple[str, ...]:
@@ -236,7 +238,7 @@ def _plan(
     return ViewPlan(
         query, columns, sink,
         any(each.timed for each in operators), any(each.ordered for each in operators),
-        fingerprint,
+        fingerprint, zone=analyzed.zone,
     )  # fmt: skip
 
 

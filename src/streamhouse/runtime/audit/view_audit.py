@@ -35,6 +35,7 @@ from streamhouse.source import Offset
 from streamhouse.sql.batch.bounded_query import analyze_bounded
 from streamhouse.sql.batch.closed_windows import FOREVER, between
 from streamhouse.sql.expressions.binder import quote
+from streamhouse.sql.expressions.zones import UTC, ZONE_OPTION
 from streamhouse.sql.plan import BoundedQuery, BoundedScan, TableInfo
 from streamhouse.sql.statements.script import parse_script
 from streamhouse.sql.syntax import Query, Select
@@ -73,8 +74,10 @@ def opened_view(address: TableAddress) -> tuple[Session, ViewSpec, str]:
     table = session.table(full)
     if kept is None or session.materialized.find(full) is not None:
         view = session.materialized.defined(full)
+        session.settings.set(ZONE_OPTION, view.stored.zone)
         return session, view_spec(session, table, view.plan), view.stored.query
-    text, columns, closed = kept
+    text, columns, closed, zone = kept
+    session.settings.set(ZONE_OPTION, zone)
     plan = plan_view_into(_query(text), session, table, tuple(columns), closed)
     return session, replace(view_spec(session, table, plan), select=(text, tuple(columns))), text
 
@@ -84,15 +87,17 @@ def _checkpoint(address: TableAddress) -> Checkpoint:
     return Checkpoint(checkpoints_of(path), VIEWS, address.identifier)
 
 
-def _kept_select(checkpoint: Checkpoint) -> tuple[str, list[str], bool] | None:
+def _kept_select(checkpoint: Checkpoint) -> tuple[str, list[str], bool, str] | None:
     """The SELECT of the INSERT that keeps a table, and its column list; None if there is none.
 
-    Last, whether its windows do not change any more after a time.
+    Then, whether its windows do not change any more after a time, and its time zone.
     """
     record = checkpoint.previous()
     definition = json.loads(record["definition"]) if record else {}
     found = definition.get("select")
-    return None if found is None else (found[0], found[1], definition.get("closed", False))
+    if found is None:
+        return None
+    return found[0], found[1], definition.get("closed", False), definition.get("zone", UTC)
 
 
 def _query(text: str) -> Query:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from streamhouse.close_matches import nearest
 from streamhouse.errors import OptionError, TableError
 from streamhouse.operators.planning.view_plan import ViewPlan, plan_view
 from streamhouse.runtime.session.view_input_tables import ViewInputTables
-from streamhouse.sql.plan import Name, TableInfo
+from streamhouse.sql.expressions.zones import InZone, zone_of
+from streamhouse.sql.plan import Name, Resolver, TableInfo
 from streamhouse.sql.schema_changes import SetTableOption
 from streamhouse.sql.statements.create_view import with_full_names
 from streamhouse.sql.statements.script import parse_script
@@ -67,7 +68,7 @@ class MaterializedViews:
         text = with_full_names(statement.query, inputs.stored_name)
         stored = StoredView(
             text, statement.freshness_s, statement.full,
-            appends=statement.appends, closed=statement.closed,
+            appends=statement.appends, closed=statement.closed, zone=zone_of(inputs),
         )  # fmt: skip
         plan = plan_view(
             statement.query, inputs, statement.columns, statement.primary_key, statement.closed
@@ -80,9 +81,8 @@ class MaterializedViews:
         if before is None:
             raise TableError(f"'{name}' is a table; give the view another name, or DROP TABLE it")
         stored = replace(stored, suspended=before.suspended)
-        same = self._same_columns(full, plan) and (before.appends, before.closed) == (
-            stored.appends,
-            stored.closed,
+        same = self._same_columns(full, plan) and stored == replace(
+            stored, appends=before.appends, closed=before.closed, zone=before.zone
         )
         if same and (before.query == stored.query or statement.replace):
             self._store(full, before, stored)
@@ -98,8 +98,9 @@ class MaterializedViews:
             return view
         else:
             raise TableError(
-                f"view {name} exists with another query, or its query had other columns; write "
-                "CREATE OR REPLACE MATERIALIZED VIEW, or give the view another name"
+                f"view {name} exists with another query or another time zone, or its query had "
+                "other columns; write CREATE OR REPLACE MATERIALIZED VIEW, or give the view "
+                "another name"
             )
         return DefinedView(full, stored, plan, feeds)
 
@@ -219,7 +220,8 @@ class MaterializedViews:
         table = self._table(full)
         names = [column.name for column in table.columns if column.name != HIDDEN_KEY]
         key = () if HIDDEN_KEY in table.primary_key else table.primary_key
-        plan = plan_view(statement.query, self._session, names, key, stored.closed)
+        resolver = cast(Resolver, InZone(self._session, stored.zone))
+        plan = plan_view(statement.query, resolver, names, key, stored.closed)
         if not self._same_columns(full, plan):
             raise TableError(
                 f"view {'.'.join(full[1:])}: a table that it reads was altered, so that its query "

@@ -17,6 +17,7 @@ from streamhouse.runtime.session.endpoints import Endpoints
 from streamhouse.runtime.session.materialized_views import MaterializedViews
 from streamhouse.runtime.session.table_definitions import TableDefinitions
 from streamhouse.runtime.session.views import SessionViews, check_no_view
+from streamhouse.sql.expressions.zones import UTC, ZONE_OPTION, zone_named
 from streamhouse.sql.options.known_options import SYNONYMS, check_set
 from streamhouse.sql.plan import AsOf, Name, TableInfo, ViewInfo
 
@@ -82,6 +83,11 @@ class Session:
     def full(self, name: Name) -> Name:
         """The name with catalog and database."""
         return self.catalogs.full(name)
+
+    @property
+    def zone(self) -> str:
+        """The time zone in which queries are planned (`table.local-time-zone`)."""
+        return zone_named(ZONE_OPTION, self.settings.get(ZONE_OPTION, UTC))
 
     def table(self, name: Name) -> TableInfo:
         """The table of a name, temporary ones first; else `TableError` with the nearest name."""

@@ -46,6 +46,11 @@ class ViewInputTables:
             full = self.table(name).name
         return full[1:] if full[0] == self._view[0] else full
 
+    @property
+    def zone(self) -> str:
+        """The time zone in which the view's query is planned."""
+        return self._session.zone
+
     def full(self, name: Name) -> Name:
         return self._session.full(name)
 

@@ -18,6 +18,7 @@ from streamhouse.runtime.streaming.dimensions.open_dimensions import Dimensions
 from streamhouse.runtime.streaming.dimensions.versions import DimensionVersions
 from streamhouse.runtime.streaming.tasks.task_run import chunks
 from streamhouse.source import ROW_KIND, Offset
+from streamhouse.sql.expressions.zones import UTC
 from streamhouse.sql.plan import StreamQuery
 from streamhouse.types import arrow_type
 
@@ -27,7 +28,7 @@ class StreamingSelect:
 
     def __init__(self, session: Session, query: StreamQuery, printer: Printer) -> None:
         self._query = query
-        self._printer = printer
+        self._printer, self._zone = printer, session.zone
         addresses = [session.endpoints.dimension(lookup) for lookup in query.lookups]
         self._pinned: Offset = {}
         specs = list(map(DimensionSpec, query.lookups, addresses))
@@ -81,7 +82,8 @@ class StreamingSelect:
             rows = rows.drop_columns([ROW_KIND])
         else:
             kinds = pa.chunked_array([pa.repeat(pa.scalar("+I"), rows.num_rows)])
-        for batch in rows.add_column(0, ROW_KIND, kinds).combine_chunks().to_batches():
+        reader = rows.add_column(0, ROW_KIND, kinds).combine_chunks().to_reader()
+        for batch in shown_in(self._zone, reader):
             self._printer.changes(batch)
 
 
@@ -96,3 +98,20 @@ class Printer(Protocol):
 
     def changes(self, batch: pa.RecordBatch) -> None:
         """Show rows of a streaming SELECT; the first column is `rowkind`."""
+
+
+def shown_in(zone: str, rows: pa.RecordBatchReader) -> pa.RecordBatchReader:
+    """Rows whose instants texts show as local times of a session's zone; other formats have UTC.
+
+    Times within arrays, maps and rows stay in UTC.
+    """
+    if zone == UTC:
+        return rows
+    schema = pa.schema([field.with_type(_shown(field.type, zone)) for field in rows.schema])
+    return pa.RecordBatchReader.from_batches(schema, (batch.cast(schema) for batch in rows))
+
+
+def _shown(kind: pa.DataType, zone: str) -> pa.DataType:
+    if not pa.types.is_timestamp(kind) or kind.tz is None:
+        return kind
+    return pa.timestamp(kind.unit, zone.removeprefix("GMT") if ":" in zone else zone)

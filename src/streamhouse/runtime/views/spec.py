@@ -21,6 +21,7 @@ from streamhouse.paimon.schema.evolution import column_ids
 from streamhouse.paimon.storage.files import files_of
 from streamhouse.runtime.state.replica import ReplicatedStore
 from streamhouse.source import Offset
+from streamhouse.sql.expressions.zones import UTC
 from streamhouse.sql.plan import BoundedScan
 from streamhouse.state.store import StateStore
 
@@ -157,6 +158,7 @@ class ViewSpec:
                 "view": self.plan.query.sql,
                 "select": self.select,
                 "closed": self.plan.windows is not None,
+                **({"zone": self.plan.zone} if self.plan.zone != UTC else {}),
             }
         )
 

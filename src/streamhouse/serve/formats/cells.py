@@ -32,6 +32,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from streamhouse.mysql.values.types import zoned
 from streamhouse.source import ROW_KIND
 
 _ISO = "%Y-%m-%dT%H:%M:%S"
@@ -73,15 +74,17 @@ def csv_values(column: pa.Array | pa.ChunkedArray) -> list[str | None]:
 def table_texts(column: pa.Array | pa.ChunkedArray, exact: bool = True) -> list[str | None]:
     """The column's values for display in a terminal; None is a null.
 
-    Numbers have thousands separators. Unless `exact`, floating-point numbers are rounded to 2 to 12
-    decimals, depending on the largest value and the same for the whole column, so that the decimal
-    points align.
+    Numbers have thousands separators. Instants of another zone than UTC are its local times.
+    Unless `exact`, floating-point numbers are rounded to 2 to 12 decimals, depending on the largest
+    value and the same for the whole column, so that the decimal points align.
     """
     kind = column.type
     if is_number(kind):
         decimals = None if exact or not pa.types.is_floating(kind) else _decimals(column)
         return [_number(value, decimals) for value in column.to_pylist()]
     if pa.types.is_timestamp(kind):
+        if kind.tz not in (None, "UTC"):
+            column = _local(column)
         return [None if v is None else v.replace("T", " ") for v in _timestamps(column)]
     if _is_bytes(kind):
         return [None if v is None else "0x" + v.hex() for v in column.to_pylist()]
@@ -120,6 +123,13 @@ def _timestamps(column: pa.Array | pa.ChunkedArray) -> list[Any]:
         return list(pc.strftime(column, format=_ISO).to_pylist())
     utc = column.cast(pa.timestamp(column.type.unit, "UTC"))
     return list(pc.strftime(utc, format=_ISO + "Z").to_pylist())
+
+
+def _local(column: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
+    """Instants as local times of the zone of their type."""
+    unit, zone = column.type.unit, column.type.tz
+    micros = column.cast(pa.timestamp("us", zone), safe=False)
+    return zoned(micros, pa.timestamp("us"), zone).cast(pa.timestamp(unit))
 
 
 def _json_value(value: Any) -> Any:

@@ -7,9 +7,10 @@ from sqlglot import exp
 
 from streamhouse.errors import OptionError
 from streamhouse.sql import node_errors
-from streamhouse.sql.expressions import lowering
+from streamhouse.sql.expressions import lowering, zones
 from streamhouse.sql.expressions.binder import generate
 from streamhouse.sql.expressions.sandboxed_connection import sandboxed
+from streamhouse.sql.functions.expression_builders import cast
 from streamhouse.sql.options.time_travel_options import epoch_ms, split_options
 from streamhouse.sql.plan import AsOf, Name, Resolver, TableInfo, TravellingResolver
 from streamhouse.sql.resolution import columns as names
@@ -58,6 +59,7 @@ class _TimeTravelResolver:
     def __init__(self, resolver: TravellingResolver, as_of: AsOf) -> None:
         self._resolver = resolver
         self._as_of = as_of
+        self.zone = zones.zone_of(resolver)
 
     def table(self, name: Name) -> TableInfo:
         return self._resolver.table_as_of(name, self._as_of)
@@ -87,7 +89,7 @@ def _clause(parsed: Parsed, tree: exp.Expr, table: exp.Table, resolver: Resolver
     if isinstance(as_of, exp.Literal) and not as_of.is_string and as_of.name.isdigit():
         return AsOf(timestamp_ms=epoch_ms(int(as_of.name)))
     if as_of.find(exp.Column) is None:
-        return AsOf(timestamp_ms=_milliseconds(parsed, version, as_of))
+        return AsOf(timestamp_ms=_milliseconds(parsed, version, as_of, resolver))
     if isinstance(as_of, exp.Column) and event_time.is_processing_time(tree, as_of.name, resolver):
         return AsOf()
     raise node_errors.unsupported(
@@ -111,12 +113,15 @@ def _version(parsed: Parsed, version: exp.Expr) -> AsOf:
     raise node_errors.error(parsed.script, version, message)
 
 
-def _milliseconds(parsed: Parsed, version: exp.Expr, as_of: exp.Expr) -> int:
-    """A constant point in time in milliseconds since 1970, UTC, as DuckDB computes it."""
+def _milliseconds(parsed: Parsed, version: exp.Expr, as_of: exp.Expr, resolver: Resolver) -> int:
+    """A constant time in the session's zone in milliseconds since 1970, as DuckDB computes it."""
     try:
-        lowered = lowering.lower(parsed.script, as_of.copy(), {}, bounded=True)
+        moment = cast(as_of.copy(), "TIMESTAMPTZ")
+        lowered = lowering.lower(
+            parsed.script, moment, {}, bounded=True, zone=zones.zone_of(resolver)
+        )
         with sandboxed() as connection:
-            text = f"SELECT epoch_ms(CAST({generate(lowered)} AS TIMESTAMP))"
+            text = f"SELECT epoch_ms({generate(lowered)})"
             row = connection.execute(text).fetchone()
     except duckdb.Error:
         row = None

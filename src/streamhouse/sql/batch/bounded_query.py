@@ -22,7 +22,7 @@ from streamhouse.sql.batch import (
     total_order,
     window_slices,
 )
-from streamhouse.sql.expressions import aggregates, lowering, timestamp_digits
+from streamhouse.sql.expressions import aggregates, lowering, timestamp_digits, zones
 from streamhouse.sql.expressions.binder import BindError, describe, generate, refusal
 from streamhouse.sql.functions.expression_builders import column_of, quoted
 from streamhouse.sql.literal_rows import LiteralRows
@@ -87,7 +87,7 @@ def analyze_bounded(
     With a `target` (and an INSERT's column list) the output is the target's columns in order.
     Raises `SqlError` and `UnsupportedSqlError` with line and column. The SQL takes the time of the
     query from `getvariable('now')`, or from the clock if that is not set. The DuckDB session must
-    have the time zone UTC.
+    have the time zone UTC, whatever the zone of the resolver's session is.
     """
     with limited_depth(query):
         analyzed = None if query.rows is None else _analyze_rows(query, resolver)
@@ -139,17 +139,22 @@ def _analyze_rows(query: Query, resolver: Resolver) -> Analyzed | None:
 
 @dataclass
 class Analyzed:
-    """A query translated to DuckDB's terms, and the names and Flink types of its columns."""
+    """A query translated to DuckDB's terms, and the names and Flink types of its columns.
+
+    `zone` is the time zone in which it was planned.
+    """
 
     parsed: Parsed
     tree: exp.Query
     scans: _Scans
     output: list[str]
     types: list[str]
+    zone: str = zones.UTC
 
     def plan(self, tree: exp.Query, output: list[str]) -> BoundedQuery:
         """The plan of `tree`, which wraps or is this query; `SqlError` if DuckDB cannot bind it."""
         if tree is not self.tree:
+            zones.in_zone(tree, self.zone)
             _bound(self.parsed, tree, self.scans)
         scans = self.scans.plan(tree)
         called = functions_in(tree)
@@ -166,7 +171,7 @@ def analyze_tree(
     tree = viewed
     _check_clauses(parsed, tree)
     _drop_query_hints(parsed, tree)
-    scans = _Scans()
+    scans, zone = _Scans(), zones.zone_of(resolver)
     for index, table in enumerate(names.leaves(tree)):
         _scan(parsed, resolver, scans, tree, table, first if index == 0 else None)
     try:
@@ -175,7 +180,7 @@ def analyze_tree(
         joins_in_time.rewrite(parsed.script, qualified, scans.relations)
         row_comparisons.rows_in_correlated_queries(qualified)
         lowered = lowering.lower(
-            parsed.script, qualified, scans.relations, bounded=True, declared=scans.declared
+            parsed.script, qualified, scans.relations, True, scans.declared, zone
         )
         aggregates.compensate(lowered)
         final = pushdown_projections(lowered)
@@ -184,7 +189,7 @@ def analyze_tree(
         raise node_errors.error(parsed.script, tree, _resolution_error(error)) from None
     assert isinstance(final, exp.Query)
     output = _name_outputs(final)
-    return Analyzed(parsed, final, scans, output, _bound(parsed, final, scans))
+    return Analyzed(parsed, final, scans, output, _bound(parsed, final, scans), zone)
 
 
 _SELECT_ARGS = (

@@ -15,6 +15,10 @@ from datetime import datetime, timedelta
 from sqlglot import exp
 
 from streamhouse.sql.functions.expression_builders import (
+    AS_IS,
+    CLOSING_TIME,
+    WITHIN,
+    ZONE,
     call,
     cast,
     column_of,
@@ -39,6 +43,7 @@ KINDS = ("+I", "-D")
 FOREVER = 1 << 47
 """A watermark that has passed all windows, in the year 6429."""
 _ALIAS = "_windowed"
+_DAY_MS = 86_400_000
 _NONE = -62_135_596_800_000
 """The watermark before there is one: the beginning of the year 1."""
 
@@ -80,7 +85,7 @@ def close(tree: exp.Query, without_late: bool = False) -> None:
             _limit(subquery.this)
             if without_late:
                 subquery.set("this", _seen(subquery.this, place))
-        moment = cast(time, "TIMESTAMP")
+        moment = exp.Anonymous(this=CLOSING_TIME, expressions=[end, time])
         closed = exp.and_(
             exp.GT(this=moment, expression=_variable(BEFORE)),
             exp.LTE(this=moment.copy(), expression=_variable(AFTER)),
@@ -100,12 +105,20 @@ def _is_session(select: exp.Select) -> bool:
 def _limit(select: exp.Select) -> None:
     """Let scans skip files without times of windows that a batch closes."""
     source, size = source_rows(select), select.meta[WINDOWED].size
-    source.where(*_limits(windowed_time(source), _variable(BEFORE, -size)), copy=False)
+    source.where(*_limits(windowed_time(source), BEFORE, -size), copy=False)
 
 
-def _limits(time: exp.Expr, first: exp.Expr) -> tuple[exp.Expr, exp.Expr]:
-    last = _variable(AFTER, 1)
-    return exp.GT(this=time.copy(), expression=first), exp.LT(this=time.copy(), expression=last)
+def _limits(time: exp.Expr, first: str, more: int) -> Iterator[exp.Expr]:
+    """The conditions that a row is from a variable, `more` milliseconds later, up to `AFTER`."""
+    column = time.expressions[0]
+    for kind, name, since in ((exp.GT, first, more), (exp.LT, AFTER, 1)):
+        within = kind(this=time.copy(), expression=_variable(name, since))
+        # No local time is more than a day from UTC.
+        day = -_DAY_MS if kind is exp.GT else _DAY_MS
+        instant = cast(column.copy(), "TIMESTAMP")
+        instant.meta[ZONE] = AS_IS
+        around = kind(this=instant, expression=_variable(name, since + day))
+        yield exp.Anonymous(this=WITHIN, expressions=[within, around, column.copy()])
 
 
 def _combine_seen(select: exp.Select, number: int) -> None:
@@ -115,7 +128,7 @@ def _combine_seen(select: exp.Select, number: int) -> None:
     time, windows = windowed_time(source), [each.alias for each in select.selects[-3:]]
     rows = exp.Select(expressions=[exp.Star()])
     rows.set("from_", exp.From(this=data.copy()))
-    rows.where(*_limits(time, _variable(SINCE, 0)), copy=False)
+    rows.where(*_limits(time, SINCE, 0), copy=False)
     alias = exp.TableAlias(this=quoted(data.alias_or_name))
     source.set("from_", exp.From(this=exp.Subquery(this=_seen(rows, number, windows), alias=alias)))
 
@@ -167,14 +180,16 @@ def late(tree: exp.Query) -> Iterator[exp.Query]:
         if _is_session(select):
             yield _with_queries(tree, single_sessions(select))
             continue
-        rows, (_, _, time) = _rows(select), _columns(select)
+        rows, (_, end, time) = _rows(select), _columns(select)
         alias, terms = _filters(select)
         if alias:
             subquery = rows.find(exp.Subquery)
             assert subquery is not None
             subquery.set("alias", exp.TableAlias(this=quoted(alias)))
-            time.set("table", quoted(alias))
-        closed = exp.LTE(this=cast(time, "TIMESTAMP"), expression=_variable(BEFORE))
+            for column in (end, time):
+                column.set("table", quoted(alias))
+        moment = exp.Anonymous(this=CLOSING_TIME, expressions=[end, time])
+        closed = exp.LTE(this=moment, expression=_variable(BEFORE))
         yield _with_queries(tree, rows.where(closed, *terms))
 
 

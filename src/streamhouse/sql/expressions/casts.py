@@ -14,12 +14,14 @@ from streamhouse.sql.expressions import (
     intervals,
     nested_values,
     timestamp_digits,
+    zones,
 )
 from streamhouse.sql.expressions.numbers import double_rounding
 from streamhouse.sql.functions import times
 from streamhouse.sql.functions.builtin_udfs import arrow_call
 from streamhouse.sql.functions.expression_builders import (
     GENERATED,
+    LOCAL,
     call,
     cast,
     number,
@@ -87,6 +89,7 @@ def converted(node: exp.Cast) -> exp.Expr:
         new = sized(into(value, to), kind)
     else:
         new = into(_value_of(node, to), to)
+        zones.mark(new, node.this.type)
         if kind.is_type(_TIME):
             new = truncated_time(times.on_epoch_day(new), timestamp_digits.precision(kind, 0))
     if kind.is_type(exp.DType.TIMESTAMPLTZ) and timestamp_digits.precision(kind) <= 3:
@@ -201,7 +204,7 @@ def _time_text(source: exp.Expr) -> exp.Expr:
     """The text of a timestamp with all digits of its fraction; DuckDB drops trailing zeros."""
     zoned = source.is_type(exp.DType.TIMESTAMPTZ, exp.DType.TIMESTAMPLTZ)
     if zoned and timestamp_digits.declared_precision(source) is None:
-        return _zoned_text(cast(source, "TIMESTAMP"))
+        return _zoned_text(zones.marked(cast(source, "TIMESTAMP"), LOCAL))
     return timestamp_digits.text(source) or source
 
 

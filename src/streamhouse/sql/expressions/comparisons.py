@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from sqlglot import exp
 
 from streamhouse.sql import node_errors
+from streamhouse.sql.expressions import zones
 from streamhouse.sql.functions import times
 from streamhouse.sql.functions.expression_builders import call, cast, lambda_of, parameter
 from streamhouse.sql.functions.macros import filled
@@ -55,6 +56,7 @@ def check(script: Script, values: Sequence[exp.Expr]) -> None:
                 kind = exp.DataType(this=other.this)
                 new = cast(times.strict_text(text.copy(), kind), kind)
                 new.type = new.to
+                zones.mark(new, text.type)
                 text.replace(new)
             return
 

@@ -18,19 +18,26 @@ from streamhouse.sql.expressions import (
     timestamp_digits,
     type_probe,
     udf_conversion,
+    zones,
 )
 from streamhouse.sql.expressions.binder import Relations
 from streamhouse.sql.expressions.numbers import decimals, double_rounding
-from streamhouse.sql.expressions.operand_types import OperandTypes
+from streamhouse.sql.expressions.operand_types import OperandTypes, output_types
 from streamhouse.sql.expressions.timestamp_digits import Declared
 from streamhouse.sql.functions import json, texts, times
 from streamhouse.sql.functions.expression_builders import (
+    CLOSING_TIME,
     GENERATED,
-    LAST_MOMENT,
+    SLICE_START,
     SUMMAND,
+    WINDOW_TIMES,
     WINDOWED_TIME,
+    WITHIN,
+    call,
     cast,
+    instant,
     number,
+    to_local,
 )
 from streamhouse.sql.functions.macros import filled
 from streamhouse.sql.text import Script
@@ -49,6 +56,7 @@ _NOT_FINITE = (
 )
 _TYPE = "the type of this expression is unknown here; use TYPEOF of a column or a CAST"
 _FIELDS = "name a column for each field of these rows: UNNEST(…) AS t (a, b)"
+_SIDES = "a column is a TIMESTAMP on one side and a TIMESTAMP_LTZ on the other; CAST one of them"
 _AGGREGATE = "the type of this aggregate's argument is unknown; CAST it"
 
 
@@ -123,25 +131,32 @@ def _located(new: exp.Expr, old: exp.Expr) -> exp.Expr:
     return new
 
 
-def fix_current_times(tree: exp.Expr, bounded: bool) -> exp.Expr:
+def fix_current_times(tree: exp.Expr, bounded: bool, zone: str = zones.UTC) -> exp.Expr:
     """Replace PROCTIME(), CURRENT_TIMESTAMP and the like by the DuckDB variable `now`.
 
     So a repeated batch has the same time. With `bounded`, the clock is the default if the variable
-    is not set.
+    is not set. Dates and local times are those of the zone.
     """
     variable = "GETVARIABLE('now')::TIMESTAMP"
     now = filled(f"COALESCE({variable}, NOW()::TIMESTAMP)" if bounded else variable)
     now = times.in_millis(now)
+    local = now if zone == zones.UTC else times.in_millis(to_local(now.copy()))
 
     def rule(node: exp.Expr) -> exp.Expr:
         name = functions.current_time_name(node)
         if name is None:
             return node
         if name == "LOCALTIME":
-            return casts.truncated_time(now.copy(), 0)
-        return cast(now.copy(), "DATE") if name == "CURRENT_DATE" else now.copy()
+            return casts.truncated_time(local.copy(), 0)
+        if name == "CURRENT_DATE":
+            return cast(local.copy(), "DATE")
+        return local.copy() if name == "LOCALTIMESTAMP" else _present(now, zone)
 
     return _rewrite(tree, rule)
+
+
+def _present(now: exp.Expr, zone: str) -> exp.Expr:
+    return now.copy() if zone == zones.UTC else instant(now.copy())
 
 
 def lower(
@@ -150,15 +165,17 @@ def lower(
     relations: Relations,
     bounded: bool,
     declared: Declared = timestamp_digits.NONE,
+    zone: str = zones.UTC,
 ) -> exp.Expr:
     """Translate a query to DuckDB's terms; every column must be qualified.
 
-    `declared` has the types of columns with times, with their precisions. Raises
-    `UnsupportedSqlError` where the meaning depends on a type that is unknown.
+    `declared` has the types of columns with times, with their precisions; `zone` is the time zone
+    of the session. Raises `UnsupportedSqlError` where the meaning depends on a type that is
+    unknown.
     """
-    tree = fix_current_times(tree, bounded)
+    tree = zones.prepared(fix_current_times(tree, bounded, zone), zone)
     types = OperandTypes(relations, declared)
-    translation = _Translation(script, relations, types)
+    translation = _Translation(script, relations, types, zone != zones.UTC)
     for node, select in types.inner_first(tree):
         types.infer(node, select)
         new = translation.of(node)
@@ -171,16 +188,17 @@ def lower(
             tree = new
         else:
             node.replace(new)
-    return udf_conversion.converted(script, tree, relations)
+    return udf_conversion.converted(script, zones.in_zone(tree, zone), relations)
 
 
 @dataclass(frozen=True)
 class _Translation:
-    """Translates one node after another, inner ones first."""
+    """Translates one node after another, inner ones first; `zoned`: in a zone that is not UTC."""
 
     script: Script
     relations: Relations
     types: OperandTypes
+    zoned: bool = False
 
     def of(self, node: exp.Expr) -> exp.Expr:
         """The translation of a node whose parts are translated; the node itself if it stays."""
@@ -204,6 +222,10 @@ class _Translation:
             if isinstance(node, exp.Substring):
                 return _substring_from_one(node)
             return cast(node.copy(), "INT")
+        if self.zoned:
+            self._unify_times(node)
+            if isinstance(node, exp.SetOperation):
+                self._check_sides(node)
         if isinstance(node, exp.Case) and node.this is not None:
             comparisons.check(self.script, [node.this, *(b.this for b in node.args["ifs"])])
         if isinstance(node, exp.Array | exp.Case | exp.Coalesce | exp.Greatest | exp.Least):
@@ -217,7 +239,7 @@ class _Translation:
             return double_rounding.rounded(node) if is_double else node
         if isinstance(node, exp.Anonymous) and node.name == SUMMAND:
             return self._summand(node.expressions[0])
-        if isinstance(node, exp.Anonymous) and node.name in (WINDOWED_TIME, LAST_MOMENT):
+        if isinstance(node, exp.Anonymous) and node.name in WINDOW_TIMES:
             return self._windowed(node)
         if isinstance(node, exp.Anonymous) and node.name == "TRUNC" and len(node.expressions) == 2:
             is_double = self._is(node.expressions[0], exp.DType.DOUBLE)
@@ -268,8 +290,31 @@ class _Translation:
                 raise node_errors.error(self.script, node, message)
             return casts.converted(node)
         if node.to.is_type(exp.DType.DATE, *times.TIMESTAMPS):
-            times.note_type(node, self.types.of(node.this))
-        return times.with_flink_type(times.of_text(casts.to_timestamp(node)))
+            kind = self.types.of(node.this)
+            times.note_type(node, kind)
+            zones.mark(node, kind)
+        elif self.zoned and node.to.is_type(exp.DType.TIME):
+            zones.mark(node, self.types.of(node.this))
+        return times.with_flink_type(times.of_text(casts.to_timestamp(node)), self.zoned)
+
+    def _check_sides(self, node: exp.SetOperation) -> None:
+        """Raise `SqlError` if a column has instants on one side and local times on the other."""
+        for kinds in zip(output_types(node.this), output_types(node.expression), strict=False):
+            if sum(kind.is_type(*zones.INSTANTS) for kind in kinds) == 1:
+                if any(kind.is_type(*zones.LOCALS) for kind in kinds):
+                    raise node_errors.error(self.script, node, _SIDES)
+
+    def _unify_times(self, node: exp.Expr) -> None:
+        """Cast operands that are local times or texts to instants, if another one is an instant."""
+        for values in _unified(node):
+            if not any(value.is_type(*_NEVER_REAL) for value in values):
+                continue
+            for value in values if any(self._is(each, *zones.INSTANTS) for each in values) else ():
+                if self._is(value, *zones.LOCALS, *exp.DataType.TEXT_TYPES):
+                    moment = cast(value.copy(), "TIMESTAMPTZ")
+                    zones.mark(moment, value.type)
+                    moment.type = moment.to
+                    value.replace(moment)
 
     def _summand(self, value: exp.Expr) -> exp.Expr:
         """A value that can be negated, and subtracted from a sum to which it was added."""
@@ -299,9 +344,24 @@ class _Translation:
         if node.name == WINDOWED_TIME:
             moment = value.copy()
             moment.type = kind
-            return casts.to_timestamp(cast(moment, "TIMESTAMP"))
-        zoned = kind.is_type(exp.DType.TIMESTAMPTZ, exp.DType.TIMESTAMPLTZ)
+            local = cast(moment, "TIMESTAMP")
+            zones.mark(local, kind)
+            return casts.to_timestamp(local)
+        zoned = kind.is_type(*zones.INSTANTS)
+        if node.name == WITHIN:
+            both = zoned and self.zoned
+            return exp.and_(*node.expressions[: 2 if both else 1], copy=False, wrap=False)
+        if node.name == CLOSING_TIME:
+            if not (zoned and self.zoned):
+                return cast(time.copy(), "TIMESTAMP")
+            before = call("TO_MILLISECONDS", number(1))
+            last = cast(exp.Paren(this=exp.Sub(this=value.copy(), expression=before)), "TIMESTAMP")
+            last.type = last.to
+            return last
+        # A zone may skip the start of a slice, so that it is no instant.
+        zoned = zoned and not (self.zoned and node.name == SLICE_START)
         last = cast(value.copy(), "TIMESTAMPTZ" if zoned else "TIMESTAMP_MS")
+        zones.mark(last, exp.DataType(this=exp.DType.TIMESTAMP))
         timestamp_digits.mark(last, 3)
         last.type = last.to
         return last
@@ -391,6 +451,20 @@ class _Translation:
         if new is not node:
             return new
         return self._typed(node, aggregates.with_flink_type(node, self.relations), _AGGREGATE)
+
+
+def _unified(node: exp.Expr) -> list[list[exp.Expr]]:
+    """The operands of a node that get one type."""
+    if isinstance(node, exp.Values):
+        rows = [row.expressions for row in node.expressions if isinstance(row, exp.Tuple)]
+        return [list(column) for column in zip(*rows, strict=False)]
+    if isinstance(node, exp.Case | exp.Coalesce | exp.Greatest | exp.Least):
+        return [timestamp_digits.results(node)]
+    if isinstance(node, exp.In | exp.Between | exp.NullSafeEQ | exp.NullSafeNEQ):
+        return [comparisons.operands(node)]
+    if isinstance(node, exp.Array):
+        return [node.expressions]
+    return [[node.left, node.right]] if isinstance(node, comparisons.OPERATORS) else []
 
 
 _ARITHMETIC = {exp.Add: "+", exp.Sub: "-", exp.Mul: "*", exp.Div: "/", exp.Mod: "%"}

@@ -350,6 +350,13 @@ def _output(query: exp.Expr, index: int) -> exp.DataType:
     return _of(items[index]) if index < len(items) else _UNKNOWN
 
 
+def output_types(query: exp.Expr) -> list[exp.DataType]:
+    """The types of a query's output columns whose parts are typed."""
+    inner = query.unnest()
+    count = len(inner.selects) if isinstance(inner, exp.Query) else 0
+    return [_output(query, index) for index in range(count)]
+
+
 def _in_lambda(node: exp.Expr) -> bool:
     """Whether an expression has a parameter of a lambda, which no query around it has."""
     return any(part.name.startswith('"') for part in node.find_all(exp.Var))

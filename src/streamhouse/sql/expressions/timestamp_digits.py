@@ -11,7 +11,7 @@ from types import MappingProxyType
 
 from sqlglot import exp
 
-from streamhouse.sql.expressions import intervals
+from streamhouse.sql.expressions import intervals, zones
 from streamhouse.sql.functions import times
 from streamhouse.sql.functions.expression_builders import GENERATED, cast, number
 from streamhouse.sql.functions.macros import filled
@@ -112,6 +112,8 @@ def text(source: exp.Expr) -> exp.Expr | None:
     declared = declared_precision(source)
     count = most if declared is None else min(declared, most)
     timestamp = source if most == 9 else cast(source, "TIMESTAMP")
+    if isinstance(timestamp, exp.Cast):
+        zones.mark(timestamp, source.type)
     return _text(timestamp, _TO_SECOND, pattern, most, count)
 
 

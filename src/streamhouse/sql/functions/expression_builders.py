@@ -18,13 +18,28 @@ SUMMAND = "__summand"
 """A placeholder: a value of a sum from which it may be subtracted again; also a key of `meta`."""
 
 WINDOWED_TIME, LAST_MOMENT = "__windowed_time", "__last_moment"
+SLICE_START, CLOSING_TIME = "__slice_start", "__closing_time"
+WITHIN = "__within"
+WINDOW_TIMES = (WINDOWED_TIME, LAST_MOMENT, SLICE_START, CLOSING_TIME, WITHIN)
 """Placeholders that `expressions.lowering` translates by the type of a window's time column.
 
-The first one is the TIMESTAMP of the column; the second one casts a TIMESTAMP to its type.
+The first one is the TIMESTAMP of the column, local in the session's zone; the second one casts a
+local TIMESTAMP to its type. The third one is the start of a slice, which stays a TIMESTAMP in zones
+that are not UTC, since they may skip it. The fourth one is the last local moment of a window, by
+its end and its time. The last one is the first argument, a comparison of the local time of a row;
+for instants of other zones than UTC the second one, too, which scans can use.
 """
 
 GENERATED = "generated"
 """The key in `meta` of nodes that were made by the planner, not written by the user."""
+
+ZONE = "zone"
+"""The key in `meta` of a cast that the session's time zone concerns: see `expressions.zones`."""
+TO_LOCAL, FROM_LOCAL, UTC_ONLY, AS_IS = "to local", "from local", "utc only", "as is"
+LOCAL, INSTANT = "local", "instant"
+"""Values of it: a TIMESTAMP in UTC as a local one, the reverse, an instant that is a TIMESTAMP
+where the zone is UTC, and a time that is in UTC on both sides. Others: a cast of an instant to a
+local time, and the reverse."""
 
 VARIES = "varies"
 """The key in `meta` of a literal that stands for those of many rows: nothing depends on its text.
@@ -83,6 +98,27 @@ def try_cast(node: exp.Expr, kind: str | exp.DataType) -> exp.TryCast:
     tree = exp.TryCast(this=node, to=exp.DataType.build(kind, dialect="duckdb"))
     tree.meta[GENERATED] = True
     return tree
+
+
+def to_local(moment: exp.Expr) -> exp.Expr:
+    """A TIMESTAMP in UTC as the local one of the session's zone."""
+    return _in_zone(moment, "TIMESTAMP", TO_LOCAL)
+
+
+def from_local(moment: exp.Expr) -> exp.Expr:
+    """A local TIMESTAMP of the session's zone in UTC."""
+    return _in_zone(moment, "TIMESTAMP", FROM_LOCAL)
+
+
+def instant(moment: exp.Expr) -> exp.Expr:
+    """A TIMESTAMP in UTC as a TIMESTAMP_LTZ(3); if the session's zone is UTC, as a TIMESTAMP(3)."""
+    return _in_zone(moment, "TIMESTAMP_MS", UTC_ONLY)
+
+
+def _in_zone(moment: exp.Expr, kind: str, how: str) -> exp.Expr:
+    node = cast(moment, kind)
+    node.meta[ZONE] = how
+    return node
 
 
 def concat(*parts: exp.Expr) -> exp.Expr:

@@ -15,7 +15,10 @@ from sqlglot import exp
 from streamhouse.sql.functions import java_times
 from streamhouse.sql.functions.builtin_udfs import arrow_call
 from streamhouse.sql.functions.expression_builders import (
+    AS_IS,
+    INSTANT,
     VARIES,
+    ZONE,
     Args,
     ArgumentError,
     Table,
@@ -23,8 +26,11 @@ from streamhouse.sql.functions.expression_builders import (
     cast,
     concat,
     current_time,
+    from_local,
+    instant,
     literal_text,
     number,
+    to_local,
     tried,
     try_cast,
 )
@@ -51,7 +57,7 @@ _ROUNDED = {
 }
 """Units of FLOOR and CEIL, and DuckDB's function that makes an interval of n units."""
 _ARGUMENT, _CLOCK, _DATED, _LENIENT = "timestamp", "clock", "dated", "lenient"
-_TYPE = "argument type"
+_TYPE, _DAYS = "argument type", "days"
 
 
 def _strftime(node: exp.Expr) -> exp.Expr | None:
@@ -104,6 +110,12 @@ def _argument(node: exp.Expr) -> exp.Cast:
     tree = cast(node, "TIMESTAMP")
     tree.meta[_ARGUMENT] = True
     return tree
+
+
+def _as_instant(node: exp.Cast) -> exp.Cast:
+    """Let a cast of an instant to TIMESTAMP keep it in UTC, so that steps have their length."""
+    node.meta[ZONE] = AS_IS
+    return node
 
 
 def _marked(tree: exp.Cast, unit: str) -> exp.Cast:
@@ -205,13 +217,20 @@ def note_type(node: exp.Cast, kind: exp.DataType) -> None:
         node.meta[_TYPE] = kind.this
 
 
-def with_flink_type(node: exp.Expr) -> exp.Expr:
-    """Cast a marked call to DATE or TIME where Flink returns that."""
+def with_flink_type(node: exp.Expr, zoned: bool = False) -> exp.Expr:
+    """Cast a marked call to DATE or TIME where Flink returns that; if `zoned` to TIMESTAMP_LTZ."""
     if not isinstance(node, exp.Cast) or not follows_argument(node):
         return node
-    kind = next(
-        (marker.meta[_TYPE] for marker in node.find_all(exp.Cast) if _TYPE in marker.meta), None
-    )
+    marker = next((each for each in node.find_all(exp.Cast) if _TYPE in each.meta), None)
+    kind = None if marker is None else marker.meta[_TYPE]
+    if zoned and marker is not None and kind in (exp.DType.TIMESTAMPTZ, exp.DType.TIMESTAMPLTZ):
+        if node.meta.get(_DAYS):
+            moment = _as(node, "TIMESTAMPTZ")
+            moment.meta[ZONE] = INSTANT
+            return moment
+        # Within a day, rounding moves an instant as far as its local time.
+        moved = exp.Paren(this=exp.Sub(this=node.copy(), expression=marker.copy()))
+        return _as(exp.Add(this=marker.this.copy(), expression=moved), "TIMESTAMPTZ")
     if kind == exp.DType.TIME:
         return _as(node, "TIME")
     return as_date(node) if node.meta[_DATED] and kind == exp.DType.DATE else node
@@ -283,7 +302,7 @@ Those between the dates, and one more if these are whole months and `last` has a
 def difference(args: Args) -> exp.Expr:
     """TIMESTAMPDIFF(unit, start, end)."""
     name = _unit(args[0])
-    first, last = (cast(arg, "TIMESTAMP") for arg in args[1:])
+    first, last = (_as_instant(cast(arg, "TIMESTAMP")) for arg in args[1:])
     whole = filled(f"DATE_SUB('{name.lower()}', first, last)::INT", first=first, last=last)
     if name not in _MONTHS:
         return whole
@@ -305,7 +324,9 @@ def days_between(args: Args) -> exp.Expr:
 def add(args: Args) -> exp.Expr:
     unit = _unit(args[0])
     step = call(f"TO_{unit}S", args[1])
-    return _marked(cast(exp.Add(this=_argument(args[2]), expression=step), "TIMESTAMP"), unit)
+    return _marked(
+        cast(exp.Add(this=_as_instant(_argument(args[2])), expression=step), "TIMESTAMP"), unit
+    )
 
 
 def _part(part: str, value: exp.Expr, shift: int = 0) -> exp.Expr:
@@ -345,10 +366,16 @@ def rounded(node: exp.Floor | exp.Ceil) -> exp.Expr:
     value = _argument(node.this.copy())
     down = filled(_FLOORS.get(unit, f"DATE_TRUNC('{unit.lower()}', value)"), value=value)
     if isinstance(node, exp.Floor):
-        return _marked(cast(down, "TIMESTAMP"), "DAY")
+        return _rounded(down, unit)
     up = f"down + {_ROUNDED[unit]}(1)"
     nearest = f"CASE WHEN down = value THEN value ELSE {up} END"
-    return _marked(cast(filled(nearest, down=down, value=value.copy()), "TIMESTAMP"), "DAY")
+    return _rounded(filled(nearest, down=down, value=value.copy()), unit)
+
+
+def _rounded(value: exp.Expr, unit: str) -> exp.Cast:
+    tree = _marked(cast(value, "TIMESTAMP"), "DAY")
+    tree.meta[_DAYS] = unit not in _CLOCK_UNITS
+    return tree
 
 
 _FLOORS = {
@@ -367,7 +394,7 @@ In DuckDB weeks start on Monday, and centuries with years such as 2000.
 def from_seconds(args: Args) -> exp.Expr:
     time = filled("MAKE_TIMESTAMP(seconds::BIGINT * 1000000)", seconds=args[0])
     pattern = args[1] if len(args) > 1 else exp.Literal.string(_DEFAULT_TIME)
-    return _text(time, number(0), pattern)
+    return _text(to_local(time), number(0), pattern)
 
 
 _LEAST_MS, _MOST_MS = -62167219200000, 253402300799999
@@ -379,12 +406,11 @@ def to_zoned(args: Args) -> exp.Expr:
     if digits not in ("0", "3"):
         raise ArgumentError("TO_TIMESTAMP_LTZ takes the precision 0 (seconds) or 3 (milliseconds)")
     factor = 1_000 if digits == "0" else 1
-    tried_ms = f"TRY_CAST(TRUNC(((value) * {factor})::DOUBLE) AS BIGINT)"
-    return filled(
-        f"CASE WHEN {tried_ms} BETWEEN {_LEAST_MS} AND {_MOST_MS}"
-        f" THEN MAKE_TIMESTAMP({tried_ms} * 1000) END::TIMESTAMP_MS",
-        value=args[0],
-    )
+    # The number of seconds may be an INT, and that of milliseconds none any more.
+    tried_ms = f"TRY_CAST(TRUNC(((value) * {factor}::BIGINT)::DOUBLE) AS BIGINT)"
+    within = f"{tried_ms} BETWEEN {_LEAST_MS} AND {_MOST_MS}"
+    text = f"CASE WHEN {within} THEN MAKE_TIMESTAMP({tried_ms} * 1000) END"
+    return instant(filled(text, value=args[0]))
 
 
 def overlaps(node: exp.Overlaps) -> exp.Expr:
@@ -407,7 +433,8 @@ def overlaps(node: exp.Overlaps) -> exp.Expr:
 
 
 def _epoch(args: Args) -> exp.Expr:
-    return _part("epoch", _timestamp(args) if args else current_time("LOCALTIMESTAMP"))
+    now = current_time("CURRENT_TIMESTAMP")
+    return _part("epoch", from_local(_timestamp(args)) if args else now)
 
 
 TABLE: Table = {

@@ -15,6 +15,7 @@ from functools import partial
 from streamhouse.close_matches import closest
 from streamhouse.errors import OptionError
 from streamhouse.options import boolean, by_key, check_known, choice, duration_ms, integer, table_of
+from streamhouse.sql.expressions.zones import ZONE_OPTION, zone_named
 
 _FLINK = table_of(__package__, "flink_settings.toml")
 _INEFFECTIVE = by_key(_FLINK["ineffective"])
@@ -32,14 +33,6 @@ def _one_of(*words: str) -> Callable[[str, str], object]:
     return lambda key, value: choice(key, value.lower(), words)
 
 
-def _zone(key: str, value: str) -> None:
-    if value.upper() not in ("UTC", "ETC/UTC", "GMT", "Z", "+00:00"):
-        raise OptionError(
-            f"option '{key}': '{value}' is not supported; the only supported time zone is "
-            "'UTC'; use CONVERT_TZ for other zones"
-        )
-
-
 def _name(key: str, value: str) -> None:
     if not value.strip():
         raise OptionError(f"option '{key}' is empty; give the pipeline a name")
@@ -55,7 +48,7 @@ SET_OPTIONS: dict[str, Callable[[str, str], object]] = {
     "table.exec.emit.early-fire.enabled": boolean,
     "table.exec.emit.early-fire.delay": duration_ms,
     "table.exec.source.idle-timeout": duration_ms,
-    "table.local-time-zone": _zone,
+    ZONE_OPTION: zone_named,
     "view.refresh-strategy": _one_of("auto", "incremental", "recompute"),
     "sql-client.execution.result-mode": _one_of("table", "changelog", "tableau"),
     "sql-client.execution.max-table-result.rows": _POSITIVE,

@@ -15,6 +15,7 @@ from sqlglot import exp
 
 from streamhouse.sql.functions.expression_builders import (
     LAST_MOMENT,
+    SLICE_START,
     WINDOWED_TIME,
     call,
     cast,
@@ -160,7 +161,8 @@ def combined_sessions(select: exp.Select) -> exp.Select:
     assert window is not None
     moment = window.args["order"].expressions[0].this
     bounds = ((start, BEGIN), (end, UNTIL))
-    items = [*select.selects[:-3], *_single(select, moment, moment.expressions[0])]
+    _, time = source_rows(select).selects[-1].unalias().expressions
+    items = [*select.selects[:-3], *_single(select, moment, time)]
     items += [exp.alias_(each.unalias().this, name, quoted=True) for each, name in bounds]
     rows.set("expressions", [item.copy() for item in items])
     return rows
@@ -186,8 +188,8 @@ def _sliced(
     unnests seven times as fast as a series for each row.
     """
     first = window.floor(_of(time), math.gcd(window.step, window.size))
-    source, time = _with_slices(data, time, first, where)
-    moment = _of(time)
+    source, slice_ = _with_slices(data, time, first, where)
+    moment = _of(slice_)
     distance = column_of(WINDOWS, _DISTANCE)
     steps = (cast(number(each), "BIGINT") for each in (0, window.size, window.step))
     windows = exp.Unnest(
@@ -222,8 +224,8 @@ def _sliced(
 def _with_slices(
     data: exp.Expr, time: exp.Expr, first: exp.Expr, where: exp.Where
 ) -> tuple[exp.Subquery, exp.Expr]:
-    """The rows with the start of the slice of each, in the type of the time; and this column."""
-    start = exp.Anonymous(this=LAST_MOMENT, expressions=[first, time.copy()])
+    """The rows with the start of the slice of each; and this column."""
+    start = exp.Anonymous(this=SLICE_START, expressions=[first, time.copy()])
     select = exp.Select(
         expressions=[exp.Star(), exp.alias_(start, SLICE, quoted=True)], where=where
     )
@@ -246,8 +248,8 @@ def _sessions(
     A first SELECT marks the first and last times of sessions, a second one spreads them.
     """
     millis = call("DATE_TRUNC", exp.Literal.string("milliseconds"), _of(time))
-    source, time = _with_slices(data, time, millis, where)
-    moment = _of(time)
+    source, slice_ = _with_slices(data, time, millis, where)
+    moment = _of(slice_)
     gap, next_one = _duration(window.size), _duration(1)
     before = _over(exp.Max(this=moment.copy()), keys, moment, (gap, "PRECEDING"),
                    (next_one, "PRECEDING"))  # fmt: skip

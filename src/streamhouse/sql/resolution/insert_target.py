@@ -8,7 +8,7 @@ from sqlglot import exp
 
 from streamhouse.close_matches import nearest
 from streamhouse.sql import node_errors
-from streamhouse.sql.expressions import aggregates, binder, casts, nested_values
+from streamhouse.sql.expressions import aggregates, binder, casts, nested_values, zones
 from streamhouse.sql.expressions.numbers import double_rounding
 from streamhouse.sql.functions.expression_builders import GENERATED, call
 from streamhouse.sql.options.merge_functions import merge_function
@@ -16,6 +16,7 @@ from streamhouse.sql.plan import Column, Name, TableInfo
 from streamhouse.sql.text import Script
 from streamhouse.sql.types import base, digits, duck_type, fits
 
+_MOMENTS = ("DATE", "TIMESTAMP", "TIMESTAMP_LTZ", "STRING", "VARCHAR", "CHAR")
 _ANY_ORDER = ("sum", "count", "product", "min", "max", "bool_and", "bool_or")
 
 
@@ -111,6 +112,8 @@ def cast_to(item: exp.Expr, source: str, flink: str) -> exp.Expr:
     value = casts.fitted(value, flink)
     tree = exp.Cast(this=value, to=exp.DataType.build(kind, dialect="duckdb"))
     tree.meta[GENERATED] = True
+    if base(source) in _MOMENTS:
+        zones.mark(tree, exp.DataType.build(duck_type(source), dialect="duckdb"))
     return tree
 
 

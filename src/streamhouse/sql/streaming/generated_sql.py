@@ -9,7 +9,7 @@ from sqlglot import exp
 from sqlglot.optimizer.pushdown_projections import pushdown_projections
 
 from streamhouse.sql import node_errors
-from streamhouse.sql.expressions import lowering, timestamp_digits
+from streamhouse.sql.expressions import lowering, timestamp_digits, zones
 from streamhouse.sql.expressions.binder import BindError, describe, generate, quote, refusal
 from streamhouse.sql.plan import LookupJoin, TableInfo
 from streamhouse.sql.resolution.columns import physical
@@ -43,6 +43,7 @@ class Stream:
     top: SelectBlock
     source: TableInfo
     changelog: bool
+    zone: str = zones.UTC
 
     @property
     def lookups(self) -> list[Lookup]:
@@ -102,7 +103,7 @@ class Stream:
     def translated(self, select: exp.Select) -> exp.Select:
         """The tree translated to DuckDB's terms, without unused columns in its subqueries."""
         lowered = lowering.lower(
-            self.script, select, self.relations, bounded=False, declared=self.declared
+            self.script, select, self.relations, False, self.declared, self.zone
         )
         pruned = pushdown_projections(lowered)
         assert isinstance(pruned, exp.Select)

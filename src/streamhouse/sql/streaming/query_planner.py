@@ -12,6 +12,7 @@ from sqlglot import exp
 
 from streamhouse.sql import node_errors
 from streamhouse.sql.expressions.binder import generate
+from streamhouse.sql.expressions.zones import UTC, zone_of
 from streamhouse.sql.nesting_depth import limited_depth
 from streamhouse.sql.options.merge_functions import merge_function
 from streamhouse.sql.plan import (
@@ -163,7 +164,7 @@ class _Analysis:
         assert reader.source is not None
         self.source_options = reader.source_options
         changelog = reader.source.changelog
-        self.stream = Stream(self.parsed.script, top, reader.source, changelog)
+        self.stream = Stream(self.parsed.script, top, reader.source, changelog, zone_of(resolver))
 
     @property
     def top(self) -> SelectBlock:
@@ -364,5 +365,6 @@ class _Analysis:
             [(column.name, column.type) for column in output],
             *([sorted(self.fixed.items())] if self.fixed else []),
             *(function.record() for function in self._functions),
+            *([self.stream.zone] if self.stream.zone != UTC else []),
         ]
         return hashlib.sha256(json.dumps(parts).encode()).hexdigest()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from streamhouse.sql.expressions.zones import UTC
 from streamhouse.sql.plan import Capabilities, Column, TableInfo
 
 HIDDEN_KEY = "_view_key"
@@ -17,6 +18,7 @@ STATUS = "materialized-table.refresh-status"
 _PREFIX = "materialized-table."
 _KIND = f"{_PREFIX}refresh-handler-description"
 _APPENDS, _CLOSED = "only adds rows", "only adds rows, of closed windows"
+_ZONE = "in the time zone "
 _OTHER_ROWS = ("sequence.field", "rowkind.field", "ignore-delete", "ignore-update-before")
 """Options with which a table has other rows than those that were written last."""
 _READ_ONLY = Capabilities(changelog=True, sink=False, merges=False)
@@ -28,7 +30,8 @@ class StoredView:
 
     `freshness_s` is the least number of seconds between two refreshes. A `full` view is refreshed
     by each run once; a `suspended` one is not refreshed; of one that `appends` no row may leave. A
-    `closed` one appends windows when a watermark has closed them.
+    `closed` one appends windows when a watermark has closed them. `zone`: the time zone of its
+    times.
     """
 
     query: str
@@ -37,31 +40,37 @@ class StoredView:
     suspended: bool = False
     appends: bool = False
     closed: bool = False
+    zone: str = UTC
 
     @classmethod
     def of(cls, options: Mapping[str, str]) -> StoredView | None:
         """The view that a table's options define; None for an ordinary table."""
         if QUERY not in options:
             return None
+        kind, _, zone = options.get(_KIND, "").partition(_ZONE)
+        kind = kind.removesuffix("; ")
         return cls(
             options[QUERY],
             float(options.get(FRESHNESS, "0")),
             options.get(_MODE) == "FULL",
             options.get(STATUS) == "SUSPENDED",
-            options.get(_KIND) in (_APPENDS, _CLOSED),
-            options.get(_KIND) == _CLOSED,
+            kind in (_APPENDS, _CLOSED),
+            kind == _CLOSED,
+            zone or UTC,
         )
 
     @property
     def options(self) -> dict[str, str]:
         """The options that store the view."""
+        kinds = [_CLOSED if self.closed else _APPENDS] if self.appends else []
+        kinds += [_ZONE + self.zone] if self.zone != UTC else []
         return {
             QUERY: self.query,
             FRESHNESS: f"{self.freshness_s:g}",
             _UNIT: "SECOND",
             _MODE: "FULL" if self.full else "CONTINUOUS",
             STATUS: "SUSPENDED" if self.suspended else "ACTIVATED",
-            **({_KIND: _CLOSED if self.closed else _APPENDS} if self.appends else {}),
+            **({_KIND: "; ".join(kinds)} if kinds else {}),
         }
 
 
@@ -105,7 +114,8 @@ def as_readers_see_it(info: TableInfo) -> TableInfo:
 
     Its stream has updates and deletes, whether or not readers see its key, unless it only appends.
     """
-    if not is_view(info):
+    stored = StoredView.of(info.options)
+    if stored is None:
         return info
     hidden = info.primary_key == (HIDDEN_KEY,)
     return replace(
@@ -113,5 +123,5 @@ def as_readers_see_it(info: TableInfo) -> TableInfo:
         columns=shown_columns(info.columns, info.options),
         primary_key=() if hidden else info.primary_key,
         options={k: v for k, v in info.options.items() if not k.startswith(_PREFIX) or k == QUERY},
-        capabilities=replace(_READ_ONLY, changelog=_KIND not in info.options),
+        capabilities=replace(_READ_ONLY, changelog=not stored.appends),
     )

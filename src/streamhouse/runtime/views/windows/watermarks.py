@@ -2,8 +2,9 @@
 
 The part `watermark` of an offset has `at`, the watermark of the view after the batch, and for each
 input with a WATERMARK clause those of its splits, with the times when their last rows came (all in
-epoch milliseconds). A table is one split, unless a column says from which split of a source a row
-comes.
+epoch milliseconds), and `zone`, the time zone. A table is one split, unless a column says from
+which split of a source a row comes. A watermark of instants is a local time of the zone, as the
+windows are: the last one that no row after the watermark has.
 """
 
 from __future__ import annotations
@@ -22,8 +23,17 @@ from streamhouse.runtime.views.net_change import known_change
 from streamhouse.runtime.views.spec import ViewSpec, table_key
 from streamhouse.runtime.views.windows.late_changes import batches_of
 from streamhouse.source import Offset
+from streamhouse.sql.expressions.zones import UTC
 from streamhouse.sql.plan import BoundedQuery, BoundedScan
 
+_MINUTES = "range(1501) AS minutes(number)"
+_LOCAL_MS = """
+  epoch_ms(min(timezone($1, greatest(
+    "at" + to_milliseconds(1),
+    date_trunc('minute', "at" + to_milliseconds(1)) + to_minutes(number)
+  )))) - 1
+"""
+"""The last local time that no later instant has: clocks are set back at most once in a day."""
 Watermark: TypeAlias = dict[str, Any]
 Splits: TypeAlias = dict[str, int | None]
 
@@ -39,11 +49,16 @@ class Watermarks:
 
     def after(self, start: Offset, vector: Mapping[str, Any], now_ms: int) -> Watermark:
         """The watermark after a batch from `start` up to `vector`, which has the time `now_ms`."""
-        before: Watermark = start.get("watermark", {"at": None, "inputs": {}})
+        zone, nothing = self._spec.plan.zone, Watermark(at=None, inputs={})
+        before: Watermark = start.get("watermark", nothing)
+        known = start.get("vector", {})
+        if before.get("zone", zone) != zone:
+            # Local times of another zone are not comparable.
+            before, known = nothing, {}
         inputs = {}
         for key in self._queries:
             splits = before["inputs"].get(key, {"": [None, now_ms]})
-            old = start.get("vector", {}).get(key)
+            old = known.get(key)
             if old != vector[key]:
                 found = self._greatest(key, old, vector[key])
                 splits = {name: each for name, each in splits.items() if each[0] is not None}
@@ -52,7 +67,8 @@ class Watermarks:
                     for name, value in found.items()
                 }
             inputs[key] = splits or {"": [None, now_ms]}
-        return {"at": _latest(before["at"], self._common(inputs, now_ms)), "inputs": inputs}
+        at = _latest(before["at"], self._common(inputs, now_ms))
+        return {"at": at, "inputs": inputs, "zone": zone}
 
     def _common(self, inputs: Mapping[str, Mapping[str, list[Any]]], now_ms: int) -> int | None:
         """The least watermark of the splits that are not idle; of idle ones alone the greatest."""
@@ -86,8 +102,13 @@ class Watermarks:
             return batches_of(change.rows.select(scan.columns))
 
         with opened(query, scanner, Limits(memory=MEMORY)) as connection:
+            zone = self._spec.plan.zone
+            instants = str(connection.sql(query.sql).types[0]) == "TIMESTAMP WITH TIME ZONE"
             sql = f'SELECT split, epoch_ms(CAST("at" AS TIMESTAMP)) FROM ({query.sql})'
-            return {str(split): at for split, at in connection.execute(sql).fetchall()}
+            if zone != UTC and instants:
+                sql = f"SELECT split, {_LOCAL_MS} FROM ({query.sql}), {_MINUTES} GROUP BY ALL"
+            found = connection.execute(sql, [zone] if "$1" in sql else []).fetchall()
+            return {str(split): at for split, at in found}
 
 
 def _queries(spec: ViewSpec) -> Iterator[tuple[str, tuple[TableAddress, BoundedQuery]]]:
