@@ -43,6 +43,22 @@ _VERBOSE_HELP = "On an error, print the stack trace, too."
 USER_ERROR, INTERNAL_ERROR, INTERRUPTED, BROKEN_PIPE = 1, 2, 130, 141
 
 
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
+_PROGRAMMING = re.compile(
+    r"\b(Attribute|Import|Index|Key|ModuleNotFound|Name|NotImplemented|Syntax|Type|UnboundLocal)"
+    r"Error\b"
+)
+"""Errors in the program itself, which a restart does not cure."""
+VARIABLE = "STREAMHOUSE_RESTARTS"
+MAX_RESTARTS = 5
+WITHIN_S = 3600.0
+"""Older restarts do not count: a command that ran this long has recovered."""
+SOON_S = 120.0
+"""A failure for the same cause within this time after a restart is the same failure again."""
+_CAUSE = "STREAMHOUSE_RESTART_CAUSE"
+_RESET = "STREAMHOUSE_RESET_DONE"
+
+
 def explain(error: BaseException) -> tuple[str, int]:
     """The message for a failed command, without passwords, and its exit code.
 
@@ -137,9 +153,6 @@ def report(error: BaseException, verbose: bool) -> int:
     return code
 
 
-SIGNALS = (signal.SIGINT, signal.SIGTERM)
-
-
 class StopSignal:
     """Handles the signals `numbers`: the first requests a stop, a second one ends at once.
 
@@ -186,13 +199,6 @@ class StopSignal:
             os.write(sys.stderr.fileno(), f"{self._notice}\n".encode())
 
 
-_PROGRAMMING = re.compile(
-    r"\b(Attribute|Import|Index|Key|ModuleNotFound|Name|NotImplemented|Syntax|Type|UnboundLocal)"
-    r"Error\b"
-)
-"""Errors in the program itself, which a restart does not cure."""
-
-
 def restart_after(error: BaseException, reporter: Reporter | None) -> None:
     """Replace this process by a new one of the same command, if the failure was an internal one.
 
@@ -230,16 +236,6 @@ def _restart(reporter: Reporter | None, failure: str, cause: str) -> None:
     if reporter is not None:
         reporter.restarting(message)
     os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
-
-
-VARIABLE = "STREAMHOUSE_RESTARTS"
-MAX_RESTARTS = 5
-WITHIN_S = 3600.0
-"""Older restarts do not count: a command that ran this long has recovered."""
-SOON_S = 120.0
-"""A failure for the same cause within this time after a restart is the same failure again."""
-_CAUSE = "STREAMHOUSE_RESTART_CAUSE"
-_RESET = "STREAMHOUSE_RESET_DONE"
 
 
 def record_restart(

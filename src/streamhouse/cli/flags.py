@@ -36,6 +36,10 @@ _KINDS: Mapping[str, tuple[Any, Any]] = {
 """The type and the default of flags that are keywords of `**flags`."""
 
 
+DEFAULT_WAREHOUSE = "./warehouse"
+DEFAULT_MASTER = "local[2]"
+
+
 def with_flags(*sections: str) -> Callable[[_Function], _Function]:
     """Make the parameters of a command's function flags, or arguments, of their names.
 
@@ -95,10 +99,6 @@ def _declared(parameter: Parameter, entry: Mapping[str, Any]) -> Parameter:
         name = entry.get("name") or f"--{parameter.name.replace('_', '-')}"
         made = typer.Option(name, **shown, hidden=entry.get("hidden", False))
     return parameter.replace(annotation=Annotated[parameter.annotation, made])
-
-
-DEFAULT_WAREHOUSE = "./warehouse"
-DEFAULT_MASTER = "local[2]"
 
 
 def write_port(path: str, port: int) -> None:

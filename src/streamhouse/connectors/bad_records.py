@@ -44,6 +44,22 @@ OPTIONS = (
 )  # fmt: skip
 
 
+COLUMNS = (
+    Column("source", "STRING"),
+    Column("position", "STRING"),
+    Column("reason", "STRING"),
+    Column("key", "BYTES"),
+    Column("value", "BYTES"),
+    Column("timestamp", "BIGINT"),
+    Column("headers", "MAP<STRING, BYTES>"),
+    Column("time", "TIMESTAMP_LTZ(3)"),
+    Column("query", "STRING"),
+    Column("batch", "BIGINT"),
+)
+REQUESTS = (Column("query", "STRING"), Column("batch", "BIGINT"))
+_READ_INTERVAL_S = 1.0
+
+
 @dataclass(frozen=True)
 class BadRecordOptions:
     """What happens to bad records; `table` is set if they are written into a table."""
@@ -118,22 +134,6 @@ def warn_of_bad_records(count: int) -> None:
     """Warn of the bad records of a bounded read, which no dead-letter table gets."""
     if count:
         log.warning("%d bad records were left out of this SELECT", count)
-
-
-COLUMNS = (
-    Column("source", "STRING"),
-    Column("position", "STRING"),
-    Column("reason", "STRING"),
-    Column("key", "BYTES"),
-    Column("value", "BYTES"),
-    Column("timestamp", "BIGINT"),
-    Column("headers", "MAP<STRING, BYTES>"),
-    Column("time", "TIMESTAMP_LTZ(3)"),
-    Column("query", "STRING"),
-    Column("batch", "BIGINT"),
-)
-REQUESTS = (Column("query", "STRING"), Column("batch", "BIGINT"))
-_READ_INTERVAL_S = 1.0
 
 
 def create_tables(address: TableAddress) -> None:

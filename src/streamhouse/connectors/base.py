@@ -28,6 +28,10 @@ Scan: TypeAlias = tuple[pa.Schema, Callable[[], Iterator[pa.RecordBatch]]]
 """A bounded read of a table: its schema, and a function that reads it again on each call."""
 
 
+_PAUSE_S = 0.05
+_MESSAGE_BYTES = 32 << 20
+
+
 @dataclass(frozen=True)
 class Metadata:
     """A value that a connector knows of each row, for METADATA columns.
@@ -272,10 +276,6 @@ class Connector:
     def shared_reader(self) -> SharedReader | None:
         """A reader that several queries share; None if each query reads for itself."""
         return None
-
-
-_PAUSE_S = 0.05
-_MESSAGE_BYTES = 32 << 20
 
 
 class CollectingWriter:

@@ -24,6 +24,10 @@ Check = Callable[[], None]
 """Called by a demo at each step; raises `KeyboardInterrupt` to end the demo."""
 
 
+_STOP_S = 10.0
+_START_S = 60.0
+
+
 class Driver:
     """Runs scripts as one pipeline, in an OS session of its own: Ctrl-C reaches only the demo."""
 
@@ -125,10 +129,6 @@ def _kill_tree(pid: int) -> None:
 def _die_with_parent() -> None:
     """Make the kernel send SIGTERM when the demo dies, so that no driver is left running."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
-
-
-_STOP_S = 10.0
-_START_S = 60.0
 
 
 class DemoPage:

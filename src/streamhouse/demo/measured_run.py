@@ -24,6 +24,11 @@ from streamhouse.demo.scenario import DemoScenario, ScriptedSteps
 from streamhouse.errors import StreamhouseError, TableError
 from streamhouse.serve.feeds.table_feed import TableFeed
 
+_RATES_EVERY_S = 1.0
+_STYLE = "bold cyan"
+_BOARD_LINES, _OWN_LINES = 7, 4
+"""The height of the smaller boards, and that of the panel without messages."""
+
 
 @dataclass
 class Kills:
@@ -238,12 +243,6 @@ def _memory(process: psutil.Process) -> int:
         return int(process.memory_full_info().pss)
     except (AttributeError, psutil.AccessDenied):
         return int(process.memory_info().rss)
-
-
-_RATES_EVERY_S = 1.0
-_STYLE = "bold cyan"
-_BOARD_LINES, _OWN_LINES = 7, 4
-"""The height of the smaller boards, and that of the panel without messages."""
 
 
 class LiveScreen:

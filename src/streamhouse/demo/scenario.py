@@ -25,6 +25,10 @@ from streamhouse.paimon.storage.files import files_of
 _MARKER = ".streamhouse-demo"
 
 
+FIRST_SECONDS = 15.0
+"""How long the freshness is not counted: the pipeline still starts."""
+
+
 class DemoFolder:
     """Where a demo keeps its MariaDB, its warehouse and its log.
 
@@ -156,10 +160,6 @@ class ScriptedSteps(ABC):
                     f"the demo waited {self.timeout_s:.0f} s for {what}; see {self._log}"
                 )
             yield None
-
-
-FIRST_SECONDS = 15.0
-"""How long the freshness is not counted: the pipeline still starts."""
 
 
 class DemoScenario(ABC):

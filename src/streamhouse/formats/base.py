@@ -23,6 +23,16 @@ from streamhouse.errors import RecordError as RecordError
 from streamhouse.options import Option
 from streamhouse.types import flink_type
 
+_MODULES = {
+    "avro": "avro.codec:FORMAT",
+    "avro-confluent": "avro.confluent:FORMAT",
+    "canal-json": "json.formats:CANAL",
+    "csv": "csv.format:FORMAT",
+    "debezium-json": "json.formats:DEBEZIUM",
+    "json": "json.formats:FORMAT",
+    "raw": "raw:FORMAT",
+}
+
 
 @dataclass(frozen=True)
 class BadRecord:
@@ -162,17 +172,6 @@ def null_rows(array: pa.Array) -> list[int]:
         return []
     found: list[int] = np.flatnonzero(array.is_null().to_numpy(zero_copy_only=False)).tolist()
     return found
-
-
-_MODULES = {
-    "avro": "avro.codec:FORMAT",
-    "avro-confluent": "avro.confluent:FORMAT",
-    "canal-json": "json.formats:CANAL",
-    "csv": "csv.format:FORMAT",
-    "debezium-json": "json.formats:DEBEZIUM",
-    "json": "json.formats:FORMAT",
-    "raw": "raw:FORMAT",
-}
 
 
 def names() -> tuple[str, ...]:

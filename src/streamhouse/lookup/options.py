@@ -24,6 +24,17 @@ _MEMORY = "lookup.cache-max-memory-size"
 _SHUFFLED = "lookup.bucket.shuffle-min-rows"
 
 
+INTERVALS = ("lookup.continuous.discovery-interval", "continuous.discovery-interval")
+BLACKLIST = "lookup.refresh.time-periods-blacklist"
+PARTITIONS = ("scan.partitions", "lookup.dynamic-partition")
+PARTITION_INTERVAL = "lookup.dynamic-partition.refresh-interval"
+ASYNC = "lookup.refresh.async"
+PARTITION_ASYNC = "lookup.dynamic-partition.refresh.async"
+PENDING = "lookup.refresh.async.pending-snapshot-count"
+"""Options of a dimension that this module parses, from the hint or else from the table itself."""
+_MINUTE = "%Y-%m-%d %H:%M"
+
+
 @dataclass(frozen=True)
 class CacheOptions:
     """Paimon's `lookup.…` options of a dimension, and ours: the table's, overridden by a hint.
@@ -66,18 +77,6 @@ def size_text(count: int) -> str:
         if count >= 1 << power:
             return f"{count / (1 << power):.1f} {unit}"
     return f"{count} bytes"
-
-
-INTERVALS = ("lookup.continuous.discovery-interval", "continuous.discovery-interval")
-BLACKLIST = "lookup.refresh.time-periods-blacklist"
-PARTITIONS = ("scan.partitions", "lookup.dynamic-partition")
-PARTITION_INTERVAL = "lookup.dynamic-partition.refresh-interval"
-ASYNC = "lookup.refresh.async"
-PARTITION_ASYNC = "lookup.dynamic-partition.refresh.async"
-PENDING = "lookup.refresh.async.pending-snapshot-count"
-"""Options of a dimension that this module parses, from the hint or else from the table itself."""
-
-_MINUTE = "%Y-%m-%d %H:%M"
 
 
 @dataclass(frozen=True)

@@ -60,6 +60,13 @@ _ONLY = {
 """Options without effect, with the only values that describe what this connector does."""
 
 
+WHERE = "mysql-cdc"
+OPTIONS = (*DeclaredOptions.of(__package__).options, *TLS_OPTIONS)
+KNOWN = frozenset(option.key for option in OPTIONS)
+"""Every option key that `mysql-cdc` understands."""
+_SPECIFIC = "scan.startup.specific-offset"
+
+
 def without_effect(key: str) -> str | None:
     """Why an option has no effect here; None if it has one, is unknown or is refused."""
     if key in _TLS or key in _OWN or _refused(key) is not None:
@@ -86,15 +93,6 @@ def _refused(key: str) -> str | None:
         if key == known or key.startswith(known if known.endswith(".") else f"{known}."):
             return known
     return None
-
-
-WHERE = "mysql-cdc"
-
-OPTIONS = (*DeclaredOptions.of(__package__).options, *TLS_OPTIONS)
-KNOWN = frozenset(option.key for option in OPTIONS)
-"""Every option key that `mysql-cdc` understands."""
-
-_SPECIFIC = "scan.startup.specific-offset"
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,10 @@ LOOKUP_JOURNAL = "looked_up"
 """The suffix after `__` in the name of the journal table of lookups on servers."""
 
 
+_COMBINERS = {"sum": "sum", "min": "min", "max": "max"}
+"""DuckDB's aggregate function for each merge function that may be applied in parts."""
+
+
 @dataclass(frozen=True)
 class QuerySpec:
     """One continuous query: what it computes, its source, its lookups and the tables it writes.
@@ -201,10 +205,6 @@ def unshuffled(query: StreamQuery, target: TableInfo) -> str | None:
     if query.merging.grouped and (query.row_kinds or combine is None):
         return "the result of the grouping depends on the order of rows"
     return None
-
-
-_COMBINERS = {"sum": "sum", "min": "min", "max": "max"}
-"""DuckDB's aggregate function for each merge function that may be applied in parts."""
 
 
 @dataclass(frozen=True)

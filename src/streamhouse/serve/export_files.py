@@ -40,6 +40,11 @@ OnRows: TypeAlias = Callable[[int], None]
 Rows: TypeAlias = tuple[pa.Schema, Iterator[pa.RecordBatch]]
 
 
+_SUFFIX = ".part"
+_TRIES = 5
+"""How many attempts there are if the snapshot expires while it is read."""
+
+
 @dataclass(frozen=True)
 class Extract:
     """The rows of `name` as of one point in time.
@@ -155,9 +160,6 @@ def _with_progress(batches: Iterator[pa.RecordBatch], on_rows: OnRows) -> Iterat
         yield batch
 
 
-_SUFFIX = ".part"
-
-
 @contextlib.contextmanager
 def replacing(path: Path) -> Iterator[BinaryIO]:
     """Open a new file that replaces `path` when the `with` ends; by then it is synced to disk.
@@ -208,10 +210,6 @@ def _locked(part: Path) -> Iterator[BinaryIO]:
                 yield file
                 return
         # A concurrent sweep deleted the file before it was locked.
-
-
-_TRIES = 5
-"""How many attempts there are if the snapshot expires while it is read."""
 
 
 class ExportStopped(Exception):

@@ -32,6 +32,16 @@ READ, SQL, RUN = "read", "sql", "run"
 ACTS = (READ, SQL, RUN)
 
 
+TOKEN_ADVICE = (
+    "create a token with `openssl rand -hex 32 > token` and pass it with --token-file token, or "
+    "in the environment variable STREAMHOUSE_TOKEN"
+)
+_KEYS = ("name", "token", "sha256", "views", "acts")
+_DIGEST = re.compile(r"[0-9a-f]{64}")
+_YAML = re.compile(r"^tokens\s*:", re.MULTILINE)
+_NOT_IN_TOKENS = re.compile(r"[\s:\"'{}\[\],]")
+
+
 @dataclass(frozen=True)
 class Scope:
     """The views that a client sees, and what it may do with them.
@@ -55,17 +65,6 @@ class Scope:
 
 
 EVERYTHING = Scope()
-
-
-TOKEN_ADVICE = (
-    "create a token with `openssl rand -hex 32 > token` and pass it with --token-file token, or "
-    "in the environment variable STREAMHOUSE_TOKEN"
-)
-
-_KEYS = ("name", "token", "sha256", "views", "acts")
-_DIGEST = re.compile(r"[0-9a-f]{64}")
-_YAML = re.compile(r"^tokens\s*:", re.MULTILINE)
-_NOT_IN_TOKENS = re.compile(r"[\s:\"'{}\[\],]")
 
 
 @dataclass(frozen=True)

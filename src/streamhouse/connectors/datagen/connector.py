@@ -28,6 +28,13 @@ Columns: TypeAlias = Callable[[Numbers, Numbers], list[pa.Array]]
 """The columns of rows by their numbers, and when they are due (epoch milliseconds)."""
 
 
+OPTIONS = DeclaredOptions.of(__package__).options
+COMMON_OPTIONS = tuple(option for option in OPTIONS if not option.key.startswith("fields."))
+"""The options of all connectors of generated rows."""
+_ELEMENTS = "3"
+"""The default number of elements of an ARRAY or MAP, as Flink's."""
+
+
 @dataclass(frozen=True)
 class RowRange:
     """A partition of a batch: rows `first` to `last` (exclusive), and the clock of their rate.
@@ -178,13 +185,6 @@ def _all_rows(source: GeneratedSource, columns: Sequence[str]) -> Iterator[pa.Re
     for partition in partitions_to_end(source):
         for batch in source.read(partition):
             yield batch.select(list(columns))
-
-
-OPTIONS = DeclaredOptions.of(__package__).options
-COMMON_OPTIONS = tuple(option for option in OPTIONS if not option.key.startswith("fields."))
-"""The options of all connectors of generated rows."""
-_ELEMENTS = "3"
-"""The default number of elements of an ARRAY or MAP, as Flink's."""
 
 
 class _Datagen(GeneratedConnector):

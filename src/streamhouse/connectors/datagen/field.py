@@ -39,6 +39,36 @@ TIMESTAMPS = ("TIMESTAMP", "TIMESTAMP_LTZ")
 _DAY_MS = 86_400_000
 
 
+_INTEGERS = tuple(INTEGER_RANGE)
+_NUMBERS = (*_INTEGERS, *REALS, *DECIMALS)
+_CHARACTERS = ("STRING", "VARCHAR", "CHAR")
+_VARYING = ("STRING", "VARCHAR", "BYTES", "VARBINARY")
+_TIMES = (*TIMESTAMPS, "DATE", "TIME")
+TYPES = (*_NUMBERS, *_VARYING, "CHAR", "BINARY", *_TIMES, "BOOLEAN")
+"""The types of columns that can be generated."""
+FIELD_OPTIONS: dict[str, tuple[str, ...] | None] = {
+    "kind": None,
+    "min": _NUMBERS,
+    "max": _NUMBERS,
+    "start": (*_NUMBERS, *_CHARACTERS),
+    "end": (*_NUMBERS, *_CHARACTERS),
+    "length": _VARYING,
+    "var-len": _VARYING,
+    "max-past": TIMESTAMPS,
+    "null-rate": None,
+    "zipf-exponent": _INTEGERS,
+}
+"""The options of a column, and the types of columns that take them (None: all)."""
+_SEQUENCE_ONLY = ("start", "end")
+_RANDOM_ONLY = ("min", "max", "length", "var-len", "max-past", "null-rate", "zipf-exponent")
+_DEFAULT_MAX = 1_000_000
+"""The default `max` of other numbers than integers, if their type can hold it."""
+_DEFAULT_LENGTH = 100
+_DEFAULT_FRACTION = {"TIME": 0, "TIMESTAMP": 6, "TIMESTAMP_LTZ": 6}
+_SIZE = re.compile(r"\(\s*(\d+)")
+_INT64 = INTEGER_RANGE["BIGINT"]
+
+
 @dataclass(frozen=True)
 class Field:
     """A generated column: its base type (`BIGINT`, `TIMESTAMP`, …), and how to generate its values.
@@ -125,38 +155,6 @@ def _rounded_down(value: Fraction) -> float:
     """The greatest DOUBLE that is not greater than a positive value."""
     nearest = float(value)
     return nearest if nearest <= value else float(np.nextafter(nearest, 0))
-
-
-_INTEGERS = tuple(INTEGER_RANGE)
-_NUMBERS = (*_INTEGERS, *REALS, *DECIMALS)
-_CHARACTERS = ("STRING", "VARCHAR", "CHAR")
-_VARYING = ("STRING", "VARCHAR", "BYTES", "VARBINARY")
-_TIMES = (*TIMESTAMPS, "DATE", "TIME")
-TYPES = (*_NUMBERS, *_VARYING, "CHAR", "BINARY", *_TIMES, "BOOLEAN")
-"""The types of columns that can be generated."""
-
-FIELD_OPTIONS: dict[str, tuple[str, ...] | None] = {
-    "kind": None,
-    "min": _NUMBERS,
-    "max": _NUMBERS,
-    "start": (*_NUMBERS, *_CHARACTERS),
-    "end": (*_NUMBERS, *_CHARACTERS),
-    "length": _VARYING,
-    "var-len": _VARYING,
-    "max-past": TIMESTAMPS,
-    "null-rate": None,
-    "zipf-exponent": _INTEGERS,
-}
-"""The options of a column, and the types of columns that take them (None: all)."""
-_SEQUENCE_ONLY = ("start", "end")
-_RANDOM_ONLY = ("min", "max", "length", "var-len", "max-past", "null-rate", "zipf-exponent")
-
-_DEFAULT_MAX = 1_000_000
-"""The default `max` of other numbers than integers, if their type can hold it."""
-_DEFAULT_LENGTH = 100
-_DEFAULT_FRACTION = {"TIME": 0, "TIMESTAMP": 6, "TIMESTAMP_LTZ": 6}
-_SIZE = re.compile(r"\(\s*(\d+)")
-_INT64 = INTEGER_RANGE["BIGINT"]
 
 
 def field_of(path: str, kind: str, options: Mapping[str, str]) -> Field:

@@ -25,6 +25,14 @@ from streamhouse.options import DeclaredOptions
 from streamhouse.sql.plan import Column, TableInfo
 from streamhouse.types import arrow_type
 
+_EXAMPLE = "`#{Name.fullName}`, `#{number.numberBetween '1','100'}`"
+_LOCALE, _ELEMENTS = "en_US", "1"
+_SIZE = re.compile(r"^(?:VARCHAR|CHAR)\s*\(\s*(\d+)", re.IGNORECASE)
+_DECLARED = DeclaredOptions.of(__package__).options
+OPTIONS = (*COMMON_OPTIONS[:2], *_DECLARED, *COMMON_OPTIONS[2:])
+_TRIED = 50
+"""How many rows are generated to check a declaration."""
+
 
 @dataclass(frozen=True)
 class ExpressionValues:
@@ -89,14 +97,6 @@ def _time(values: pa.Array, kind: pa.DataType) -> pa.Array:
     return values.cast(kind, safe=False)
 
 
-_EXAMPLE = "`#{Name.fullName}`, `#{number.numberBetween '1','100'}`"
-_LOCALE, _ELEMENTS = "en_US", "1"
-_SIZE = re.compile(r"^(?:VARCHAR|CHAR)\s*\(\s*(\d+)", re.IGNORECASE)
-
-_DECLARED = DeclaredOptions.of(__package__).options
-OPTIONS = (*COMMON_OPTIONS[:2], *_DECLARED, *COMMON_OPTIONS[2:])
-
-
 def values_of(columns: Sequence[Column], options: Mapping[str, str]) -> list[ColumnValues]:
     """The values of the columns of a table; raises `OptionError`."""
     locale = options.get("locale", _LOCALE)
@@ -116,10 +116,6 @@ def values_of(columns: Sequence[Column], options: Mapping[str, str]) -> list[Col
 
     leaf_options = ("expression", "null-rate")
     return ColumnParts(options, leaf, leaf_options, _ELEMENTS, element="").columns(columns)
-
-
-_TRIED = 50
-"""How many rows are generated to check a declaration."""
 
 
 class _Faker(GeneratedConnector):

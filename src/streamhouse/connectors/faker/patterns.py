@@ -36,6 +36,19 @@ Random = Callable[[str], Bits]
 """Random bits for each row, by the name of a stream."""
 
 
+POOL, _SAMPLE = 1_000, 20
+"""How many texts are made for each kind; it takes about a tenth of a second."""
+_TABLE = table_of(__package__, "pools.toml")
+_METHODS: Mapping[str, str] = _TABLE["methods"]
+"""The methods of Faker for the directives of flink-faker, by their keys."""
+_WORDS: Mapping[str, str] = _TABLE["words"]
+_EXCLUDED = re.compile(
+    r"^_|^(add_|get_|set_|del_|seed|parse|format|random$|factories|locales|items|provider|enum)"
+    r"|date|time|unix|year|month|century|day|age$|birth|expire|profile|agent|firefox|passport|full$"
+)
+"""Attributes of Faker that are no values, and methods whose texts depend on today's date."""
+
+
 def pattern_texts(pattern: str, marks: str, count: int, random: Random) -> pa.Array:
     """Texts of a pattern in which each `#` is a digit and each `?` a letter, if in `marks`."""
     parts = [
@@ -131,19 +144,6 @@ def _joined(parts: Sequence[pa.Array | pa.Scalar], count: int) -> pa.Array:
     if not texts:
         return pa.repeat(pa.scalar(""), count)
     return pc.binary_join_element_wise(*texts, pa.scalar(""))
-
-
-POOL, _SAMPLE = 1_000, 20
-"""How many texts are made for each kind; it takes about a tenth of a second."""
-_TABLE = table_of(__package__, "pools.toml")
-_METHODS: Mapping[str, str] = _TABLE["methods"]
-"""The methods of Faker for the directives of flink-faker, by their keys."""
-_WORDS: Mapping[str, str] = _TABLE["words"]
-_EXCLUDED = re.compile(
-    r"^_|^(add_|get_|set_|del_|seed|parse|format|random$|factories|locales|items|provider|enum)"
-    r"|date|time|unix|year|month|century|day|age$|birth|expire|profile|agent|firefox|passport|full$"
-)
-"""Attributes of Faker that are no values, and methods whose texts depend on today's date."""
 
 
 def known() -> list[str]:

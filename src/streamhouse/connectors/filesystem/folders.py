@@ -26,6 +26,10 @@ if TYPE_CHECKING:
     from streamhouse.paimon.storage.object_store.staged_objects import StagedObjects
 
 
+_ESCAPED = frozenset("\"#%'*/:=?\\{[]^") | {chr(n) for n in (*range(32), 127)}
+"""The characters that Hive escapes in names of folders, and the null character."""
+
+
 @dataclass(frozen=True, order=True)
 class ListedFile:
     """A file as it was listed.
@@ -184,10 +188,6 @@ def _entries(folder: str, below: str) -> Iterator[tuple[os.DirEntry[str], str]]:
                     yield entry, name
     except FileNotFoundError:
         return
-
-
-_ESCAPED = frozenset("\"#%'*/:=?\\{[]^") | {chr(n) for n in (*range(32), 127)}
-"""The characters that Hive escapes in names of folders, and the null character."""
 
 
 def escaped(text: str) -> str:

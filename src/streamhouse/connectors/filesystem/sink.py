@@ -34,6 +34,10 @@ OWN_FOLDER = ".streamhouse"
 """Hidden from readers: staged files and commit logs."""
 
 
+_NAME = re.compile(r"part-(?P<query>[^-]+)-(?P<batch>\d{8})-(?P<attempt>[^-]+)-\d+\.")
+_MOST_OPEN = 64
+
+
 @dataclass(frozen=True)
 class StagedFile:
     """A file that a task has written: where it is staged, and its final path in the folder."""
@@ -130,9 +134,6 @@ class CommitLog:
             folder = folder.parent
 
 
-_NAME = re.compile(r"part-(?P<query>[^-]+)-(?P<batch>\d{8})-(?P<attempt>[^-]+)-\d+\.")
-
-
 class ObjectCommitLog:
     """As `CommitLog`, for objects; `StagedFile.staged` is an upload as `StagedObjects` has it.
 
@@ -204,9 +205,6 @@ class ObjectCommitLog:
 
     def _address(self, file: StagedFile) -> str:
         return f"{self._path}/{file.final}"
-
-
-_MOST_OPEN = 64
 
 
 class FilesystemSink:

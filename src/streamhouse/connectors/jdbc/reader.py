@@ -36,6 +36,17 @@ Read: TypeAlias = Callable[[str, Callable[[Connection], None]], Iterator[pa.Reco
 """Reads the rows of a condition; calls its second argument with the connection it has opened."""
 
 
+_EPOCH = datetime.datetime(1970, 1, 1)
+_NUMBER_FAMILIES = ("int", "uint64", "decimal", "year", "float", "double")
+_TIMESTAMPS = ("date", "datetime", "timestamp")
+_FIRST_YEAR = 1901
+_SECOND = datetime.timedelta(seconds=1)
+KEYS_PER_STATEMENT = 500
+"""The most keys in one IN list; MariaDB turns lists of 1,000 and more into a temporary table."""
+BYTES_PER_STATEMENT = 1 << 20
+Key = tuple[Any, ...]
+
+
 def parallel_rows(ranges: Sequence[str], read: Read) -> Iterator[pa.RecordBatch]:
     """The rows of all ranges, in any order; stops reading when it is closed."""
     count, stopped = min(MOST_CONNECTIONS, len(ranges)), threading.Event()
@@ -84,13 +95,6 @@ def _shut_down(connection: Connection) -> None:
     if underlying is not None:
         with contextlib.suppress(OSError):
             underlying.shutdown(socket.SHUT_RDWR)
-
-
-_EPOCH = datetime.datetime(1970, 1, 1)
-_NUMBER_FAMILIES = ("int", "uint64", "decimal", "year", "float", "double")
-_TIMESTAMPS = ("date", "datetime", "timestamp")
-_FIRST_YEAR = 1901
-_SECOND = datetime.timedelta(seconds=1)
 
 
 def conditions(
@@ -186,13 +190,6 @@ def _literal(column: MySqlColumn) -> Callable[[int], str]:
     if column.family == "date":
         return lambda seconds: f"'{(_EPOCH + seconds * _SECOND).date().isoformat()}'"
     return lambda seconds: f"'{(_EPOCH + seconds * _SECOND).isoformat(' ')}'"
-
-
-KEYS_PER_STATEMENT = 500
-"""The most keys in one IN list; MariaDB turns lists of 1,000 and more into a temporary table."""
-BYTES_PER_STATEMENT = 1 << 20
-
-Key = tuple[Any, ...]
 
 
 class JdbcReader:

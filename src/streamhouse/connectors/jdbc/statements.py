@@ -28,6 +28,13 @@ _SAFE_DIGITS = {"float": 6, "double": 15}
 """Any number of so many digits is read back as it was written."""
 
 
+_STATEMENT_BYTES = 1 << 20
+_PACKET_RESERVE = 64 << 10
+_DELETED_KEYS = 500
+"""The most keys of a DELETE; MariaDB turns lists of 1,000 and more into a temporary table."""
+_ROWS_AT_ONCE, _BYTES_AT_ONCE = 65_536, 64 << 20
+
+
 def literals(column: MySqlColumn, values: pa.Array, zone: str) -> pa.Array:
     """A literal for each value, as binary values; nulls stay null.
 
@@ -253,13 +260,6 @@ def _check_finite(column: MySqlColumn, values: pa.Array) -> None:
             f"column '{column.name}' ({column.column_type}): MySQL has no NaN and no infinity; "
             f"write NULL instead, such as IF(IS_DECIMAL(CAST(x AS STRING)), x, NULL)"
         )
-
-
-_STATEMENT_BYTES = 1 << 20
-_PACKET_RESERVE = 64 << 10
-_DELETED_KEYS = 500
-"""The most keys of a DELETE; MariaDB turns lists of 1,000 and more into a temporary table."""
-_ROWS_AT_ONCE, _BYTES_AT_ONCE = 65_536, 64 << 20
 
 
 def net_changes(rows: pa.Table, key: Sequence[str]) -> tuple[pa.Table, pa.Table]:

@@ -41,6 +41,51 @@ WHERE table_schema = %s AND table_name = %s
 _TRANSACTIONAL = ("innodb", "rocksdb", "tokudb")
 
 
+_T = TypeVar("_T")
+_CONFLICTS = frozenset({ER.LOCK_DEADLOCK, ER.LOCK_WAIT_TIMEOUT, ER.CHECKREAD})
+_DEADLOCK_RETRIES = 10
+_READ_SECONDS = 3600
+_SESSION = (
+    "SET time_zone = '+00:00', "
+    "sql_mode = 'STRICT_ALL_TABLES,NO_AUTO_VALUE_ON_ZERO,NO_ENGINE_SUBSTITUTION', "
+    "net_read_timeout = 600"
+)
+_SHORTENED = frozenset({ER.WARN_DATA_TRUNCATED, ER.TRUNCATED_WRONG_VALUE})
+"""Warnings, also in strict mode, about values that the server has rounded or cut off."""
+_DATA = (pymysql.err.DataError, pymysql.err.IntegrityError)
+_CHECK_FAILED = (3819, 4025)
+"""Of MySQL, and of MariaDB."""
+_SIGNAL = 1644
+"""SIGNAL in a trigger."""
+_REFUSED = frozenset(
+    {
+        ER.NO_DEFAULT_FOR_FIELD,
+        ER.TRUNCATED_WRONG_VALUE,
+        ER.TRUNCATED_WRONG_VALUE_FOR_FIELD,
+        ER.CANT_AGGREGATE_2COLLATIONS,
+        ER.CANT_AGGREGATE_3COLLATIONS,
+        ER.CANT_AGGREGATE_NCOLLATIONS,
+        *_CHECK_FAILED,
+        _SIGNAL,
+    }
+)
+"""Errors of values, which the client does not class as such."""
+_DENIED = frozenset(
+    {
+        ER.DBACCESS_DENIED_ERROR,
+        ER.TABLEACCESS_DENIED_ERROR,
+        ER.COLUMNACCESS_DENIED_ERROR,
+        ER.SPECIFIC_ACCESS_DENIED_ERROR,
+    }
+)
+_COLUMNS = """(
+  query_id VARCHAR(64) CHARACTER SET ascii NOT NULL PRIMARY KEY,
+  batch BIGINT NOT NULL,
+  target VARCHAR(200) CHARACTER SET utf8mb4 NOT NULL,
+  committed_at TIMESTAMP NOT NULL DEFAULT CURRENT_TIMESTAMP ON UPDATE CURRENT_TIMESTAMP
+) ENGINE = InnoDB"""
+
+
 class JdbcTarget(JdbcServer):
     """A server and the table that is written."""
 
@@ -173,37 +218,6 @@ def _check_column(options: JdbcTarget, column: MySqlColumn, kind: pa.DataType, z
         )
 
 
-_T = TypeVar("_T")
-_CONFLICTS = frozenset({ER.LOCK_DEADLOCK, ER.LOCK_WAIT_TIMEOUT, ER.CHECKREAD})
-_DEADLOCK_RETRIES = 10
-_READ_SECONDS = 3600
-_SESSION = (
-    "SET time_zone = '+00:00', "
-    "sql_mode = 'STRICT_ALL_TABLES,NO_AUTO_VALUE_ON_ZERO,NO_ENGINE_SUBSTITUTION', "
-    "net_read_timeout = 600"
-)
-_SHORTENED = frozenset({ER.WARN_DATA_TRUNCATED, ER.TRUNCATED_WRONG_VALUE})
-"""Warnings, also in strict mode, about values that the server has rounded or cut off."""
-_DATA = (pymysql.err.DataError, pymysql.err.IntegrityError)
-_CHECK_FAILED = (3819, 4025)
-"""Of MySQL, and of MariaDB."""
-_SIGNAL = 1644
-"""SIGNAL in a trigger."""
-_REFUSED = frozenset(
-    {
-        ER.NO_DEFAULT_FOR_FIELD,
-        ER.TRUNCATED_WRONG_VALUE,
-        ER.TRUNCATED_WRONG_VALUE_FOR_FIELD,
-        ER.CANT_AGGREGATE_2COLLATIONS,
-        ER.CANT_AGGREGATE_3COLLATIONS,
-        ER.CANT_AGGREGATE_NCOLLATIONS,
-        *_CHECK_FAILED,
-        _SIGNAL,
-    }
-)
-"""Errors of values, which the client does not class as such."""
-
-
 class Transaction:
     """An open transaction."""
 
@@ -303,22 +317,6 @@ class Transactions:
                 f"({error.args[1]}); raise it"
             )
         return readable(error, self._options)
-
-
-_DENIED = frozenset(
-    {
-        ER.DBACCESS_DENIED_ERROR,
-        ER.TABLEACCESS_DENIED_ERROR,
-        ER.COLUMNACCESS_DENIED_ERROR,
-        ER.SPECIFIC_ACCESS_DENIED_ERROR,
-    }
-)
-_COLUMNS = """(
-  query_id VARCHAR(64) CHARACTER SET ascii NOT NULL PRIMARY KEY,
-  batch BIGINT NOT NULL,
-  target VARCHAR(200) CHARACTER SET utf8mb4 NOT NULL,
-  committed_at TIMESTAMP NOT NULL DEFAULT CURRENT_TIMESTAMP ON UPDATE CURRENT_TIMESTAMP
-) ENGINE = InnoDB"""
 
 
 class CommitsTable:

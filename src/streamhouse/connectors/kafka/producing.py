@@ -30,6 +30,12 @@ _ROWS_AT_ONCE = 20_000
 """So many rows are encoded in memory that the next ones use again; new memory costs more time."""
 
 
+ANY = -1
+"""Leaves the choice to librdkafka: by the hash of the key."""
+_VALID_S = 300.0
+"""After this time the partitions are looked up again, as often as librdkafka does."""
+
+
 class Encoding:
     """Encodes the rows of a task; picklable.
 
@@ -105,12 +111,6 @@ def last_of_keys(
     if ROW_KIND not in table.column_names:
         table = of_kind(table, "+I")
     yield from last_of_each_key(table, keys).combine_chunks().to_batches()
-
-
-ANY = -1
-"""Leaves the choice to librdkafka: by the hash of the key."""
-_VALID_S = 300.0
-"""After this time the partitions are looked up again, as often as librdkafka does."""
 
 
 class SinkPartitions:

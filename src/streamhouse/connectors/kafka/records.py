@@ -40,6 +40,10 @@ WRITABLE = ("timestamp", "headers")
 _TYPES = ("NoTimestampType", "CreateTime", "LogAppendTime")
 
 
+_HEADERS = pa.map_(pa.string(), pa.binary())
+_PLACE = re.compile(r"topic (.*), partition (\d+), offset (\d+)")
+
+
 def metadata_values(key: str, messages: Sequence[Message]) -> pa.Array:
     """The values of a metadata key."""
     if key == "topic":
@@ -58,9 +62,6 @@ def metadata_values(key: str, messages: Sequence[Message]) -> pa.Array:
     return pa.array([message.leader_epoch() for message in messages], pa.int32())
 
 
-_HEADERS = pa.map_(pa.string(), pa.binary())
-
-
 def _timestamp(message: Message) -> int | None:
     kind, timestamp = message.timestamp()
     return timestamp if kind else None
@@ -68,9 +69,6 @@ def _timestamp(message: Message) -> int | None:
 
 def _headers(message: Message) -> list[tuple[str, Any]]:
     return list(dict(message.headers() or []).items())
-
-
-_PLACE = re.compile(r"topic (.*), partition (\d+), offset (\d+)")
 
 
 def place(message: Message | ReplayedMessage) -> str:

@@ -37,6 +37,14 @@ _PARTITION_KEY_INDEX, _HASH_KEY_INDEX, _DATA = 1, 2, 3
 """The fields of `Record`; the indexes are of the two lists of keys of its `AggregatedRecord`."""
 
 
+_TIME, _SHARD, _NUMBER = "timestamp", "shard-id", "sequence-number"
+METADATA = (
+    Metadata(_TIME, "TIMESTAMP_LTZ(3)", "when the record arrived in the stream, approximately"),
+    Metadata(_SHARD, "STRING", "the shard of the record"),
+    Metadata(_NUMBER, "STRING", "the record's sequence number, unique within its shard"),
+)
+
+
 def deaggregated(data: bytes, keys: HashKeyRange | None = None) -> list[tuple[int, bytes]] | None:
     """The user records in an aggregated record, each with its index, from 1 on.
 
@@ -71,14 +79,6 @@ def _hash_key(
             key = partition_keys[partition]
             return int.from_bytes(hashlib.md5(key, usedforsecurity=False).digest())
     return None
-
-
-_TIME, _SHARD, _NUMBER = "timestamp", "shard-id", "sequence-number"
-METADATA = (
-    Metadata(_TIME, "TIMESTAMP_LTZ(3)", "when the record arrived in the stream, approximately"),
-    Metadata(_SHARD, "STRING", "the shard of the record"),
-    Metadata(_NUMBER, "STRING", "the record's sequence number, unique within its shard"),
-)
 
 
 class RecordRows:

@@ -54,6 +54,24 @@ KINDS = {"person": PERSON, "auction": AUCTION, "bid": BID}
 """The columns of events by name, and the types of their fields by name."""
 
 
+_FIRST_ID, _FIRST_CATEGORY, _CATEGORIES = 1000, 10, 5
+_LEAD = 10
+"""So many persons and auctions are referred to before they are there."""
+_ACTIVE_PERSONS, _OPEN_AUCTIONS = 1000, 100
+_HOT = 100
+"""Every so many persons and auctions, one is hot."""
+_POOL, _CHANNELS = 4096, 10_000
+_STATES = "AZ CA ID OR WA WY".split()
+_CITIES = ("Phoenix", "Los Angeles", "San Francisco", "Boise", "Portland", "Bend", "Redmond",
+           "Seattle", "Kent", "Cheyenne")  # fmt: skip
+_FIRST_NAMES = "Peter Paul Luke John Saul Vicky Kate Julie Sarah Deiter Walter".split()
+_LAST_NAMES = "Shultz Abrams Spencer White Bartels Walton Smith Jones Noris".split()
+_HOT_CHANNELS = "Google Facebook Baidu Apple".split()
+Values: TypeAlias = Mapping[str, Callable[[], pa.Array]]
+_Mask: TypeAlias = npt.NDArray[np.bool_]
+_MAX_BATCH = 1_000_000
+
+
 @dataclass(frozen=True)
 class NexmarkOptions:
     """The checked options.
@@ -126,24 +144,6 @@ def _declared(kind: str) -> str:
     """The column of a kind of events, as SQL declares it."""
     names = {_TEXT: "STRING", _TIME: "TIMESTAMP(3)", _ID: "BIGINT"}
     return f"{kind} ROW<{', '.join(f'{name} {names[t]}' for name, t in KINDS[kind].items())}>"
-
-
-_FIRST_ID, _FIRST_CATEGORY, _CATEGORIES = 1000, 10, 5
-_LEAD = 10
-"""So many persons and auctions are referred to before they are there."""
-_ACTIVE_PERSONS, _OPEN_AUCTIONS = 1000, 100
-_HOT = 100
-"""Every so many persons and auctions, one is hot."""
-_POOL, _CHANNELS = 4096, 10_000
-_STATES = "AZ CA ID OR WA WY".split()
-_CITIES = ("Phoenix", "Los Angeles", "San Francisco", "Boise", "Portland", "Bend", "Redmond",
-           "Seattle", "Kent", "Cheyenne")  # fmt: skip
-_FIRST_NAMES = "Peter Paul Luke John Saul Vicky Kate Julie Sarah Deiter Walter".split()
-_LAST_NAMES = "Shultz Abrams Spencer White Bartels Walton Smith Jones Noris".split()
-_HOT_CHANNELS = "Google Facebook Baidu Apple".split()
-
-Values: TypeAlias = Mapping[str, Callable[[], pa.Array]]
-_Mask: TypeAlias = npt.NDArray[np.bool_]
 
 
 def event_columns(
@@ -337,9 +337,6 @@ def _channels(seed: str) -> tuple[pa.Array, pa.Array]:
 
 def _pool_bits(name: str, count: int) -> Bits:
     return random_bits(np.arange(count, dtype=np.int64), stream_seed(name, "pool"))
-
-
-_MAX_BATCH = 1_000_000
 
 
 class NexmarkSource(GeneratedSource):

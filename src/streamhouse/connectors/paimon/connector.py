@@ -18,6 +18,11 @@ from streamhouse.paimon.write.commit_retries import rows_changed, with_retries
 from streamhouse.paimon.write.table_writer import TableWriter, file_prefix, query_tag
 from streamhouse.sql.plan import Capabilities
 
+_BUFFER_BYTES = 128 * 1024 * 1024
+_BASE_WITHIN_S = 1.0
+"""How old the snapshot may be that a batch takes as the one that its tasks read; an older one only
+means that more commits are looked at."""
+
 
 class PaimonSink:
     """A Paimon table; `commutes`: the order of commits does not change its rows."""
@@ -35,12 +40,6 @@ class PaimonSink:
 
     def committer(self, query_id: str) -> PaimonSinkCommitter:
         return PaimonSinkCommitter(self._address, query_id, self._commutes)
-
-
-_BUFFER_BYTES = 128 * 1024 * 1024
-_BASE_WITHIN_S = 1.0
-"""How old the snapshot may be that a batch takes as the one that its tasks read; an older one only
-means that more commits are looked at."""
 
 
 class PaimonSinkWriter:

@@ -27,6 +27,12 @@ _JAVA = ("-Xms128m", "-Xmx512m", "-XX:+UseSerialGC", "-Dlog4j2.level=WARN")
 _SETTINGS = files(__package__) / "server.properties"
 
 
+TOPIC = "orders"
+_PARTITIONS = 2
+_STEP_S = 0.01
+_FLUSH_S = 30.0
+
+
 class KafkaBroker(PrivateServer):
     """A broker of its own under `data_dir`, on 127.0.0.1 only.
 
@@ -126,12 +132,6 @@ class KafkaBroker(PrivateServer):
         lines = "".join(f"{key}={value}\n" for key, value in settings.items())
         # Of a key that occurs twice, the last line counts.
         self._properties.write_text(_SETTINGS.read_text() + lines)
-
-
-TOPIC = "orders"
-_PARTITIONS = 2
-_STEP_S = 0.01
-_FLUSH_S = 30.0
 
 
 class KafkaOrders:

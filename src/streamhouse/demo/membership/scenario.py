@@ -31,6 +31,14 @@ _SHOWN_S = 30.0
 _FIRST_ORDERS = 5_000
 
 
+_RECENT_COMMITS = 50
+_FIRST_S, _PAUSE_S = 15.0, 4.0
+_ORDER, _OTHER = 9_000_000_001, 9_000_000_002
+_SCORES, _ARCHIVE = f"{DATABASE}.dws_agent_score", f"{DATABASE}.order_archive"
+_TAG, _DAY = "before-the-mistake", "2000-01-01"
+_JOURNAL = "INSERT INTO member_event SELECT NULL, o.* FROM member_order AS o WHERE id = %s"
+
+
 class Membership(DemoScenario):
     """Four layers of tables over the orders of a business, and two boards."""
 
@@ -168,7 +176,6 @@ class Membership(DemoScenario):
         }
 
 
-_RECENT_COMMITS = 50
 _FILTER = {"method": "equal", "field": "agent_id", "literals": [DESK]}
 
 
@@ -206,13 +213,6 @@ class FreshnessProbe:
         if made:
             self._displayed += len(made)
             self.ages.add(np.array(made), now_ms)
-
-
-_FIRST_S, _PAUSE_S = 15.0, 4.0
-_ORDER, _OTHER = 9_000_000_001, 9_000_000_002
-_SCORES, _ARCHIVE = f"{DATABASE}.dws_agent_score", f"{DATABASE}.order_archive"
-_TAG, _DAY = "before-the-mistake", "2000-01-01"
-_JOURNAL = "INSERT INTO member_event SELECT NULL, o.* FROM member_order AS o WHERE id = %s"
 
 
 class MembershipChanges(ScriptedSteps):

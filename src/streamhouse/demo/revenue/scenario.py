@@ -49,6 +49,11 @@ MOVE = "UPDATE customers SET country = 'China' WHERE id = 7"
 SANTA = "INSERT INTO customers VALUES (11, 'Santa', 'North Pole', '000001')"
 
 
+OLD, NEW, EMPTY = "France", "China", "North Pole"
+_MOVE_S, _SANTA_S = 20.0, 40.0
+_MERGE = Path(__file__).parent / "merge.sql"
+
+
 class Scenario(DemoScenario):
     """The view of revenue per country; `with_kafka`: orders come from a Kafka broker of its own."""
 
@@ -259,11 +264,6 @@ class Freshness:
                 times = step.hits.column(_TIME).cast(pa.timestamp("ms")).cast(pa.int64())
                 self.ages.add(times.to_numpy().astype(np.float64), seen)
         return displayed
-
-
-OLD, NEW, EMPTY = "France", "China", "North Pole"
-_MOVE_S, _SANTA_S = 20.0, 40.0
-_MERGE = Path(__file__).parent / "merge.sql"
 
 
 class RevenueChanges(ScriptedSteps):

@@ -37,6 +37,11 @@ _PLAIN: dict[pa.DataType, Any] = {
 _UNITS = {"s": "millis", "ms": "millis", "us": "micros"}
 
 
+_CONTEXT = Context(prec=80, rounding=ROUND_HALF_UP)
+_EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
+_PER_SECOND = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
+
+
 def record_schema(schema: pa.Schema) -> dict[str, Any]:
     """The schema of a record with these columns; raises `OptionError` for a type without one, and
     if two ROWs get the same name, which has the names of the columns around it.
@@ -91,11 +96,6 @@ def _kind(kind: pa.DataType, name: str) -> Any:
             "format"
         )
     return _PLAIN[kind]
-
-
-_CONTEXT = Context(prec=80, rounding=ROUND_HALF_UP)
-_EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
-_PER_SECOND = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
 
 
 def converter(kind: pa.DataType) -> Convert:

@@ -24,6 +24,9 @@ OPTIONS = DeclaredOptions.of(__package__).options
 _ESCAPES = {r"\t": "\t", r"\u0001": "\u0001"}
 
 
+_LIMIT = 1 << 27
+
+
 @dataclass(frozen=True)
 class CsvOptions:
     """The checked CSV options of a table; `quote` and `escape` are None if there are none."""
@@ -210,9 +213,6 @@ def _list_converter(convert: Callable[[Any], Any], options: CsvOptions) -> Conve
         return convert([None if part == options.null_literal else part for part in parts])
 
     return elements
-
-
-_LIMIT = 1 << 27
 
 
 def plain_rows(texts: Sequence[str], options: CsvOptions, width: int) -> list[list[str]] | None:

@@ -30,6 +30,16 @@ from streamhouse.types import flink_type
 OPTIONS = DeclaredOptions.of(__package__).options
 
 
+Convert: TypeAlias = Callable[[Any], Any]
+_CONTEXT = Context(prec=80, rounding=ROUND_HALF_UP)
+_INTEGER = re.compile(r"[+-]?\d{1,40}", re.ASCII)
+_FLOATING = re.compile(
+    r"[+-]?(?:(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?|NaN|Infinity)[dDfF]?", re.ASCII
+)
+_MOST_DIGITS = 4_000
+_SHOWN = 60
+
+
 @dataclass(frozen=True)
 class JsonOptions:
     """The options of a table's JSON, checked."""
@@ -64,16 +74,7 @@ class JsonOptions:
         return parsed
 
 
-Convert: TypeAlias = Callable[[Any], Any]
 Leaf: TypeAlias = Callable[[pa.DataType, JsonOptions], Convert]
-
-_CONTEXT = Context(prec=80, rounding=ROUND_HALF_UP)
-_INTEGER = re.compile(r"[+-]?\d{1,40}", re.ASCII)
-_FLOATING = re.compile(
-    r"[+-]?(?:(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?|NaN|Infinity)[dDfF]?", re.ASCII
-)
-_MOST_DIGITS = 4_000
-_SHOWN = 60
 
 
 class Number(str):

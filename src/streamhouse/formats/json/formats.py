@@ -23,6 +23,20 @@ Rows: TypeAlias = Callable[[Any], list[tuple[str, Any]]]
 """The rows of a record, as row kind and object; `ValueError` for a record of another shape."""
 
 
+_JSON = tuple(option for option in OPTIONS if option.key != "fail-on-missing-field")
+_ADDED = ("+I", "+U")
+_SKIPPED = "skipped-operations"
+_UNSUPPORTED = {
+    "t": f"a TRUNCATE (to skip it and keep the rows: '{_SKIPPED}' = 't')",
+    "m": f"a logical decoding message (to skip it: '{_SKIPPED}' = 'm')",
+}
+_STATEMENTS = (
+    "CREATE", "ALTER", "ERASE", "QUERY", "TRUNCATE", "RENAME", "CINDEX", "DINDEX", "GTID",
+    "XACOMMIT", "XAROLLBACK", "MHEARTBEAT",
+)  # fmt: skip
+"""Types of records that change no row, except TRUNCATE, which Flink skips, too."""
+
+
 @dataclass
 class Objects(ParsedRows):
     """JSON objects; `rows_of` gives the rows of a record again, `kinds` are their row kinds.
@@ -179,15 +193,6 @@ class _Json(Format):
 FORMAT = _Json()
 
 
-_JSON = tuple(option for option in OPTIONS if option.key != "fail-on-missing-field")
-_ADDED = ("+I", "+U")
-_SKIPPED = "skipped-operations"
-_UNSUPPORTED = {
-    "t": f"a TRUNCATE (to skip it and keep the rows: '{_SKIPPED}' = 't')",
-    "m": f"a logical decoding message (to skip it: '{_SKIPPED}' = 'm')",
-}
-
-
 class ChangelogEncoder:
     """An `Encoder` of changes; `written` makes the record of a row that was added or removed."""
 
@@ -317,13 +322,6 @@ class _Canal(Format):
     ) -> ChangelogEncoder:
         parsed, _ = _split(options, ("database.include", "table.include"), where)
         return ChangelogEncoder(schema, parsed, _canal_record)
-
-
-_STATEMENTS = (
-    "CREATE", "ALTER", "ERASE", "QUERY", "TRUNCATE", "RENAME", "CINDEX", "DINDEX", "GTID",
-    "XACOMMIT", "XAROLLBACK", "MHEARTBEAT",
-)  # fmt: skip
-"""Types of records that change no row, except TRUNCATE, which Flink skips, too."""
 
 
 @dataclass(frozen=True)

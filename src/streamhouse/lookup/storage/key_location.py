@@ -25,6 +25,9 @@ Group = tuple[str, int]
 """A partition's folder and a bucket; `*` and -1 where the key does not determine them."""
 
 
+KEYS_PER_READ = 5_000
+
+
 @dataclass(frozen=True)
 class Groups:
     """How the rows of a table are grouped by the columns of a key."""
@@ -126,9 +129,6 @@ def _changed(table: Table, schema_id: int, fields: Sequence[pa.Field]) -> str | 
 def _is_plain_text(data_type: pa.DataType) -> bool:
     """Whether a partition's folder shows the value as text, unlike dates and timestamps."""
     return bool(pa.types.is_integer(data_type) or pa.types.is_string(data_type))
-
-
-KEYS_PER_READ = 5_000
 
 
 class KeyReader:

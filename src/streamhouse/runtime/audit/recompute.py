@@ -36,6 +36,10 @@ DUE_COLUMN, ATTEMPTS_COLUMN = "_due", "_attempts"
 """Extra columns of a pending row: when it is retried (epoch ms), and the retries so far."""
 
 
+_CLOSE = 1e-9
+"""Relative: the order of addition differs."""
+
+
 @dataclass(frozen=True)
 class RecomputedStep:
     """The output of the batches after the previous step, up to `last`.
@@ -293,10 +297,6 @@ def _keys(spec: QuerySpec, rows: pa.Table) -> list[Hashable]:
     key = spec.query.source.primary_key
     names = key or [name for name in rows.column_names if name not in (ROW, ROW_KIND)]
     return [tuple(map(repr, row.values())) for row in rows.select(list(names)).to_pylist()]
-
-
-_CLOSE = 1e-9
-"""Relative: the order of addition differs."""
 
 
 def same_results(one: QuerySpec, other: QuerySpec, end: Offset) -> bool:

@@ -48,6 +48,12 @@ _RETRACTS = ("sum", "last_value", "last_non_null_value")
 _COMMUTES = ("sum", "last_non_null_value")
 
 
+_OVERWRITE = (
+    "stop the query, and write the table by INSERT OVERWRITE … SELECT after "
+    "SET 'execution.runtime-mode' = 'batch'"
+)
+
+
 @dataclass(frozen=True)
 class RepairResult:
     """Counts of missing (`inserted`), wrong (`updated`) and surplus (`deleted`) rows.
@@ -323,12 +329,6 @@ def _retracted(rows: pa.Table, kind: str) -> pa.Table:
     kinds = rows.column(index)
     inverted = pc.if_else(pc.is_in(kinds, value_set=pa.array(["-U", "-D"])), "+U", "-U")
     return rows.set_column(index, ROW_KIND, inverted)
-
-
-_OVERWRITE = (
-    "stop the query, and write the table by INSERT OVERWRITE … SELECT after "
-    "SET 'execution.runtime-mode' = 'batch'"
-)
 
 
 def check_table(table: Table) -> None:

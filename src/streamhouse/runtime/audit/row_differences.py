@@ -30,6 +30,9 @@ ABSOLUTE = 0.005
 _RELATIVE = 1e-12
 
 
+_ROW = "row"
+
+
 def equal(a: Any, b: Any) -> bool:
     """Whether two values are equal; finite floats also if they differ by `ABSOLUTE` or 1 in 10^12.
 
@@ -133,9 +136,6 @@ def differences(
                 yield Difference(tuple(a.values()), a, None)
             if b is not None:
                 yield Difference(tuple(b.values()), None, b)
-
-
-_ROW = "row"
 
 
 @dataclass(frozen=True)

@@ -43,6 +43,12 @@ _COMPACT_OPTIONS = {
 }
 
 
+_DYNAMIC = "dynamic-partition-overwrite"
+_UPGRADE = "overwrite-upgrade"
+_WRITES_KEYS_ONCE = ("deduplicate", "first-row")
+"""Merge engines for which the Rust core writes at most one row per key into a file."""
+
+
 def make_visible(
     warehouse: Mapping[str, str], table: Table, sidecar: Sidecar | None = None
 ) -> None:
@@ -123,12 +129,6 @@ def _wait_for_others(warehouse: Mapping[str, str], table: Table, committed: int)
                 return True
         time.sleep(_POLL_S)
     return False
-
-
-_DYNAMIC = "dynamic-partition-overwrite"
-_UPGRADE = "overwrite-upgrade"
-_WRITES_KEYS_ONCE = ("deduplicate", "first-row")
-"""Merge engines for which the Rust core writes at most one row per key into a file."""
 
 
 def shows_at_once(table: Table) -> bool:

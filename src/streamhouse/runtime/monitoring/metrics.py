@@ -16,6 +16,11 @@ WINDOW_S = 10.0
 """The sliding window, in seconds, over which rows per second are computed."""
 
 
+VARIABLE = "STREAMHOUSE_COMMIT_TIMES"
+"""Names a file to which each commit of a batch appends a line: its end (epoch ms), the table, and
+its duration (ms) including the wait for the table's commit lock."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class QueryCounts:
     """What a query has done since its start, as of one time.
@@ -122,11 +127,6 @@ class QueryMetrics:
     def _forget(self, now: float) -> None:
         while self._recent and self._recent[0][0] <= now - WINDOW_S:
             self._recent.popleft()
-
-
-VARIABLE = "STREAMHOUSE_COMMIT_TIMES"
-"""Names a file to which each commit of a batch appends a line: its end (epoch ms), the table, and
-its duration (ms) including the wait for the table's commit lock."""
 
 
 @dataclass(frozen=True)

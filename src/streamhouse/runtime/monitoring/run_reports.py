@@ -24,6 +24,9 @@ EVERY_S = 10.0
 Outcome = Literal["caught up", "stopped"]
 
 
+_EVERY_S = 0.5
+
+
 class RunListener(Protocol):
     """Shows the reports of a run; all calls are of one thread."""
 
@@ -116,9 +119,6 @@ def _lag(query: ReportedQuery) -> Lag | None:
         return query.progress.lag()
     except Exception:  # noqa: BLE001  # the query itself reports the error
         return None
-
-
-_EVERY_S = 0.5
 
 
 class SnapshotProgressLine:

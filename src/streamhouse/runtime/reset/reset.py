@@ -40,6 +40,9 @@ from streamhouse.runtime.state.table_writers import other_writers, own_consumers
 Notice = Callable[[str], None]
 
 
+_LOG = logging.getLogger("streamhouse.query")
+
+
 @dataclass(frozen=True)
 class _TargetReset:
     """The reset of one target; `queries` are the ids of its former queries.
@@ -233,9 +236,6 @@ def _summary(target_reset: _TargetReset, rows: int, mixed: bool) -> str:
         if mixed:
             rows_text += ", including those of INSERT … VALUES and other statements"
     return f"{target_reset.name}: starts from scratch{begun}; {rows_text}"
-
-
-_LOG = logging.getLogger("streamhouse.query")
 
 
 def find_table(address: TableAddress) -> Table | None:

@@ -28,6 +28,9 @@ from streamhouse.runtime.session.views import SessionViews
 from streamhouse.sql.plan import AsOf, Name, StreamQuery, TableInfo, ViewInfo
 from streamhouse.sql.schema_changes import SchemaChange
 
+NO_WAREHOUSE = "/nonexistent-warehouse-of-a-draft"
+"""The path of the warehouse of a script that names none."""
+
 
 @dataclass(frozen=True)
 class DraftSpec(DimensionSpec):
@@ -142,10 +145,6 @@ class DraftSession(Session):
 
     def _open_catalogs(self, warehouse: Mapping[str, str] | None) -> DraftCatalogs:
         return DraftCatalogs(warehouse, self._notify)
-
-
-NO_WAREHOUSE = "/nonexistent-warehouse-of-a-draft"
-"""The path of the warehouse of a script that names none."""
 
 
 class DraftWarehouse(Warehouse):

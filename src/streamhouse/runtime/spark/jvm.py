@@ -67,6 +67,11 @@ _POLL_S = 0.01
 _LAUNCHER_SECONDS = 60
 
 
+_SILENT = " ".join(class_archive.SILENT)
+OUT_VARIABLE = "STREAMHOUSE_CLASS_ARCHIVE_OUT"
+"""Environment variable: the file that the JVM writes its archive to, instead of using one."""
+
+
 class JavaExited(Exception):
     """The JVM ended before its gateway was ready."""
 
@@ -187,11 +192,6 @@ def _connected(process: subprocess.Popen[bytes], port: int, secret: str) -> Any:
         del os.environ[_PORT], os.environ[_SECRET]
     gateway.proc = process
     return gateway
-
-
-_SILENT = " ".join(class_archive.SILENT)
-OUT_VARIABLE = "STREAMHOUSE_CLASS_ARCHIVE_OUT"
-"""Environment variable: the file that the JVM writes its archive to, instead of using one."""
 
 
 def java_options(path: Path) -> str:

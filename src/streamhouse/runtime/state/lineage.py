@@ -59,6 +59,12 @@ _REMOTE_FLUSH_SECONDS = 5.0
 """In object stores, where a commit is a dozen requests, and its share of compactions as many."""
 
 
+EVERY_S = 60.0
+LEAST = 100
+"""The least number of rows to remove at once, since each removal is written and compacted too."""
+_MOST_ROWS = 50_000
+
+
 @dataclass(frozen=True)
 class BatchRecord:
     """One committed batch; `rows` and `missed` are None if a crash lost them."""
@@ -259,12 +265,6 @@ def recorded_lineage(target: TableAddress) -> list[dict[str, Any]]:
 
 def _batch_order(row: Mapping[str, Any]) -> tuple[str, int]:
     return row["query_id"], row["batch_id"]
-
-
-EVERY_S = 60.0
-LEAST = 100
-"""The least number of rows to remove at once, since each removal is written and compacted too."""
-_MOST_ROWS = 50_000
 
 
 def dead_before(target: Table, user: str) -> int | None:

@@ -33,6 +33,11 @@ _KEPT_OPTIONS = (
 """The beginnings of options that determine which rows a source reads; none of them is a secret."""
 
 
+_PLACES = ("path", "topic", "database-name", "table-name")
+"""Options that say where a table of another connector is; its server may move to another host."""
+_WHOLE_NUMBERS = ("TINYINT", "SMALLINT", "INT", "BIGINT")
+
+
 def definition_json(spec: QuerySpec) -> str:
     """The query, its source and its lookups as JSON; tables only by name, without the warehouse."""
     query = asdict(spec.query)
@@ -130,11 +135,6 @@ def _query(record: dict[str, Any]) -> StreamQuery:
         lookups=tuple(replace(each, table=declared(each.table)) for each in query.lookups),
         rows=replace(query.rows, functions=functions),
     )
-
-
-_PLACES = ("path", "topic", "database-name", "table-name")
-"""Options that say where a table of another connector is; its server may move to another host."""
-_WHOLE_NUMBERS = ("TINYINT", "SMALLINT", "INT", "BIGINT")
 
 
 @dataclass(frozen=True)

@@ -47,6 +47,9 @@ longer than the time from the planning of a batch to its entry in Spark's offset
 _Key = tuple[tuple[tuple[str, str], ...], str]
 
 
+_LAST_COMMIT = "last-commit.json"
+
+
 @dataclass(frozen=True)
 class _Candidate:
     """Positions to which the consumers move if the query stays idle for `GRACE_S`."""
@@ -221,16 +224,13 @@ def _lower(positions: dict[_Key, Any], address: TableAddress, position: int) -> 
     positions[key] = min(position, positions.get(key, position))
 
 
-_NAME = "last-commit.json"
-
-
 class LastCommit:
     """The record of one query's last commit, in its checkpoint's `folder`; driver only."""
 
     def __init__(self, spec: QuerySpec, folder: Path) -> None:
         self._target = spec.target if spec.sink is None else None
         self._user = spec.query_id
-        self._path = folder / _NAME
+        self._path = folder / _LAST_COMMIT
         self._seen = 0
         """Up to which snapshot the target's commits are known."""
 

@@ -38,6 +38,9 @@ _RESULT = "result"
 _ANEW = "run the script once with --from-scratch to compute its targets anew"
 
 
+_FULL_READS = ("full", "snapshot-full")
+
+
 def check_start(spec: QuerySpec, checkpoint: Checkpoint, notice: Notice) -> None:
     """Raise `StreamhouseError` if the query must not start; `notice` says what it adapts to.
 
@@ -219,9 +222,6 @@ def _source(definition: Mapping[str, Any], target: TableAddress) -> tuple[Any, .
             if view is not None:
                 return _RESULT, view.query.replace(f"__joined{name.removeprefix(prefix)}", "")
     return source["connector"], name, definition["warehouses"]["source"]
-
-
-_FULL_READS = ("full", "snapshot-full")
 
 
 def unordered_first_read(spec: QuerySpec) -> str | None:

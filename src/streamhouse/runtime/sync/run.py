@@ -28,6 +28,8 @@ from streamhouse.runtime.sync.query import SyncQuery
 from streamhouse.runtime.sync.source_progress import TableState
 from streamhouse.source import Offset
 
+_SHOWN, _EVERY_S = 3, 5.0
+
 
 @dataclass
 class SyncRun:
@@ -85,9 +87,6 @@ def run_sync(run: SyncRun) -> list[Mapping[str, object]]:
         reports = ProgressReports(query, run.listener)
         pipeline.run(run.until_caught_up or run.options.ends_with_snapshot, [reports])
         return reports.last()
-
-
-_SHOWN, _EVERY_S = 3, 5.0
 
 
 @dataclass(frozen=True)

@@ -29,6 +29,14 @@ _WEIGHT = 0.2
 """Weight of the newest value in the moving average of how long a slot is held."""
 
 
+SHORT_S = 1.0
+FIRST_WAIT_S = 10.0
+"""How long the first rows of a stream may wait for a slot; later ones wait until they get one."""
+_FOREVER_S = 1e9
+_CANCEL_INTERVAL_S = 0.1
+T = TypeVar("T")
+
+
 class Slot:
     """A slot of a queue, held until `release` or the end of the `with`."""
 
@@ -253,13 +261,6 @@ def client_of(connection: HTTPConnection) -> str:
     return client
 
 
-SHORT_S = 1.0
-FIRST_WAIT_S = 10.0
-"""How long the first rows of a stream may wait for a slot; later ones wait until they get one."""
-_FOREVER_S = 1e9
-_CANCEL_INTERVAL_S = 0.1
-
-
 class ViewComputations:
     """Slots for the computations of views, which run in the threads of pollers.
 
@@ -309,9 +310,6 @@ class ViewComputations:
                     raise BusyError(busy.message) from None
             if (cancelled.is_set() or loop.is_closed()) and future.cancel():
                 raise BusyError("the stream has ended; try again")
-
-
-T = TypeVar("T")
 
 
 class WarehouseThreads:

@@ -39,6 +39,13 @@ _ISO = "%Y-%m-%dT%H:%M:%S"
 _SPECIAL = {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}
 
 
+_BREAKS = (("\x85", r"\u0085"), ("\u2028", r"\u2028"), ("\u2029", r"\u2029"))
+"""Characters that some SSE clients take for line ends, and that `json.dumps` does not escape."""
+_ESCAPED = r'["\\\x00-\x1f\x{85}\x{2028}\x{2029}]'
+_RESERVED = ("snapshot", ROW_KIND)
+"""Keys of a changed row beside its columns."""
+
+
 def json_values(column: pa.Array | pa.ChunkedArray) -> list[Any]:
     """The column's values, ready for `json.dumps`."""
     if isinstance(column, pa.ChunkedArray):
@@ -199,15 +206,6 @@ def _number(value: Any, decimals: int | None) -> str | None:
     if decimals is not None:
         return f"{value:,.{decimals}f}"
     return format(value, ",f" if isinstance(value, decimal.Decimal) else ",")
-
-
-_BREAKS = (("\x85", r"\u0085"), ("\u2028", r"\u2028"), ("\u2029", r"\u2029"))
-"""Characters that some SSE clients take for line ends, and that `json.dumps` does not escape."""
-_ESCAPED = r'["\\\x00-\x1f\x{85}\x{2028}\x{2029}]'
-
-
-_RESERVED = ("snapshot", ROW_KIND)
-"""Keys of a changed row beside its columns."""
 
 
 def compact(value: Any) -> str:

@@ -21,6 +21,17 @@ from streamhouse.serve.settings import MAX_HEAD_BYTES, MAX_LINE_BYTES, Connectio
 _ADDRESSES = 4_096
 
 
+CLOSE_CHECK_S = 1.0
+"""How often to check for a disconnect where reading is paused, as behind a pipelined request."""
+HEAD_S = 10.0
+"""Timeout for the head of a request, from its first byte or from the connection's start."""
+_MAX_HEAD = 2 * (MAX_HEAD_BYTES + MAX_LINE_BYTES)
+_REASONS = {400: "Bad Request", 408: "Request Timeout", 413: "Content Too Large",
+            429: "Too Many Requests", 503: "Service Unavailable"}  # fmt: skip
+_PEER_CLOSED = (7, 8)
+"""TCP states in which the peer sends no more: CLOSE and CLOSE_WAIT."""
+
+
 class SilentConnections:
     """The connections without a request: in their TLS handshake, or before their first head.
 
@@ -73,17 +84,6 @@ def _client_network(host: str) -> str:
     if address.ipv4_mapped is not None:
         return str(address.ipv4_mapped)
     return str(ipaddress.IPv6Network((address.packed, 64), strict=False))
-
-
-CLOSE_CHECK_S = 1.0
-"""How often to check for a disconnect where reading is paused, as behind a pipelined request."""
-HEAD_S = 10.0
-"""Timeout for the head of a request, from its first byte or from the connection's start."""
-_MAX_HEAD = 2 * (MAX_HEAD_BYTES + MAX_LINE_BYTES)
-_REASONS = {400: "Bad Request", 408: "Request Timeout", 413: "Content Too Large",
-            429: "Too Many Requests", 503: "Service Unavailable"}  # fmt: skip
-_PEER_CLOSED = (7, 8)
-"""TCP states in which the peer sends no more: CLOSE and CLOSE_WAIT."""
 
 
 class HttpConnection(HttpToolsProtocol):

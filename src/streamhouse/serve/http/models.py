@@ -8,6 +8,26 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from streamhouse.serve.errors import CODES
 
+DESCRIPTION = """
+Rows of tables and views as JSON, CSV, Arrow and Parquet, their changes as they are committed, and
+SQL over them. In JSON, decimals and timestamps are strings (all digits, ISO 8601), bytes are
+base64, and NaN, Infinity and -Infinity are strings. Every GET path also accepts HEAD, with the same
+headers. Every error is `{"error": {"code": …, "message": …}}`.
+"""
+TAGS: list[dict[str, Any]] = [
+    {"name": "views", "description": "The served views, and their rows as of a snapshot."},
+    {"name": "changes", "description": "The rows of a view, then each change."},
+    {"name": "history", "description": "A view's schema, snapshots, tags, files and options."},
+    {"name": "sql", "description": "One SELECT over the served views."},
+    {
+        "name": "pipelines",
+        "description": "The pipelines that fill the tables; --allow-run allows starting and "
+        "stopping them.",
+    },
+    {"name": "server", "description": "The server itself."},
+]
+_ALWAYS = ("unauthorized", "forbidden", "invalid", "too_many", "busy")
+
 
 class Error(BaseModel):
     """An error: its code, and a message that says what to change."""
@@ -164,29 +184,6 @@ class HealthResponse(BaseModel):
     allow_run: bool | None = None
     limits: QueryLimits | None = None
     version: str | None = None
-
-
-DESCRIPTION = """
-Rows of tables and views as JSON, CSV, Arrow and Parquet, their changes as they are committed, and
-SQL over them. In JSON, decimals and timestamps are strings (all digits, ISO 8601), bytes are
-base64, and NaN, Infinity and -Infinity are strings. Every GET path also accepts HEAD, with the same
-headers. Every error is `{"error": {"code": …, "message": …}}`.
-"""
-
-TAGS: list[dict[str, Any]] = [
-    {"name": "views", "description": "The served views, and their rows as of a snapshot."},
-    {"name": "changes", "description": "The rows of a view, then each change."},
-    {"name": "history", "description": "A view's schema, snapshots, tags, files and options."},
-    {"name": "sql", "description": "One SELECT over the served views."},
-    {
-        "name": "pipelines",
-        "description": "The pipelines that fill the tables; --allow-run allows starting and "
-        "stopping them.",
-    },
-    {"name": "server", "description": "The server itself."},
-]
-
-_ALWAYS = ("unauthorized", "forbidden", "invalid", "too_many", "busy")
 
 
 def error_responses(*codes: str) -> dict[int | str, dict[str, Any]]:

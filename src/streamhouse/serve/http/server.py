@@ -24,6 +24,20 @@ if TYPE_CHECKING:
     from streamhouse.serve.settings import ServerSettings
 
 
+HANDSHAKE_S = 10.0
+"""Timeout for a handshake."""
+_PAUSE_S = 0.2
+"""How long to wait before the next connection if the system has no more open files."""
+_STREAMS_S = 0.4
+_GRACE_S = 0.6
+"""At shutdown: how long streams, and after them other open responses, have to finish."""
+_BACKLOG = 2_048
+_SEND_BYTES = 512 << 10
+_OTHER_FILES = 512
+_MAX_MESSAGE = 4_096
+_KEEP_ALIVE_S = 30
+
+
 def tls_context(cert: str, key: str) -> ssl.SSLContext:
     """The server's TLS context, from the PEM files of its certificate and its private key.
 
@@ -61,12 +75,6 @@ def _tls_error(error: ssl.SSLError, cert: str, key: str) -> OptionError:
         f"options '--tls-cert' and '--tls-key': {cert} and {key} are not a certificate and its "
         "private key in PEM, which begin with -----BEGIN"
     )
-
-
-HANDSHAKE_S = 10.0
-"""Timeout for a handshake."""
-_PAUSE_S = 0.2
-"""How long to wait before the next connection if the system has no more open files."""
 
 
 class TlsHandshakes:
@@ -122,16 +130,6 @@ class TlsHandshakes:
             opened.close()
             if not isinstance(error, OSError):
                 raise
-
-
-_STREAMS_S = 0.4
-_GRACE_S = 0.6
-"""At shutdown: how long streams, and after them other open responses, have to finish."""
-_BACKLOG = 2_048
-_SEND_BYTES = 512 << 10
-_OTHER_FILES = 512
-_MAX_MESSAGE = 4_096
-_KEEP_ALIVE_S = 30
 
 
 def bind(host: str, port: int) -> socket.socket:

@@ -29,6 +29,14 @@ HELP: Mapping[str, str] = table_of(__package__, "query_metrics.toml")
 """The metrics that are numbers, and what each means; `BinlogFilename` is a text."""
 
 
+Pipeline = dict[str, Any]
+_KEYS = (
+    "name", "target", "sources", "lookups", "rows", "batches", "strategy", "state_bytes",
+    "view_rows", "last_error",
+)  # fmt: skip
+"""The facts of a query that are listed as they are."""
+
+
 def query_metrics(query: QueryStatus, is_live: bool, now_ms: int) -> Values:
     """The metrics that are known; those of an ended query are its counts and its position."""
     values: Values = {"numRecordsIn": query.rows}
@@ -108,14 +116,6 @@ def _commit(commit: Commit) -> Values:
         "lastPartitionsWritten": commit.partitions,
         "lastBucketsWritten": commit.buckets,
     }
-
-
-Pipeline = dict[str, Any]
-_KEYS = (
-    "name", "target", "sources", "lookups", "rows", "batches", "strategy", "state_bytes",
-    "view_rows", "last_error",
-)  # fmt: skip
-"""The facts of a query that are listed as they are."""
 
 
 class Pipelines:

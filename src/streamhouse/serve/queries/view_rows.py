@@ -46,6 +46,13 @@ if TYPE_CHECKING:
 _MASK = (1 << 64) - 1
 
 
+_MAX_ATTEMPTS = 3
+SMALL_RECORDS = 20_000
+"""The most records, over all tables of a request, that `read_if_small` reads."""
+_SMALL = Limits(1.0, "128MiB", "0MiB")
+_SMALL_BYTES = 4 << 20
+
+
 def _with_hashes(plan: BoundedQuery) -> BoundedQuery:
     """The query with one more column, the last: a hash of the row."""
     row, names = "row", {name.lower() for name in plan.output}
@@ -74,13 +81,6 @@ class RowHashes:
                 yield pa.record_batch(batch.columns[:-1], schema=schema)
 
         return pa.RecordBatchReader.from_batches(schema, rows())
-
-
-_MAX_ATTEMPTS = 3
-SMALL_RECORDS = 20_000
-"""The most records, over all tables of a request, that `read_if_small` reads."""
-_SMALL = Limits(1.0, "128MiB", "0MiB")
-_SMALL_BYTES = 4 << 20
 
 
 def read_rows(warehouse: Warehouse, request: RowsRequest) -> ReadResult:

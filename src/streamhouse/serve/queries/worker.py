@@ -54,6 +54,34 @@ from streamhouse.serve.queries.output import (
 _NO_MEMORY = re.compile(r"not enough memory|allocation (?:error|failed)|malloc|bad_alloc", re.I)
 
 
+LENGTH = struct.Struct("!Q")
+"""Length prefix of the messages between the server and a worker."""
+LONG_S = 1.0
+"""A query that runs longer gets a lower priority, and its process is not reused."""
+PRELOADED = [
+    "duckdb",
+    "pandas",  # pyarrow loads it with the first value that it makes
+    "pyarrow.compute",
+    "pyarrow.parquet",
+    "sqlglot.dialects.duckdb",
+    "streamhouse.graph.script_check",
+    "streamhouse.paimon.read.system_tables",
+    "streamhouse.serve.queries.client_select",
+    "streamhouse.serve.queries.view_rows",
+    "streamhouse.serve.queries.worker",
+]
+"""What the parent of the forks imports; must start no thread, since forks would lack it."""
+_CONTEXT = multiprocessing.get_context("forkserver")
+_TOKEN = "STREAMHOUSE_TOKEN"
+_start_lock = threading.Lock()
+_SCRIPTS = "streamhouse.graph.script_check"
+"""Known by its name only: servers do not load what plans scripts."""
+_NICE = 10
+_PR_SET_PDEATHSIG = 1
+_OVERHEAD_BYTES = 512 << 20
+"""Memory that a query may take besides the engine's: batches in flight, thread stacks."""
+
+
 class UnexpectedError(StreamhouseError):
     """An unexpected error; `trace` is its traceback without the message, which may hold values."""
 
@@ -132,28 +160,6 @@ def delete_output(request: ReadRequest) -> None:
         os.unlink(request.target.path)
 
 
-LENGTH = struct.Struct("!Q")
-"""Length prefix of the messages between the server and a worker."""
-LONG_S = 1.0
-"""A query that runs longer gets a lower priority, and its process is not reused."""
-PRELOADED = [
-    "duckdb",
-    "pandas",  # pyarrow loads it with the first value that it makes
-    "pyarrow.compute",
-    "pyarrow.parquet",
-    "sqlglot.dialects.duckdb",
-    "streamhouse.graph.script_check",
-    "streamhouse.paimon.read.system_tables",
-    "streamhouse.serve.queries.client_select",
-    "streamhouse.serve.queries.view_rows",
-    "streamhouse.serve.queries.worker",
-]
-"""What the parent of the forks imports; must start no thread, since forks would lack it."""
-_CONTEXT = multiprocessing.get_context("forkserver")
-_TOKEN = "STREAMHOUSE_TOKEN"
-_start_lock = threading.Lock()
-
-
 def fork(target: Callable[..., None], *arguments: object) -> BaseProcess:
     """A process that calls the function; blocks for a second when the parent has to start."""
     with _start_lock:
@@ -176,14 +182,6 @@ def fork(target: Callable[..., None], *arguments: object) -> BaseProcess:
         finally:
             sys.modules["__main__"] = main
     return process
-
-
-_SCRIPTS = "streamhouse.graph.script_check"
-"""Known by its name only: servers do not load what plans scripts."""
-_NICE = 10
-_PR_SET_PDEATHSIG = 1
-_OVERHEAD_BYTES = 512 << 20
-"""Memory that a query may take besides the engine's: batches in flight, thread stacks."""
 
 
 def serve(client: socket.socket, options: Mapping[str, str], memory: int, folder: str) -> None:

@@ -38,6 +38,10 @@ _DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
 _STAMP_BYTES = 4
 
 
+_TEXT_PER_ARROW = 2
+"""Approximate size of JSON text relative to the Arrow data."""
+
+
 @dataclass(frozen=True)
 class StreamPosition:
     """The state of a table after one snapshot: a position from which a stream can resume.
@@ -124,10 +128,6 @@ def short_digest(text: bytes) -> str:
         number, digit = divmod(number, len(_DIGITS))
         digits = _DIGITS[digit] + digits
     return digits
-
-
-_TEXT_PER_ARROW = 2
-"""Approximate size of JSON text relative to the Arrow data."""
 
 
 @dataclass(frozen=True)

@@ -41,6 +41,9 @@ _ID = re.compile(r"([0-9]{1,18})(?:-([0-9a-z]{1,16}))?")
 _SHOWN = 40
 
 
+_MAX_POSITIONS = 4096
+
+
 @dataclass(frozen=True)
 class ResumePosition:
     """A parsed `last_id`: the snapshot after which a subscriber resumes.
@@ -179,9 +182,6 @@ def _read_each_snapshot(
 
 def _subject(name: str, start: StreamPosition) -> str:
     return f"the backlog of {name} since snapshot {start.snapshot}"
-
-
-_MAX_POSITIONS = 4096
 
 
 class EventHistory:

@@ -35,6 +35,11 @@ from streamhouse.serve.streams.event import (
     StreamPosition,
 )
 
+log = logging.getLogger("streamhouse.serve")
+RETRY_S = (0.1, 5.0)
+_POLL_S = 0.5
+"""A poll ends after so long, even if a fast writer keeps adding snapshots."""
+
 
 @dataclass
 class StreamStats:
@@ -69,13 +74,6 @@ class StreamStats:
         with self._lock:
             for name, count in counts.items():
                 setattr(self, name, getattr(self, name) + count)
-
-
-log = logging.getLogger("streamhouse.serve")
-
-RETRY_S = (0.1, 5.0)
-_POLL_S = 0.5
-"""A poll ends after so long, even if a fast writer keeps adding snapshots."""
 
 
 @dataclass(frozen=True)

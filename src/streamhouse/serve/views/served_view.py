@@ -25,6 +25,11 @@ if TYPE_CHECKING:
     from streamhouse.paimon.read.table import Table
 
 
+MAX_CHARACTERS = 300
+_NAME = re.compile(r"[^\x00-\x1f\x7f/\\.]+\.[^\x00-\x1f\x7f/\\]+")
+_NAMED = 10
+
+
 class WarehouseTables:
     """Resolves the table and view names of a query in one warehouse."""
 
@@ -103,11 +108,6 @@ def table_of(warehouse: Warehouse, name: str) -> Table | None:
 def table_info(table: Any) -> TableInfo:
     """The record of a table, a branch or a system table for the analysis of queries."""
     return stored_table((table.database, table.name), table)
-
-
-MAX_CHARACTERS = 300
-
-_NAME = re.compile(r"[^\x00-\x1f\x7f/\\.]+\.[^\x00-\x1f\x7f/\\]+")
 
 
 def is_name(text: str) -> bool:
@@ -207,9 +207,6 @@ def _definition_error(warehouse: Warehouse, view: ServedView) -> StreamhouseErro
     except StreamhouseError as error:
         return error
     return None
-
-
-_NAMED = 10
 
 
 class ViewCatalog:

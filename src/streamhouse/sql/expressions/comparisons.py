@@ -30,6 +30,9 @@ _FAMILIES = (
 )  # fmt: skip
 
 
+_IS_NAN = "ISNAN(value::DOUBLE)::BOOLEAN"
+
+
 def operands(node: exp.In | exp.Between | exp.Binary) -> list[exp.Expr]:
     """The values that IN, BETWEEN or IS DISTINCT FROM compares."""
     if isinstance(node, exp.Between):
@@ -85,9 +88,6 @@ def without_nan(node: exp.Binary | exp.In) -> exp.Expr:
 
 def _unless_nan(node: exp.Expr, value: exp.Expr) -> exp.Expr:
     return filled(f"(test AND NOT {_IS_NAN})", test=node.copy(), value=value.copy())
-
-
-_IS_NAN = "ISNAN(value::DOUBLE)::BOOLEAN"
 
 
 def with_sorted_maps(script: Script, node: exp.In | exp.Binary) -> None:

@@ -27,6 +27,9 @@ Text = Callable[[exp.Expr], exp.Expr]
 _NESTED = (exp.DType.ARRAY, exp.DType.LIST, exp.DType.MAP, exp.DType.STRUCT)
 
 
+_UNLESS_NULL = "CASE WHEN source IS NULL THEN NULL ELSE made END"
+
+
 class Style(NamedTuple):
     """How values are written: the brackets of arrays, maps and rows, and what is between."""
 
@@ -118,9 +121,6 @@ def _or(text: exp.Expr, null: str) -> exp.Expr:
 def _bracketed(source: exp.Expr, brackets: str, body: exp.Expr) -> exp.Expr:
     text = f"CASE WHEN x IS NULL THEN NULL ELSE ('{brackets[0]}' || body || '{brackets[1]}') END"
     return filled(text, x=source.copy(), body=body)
-
-
-_UNLESS_NULL = "CASE WHEN source IS NULL THEN NULL ELSE made END"
 
 
 def cast_elements(source: exp.Expr, kind: exp.DataType, cast_one: Cast) -> exp.Expr:

@@ -60,6 +60,28 @@ _ARGUMENT, _CLOCK, _DATED, _LENIENT = "timestamp", "clock", "dated", "lenient"
 _TYPE, _DAYS = "argument type", "days"
 
 
+_MONTHS_BACK = (
+    "DATE_SUB('month', first::DATE, last::DATE) - CASE WHEN"
+    " (first::DATE + TO_MONTHS(DATE_SUB('month', first::DATE, last::DATE)::INT))::DATE"
+    " = last::DATE AND last::TIME < first::TIME THEN 1 ELSE 0 END"
+)
+"""The months to an earlier timestamp, as Flink counts them.
+
+Those between the dates, and one more if these are whole months and `last` has an earlier time.
+"""
+_FLOORS = {
+    "WEEK": "(DATE_TRUNC('week', value + TO_DAYS(1))::TIMESTAMP - TO_DAYS(1))",
+    **{
+        unit: f"(DATE_TRUNC('{unit.lower()}', value - TO_YEARS(1))::TIMESTAMP + TO_YEARS(1))"
+        for unit in ("CENTURY", "MILLENNIUM")
+    },
+}
+"""Truncates to a unit as Flink does: weeks start on Sunday, centuries with years such as 2001.
+
+In DuckDB weeks start on Monday, and centuries with years such as 2000.
+"""
+
+
 def _strftime(node: exp.Expr) -> exp.Expr | None:
     """A literal Java pattern as DuckDB's; None if only the Python functions can apply it."""
     if not (isinstance(node, exp.Literal) and node.is_string):
@@ -288,15 +310,6 @@ def to_date(args: Args) -> exp.Expr:
 
 
 _MONTHS = {"MONTH": 1, "QUARTER": 3, "YEAR": 12}
-_MONTHS_BACK = (
-    "DATE_SUB('month', first::DATE, last::DATE) - CASE WHEN"
-    " (first::DATE + TO_MONTHS(DATE_SUB('month', first::DATE, last::DATE)::INT))::DATE"
-    " = last::DATE AND last::TIME < first::TIME THEN 1 ELSE 0 END"
-)
-"""The months to an earlier timestamp, as Flink counts them.
-
-Those between the dates, and one more if these are whole months and `last` has an earlier time.
-"""
 
 
 def difference(args: Args) -> exp.Expr:
@@ -376,19 +389,6 @@ def _rounded(value: exp.Expr, unit: str) -> exp.Cast:
     tree = _marked(cast(value, "TIMESTAMP"), "DAY")
     tree.meta[_DAYS] = unit not in _CLOCK_UNITS
     return tree
-
-
-_FLOORS = {
-    "WEEK": "(DATE_TRUNC('week', value + TO_DAYS(1))::TIMESTAMP - TO_DAYS(1))",
-    **{
-        unit: f"(DATE_TRUNC('{unit.lower()}', value - TO_YEARS(1))::TIMESTAMP + TO_YEARS(1))"
-        for unit in ("CENTURY", "MILLENNIUM")
-    },
-}
-"""Truncates to a unit as Flink does: weeks start on Sunday, centuries with years such as 2001.
-
-In DuckDB weeks start on Monday, and centuries with years such as 2000.
-"""
 
 
 def from_seconds(args: Args) -> exp.Expr:

@@ -41,6 +41,22 @@ _FILTERS = ("UNIQUE", "CHECK", "PARTITION", "FOREIGN", "PRIMARY")
 """Words in an ALTER IGNORE TABLE that may make it drop rows."""
 
 
+_SYSTEM = frozenset({"mysql", "information_schema", "performance_schema"})
+_GRANT = re.compile(r"GRANT (.+?) ON (\S+) TO ", re.IGNORECASE)
+_TABLE = """
+SELECT table_type, engine FROM information_schema.tables
+WHERE table_schema = %s AND table_name = %s
+"""
+_TRIGGERS = """
+SELECT trigger_name FROM information_schema.triggers
+WHERE event_object_schema = %s AND event_object_table = %s
+"""
+_FUNCTIONS = """
+SELECT routine_name FROM information_schema.routines
+WHERE routine_type = 'FUNCTION' AND routine_schema <> 'sys'
+"""
+
+
 class ParsedStatement:
     """A statement, parsed for each way to decode its text.
 
@@ -289,22 +305,6 @@ def _parsed(found: Sequence[Token], database: str, ignores_case: bool) -> Effect
 
 def _has_word(specs: Sequence[Sequence[Token]], words: Sequence[str]) -> bool:
     return any(token.text.upper() in words for spec in specs for token in spec)
-
-
-_SYSTEM = frozenset({"mysql", "information_schema", "performance_schema"})
-_GRANT = re.compile(r"GRANT (.+?) ON (\S+) TO ", re.IGNORECASE)
-_TABLE = """
-SELECT table_type, engine FROM information_schema.tables
-WHERE table_schema = %s AND table_name = %s
-"""
-_TRIGGERS = """
-SELECT trigger_name FROM information_schema.triggers
-WHERE event_object_schema = %s AND event_object_table = %s
-"""
-_FUNCTIONS = """
-SELECT routine_name FROM information_schema.routines
-WHERE routine_type = 'FUNCTION' AND routine_schema <> 'sys'
-"""
 
 
 def side_effects(

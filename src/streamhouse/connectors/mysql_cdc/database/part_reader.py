@@ -42,6 +42,10 @@ DIVIDED_BYTES = 4 * 1024 * 1024
 """One task reads a range of the binlog with fewer bytes: starting another would take longer."""
 
 
+ALL_ROWS = Chunk(None, None)
+Numbers: TypeAlias = Sequence[int] | npt.NDArray[np.int64]
+
+
 @dataclass(frozen=True)
 class KeyGroup:
     """The rows whose key's hash modulo `count` is `number`: those of one of `count` tasks.
@@ -65,9 +69,6 @@ def key_group_count(start: BinlogPosition, end: BinlogPosition, parallelism: int
     """Into how many key groups the changes in a range of the binlog are divided."""
     short = start.file == end.file and end.pos - start.pos < DIVIDED_BYTES
     return 1 if short else parallelism
-
-
-ALL_ROWS = Chunk(None, None)
 
 
 @dataclass(frozen=True)
@@ -98,9 +99,6 @@ class TablePart:
         if not only_changes or not key or count == 1:
             return [self]
         return [replace(self, key_group=KeyGroup(key, number, count)) for number in range(count)]
-
-
-Numbers: TypeAlias = Sequence[int] | npt.NDArray[np.int64]
 
 
 class TableRows(NamedTuple):

@@ -46,6 +46,9 @@ _Listed: TypeAlias = list[list[str | None]]
 """Partitions in an offset, as JSON."""
 
 
+_FILE = "loaded.json"
+
+
 @dataclass(frozen=True)
 class _Version:
     """The version of one lookup, as an offset has it; `coming` is the one that is preloaded."""
@@ -213,9 +216,6 @@ class _Lookup:
 def _exists(table: Table, snapshot: int) -> bool:
     """Whether a snapshot still exists; after a long stop it may have expired."""
     return snapshot == 0 or table.snapshots.find(snapshot) is not None
-
-
-_FILE = "loaded.json"
 
 
 def report_loaded(folder: Path, end: Offset, reports: Sequence[Mapping[str, Any]]) -> None:

@@ -18,6 +18,10 @@ from streamhouse.runtime.query_spec import QuerySpec
 from streamhouse.runtime.streaming.tasks.task_results import RESULT
 from streamhouse.source import Offset, Source
 
+WHOLE = "whole"
+_DIMENSION_ROWS = 100_000
+"""With a larger dimension every batch is shuffled, since a join scans all its rows."""
+
 
 def block_row(
     task: int, block: bytes | None, first_row: int = -1, report: str | None = None
@@ -71,11 +75,6 @@ def place_of(number: int) -> tuple[int, int, int]:
     """The task, the split, and the number within the split, of a row number."""
     task, row = number >> ROW_BITS + SPLIT_BITS, number & (1 << ROW_BITS) - 1
     return task, number >> ROW_BITS & (1 << SPLIT_BITS) - 1, row
-
-
-WHOLE = "whole"
-_DIMENSION_ROWS = 100_000
-"""With a larger dimension every batch is shuffled, since a join scans all its rows."""
 
 
 def skips_shuffle(spec: QuerySpec, source: Source, start: Offset, end: Offset) -> bool:

@@ -23,6 +23,10 @@ from streamhouse.runtime.streaming.tasks.task_run import TaskRun
 from streamhouse.runtime.streaming.tasks.waiting import WaitingRows, row_id
 from streamhouse.source import ROW_KIND
 
+_RETRACTIONS = ("-U", "-D")
+BLOCKED = -1
+"""The number of attempts of a row that waits behind another one and was not looked up yet."""
+
 
 class OrderedWaiting:
     """Looks up the rows of the only task of a batch.
@@ -185,11 +189,6 @@ class OrderedWaiting:
 
 def _milliseconds(times: pa.ChunkedArray) -> pa.ChunkedArray:
     return times.cast(pa.timestamp("ms")).cast(pa.int64())
-
-
-_RETRACTIONS = ("-U", "-D")
-BLOCKED = -1
-"""The number of attempts of a row that waits behind another one and was not looked up yet."""
 
 
 @dataclass

@@ -15,6 +15,12 @@ from streamhouse.runtime.streaming.tasks.task_input import TaskInput
 from streamhouse.runtime.sync.options import SyncOptions
 from streamhouse.source import Offset
 
+_FOLDER = "unread"
+_SEVERAL_TASKS_FROM = 4
+"""From this number of chunks or of changed tables on, a batch has several tasks."""
+_MOST_DIVIDED = 16
+"""With more changed tables than this, tasks have whole tables."""
+
 
 @dataclass(frozen=True)
 class SyncSpec:
@@ -59,9 +65,6 @@ class SyncTaskInput(TaskInput):
     zone: str
 
 
-_FOLDER = "unread"
-
-
 class UnreadTargets:
     """Targets whose rows a batch could not read as of its position, in files beside the checkpoint.
 
@@ -84,12 +87,6 @@ class UnreadTargets:
     def of(self, batch: int) -> list[str]:
         """The targets that a batch has not read."""
         return read_json(self._folder / str(batch)) or []
-
-
-_SEVERAL_TASKS_FROM = 4
-"""From this number of chunks or of changed tables on, a batch has several tasks."""
-_MOST_DIVIDED = 16
-"""With more changed tables than this, tasks have whole tables."""
 
 
 def task_groups(

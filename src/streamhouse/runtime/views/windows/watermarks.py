@@ -38,6 +38,11 @@ Watermark: TypeAlias = dict[str, Any]
 Splits: TypeAlias = dict[str, int | None]
 
 
+_FILE = "open_since.json"
+"""Since when sessions are open, from the task of a batch to the planner of the next one. It spares
+reading older rows. If it is lost, the next batch reads all of them."""
+
+
 class Watermarks:
     """Computes the watermark of a view with windows that wait for it; driver only."""
 
@@ -121,11 +126,6 @@ def _queries(spec: ViewSpec) -> Iterator[tuple[str, tuple[TableAddress, BoundedQ
 
 def _latest(a: int | None, b: int | None) -> int | None:
     return max((each for each in (a, b) if each is not None), default=None)
-
-
-_FILE = "open_since.json"
-"""Since when sessions are open, from the task of a batch to the planner of the next one. It spares
-reading older rows. If it is lost, the next batch reads all of them."""
 
 
 def note_open_since(folder: Path, end: Offset, since: int | None) -> None:

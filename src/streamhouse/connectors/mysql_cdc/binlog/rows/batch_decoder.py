@@ -29,6 +29,17 @@ from streamhouse.mysql.charsets import charsets_of
 from streamhouse.mysql.position import START_AGAIN
 from streamhouse.mysql.values.types import MySqlColumn
 
+MOST_BYTES = 8 * 1024 * 1024
+"""How many bytes of events to decode together; larger batches are not faster."""
+ROW_BITS = 32
+"""A row's number is that of its event, shifted left by so many bits, plus its own in the event."""
+_KINDS = pa.array(["+I", "-U", "+U", "-D"])
+_INSERT, _BEFORE, _AFTER, _DELETE = range(4)
+_BEFORES = pa.array(["-U", "-D"])
+_POST_HEADER = HEADER.size + 8
+Seconds: TypeAlias = Sequence[int] | npt.NDArray[np.int64]
+"""When changes were executed, since 1970 (UTC)."""
+
 
 @dataclass(frozen=True)
 class LoggedTable:
@@ -85,20 +96,6 @@ class RowEvent(NamedTuple):
     at: int
     end: int
     skipped: int = 0
-
-
-MOST_BYTES = 8 * 1024 * 1024
-"""How many bytes of events to decode together; larger batches are not faster."""
-ROW_BITS = 32
-"""A row's number is that of its event, shifted left by so many bits, plus its own in the event."""
-_KINDS = pa.array(["+I", "-U", "+U", "-D"])
-_INSERT, _BEFORE, _AFTER, _DELETE = range(4)
-_BEFORES = pa.array(["-U", "-D"])
-_POST_HEADER = HEADER.size + 8
-
-
-Seconds: TypeAlias = Sequence[int] | npt.NDArray[np.int64]
-"""When changes were executed, since 1970 (UTC)."""
 
 
 class RowSelection(Protocol):
