@@ -6,7 +6,8 @@ import itertools
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -19,9 +20,16 @@ from streamhouse.errors import DataLossError, LimitError, StreamhouseError, Tabl
 from streamhouse.sql.plan import AsOf, BoundedQuery, BoundedScan, TableInfo
 
 
-def scan(table: str, *columns: str, relation: str = "r0", **travel: Any) -> BoundedScan:
+def scan(
+    table: str,
+    *columns: str,
+    relation: str = "r0",
+    options: Mapping[str, str] = MappingProxyType({}),
+    **travel: Any,
+) -> BoundedScan:
     database, name = table.split(".")
-    return BoundedScan(TableInfo((database, name), ()), relation, columns, as_of=AsOf(**travel))
+    info = TableInfo((database, name), ())
+    return BoundedScan(info, relation, columns, options, as_of=AsOf(**travel))
 
 
 def run(shop: Any, sql: str, *scans: BoundedScan, output: tuple[str, ...] = ("n",)) -> list[Any]:

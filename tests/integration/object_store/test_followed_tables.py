@@ -252,26 +252,6 @@ def test_one_notice_brings_all_snapshots_since_the_last(
     assert len(seen) == 4
 
 
-def test_a_reader_of_files_hears_from_commits_that_the_schema_is_the_same(
-    warehouse: Warehouse, proxy: FaultyProxy, clock: Clock
-) -> None:
-    writer = Writer(warehouse)
-    writer.write(0)
-    with another_process():
-        reader = warehouse.followed("shop.t")
-        clock.advance(2.1)
-        # It looks for the newest snapshot once.
-        assert warehouse.followed("shop.t") is reader
-    for number in range(1, 3):
-        writer.write(number)
-        clock.advance(1.1)
-    writer.write(3)
-    seen = requests(proxy)
-    with another_process():
-        assert warehouse.followed("shop.t") is reader
-        assert seen == []
-
-
 def test_a_commit_after_a_rollback_is_on_top_of_what_is_there(warehouse: Warehouse) -> None:
     writer, other = Writer(warehouse), Writer(warehouse, OTHER, followed=False)
     for number in range(1, 6):

@@ -187,4 +187,5 @@ def test_queries_of_disconnected_clients_are_cancelled(guarded: Server) -> None:
         with opened(guarded) as connection:
             connection.sendall((head + body).encode())
             time.sleep(0.05)
-    assert sql(guarded, "greedy", small)[0] == 200
+    got = sql(guarded, "greedy", small)
+    assert got[0] == 200, got

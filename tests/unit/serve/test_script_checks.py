@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import socket
+import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -11,7 +13,7 @@ from unittest.mock import patch
 
 import pytest
 from tests.unit.serve.streams import run
-from tests.waiting import DEADLINE_S
+from tests.waiting import DEADLINE_S, looks
 
 from streamhouse.serve.errors import Problem
 from streamhouse.serve.http.app import create_app
@@ -106,3 +108,29 @@ def test_scripts_wait_for_each_other(tmp_path: Path, monkeypatch: pytest.MonkeyP
                 await checks.check(ME, GOOD)
 
     with_checks(tmp_path, work)
+
+
+def test_a_cancelled_start_keeps_its_socket_until_it_is_passed_on(tmp_path: Path) -> None:
+    """Otherwise the process gets what then has its number: the socket of another request."""
+    forking, cancelled, numbers = threading.Event(), threading.Event(), list[int]()
+
+    def fork(run: object, end: socket.socket, *setup: object) -> None:
+        forking.set()
+        cancelled.wait(DEADLINE_S)
+        numbers.append(end.fileno())
+        raise OSError
+
+    async def work(checks: ScriptChecks) -> None:
+        task = asyncio.create_task(checks.check(ME, GOOD))
+        await asyncio.to_thread(forking.wait, DEADLINE_S)
+        task.cancel()
+        await asyncio.wait([task])
+        cancelled.set()
+        for _ in looks():
+            if numbers:
+                break
+            await asyncio.sleep(0.01)
+
+    with patch.object(executor, "fork", fork):
+        with_checks(tmp_path, work)
+    assert numbers[0] >= 0

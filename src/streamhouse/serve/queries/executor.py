@@ -283,12 +283,19 @@ class _Worker:
         """Fork a process and wait until it is ready for requests."""
         own_end, child_end = socket.socketpair()
         setup = (dict(settings.warehouse), settings.query_memory, folder)
-        try:
+
+        def forked() -> BaseProcess:
+            # Here, as this thread goes on if the request is cancelled: the number of a closed
+            # socket may be that of another request's by the time it is passed on.
             with child_end:
-                process = await asyncio.to_thread(fork, serve, child_end, *setup)
+                return fork(serve, child_end, *setup)
+
+        try:
+            process = await asyncio.to_thread(forked)
             worker = cls(process, await asyncio.open_unix_connection(sock=own_end), folder)
         except BaseException as error:
             own_end.close()
+            shutil.rmtree(folder, ignore_errors=True)
             if isinstance(error, OSError | EOFError):
                 raise _start_error() from None
             raise

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
-from contextlib import closing
 
-from streamhouse.connectors.mysql_cdc.binlog.dump import BinlogDump
 from streamhouse.errors import ConnectError, DataLossError
-from streamhouse.mysql.connection import Session, retried
-from streamhouse.mysql.options import MySqlOptions
+from streamhouse.mysql.connection import Session
 from streamhouse.mysql.position import BINLOG_START, START_AGAIN, BinlogPosition
 from streamhouse.mysql.table import TableDefinition
 
 _MOST_BYTES = 256 * 1024 * 1024
+_EVENTS_PER_QUERY = 1000
+_GROUP_ENDS = ("Xid", "XID", "XA_prepare", "Transaction_payload", "Rotate", "Stop")
+_DATABASE = re.compile(r"\s*use `(?:[^`]|``)*`;\s*", re.IGNORECASE)
 _COLUMN_BYTES = 8
 
 
@@ -31,7 +32,6 @@ def earliest_position(session: Session) -> BinlogPosition:
 
 def bounded_end(
     session: Session,
-    options: MySqlOptions,
     table: TableDefinition,
     start: BinlogPosition,
     current: BinlogPosition,
@@ -42,20 +42,20 @@ def bounded_end(
     The batch has about `max_rows` rows of all tables, estimated from bytes (eight per column), and
     at most about 256 MB. Raises `DataLossError` if the server no longer has the file of `start`.
     """
-    budget, following = byte_budget(table, max_rows), current
-    size = current.pos if start.file == current.file else 0
-    if start.file != current.file:
-        files = log_files(session)
-        names = [name for name, _ in files]
-        if start.file not in names:
-            raise purged_file_error(table.full_name, start.file, names)
-        at = names.index(start.file)
-        if sum(size for _, size in files[at:]) - start.pos <= budget:
+    if start.file == current.file:
+        if current.pos - start.pos <= byte_budget(table, max_rows):
             return current
-        size, following = files[at][1], BinlogPosition(names[at + 1], BINLOG_START)
-    if size - start.pos <= budget:
-        return following
-    return retried(options, lambda: _transaction_end(options, start, following, budget))
+        return _transaction_end(session, start, byte_budget(table, max_rows)) or current
+    files = log_files(session)
+    names = [name for name, _ in files]
+    if start.file not in names:
+        raise purged_file_error(table.full_name, start.file, names)
+    budget = byte_budget(table, max_rows)
+    at = names.index(start.file)
+    if sum(size for _, size in files[at:]) - start.pos <= budget:
+        return current
+    end = _transaction_end(session, start, budget) if files[at][1] - start.pos > budget else None
+    return end or BinlogPosition(names[at + 1], BINLOG_START)
 
 
 def purged_file_error(table: str, file: str, files: Sequence[str]) -> DataLossError:
@@ -86,15 +86,25 @@ def byte_budget(table: TableDefinition, max_rows: int | None) -> int:
     return min(_MOST_BYTES, max_rows * _COLUMN_BYTES * (1 + len(table.columns)))
 
 
-def _transaction_end(
-    options: MySqlOptions, start: BinlogPosition, last: BinlogPosition, budget: int
-) -> BinlogPosition:
-    """The first end of a transaction past `budget` bytes of a file; `last` if it has none."""
-    with closing(BinlogDump(options, start)) as dump:
-        track = dump.track
-        for _ in dump.events():
-            if track.between and (track.file != start.file or track.position >= last):
-                break
-            if track.between and track.pos - start.pos >= budget:
-                return track.position
-    return last
+def _transaction_end(session: Session, start: BinlogPosition, budget: int) -> BinlogPosition | None:
+    """The first end of a transaction past `budget` bytes; None if the file has none."""
+    at = start.pos
+    while True:
+        rows = session.rows(
+            f"SHOW BINLOG EVENTS IN '{start.file}' FROM {at} LIMIT {_EVENTS_PER_QUERY}"
+        )
+        for _, _, kind, _, end, info in rows:
+            is_end = kind in _GROUP_ENDS or (kind.startswith("Query") and _ends_group(str(info)))
+            if kind == "Rotate":
+                return None
+            if is_end and int(end) - start.pos >= budget:
+                return BinlogPosition(start.file, int(end))
+        if len(rows) < _EVENTS_PER_QUERY:
+            return None
+        at = int(rows[-1][4])
+
+
+def _ends_group(info: str) -> bool:
+    # Not "ROLLBACK TO `a`", which is inside a transaction.
+    words = _DATABASE.sub("", info, count=1).strip().upper()
+    return words in ("COMMIT", "ROLLBACK") or words.startswith(("XA COMMIT", "XA ROLLBACK"))

@@ -243,9 +243,7 @@ class ShardsPlanner(TablesPlanner):
             raise reset_error(self._options.address, current, start, self._options.name)
         if not tables:
             return start
-        return bounded_end(
-            self._session, self._options, tables[0].definition, start, current, max_rows
-        )
+        return bounded_end(self._session, tables[0].definition, start, current, max_rows)
 
     def _view(self, before: DatabaseProgress) -> RelayView | None:
         return self.relay_log(self.tables_of(before), before)[0]
