@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import shutil
 from typing import Any
 
@@ -100,7 +101,10 @@ def test_a_running_view_follows_changes_of_all_its_tables(shop: Shop) -> None:
     assert found.equal and not found.complete
 
 
-def test_a_view_waits_for_what_it_keeps(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_view_waits_for_what_it_keeps(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG, "streamhouse.views")
     monkeypatch.setattr(view_query, "_BUILD_SHARE", 1000.0)
     strategies, note = list[str](), Builder.batch_done
 
@@ -115,7 +119,7 @@ def test_a_view_waits_for_what_it_keeps(shop: Shop, monkeypatch: pytest.MonkeyPa
         until(lambda: len(rows(shop, "SELECT * FROM best")) == 1)
         shop.do("INSERT INTO orders VALUES (2, 2, 20)")
         until(lambda: len(rows(shop, "SELECT * FROM best")) == 2)
-    assert strategies == ["recompute", "incremental"]
+    assert strategies == ["recompute", "incremental"], caplog.text
 
 
 def test_a_view_reads_a_source_through_a_table(shop: Shop) -> None:

@@ -63,7 +63,7 @@ _SEEN_RECOMPUTES = 3
 Changes = Iterator[tuple[str, pa.RecordBatch]]
 _recomputes: dict[str, deque[float]] = defaultdict(lambda: deque(maxlen=_SEEN_RECOMPUTES))
 """The seconds of the last recomputes of each view in this process."""
-_trees: dict[str, CompiledTree] = {}
+_trees: dict[tuple[str, str], CompiledTree] = {}
 _database = LastingConnection(memory_limit=MEMORY, temp_directory="")
 """Computes few changes: to open a database takes longer. A task runs alone in its process."""
 atexit.register(_database.close)
@@ -304,8 +304,11 @@ def address_of(spec: ViewSpec, source: Source) -> TableAddress:
 
 
 def compiled(spec: ViewSpec) -> CompiledTree:
-    """The compiled tree of a view; a process compiles each once."""
-    name = spec.fingerprint
+    """The compiled tree of a view; a process compiles each once.
+
+    Views of several warehouses may have the same text, but keep other rows.
+    """
+    name = spec.fingerprint, repr(sorted(spec.origins.items()))
     if name not in _trees:
         _trees[name] = CompiledTree(spec.plan.tree, spec.origins)
     return _trees[name]
