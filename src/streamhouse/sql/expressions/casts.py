@@ -27,6 +27,7 @@ from streamhouse.sql.functions.expression_builders import (
     number,
     tried,
     try_cast,
+    zone_marked,
 )
 from streamhouse.sql.functions.macros import filled
 from streamhouse.sql.types import base, digits
@@ -204,7 +205,7 @@ def _time_text(source: exp.Expr) -> exp.Expr:
     """The text of a timestamp with all digits of its fraction; DuckDB drops trailing zeros."""
     zoned = source.is_type(exp.DType.TIMESTAMPTZ, exp.DType.TIMESTAMPLTZ)
     if zoned and timestamp_digits.declared_precision(source) is None:
-        return _zoned_text(zones.marked(cast(source, "TIMESTAMP"), LOCAL))
+        return _zoned_text(zone_marked(cast(source, "TIMESTAMP"), LOCAL))
     return timestamp_digits.text(source) or source
 
 

@@ -13,7 +13,7 @@ from sqlglot import exp
 
 from streamhouse.sql.expressions import intervals, zones
 from streamhouse.sql.functions import times
-from streamhouse.sql.functions.expression_builders import GENERATED, cast, number
+from streamhouse.sql.functions.expression_builders import DIGITS, GENERATED, cast, number
 from streamhouse.sql.functions.macros import filled
 from streamhouse.sql.plan import TableInfo
 from streamhouse.sql.types import base, digits, duck_type, parts
@@ -22,7 +22,6 @@ Declared = Mapping[str, Mapping[str, exp.DataType]]
 """Relation name to its columns with times or timestamps, and their types with precisions."""
 
 NONE: Declared = MappingProxyType({})
-_MARK = "digits"
 _DEFAULTS = {"TIMESTAMP": 6, "TIMESTAMP_LTZ": 6, "TIME": 0}
 _CLOCK_DIGITS = 3
 """A TIME has milliseconds at most."""
@@ -91,7 +90,7 @@ def note_precision(node: exp.Expr) -> None:
 
 def mark(node: exp.Expr, precision: int) -> None:
     """Note the declared precision of a CAST to a DuckDB type, which does not keep it."""
-    node.meta[_MARK] = precision
+    node.meta[DIGITS] = precision
 
 
 def precision(kind: exp.DataType, default: int = 6) -> int:
@@ -202,8 +201,8 @@ def declared_precision(node: exp.Expr) -> int | None:
     if kind is not None and kind.this in _TIMES and kind.expressions:
         return precision(kind)
     inner = node.unnest()
-    if _MARK in inner.meta:
-        marked: int = inner.meta[_MARK]
+    if DIGITS in inner.meta:
+        marked: int = inner.meta[DIGITS]
         return marked
     if isinstance(inner, exp.Cast) and not inner.meta.get(GENERATED):
         if inner.to.is_type(exp.DType.TIME):

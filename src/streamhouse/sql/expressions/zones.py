@@ -20,6 +20,7 @@ from streamhouse.errors import OptionError
 from streamhouse.sql.expressions.sandboxed_connection import sandboxed
 from streamhouse.sql.functions.expression_builders import (
     AS_IS,
+    DIGITS,
     FROM_LOCAL,
     INSTANT,
     LOCAL,
@@ -28,6 +29,7 @@ from streamhouse.sql.functions.expression_builders import (
     ZONE,
     call,
     when,
+    zone_marked,
 )
 
 UTC = "UTC"
@@ -86,16 +88,10 @@ def mark(node: exp.Cast, source: exp.DataType | None) -> None:
         return
     if source.is_type(*INSTANTS):
         if node.to.is_type(*LOCALS):
-            node.meta[ZONE] = LOCAL
+            zone_marked(node, LOCAL)
     elif node.to.is_type(*INSTANTS):
-        if source.is_type(exp.DType.DATE, *LOCALS, *exp.DataType.TEXT_TYPES):
-            node.meta[ZONE] = INSTANT
-
-
-def marked(node: exp.Cast, how: str) -> exp.Cast:
-    """A cast with a mark."""
-    node.meta[ZONE] = how
-    return node
+        if source.is_type(*LOCALS, *exp.DataType.TEXT_TYPES):
+            zone_marked(node, INSTANT)
 
 
 def prepared(tree: exp.Expr, zone: str) -> exp.Expr:
@@ -109,8 +105,7 @@ def prepared(tree: exp.Expr, zone: str) -> exp.Expr:
             node.replace(node.this)
         elif how == UTC_ONLY and zone != UTC:
             node.set("to", exp.DataType.build("TIMESTAMPTZ", dialect="duckdb"))
-            node.meta[ZONE] = AS_IS
-            node.meta["digits"] = 3
+            zone_marked(node, AS_IS).meta[DIGITS] = 3
     return tree
 
 

@@ -33,6 +33,9 @@ for instants of other zones than UTC the second one, too, which scans can use.
 GENERATED = "generated"
 """The key in `meta` of nodes that were made by the planner, not written by the user."""
 
+DIGITS = "digits"
+"""The key in `meta` of a cast to a time: the digits after its seconds, which DuckDB drops."""
+
 ZONE = "zone"
 """The key in `meta` of a cast that the session's time zone concerns: see `expressions.zones`."""
 TO_LOCAL, FROM_LOCAL, UTC_ONLY, AS_IS = "to local", "from local", "utc only", "as is"
@@ -102,21 +105,21 @@ def try_cast(node: exp.Expr, kind: str | exp.DataType) -> exp.TryCast:
 
 def to_local(moment: exp.Expr) -> exp.Expr:
     """A TIMESTAMP in UTC as the local one of the session's zone."""
-    return _in_zone(moment, "TIMESTAMP", TO_LOCAL)
+    return zone_marked(cast(moment, "TIMESTAMP"), TO_LOCAL)
 
 
 def from_local(moment: exp.Expr) -> exp.Expr:
     """A local TIMESTAMP of the session's zone in UTC."""
-    return _in_zone(moment, "TIMESTAMP", FROM_LOCAL)
+    return zone_marked(cast(moment, "TIMESTAMP"), FROM_LOCAL)
 
 
 def instant(moment: exp.Expr) -> exp.Expr:
     """A TIMESTAMP in UTC as a TIMESTAMP_LTZ(3); if the session's zone is UTC, as a TIMESTAMP(3)."""
-    return _in_zone(moment, "TIMESTAMP_MS", UTC_ONLY)
+    return zone_marked(cast(moment, "TIMESTAMP_MS"), UTC_ONLY)
 
 
-def _in_zone(moment: exp.Expr, kind: str, how: str) -> exp.Expr:
-    node = cast(moment, kind)
+def zone_marked(node: exp.Cast, how: str) -> exp.Cast:
+    """A cast with the mark of how the session's time zone concerns it: a value of `ZONE`."""
     node.meta[ZONE] = how
     return node
 

@@ -18,7 +18,6 @@ from streamhouse.sql.functions.expression_builders import (
     AS_IS,
     INSTANT,
     VARIES,
-    ZONE,
     Args,
     ArgumentError,
     Table,
@@ -33,6 +32,7 @@ from streamhouse.sql.functions.expression_builders import (
     to_local,
     tried,
     try_cast,
+    zone_marked,
 )
 from streamhouse.sql.functions.macros import filled
 
@@ -132,12 +132,6 @@ def _argument(node: exp.Expr) -> exp.Cast:
     tree = cast(node, "TIMESTAMP")
     tree.meta[_ARGUMENT] = True
     return tree
-
-
-def _as_instant(node: exp.Cast) -> exp.Cast:
-    """Let a cast of an instant to TIMESTAMP keep it in UTC, so that steps have their length."""
-    node.meta[ZONE] = AS_IS
-    return node
 
 
 def _marked(tree: exp.Cast, unit: str) -> exp.Cast:
@@ -247,9 +241,7 @@ def with_flink_type(node: exp.Expr, zoned: bool = False) -> exp.Expr:
     kind = None if marker is None else marker.meta[_TYPE]
     if zoned and marker is not None and kind in (exp.DType.TIMESTAMPTZ, exp.DType.TIMESTAMPLTZ):
         if node.meta.get(_DAYS):
-            moment = _as(node, "TIMESTAMPTZ")
-            moment.meta[ZONE] = INSTANT
-            return moment
+            return zone_marked(_as(node, "TIMESTAMPTZ"), INSTANT)
         # Within a day, rounding moves an instant as far as its local time.
         moved = exp.Paren(this=exp.Sub(this=node.copy(), expression=marker.copy()))
         return _as(exp.Add(this=marker.this.copy(), expression=moved), "TIMESTAMPTZ")
@@ -263,7 +255,7 @@ def as_date(node: exp.Expr) -> exp.Expr:
     return _as(node, "DATE")
 
 
-def _as(node: exp.Expr, kind: str) -> exp.Expr:
+def _as(node: exp.Expr, kind: str) -> exp.Cast:
     new = cast(node.copy(), kind)
     new.type = exp.DataType.build(kind)
     return new
@@ -315,7 +307,7 @@ _MONTHS = {"MONTH": 1, "QUARTER": 3, "YEAR": 12}
 def difference(args: Args) -> exp.Expr:
     """TIMESTAMPDIFF(unit, start, end)."""
     name = _unit(args[0])
-    first, last = (_as_instant(cast(arg, "TIMESTAMP")) for arg in args[1:])
+    first, last = (zone_marked(cast(arg, "TIMESTAMP"), AS_IS) for arg in args[1:])
     whole = filled(f"DATE_SUB('{name.lower()}', first, last)::INT", first=first, last=last)
     if name not in _MONTHS:
         return whole
@@ -337,9 +329,9 @@ def days_between(args: Args) -> exp.Expr:
 def add(args: Args) -> exp.Expr:
     unit = _unit(args[0])
     step = call(f"TO_{unit}S", args[1])
-    return _marked(
-        cast(exp.Add(this=_as_instant(_argument(args[2])), expression=step), "TIMESTAMP"), unit
-    )
+    # An instant stays in UTC, so that a step has its length.
+    moment = zone_marked(_argument(args[2]), AS_IS)
+    return _marked(cast(exp.Add(this=moment, expression=step), "TIMESTAMP"), unit)
 
 
 def _part(part: str, value: exp.Expr, shift: int = 0) -> exp.Expr:
