@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from pyspark.sql import DataFrame, SparkSession
 
@@ -22,12 +22,6 @@ from streamhouse.runtime.streaming.pacing import Pacing, Role
 from streamhouse.runtime.streaming.spark_data_source import Job
 from streamhouse.runtime.streaming.stream_run import StreamRun
 from streamhouse.source import Lag, Offset
-
-if TYPE_CHECKING:
-    from streamhouse.runtime.state.retention_holds import RetentionHolds
-    from streamhouse.runtime.streaming.batch_planner import BatchPlanner
-    from streamhouse.runtime.views.holds import ViewHolds
-    from streamhouse.runtime.views.planner import ViewPlanner
 
 
 class QueryFailed(Exception):
@@ -184,6 +178,23 @@ class JobQuery(ABC):
             self._checkpoint.release()
 
 
+class Planner(Protocol):
+    """What progress needs of the planner of a query's batches."""
+
+    def caught_up(self, start: Offset) -> bool: ...
+    def lag(self, start: Offset) -> Lag | None: ...
+    def rows_left(self, start: Offset) -> int | None: ...
+    def close(self) -> None: ...
+
+
+class Holds(Protocol):
+    """What progress needs of the snapshots that a query holds."""
+
+    @property
+    def replayed(self) -> bool:
+        """Whether no batch of an earlier run is left to run again."""
+
+
 class ContinuousProgress:
     """The `SourceProgress` of a query that plans its batches with a `planner`, and holds snapshots.
 
@@ -192,8 +203,8 @@ class ContinuousProgress:
 
     def __init__(self, last_offset: Offset) -> None:
         self.last_offset = last_offset
-        self.planner: BatchPlanner | ViewPlanner | None = None
-        self.holds: RetentionHolds | ViewHolds | None = None
+        self.planner: Planner | None = None
+        self.holds: Holds | None = None
         self._running = False
 
     @contextmanager
