@@ -11,43 +11,48 @@ import time
 import pytest
 from tests.waiting import DEADLINE_S
 
-from streamhouse.cli import errors
-from streamhouse.cli.errors import _restart
+from streamhouse.cli import restart_state
+from streamhouse.cli.restart_state import _restart
 from streamhouse.errors import StreamhouseError
 
 
 def test_restarts_in_a_row_add_up() -> None:
     environment: dict[str, str] = {}
     counts = [
-        errors.record_restart(environment, 5_000.0 + at) for at in range(errors.MAX_RESTARTS + 1)
+        restart_state.record_restart(environment, 5_000.0 + at)
+        for at in range(restart_state.MAX_RESTARTS + 1)
     ]
     assert counts == [1, 2, 3, 4, 5, 6]
-    assert counts[-1] > errors.MAX_RESTARTS
+    assert counts[-1] > restart_state.MAX_RESTARTS
 
 
 def test_restarts_once_a_month_never_add_up() -> None:
     environment: dict[str, str] = {}
     month = 30 * 24 * 3600.0
-    assert {errors.record_restart(environment, number * month) for number in range(1, 30)} == {1}
+    assert {
+        restart_state.record_restart(environment, number * month) for number in range(1, 30)
+    } == {1}
 
 
 def test_only_restarts_of_the_last_hour_count() -> None:
     environment: dict[str, str] = {}
     times = (10_000.0, 11_000.0, 13_599.0, 13_601.0, 14_601.0, 30_000.0)
-    assert [errors.record_restart(environment, at) for at in times] == [1, 2, 3, 3, 3, 1]
+    assert [restart_state.record_restart(environment, at) for at in times] == [1, 2, 3, 3, 3, 1]
 
 
 @pytest.mark.parametrize("noted", ["3", "x nan inf", "9000", "", "  "])
 def test_values_that_are_not_times_of_this_boot_do_not_count(noted: str) -> None:
     """A number of an older version, somebody's nonsense, a time before the last boot."""
-    environment = {errors.VARIABLE: noted}
-    assert errors.record_restart(environment, 5_000.0) == 1
-    assert errors.record_restart(environment, 5_001.0) == 2
+    environment = {restart_state.VARIABLE: noted}
+    assert restart_state.record_restart(environment, 5_000.0) == 1
+    assert restart_state.record_restart(environment, 5_001.0) == 2
 
 
 def test_too_many_restarts_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     now = time.monotonic()
-    monkeypatch.setenv(errors.VARIABLE, " ".join(str(now) for _ in range(errors.MAX_RESTARTS)))
+    monkeypatch.setenv(
+        restart_state.VARIABLE, " ".join(str(now) for _ in range(restart_state.MAX_RESTARTS))
+    )
     with pytest.raises(
         StreamhouseError, match="a query has failed, 6 times within an hour; the last cause"
     ):
@@ -65,34 +70,36 @@ def test_a_programming_error_ends_the_command_when_it_comes_again(
 
     started: list[object] = []
     monkeypatch.setattr(os, "execv", lambda *arguments: started.append(arguments))
-    for name in (errors.VARIABLE, "STREAMHOUSE_RESTART_CAUSE"):
+    for name in (restart_state.VARIABLE, "STREAMHOUSE_RESTART_CAUSE"):
         monkeypatch.setenv(name, "")
     wrong = "internal error: QueryFailed: NameError: name 'x' is not defined"
     assert restarts(wrong) and not restarts(wrong)
     assert restarts("internal error: OSError: reset") and restarts("internal error: OSError: reset")
     assert restarts(wrong)
-    long_ago = time.monotonic() - errors.SOON_S - 1
-    monkeypatch.setenv(errors.VARIABLE, str(long_ago))
+    long_ago = time.monotonic() - restart_state.SOON_S - 1
+    monkeypatch.setenv(restart_state.VARIABLE, str(long_ago))
     assert restarts(wrong)
 
 
 def test_recent_restarts_are_counted_without_adding_one() -> None:
     environment: dict[str, str] = {}
-    assert errors.recent_restarts(environment, 0.0) == 0
-    errors.record_restart(environment, 10.0)
-    errors.record_restart(environment, 20.0)
+    assert restart_state.recent_restarts(environment, 0.0) == 0
+    restart_state.record_restart(environment, 10.0)
+    restart_state.record_restart(environment, 20.0)
     assert (
-        errors.recent_restarts(environment, 30.0) == errors.recent_restarts(environment, 31.0) == 2
+        restart_state.recent_restarts(environment, 30.0)
+        == restart_state.recent_restarts(environment, 31.0)
+        == 2
     )
-    assert errors.recent_restarts(environment, 15.0 + errors.WITHIN_S) == 1
+    assert restart_state.recent_restarts(environment, 15.0 + restart_state.WITHIN_S) == 1
 
 
 def test_a_child_process_does_not_inherit_the_reset() -> None:
     environment: dict[str, str] = {}
-    assert not errors.has_reset(environment)
-    errors.note_reset(environment)
-    assert errors.has_reset(environment)
-    request = "import sys; from streamhouse.cli import errors as s; sys.exit(s.has_reset())"
+    assert not restart_state.has_reset(environment)
+    restart_state.note_reset(environment)
+    assert restart_state.has_reset(environment)
+    request = "import sys; from streamhouse.cli import restart_state as s; sys.exit(s.has_reset())"
     child = subprocess.run(
         [sys.executable, "-c", request],
         env={**os.environ, **environment},

@@ -10,16 +10,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from streamhouse.cli.errors import (
-    INTERRUPTED,
-    StopSignal,
-    explain,
-    has_reset,
-    note_reset,
-    on_failure,
-    recent_restarts,
-    restart_after,
-)
+from streamhouse.cli.errors import INTERRUPTED, StopSignal, explain, on_failure
 from streamhouse.cli.flags import (
     DEFAULT_MASTER,
     catalog_options,
@@ -29,6 +20,7 @@ from streamhouse.cli.flags import (
     spark_options,
     with_flags,
 )
+from streamhouse.cli.restart_state import has_reset, note_reset, recent_restarts, restart_after
 from streamhouse.cli.run_output import JsonOutput, RunOutput, TextOutput
 from streamhouse.cli.script_text import join_scripts, parse_scripts, read_scripts
 

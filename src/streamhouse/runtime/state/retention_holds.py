@@ -9,22 +9,17 @@ these tables (`paimon.changelog.consumers`), which snapshot expiry respects:
 - at its sources: at the end offset of the last batch in Spark's commit log;
 - at tables that it looks up: at the snapshot that this batch joined.
 
-Consumers only move forward, with a delay of some seconds; a crash leaves them where they are. As
-often, the checkpoint records the query's last commit to its target. A target that lacks it is an
-older copy, or was rolled back: the query would not write its rows again.
+Consumers only move forward, with a delay of some seconds; a crash leaves them where they are.
 """
 
 from __future__ import annotations
 
-import json
 import logging
 import threading
 import time
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-from streamhouse.durable_files import replace_text
 from streamhouse.errors import DataLossError
 from streamhouse.lookup.options import RefreshRule
 from streamhouse.paimon.catalog.table_address import TableAddress
@@ -45,9 +40,6 @@ GRACE_S = 30.0
 longer than the time from the planning of a batch to its entry in Spark's offset log."""
 
 _Key = tuple[tuple[tuple[str, str], ...], str]
-
-
-_LAST_COMMIT = "last-commit.json"
 
 
 @dataclass(frozen=True)
@@ -222,44 +214,3 @@ def _key(address: TableAddress) -> _Key:
 def _lower(positions: dict[_Key, Any], address: TableAddress, position: int) -> None:
     key = _key(address)
     positions[key] = min(position, positions.get(key, position))
-
-
-class LastCommit:
-    """The record of one query's last commit, in its checkpoint's `folder`; driver only."""
-
-    def __init__(self, spec: QuerySpec, folder: Path) -> None:
-        self._target = spec.target if spec.sink is None else None
-        self._user = spec.query_id
-        self._path = folder / _LAST_COMMIT
-        self._seen = 0
-        """Up to which snapshot the target's commits are known."""
-
-    def note(self) -> None:
-        """Record the newest commit of the query that its target has."""
-        if self._target is None:
-            return
-        table = self._target.follow()
-        latest = table.latest_snapshot_id() or 0
-        last = table.snapshots.last_commit_of(self._user, self._seen, latest)
-        self._seen = latest
-        if last is not None:
-            commit = {"batch": last.commit_identifier, "snapshot": last.id, "time": last.time_ms}
-            replace_text(self._path, json.dumps(commit))
-
-    def check(self) -> None:
-        """Raise `DataLossError` if the target no longer has the recorded commit."""
-        if self._target is None or not self._path.exists():
-            return
-        record = json.loads(self._path.read_text())
-        snapshots = self._target.open().snapshots
-        found = snapshots.find(record["snapshot"])
-        if found is not None and found.time_ms == record["time"]:
-            return
-        if found is None and record["snapshot"] < (snapshots.earliest_id() or 0):
-            return
-        raise DataLossError(
-            f"table {self._target.identifier} lacks snapshot {record['snapshot']}, in which the "
-            f"query in {self._path.parent} has written its batch {record['batch']}: the table is "
-            "an older copy, or was rolled back, and its rows would not be written again; run the "
-            "script once with --from-scratch to compute its targets anew"
-        )

@@ -19,9 +19,10 @@ from streamhouse.runtime.query_spec import QuerySpec
 from streamhouse.runtime.state import lookup_journal, pending_rows
 from streamhouse.runtime.state.batch_logs import next_batch
 from streamhouse.runtime.state.checkpoint import Checkpoint
+from streamhouse.runtime.state.last_commit import LastCommit
 from streamhouse.runtime.state.lineage import Lineage
 from streamhouse.runtime.state.recorded_query import BoundTables, definition_json
-from streamhouse.runtime.state.retention_holds import LastCommit, RetentionHolds
+from streamhouse.runtime.state.retention_holds import RetentionHolds
 from streamhouse.runtime.streaming.batch_commit import BatchCommitter, TaskResults
 from streamhouse.runtime.streaming.batch_planner import BatchPlanner
 from streamhouse.runtime.streaming.dimensions.versions import report_loaded

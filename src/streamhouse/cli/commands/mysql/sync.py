@@ -8,18 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from streamhouse.cli.errors import (
-    INTERRUPTED,
-    StopSignal,
-    explain,
-    has_reset,
-    note_reset,
-    on_failure,
-    recent_restarts,
-    report_errors,
-    restart_after,
-)
+from streamhouse.cli.errors import INTERRUPTED, StopSignal, explain, on_failure, report_errors
 from streamhouse.cli.flags import catalog_options, key_values, names_of, spark_options, with_flags
+from streamhouse.cli.restart_state import has_reset, note_reset, recent_restarts, restart_after
 from streamhouse.cli.run_output import StartOutput, notice, print_stderr
 
 if TYPE_CHECKING:

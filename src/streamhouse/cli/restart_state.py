@@ -1,0 +1,135 @@
+"""Restarts a command in its own process by `exec`, with state in its environment."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import sys
+import time
+from collections.abc import MutableMapping
+from typing import TYPE_CHECKING
+
+from streamhouse.cli.errors import INTERNAL_ERROR, explain
+from streamhouse.errors import StreamhouseError, is_panic
+
+if TYPE_CHECKING:
+    from streamhouse.runtime.monitoring.reporter import Reporter
+
+
+_PROGRAMMING = re.compile(
+    r"\b(Attribute|Import|Index|Key|ModuleNotFound|Name|NotImplemented|Syntax|Type|UnboundLocal)"
+    r"Error\b"
+)
+"""Errors in the program itself, which a restart does not cure."""
+
+
+def restart_after(error: BaseException, reporter: Reporter | None) -> None:
+    """Replace this process by a new one of the same command, if the failure was an internal one.
+
+    Those are the death of Spark's JVM, an internal error of a query, and a panic of Paimon's Rust
+    core. A start recovers from all that a crash can leave.
+    """
+    from streamhouse.runtime.spark.jvm_output import OUTPUT
+    from streamhouse.runtime.spark.session import end_session, jvm_has_exited
+    from streamhouse.runtime.streaming.query import QueryFailed
+
+    if jvm_has_exited():
+        _restart(reporter, "Spark's JVM has died", OUTPUT.last_lines())
+    elif isinstance(error, QueryFailed) and explain(error)[1] == INTERNAL_ERROR:
+        end_session()
+        _restart(reporter, "a query has failed", explain(error)[0])
+    elif is_panic(error):
+        end_session()
+        _restart(reporter, "Paimon's Rust core has panicked", explain(error)[0])
+
+
+def _restart(reporter: Reporter | None, failure: str, cause: str) -> None:
+    """Replace this process by a new one of the same command.
+
+    After more than `MAX_RESTARTS` restarts within an hour, raises `StreamhouseError` instead;
+    at once if a restart has just led to the same programming error.
+    """
+    if is_same_again(cause) and _PROGRAMMING.search(cause):
+        raise StreamhouseError(f"{failure}, and again after a restart: {cause}")
+    record_cause(cause)
+    count = record_restart()
+    if count > MAX_RESTARTS:
+        raise StreamhouseError(f"{failure}, {count} times within an hour; the last cause: {cause}")
+    message = f"{failure} ({cause or 'without a message'})"
+    print(f"notice: {message}; restarting", file=sys.stderr, flush=True)
+    if reporter is not None:
+        reporter.restarting(message)
+    os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
+
+
+VARIABLE = "STREAMHOUSE_RESTARTS"
+MAX_RESTARTS = 5
+WITHIN_S = 3600.0
+"""Older restarts do not count: a command that ran this long has recovered."""
+SOON_S = 120.0
+"""A failure for the same cause within this time after a restart is the same failure again."""
+_CAUSE = "STREAMHOUSE_RESTART_CAUSE"
+_RESET = "STREAMHOUSE_RESET_DONE"
+
+
+def record_restart(
+    environment: MutableMapping[str, str] = os.environ, now: float | None = None
+) -> int:
+    """Record one more restart; returns how many there were within the last hour, including it.
+
+    `environment` passes their times to the next process, in seconds of the machine's monotonic
+    clock, which `exec` does not reset; `now` is such a time, by default the present.
+    """
+    at = time.monotonic() if now is None else now
+    times = [*(restart for restart in _times(environment) if 0 <= at - restart < WITHIN_S), at]
+    environment[VARIABLE] = " ".join(f"{restart:.3f}" for restart in times)
+    return len(times)
+
+
+def recent_restarts(
+    environment: MutableMapping[str, str] = os.environ, now: float | None = None
+) -> int:
+    """How many restarts there were within the last hour."""
+    at = time.monotonic() if now is None else now
+    return sum(0 <= at - restart < WITHIN_S for restart in _times(environment))
+
+
+def is_same_again(
+    cause: str, environment: MutableMapping[str, str] = os.environ, now: float | None = None
+) -> bool:
+    """Whether the last restart was a moment ago and for this cause."""
+    at = time.monotonic() if now is None else now
+    soon = any(abs(at - restart) < SOON_S for restart in _times(environment))
+    return soon and environment.get(_CAUSE) == _without_nul(cause)
+
+
+def record_cause(cause: str, environment: MutableMapping[str, str] = os.environ) -> None:
+    """Record the cause of a restart, for `is_same_again` in the next process."""
+    environment[_CAUSE] = _without_nul(cause)
+
+
+def _without_nul(cause: str) -> str:
+    """The cause as an environment variable can have it."""
+    return cause.replace("\0", " ")
+
+
+def _times(environment: MutableMapping[str, str]) -> list[float]:
+    times = []
+    for word in environment.get(VARIABLE, "").split():
+        with contextlib.suppress(ValueError):
+            times.append(float(word))
+    return times
+
+
+def note_reset(environment: MutableMapping[str, str] = os.environ) -> None:
+    """Record that `--from-scratch` is done, for this process and for what it restarts as."""
+    environment[_RESET] = str(os.getpid())
+
+
+def has_reset(environment: MutableMapping[str, str] = os.environ) -> bool:
+    """Whether `--from-scratch` was done before the command restarted itself as this process.
+
+    The process id stays the same across `exec`; child processes have other ones.
+    """
+    return environment.get(_RESET) == str(os.getpid())
