@@ -16,6 +16,7 @@ from tests.waiting import DEADLINE_S
 
 import streamhouse
 from streamhouse.paimon.catalog.warehouse import Warehouse
+from streamhouse.paimon.write import commit_retries
 from streamhouse.paimon.write.commit import TableCommitter
 from streamhouse.paimon.write.table_writer import TableWriter
 from streamhouse.runtime.batch import bounded_statements, dml
@@ -100,15 +101,15 @@ def test_a_statement_that_is_overtaken_is_computed_again(
 
     def overtaken(attempt: dml._Attempt, prefix: str) -> list[bytes]:
         messages = prepare(attempt, prefix)
-        if len(tries) < dml.TRIES:
+        if len(tries) < commit_retries.TRIES:
             committer.commit(len(tries), writer.prepare(len(tries)))
         tries.append(len(messages))
         return messages
 
     monkeypatch.setattr(dml._Attempt, "_prepare", overtaken)
     streamhouse.execute(warehouse, "UPDATE t SET n = n * 10 WHERE k = 1")
-    assert len(tries) == dml.TRIES + 1, "the last one held the lock"
-    assert rows(warehouse)[1] == (5 + dml.TRIES) * 10
+    assert len(tries) == commit_retries.TRIES + 1, "the last one held the lock"
+    assert rows(warehouse)[1] == (5 + commit_retries.TRIES) * 10
     table = warehouse.table("default.t")
     files = [p for p in Path(table.location).glob("bucket-*/*") if "streamhousechg" in p.name]
     assert len(files) == 1, "what the other tries wrote is gone"

@@ -9,12 +9,13 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from streamhouse.errors import StreamhouseError
 from streamhouse.paimon.catalog.table_address import TableAddress
+from streamhouse.paimon.maintenance.service import Maintenance
 from streamhouse.runtime.monitoring.metrics import QueryMetrics
 from streamhouse.runtime.monitoring.process import Process, own
 from streamhouse.runtime.monitoring.reporter import AT_LEAST_EVERY_S, EVERY_S, Reporter
@@ -189,7 +190,7 @@ def test_maintenance_is_reported(options: dict[str, str], query: OneQuery, clock
         MaintenancePolicy(3, 4, (6.0, "token: hidden")),
     ]
     reporter = Reporter("", clock=clock)
-    reporter.begin([query], lambda: policies)
+    reporter.begin([query], lambda: cast(list[Maintenance], policies))
     found = reported(options).maintenance
     assert found is not None
     assert (found.busy, found.failures) == (4, 6)

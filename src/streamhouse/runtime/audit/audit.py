@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from itertools import groupby
 from typing import Any
 
@@ -14,7 +14,9 @@ import pyarrow.compute as pc
 
 from streamhouse.duckdb_database import open_database
 from streamhouse.paimon.catalog.table_address import TableAddress
+from streamhouse.paimon.changelog.differences.state_difference import Differ
 from streamhouse.paimon.changelog.invisible_rows import rows_invisible_to_select
+from streamhouse.paimon.changelog.unread_commits import rows_of
 from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.storage.snapshots import Snapshot
 from streamhouse.paimon.write.commit_retries import CHANGE_USER
@@ -58,10 +60,11 @@ def audit(warehouse: Mapping[str, str], identifier: str) -> Audit:
             expected.write(rows)
             if removed is not None:
                 # The Rust and the Java core differ in how they merge a removal with later rows.
-                remaining = _without(expected.merged(), removed)
+                with closing(Differ()) as differ:
+                    remaining = differ.without(expected.merged(), removed, removed.column_names)
                 expected = tables.enter_context(ExpectedRows(table))
                 expected.write(remaining)
-        actual = _rows(table, newest)
+        actual = rows_at(table, newest)
         found = tuple(_compare(table, actual, expected.merged()))
     return Audit(
         identifier, newest, counts["batches"], counts["joined"], counts["waiting"],
@@ -141,7 +144,7 @@ def _expected(
     grouped = any_order or (not table.primary_key and len(users) == 1 and not foreign)
     parts: list[tuple[int, pa.Table, pa.Table | None]] = []
     if base:
-        parts.append((base, _rows(table, base), None))
+        parts.append((base, rows_at(table, base), None))
     parts += [(snapshot.id, *_foreign(table, snapshot)) for snapshot in foreign]
     removals = sorted(snapshot_id for snapshot_id, _, removed in parts if removed is not None)
     for user in sorted(users):
@@ -176,10 +179,9 @@ def _foreign(table: Table, snapshot: Snapshot) -> tuple[pa.Table, pa.Table | Non
     In a table that merges rows a `-D` retracts values, unless it comes from a DELETE or MERGE
     statement, or the table's remove-record option is set: then it removes the record.
     """
-    splits = table.changes(snapshot.id - 1, snapshot.id, "delta")
-    keyed = bool(table.primary_key)
-    batches = list(table.read(splits=splits, row_kind=keyed))
-    rows = pa.Table.from_batches(batches, schema=table.read_schema(row_kind=keyed))
+    rows = rows_of(table, [snapshot.id])
+    if not table.primary_key:
+        return rows.drop_columns([ROW_KIND]), None
     option = remove_option(table.options)
     changed = snapshot.commit_user.startswith(CHANGE_USER)
     if option is None or not (changed or table.options.get(option, "").lower() == "true"):
@@ -248,26 +250,16 @@ class ExpectedRows(TemporaryTable):
     def merged(self) -> pa.Table:
         """The merged rows; none can be written afterwards."""
         table = self.finish()
-        return _rows(table, table.latest_snapshot_id())
+        return rows_at(table, table.latest_snapshot_id())
 
 
-def _without(rows: pa.Table, keys: pa.Table) -> pa.Table:
-    """The rows with other keys, in their order."""
-    remaining = rows.append_column("_place", pa.array(range(rows.num_rows), pa.int64())).join(
-        keys.cast(pa.schema([rows.field(name) for name in keys.column_names])),
-        keys.column_names,
-        join_type="left anti",
-    )
-    return rows.take(remaining.column("_place").combine_chunks())
-
-
-def _rows(table: Table, snapshot: int | None) -> pa.Table:
+def rows_at(table: Table, snapshot: int | None) -> pa.Table:
+    """All rows of a snapshot; none if there is no snapshot."""
     batches = [] if snapshot is None else list(table.read(snapshot=snapshot))
     return pa.Table.from_batches(batches, schema=table.arrow_schema)
 
 
 def _compare(table: Table, actual: pa.Table, expected: pa.Table) -> Iterator[Difference]:
-
     unordered = {
         name
         for name in actual.column_names

@@ -31,7 +31,7 @@ from streamhouse.paimon.write.overwrite import overwrite_table
 from streamhouse.paimon.write.table_writer import TableWriter
 from streamhouse.paimon.write.temporary_table import TemporaryTable
 from streamhouse.runtime.audit import view_audit
-from streamhouse.runtime.audit.audit import newest_recorded
+from streamhouse.runtime.audit.audit import newest_recorded, rows_at
 from streamhouse.runtime.audit.provable_range import pending_rows_at
 from streamhouse.runtime.audit.recompute import ATTEMPTS_COLUMN, DUE_COLUMN, Recomputation
 from streamhouse.runtime.audit.recorded_batches import Batch, RecordedBatches
@@ -160,16 +160,13 @@ class _Attempt:
             if not self._recompute(temporary):
                 return None
             expected = temporary.finish()
-            rows = list(expected.read()) if expected.latest_snapshot_id() else []
+            rows = rows_at(expected, expected.latest_snapshot_id())
         table = self._table
         self._progress.part("comparing", None)
         kept = [name for name, f in self._functions.items() if f not in _ORDER_FREE]
-        actual = list(table.read(snapshot=self._snapshot)) if self._snapshot else []
-        difference = deviation(
-            pa.Table.from_batches(actual, schema=table.arrow_schema),
-            pa.Table.from_batches(rows, schema=table.arrow_schema),
-            table.primary_key, kept, self._where,
-        )  # fmt: skip
+        actual = rows_at(table, self._snapshot or None)
+        rows = rows.cast(table.arrow_schema)
+        difference = deviation(actual, rows, table.primary_key, kept, self._where)
         inserted, updated, deleted = difference.counts
         if dry_run or not (inserted or updated or deleted):
             return RepairResult(table.identifier, inserted, updated, deleted, None)
@@ -272,11 +269,8 @@ class _Attempt:
         current = self._address.open()
         if not self._still_valid(difference, strict=True):
             return None
-        latest = current.latest_snapshot_id()
-        actual = pa.Table.from_batches(
-            list(current.read(snapshot=latest)) if latest else [], schema=current.arrow_schema
-        )
-        rows, keys = difference.applied(actual), list(current.partition_keys)
+        rows = difference.applied(rows_at(current, current.latest_snapshot_id()))
+        keys = list(current.partition_keys)
         whole_table = not keys
         if keys:
             differing = KeySet(difference.keys.select(keys))

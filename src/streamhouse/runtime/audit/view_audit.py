@@ -37,12 +37,12 @@ from streamhouse.sql.batch.closed_windows import FOREVER, between
 from streamhouse.sql.expressions.binder import quote
 from streamhouse.sql.expressions.zones import UTC, ZONE_OPTION
 from streamhouse.sql.plan import BoundedQuery, BoundedScan, TableInfo
-from streamhouse.sql.statements.script import parse_script
-from streamhouse.sql.syntax import Query, Select
+from streamhouse.sql.syntax import Query, TextPosition
 from streamhouse.sql.views.stored_view import HIDDEN_KEY, StoredView
 
 _RELATIVE = 1e-14
 _VIEW = "view_rows"
+_START = TextPosition(1, 1)
 
 
 def is_view(address: TableAddress) -> bool:
@@ -78,7 +78,7 @@ def opened_view(address: TableAddress) -> tuple[Session, ViewSpec, str]:
         return session, view_spec(session, table, view.plan), view.stored.query
     text, columns, closed, zone = kept
     session.settings.set(ZONE_OPTION, zone)
-    plan = plan_view_into(_query(text), session, table, tuple(columns), closed)
+    plan = plan_view_into(Query(text, _START), session, table, tuple(columns), closed)
     return session, replace(view_spec(session, table, plan), select=(text, tuple(columns))), text
 
 
@@ -98,12 +98,6 @@ def _kept_select(checkpoint: Checkpoint) -> tuple[str, list[str], bool, str] | N
     if found is None:
         return None
     return found[0], found[1], definition.get("closed", False), definition.get("zone", UTC)
-
-
-def _query(text: str) -> Query:
-    (statement,) = parse_script(text)
-    assert isinstance(statement, Select)
-    return statement.query
 
 
 def compare_view(address: TableAddress) -> Audit:
@@ -154,9 +148,9 @@ class Comparison:
         columns = spec.select[1] if spec.select is not None else ()
         windows = spec.plan.windows
         self._query: BoundedQuery = (
-            analyze_bounded(_query(text), session, target, columns)
+            analyze_bounded(Query(text, _START), session, target, columns)
             if windows is None
-            else seen_query(_query(text), session, windows, target, columns)
+            else seen_query(Query(text, _START), session, windows, target, columns)
         )
         self._offset: Offset = {}
         self._writer: str | None = None

@@ -28,7 +28,12 @@ from streamhouse.paimon.write.overwrite import overwrite_table
 from streamhouse.paimon.write.table_writer import TableWriter
 from streamhouse.runtime.batch.hidden_rows import WrittenKeys
 from streamhouse.runtime.batch.insert_columns import given_columns
-from streamhouse.runtime.batch.insert_differences import InsertResult
+from streamhouse.runtime.batch.insert_differences import (
+    EQUAL_ROWS,
+    InsertResult,
+    can_skip_equal_rows,
+    insert_differences,
+)
 from streamhouse.runtime.batch.progress_line import ProgressLine, progress
 from streamhouse.runtime.batch.scans import Scans, scan_of
 from streamhouse.runtime.query_operator import conformed
@@ -76,8 +81,7 @@ def insert(session: Session, statement: Insert, sidecar: Sidecar | None = None) 
     if statement.overwrite:
         _warn_if_live(address.open())
     with progress() as bar:
-        write = _write_all if not plan.scans or statement.overwrite else _insert_rows
-        result = write(session, statement, plan, address, bar, sidecar)
+        result = _write(session, statement, plan, address, bar, sidecar)
     update_iceberg_metadata(address, sidecar)
     return result
 
@@ -91,7 +95,7 @@ def update_iceberg_metadata(address: TableAddress, sidecar: Sidecar | None) -> N
         write_iceberg_metadata(address.warehouse, address.open(), sidecar)
 
 
-def _write_all(
+def _write(
     session: Session,
     statement: Insert,
     plan: BoundedQuery,
@@ -99,26 +103,34 @@ def _write_all(
     bar: ProgressLine,
     sidecar: Sidecar | None,
 ) -> InsertResult:
-    """Write all rows without comparing them with the table, then compact if they are invisible."""
+    """Write the rows, or those that differ from the table's; then compact if they are invisible."""
+    table, options = address.open(), dict(statement.options)
+    compares = bool(plan.scans) and not statement.overwrite
+    if compares:
+        equal = choice(EQUAL_ROWS, options.pop(EQUAL_ROWS, "skip"), ("skip", "write"))
+        compares = equal == "skip" and not options
+        statement = replace(statement, options=options)
     reads_target = statement.overwrite and any(
         scan.table.connector == "paimon" and session.endpoints.address(scan.table) == address
         for scan in plan.scans
     )
     core: AbstractContextManager[Sidecar | None] = nullcontext()
-    if hides_new_rows(address.open()):
-        from streamhouse.runtime.batch.wait_for_compaction import java_core
+    if hides_new_rows(table):
+        from streamhouse.runtime.batch.wait_for_compaction import java_core, make_visible
 
         core = java_core(address.warehouse, sidecar)
     with core as java:
-        with commit_lock(address.open().location) if reads_target else nullcontext():
+        with commit_lock(table.location) if reads_target else nullcontext():
             job = _Insert(session, statement, plan, address.open(), bar, java)
-            rows = job.run(reads_target)
-        if java is not None:
-            from streamhouse.runtime.batch.wait_for_compaction import make_visible
-
+            if compares and can_skip_equal_rows(table) and table.latest_snapshot_id():
+                result = insert_differences(address, job.tables(), job.total, bar)
+            else:
+                rows = job.run(reads_target)
+                result = InsertResult(rows, rows)
+        if java is not None and (statement.overwrite or result.inserted or result.updated):
             bar.part("compacting", None)
             make_visible(address.warehouse, address.open(), java)
-    return InsertResult(rows, rows, hidden=job.keys.hidden(address.open()))
+    return replace(result, hidden=job.keys.hidden(address.open()))
 
 
 def _warn_if_live(table: Table) -> None:
@@ -132,42 +144,6 @@ def _warn_if_live(table: Table) -> None:
             "computes the view as of the query's last commit",
             table.identifier, table.identifier,
         )  # fmt: skip
-
-
-def _insert_rows(
-    session: Session,
-    statement: Insert,
-    plan: BoundedQuery,
-    address: TableAddress,
-    bar: ProgressLine,
-    sidecar: Sidecar | None,
-) -> InsertResult:
-    # Imported here, since only a few statements need these modules.
-    from streamhouse.runtime.batch.insert_differences import (
-        EQUAL_ROWS,
-        can_skip_equal_rows,
-        insert_differences,
-    )
-    from streamhouse.runtime.batch.wait_for_compaction import make_visible
-
-    table, options = address.open(), dict(statement.options)
-    equal = choice(EQUAL_ROWS, options.pop(EQUAL_ROWS, "skip"), ("skip", "write"))
-    statement = replace(statement, options=options)
-    job = _Insert(session, statement, plan, table, bar)
-    if (
-        equal == "skip"
-        and not options
-        and can_skip_equal_rows(table)
-        and table.latest_snapshot_id()
-    ):
-        result = insert_differences(address, job.tables(), job.total, bar)
-    else:
-        rows = job.run(False)
-        result = InsertResult(rows, rows)
-    if result.inserted or result.updated:
-        bar.part("compacting", None)
-        make_visible(address.warehouse, address.open(), sidecar)
-    return replace(result, hidden=job.keys.hidden(address.open()))
 
 
 class _Insert:

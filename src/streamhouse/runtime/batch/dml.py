@@ -20,7 +20,12 @@ from streamhouse.paimon.maintenance.purge import Purge
 from streamhouse.paimon.read.visibility import hides_new_rows
 from streamhouse.paimon.storage.lock import commit_lock
 from streamhouse.paimon.write.commit import TableCommitter
-from streamhouse.paimon.write.commit_retries import CHANGE_USER, attempt, remove_dead_attempts
+from streamhouse.paimon.write.commit_retries import (
+    CHANGE_USER,
+    attempt,
+    remove_dead_attempts,
+    with_retries,
+)
 from streamhouse.paimon.write.overwrite import overwrite_table, truncate_table
 from streamhouse.paimon.write.table_writer import TableWriter
 from streamhouse.runtime.batch import unfinished_delete
@@ -32,9 +37,6 @@ from streamhouse.runtime.session.session import Session
 from streamhouse.sql import syntax
 from streamhouse.sql.batch.dml_plan import analyze_dml
 from streamhouse.sql.plan import ROW, AsOf, BoundedScan, Name, TableInfo
-
-TRIES = 4
-"""Tries without the commit lock; the next one holds it from its start, so others wait."""
 
 
 @dataclass(frozen=True)
@@ -84,29 +86,31 @@ def execute(
     """Run a MERGE, UPDATE or DELETE atomically, with optimistic concurrency control.
 
     It is computed from the target's newest snapshot, and committed only if no other changes were
-    committed meanwhile (compactions do not count). Otherwise it is computed again; after `TRIES`
-    tries it holds the commit lock, and other writers wait. All changes are one snapshot, so a
-    killed process has written all or none. A compaction that it needs runs in `sidecar`, else in
-    one started for this. Raises `SqlError`, `TableError` and `CommitConflictError`; nothing is
-    changed then.
+    committed meanwhile (compactions do not count). Otherwise it is computed again; see
+    `with_retries`. All changes are one snapshot, so a killed process has written all or none. A
+    compaction that it needs runs in `sidecar`, else in one started for this. Raises `SqlError`,
+    `TableError` and `CommitConflictError`; nothing is changed then.
     """
     target = _paimon_table(session, statement, statement.target)
     address = session.endpoints.address(target)
     with Purge(address.warehouse, address.identifier, sidecar) as purge:
         unfinished_delete.finish(address, purge)
         remove_dead_attempts(address.open(), _committer(address, CHANGE_USER))
-        for number in range(TRIES + 1):
-            current = _Attempt(session, statement, address, purge)
-            result = current.run(hold=number == TRIES)
-            if result is not None:
-                if result.inserted and not current.compacts and hides_new_rows(address.open()):
-                    # It loads what only few statements need.
-                    from streamhouse.runtime.batch.wait_for_compaction import make_visible
 
-                    make_visible(address.warehouse, address.open(), sidecar)
-                update_iceberg_metadata(address, sidecar)
-                return result
-    raise AssertionError("a statement that holds the lock cannot lose")
+        def attempted(held: bool) -> tuple[Changed, bool] | None:
+            current = _Attempt(session, statement, address, purge)
+            changed = current.run(held)
+            return None if changed is None else (changed, current.compacts)
+
+        result, compacted = with_retries(address.open(), attempted)
+        table = address.open()
+        if result.inserted and not compacted and hides_new_rows(table):
+            # It loads what only few statements need.
+            from streamhouse.runtime.batch.wait_for_compaction import make_visible
+
+            make_visible(address.warehouse, table, sidecar)
+        update_iceberg_metadata(address, sidecar)
+        return result
 
 
 def truncate(session: Session, statement: syntax.Truncate, sidecar: Sidecar | None = None) -> None:
@@ -156,15 +160,16 @@ class _Attempt:
         self._count = ChangeCount(self._table, self._change)
         self._snapshot: int | None = None
 
-    def run(self, hold: bool) -> Changed | None:
-        """Compute, write and commit; None if other commits were faster: then nothing is changed."""
-        if not hold and not self._hides_new_rows:
-            return self._write(held=False)
-        if self._hides_new_rows:
-            self._purge.start()
-        with commit_lock(self._table.location):
-            if self._hides_new_rows:
-                self._purge.run({})
+    def run(self, held: bool) -> Changed | None:
+        """Compute, write and commit; None if other commits were faster: then nothing is changed.
+
+        `held`: the caller holds the commit lock.
+        """
+        if not self._hides_new_rows:
+            return self._write(held)
+        self._purge.start()
+        with nullcontext() if held else commit_lock(self._table.location):
+            self._purge.run({})
             return self._write(held=True)
 
     @property

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streamhouse.paimon.catalog.table_address import TableAddress
+from streamhouse.paimon.changelog.unread_commits import rows_of
 from streamhouse.paimon.maintenance.purge import Purge
 from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.storage.lock import commit_lock
@@ -87,33 +88,15 @@ def _remaining(table: Table, snapshot: int, option: str) -> pa.Table | None:
     another snapshot has followed, it is too late for that: it is unknown what the removal would
     hide.
     """
-    key = list(table.primary_key)
-    deleted = _keys(table, snapshot, "-D")
+    numbers = range(snapshot + 1, (table.latest_snapshot_id() or 0) + 1)
+    later = [found for found in map(table.snapshots.find, numbers) if found is not None]
     if table.options.get(option, "false").lower() == "true":
-        numbers = range(snapshot + 1, (table.latest_snapshot_id() or 0) + 1)
-        followed = any(other is not None for other in map(table.snapshots.find, numbers))
-        return None if followed else table.read_schema(row_kind=True).empty_table()
-    later = [_keys(table, number) for number in _since(table, snapshot)]
-    if later:
-        deleted = deleted.join(pa.concat_tables(later), keys=key, join_type="left anti")
+        return None if later else table.read_schema(row_kind=True).empty_table()
+    key = list(table.primary_key)
+    written = rows_of(table, [snapshot], key)
+    deleted = written.filter(pc.equal(written.column(ROW_KIND), "-D")).select(key)
+    changed = rows_of(table, [one.id for one in later if one.commit_kind != "COMPACT"], key)
+    deleted = deleted.join(changed.select(key), keys=key, join_type="left anti")
     rows = pa.Table.from_batches(table.read(), schema=table.read_schema())
     left = rows.join(deleted, keys=key, join_type="left semi").select(rows.column_names)
     return of_kind(left, "-D") if left.num_rows else None
-
-
-def _since(table: Table, snapshot: int) -> list[int]:
-    """The ids of later snapshots other than compactions."""
-    numbers = range(snapshot + 1, (table.latest_snapshot_id() or 0) + 1)
-    snapshots = [table.snapshots.find(number) for number in numbers]
-    return [later.id for later in snapshots if later is not None and later.commit_kind != "COMPACT"]
-
-
-def _keys(table: Table, snapshot: int, kind: str | None = None) -> pa.Table:
-    """The keys that a snapshot wrote, with row kind `kind` or with any."""
-    key = list(table.primary_key)
-    splits = table.changes(snapshot - 1, snapshot, "delta")
-    batches = list(table.read(key, splits=splits, row_kind=True))
-    rows = pa.Table.from_batches(batches, schema=table.read_schema(key, row_kind=True))
-    if kind is not None:
-        rows = rows.filter(pc.equal(rows.column(ROW_KIND), kind))
-    return rows.select(key)

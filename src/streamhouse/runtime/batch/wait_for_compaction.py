@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager, nullcontext, suppress
 from typing import Any
 
@@ -21,27 +20,17 @@ from streamhouse.paimon.changelog.unread_commits import invisible_snapshots
 from streamhouse.paimon.java.bucket_compaction import COMMIT_OPTIONS
 from streamhouse.paimon.java.core_connection import JAVA_OPTIONS
 from streamhouse.paimon.java.sidecar import Sidecar
-from streamhouse.paimon.java.unfinished_compactions import compaction_marker
 from streamhouse.paimon.maintenance.other_compactors import written_by_live_query
 from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.read.visibility import hides_new_rows, producer
-from streamhouse.paimon.storage.files import files_of
 from streamhouse.paimon.storage.lock import commit_lock
-from streamhouse.procedures.commit_messages import commit, deserialised
-from streamhouse.procedures.compaction.worker import CompactionTask
+from streamhouse.procedures.commit_messages import deserialised
 
 _WAIT_S = 120.0
 _POLL_S = 0.2
 _TRIES = 5
-_THREADS = 2
 # Large compactions gain from the C2 compiler, which the maintenance sidecar does without.
 _JAVA_OPTIONS = tuple(option for option in JAVA_OPTIONS if "TieredStopAtLevel" not in option)
-_COMPACT_OPTIONS = {
-    "write-only": "false",
-    "compaction.optimization-interval": None,
-    "lookup-compact": "radical",
-}
-
 
 _DYNAMIC = "dynamic-partition-overwrite"
 _UPGRADE = "overwrite-upgrade"
@@ -52,7 +41,7 @@ _WRITES_KEYS_ONCE = ("deduplicate", "first-row")
 def make_visible(
     warehouse: Mapping[str, str], table: Table, sidecar: Sidecar | None = None
 ) -> None:
-    """Make the newly committed rows of a table visible, in all buckets at once.
+    """Make the newly committed rows of a table visible.
 
     If a running pipeline writes the table, wait for its compaction, for up to two minutes. Else
     compact here, in `sidecar` or in one started for this. Does nothing for tables whose rows are
@@ -67,7 +56,7 @@ def make_visible(
     with java_core(warehouse, sidecar) as java:
         for _ in range(_TRIES):
             with suppress(CommitConflictError):
-                _compact(java, warehouse, Warehouse(warehouse).table(table.identifier))
+                java.compact(table.identifier)
                 return
 
 
@@ -88,32 +77,6 @@ def java_core(warehouse: Mapping[str, str], sidecar: Sidecar | None) -> Iterator
         return
     with Sidecar(warehouse, _JAVA_OPTIONS) as java:
         yield java
-
-
-def _compact(sidecar: Sidecar, warehouse: Mapping[str, str], table: Table) -> None:
-    """Compact the buckets with level-0 files, two in parallel, in one commit."""
-    name = table.identifier
-    buckets = sidecar.call(name, _buckets_with_new_files)
-    with (
-        compaction_marker(files_of(table.location, warehouse), table.root) as names,
-        ThreadPoolExecutor(_THREADS) as pool,
-    ):
-        options = {**_COMPACT_OPTIONS, **names}
-        task = CompactionTask(warehouse, name, options, append=False, full=False)
-        results = pool.map(lambda bucket: task.run(sidecar, [bucket]), buckets)
-        messages = [message for result in results for message in result]
-        if messages:
-            sidecar.call(
-                name,
-                lambda jvm, java: commit(java, table.location, deserialised(jvm, messages)),
-            )
-
-
-def _buckets_with_new_files(jvm: Any, table: Any) -> list[tuple[bytes, int]]:
-    """Partition (serialised) and bucket of each bucket with level-0 files."""
-    serialize = jvm.org.apache.paimon.utils.SerializationUtils.serializeBinaryRow
-    entries = table.newSnapshotReader().withLevel(0).bucketEntries()
-    return [(bytes(serialize(entry.partition())), int(entry.bucket())) for entry in entries]
 
 
 def _wait_for_others(warehouse: Mapping[str, str], table: Table, committed: int) -> bool:

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from streamhouse.errors import StreamhouseError
 from streamhouse.options import hide_secrets
@@ -26,6 +26,9 @@ from streamhouse.runtime.monitoring.status import (
 from streamhouse.source import Lag
 from streamhouse.state.store import StateStore
 
+if TYPE_CHECKING:
+    from streamhouse.paimon.maintenance.service import Maintenance
+
 _LOG = logging.getLogger("streamhouse.status")
 EVERY_S = 1.0
 REMOTE_EVERY_S = 10.0
@@ -35,19 +38,6 @@ AT_LEAST_EVERY_S = 10.0
 _STDERR = 2
 _LAGS = 4
 """Each step reads the lag of this many queries, since a lag costs reading one or more files."""
-
-
-class Maintained(Protocol):
-    """What the reporter needs of maintenance; see `paimon.maintenance.service.Maintenance`."""
-
-    @property
-    def busy(self) -> int: ...
-
-    @property
-    def failures(self) -> int: ...
-
-    @property
-    def last_error(self) -> tuple[float, str] | None: ...
 
 
 @dataclass
@@ -84,7 +74,7 @@ class Reporter:
         self._warehouses: dict[str, _WarehouseStatus] = {}
         self._lags: dict[tuple[str, str], Lag | None] = {}
         self._next_lag = 0
-        self._maintenance: Callable[[], Sequence[Maintained]] = tuple
+        self._maintenance: Callable[[], Sequence[Maintenance]] = tuple
         self._log: LogFile | None = None
         self._spark_log: LogFile | None = None
         self._spark_output: Callable[[], bytes] = bytes
@@ -103,7 +93,7 @@ class Reporter:
     def begin(
         self,
         queries: Sequence[ReportedQuery],
-        maintenance: Callable[[], Sequence[Maintained]],
+        maintenance: Callable[[], Sequence[Maintenance]],
         spark_output: Callable[[], bytes] = bytes,
     ) -> None:
         """Report these queries from now on; call it again with all queries when there are more.
@@ -284,7 +274,7 @@ class Reporter:
             self._lags[query.description.pipeline, query.description.part] = lag
 
 
-def _maintained(maintenance: Sequence[Maintained]) -> MaintenanceStatus | None:
+def _maintained(maintenance: Sequence[Maintenance]) -> MaintenanceStatus | None:
     if not maintenance:
         return None
     errors = [service.last_error for service in maintenance if service.last_error is not None]

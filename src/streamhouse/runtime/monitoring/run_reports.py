@@ -130,7 +130,6 @@ class SnapshotProgressLine:
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._line: ProgressLine | None = None
-        self._rows = 0
         self._total = 0
         self._due = clock()
 
@@ -145,14 +144,12 @@ class SnapshotProgressLine:
             self.close()
             return
         if self._line is None:
-            self._line, self._rows, self._total = ProgressLine(), 0, 0
+            self._line, self._total = ProgressLine(), 0
             self._line.part("snapshot", None)
         # The rows of a batch count once it ends, but fewer are left meanwhile.
         total = self._total = max(self._total, sum(rows + left for rows, left in copying))
-        rows = total - sum(left for _, left in copying)
         self._line.resize(total)
-        self._line.advance(rows - self._rows)
-        self._rows = rows
+        self._line.reached(total - sum(left for _, left in copying))
 
     def close(self) -> None:
         """Remove the line."""

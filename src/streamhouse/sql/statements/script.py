@@ -23,9 +23,7 @@ from streamhouse.sql.statements.create_view import parse_create_view
 from streamhouse.sql.statements.unsupported_statements import (
     UNSUPPORTED,
     refuse_described,
-    refuse_explained,
     refuse_object,
-    refuse_plan,
     refuse_show,
 )
 from streamhouse.sql.syntax import (
@@ -301,7 +299,10 @@ def _explain(cursor: Cursor) -> Statement:
     view = cursor.at("CREATE", "MATERIALIZED") or cursor.at("CREATE", "OR", "REPLACE")
     if cursor.done or (cursor.peek() not in words and not view):
         if cursor.peek() in (*_STATEMENTS, *UNSUPPORTED):
-            refuse_explained(cursor)
+            cursor.unsupported(
+                f"EXPLAIN {cursor.peek()} is not supported; write EXPLAIN with SELECT, INSERT or a "
+                "statement set"
+            )
         cursor.fail("expected SELECT, WITH, VALUES or INSERT")
     part = cursor.part(cursor.tokens[cursor.index :])
     if part.at("STATEMENT"):
@@ -359,7 +360,9 @@ def _statement_set(cursor: Cursor) -> Statement:
     if cursor.accept("EXECUTE") or cursor.at("STATEMENT"):
         if cursor.peek() in ("INSERT", "SELECT", "WITH", "VALUES"):
             return _statement(cursor.part(cursor.tokens[cursor.index :]))
-        refuse_plan(cursor)
+        if cursor.at("PLAN"):
+            advice = "write the statement itself, it resumes where it stopped"
+            cursor.unsupported(f"EXECUTE PLAN is not supported; {advice}")
         cursor.expect("STATEMENT", "SET")
         cursor.expect("BEGIN")
     else:

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NoReturn
 
 from streamhouse.options import table_of
 from streamhouse.sql.parser.token_cursor import Cursor
 
 _TABLE = table_of(__package__, "unsupported_statements.toml")
 UNSUPPORTED: Mapping[str, str] = _TABLE["statements"]
-_PLAN = "EXECUTE PLAN is not supported; write the statement itself, it resumes where it stopped"
 
 
 def refuse_object(cursor: Cursor, start: int) -> None:
@@ -38,17 +36,3 @@ def refuse_described(cursor: Cursor) -> None:
     named = cursor.peek(1) or cursor.index + 1 < len(cursor.tokens)
     if cursor.peek() in _TABLE["described"] and named and cursor.peek(1) != ".":
         cursor.unsupported(_TABLE["described"][cursor.peek()])
-
-
-def refuse_plan(cursor: Cursor) -> None:
-    """Raise for EXECUTE PLAN."""
-    if cursor.at("PLAN"):
-        cursor.unsupported(_PLAN)
-
-
-def refuse_explained(cursor: Cursor) -> NoReturn:
-    """Raise for a statement that EXPLAIN does not take."""
-    cursor.unsupported(
-        f"EXPLAIN {cursor.peek()} is not supported; write EXPLAIN with SELECT, INSERT or a "
-        "statement set"
-    )
