@@ -23,7 +23,7 @@ from streamhouse.sql.batch.bounded_query import analyze_bounded
 from streamhouse.sql.batch.dml_plan import analyze_dml
 from streamhouse.sql.options import known_options
 from streamhouse.sql.parser import hints
-from streamhouse.sql.plan import Name, TableInfo, ViewInfo
+from streamhouse.sql.plan import CURRENT, AsOf, Name, Resolver, TableInfo, ViewInfo
 from streamhouse.sql.statements import script
 from streamhouse.sql.statements.create_view import CreateView
 from streamhouse.sql.streaming.query_planner import is_bounded, plan_stream_queries
@@ -46,7 +46,7 @@ LATER = {"docs/demo.svg"}
 """Files that a document may name before they are there."""
 
 
-class Scratch:
+class Scratch(Resolver):
     """The tables and views that a script creates, by their last name."""
 
     def __init__(self) -> None:
@@ -56,12 +56,10 @@ class Scratch:
     def view(self, name: Name) -> ViewInfo | None:
         return self.views.get(name[-1])
 
-    def table(self, name: Name) -> TableInfo:
+    def table(self, name: Name, as_of: AsOf = CURRENT) -> TableInfo:
         if name[-1] not in self.tables:
             raise TableError(f"there is no table '{name[-1]}'")
         return self.tables[name[-1]]
-
-    viewed = table
 
     def take(self, statement: Statement) -> int:
         """Check a statement; how many queries it has."""

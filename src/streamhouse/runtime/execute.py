@@ -64,7 +64,7 @@ def execute(
         try:
             with located(statement):
                 note_outdated_options(session, statement)
-                defined = define(session, statement)
+                defined = None if _sets_mode(statement) else define(session, statement)
                 if defined is None:
                     result = _run(session, statement, sidecar)
                 else:
@@ -95,13 +95,12 @@ def _run(session: Session, statement: syntax.Statement, sidecar: Sidecar | None)
             if result.hidden:
                 logging.getLogger("streamhouse").warning("INSERT: %s", result)
             return Changed(inserted=result.inserted, updated=result.updated)
-        case syntax.SetOption(key=str(key), value=str(value)) if key != "execution.runtime-mode":
-            session.settings.set(key, value)
-        case syntax.ResetOption(key=str(key)) if key != "execution.runtime-mode":
-            session.settings.reset(key)
-        case _:
-            raise UnsupportedSqlError(
-                "this statement cannot be executed here; `streamhouse query` prints a SELECT, "
-                "`streamhouse run` runs scripts"
-            )
-    return Changed()
+    raise UnsupportedSqlError(
+        "this statement cannot be executed here; `streamhouse query` prints a SELECT, "
+        "`streamhouse run` runs scripts"
+    )
+
+
+def _sets_mode(statement: syntax.Statement) -> bool:
+    options = (None, "execution.runtime-mode")
+    return isinstance(statement, syntax.SetOption | syntax.ResetOption) and statement.key in options

@@ -41,6 +41,7 @@ from streamhouse.runtime.session.ddl import (
     mention_renamed,
     note_outdated_options,
 )
+from streamhouse.runtime.session.query_plans import QueryPlans
 from streamhouse.runtime.session.session import Session
 from streamhouse.runtime.session.show_statements import describe
 from streamhouse.runtime.shared_target import check_apart, own_name
@@ -122,6 +123,7 @@ class ScriptRunner:
             printer.notice,
             options.listener,
         )
+        self._plans = QueryPlans()
         self._selects: list[StreamQuery] = []
         self._done: list[str] = []
         """What statements have created, dropped or written, for a script that then fails."""
@@ -177,6 +179,7 @@ class ScriptRunner:
         script = continuous_targets(
             statements, files, options.warehouse, options.name, options.checkpoints, notice
         )
+        self._plans = script.plans
         if not resets:
             return
         if not options.from_scratch:
@@ -191,6 +194,7 @@ class ScriptRunner:
         """The script's session, which creates the default database; made after planning."""
         session = Session(self._options.warehouse)
         session.notice, session.pipeline = self._printer.notice, self._options.name
+        session.plans = self._plans
         session.catalogs.temporary_folder = lambda: self._exit_stack.enter_context(
             work_folder("streamhouse-results-")
         )
@@ -204,14 +208,9 @@ class ScriptRunner:
         self.has_reset = True
 
     def _run_continuous(self) -> None:
-        if self._selects:
-            selects = [
-                StreamingSelect(self._session, query, self._printer) for query in self._selects
-            ]
-            self._selects = []
+        selects = [StreamingSelect(self._session, query, self._printer) for query in self._selects]
+        if selects or self._pipeline.queries:
             self._pipeline.run(self._options.until_caught_up, selects)
-        elif self._pipeline.queries:
-            self._pipeline.run(self._options.until_caught_up, [])
 
     def _statement(self, statement: syntax.Statement) -> None:
         with located(statement):

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import sys
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Protocol, TypeAlias, runtime_checkable
+from typing import TypeAlias
 
 from streamhouse.sql.literal_rows import LiteralRows
 from streamhouse.sql.udf.function import Declarations, PythonFunction
@@ -129,21 +130,6 @@ class AsOf:
         return self != AsOf()
 
 
-class Resolver(Protocol):
-    """Finds tables by name for the planner."""
-
-    def table(self, name: Name) -> TableInfo:
-        """The table, with its full name; `TableError` naming the nearest one if there is none."""
-
-
-@runtime_checkable
-class TravellingResolver(Resolver, Protocol):
-    """A resolver that supports time travel."""
-
-    def table_as_of(self, name: Name, as_of: AsOf) -> TableInfo:
-        """As `table`, with the columns that the table had at `as_of`."""
-
-
 @dataclass(frozen=True)
 class ViewInfo:
     """A view: its columns, and its query, which names every table as `database.table`.
@@ -160,15 +146,49 @@ class ViewInfo:
     functions: Declarations = field(default_factory=dict, compare=False, repr=False)
 
 
-@runtime_checkable
-class ViewResolver(Resolver, Protocol):
-    """A resolver that also finds views."""
+CURRENT = AsOf()
+"""A table as it is now."""
+
+
+class Resolver(ABC):
+    """Finds tables and views by name for the planner."""
+
+    @property
+    def zone(self) -> str:
+        """The time zone in which queries are planned."""
+        return "UTC"
+
+    @abstractmethod
+    def table(self, name: Name, as_of: AsOf = CURRENT) -> TableInfo:
+        """The table, with its full name and the columns that it had at `as_of`.
+
+        Raises `TableError`, which names the nearest one, if there is none.
+        """
 
     def view(self, name: Name) -> ViewInfo | None:
         """The view of that name; None if there is no such view."""
+        return None
 
     def viewed(self, name: Name) -> TableInfo:
-        """As `table`, for a table that a view reads: always includes its computed columns."""
+        """As `table`, for a table that a view reads."""
+        return self.table(name)
+
+
+class ResolverAround(Resolver):
+    """Finds what another resolver finds; subclasses change a part of it."""
+
+    def __init__(self, resolver: Resolver) -> None:
+        self._resolver = resolver
+
+    @property
+    def zone(self) -> str:
+        return self._resolver.zone
+
+    def table(self, name: Name, as_of: AsOf = CURRENT) -> TableInfo:
+        return self._resolver.table(name, as_of)
+
+    def view(self, name: Name) -> ViewInfo | None:
+        return self._resolver.view(name)
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ from streamhouse.connectors.registry import check_declaration
 from streamhouse.connectors.specs import SourceSpec
 from streamhouse.errors import ConnectError, NotStreamedError, OptionError, StreamhouseError
 from streamhouse.options import is_secret
-from streamhouse.sql.plan import Column, TableInfo
+from streamhouse.sql.plan import CURRENT, AsOf, Column, Name, Resolver, TableInfo
 from streamhouse.sql.syntax import Query, TextPosition
 
 COLUMNS = (Column("id", "BIGINT", nullable=False), Column("name", "STRING"))
@@ -226,10 +226,10 @@ SOURCE = TableInfo(
 )  # fmt: skip
 
 
-class Tables:
+class Tables(Resolver):
     """Resolves two names: the source, and the target of a test."""
 
-    def table(self, name: tuple[str, ...]) -> TableInfo:
+    def table(self, name: Name, as_of: AsOf = CURRENT) -> TableInfo:
         from streamhouse.connectors.registry import declared
 
         return declared(SOURCE)

@@ -21,7 +21,7 @@ from streamhouse.paimon.write.table_writer import TableWriter
 from streamhouse.runtime.query_operator import QueryOperator, numbered
 from streamhouse.runtime.streaming.dimensions.open_dimensions import Dimensions
 from streamhouse.source import ROW_KIND
-from streamhouse.sql.plan import Column, Name, StreamQuery, TableInfo
+from streamhouse.sql.plan import CURRENT, AsOf, Column, Name, Resolver, StreamQuery, TableInfo
 from streamhouse.sql.statements.script import parse_script
 from streamhouse.sql.syntax import Select
 from streamhouse.types import arrow_type
@@ -77,10 +77,10 @@ class Lab:
 
 
 @dataclass(frozen=True)
-class Resolver:
+class Tables(Resolver):
     tables: Mapping[str, TableInfo]
 
-    def table(self, name: Name) -> TableInfo:
+    def table(self, name: Name, as_of: AsOf = CURRENT) -> TableInfo:
         return self.tables[name[-1]]
 
 
@@ -125,7 +125,7 @@ def plan(lab: Lab, text: str) -> StreamQuery:
         )
     (statement,) = parse_script(text)
     assert isinstance(statement, Select)
-    return analyze_stream(statement.query, Resolver(tables))
+    return analyze_stream(statement.query, Tables(tables))
 
 
 def specs_of(

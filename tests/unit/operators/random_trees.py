@@ -20,7 +20,17 @@ from streamhouse.operators.operator import WEIGHT, Operator, walk
 from streamhouse.operators.planning.query_tree import tree_of
 from streamhouse.sql.batch import total_order
 from streamhouse.sql.batch.bounded_query import analyze_tree
-from streamhouse.sql.plan import BoundedQuery, BoundedScan, Capabilities, Column, Name, TableInfo
+from streamhouse.sql.plan import (
+    CURRENT,
+    AsOf,
+    BoundedQuery,
+    BoundedScan,
+    Capabilities,
+    Column,
+    Name,
+    Resolver,
+    TableInfo,
+)
 from streamhouse.sql.resolution.columns import parse_query
 from streamhouse.sql.statements.script import parse_script
 from streamhouse.sql.syntax import Select
@@ -56,13 +66,13 @@ TABLES = {
 }  # fmt: skip
 
 
-class Tables:
+class Tables(Resolver):
     """Finds the tables; `growing`: as tables without keys, whose rows only enter."""
 
     def __init__(self, growing: bool = False) -> None:
         self._growing = growing
 
-    def table(self, name: Name) -> TableInfo:
+    def table(self, name: Name, as_of: AsOf = CURRENT) -> TableInfo:
         """The table of a name."""
         info = TABLES[name[-1]]
         return TableInfo(info.name, info.columns) if self._growing else info

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from streamhouse.runtime.session.ddl import change_session
+from streamhouse.runtime.session.ddl import define
 from streamhouse.runtime.session.dry_run import DraftSession
 from streamhouse.runtime.statements.explain import explain
 from streamhouse.runtime.statements.script_plan import plan_script
@@ -34,7 +34,7 @@ def _explained(statement: str) -> list[str]:
     session = DraftSession(None)
     *definitions, explained = parse_script(f"{_TABLES}{statement}")
     for definition in definitions:
-        change_session(session, definition)
+        define(session, definition)
     assert isinstance(explained, Explain)
     return explain(session, explained)
 

@@ -273,6 +273,13 @@ def test_only_continuous_targets_count(world: World) -> None:
     }
 
 
+def test_a_statement_that_is_explained_resets_nothing(world: World) -> None:
+    world.ran("out", 0)
+    text = TABLES + "EXPLAIN INSERT INTO out SELECT id, v FROM src;"
+    assert not world.targets(text).targets
+    assert world.reset(text) == [] and world.rows("out") == [(0, 1)]
+
+
 def test_rows_are_kept_only_of_what_starts_from_scratch() -> None:
     with pytest.raises(OptionError, match="needs --from-scratch"):
         ScriptOptions("s.sql", keep_targets=True)

@@ -18,7 +18,7 @@ from streamhouse.errors import TableError
 from streamhouse.sql.batch.bounded_query import analyze_bounded
 from streamhouse.sql.expressions.binder import describe
 from streamhouse.sql.functions.builtin_udfs import register
-from streamhouse.sql.plan import BoundedQuery, Name, StreamQuery, TableInfo
+from streamhouse.sql.plan import CURRENT, AsOf, BoundedQuery, Name, Resolver, StreamQuery, TableInfo
 from streamhouse.sql.statements.script import parse_script
 from streamhouse.sql.syntax import CreateTable, Insert, Query, Select
 from streamhouse.sql.types import flink_type
@@ -59,12 +59,16 @@ _ARROW = {
 }
 
 
-class Catalog:
+class Catalog(Resolver):
     """Tables by their last name; plans queries and runs them over rows given as dicts."""
 
     def __init__(self, tables: Mapping[str, TableInfo] | None = None) -> None:
         self.tables = dict(tables or {})
-        self.zone = "UTC"
+        self.session_zone = "UTC"
+
+    @property
+    def zone(self) -> str:
+        return self.session_zone
 
     def add(self, script: str) -> None:
         for made in parse_script(script):
@@ -80,7 +84,7 @@ class Catalog:
                 )
                 self.tables[made.name[-1]] = declared(info)
 
-    def table(self, name: Name) -> TableInfo:
+    def table(self, name: Name, as_of: AsOf = CURRENT) -> TableInfo:
         if name[-1] not in self.tables:
             raise TableError(f"there is no table '{name[-1]}'; {nearest(name[-1], self.tables)}")
         return self.tables[name[-1]]

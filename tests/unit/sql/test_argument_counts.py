@@ -8,7 +8,7 @@ from sqlglot.parser import Parser
 from streamhouse.errors import SqlError
 from streamhouse.sql import functions
 from streamhouse.sql.batch.bounded_query import analyze_bounded
-from streamhouse.sql.plan import Name, TableInfo, ViewInfo
+from streamhouse.sql.plan import CURRENT, AsOf, Name, Resolver, TableInfo, ViewInfo
 from streamhouse.sql.syntax import Query, TextPosition
 
 NAMES = sorted({*functions.known(), *Parser.FUNCTION_PARSERS})
@@ -20,10 +20,10 @@ VARIADIC = {
 }  # fmt: skip
 
 
-class Nothing:
+class Nothing(Resolver):
     """No table and no view."""
 
-    def table(self, name: Name) -> TableInfo:
+    def table(self, name: Name, as_of: AsOf = CURRENT) -> TableInfo:
         raise AssertionError(name)
 
     def view(self, name: Name) -> ViewInfo | None:

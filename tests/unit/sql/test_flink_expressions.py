@@ -17,7 +17,7 @@ import pytest
 
 from streamhouse.sql.batch.bounded_query import analyze_bounded
 from streamhouse.sql.functions.builtin_udfs import register
-from streamhouse.sql.plan import Column, TableInfo
+from streamhouse.sql.plan import CURRENT, AsOf, Column, Name, Resolver, TableInfo
 from streamhouse.sql.statements.script import parse_script
 from streamhouse.sql.syntax import Select
 from streamhouse.sql.types import duck_type
@@ -28,7 +28,7 @@ PART = 24
 """`make test` computes one in so many of them, `make soak` all."""
 
 
-class Row:
+class Row(Resolver):
     """A table of one row, in a database of its own."""
 
     def __init__(self, columns: list[tuple[str, str, str]]) -> None:
@@ -44,7 +44,7 @@ class Row:
         ]
         self._db.execute(f"CREATE TABLE t AS SELECT {', '.join(values) or '1 AS one'}")
 
-    def table(self, name: tuple[str, ...]) -> TableInfo:
+    def table(self, name: Name, as_of: AsOf = CURRENT) -> TableInfo:
         return self._info
 
     def text(self, expression: str) -> str:

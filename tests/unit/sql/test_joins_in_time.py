@@ -43,8 +43,6 @@ class _Views(Catalog):
         query = queries.get(name[-1])
         return None if query is None else ViewInfo(("default", name[-1]), (), query)
 
-    viewed = Catalog.table
-
 
 def _rows(rng: random.Random) -> tuple[list[Row], list[Row]]:
     def key() -> str | None:

@@ -15,13 +15,13 @@ from streamhouse.duckdb_engine import run_bounded
 from streamhouse.errors import QueryError, SqlError, StreamhouseError, TableError
 from streamhouse.sql.batch.bounded_query import analyze_bounded
 from streamhouse.sql.parser import literal_reader
-from streamhouse.sql.plan import BoundedScan, Column, Name, TableInfo
+from streamhouse.sql.plan import CURRENT, AsOf, BoundedScan, Column, Name, Resolver, TableInfo
 from streamhouse.sql.statements.script import parse_script
 from streamhouse.sql.syntax import Insert, Query
 
 
-class _NoTables:
-    def table(self, name: Name) -> TableInfo:
+class _NoTables(Resolver):
+    def table(self, name: Name, as_of: AsOf = CURRENT) -> TableInfo:
         raise TableError(f"there is no table {name}")
 
 

@@ -16,7 +16,7 @@ from tests.single_stream import analyze_stream
 from streamhouse.errors import SqlError
 from streamhouse.sql.batch.bounded_query import analyze_bounded
 from streamhouse.sql.functions.builtin_udfs import register
-from streamhouse.sql.plan import Column, TableInfo
+from streamhouse.sql.plan import CURRENT, AsOf, Column, Name, Resolver, TableInfo
 from streamhouse.sql.statements.script import parse_script
 from streamhouse.sql.syntax import Query, Select
 from streamhouse.sql.types import duck_type
@@ -102,7 +102,7 @@ PART = 60
 CASES = list(itertools.product(COLUMNS, EXPRESSIONS))
 
 
-class Table:
+class Table(Resolver):
     """The table `t`, and queries of both planners over it."""
 
     def __init__(self) -> None:
@@ -117,7 +117,7 @@ class Table:
         )
         self._db.execute(f"CREATE TABLE src AS SELECT {', '.join(values)}, 0::BIGINT AS _row")
 
-    def table(self, name: tuple[str, ...]) -> TableInfo:
+    def table(self, name: Name, as_of: AsOf = CURRENT) -> TableInfo:
         return self._info
 
     def bounded(self, text: str) -> list[tuple[str, str]]:

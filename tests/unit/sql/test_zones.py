@@ -42,7 +42,7 @@ def zoned(request: pytest.FixtureRequest, catalog: Catalog) -> Catalog:
     catalog.add("CREATE TABLE l (ts TIMESTAMP(3))")
     catalog.add("CREATE TABLE into_i (ts TIMESTAMP_LTZ(3))")
     catalog.add("CREATE TABLE into_l (ts TIMESTAMP(3))")
-    catalog.zone = request.param
+    catalog.session_zone = request.param
     return catalog
 
 

@@ -12,7 +12,7 @@ from tests.unit.views.view_session import ViewSession
 
 from streamhouse.errors import DataLossError
 from streamhouse.operators.planning.view_plan import plan_view
-from streamhouse.runtime.session.ddl import change_session
+from streamhouse.runtime.session.ddl import define
 from streamhouse.runtime.session.dry_run import DraftSession
 from streamhouse.sql.statements.script import parse_script
 from streamhouse.sql.syntax import Select
@@ -51,7 +51,7 @@ def _changes_by(query: str) -> str | None:
     script = APPEND_ONLY + "CREATE TABLE keyed (id INT PRIMARY KEY NOT ENFORCED, x INT);" + query
     *definitions, select = parse_script(script)
     for definition in definitions:
-        change_session(session, definition)
+        define(session, definition)
     assert isinstance(select, Select)
     return plan_view(select.query, session).changes_by
 

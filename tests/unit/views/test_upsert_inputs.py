@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from streamhouse.runtime.session.dry_run import DraftSession
-from streamhouse.runtime.statements import script_plan
+from streamhouse.runtime.statements.script_plan import plan_script
 from streamhouse.sql.statements.script import parse_script
 
 SCRIPT = """
@@ -19,7 +19,6 @@ INSERT INTO t SELECT id, v FROM k WHERE v > 1;
 
 def test_a_delete_has_only_the_key(tmp_path: Path) -> None:
     session = DraftSession({"warehouse": str(tmp_path)})
-    statements = parse_script(SCRIPT)
-    feed, view = [one for each in statements for one in script_plan._planned(session, each, None)]
+    feed, view = plan_script(session, parse_script(SCRIPT))
     assert feed.queries and feed.target is not None and view.view is not None
     assert [column.nullable for column in feed.target.columns] == [False, True]

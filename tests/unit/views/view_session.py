@@ -17,7 +17,7 @@ from streamhouse.operators.planning.view_plan import ViewPlan
 from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.runtime.batch import bounded_statements
 from streamhouse.runtime.execute import execute
-from streamhouse.runtime.session.ddl import change_session
+from streamhouse.runtime.session.ddl import define
 from streamhouse.runtime.session.session import Session
 from streamhouse.runtime.streaming.tasks.task_input import TaskInput
 from streamhouse.runtime.views.build import Build
@@ -72,7 +72,7 @@ class ViewSession:
     def run(self, sql: str) -> Any:
         """Run a definition in the session; returns its statement."""
         (statement,) = parse_script(sql)
-        assert change_session(self.session, statement)
+        assert define(self.session, statement)
         return statement
 
     def view(self, name: str, query: str) -> ViewPlan:

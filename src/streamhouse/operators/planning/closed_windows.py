@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, cast
 
 from sqlglot import exp
 
@@ -31,7 +30,16 @@ from streamhouse.sql.batch.bounded_query import (
     query_tree,
 )  # fmt: skip
 from streamhouse.sql.parser.windowed_rows import KEY, WINDOWED, Window
-from streamhouse.sql.plan import BoundedQuery, Column, Name, Resolver, TableInfo
+from streamhouse.sql.plan import (
+    CURRENT,
+    AsOf,
+    BoundedQuery,
+    Column,
+    Name,
+    Resolver,
+    ResolverAround,
+    TableInfo,
+)
 from streamhouse.sql.resolution import columns as names
 from streamhouse.sql.resolution.columns import Parsed
 from streamhouse.sql.resolution.view_expansion import inlined
@@ -86,7 +94,7 @@ class ClosedWindows:
 
     def tables(self, resolver: Resolver) -> Resolver:
         """A resolver that also finds the tables of late rows."""
-        return cast(Resolver, _LateTables(resolver, self.late))
+        return _LateTables(resolver, self.late)
 
     def placed(self, result: Operator) -> ClosedWindows:
         """The same for the tree of its result.
@@ -178,23 +186,20 @@ def seen_query(
     return planned_into(analyzed, target, columns)[1]
 
 
-class _LateTables:
-    """A resolver that also finds the tables of late rows."""
+class _LateTables(ResolverAround):
+    """Also finds the tables of late rows."""
 
     def __init__(self, resolver: Resolver, late: Sequence[LateRows]) -> None:
-        self._resolver = resolver
+        super().__init__(resolver)
         self._tables = {
             name: TableInfo((name,), each.columns, connector=LATE)
             for number, each in enumerate(late)
             for name in (closed_windows.late_table(number, kind) for kind in closed_windows.KINDS)
         }
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._resolver, name)
-
-    def table(self, name: Name) -> TableInfo:
+    def table(self, name: Name, as_of: AsOf = CURRENT) -> TableInfo:
         """The table of late rows, or another one of that name."""
-        return self._tables.get(name[-1]) or self._resolver.table(name)
+        return self._tables.get(name[-1]) or super().table(name, as_of)
 
 
 def _late_rows(analyzed: Analyzed, plan: BoundedQuery, window: Window) -> LateRows:

@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import pyarrow as pa
+
 from streamhouse.errors import OptionError
 from streamhouse.paimon.catalog.alter_table import checked_changes, schema_errors
 from streamhouse.paimon.catalog.catalog_client import new_schema
 from streamhouse.paimon.catalog.table_declaration import TableDeclaration
 from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.schema import types
+from streamhouse.paimon.storage.snapshots import Snapshot
 from streamhouse.sql.plan import Column
 from streamhouse.sql.schema_changes import SchemaChange
 
@@ -22,6 +25,8 @@ class DraftTable:
 
     `stored` is the table whose files it has; None if the script creates it.
     """
+
+    schema_id = 0
 
     def __init__(
         self, identifier: str, declaration: TableDeclaration, stored: Table | None = None
@@ -37,6 +42,7 @@ class DraftTable:
         self.primary_key = tuple(declaration.primary_key)
         self.partition_keys = tuple(declaration.partitioned_by)
         self.options: Mapping[str, str] = dict(declaration.options)
+        self.bucket = int(self.options.get("bucket", "-1"))
 
     @classmethod
     def of_stored(cls, table: Table) -> DraftTable:
@@ -53,8 +59,17 @@ class DraftTable:
         ]
         return {"fields": fields, "options": self.options}
 
+    @property
+    def arrow_schema(self) -> pa.Schema:
+        kinds = (types.arrow_type(types.parse(column.type)) for column in self.columns)
+        return pa.schema(list(zip([column.name for column in self.columns], kinds, strict=True)))
+
     def latest_snapshot_id(self) -> int | None:
         return None if self._stored is None else self._stored.latest_snapshot_id()
+
+    def snapshot(self, snapshot_id: int) -> Snapshot:
+        assert self._stored is not None
+        return self._stored.snapshot(snapshot_id)
 
     def splits(self) -> list[bytes]:
         return [] if self._stored is None else self._stored.splits()

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from streamhouse.close_matches import nearest
 from streamhouse.errors import OptionError, TableError
+from streamhouse.paimon.catalog.views import Views
 from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.paimon.storage.files import is_local, local_path
 from streamhouse.secret_references import resolve_secrets
@@ -103,6 +104,10 @@ class Catalogs:
     def warehouse(self, catalog: str) -> Warehouse:
         """The warehouse of a catalog."""
         return Warehouse(self.options(catalog))
+
+    def views(self, catalog: str) -> Views:
+        """The views that are stored in the warehouse of a catalog."""
+        return Views(self.warehouse(catalog))
 
     def create(self, statement: CreateCatalog) -> None:
         """Run CREATE CATALOG; creates the catalog's default database, if it does not exist."""

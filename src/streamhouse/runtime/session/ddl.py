@@ -28,21 +28,13 @@ class Defined:
     stored: bool = False
 
 
-def change_session(session: Session, statement: syntax.Statement) -> Defined | None:
-    """Run SET with a key, RESET, or what `define` runs; None if the statement is none of these."""
+def define(session: Session, statement: syntax.Statement) -> Defined | None:
+    """Run a CREATE, USE, DROP or ALTER, RESET, or SET with a key; None for any other statement."""
     match statement:
         case syntax.SetOption(key=str(key)):
             session.settings.set(key, statement.value or "")
         case syntax.ResetOption():
             session.settings.reset(statement.key)
-        case _:
-            return define(session, statement)
-    return Defined()
-
-
-def define(session: Session, statement: syntax.Statement) -> Defined | None:
-    """Run a CREATE, USE, DROP or ALTER statement; None if the statement is none of these."""
-    match statement:
         case syntax.CreateCatalog():
             session.catalogs.create(statement)
             return Defined(f"catalog {statement.name} created")

@@ -8,24 +8,18 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-import pyarrow as pa
-
 from streamhouse.close_matches import nearest
 from streamhouse.errors import StreamhouseError, TableError, UnknownUntilRunError
-from streamhouse.lookup.dimension import DimensionSpec
-from streamhouse.lookup.strategies.selection import DISPLAY_NAMES, choose_all
+from streamhouse.lookup.dimension import DimensionSpec, is_server
 from streamhouse.paimon.catalog.draft_table import DraftTable
 from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.paimon.catalog.table_declaration import TableDeclaration
 from streamhouse.paimon.catalog.views import Views
 from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.paimon.schema.table_name import TableName, split_identifier
-from streamhouse.paimon.schema.types import arrow_type, parse
-from streamhouse.runtime.query_spec import unshuffled
 from streamhouse.runtime.session.catalogs import DEFAULT_CATALOG, Catalogs
 from streamhouse.runtime.session.session import Session
-from streamhouse.runtime.session.views import SessionViews
-from streamhouse.sql.plan import AsOf, Name, StreamQuery, TableInfo, ViewInfo
+from streamhouse.sql.plan import CURRENT, AsOf, LookupJoin, Name, TableInfo, ViewInfo
 from streamhouse.sql.schema_changes import SchemaChange
 
 NO_WAREHOUSE = "/nonexistent-warehouse-of-a-draft"
@@ -34,31 +28,13 @@ NO_WAREHOUSE = "/nonexistent-warehouse-of-a-draft"
 
 @dataclass(frozen=True)
 class DraftSpec(DimensionSpec):
-    """A lookup of a table that a script would create; the table is empty when the query starts."""
+    """A lookup of a table that a script would create or change."""
 
     table: DraftTable | None = None
 
     def open(self) -> Any:
-        """The table, with the attributes that the choice of a lookup strategy reads."""
-        assert self.table is not None
-        return EmptyTable(self.identifier, self.table)
-
-
-class EmptyTable:
-    """An empty table with the attributes that the choice of a lookup strategy reads."""
-
-    def __init__(self, identifier: str, drafted: DraftTable) -> None:
-        self.identifier = identifier
-        self.schema_id = 0
-        self.options = drafted.options
-        self.primary_key = drafted.primary_key
-        self.partition_keys = drafted.partition_keys
-        self.bucket = int(drafted.options.get("bucket", "-1"))
-        fields = [(column.name, arrow_type(parse(column.type))) for column in drafted.columns]
-        self.arrow_schema = pa.schema(fields)
-
-    def latest_snapshot_id(self) -> int | None:
-        return None
+        """The table, which has what the choice of a lookup strategy reads."""
+        return self.table
 
 
 class DraftCatalogs(Catalogs):
@@ -66,6 +42,7 @@ class DraftCatalogs(Catalogs):
 
     def __init__(self, warehouse: Mapping[str, str] | None, notice: Callable[[str], None]) -> None:
         self._warehouses: dict[str, DraftWarehouse] = {}
+        self._views: dict[str, DraftViews] = {}
         super().__init__(warehouse, notice)
         self.temporary_folder = lambda: NO_WAREHOUSE
 
@@ -74,35 +51,41 @@ class DraftCatalogs(Catalogs):
             self._warehouses[catalog] = DraftWarehouse(self.options(catalog))
         return self._warehouses[catalog]
 
+    def views(self, catalog: str) -> DraftViews:
+        if catalog not in self._views:
+            self._views[catalog] = DraftViews(self.warehouse(catalog))
+        return self._views[catalog]
+
     def add_empty_default(self) -> None:
         """Have an empty default catalog, though no warehouse was given."""
         self._options[DEFAULT_CATALOG] = {"warehouse": NO_WAREHOUSE}
 
 
-class DraftViews(SessionViews):
+class DraftViews(Views):
     """Keeps the views that a script would store or drop in memory."""
 
-    def __init__(self, session: Session) -> None:
-        super().__init__(session)
+    def __init__(self, warehouse: Warehouse) -> None:
+        super().__init__(warehouse)
         self._drafts: dict[Name, ViewInfo | None] = {}
-        """By full name; None for a view that the script drops."""
+        """By database and name; None for a view that the script drops."""
 
-    def _stored(self, full: Name) -> ViewInfo | None:
-        return self._drafts[full] if full in self._drafts else super()._stored(full)
-
-    def _stored_names(self, catalog: str, database: str) -> list[str]:
-        names = set(super()._stored_names(catalog, database))
-        for full, view in self._drafts.items():
-            if full[:2] == (catalog, database):
-                (names.discard if view is None else names.add)(full[2])
+    def names(self, database: str) -> list[str]:
+        names = set(super().names(database))
+        for (of, name), view in self._drafts.items():
+            if of == database:
+                (names.discard if view is None else names.add)(name)
         return sorted(names)
 
-    def _store(self, view: ViewInfo) -> None:
-        Views(self._warehouse(view.name[0])).check_database(view.name[1])
-        self._drafts[view.name] = view
+    def find(self, database: str, name: str) -> ViewInfo | None:
+        full = (database, name)
+        return self._drafts[full] if full in self._drafts else super().find(database, name)
 
-    def _remove(self, full: Name) -> None:
-        self._drafts[full] = None
+    def create(self, view: ViewInfo) -> None:
+        self.check_database(view.name[-2])
+        self._drafts[view.name[-2:]] = view
+
+    def drop(self, database: str, name: str) -> None:
+        self._drafts[database, name] = None
 
 
 class DraftSession(Session):
@@ -117,34 +100,25 @@ class DraftSession(Session):
     def __init__(
         self, warehouse: Mapping[str, str] | None, requires_warehouse: bool = False
     ) -> None:
-        super().__init__(warehouse)
+        super().__init__(warehouse, DraftCatalogs)
         if warehouse is None and not requires_warehouse:
             self.catalogs.add_empty_default()
-        self.views = DraftViews(self)
 
-    def table_as_of(self, name: Name, as_of: AsOf) -> TableInfo:
+    def table(self, name: Name, as_of: AsOf = CURRENT) -> TableInfo:
         """As in a run; the table as it is now if statements of the script may make that state."""
         try:
-            return super().table_as_of(name, as_of)
+            return super().table(name, as_of)
         except StreamhouseError:
-            return self.table(name)
+            if not as_of:
+                raise
+            return super().table(name)
 
-    def strategies(self, query: StreamQuery, target: TableInfo | None) -> list[str]:
-        """The lookup strategy that a run would choose for each lookup of a query, in words."""
-        specs: list[DimensionSpec] = []
-        for lookup in query.lookups:
-            catalog, database, name = lookup.table.name
-            warehouse, identifier = self.catalogs.warehouse(catalog), f"{database}.{name}"
-            if warehouse.is_draft(identifier):
-                table = warehouse.readable(identifier)
-                specs.append(DraftSpec(lookup, TableAddress({}, identifier), table))
-            else:
-                specs.append(DimensionSpec(lookup, TableAddress(warehouse.options, identifier)))
-        problem = None if target is None else unshuffled(query, target)
-        return [DISPLAY_NAMES[choice.strategy] for choice in choose_all(specs, problem)]
-
-    def _open_catalogs(self, warehouse: Mapping[str, str] | None) -> DraftCatalogs:
-        return DraftCatalogs(warehouse, self._notify)
+    def dimension(self, lookup: LookupJoin) -> DimensionSpec:
+        catalog, identifier = lookup.table.name[0], ".".join(lookup.table.name[1:])
+        if is_server(lookup) or not self.catalogs.warehouse(catalog).is_draft(identifier):
+            return super().dimension(lookup)
+        table = self.catalogs.warehouse(catalog).readable(identifier)
+        return DraftSpec(lookup, TableAddress({}, identifier), table)
 
 
 class DraftWarehouse(Warehouse):

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from streamhouse.close_matches import nearest
 from streamhouse.errors import OptionError, TableError
 from streamhouse.operators.planning.view_plan import ViewPlan, plan_view
 from streamhouse.runtime.session.view_input_tables import ViewInputTables
-from streamhouse.sql.expressions.zones import InZone, zone_of
-from streamhouse.sql.plan import Name, Resolver, TableInfo
+from streamhouse.sql.plan import Name, Resolver, ResolverAround, TableInfo
 from streamhouse.sql.schema_changes import SetTableOption
 from streamhouse.sql.statements.create_view import with_full_names
-from streamhouse.sql.statements.script import parse_script
-from streamhouse.sql.syntax import Insert, Select
+from streamhouse.sql.syntax import Insert, Query, TextPosition
 from streamhouse.sql.views.statement import AlterMaterializedView, CreateMaterializedView
 from streamhouse.sql.views.stored_view import HIDDEN_KEY, StoredView, keeps_result
 
@@ -38,6 +36,18 @@ class DefinedView:
     feeds: tuple[Insert, ...] = ()
 
 
+class _InZone(ResolverAround):
+    """Finds what a session finds; queries are planned in another zone than the session's."""
+
+    def __init__(self, session: Resolver, zone: str) -> None:
+        super().__init__(session)
+        self._zone = zone
+
+    @property
+    def zone(self) -> str:
+        return self._zone
+
+
 class MaterializedViews:
     """Creates and finds the materialized views of a session's warehouses."""
 
@@ -46,6 +56,20 @@ class MaterializedViews:
         self._defined: dict[Name, DefinedView] = {}
         self.reserved: set[Name] = set()
         """Names that no other result of the script may have."""
+
+    def plan(
+        self,
+        query: Query,
+        inputs: ViewInputTables,
+        columns: tuple[str, ...],
+        key: tuple[str, ...],
+        closed: bool = False,
+    ) -> ViewPlan:
+        """As `plan_view`, of a table of its own."""
+        return self._session.plans.plan(
+            query, inputs, (columns, key, closed),
+            lambda found: plan_view(query, found, columns, key, closed),
+        )  # fmt: skip
 
     def create(self, statement: CreateMaterializedView) -> bool:
         """Run CREATE MATERIALIZED VIEW: create its table (True), or find it, defined alike.
@@ -56,8 +80,7 @@ class MaterializedViews:
         full = self._session.full(statement.name)
         exists = self._session.has_table(full)
         view = self._create_or_find(statement, full)
-        feeds = tuple(replace(feed, position=statement.position) for feed in view.feeds)
-        self._defined[full] = replace(view, feeds=feeds)
+        self._defined[full] = view
         return not exists
 
     def _create_or_find(self, statement: CreateMaterializedView, full: Name) -> DefinedView:
@@ -68,12 +91,12 @@ class MaterializedViews:
         text = with_full_names(statement.query, inputs.stored_name)
         stored = StoredView(
             text, statement.freshness_s, statement.full,
-            appends=statement.appends, closed=statement.closed, zone=zone_of(inputs),
+            appends=statement.appends, closed=statement.closed, zone=inputs.zone,
         )  # fmt: skip
-        plan = plan_view(
+        plan = self.plan(
             statement.query, inputs, statement.columns, statement.primary_key, statement.closed
         )
-        plan, feeds = replace(plan, appends=statement.appends), inputs.create()
+        plan, feeds = replace(plan, appends=statement.appends), inputs.create(statement.position)
         if not self._session.has_table(full):
             self._create(statement, full, stored, plan)
             return DefinedView(full, stored, plan, feeds)
@@ -212,16 +235,13 @@ class MaterializedViews:
 
     def _planned(self, full: Name, stored: StoredView) -> DefinedView:
         """A view by its stored definition."""
-        (statement,) = parse_script(stored.query)
-        assert isinstance(statement, Select)
-        text = with_full_names(statement.query, lambda name: (full[0], *name)[-3:])
-        (statement,) = parse_script(text)
-        assert isinstance(statement, Select)
+        start = TextPosition(1, 1)
+        text = with_full_names(Query(stored.query, start), lambda name: (full[0], *name)[-3:])
         table = self._table(full)
         names = [column.name for column in table.columns if column.name != HIDDEN_KEY]
         key = () if HIDDEN_KEY in table.primary_key else table.primary_key
-        resolver = cast(Resolver, InZone(self._session, stored.zone))
-        plan = plan_view(statement.query, resolver, names, key, stored.closed)
+        resolver = _InZone(self._session, stored.zone)
+        plan = plan_view(Query(text, start), resolver, names, key, stored.closed)
         if not self._same_columns(full, plan):
             raise TableError(
                 f"view {'.'.join(full[1:])}: a table that it reads was altered, so that its query "

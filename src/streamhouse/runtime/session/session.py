@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections import UserDict
+from collections.abc import Callable, Mapping
 
 from streamhouse.close_matches import nearest
 from streamhouse.errors import OptionError, TableError
+from streamhouse.lookup.dimension import DimensionSpec
 from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.schema.evolution import renamed_to
 from streamhouse.paimon.schema.options.computed_columns import stored_table
@@ -15,28 +17,20 @@ from streamhouse.paimon.schema.table_name import TableName
 from streamhouse.runtime.session.catalogs import DEFAULT_DATABASE, Catalogs
 from streamhouse.runtime.session.endpoints import Endpoints
 from streamhouse.runtime.session.materialized_views import MaterializedViews
+from streamhouse.runtime.session.query_plans import QueryPlans
 from streamhouse.runtime.session.table_definitions import TableDefinitions
 from streamhouse.runtime.session.views import SessionViews, check_no_view
 from streamhouse.sql.expressions.zones import UTC, ZONE_OPTION, zone_named
 from streamhouse.sql.options.known_options import SYNONYMS, check_set
-from streamhouse.sql.plan import AsOf, Name, TableInfo, ViewInfo
+from streamhouse.sql.plan import CURRENT, AsOf, LookupJoin, Name, Resolver, TableInfo, ViewInfo
 
 
-class Settings(Mapping[str, str]):
+class Settings(UserDict[str, str]):
     """The set options, by the names that Flink prefers; `notice` receives warnings."""
 
     def __init__(self, notice: Callable[[str], None]) -> None:
+        super().__init__()
         self._notice = notice
-        self._values: dict[str, str] = {}
-
-    def __getitem__(self, key: str) -> str:
-        return self._values[key]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._values)
-
-    def __len__(self) -> int:
-        return len(self._values)
 
     @property
     def streaming(self) -> bool:
@@ -48,36 +42,41 @@ class Settings(Mapping[str, str]):
         warning = check_set(key, value)
         if warning is not None:
             self._notice(warning)
-        self._values[SYNONYMS.get(key, key)] = value
+        self[SYNONYMS.get(key, key)] = value
 
     def reset(self, key: str | None) -> None:
         """Run RESET, of one option or (None) of all."""
         if key is None:
-            self._values.clear()
+            self.clear()
         else:
-            self._values.pop(SYNONYMS.get(key, key), None)
+            self.pop(SYNONYMS.get(key, key), None)
 
 
-class Session:
-    """Resolves names as Flink does; implements `Resolver`.
+class Session(Resolver):
+    """Resolves names as Flink does.
 
     `warehouse` has the options of a warehouse from the command line (see `Catalogs`). `ddl.define`
     runs the statements that change the session.
     """
 
-    def __init__(self, warehouse: Mapping[str, str] | None) -> None:
+    def __init__(
+        self,
+        warehouse: Mapping[str, str] | None,
+        open_catalogs: Callable[..., Catalogs] = Catalogs,
+    ) -> None:
         self.notice: Callable[[str], None] = _to_stderr
         """Receives messages for the user about statements that did not fail."""
         self.pipeline = ""
         """The name of the pipeline, unless the script sets another one."""
         self.settings = Settings(self._notify)
-        self.catalogs = self._open_catalogs(warehouse)
+        self.catalogs = open_catalogs(warehouse, self._notify)
         self.tables = TableDefinitions(self)
         self.views = SessionViews(self)
         self.materialized = MaterializedViews(self)
         self.functions: set[str] = set()
         """The names of the present Python functions."""
         self.endpoints = Endpoints(self)
+        self.plans = QueryPlans()
         self._opened: dict[str, Table] = {}
 
     def full(self, name: Name) -> Name:
@@ -89,21 +88,16 @@ class Session:
         """The time zone in which queries are planned (`table.local-time-zone`)."""
         return zone_named(ZONE_OPTION, self.settings.get(ZONE_OPTION, UTC))
 
-    def table(self, name: Name) -> TableInfo:
-        """The table of a name, temporary ones first; else `TableError` with the nearest name."""
+    def table(self, name: Name, as_of: AsOf = CURRENT) -> TableInfo:
+        """The table of a name, temporary ones first; only Paimon tables have columns `as_of`."""
         full = self.full(name)
-        if full in self.tables.temporary:
-            return self.tables.temporary[full]
-        return self._stored(full, AsOf())
-
-    def table_as_of(self, name: Name, as_of: AsOf) -> TableInfo:
-        """As `table`, with the columns as of `as_of`; only for Paimon tables."""
-        full = self.full(name)
-        if full in self.tables.temporary:
+        if full not in self.tables.temporary:
+            return self._stored(full, as_of)
+        if as_of:
             raise OptionError(
                 f"table '{full[2]}' is not a Paimon table and has no history; leave out AS OF"
             )
-        return self._stored(full, as_of)
+        return self.tables.temporary[full]
 
     def view(self, name: Name) -> ViewInfo | None:
         """The view of a name; None if there is no view of that name."""
@@ -112,9 +106,9 @@ class Session:
             return self.views.find(full)
         return self.views.temporary(full)
 
-    def viewed(self, name: Name) -> TableInfo:
-        """As `table`."""
-        return self.table(name)
+    def dimension(self, lookup: LookupJoin) -> DimensionSpec:
+        """A lookup and its table."""
+        return DimensionSpec(lookup, self.endpoints.dimension(lookup))
 
     def is_temporary(self, name: Name) -> bool:
         """Whether a full name is that of a temporary table."""
@@ -142,9 +136,6 @@ class Session:
             if change is not None and column not in table.arrow_schema.names:
                 return f"in table {identifier} {change}"
         return None
-
-    def _open_catalogs(self, warehouse: Mapping[str, str] | None) -> Catalogs:
-        return Catalogs(warehouse, self._notify)
 
     def _notify(self, text: str) -> None:
         self.notice(text)

@@ -68,6 +68,15 @@ class TableDefinitions:
         )  # fmt: skip
         return self._create_temporary(statement, registry.declared(info), where)
 
+    def keep(self, table: TableInfo) -> None:
+        """Create a table in which a statement of the script keeps rows, unless it exists."""
+        catalog, database, name = table.name
+        self._catalogs.warehouse(catalog).create_table(
+            database, name, table.columns, table.primary_key,
+            options={**table.options, **options_of(table.computed, table.watermark)},
+            if_not_exists=True,
+        )  # fmt: skip
+
     def drop(self, statement: Drop) -> bool:
         """Run DROP TABLE; False if there is no such table, with IF EXISTS."""
         full = self._catalogs.full(statement.name)

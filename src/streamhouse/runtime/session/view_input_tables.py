@@ -6,12 +6,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from streamhouse.errors import TableError, UnsupportedSqlError
-from streamhouse.paimon.schema.options.computed_columns import options_of
-from streamhouse.sql.plan import AsOf, Name, TableInfo, ViewInfo, Watermark
+from streamhouse.sql.plan import CURRENT, AsOf, Name, ResolverAround, TableInfo, Watermark
 from streamhouse.sql.statements.create_view import ticked
-from streamhouse.sql.statements.script import parse_script
 from streamhouse.sql.statements.watermark import IDLE_OPTION
-from streamhouse.sql.syntax import Insert
+from streamhouse.sql.syntax import Insert, Query, TextPosition
 
 if TYPE_CHECKING:
     from streamhouse.runtime.session.session import Session
@@ -20,7 +18,7 @@ _SPLITS = ("partition", "shard-id")
 """The keys of METADATA columns that say from which part of a source a row comes."""
 
 
-class ViewInputTables:
+class ViewInputTables(ResolverAround):
     """Resolves names for a view: a table of a source stands for `<view>__in_<name>`.
 
     A continuous INSERT (`create`) fills that table, so that the view can read the source as of any
@@ -28,13 +26,14 @@ class ViewInputTables:
     """
 
     def __init__(self, session: Session, view: Name) -> None:
+        super().__init__(session)
         self._session, self._view = session, view
         self._inputs: dict[Name, TableInfo] = {}
         """The input table of each source, by the source's name."""
 
-    def create(self) -> tuple[Insert, ...]:
+    def create(self, position: TextPosition) -> tuple[Insert, ...]:
         """Create the input tables of all sources; returns the statements that fill them."""
-        return tuple(self._feed(name, table) for name, table in self._inputs.items())
+        return tuple(self._feed(name, table, position) for name, table in self._inputs.items())
 
     def stored_name(self, name: Name) -> Name:
         """The name that the stored definition has for a name of the query.
@@ -46,30 +45,13 @@ class ViewInputTables:
             full = self.table(name).name
         return full[1:] if full[0] == self._view[0] else full
 
-    @property
-    def zone(self) -> str:
-        """The time zone in which the view's query is planned."""
-        return self._session.zone
-
-    def full(self, name: Name) -> Name:
-        return self._session.full(name)
-
-    def table(self, name: Name) -> TableInfo:
-        info = self._session.table(name)
+    def table(self, name: Name, as_of: AsOf = CURRENT) -> TableInfo:
+        info = self._session.table(name, as_of)
         if info.connector == "paimon":
             return info
         if info.name not in self._inputs:
             self._inputs[info.name] = self._input(info)
         return self._inputs[info.name]
-
-    def viewed(self, name: Name) -> TableInfo:
-        return self.table(name)
-
-    def view(self, name: Name) -> ViewInfo | None:
-        return self._session.view(name)
-
-    def table_as_of(self, name: Name, as_of: AsOf) -> TableInfo:
-        return self._session.table_as_of(name, as_of)
 
     def _input(self, source: TableInfo) -> TableInfo:
         catalog, database, view = self._view
@@ -95,18 +77,11 @@ class ViewInputTables:
             source.primary_key, (), options, watermark=_by_split(source),
         )  # fmt: skip
 
-    def _feed(self, source: Name, table: TableInfo) -> Insert:
-        catalog, database, name = table.name
-        self._session.catalogs.warehouse(catalog).create_table(
-            database, name, table.columns, table.primary_key,
-            options={**table.options, **options_of(table.computed, table.watermark)},
-            if_not_exists=True,
-        )  # fmt: skip
+    def _feed(self, source: Name, table: TableInfo, position: TextPosition) -> Insert:
+        self._session.tables.keep(table)
         listed = ", ".join(ticked(column.name) for column in table.columns)
-        target, read = (".".join(map(ticked, full)) for full in (table.name, source))
-        (statement,) = parse_script(f"INSERT INTO {target} SELECT {listed} FROM {read}")
-        assert isinstance(statement, Insert)
-        return statement
+        text = f"SELECT {listed} FROM {'.'.join(map(ticked, source))}"
+        return Insert(position, text, table.name, (), Query(text, TextPosition(1, 1)))
 
 
 def _by_split(source: TableInfo) -> Watermark | None:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from streamhouse.close_matches import nearest
 from streamhouse.errors import TableError
-from streamhouse.paimon.catalog.views import Views
 from streamhouse.sql.plan import Name, ViewInfo
+from streamhouse.sql.resolution.columns import leaves, parse_query, table_name
 from streamhouse.sql.statements.create_view import (
     CreateView,
     check_permanent,
@@ -35,7 +35,7 @@ class SessionViews:
     """Creates, finds and drops views."""
 
     def __init__(self, session: Session) -> None:
-        self._session, self._warehouse = session, session.catalogs.warehouse
+        self._session, self._catalogs = session, session.catalogs
         self._temporary: dict[Name, ViewInfo] = {}
 
     def find(self, full: Name) -> ViewInfo | None:
@@ -44,7 +44,8 @@ class SessionViews:
             return self._temporary[full]
         if self._session.is_temporary(full) or "$" in full[2]:
             return None
-        return self._stored(full)
+        view = self._catalogs.views(full[0]).find(*full[1:])
+        return None if view is None else replace(view, name=full)
 
     def temporary(self, full: Name) -> ViewInfo | None:
         """The temporary view of a full name."""
@@ -53,7 +54,7 @@ class SessionViews:
     def listed(self, catalog: str, database: str) -> list[str]:
         """The names of a database's views, sorted."""
         temporary = [name[2] for name in self._temporary if name[:2] == (catalog, database)]
-        return sorted({*temporary, *self._stored_names(catalog, database)})
+        return sorted({*temporary, *self._catalogs.views(catalog).names(database)})
 
     def create(self, statement: CreateView) -> bool:
         """Run CREATE VIEW; raises an error if its query cannot be planned.
@@ -73,7 +74,7 @@ class SessionViews:
                 "script ends; write CREATE TEMPORARY VIEW"
             )
             statement = replace(statement, temporary=True)
-        with nullcontext() if statement.temporary else self._warehouse(full[0]).creating():
+        with nullcontext() if statement.temporary else self._catalogs.warehouse(full[0]).creating():
             return self._create(statement, full)
 
     def _create(self, statement: CreateView, full: Name) -> bool:
@@ -103,7 +104,7 @@ class SessionViews:
         if statement.temporary:
             self._temporary[full] = view
         else:
-            self._store(view)
+            self._catalogs.views(full[0]).create(view)
         return True
 
     def drop(self, statement: Drop) -> bool:
@@ -112,7 +113,7 @@ class SessionViews:
         if self._temporary.pop(full, None) is not None:
             return True
         if not statement.temporary and self.find(full) is not None:
-            self._remove(full)
+            self._catalogs.views(full[0]).drop(*full[1:])
             return True
         if self._session.is_temporary(full) or self._session.has_table(full):
             raise TableError(f"'{'.'.join(full[1:])}' is a table; write DROP TABLE")
@@ -123,35 +124,16 @@ class SessionViews:
 
     def check_none(self, catalog: str, database: str) -> None:
         """Raise `TableError` if a database still has views."""
-        views = self._stored_names(catalog, database)
+        views = self._catalogs.views(catalog).names(database)
         if views:
             raise TableError(
                 f"database '{database}' still has views ({', '.join(views[:5])}); drop them first"
             )
 
-    def _stored(self, full: Name) -> ViewInfo | None:
-        """The view that a warehouse has under a full name."""
-        view = Views(self._warehouse(full[0])).find(full[1], full[2])
-        return None if view is None else replace(view, name=full)
-
-    def _stored_names(self, catalog: str, database: str) -> list[str]:
-        return Views(self._warehouse(catalog)).names(database)
-
-    def _store(self, view: ViewInfo) -> None:
-        Views(self._warehouse(view.name[0])).create(view)
-
-    def _remove(self, full: Name) -> None:
-        Views(self._warehouse(full[0])).drop(full[1], full[2])
-
     def _temporary_read(self, statement: CreateView) -> Name | None:
         """A table or view that the query reads, and that only this session has; None: none."""
-        read: list[Name] = []
-
-        def note(name: Name) -> Name:
-            read.append(self._session.full(name))
-            return name
-
-        with_full_names(statement.query, note)
+        tables = leaves(parse_query(statement.query).tree)
+        read = (self._session.full(table_name(table)) for table in tables)
         temporary = (n for n in read if n in self._temporary or self._session.is_temporary(n))
         return next(temporary, None)
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from streamhouse.connectors import registry
 from streamhouse.errors import OptionError, SqlError, UnsupportedSqlError
-from streamhouse.lookup.dimension import DimensionSpec, is_server
+from streamhouse.lookup.dimension import is_server
 from streamhouse.lookup.options import RefreshRule
 from streamhouse.lookup.strategies.selection import Choice, choose_all
 from streamhouse.runtime.batch.insert_columns import given_columns
@@ -51,7 +51,12 @@ def plan_insert(
         _check_hint(session, statement)
     given = given_columns(target, statement)
     try:
-        queries = plan_stream_queries(statement.query, session, target, given, statement.partition)
+        queries = session.plans.plan(
+            statement.query, session, (target, given, statement.partition),
+            lambda found: plan_stream_queries(
+                statement.query, found, target, given, statement.partition
+            ),
+        )  # fmt: skip
     except SqlError as error:
         return _staged(session, statement, target.name, error) or kept_result(
             session, statement, target, error
@@ -92,7 +97,9 @@ def plan_select(session: Session, statement: Select) -> list[StreamQuery] | Resu
     """The continuous queries of a SELECT; if it has none, what keeps its result."""
     query = statement.query
     try:
-        queries = plan_stream_queries(query, session)
+        queries = session.plans.plan(
+            query, session, (), lambda found: plan_stream_queries(query, found)
+        )
     except SqlError as error:
         return _staged(session, statement, SELECT, error) or select_view(session, statement, error)
     if any(lookup.retry for stream in queries for lookup in stream.lookups):
@@ -109,7 +116,7 @@ def lookup_strategies(
     session: Session, query: StreamQuery, target: TableInfo | None
 ) -> tuple[Choice, ...]:
     """The lookup strategy of each lookup of a query."""
-    specs = [DimensionSpec(each, session.endpoints.dimension(each)) for each in query.lookups]
+    specs = list(map(session.dimension, query.lookups))
     return tuple(choose_all(specs, None if target is None else unshuffled(query, target)))
 
 

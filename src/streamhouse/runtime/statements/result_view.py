@@ -20,7 +20,7 @@ from streamhouse.errors import (
     TableError,
     UnsupportedSqlError,
 )
-from streamhouse.operators.planning.view_plan import ViewPlan, plan_view, plan_view_into
+from streamhouse.operators.planning.view_plan import ViewPlan, plan_view_into
 from streamhouse.runtime.batch.insert_columns import given_columns
 from streamhouse.runtime.session.catalogs import DEFAULT_DATABASE
 from streamhouse.runtime.session.session import Session
@@ -75,11 +75,18 @@ def kept_result(
     given = given_columns(target, statement)
     if keeps_result(target) and not statement.partition:
         inputs = session.materialized.inputs(target.name)
+
+        def planned(closed: bool) -> ViewPlan:
+            return session.plans.plan(
+                statement.query, inputs, (target, given, closed),
+                lambda found: plan_view_into(statement.query, found, target, given, closed),
+            )  # fmt: skip
+
         with _refusing(refused):
-            plan = plan_view_into(statement.query, inputs, target, given)
+            plan = planned(closed=False)
         if lateness_ms(session):
             try:
-                plan = plan_view_into(statement.query, inputs, target, given, closed=True)
+                plan = planned(closed=True)
             except NoWindowsError:
                 pass
             except UnsupportedSqlError as why:
@@ -189,7 +196,8 @@ def _view(
 ) -> ResultView:
     """The view of a result, `session.result_table(name)`; `closed` as for `plan_view`."""
     full = session.result_table(name)
-    plan = plan_view(statement.query, session.materialized.inputs(full), columns, key, closed)
+    views = session.materialized
+    plan = views.plan(statement.query, views.inputs(full), columns, key, closed)
     return ResultView(
         CreateMaterializedView(
             statement.position,

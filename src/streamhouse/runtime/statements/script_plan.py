@@ -8,12 +8,13 @@ from dataclasses import replace
 
 from streamhouse.connectors import registry
 from streamhouse.errors import SqlError, StreamhouseError, UnknownUntilRunError
+from streamhouse.lookup.strategies.selection import DISPLAY_NAMES
 from streamhouse.runtime.batch.insert_columns import given_columns
 from streamhouse.runtime.session.ddl import located, mention_renamed
 from streamhouse.runtime.session.dry_run import DraftSession
 from streamhouse.runtime.session.show_statements import describe
 from streamhouse.runtime.statements.explain import explain
-from streamhouse.runtime.statements.staged_join import staged_join
+from streamhouse.runtime.statements.insert_plan import lookup_strategies
 from streamhouse.runtime.statements.steps import Step, steps
 from streamhouse.sql import syntax
 from streamhouse.sql.batch.bounded_query import analyze_bounded
@@ -51,7 +52,10 @@ def plan_script(
         file = files[number] if files else None
         try:
             with located(statement):
-                yield from _planned(session, statement, file)
+                for step in steps(session, statement, lambda text: None):
+                    planned = None if step.defined is not None else _of_step(session, step)
+                    if planned is not None:
+                        yield replace(planned, file=file)
         except UnknownUntilRunError:
             if isinstance(statement, CreateView):
                 return
@@ -63,34 +67,6 @@ def plan_script(
             raise
 
 
-def _planned(
-    session: DraftSession, statement: syntax.Statement, file: str | None
-) -> Iterator[Step]:
-    if isinstance(statement, syntax.Explain):
-        yield from _explained(session, statement, file)
-        return
-    for step in steps(session, statement, lambda text: None):
-        planned = None if step.defined is not None else _of_step(session, step)
-        if planned is not None:
-            yield replace(planned, file=file)
-
-
-def _explained(
-    session: DraftSession, statement: syntax.Explain, file: str | None
-) -> Iterator[Step]:
-    view = statement.statement
-    if not isinstance(view, CreateMaterializedView):
-        yield from _planned(session, view, file)
-        return
-    staged = staged_join(session, view, session.full(view.name))
-    if staged is None:
-        explain(session, statement)
-        return
-    with staged.drafted(session):
-        yield from _planned(session, staged.feed, file)
-        yield from _planned(session, replace(statement, statement=staged.rest), file)
-
-
 def _of_step(session: DraftSession, step: Step) -> Step | None:
     """A step with all plans of its statement; None if that neither reads nor writes tables."""
     statement, target = step.statement, step.target
@@ -98,8 +74,9 @@ def _of_step(session: DraftSession, step: Step) -> Step | None:
         case syntax.Insert() | CreateMaterializedView() if step.view is not None:
             return step
         case syntax.Insert() | syntax.Select() if step.queries:
-            ways = (tuple(session.strategies(query, target)) for query in step.queries)
-            return replace(step, strategies=tuple(ways))
+            choices = (lookup_strategies(session, query, target) for query in step.queries)
+            words = (tuple(DISPLAY_NAMES[each.strategy] for each in own) for own in choices)
+            return replace(step, strategies=tuple(words))
         case syntax.Insert():
             target = session.table(statement.target)
             registry.check_sink(target, statement.position)
@@ -115,6 +92,8 @@ def _of_step(session: DraftSession, step: Step) -> Step | None:
             session.materialized.existing(session.full(statement.name))
         case syntax.Truncate():
             return replace(step, target=session.table(statement.target))
+        case syntax.Explain():
+            explain(session, statement)
         case syntax.Show() | syntax.Describe():
             describe(session, statement)
     return None

@@ -14,7 +14,6 @@ from typing import TypeAlias
 from sqlglot import exp
 
 from streamhouse.errors import StreamhouseError, TableError
-from streamhouse.paimon.schema.options.computed_columns import options_of
 from streamhouse.runtime.session.session import Session
 from streamhouse.runtime.statements.result_view import result_name
 from streamhouse.sql.parser.windowed_rows import WINDOWED, source_rows, windowed_time
@@ -42,20 +41,14 @@ class StagedJoin:
 
     def create(self, session: Session) -> None:
         """Create the table; raises `TableError` if it has the joined rows of another SELECT."""
-        catalog, database, name = self.table.name
-        warehouse = session.catalogs.warehouse(catalog)
         if session.has_table(self.table.name):
             found = session.table(self.table.name)
             if _shape(found) != _shape(self.table):
                 raise TableError(
-                    f"table {database}.{name} has the joined rows of another SELECT, with other "
-                    "columns; DROP TABLE it, and run the script once with --from-scratch"
+                    f"table {'.'.join(self.table.name[1:])} has the joined rows of another SELECT, "
+                    "with other columns; DROP TABLE it, and run the script once with --from-scratch"
                 )
-        warehouse.create_table(
-            database, name, self.table.columns, self.table.primary_key,
-            options={**self.table.options, **options_of((), self.table.watermark)},
-            if_not_exists=True,
-        )  # fmt: skip
+        session.tables.keep(self.table)
         session.materialized.reserved.add(self.table.name)
 
     @contextmanager

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from streamhouse.operators.planning.view_plan import ViewPlan
-from streamhouse.runtime.session.ddl import Defined, change_session
+from streamhouse.runtime.session.ddl import Defined, define
 from streamhouse.runtime.session.session import Session
 from streamhouse.runtime.statements.insert_plan import is_bounded_query, plan_insert, plan_select
 from streamhouse.runtime.statements.result_view import KeptResult, ResultView
@@ -68,10 +68,10 @@ def steps(session: Session, statement: syntax.Statement, note: Note) -> Iterator
             if staged is not None:
                 yield from _planned(session, statement, None, staged, note)
                 return
-            yield Step(statement, change_session(session, statement))
+            yield Step(statement, define(session, statement))
             yield from _view(session, statement, note)
         case _:
-            yield Step(statement, change_session(session, statement))
+            yield Step(statement, define(session, statement))
 
 
 def _planned(
@@ -103,7 +103,7 @@ def _planned(
         yield from steps(session, planned.rest, note)
     elif isinstance(planned, KeptResult):
         assert target is not None
-        for feed in planned.inputs.create():
+        for feed in planned.inputs.create(statement.position):
             yield from steps(session, feed, note)
         yield Step(statement, None, target, view=planned.plan, kept=planned)
         _note_recomputed(target.name, note)

@@ -8,7 +8,6 @@ from typing import Protocol
 import pyarrow as pa
 
 from streamhouse.connectors.bad_records import SkippingSource, warn_of_bad_records
-from streamhouse.lookup.dimension import DimensionSpec
 from streamhouse.lookup.strategies.selection import choose_all
 from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.runtime.query_operator import QueryOperator, numbered
@@ -29,10 +28,10 @@ class StreamingSelect:
     def __init__(self, session: Session, query: StreamQuery, printer: Printer) -> None:
         self._query = query
         self._printer, self._zone = printer, session.zone
-        addresses = [session.endpoints.dimension(lookup) for lookup in query.lookups]
         self._pinned: Offset = {}
-        specs = list(map(DimensionSpec, query.lookups, addresses))
+        specs = list(map(session.dimension, query.lookups))
         choices = choose_all(specs)
+        addresses = [spec.address for spec in specs]
         self._versions = DimensionVersions(query.lookups, addresses, choices)
         self._dimensions = Dimensions(specs, choices)
         source = session.endpoints.source(query)

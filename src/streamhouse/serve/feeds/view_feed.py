@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from streamhouse.paimon.read.table import Table
     from streamhouse.serve.feeds.feed import Feed, FeedMemory
     from streamhouse.serve.views.served_view import ServedView
-    from streamhouse.sql.plan import ViewResolver
+    from streamhouse.sql.plan import Resolver
 
 
 _DEFINITION_EVERY_S = 1.0
@@ -50,7 +50,7 @@ class ViewFeed(Feed):
         self,
         warehouse: Warehouse,
         identifier: str,
-        resolver: ViewResolver,
+        resolver: Resolver,
         query: str | None = None,
     ) -> None:
         self._warehouse = warehouse

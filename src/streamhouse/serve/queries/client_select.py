@@ -24,7 +24,7 @@ from streamhouse.serve.views.served_view import (
 from streamhouse.sql import node_errors
 from streamhouse.sql.batch.bounded_query import analyze_bounded
 from streamhouse.sql.options.time_travel_options import TRAVEL_KEYS
-from streamhouse.sql.plan import AsOf, BoundedQuery, Name, TableInfo, ViewInfo
+from streamhouse.sql.plan import CURRENT, AsOf, BoundedQuery, Name, TableInfo, ViewInfo
 from streamhouse.sql.resolution import columns as names
 from streamhouse.sql.statements.script import parse_script
 from streamhouse.sql.syntax import Query, Select
@@ -123,10 +123,10 @@ class _Served(WarehouseTables):
                 return None
         return ViewInfo((_SERVED, *served.name.split(".", 1)), (), definition(served))
 
-    def table_as_of(self, name: Name, as_of: AsOf) -> TableInfo:
+    def table(self, name: Name, as_of: AsOf = CURRENT) -> TableInfo:
         raw = _is_raw(name)
         full = name[1:] if raw else tuple(self.served(name).source.split(".", 1))
-        return super().table_as_of(full, as_of)
+        return super().table(full, as_of)
 
 
 def _is_raw(name: Name) -> bool:

@@ -34,7 +34,7 @@ from streamhouse.sql import node_errors
 from streamhouse.sql.batch.bounded_query import analyze_tree
 from streamhouse.sql.expressions import lowering
 from streamhouse.sql.parser.query_parser import parse_condition
-from streamhouse.sql.plan import AsOf, BoundedQuery, Name, TableInfo, ViewInfo
+from streamhouse.sql.plan import CURRENT, AsOf, BoundedQuery, Name, TableInfo, ViewInfo
 from streamhouse.sql.resolution.columns import Parsed
 from streamhouse.sql.text import Script
 
@@ -297,9 +297,9 @@ class _PinnedResolver(WarehouseTables):
         is_pinned = self.pin is not None and name == self._name
         return None if is_pinned else super().view(name)
 
-    def table_as_of(self, name: Name, as_of: AsOf) -> TableInfo:
+    def table(self, name: Name, as_of: AsOf = CURRENT) -> TableInfo:
         if as_of or self.pin is None or name != self._name:
-            return super().table_as_of(name, as_of)
+            return super().table(name, as_of)
         return table_info(self.pin.table)
 
 

@@ -16,7 +16,7 @@ from streamhouse.paimon.schema.table_name import MAIN, TableName
 from streamhouse.serve.access_log import LOGGER
 from streamhouse.serve.tokens import EVERYTHING, Scope
 from streamhouse.sql.batch.bounded_query import analyze_bounded
-from streamhouse.sql.plan import AsOf, Name, TableInfo, ViewInfo
+from streamhouse.sql.plan import CURRENT, AsOf, Name, Resolver, TableInfo, ViewInfo
 from streamhouse.sql.statements.create_view import ticked
 from streamhouse.sql.syntax import Query, TextPosition
 
@@ -30,18 +30,14 @@ _NAME = re.compile(r"[^\x00-\x1f\x7f/\\.]+\.[^\x00-\x1f\x7f/\\]+")
 _NAMED = 10
 
 
-class WarehouseTables:
+class WarehouseTables(Resolver):
     """Resolves the table and view names of a query in one warehouse."""
 
     def __init__(self, warehouse: Warehouse) -> None:
         self._warehouse = warehouse
 
-    def table(self, name: Name) -> TableInfo:
+    def table(self, name: Name, as_of: AsOf = CURRENT) -> TableInfo:
         """The table `database.table`; a bare name must exist in exactly one database."""
-        return self.table_as_of(name, AsOf())
-
-    def table_as_of(self, name: Name, as_of: AsOf) -> TableInfo:
-        """As `table`, with the columns that the table had at `as_of`."""
         return table_info(self._warehouse.readable(".".join(self._full(name)), as_of))
 
     def view(self, name: Name) -> ViewInfo | None:

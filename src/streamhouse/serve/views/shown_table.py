@@ -15,7 +15,7 @@ from streamhouse.errors import StreamhouseError
 from streamhouse.serve.views.served_view import table_info
 from streamhouse.sql.batch.bounded_query import Analyzed, analyze_tree, query_tree
 from streamhouse.sql.functions.expression_builders import current_time_name
-from streamhouse.sql.plan import BoundedScan, Column, Name, TableInfo
+from streamhouse.sql.plan import CURRENT, AsOf, BoundedScan, Column, Name, Resolver, TableInfo
 from streamhouse.sql.resolution.columns import parse_query, visible_columns
 from streamhouse.sql.statements.create_view import ticked
 from streamhouse.sql.syntax import Query, TextPosition
@@ -133,11 +133,11 @@ class ShownTable:
         return analyze_tree(parsed, query_tree(parsed), _Only(self._info))
 
 
-class _Only:
+class _Only(Resolver):
     """Resolves each name to one table."""
 
     def __init__(self, info: TableInfo) -> None:
         self._info = info
 
-    def table(self, name: Name) -> TableInfo:
+    def table(self, name: Name, as_of: AsOf = CURRENT) -> TableInfo:
         return self._info

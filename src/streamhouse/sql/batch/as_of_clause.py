@@ -7,12 +7,12 @@ from sqlglot import exp
 
 from streamhouse.errors import OptionError
 from streamhouse.sql import node_errors
-from streamhouse.sql.expressions import lowering, zones
+from streamhouse.sql.expressions import lowering
 from streamhouse.sql.expressions.binder import generate
 from streamhouse.sql.expressions.sandboxed_connection import sandboxed
 from streamhouse.sql.functions.expression_builders import cast
 from streamhouse.sql.options.time_travel_options import epoch_ms, split_options
-from streamhouse.sql.plan import AsOf, Name, Resolver, TableInfo, TravellingResolver
+from streamhouse.sql.plan import AsOf, Resolver
 from streamhouse.sql.resolution import columns as names
 from streamhouse.sql.resolution import event_time
 from streamhouse.sql.resolution.columns import Parsed
@@ -51,25 +51,6 @@ def _rename_to_branch(table: exp.Table, branch: str) -> None:
     name = exp.to_identifier(f"{table.name}$branch_{branch}", quoted=True)
     name.meta.update(table.this.meta)
     table.set("this", name)
-
-
-class _TimeTravelResolver:
-    """A resolver of tables as of one point in time."""
-
-    def __init__(self, resolver: TravellingResolver, as_of: AsOf) -> None:
-        self._resolver = resolver
-        self._as_of = as_of
-        self.zone = zones.zone_of(resolver)
-
-    def table(self, name: Name) -> TableInfo:
-        return self._resolver.table_as_of(name, self._as_of)
-
-
-def resolver_as_of(resolver: Resolver, as_of: AsOf) -> Resolver:
-    """A resolver of tables as of a point in time; the same one if it cannot, or without one."""
-    if as_of and isinstance(resolver, TravellingResolver):
-        return _TimeTravelResolver(resolver, as_of)
-    return resolver
 
 
 def _clause(parsed: Parsed, tree: exp.Expr, table: exp.Table, resolver: Resolver) -> AsOf:
@@ -117,9 +98,7 @@ def _milliseconds(parsed: Parsed, version: exp.Expr, as_of: exp.Expr, resolver: 
     """A constant time in the session's zone in milliseconds since 1970, as DuckDB computes it."""
     try:
         moment = cast(as_of.copy(), "TIMESTAMPTZ")
-        lowered = lowering.lower(
-            parsed.script, moment, {}, bounded=True, zone=zones.zone_of(resolver)
-        )
+        lowered = lowering.lower(parsed.script, moment, {}, bounded=True, zone=resolver.zone)
         with sandboxed() as connection:
             text = f"SELECT epoch_ms({generate(lowered)})"
             row = connection.execute(text).fetchone()

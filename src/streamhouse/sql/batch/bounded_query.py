@@ -171,7 +171,7 @@ def analyze_tree(
     tree = viewed
     _check_clauses(parsed, tree)
     _drop_query_hints(parsed, tree)
-    scans, zone = _Scans(), zones.zone_of(resolver)
+    scans, zone = _Scans(), resolver.zone
     for index, table in enumerate(names.leaves(tree)):
         _scan(parsed, resolver, scans, tree, table, first if index == 0 else None)
     try:
@@ -255,9 +255,7 @@ def _scan(
 ) -> None:
     """Replace a table by its relation `scan_n`, with computed columns in a subquery over it."""
     options, as_of = as_of_clause.as_of(parsed, tree, table, resolver)
-    info = override or names.resolve_table(
-        parsed.script, table, as_of_clause.resolver_as_of(resolver, as_of)
-    )
+    info = override or names.resolve_table(parsed.script, table, resolver, as_of)
     relation = quoted(f"scan_{len(scans.tables)}")
     scans.tables.append((info, options, as_of))
     alias = table.args.get("alias") or exp.TableAlias(this=table.this.copy())

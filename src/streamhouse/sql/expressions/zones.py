@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import re
 from functools import cache
-from typing import Any
 
 from sqlglot import exp
 
@@ -63,23 +62,6 @@ def _names() -> frozenset[str]:
     with sandboxed() as connection:
         rows = connection.execute("SELECT name FROM pg_timezone_names()").fetchall()
     return frozenset(name for (name,) in rows)
-
-
-def zone_of(resolver: Any) -> str:
-    """The zone in which a resolver's queries are planned."""
-    zone: str = getattr(resolver, "zone", UTC)
-    return zone
-
-
-class InZone:
-    """A resolver whose queries are planned in another zone than the session's."""
-
-    def __init__(self, resolver: Any, zone: str) -> None:
-        self._resolver = resolver
-        self.zone = zone
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._resolver, name)
 
 
 def mark(node: exp.Cast, source: exp.DataType | None) -> None:

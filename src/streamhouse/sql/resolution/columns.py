@@ -14,7 +14,7 @@ from streamhouse.sql import node_errors
 from streamhouse.sql.expressions import lowering
 from streamhouse.sql.functions.expression_builders import column_of
 from streamhouse.sql.parser import hints, query_parser
-from streamhouse.sql.plan import Name, Resolver, TableInfo, ViewResolver
+from streamhouse.sql.plan import CURRENT, AsOf, Name, Resolver, TableInfo
 from streamhouse.sql.syntax import Query
 from streamhouse.sql.text import Script, of_query
 from streamhouse.sql.types import duck_type
@@ -115,15 +115,17 @@ class _Ctes:
         return own is None or index < own
 
 
-def resolve_table(script: Script, table: exp.Table, resolver: Resolver) -> TableInfo:
+def resolve_table(
+    script: Script, table: exp.Table, resolver: Resolver, as_of: AsOf = CURRENT
+) -> TableInfo:
     """The table of a name; raises `SqlError` with its position for an unknown one."""
     if not isinstance(table.this, exp.Identifier):
         message = "table functions are not supported here; name a table, or write a (SELECT …)"
         raise node_errors.unsupported(script, table, message)
     try:
-        if table.meta.get(VIEWED) and isinstance(resolver, ViewResolver):
+        if table.meta.get(VIEWED) and not as_of:
             return resolver.viewed(table_name(table))
-        return resolver.table(table_name(table))
+        return resolver.table(table_name(table), as_of)
     except SqlError:
         raise
     except TableError as error:

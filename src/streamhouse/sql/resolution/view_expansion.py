@@ -11,7 +11,7 @@ from sqlglot import exp
 
 from streamhouse.errors import SqlError
 from streamhouse.sql import node_errors
-from streamhouse.sql.plan import Name, Resolver, ViewInfo, ViewResolver
+from streamhouse.sql.plan import Name, Resolver, ViewInfo
 from streamhouse.sql.resolution import columns as names
 from streamhouse.sql.resolution import event_time
 from streamhouse.sql.resolution.columns import Parsed
@@ -29,8 +29,6 @@ def inlined(parsed: Parsed, resolver: Resolver) -> Parsed:
     `UnsupportedSqlError` for `AS OF` on a view, and for OPTIONS on a view of several tables. Joins
     as of a stored time have it as a term of ON.
     """
-    if not isinstance(resolver, ViewResolver):
-        return parsed
     used: list[str] = []
     tree = _Views(parsed.script, resolver, used).inlined(parsed.tree, ())
     event_time.mark(parsed.script, tree, resolver)
@@ -44,7 +42,7 @@ class _Views:
     """Replaces views by their queries; appends the text of each of these to `used`."""
 
     script: Script
-    resolver: ViewResolver
+    resolver: Resolver
     used: list[str]
 
     def inlined(self, tree: exp.Expr, enclosing: tuple[Name, ...]) -> exp.Expr:

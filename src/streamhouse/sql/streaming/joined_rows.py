@@ -18,7 +18,7 @@ from sqlglot.tokenizer_core import Token, TokenType
 from streamhouse.errors import StreamhouseError
 from streamhouse.sql import node_errors
 from streamhouse.sql.parser import query_parser
-from streamhouse.sql.plan import Name, Resolver, ViewResolver
+from streamhouse.sql.plan import Name, Resolver
 from streamhouse.sql.resolution import columns as names
 from streamhouse.sql.resolution.view_expansion import inlined
 from streamhouse.sql.statements.create_view import ticked
@@ -86,8 +86,7 @@ def _is_lookup(join: exp.Join, resolver: Resolver) -> bool:
     table = join.this
     if not isinstance(table, exp.Table) or table.args.get("version") is None:
         return False
-    views = resolver.view if isinstance(resolver, ViewResolver) else lambda _: None
-    return views(names.table_name(table)) is None
+    return resolver.view(names.table_name(table)) is None
 
 
 class _Split:

@@ -12,7 +12,7 @@ from sqlglot import exp
 
 from streamhouse.sql import node_errors
 from streamhouse.sql.expressions.binder import generate
-from streamhouse.sql.expressions.zones import UTC, zone_of
+from streamhouse.sql.expressions.zones import UTC
 from streamhouse.sql.nesting_depth import limited_depth
 from streamhouse.sql.options.merge_functions import merge_function
 from streamhouse.sql.plan import (
@@ -164,7 +164,7 @@ class _Analysis:
         assert reader.source is not None
         self.source_options = reader.source_options
         changelog = reader.source.changelog
-        self.stream = Stream(self.parsed.script, top, reader.source, changelog, zone_of(resolver))
+        self.stream = Stream(self.parsed.script, top, reader.source, changelog, resolver.zone)
 
     @property
     def top(self) -> SelectBlock:
