@@ -42,7 +42,6 @@ class DraftCatalogs(Catalogs):
 
     def __init__(self, warehouse: Mapping[str, str] | None, notice: Callable[[str], None]) -> None:
         self._warehouses: dict[str, DraftWarehouse] = {}
-        self._views: dict[str, DraftViews] = {}
         super().__init__(warehouse, notice)
         self.temporary_folder = lambda: NO_WAREHOUSE
 
@@ -52,9 +51,7 @@ class DraftCatalogs(Catalogs):
         return self._warehouses[catalog]
 
     def views(self, catalog: str) -> DraftViews:
-        if catalog not in self._views:
-            self._views[catalog] = DraftViews(self.warehouse(catalog))
-        return self._views[catalog]
+        return self.warehouse(catalog).views
 
     def add_empty_default(self) -> None:
         """Have an empty default catalog, though no warehouse was given."""
@@ -130,6 +127,7 @@ class DraftWarehouse(Warehouse):
         self._dropped: set[str] = set()
         self._databases: set[str] = {"default"}
         self._dropped_databases: set[str] = set()
+        self.views = DraftViews(self)
 
     def is_draft(self, identifier: str) -> bool:
         """Whether the script created or changed the table."""

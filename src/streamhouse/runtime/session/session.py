@@ -101,10 +101,7 @@ class Session(Resolver):
 
     def view(self, name: Name) -> ViewInfo | None:
         """The view of a name; None if there is no view of that name."""
-        full = self.full(name)
-        if full[0] in self.catalogs:
-            return self.views.find(full)
-        return self.views.temporary(full)
+        return self.views.find(self.full(name))
 
     def dimension(self, lookup: LookupJoin) -> DimensionSpec:
         """A lookup and its table."""

@@ -42,14 +42,11 @@ class SessionViews:
         """The view of a full name, temporary ones first; a temporary table hides a view."""
         if full in self._temporary:
             return self._temporary[full]
-        if self._session.is_temporary(full) or "$" in full[2]:
+        unstored = "$" in full[2] or full[0] not in self._catalogs
+        if self._session.is_temporary(full) or unstored:
             return None
         view = self._catalogs.views(full[0]).find(*full[1:])
         return None if view is None else replace(view, name=full)
-
-    def temporary(self, full: Name) -> ViewInfo | None:
-        """The temporary view of a full name."""
-        return self._temporary.get(full)
 
     def listed(self, catalog: str, database: str) -> list[str]:
         """The names of a database's views, sorted."""
