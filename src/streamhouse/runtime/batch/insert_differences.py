@@ -53,18 +53,15 @@ class InsertResult:
     hidden: int = 0
 
     def __str__(self) -> str:
-        if not self.hidden:
-            return self._written()
-        return (
-            f"{self._written()}; {self.hidden:,} cannot be seen: a record with a greater "
-            "'sequence.field' has deleted the key"
-        )
-
-    def _written(self) -> str:
         text = f"{self.rows:,} {'row' if self.rows == 1 else 'rows'}"
         if self.inserted == self.rows:
-            return f"{text} written"
-        return f"{text}: {self.inserted:,} inserted, {self.updated:,} updated, the others unchanged"
+            text += " written"
+        else:
+            text += f": {self.inserted:,} inserted, {self.updated:,} updated, the others unchanged"
+        if self.hidden:
+            text += f"; {self.hidden:,} cannot be seen: a record with a greater "
+            text += "'sequence.field' has deleted the key"
+        return text
 
 
 EQUAL_ROWS = "insert.equal-rows"
