@@ -16,7 +16,7 @@ from streamhouse.errors import OptionError
 from streamhouse.lookup.dimension import DimensionSpec
 from streamhouse.lookup.options import CacheOptions
 from streamhouse.lookup.storage.bucket_key import BucketKey, bucket_key
-from streamhouse.lookup.strategies.bucket import BucketDimension
+from streamhouse.lookup.strategies.full import FullDimension
 from streamhouse.lookup.strategies.selection import choose, choose_all
 from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.paimon.catalog.warehouse import Warehouse
@@ -79,7 +79,7 @@ def key_of(people: People) -> BucketKey:
 
 @pytest.mark.parametrize("count", [1, 2, 3])
 def test_each_row_is_in_the_task_of_its_key_and_in_no_other(people: People, count: int) -> None:
-    dimension = BucketDimension(people.spec(), BUCKETS, CacheOptions())
+    dimension = FullDimension(people.spec(), CacheOptions(), BUCKETS)
     dimension.at(1)
     ids = np.arange(200)
     task = key_of(people).tasks(pa.table({"region": pa.nulls(200), "id": ids}), count)
@@ -126,7 +126,7 @@ def test_keys_of_any_type_are_in_the_task_of_their_rows(
     spec = DimensionSpec(lookup, TableAddress(warehouse.options, "d.t"))
     found = bucket_key(spec, table)
     assert isinstance(found, BucketKey)
-    dimension = BucketDimension(spec, 4, CacheOptions())
+    dimension = FullDimension(spec, CacheOptions(), 4)
     dimension.at(1)
     # As DuckDB gives them: points in time by the microsecond, some between two of the table's.
     keys = pa.table({**values, "at": pa.array(values["at"], pa.timestamp("us"))})
@@ -141,7 +141,7 @@ def test_keys_of_any_type_are_in_the_task_of_their_rows(
 
 @pytest.mark.parametrize("memory", [1, 1 << 20])
 def test_only_changed_buckets_are_read_again(people: People, memory: int) -> None:
-    dimension = BucketDimension(people.spec(), BUCKETS, CacheOptions(memory=memory))
+    dimension = FullDimension(people.spec(), CacheOptions(memory=memory), BUCKETS)
     dimension.take(0, 2)
     dimension.at(1)
     before = dimension.rows(None)
@@ -161,6 +161,33 @@ def test_only_changed_buckets_are_read_again(people: People, memory: int) -> Non
     assert sorted(dimension.rows(None)["name"].to_pylist()) == sorted(before["name"].to_pylist())
     dimension.at(None)
     assert dimension.rows(None).num_rows == 0
+
+
+def test_other_numbers_of_buckets_are_held_by_each_task(people: People) -> None:
+    """A partition keeps the buckets with which it was written."""
+    dimension = FullDimension(people.spec(), CacheOptions(), BUCKETS + 1)
+    dimension.take(0, 2)
+    dimension.at(1)
+    assert sorted(dimension.rows(None)["id"].to_pylist()) == list(range(200))
+    people.write(7, name="new")
+    dimension.at(2)
+    dimension.take(1, 2)
+    rows = dict(zip(*(dimension.rows(None)[n].to_pylist() for n in ("id", "name")), strict=True))
+    assert rows[7] == "new7" and len(rows) == 200
+
+
+def test_a_task_that_comes_later_has_the_changes(people: People) -> None:
+    dimension = FullDimension(people.spec(), CacheOptions(), BUCKETS)
+    dimension.take(0, 2)
+    dimension.at(1)
+    people.write(*range(50), name="new")
+    dimension.at(2)
+    found: dict[int, str] = {}
+    for task in (1, 0):
+        dimension.take(task, 2)
+        names = (dimension.rows(None)[name].to_pylist() for name in ("id", "name"))
+        found |= dict(zip(*names, strict=True))
+    assert found == {n: f"{'new' if n < 50 else 'x'}{n}" for n in range(200)}
 
 
 @pytest.mark.parametrize(
