@@ -81,12 +81,8 @@ class Dimension(ABC):
         """Free memory and files."""
 
     def next_version(self) -> Dimension:
-        """Another one that has loaded nothing yet, for `preload` in another thread."""
+        """Another one that has loaded nothing yet; its `at` is called in another thread."""
         raise NotImplementedError
-
-    def preload(self, snapshot: int | None, chosen: Sequence[Partition] | None) -> None:
-        """Load all that a later batch may join, at a snapshot."""
-        self.at(snapshot, chosen)
 
     def take(self, task: int, count: int) -> None:
         """Use the buckets of one task of `count`, if the lookup is a bucket shuffle."""

@@ -214,7 +214,7 @@ class FullDimension(Dimension):
         for batch in table.read(names, version.snapshot.id, self._condition(table), splits):
             if chosen is not None:
                 rows = pa.Table.from_batches([batch])
-                batch = batch.filter(partitions.mask(rows, table, chosen).combine_chunks())
+                batch = batch.filter(partitions.mask(rows, table, chosen))
             yield pa.RecordBatch.from_arrays(batch.columns, schema=self._schema)
 
     def _follow(self, before: Version, after: Version) -> bool:

@@ -24,12 +24,13 @@ _DIMENSION_ROWS = 100_000
 
 
 def block_row(
-    task: int, block: bytes | None, first_row: int = -1, report: str | None = None
+    task: int, block: bytes | None, first_row: int = -1, rows: int | None = None
 ) -> pa.RecordBatch:
     """A row of `RESULT` for a task; `first_row`: the number of the block's first row.
 
-    `report` is JSON with the offsets and the number of rows that were read.
+    `rows`: how many rows were read for it and other blocks.
     """
+    report = None if rows is None else str(rows)
     row = {"task": task, "first_row": first_row, "block": block, "report": report}
     return pa.RecordBatch.from_pylist([row], schema=RESULT)
 

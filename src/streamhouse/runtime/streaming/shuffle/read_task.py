@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -57,10 +56,7 @@ class ReadTask:
         for src in self._numbered():
             yield from self._blocks(src)
             rows += src.num_rows
-        counted = self._task.index % self._count
-        for task in range(self._count):
-            report = self._report(rows if task == counted else 0)
-            yield block_row(task, None, report=report)
+        yield block_row(self._task.index % self._count, None, rows=rows)
 
     def _numbered(self) -> Iterator[pa.Table]:
         """The rows with their numbers, in chunks; all at once if they must be reordered."""
@@ -77,10 +73,6 @@ class ReadTask:
         if collected:
             whole = current_rows_last(pa.concat_tables(collected), reorder_key)
             yield numbered(whole, first_row_number(index, 0))
-
-    def _report(self, rows: int) -> str:
-        """What a join task needs to know; one of them counts the rows of this task."""
-        return json.dumps({"start": self._task.start, "end": self._task.end, "rows": rows})
 
     def _blocks(self, src: pa.Table) -> Iterator[pa.RecordBatch]:
         keys = self._operator.keys(self._sql, src)
