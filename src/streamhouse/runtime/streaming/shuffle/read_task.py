@@ -17,9 +17,9 @@ from streamhouse.runtime.streaming.shuffle.blocks import (
     needs_row_numbers,
     shuffle_key,
 )
+from streamhouse.runtime.streaming.tasks import task as whole_task
 from streamhouse.runtime.streaming.tasks.row_files import to_ipc
 from streamhouse.runtime.streaming.tasks.steps import current_rows_last
-from streamhouse.runtime.streaming.tasks.task import Task
 from streamhouse.runtime.streaming.tasks.task_input import SplitsInput
 from streamhouse.runtime.streaming.tasks.task_run import TaskRun, chunks
 from streamhouse.runtime.streaming.tasks.worker_resources import resources_of
@@ -32,7 +32,7 @@ def run(spec: QuerySpec, task: SplitsInput) -> Iterator[pa.RecordBatch]:
     # A small batch is one task, with all buckets.
     spec = replace(spec, gathered=False)
     resources_of(spec).dimensions.take(0, 1)
-    return Task(spec, task).run()
+    return whole_task.run(spec, task)
 
 
 class ReadTask:

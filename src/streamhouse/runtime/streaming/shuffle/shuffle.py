@@ -75,4 +75,4 @@ def _written(run: TaskRun, blocks: list[pa.Table]) -> pa.RecordBatch:
     rows = run.operator.combine(blocks)
     if ROW in rows.column_names:
         rows = rows.take(pc.sort_indices(rows.column(ROW))).drop_columns([ROW])
-    return run.result(run.write(rows), joined=False)
+    return run.result(run.write([rows]), joined=False)
