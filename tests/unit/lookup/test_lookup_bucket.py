@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import decimal
+import random
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from streamhouse.errors import OptionError
 from streamhouse.lookup.dimension import DimensionSpec
 from streamhouse.lookup.options import CacheOptions
 from streamhouse.lookup.storage.bucket_key import BucketKey, bucket_key
+from streamhouse.lookup.strategies import full
 from streamhouse.lookup.strategies.full import FullDimension
 from streamhouse.lookup.strategies.selection import choose, choose_all
 from streamhouse.paimon.catalog.table_address import TableAddress
@@ -161,6 +163,38 @@ def test_only_changed_buckets_are_read_again(people: People, memory: int) -> Non
     assert sorted(dimension.rows(None)["name"].to_pylist()) == sorted(before["name"].to_pylist())
     dimension.at(None)
     assert dimension.rows(None).num_rows == 0
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_any_task_joins_any_version(
+    tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever a process has held before, rows are those of the snapshot, each once."""
+    monkeypatch.setattr(full, "MOST_CHANGES", 12)
+    people, dice = People(tmp_path), random.Random(seed)
+    people.write(*range(100))
+    options = CacheOptions(memory=dice.choice([1, 2_000, 1 << 20]))
+    dimension, count = FullDimension(people.spec(), options, BUCKETS), dice.choice([2, 3])
+    task = 0
+    for step in range(25):
+        if dice.random() < 0.6:
+            people.write(*dice.sample(range(130), dice.choice([1, 4, 30])), name=f"at{step}-")
+        latest = people.table.latest_snapshot_id() or 0
+        for action in dice.sample([0, 1], 2):
+            if action:
+                task = dice.randrange(count)
+                dimension.take(task, count)
+            else:
+                snapshot = dice.choice([latest, latest, latest, dice.randint(1, latest)])
+                dimension.at(snapshot)
+        wanted = pa.Table.from_batches(people.table.read(["id", "name"], snapshot=snapshot))
+        found = [
+            sorted((row["id"], row["name"]) for row in rows.filter(pa.array(own)).to_pylist())
+            for rows in (wanted, dimension.rows(None))
+            for own in [key_of(people).tasks(rows, count) == task]
+        ]
+        assert found[0] == found[1], (seed, step)
+    dimension.close()
 
 
 def test_other_numbers_of_buckets_are_held_by_each_task(people: People) -> None:

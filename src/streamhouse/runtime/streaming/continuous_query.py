@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -132,8 +131,7 @@ class ContinuousQuery(JobQuery):
         retried(lambda: self._holds.batch_done(end))
         report_loaded(self._run.folder, end, batch.reports)
         # The tasks that write shuffled rows do not know how many changes were read.
-        counts = [Counter[str](report["changes"]) for report in batch.reports]
-        changes = None if shuffled else sum(counts, Counter[str]())
+        changes = None if shuffled else batch.total("changes")
         bad = sum(report.get("bad", 0) for report in batch.reports)
         files = self._files_of(batch)
         return CountedBatch(batch.record.rows or 0, changes, batch.commit, files, bad)
