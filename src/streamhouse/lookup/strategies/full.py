@@ -39,6 +39,8 @@ from streamhouse.state.segment import Segment, chunks, distinct, found_in, spill
 
 WHOLE_ROWS = 50_000
 """Up to this size, joining the whole table is faster than collecting the keys of a chunk."""
+WHOLE_BUCKETS_ROWS = 2_000_000
+"""The same for the chunks of a bucket shuffle, which have eight times as many rows."""
 MOST_CHANGES = 50_000
 _CHANGED_PART = 0.1
 _ALL = -1
@@ -70,7 +72,8 @@ class FullDimension(Dimension):
     def keyed(self) -> bool:
         """Whether the rows are so many that they are found by key; valid after a call of `at`."""
         rows = sum(segment.num_rows for segment in self._segments)
-        return rows > WHOLE_ROWS and self._spec.lookup.keys_sql is not None
+        most = WHOLE_BUCKETS_ROWS if self._buckets else WHOLE_ROWS
+        return rows > most and self._spec.lookup.keys_sql is not None
 
     @property
     def should_merge(self) -> bool:
