@@ -123,7 +123,7 @@ def joined(join: Join, end: Offset, keys: Sequence[int] = KEYS) -> list[int]:
 
 
 def held(join: Join) -> DoubleBufferedDimension:
-    return join.dimensions._held[0]
+    return join.dimensions._held["dim_0"]
 
 
 def current(join: Join) -> Dimension:

@@ -210,6 +210,22 @@ def test_other_numbers_of_buckets_are_held_by_each_task(people: People) -> None:
     assert rows[7] == "new7" and len(rows) == 200
 
 
+def test_buckets_that_could_not_be_read_are_read_again(
+    people: People, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dimension = FullDimension(people.spec(), CacheOptions(), BUCKETS)
+    dimension.take(0, 2)
+    dimension.at(1)
+    with monkeypatch.context() as patched:
+        patched.setattr(FullDimension, "_read", lambda *_: iter([None]))
+        with pytest.raises(AttributeError):
+            dimension.take(1, 2)
+    dimension.at(1)
+    one = dimension.rows(None)["id"].to_pylist()
+    dimension.take(0, 2)
+    assert sorted([*one, *dimension.rows(None)["id"].to_pylist()]) == list(range(200))
+
+
 def test_a_task_that_comes_later_has_the_changes(people: People) -> None:
     dimension = FullDimension(people.spec(), CacheOptions(), BUCKETS)
     dimension.take(0, 2)

@@ -106,8 +106,11 @@ class FullDimension(Dimension):
     def take(self, task: int, count: int) -> None:
         if self._buckets:
             self._selected = range(task, self._buckets, count)
-            if self._version is not None:
-                self._load_missing(self._version)
+            # After a failure, the next call of `at` loads the table again.
+            version, self._version = self._version, None
+            if version is not None:
+                self._load_missing(version)
+            self._version = version
 
     def at(self, snapshot: int | None, chosen: Sequence[Partition] | None = None) -> None:
         partitions_to_join: _Chosen = None if chosen is None else tuple(chosen)

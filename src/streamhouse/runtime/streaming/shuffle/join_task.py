@@ -10,12 +10,7 @@ import pyarrow as pa
 from streamhouse.arrow_batches import gathered
 from streamhouse.runtime.query_operator import ROW, numbered
 from streamhouse.runtime.query_spec import QuerySpec
-from streamhouse.runtime.streaming.shuffle.blocks import (
-    block_row,
-    join_task_count,
-    place_of,
-    shuffle_key,
-)
+from streamhouse.runtime.streaming.shuffle.blocks import TaskOfRow, block_row, place_of
 from streamhouse.runtime.streaming.tasks.row_files import to_ipc
 from streamhouse.runtime.streaming.tasks.steps import Steps
 from streamhouse.runtime.streaming.tasks.task_input import SplitsInput
@@ -32,7 +27,7 @@ class JoinTask:
         """`rows`: how many were read for it, also of those that a filter left out."""
         self._run = run = TaskRun(spec, task)
         run.read_rows = rows
-        self._count = join_task_count(spec)
+        self._tasks = TaskOfRow(spec)
         # Read tasks have reordered the rows.
         waiting = None if spec.retry is None else Waiting(run, place_of, self._own)
         self._steps = Steps(run, waiting)
@@ -40,7 +35,7 @@ class JoinTask:
     def run(self, blocks: Sequence[pa.Table]) -> Iterator[pa.RecordBatch]:
         """Yields rows of `RESULT`, of which some have blocks of joined rows if `gathered`."""
         run = self._run
-        run.open.dimensions.take(run.task.index, self._count)
+        run.open.dimensions.take(run.task.index, self._tasks.count)
         # Few large chunks, since each join scans all rows of a small dimension.
         tables = map(pa.concat_tables, gathered(blocks, _JOIN_ROWS))
         rows = (src if ROW in src.column_names else numbered(src, 0) for src in tables)
@@ -51,13 +46,7 @@ class JoinTask:
 
     def _own(self, src: pa.Table) -> pa.Array:
         """Which due rows are of this task's buckets; all tasks number them in the same way."""
-        spec, count = self._run.spec, src.num_rows
-        assert spec.shuffle is not None
-        sql = spec.query.lookups[spec.shuffle].row_keys_sql
-        assert sql is not None
-        keys = self._run.operator.keys(sql, src)
-        tasks = shuffle_key(spec).tasks(keys, self._count)
-        indexes = keys.column(ROW).to_numpy() + count
-        task_of_row = np.zeros(count, np.int64)
-        task_of_row[indexes[tasks >= 0]] = tasks[tasks >= 0]
+        numbers, tasks = self._tasks.of(src, self._run.operator)
+        task_of_row = np.zeros(src.num_rows, np.int64)
+        task_of_row[numbers[tasks >= 0] + src.num_rows] = tasks[tasks >= 0]
         return pa.array(task_of_row == self._run.task.index)
