@@ -55,9 +55,6 @@ class Dimension(ABC):
     (`strategies.server_lookup`).
     """
 
-    preloads = False
-    """Whether a version is loaded before a batch joins it; see `next_version`."""
-
     @property
     @abstractmethod
     def keyed(self) -> bool:
@@ -79,10 +76,6 @@ class Dimension(ABC):
     @abstractmethod
     def close(self) -> None:
         """Free memory and files."""
-
-    def next_version(self) -> Dimension:
-        """Another one that has loaded nothing yet; its `at` is called in another thread."""
-        raise NotImplementedError
 
     def take(self, task: int, count: int) -> None:
         """Use the buckets of one task of `count`, if the lookup is a bucket shuffle."""

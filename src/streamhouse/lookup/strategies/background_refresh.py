@@ -79,11 +79,11 @@ class DoubleBufferedDimension:
 
     def loaded(self, next_version: Pinned) -> bool:
         """Whether a batch that joins `next_version` need not wait for it in this process."""
-        return not self.current.preloads or (
-            self._successor is not None
-            and self._successor.version == next_version
-            and self._successor.done
-        )
+        successor = self._successor
+        if not isinstance(self.current, FullDimension):
+            # It loads nothing in advance.
+            return True
+        return successor is not None and successor.version == next_version and successor.done
 
     def take(self, task: int, count: int) -> None:
         """With a bucket shuffle, use the buckets of one task of `count`."""
@@ -132,15 +132,12 @@ class DoubleBufferedDimension:
     def _prepare(self, version: Pinned, next_version: Pinned | None) -> None:
         """Start to load the next version, or to merge many changes of the present one."""
         current = self.current
-        if next_version is not None and current.preloads:
+        if not isinstance(current, FullDimension):
+            return
+        if next_version is not None:
             successor, (snapshot, chosen) = current.next_version(), next_version
             work = partial(successor.at, snapshot or None, chosen)
             self._successor = BackgroundLoad(next_version, successor, work, True)
-        elif (
-            next_version is None
-            and self._merge_early
-            and isinstance(current, FullDimension)
-            and current.should_merge
-        ):
+        elif self._merge_early and current.should_merge:
             copied = current.copied()
             self._successor = BackgroundLoad(version, copied, copied.merge, False)

@@ -53,8 +53,6 @@ _Chosen: TypeAlias = tuple[Partition, ...] | None
 class FullDimension(Dimension):
     """A table that is kept whole, or of which `take` selects the buckets; see the module."""
 
-    preloads = True
-
     def __init__(self, spec: DimensionSpec, options: CacheOptions, buckets: int = 0) -> None:
         """`buckets`: the number by which the rows of the stream are shuffled; 0: they are not."""
         self._spec, self._options, self._buckets = spec, options, buckets
@@ -81,6 +79,7 @@ class FullDimension(Dimension):
         return 2 * self._overlay.size > self._max_changes()
 
     def next_version(self) -> FullDimension:
+        """Another one that has loaded nothing yet; its `at` is called in another thread."""
         successor = FullDimension(self._spec, self._options, self._buckets)
         # A process may run any task: the next version has all that this one has loaded.
         successor._selected = sorted({*self._held, *self._selected})
