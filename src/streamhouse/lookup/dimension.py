@@ -55,9 +55,6 @@ class Dimension(ABC):
     (`strategies.server_lookup`).
     """
 
-    preloads = False
-    """Whether a version is loaded before a batch joins it; see `next_version`."""
-
     @property
     @abstractmethod
     def keyed(self) -> bool:
@@ -79,14 +76,6 @@ class Dimension(ABC):
     @abstractmethod
     def close(self) -> None:
         """Free memory and files."""
-
-    def next_version(self) -> Dimension:
-        """Another one that has loaded nothing yet, for `preload` in another thread."""
-        raise NotImplementedError
-
-    def preload(self, snapshot: int | None, chosen: Sequence[Partition] | None) -> None:
-        """Load all that a later batch may join, at a snapshot."""
-        self.at(snapshot, chosen)
 
     def take(self, task: int, count: int) -> None:
         """Use the buckets of one task of `count`, if the lookup is a bucket shuffle."""

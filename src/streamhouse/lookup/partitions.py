@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -12,7 +12,9 @@ import pyarrow.compute as pc
 
 from streamhouse.close_matches import nearest
 from streamhouse.errors import OptionError
-from streamhouse.paimon.read.conditions import Filter, all_of
+from streamhouse.paimon.read.conditions import Filter
+from streamhouse.paimon.read.key_set import KeySet
+from streamhouse.paimon.read.pushdown import keys_filter
 from streamhouse.paimon.read.table import Table
 
 Partition: TypeAlias = tuple[str | None, ...]
@@ -165,37 +167,27 @@ def newest_snapshot(table: Table) -> tuple[int, list[Partition]]:
 
 def condition(table: Table, chosen: Sequence[Partition]) -> Filter | None:
     """The filter for partition pruning, if there is one; rows of other partitions may pass it."""
-    conditions = [all_of(_conditions(table, partition)) for partition in chosen]
-    if None in conditions:
-        return None
-    return conditions[0] if len(conditions) == 1 else {"method": "or", "children": conditions}
-
-
-def _conditions(table: Table, partition: Partition) -> list[Mapping[str, Any]]:
-    conditions: list[Mapping[str, Any]] = []
-    for text, field in zip(partition, key_fields(table), strict=True):
-        value = key_value(text, field)
-        if value is not None:
-            conditions.append({"method": "equal", "field": field.name, "literals": [value]})
-        elif not pa.types.is_string(field.type):
-            # An empty string is stored in the folder of null.
-            conditions.append({"method": "isNull", "field": field.name})
-    return conditions
+    # An empty string is stored in the folder of null.
+    has_null = any(text is None for partition in chosen for text in partition)
+    return None if has_null else keys_filter(key_fields(table), _values(table, chosen))
 
 
 def mask(rows: pa.Table, table: Table, chosen: Sequence[Partition]) -> pa.Array:
     """Boolean mask of the rows of the chosen partitions; `rows` has the partition keys."""
-    found = pa.chunked_array([pa.repeat(pa.scalar(False), rows.num_rows)])
-    for partition in chosen:
-        in_partition = pa.chunked_array([pa.repeat(pa.scalar(True), rows.num_rows)])
-        for text, field in zip(partition, key_fields(table), strict=True):
-            column = rows.column(field.name)
-            if text is not None:
-                same = pc.equal(column, pa.scalar(key_value(text, field), field.type))
-            elif pa.types.is_string(field.type):
-                same = pc.equal(pc.fill_null(column, ""), "")
-            else:
-                same = pc.is_null(column)
-            in_partition = pc.and_(in_partition, pc.fill_null(same, False))
-        found = pc.or_(found, in_partition)
-    return found
+    columns = {}
+    for field in key_fields(table):
+        column = columns[field.name] = rows.column(field.name)
+        if pa.types.is_string(field.type):
+            empty = pc.fill_null(pc.equal(column, ""), False)
+            columns[field.name] = pc.if_else(empty, None, column)
+    return pa.array(KeySet(_values(table, chosen)).mask(pa.table(columns)))
+
+
+def _values(table: Table, chosen: Sequence[Partition]) -> pa.Table:
+    """The keys of partitions, in the types of their columns."""
+    fields = key_fields(table)
+    columns = [
+        pa.array([key_value(partition[number], field) for partition in chosen], field.type)
+        for number, field in enumerate(fields)
+    ]
+    return pa.Table.from_arrays(columns, [field.name for field in fields])

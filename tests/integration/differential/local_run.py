@@ -20,9 +20,8 @@ from unittest.mock import patch
 import pyarrow as pa
 from pyspark.sql.streaming.datasource import ReadLimit
 
-from streamhouse.runtime.query_spec import QuerySpec
-from streamhouse.runtime.streaming.shuffle.join_task import JoinStep
-from streamhouse.runtime.streaming.shuffle.shuffle import GatherStep
+from streamhouse.runtime.streaming.shuffle.blocks import join_task_count
+from streamhouse.runtime.streaming.shuffle.shuffle import ShuffledBatch
 from streamhouse.runtime.streaming.spark_data_source import SPEC, JobReader
 from streamhouse.runtime.streaming.stream_run import StreamRun
 from streamhouse.runtime.streaming.tasks.worker_resources import close_resources
@@ -41,17 +40,18 @@ class LocalFrame:
         return [row for batch in self.run() for row in batch.to_pylist()]
 
 
-def shuffled(frame: LocalFrame, spec: QuerySpec, files: object) -> LocalFrame:
-    """As `shuffle.shuffled`, in this process."""
+def shuffled(batch: ShuffledBatch, frame: LocalFrame) -> LocalFrame:
+    """As `ShuffledBatch.of`, in this process."""
 
     def run() -> list[pa.RecordBatch]:
         by_task: dict[int, list[pa.RecordBatch]] = defaultdict(list)
-        for batch in frame.run():
-            for number in range(batch.num_rows):
-                row = batch.slice(number, 1)
+        for read in frame.run():
+            for number in range(read.num_rows):
+                row = read.slice(number, 1)
                 by_task[row.column("task")[0].as_py()].append(row)
-        joined = [out for task in sorted(by_task) for out in JoinStep(spec)(iter(by_task[task]))]
-        return list(GatherStep(spec)(iter(joined))) if spec.gathered else joined
+        tasks = range(join_task_count(batch.spec))
+        joined = [out for task in tasks for out in batch.join(task, iter(by_task[task]))]
+        return list(batch.write(iter(joined))) if batch.spec.gathered else joined
 
     return LocalFrame(run)
 
@@ -150,7 +150,7 @@ def without_spark() -> Iterator[None]:
     with ExitStack() as stack:
         for name, stand_in in {
             f"{base}.streaming.query.StreamRun": LocalRun,
-            f"{base}.streaming.continuous_query.shuffled": shuffled,
+            f"{base}.streaming.shuffle.shuffle.ShuffledBatch.of": shuffled,
             f"{base}.spark.session.begin_session": lambda *given: None,
             f"{base}.spark.session.start_session": lambda *given: None,
             f"{base}.spark.session.check_cluster": lambda *given: None,

@@ -123,7 +123,7 @@ def joined(join: Join, end: Offset, keys: Sequence[int] = KEYS) -> list[int]:
 
 
 def held(join: Join) -> DoubleBufferedDimension:
-    return join.dimensions._held[0]
+    return join.dimensions._held["dim_0"]
 
 
 def current(join: Join) -> Dimension:
@@ -212,7 +212,7 @@ def test_few_changes_after_it_are_taken_in(
     joined(join, offset(one, two))
     loaded(join)
     three = prices.write([5])
-    monkeypatch.setattr(FullDimension, "_load", unread)
+    monkeypatch.setattr(FullDimension, "_read", unread)
     assert joined(join, offset(three)) == [three if k == 5 else two for k in KEYS]
     join.dimensions.close()
 
@@ -317,7 +317,7 @@ def test_a_cache_with_many_changes_is_merged_early(
     assert joined(early, offset(two)) == [two] * 6 + [one] * 14 and current(early) is before
     gate.open()
     loaded(early)
-    monkeypatch.setattr(FullDimension, "_load", unread)
+    monkeypatch.setattr(FullDimension, "_read", unread)
     for join in (early, plain):
         assert joined(join, offset(three)) == [two] * 6 + [three] * 6 + [one] * 8
     assert current(early) is not before

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import decimal
+import random
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,8 @@ from streamhouse.errors import OptionError
 from streamhouse.lookup.dimension import DimensionSpec
 from streamhouse.lookup.options import CacheOptions
 from streamhouse.lookup.storage.bucket_key import BucketKey, bucket_key
-from streamhouse.lookup.strategies.bucket import BucketDimension
+from streamhouse.lookup.strategies import full
+from streamhouse.lookup.strategies.full import FullDimension
 from streamhouse.lookup.strategies.selection import choose, choose_all
 from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.paimon.catalog.warehouse import Warehouse
@@ -79,7 +81,7 @@ def key_of(people: People) -> BucketKey:
 
 @pytest.mark.parametrize("count", [1, 2, 3])
 def test_each_row_is_in_the_task_of_its_key_and_in_no_other(people: People, count: int) -> None:
-    dimension = BucketDimension(people.spec(), BUCKETS, CacheOptions())
+    dimension = FullDimension(people.spec(), CacheOptions(), BUCKETS)
     dimension.at(1)
     ids = np.arange(200)
     task = key_of(people).tasks(pa.table({"region": pa.nulls(200), "id": ids}), count)
@@ -126,7 +128,7 @@ def test_keys_of_any_type_are_in_the_task_of_their_rows(
     spec = DimensionSpec(lookup, TableAddress(warehouse.options, "d.t"))
     found = bucket_key(spec, table)
     assert isinstance(found, BucketKey)
-    dimension = BucketDimension(spec, 4, CacheOptions())
+    dimension = FullDimension(spec, CacheOptions(), 4)
     dimension.at(1)
     # As DuckDB gives them: points in time by the microsecond, some between two of the table's.
     keys = pa.table({**values, "at": pa.array(values["at"], pa.timestamp("us"))})
@@ -141,7 +143,7 @@ def test_keys_of_any_type_are_in_the_task_of_their_rows(
 
 @pytest.mark.parametrize("memory", [1, 1 << 20])
 def test_only_changed_buckets_are_read_again(people: People, memory: int) -> None:
-    dimension = BucketDimension(people.spec(), BUCKETS, CacheOptions(memory=memory))
+    dimension = FullDimension(people.spec(), CacheOptions(memory=memory), BUCKETS)
     dimension.take(0, 2)
     dimension.at(1)
     before = dimension.rows(None)
@@ -161,6 +163,81 @@ def test_only_changed_buckets_are_read_again(people: People, memory: int) -> Non
     assert sorted(dimension.rows(None)["name"].to_pylist()) == sorted(before["name"].to_pylist())
     dimension.at(None)
     assert dimension.rows(None).num_rows == 0
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_any_task_joins_any_version(
+    tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever a process has held before, rows are those of the snapshot, each once."""
+    monkeypatch.setattr(full, "MOST_CHANGES", 12)
+    people, dice = People(tmp_path), random.Random(seed)
+    people.write(*range(100))
+    options = CacheOptions(memory=dice.choice([1, 2_000, 1 << 20]))
+    dimension, count = FullDimension(people.spec(), options, BUCKETS), dice.choice([2, 3])
+    task = 0
+    for step in range(25):
+        if dice.random() < 0.6:
+            people.write(*dice.sample(range(130), dice.choice([1, 4, 30])), name=f"at{step}-")
+        latest = people.table.latest_snapshot_id() or 0
+        for action in dice.sample([0, 1], 2):
+            if action:
+                task = dice.randrange(count)
+                dimension.take(task, count)
+            else:
+                snapshot = dice.choice([latest, latest, latest, dice.randint(1, latest)])
+                dimension.at(snapshot)
+        wanted = pa.Table.from_batches(people.table.read(["id", "name"], snapshot=snapshot))
+        found = [
+            sorted((row["id"], row["name"]) for row in rows.filter(pa.array(own)).to_pylist())
+            for rows in (wanted, dimension.rows(None))
+            for own in [key_of(people).tasks(rows, count) == task]
+        ]
+        assert found[0] == found[1], (seed, step)
+    dimension.close()
+
+
+def test_other_numbers_of_buckets_are_held_by_each_task(people: People) -> None:
+    """A partition keeps the buckets with which it was written."""
+    dimension = FullDimension(people.spec(), CacheOptions(), BUCKETS + 1)
+    dimension.take(0, 2)
+    dimension.at(1)
+    assert sorted(dimension.rows(None)["id"].to_pylist()) == list(range(200))
+    people.write(7, name="new")
+    dimension.at(2)
+    dimension.take(1, 2)
+    rows = dict(zip(*(dimension.rows(None)[n].to_pylist() for n in ("id", "name")), strict=True))
+    assert rows[7] == "new7" and len(rows) == 200
+
+
+def test_buckets_that_could_not_be_read_are_read_again(
+    people: People, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dimension = FullDimension(people.spec(), CacheOptions(), BUCKETS)
+    dimension.take(0, 2)
+    dimension.at(1)
+    with monkeypatch.context() as patched:
+        patched.setattr(FullDimension, "_read", lambda *_: iter([None]))
+        with pytest.raises(AttributeError):
+            dimension.take(1, 2)
+    dimension.at(1)
+    one = dimension.rows(None)["id"].to_pylist()
+    dimension.take(0, 2)
+    assert sorted([*one, *dimension.rows(None)["id"].to_pylist()]) == list(range(200))
+
+
+def test_a_task_that_comes_later_has_the_changes(people: People) -> None:
+    dimension = FullDimension(people.spec(), CacheOptions(), BUCKETS)
+    dimension.take(0, 2)
+    dimension.at(1)
+    people.write(*range(50), name="new")
+    dimension.at(2)
+    found: dict[int, str] = {}
+    for task in (1, 0):
+        dimension.take(task, 2)
+        names = (dimension.rows(None)[name].to_pylist() for name in ("id", "name"))
+        found |= dict(zip(*names, strict=True))
+    assert found == {n: f"{'new' if n < 50 else 'x'}{n}" for n in range(200)}
 
 
 @pytest.mark.parametrize(

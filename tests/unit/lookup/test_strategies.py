@@ -192,19 +192,19 @@ def test_new_snapshots_are_followed_by_their_changes(
     table = lab.make("members", columns, ("k",), (), {"bucket": "2"})
     first = lab.write(table, [(k, 0) for k in range(3000)])
     loads: list[object] = []
-    whole = full.FullDimension._load
+    whole = full.FullDimension._read
     copied = partial.PartialDimension._copied
 
-    def load(self: full.FullDimension, version: Version) -> None:
+    def load(self: full.FullDimension, version: Version, splits: Any) -> Any:
         loads.append("full")
-        whole(self, version)
+        return whole(self, version, splits)
 
-    def copy(self: partial.PartialDimension, group: Group, keys: Any, now: float) -> Any:
+    def copy(self: partial.PartialDimension, group: Group, keys: Any) -> Any:
         loads.append(group)
-        return copied(self, group, keys, now)
+        return copied(self, group, keys)
 
     monkeypatch.setattr(full, "WHOLE_ROWS", 0)
-    monkeypatch.setattr(full.FullDimension, "_load", load)
+    monkeypatch.setattr(full.FullDimension, "_read", load)
     monkeypatch.setattr(partial.PartialDimension, "_copied", copy)
     text = (
         "SELECT o.n, m.v FROM orders AS o "

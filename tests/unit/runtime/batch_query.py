@@ -15,7 +15,7 @@ from streamhouse.paimon.write.table_writer import TableWriter
 from streamhouse.runtime.audit.recorded_batches import Batch
 from streamhouse.runtime.query_spec import QuerySpec
 from streamhouse.runtime.streaming.batch_planner import BatchPlanner
-from streamhouse.runtime.streaming.tasks.task import Task
+from streamhouse.runtime.streaming.tasks.task import run
 from streamhouse.source import Offset
 
 
@@ -55,7 +55,7 @@ class BatchQuery:
             return False
         (task,) = self._planner.tasks(self._offset, end)
         messages: dict[str, list[bytes]] = {}
-        for record in pa.Table.from_batches(Task(self.spec, task).run()).to_pylist():
+        for record in pa.Table.from_batches(run(self.spec, task)).to_pylist():
             if record["report"] is None:
                 messages.setdefault(record["table"], []).append(record["message"])
             else:

@@ -17,7 +17,7 @@ from streamhouse.runtime.query_spec import QuerySpec
 from streamhouse.runtime.streaming import batch_planner as planning
 from streamhouse.runtime.streaming.batch_planner import BatchPlanner
 from streamhouse.runtime.streaming.tasks import task_run as tasks_of
-from streamhouse.runtime.streaming.tasks.task import Task
+from streamhouse.runtime.streaming.tasks.task import run
 from streamhouse.runtime.streaming.tasks.task_input import SplitsInput
 from streamhouse.source import Offset
 from streamhouse.sql.plan import LookupJoin, LookupRetry, TableInfo
@@ -52,7 +52,7 @@ def done(tables: Tables, spec: QuerySpec, tasks: list[SplitsInput]) -> list[int]
     messages: dict[str, list[bytes]] = {}
     read = []
     for task in tasks:
-        for record in pa.Table.from_batches(Task(spec, task).run()).to_pylist():
+        for record in pa.Table.from_batches(run(spec, task)).to_pylist():
             if record["report"] is not None:
                 read.append(json.loads(record["report"])["rows"])
             else:

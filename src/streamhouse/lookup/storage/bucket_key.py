@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +12,6 @@ import pyarrow.compute as pc
 from streamhouse.lookup.dimension import DimensionSpec
 from streamhouse.lookup.storage.key_location import hashed_fields
 from streamhouse.paimon.read.table import Table
-from streamhouse.paimon.storage.split_files import BucketHeader
 from streamhouse.paimon.write.bucket_hash import bucket_of
 from streamhouse.paimon.write.buckets import BucketRefusal
 
@@ -54,31 +52,6 @@ def bucket_key(spec: DimensionSpec, table: Table) -> BucketKey | BucketRefusal:
     if spec.lookup.row_keys_sql is None:
         return BucketRefusal("its keys come from another lookup, or the rows from a UNION ALL")
     return BucketKey(fields, table.bucket)
-
-
-@dataclass(frozen=True)
-class Part:
-    """The buckets of task number `task` of `count`."""
-
-    key: BucketKey
-    task: int
-    count: int
-
-    def splits(self, splits: Iterable[bytes]) -> list[bytes]:
-        """The splits that may have rows of these buckets.
-
-        Partitions that were written with another number of buckets belong to all tasks.
-        """
-        buckets = ((split, BucketHeader.parse(split)) for split in splits)
-        return [
-            split
-            for split, bucket in buckets
-            if bucket.total != self.key.buckets or bucket.number % self.count == self.task
-        ]
-
-    def rows(self, rows: pa.Table) -> pa.Table:
-        """The rows whose keys are in these buckets."""
-        return rows.filter(pa.array(self.key.tasks(rows, self.count) == self.task))
 
 
 def _in_column_type(column: pa.ChunkedArray, field: pa.Field) -> pa.Array:

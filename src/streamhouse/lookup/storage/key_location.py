@@ -1,4 +1,4 @@
-"""Where in a table the rows of a key are, by partition and bucket, and reads them from there."""
+"""Finds the rows of keys, and their changes, in the partitions and buckets of a table."""
 
 from __future__ import annotations
 
@@ -13,13 +13,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pypaimon_rust.datafusion import Split
 
+from streamhouse.lookup.storage.changed_keys import Version, keys_changed_between, last_changes
 from streamhouse.paimon.read.conditions import Filter
+from streamhouse.paimon.read.key_set import KeySet
 from streamhouse.paimon.read.pushdown import keys_filter
 from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.schema.evolution import current_columns, name_mapping
 from streamhouse.paimon.storage.split_files import BucketHeader, bucket_folder
 from streamhouse.paimon.write.bucket_hash import bucket_of
 from streamhouse.paimon.write.buckets import BucketRefusal, bucket_fields
+from streamhouse.source import ROW_KIND
 
 Group = tuple[str, int]
 """A partition's folder and a bucket; `*` and -1 where the key does not determine them."""
@@ -175,14 +178,22 @@ class KeyReader:
         """All rows of a group."""
         yield from self._read(self._splits_by_group.get(group, []), None)
 
-    def rows_of_keys(self, group: Group, keys: pa.Table) -> Iterator[pa.RecordBatch]:
-        """At least the rows of some keys of a group, and maybe others."""
-        splits = self._splits_by_group.get(group, [])
-        if self.filter(keys) is None:
-            yield from self._read(splits, None)
-            return
-        for first in range(0, keys.num_rows, KEYS_PER_READ):
-            yield from self._read(splits, self.filter(keys.slice(first, KEYS_PER_READ)))
+    def rows_of_keys(self, group: Group, keys: pa.Table) -> pa.Table:
+        """The rows of some keys of a group; `keys` has the columns of the key, in their types."""
+        splits, step = self._splits_by_group.get(group, []), KEYS_PER_READ
+        parts = [keys.slice(first, step) for first in range(0, keys.num_rows, step)]
+        filters = [self.filter(part) for part in parts]
+        if None in filters:
+            filters = [None]
+        batches = [batch for each in filters for batch in self._read(splits, each)]
+        rows = pa.Table.from_batches(batches, self.schema)
+        return rows.filter(pa.array(KeySet(keys).mask(rows))) if rows.num_rows else rows
+
+    def rows_of(self, keys: pa.Table) -> pa.Table:
+        """The rows of some keys, without duplicates."""
+        groups = self.groups.split(keys) if keys.num_rows else {}
+        rows = [self.rows_of_keys(each, keys.take(pa.array(n))) for each, n in groups.items()]
+        return pa.concat_tables([self.schema.empty_table(), *rows])
 
     def filter(self, keys: pa.Table) -> Filter | None:
         """The filter by which the Rust core finds keys; None if it has none for their types."""
@@ -192,6 +203,33 @@ class KeyReader:
         if splits:
             for batch in self._table.read(self._current_names, splits=splits, filter=filter):
                 yield pa.RecordBatch.from_arrays(batch.columns, schema=self.schema)
+
+
+def net_change(
+    before: Version,
+    after: Version,
+    columns: Sequence[str],
+    key: Sequence[str],
+    planned: int | None,
+    most: int,
+) -> tuple[pa.Table, pa.Table] | None:
+    """The keys of all rows that have changed between two versions, and their rows at the later one.
+
+    `columns` have the names of schema version `planned` and include the primary key, `key`. For a
+    table without one, no keys and the rows that were added. None if that is not known, or if the
+    rows of more than `most` changed keys would have to be found in the table.
+    """
+    changes = last_changes(before, after, columns, planned)
+    if changes is not None:
+        rows = changes.drop_columns([ROW_KIND])
+        if not key:
+            return rows.slice(0, 0), rows
+        return rows.select(key), rows.filter(pc.equal(changes.column(ROW_KIND), "+I"))
+    keys = keys_changed_between(before, after, key)
+    if keys is None or after.snapshot is None or keys.num_rows > most:
+        return None
+    keys = keys.group_by(list(key)).aggregate([])
+    return keys, KeyReader(after.table, after.snapshot.id, columns, key, planned).rows_of(keys)
 
 
 def schema_of(table: Table, columns: Sequence[str], planned: int | None) -> pa.Schema:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TypeAlias
 
 from streamhouse.lookup.dimension import Dimension
@@ -23,13 +24,15 @@ Pinned: TypeAlias = tuple[int, Sequence[Partition] | None]
 
 
 class BackgroundLoad:
-    """Loads a dimension of `version` in a thread, with one call of `load`."""
+    """Prepares the dimension of a `version` in a thread, by `work`."""
 
-    def __init__(self, version: Pinned, load: Callable[[], Dimension], awaited: bool) -> None:
+    def __init__(
+        self, version: Pinned, dimension: Dimension, work: Callable[[], None], awaited: bool
+    ) -> None:
         """`awaited`: a batch waits for this load, as the current dimension is not faster."""
         self.version, self.awaited = version, awaited
-        self._load = load
-        self._loaded: Dimension | None = None
+        self._dimension, self._work = dimension, work
+        self._failed = False
         self._thread = threading.Thread(target=self._run, name="streamhouse-lookup", daemon=True)
         self._thread.start()
 
@@ -39,19 +42,16 @@ class BackgroundLoad:
         return not self._thread.is_alive()
 
     def result(self) -> Dimension | None:
-        """The loaded dimension, which the caller must close; None if the load failed.
-
-        Waits for the end of the load, and returns the dimension only once.
-        """
+        """The dimension, which the caller must close; None if the load failed. Waits for it."""
         self._thread.join()
-        loaded, self._loaded = self._loaded, None
-        return loaded
+        return None if self._failed else self._dimension
 
     def _run(self) -> None:
         try:
-            self._loaded = self._load()
+            self._work()
         except Exception as error:  # noqa: BLE001
             # The batch that joins this version loads it itself, and fails with the reason.
+            self._failed = True
             log.info("a dimension could not be loaded in the background: %s", error)
 
 
@@ -75,22 +75,15 @@ class DoubleBufferedDimension:
         self.current.at(snapshot or None, chosen)
         self._close_unused(next_version)
         if self._successor is None:
-            if next_version is not None:
-                self._load(next_version)
-            elif (
-                self._merge_early
-                and isinstance(self.current, FullDimension)
-                and self.current.should_merge
-            ):
-                self._merge(version, self.current)
+            self._prepare(version, next_version)
 
     def loaded(self, next_version: Pinned) -> bool:
         """Whether a batch that joins `next_version` need not wait for it in this process."""
-        return not self.current.preloads or (
-            self._successor is not None
-            and self._successor.version == next_version
-            and self._successor.done
-        )
+        successor = self._successor
+        if not isinstance(self.current, FullDimension):
+            # It loads nothing in advance.
+            return True
+        return successor is not None and successor.version == next_version and successor.done
 
     def take(self, task: int, count: int) -> None:
         """With a bucket shuffle, use the buckets of one task of `count`."""
@@ -136,22 +129,15 @@ class DoubleBufferedDimension:
         if dimension is not None:
             dimension.close()
 
-    def _load(self, version: Pinned) -> None:
-        if not self.current.preloads:
+    def _prepare(self, version: Pinned, next_version: Pinned | None) -> None:
+        """Start to load the next version, or to merge many changes of the present one."""
+        current = self.current
+        if not isinstance(current, FullDimension):
             return
-        successor = self.current.next_version()
-
-        def load() -> Dimension:
-            successor.preload(version[0] or None, version[1])
-            return successor
-
-        self._successor = BackgroundLoad(version, load, True)
-
-    def _merge(self, version: Pinned, current: FullDimension) -> None:
-        successor = current.copied()
-
-        def load() -> Dimension:
-            successor.merge()
-            return successor
-
-        self._successor = BackgroundLoad(version, load, False)
+        if next_version is not None:
+            successor, (snapshot, chosen) = current.next_version(), next_version
+            work = partial(successor.at, snapshot or None, chosen)
+            self._successor = BackgroundLoad(next_version, successor, work, True)
+        elif self._merge_early and current.should_merge:
+            copied = current.copied()
+            self._successor = BackgroundLoad(version, copied, copied.merge, False)

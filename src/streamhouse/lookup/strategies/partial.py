@@ -11,7 +11,6 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -20,7 +19,7 @@ from streamhouse.lookup.dimension import Dimension, DimensionSpec
 from streamhouse.lookup.options import CacheOptions
 from streamhouse.lookup.partitions import Partition, mask
 from streamhouse.lookup.storage.changed_keys import Version, keys_changed_between, version_of
-from streamhouse.lookup.storage.key_cache import KeyCache, KeyHash, among
+from streamhouse.lookup.storage.key_cache import KeyCache, KeyHash
 from streamhouse.lookup.storage.key_location import KEYS_PER_READ, Group, KeyReader, schema_of
 from streamhouse.sql.resolution.columns import physical
 from streamhouse.state.segment import Hashes, Segment, chunks, distinct, found_in, spilled
@@ -77,7 +76,11 @@ class PartialDimension(Dimension):
         if before is None or before.table.schema_id != table.schema_id or self._key_cache is None:
             self._schema = schema_of(table, self._columns, self._spec.address.schema_id)
             self._key_cache = KeyCache(
-                self._schema, self._key, self._options.rows, self._options.memory // 2
+                self._schema,
+                self._key,
+                self._options.rows,
+                self._options.memory // 2,
+                self._options.retention_ms / 1000,
             )
             before = None
         self._follow(before, version)
@@ -93,16 +96,10 @@ class PartialDimension(Dimension):
         wanted = keys.select(self._key).cast(types, safe=False)
         if set(keys.column_names) - set(self._key):
             wanted = wanted.group_by(self._key).aggregate([])
-        now = time.monotonic()
-        wanted, hashes = self._sorted(wanted)
-        is_cached, cached = self._key_cache.find(wanted, hashes, now)
-        tables = [cached]
-        uncached = np.flatnonzero(~is_cached)
-        if len(uncached):
-            uncached_keys = wanted.take(pa.array(uncached))
-            for group, row_numbers in self._reader.groups.split(uncached_keys).items():
-                part = uncached_keys.take(pa.array(row_numbers))
-                tables += self._of_group(group, part, hashes[uncached[row_numbers]], now)
+        known, cached = self._key_cache.find(wanted)
+        tables, uncached = [cached], wanted.filter(pa.array(~known))
+        for group, numbers in self._reader.groups.split(uncached).items():
+            tables += self._of_group(group, uncached.take(pa.array(numbers)))
         return self._of_partitions(pa.concat_tables(tables))
 
     def close(self) -> None:
@@ -142,11 +139,10 @@ class PartialDimension(Dimension):
             self._copies.clear()
             self._lookup_counts.clear()
             return
-        self._key_cache.drop(self._hash.of(changed_keys, self._key))
+        self._key_cache.drop(changed_keys)
         for group, row_numbers in reader.groups.split(changed_keys).items():
             self._stale(group, self._hash.of(changed_keys.take(pa.array(row_numbers)), self._key))
         expired = time.monotonic() - self._options.retention_ms / 1000
-        self._key_cache.expire(expired)
         self._copies = {g: copy for g, copy in self._copies.items() if copy.used >= expired}
 
     def _stale(self, group: Group, hashes: Hashes) -> None:
@@ -156,20 +152,21 @@ class PartialDimension(Dimension):
             if len(copy.stale) > max(KEYS_PER_READ, copy.rows * _STALE_PART):
                 del self._copies[group]
 
-    def _of_group(
-        self, group: Group, keys: pa.Table, hashes: Hashes, now: float
-    ) -> Iterator[pa.Table]:
-        """The rows of keys of one group; `hashes` are sorted."""
-        copy = self._copies.get(group) or self._copied(group, keys, now)
+    def _of_group(self, group: Group, keys: pa.Table) -> Iterator[pa.Table]:
+        """The rows of keys of one group."""
+        assert self._key_cache is not None and self._reader is not None
+        copy = self._copies.get(group) or self._copied(group, keys)
         if copy is not None:
-            copy.used = now
-            stale = among(hashes, copy.stale)
+            copy.used, hashes = time.monotonic(), self._hash.of(keys, self._key)
+            stale = np.isin(hashes, copy.stale)
             yield found_in(copy.segments, distinct(hashes[~stale]), self._schema)
-            keys, hashes = keys.filter(pa.array(stale)), hashes[stale]
+            keys = keys.filter(pa.array(stale))
         if keys.num_rows:
-            yield self._read_keys(group, keys, hashes, now)
+            rows = self._reader.rows_of_keys(group, keys)
+            self._key_cache.add(keys, rows)
+            yield rows
 
-    def _copied(self, group: Group, keys: pa.Table, now: float) -> _Copy | None:
+    def _copied(self, group: Group, keys: pa.Table) -> _Copy | None:
         """Copy the group if enough of its keys were looked up; None if it is not copied."""
         assert self._reader is not None
         rows = self._reader.estimated_rows(group)
@@ -197,7 +194,7 @@ class PartialDimension(Dimension):
                 self._lookup_counts[group] = -(1 << 62)
                 return None
         self._make_room(size)
-        self._copies[group] = _Copy(segments, memory, now)
+        self._copies[group] = _Copy(segments, memory, time.monotonic())
         return self._copies[group]
 
     def _make_room(self, size: int) -> None:
@@ -208,25 +205,3 @@ class PartialDimension(Dimension):
 
     def _copied_bytes(self) -> int:
         return sum(copy.nbytes for copy in self._copies.values())
-
-    def _read_keys(self, group: Group, keys: pa.Table, hashes: Hashes, now: float) -> pa.Table:
-        """Read the rows of some keys from the table itself, and cache them."""
-        assert self._key_cache is not None and self._reader is not None
-        wanted = distinct(hashes)
-        tables, found_hashes = [], []
-        for batch in self._reader.rows_of_keys(group, keys):
-            rows = pa.Table.from_batches([batch], self._schema)
-            all_hashes = self._hash.of(rows, self._key)
-            requested = among(all_hashes, wanted)
-            tables.append(rows.filter(pa.array(requested)))
-            found_hashes.append(all_hashes[requested])
-        rows = pa.concat_tables([self._schema.empty_table(), *tables])
-        row_hashes = np.concatenate([np.array([], np.uint64), *found_hashes])
-        self._key_cache.add(keys, hashes, rows, row_hashes, now)
-        return rows
-
-    def _sorted(self, keys: pa.Table) -> tuple[pa.Table, Any]:
-        """The keys sorted by their hashes, and the hashes."""
-        hashes = self._hash.of(keys, self._key)
-        order = np.argsort(hashes)
-        return keys.take(pa.array(order)), hashes[order]

@@ -11,7 +11,6 @@ from streamhouse.errors import OptionError
 from streamhouse.lookup.dimension import CAST_OTHER, Dimension, DimensionSpec, is_server
 from streamhouse.lookup.options import CacheOptions, RefreshRule, size_text
 from streamhouse.lookup.storage.bucket_key import BucketKey, bucket_key
-from streamhouse.lookup.strategies.bucket import BucketDimension
 from streamhouse.lookup.strategies.full import FullDimension
 from streamhouse.lookup.strategies.partial import PartialDimension
 from streamhouse.paimon.read.table import Table
@@ -110,11 +109,9 @@ def open_dimension(spec: DimensionSpec, choice: Choice) -> Dimension:
 
         return ServerDimension(spec)
     options = CacheOptions.parse(spec.open().options, spec.lookup.options)
-    if choice.strategy == BUCKET:
-        return BucketDimension(spec, choice.buckets, options)
     if choice.strategy == PARTIAL:
         return PartialDimension(spec, options)
-    return FullDimension(spec, options)
+    return FullDimension(spec, options, choice.buckets)
 
 
 def refresh_rule(lookup: LookupJoin, choice: Choice) -> RefreshRule:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -28,7 +27,7 @@ from streamhouse.runtime.streaming.batch_planner import BatchPlanner
 from streamhouse.runtime.streaming.dimensions.versions import report_loaded
 from streamhouse.runtime.streaming.query import ContinuousProgress, CountedBatch, JobQuery, acquired
 from streamhouse.runtime.streaming.shuffle.blocks import WHOLE
-from streamhouse.runtime.streaming.shuffle.shuffle import shuffled
+from streamhouse.runtime.streaming.shuffle.shuffle import ShuffledBatch
 from streamhouse.runtime.streaming.tasks.row_files import RowFiles
 
 
@@ -116,9 +115,11 @@ class ContinuousQuery(JobQuery):
     def commit(self, frame: DataFrame) -> CountedBatch | None:
         before = self.progress.last_offset
         retried(lambda: self._holds.batch_begins(before))
-        whole = self.spec.shuffle is None or self._checkpoint.logs.newest().get(WHOLE, False)
-        if not whole:
-            frame = shuffled(frame, self.spec, RowFiles.at(self._run.folder))
+        planned = {} if self.spec.shuffle is None else self._checkpoint.logs.newest()
+        shuffled = planned != before and not planned.get(WHOLE, True)
+        if shuffled:
+            shared = RowFiles.at(self._run.folder)
+            frame = ShuffledBatch(self.spec, before, planned, shared).of(frame)
         with self.progress.batch():
             batch = self._committer.commit(frame)
         if batch is None:
@@ -130,8 +131,7 @@ class ContinuousQuery(JobQuery):
         retried(lambda: self._holds.batch_done(end))
         report_loaded(self._run.folder, end, batch.reports)
         # The tasks that write shuffled rows do not know how many changes were read.
-        counts = [Counter[str](report["changes"]) for report in batch.reports]
-        changes = sum(counts, Counter[str]()) if whole else None
+        changes = None if shuffled else batch.total("changes")
         bad = sum(report.get("bad", 0) for report in batch.reports)
         files = self._files_of(batch)
         return CountedBatch(batch.record.rows or 0, changes, batch.commit, files, bad)

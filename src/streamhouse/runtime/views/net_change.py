@@ -6,24 +6,16 @@ from collections.abc import Sequence
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from streamhouse.lookup.storage.changed_keys import (
-    MOST_ROWS,
-    Version,
-    keys_changed_between,
-    last_changes,
-    version_of,
-)  # fmt: skip
+from streamhouse.lookup.storage.changed_keys import MOST_ROWS, version_of
+from streamhouse.lookup.storage.key_location import net_change as net_change_of_table
 from streamhouse.operators.scan import Scan
 from streamhouse.operators.trees.compiled_tree import Source
 from streamhouse.operators.trees.incremental import SourceChange
 from streamhouse.paimon.catalog.table_address import TableAddress
-from streamhouse.paimon.read.pushdown import keys_filter
 from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.schema.evolution import name_mapping
 from streamhouse.paimon.storage.table_identity import Identity
-from streamhouse.source import ROW_KIND
 from streamhouse.sql.plan import BoundedScan
 
 _MOST_KEYS = 5_000
@@ -67,16 +59,15 @@ def net_change(
             raise UnknownChangeError("its first rows are many")
         rows = _read(table, columns, last)
         return SourceChange(rows, rows.select(key) if key else None)
-    before, after = version_of(table, first), version_of(table, last)
-    changed = last_changes(before, after, columns, address.schema_id)
-    if changed is None and evolved:
-        raise UnknownChangeError("its schema has changed")
-    if changed is None:
-        return _read_again(table, source, before, after)
-    rows = changed
-    if key:
-        rows = changed.filter(pc.equal(changed.column(ROW_KIND), "+I"))
-    return SourceChange(rows.select(columns), changed.select(key) if key else None)
+    versions = version_of(table, first), version_of(table, last)
+    most = 0 if evolved else _MOST_KEYS
+    found = net_change_of_table(*versions, columns, key, address.schema_id, most)
+    if found is None:
+        raise UnknownChangeError(
+            f"its files do not show the changes, or more than {most:,} keys would have to be found"
+        )
+    keys, rows = found
+    return SourceChange(rows.select(columns), keys if key else None)
 
 
 def _is_read_alike(table: Table, planned: Table, columns: Sequence[str]) -> bool:
@@ -103,22 +94,6 @@ def _check(table: Table, start: dict[str, Any], end: dict[str, Any]) -> None:
         raise UnknownChangeError("it was rolled back")
 
 
-def _read_again(table: Table, source: Source, before: Version, after: Version) -> SourceChange:
-    """As `net_change`, with the rows as a reader of the table sees them."""
-    keys = keys_changed_between(before, after, source.key) if source.key else None
-    if keys is None or after.snapshot is None:
-        raise UnknownChangeError("its files do not show the changes")
-    if keys.num_rows > _MOST_KEYS:
-        raise UnknownChangeError(f"more than {_MOST_KEYS:,} keys would have to be found in it")
-    columns = list(source.scan.columns)
-    if not keys.num_rows:
-        return SourceChange(table.read_schema(columns).empty_table(), keys)
-    condition = keys_filter((table.arrow_schema.field(name) for name in source.key), keys)
-    if condition is None:
-        raise UnknownChangeError("it cannot be read by its key")
-    return SourceChange(_read(table, columns, after.snapshot.id, condition), keys)
-
-
-def _read(table: Table, columns: Sequence[str], snapshot: int, condition: Any = None) -> pa.Table:
-    batches = table.read(list(columns), snapshot=snapshot, filter=condition)
+def _read(table: Table, columns: Sequence[str], snapshot: int) -> pa.Table:
+    batches = table.read(list(columns), snapshot=snapshot)
     return pa.Table.from_batches(list(batches), table.read_schema(columns))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections import Counter
 from dataclasses import replace
 
 from pyspark.sql import DataFrame
@@ -137,7 +136,7 @@ class ViewQuery(JobQuery):
                 note_open_since(self._run.folder, end, report["open_since"])
         self.progress.last_offset = end
         self._holds.batch_done(end)
-        changes = sum((Counter(report["changes"]) for report in batch.reports), Counter[str]())
+        changes = batch.total("changes")
         files = {self.spec.target.identifier: 1} if batch.messages else {}
         late = sum(report["late"] for report in batch.reports)
         return CountedBatch(changes.total(), changes, batch.commit, files, late=late)

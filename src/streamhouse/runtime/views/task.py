@@ -10,13 +10,14 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from streamhouse import errors
-from streamhouse.connectors.base import Message, SinkWriter
+from streamhouse.connectors.base import Message
 from streamhouse.duckdb_engine import Limits
 from streamhouse.errors import DataLossError
 from streamhouse.operators.trees.recompute import Recompute
@@ -24,8 +25,9 @@ from streamhouse.paimon.read.table import Table
 from streamhouse.runtime.failpoint import TASK_STEP, reached
 from streamhouse.runtime.query_operator import conformed
 from streamhouse.runtime.streaming.tasks.task_input import TaskInput
-from streamhouse.runtime.streaming.tasks.task_results import TaskAttempt, results
+from streamhouse.runtime.streaming.tasks.task_results import TaskAttempt, results, written
 from streamhouse.runtime.views.incremental import (
+    Changes,
     IncrementalView,
     UnsuitableError,
     is_committed,
@@ -35,7 +37,7 @@ from streamhouse.runtime.views.inputs import MEMORY, ViewInputs
 from streamhouse.runtime.views.spec import Stale, Strategy, ViewSpec
 from streamhouse.runtime.views.windows.late_changes import NOW_MS
 from streamhouse.runtime.views.windows.late_rows import LateWriter
-from streamhouse.source import ROW_KIND
+from streamhouse.source import of_kind
 from streamhouse.sql.batch.closed_windows import FOREVER, between
 from streamhouse.state.segment import StateError
 
@@ -107,73 +109,81 @@ class RefreshTask:
         """Write the changes; returns the commit messages."""
         self.changes.clear()
         spec, began = self._spec, time.monotonic()
-        writer = spec.open_sink().writer(spec.query_id, self._task.batch, self._attempt.id)
+        sink = spec.open_sink()
+        opened = partial(sink.writer, spec.query_id, self._task.batch, self._attempt.id)
         try:
-            self._write(writer, self._inputs)
-            return list(writer.prepare())
+            return written(opened, self._rows())
         except errors.StreamhouseError as error:
             error.args = (f"view {spec.target.identifier}: {error}", *error.args[1:])
             raise
         finally:
-            writer.close()
             if time.monotonic() - began > _LONG_S:
                 _free_memory()
 
-    def _write(self, writer: SinkWriter, inputs: ViewInputs) -> None:
-        table = self._spec.target.planned()
-        if self._spec.plan.windows is not None:
-            write = self._append_closed if self._spec.plan.appends else self._correct_open
-            write(writer, inputs, table)
-            return
-        view = IncrementalView(self._spec, self._task, table)
-        if is_committed(table, self._spec.query_id, self._task.batch):
+    def _rows(self) -> Iterator[pa.Table]:
+        """The changes as rows of the sink."""
+        table, plan, computed = self._spec.target.planned(), self._spec.plan, self._changed
+        if plan.windows is not None:
+            computed = self._closed if plan.appends else self._corrected
+        for kind, batch in computed(table):
+            if plan.appends and kind != "+I":
+                raise DataLossError(
+                    f"view {table.identifier}: rows leave the result, and what reads it takes "
+                    "inserts only. A table of the query was overwritten or truncated, or the query "
+                    "has changed; run the script once with --from-scratch to compute its targets "
+                    "anew"
+                )
+            rows = conformed(pa.Table.from_batches([batch]), table.arrow_schema)
+            self.changes[kind] += rows.num_rows
+            yield of_kind(rows, kind)
+
+    def _changed(self, table: Table) -> Changes:
+        """What has changed in a view without windows that are closed."""
+        spec, view = self._spec, IncrementalView(self._spec, self._task, table)
+        if is_committed(table, spec.query_id, self._task.batch):
             self.strategy = "incremental"
-        elif self._spec.strategy == "recompute" or not self._incremental(view, writer, table):
+            return
+        if spec.strategy != "recompute":
+            yield from self._incremental(view)
+        if self.strategy == "recompute":
             began = time.monotonic()
-            self._recompute(writer, inputs, table)
+            yield from self._recompute(table)
             view.recomputed(self.changes.total() > 0, time.monotonic() - began)
             self.stale = view.stale
 
-    def _incremental(self, view: IncrementalView, writer: SinkWriter, table: Table) -> bool:
-        """Write the changes as what is kept gives them; False if the view must be recomputed."""
+    def _incremental(self, view: IncrementalView) -> Changes:
+        """The changes as what is kept gives them; sets `strategy` unless it is not suitable."""
         name = self._spec.target.identifier
         try:
             with ExitStack() as stack:
-                changes = Limits.growing(
+                yield from Limits.growing(
                     lambda limits: stack.enter_context(view.changes(limits)), MEMORY
                 )
-                self._put_all(writer, table, changes)
+            self.strategy = "incremental"
         except UnsuitableError as reason:
             log.debug("%s: recomputed: %s", name, reason)
-            return False
         except (StateError, errors.QueryError, errors.LimitError) as error:
             # Recomputing the view may succeed, for example if only old rows make a value overflow.
             if self.changes:
                 raise
             log.warning("%s: what the view has kept is dropped: %s", name, error)
             view.drop()
-            return False
-        self.strategy = "incremental"
-        return True
 
-    def _recompute(self, writer: SinkWriter, inputs: ViewInputs, table: Table) -> None:
+    def _recompute(self, table: Table) -> Changes:
         recompute = Recompute(self._spec.plan)
         latest = table.latest_snapshot_id()
+        tables = self._inputs.scanner(self._spec.plan.query)
         if latest is None:
-            for batch in recompute.whole(inputs.scanner(self._spec.plan.query), self._task.now_ms):
-                self._put(writer, table, "+I", batch)
-            return
+            return (("+I", batch) for batch in recompute.whole(tables, self._task.now_ms))
 
         def kept() -> Iterator[pa.RecordBatch]:
             return table.read(snapshot=latest)
 
         rows = table.arrow_schema, kept
-        tables = inputs.scanner(self._spec.plan.query)
-        changes = recompute.changes(tables, self._task.now_ms, rows, keeps_updates(table))
-        self._put_all(writer, table, changes)
+        return recompute.changes(tables, self._task.now_ms, rows, keeps_updates(table))
 
-    def _append_closed(self, writer: SinkWriter, inputs: ViewInputs, table: Table) -> None:
-        """Append the rows of the windows that the batch closes."""
+    def _closed(self, table: Table) -> Changes:
+        """The rows of the windows that the batch closes."""
         task, spec = self._task, self._spec
         assert spec.plan.windows is not None
         before, after = map(spec.closed_at, (task.start, task.end))
@@ -191,10 +201,10 @@ class RefreshTask:
         ):
             return
         recompute = self._of_windows(before, after)
-        tables = self._late.scanner(inputs.scanner(recompute.plan.query))
+        tables = self._late.scanner(self._inputs.scanner(recompute.plan.query))
         # Nothing that is read depends on the time, but late rows have columns of it.
         for batch in recompute.whole(tables, NOW_MS):
-            self._put(writer, table, "+I", batch)
+            yield "+I", batch
         self.open_since = self._late.open_since(after)
 
     def _of_windows(self, before: int | None, after: int | None) -> Recompute:
@@ -202,8 +212,8 @@ class RefreshTask:
         closed = replace(query, sql=between(query.sql, before, after, self._late.first_read_ms))
         return Recompute(replace(self._spec.plan, query=closed))
 
-    def _correct_open(self, writer: SinkWriter, inputs: ViewInputs, table: Table) -> None:
-        """Write what has changed in windows that may still change."""
+    def _corrected(self, table: Table) -> Changes:
+        """What has changed in windows that may still change."""
         spec, windows = self._spec, self._spec.plan.windows
         assert windows is not None
         before = spec.closed_at(self._task.start)
@@ -220,28 +230,8 @@ class RefreshTask:
                 yield batch.filter(pc.greater(column, limit.cast(column.type)))
 
         recompute = self._of_windows(before, FOREVER)
-        tables = inputs.scanner(recompute.plan.query)
-        changes = recompute.changes(tables, self._task.now_ms, (table.arrow_schema, kept))
-        self._put_all(writer, table, changes)
-
-    def _put_all(
-        self, writer: SinkWriter, table: Table, changes: Iterator[tuple[str, pa.RecordBatch]]
-    ) -> None:
-        for kind, batch in changes:
-            self._put(writer, table, kind, batch)
-
-    def _put(self, writer: SinkWriter, table: Table, kind: str, batch: pa.RecordBatch) -> None:
-        if self._spec.plan.appends and kind != "+I":
-            raise DataLossError(
-                f"view {table.identifier}: rows leave the result, and what reads it takes inserts "
-                "only. A table of the query was overwritten or truncated, or the query has "
-                "changed; run the script once with --from-scratch to compute its targets anew"
-            )
-        rows = conformed(pa.Table.from_batches([batch]), table.arrow_schema)
-        rows = rows.append_column(ROW_KIND, pa.repeat(pa.scalar(kind), rows.num_rows))
-        self.changes[kind] += rows.num_rows
-        for part in rows.combine_chunks().to_batches():
-            writer.write(part)
+        tables = self._inputs.scanner(recompute.plan.query)
+        return recompute.changes(tables, self._task.now_ms, (table.arrow_schema, kept))
 
 
 def _free_memory() -> None:

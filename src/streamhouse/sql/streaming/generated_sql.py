@@ -142,41 +142,28 @@ class Stream:
             select.set("distinct", exp.Distinct())
         return select
 
-    def lookup_values(self, lookup: Lookup, key: Sequence[str]) -> exp.Select:
-        """The values that each row of a chunk looks up in `key`, columns of a lookup's table.
+    def lookup_values(
+        self, lookup: Lookup, key: Sequence[str], alone: bool = False
+    ) -> exp.Select | None:
+        """`_row`, and the values that it looks up in `key`, columns of a lookup's table.
 
         They are the other sides of the equalities in ON, named as the columns of `key`. The query
-        reads `src` and the lookups before this one. It may omit rows that filters over the source
-        drop.
+        reads `src` and the lookups before this one, or `src` `alone`: then it is None if a value
+        depends on the result of another lookup. It may omit rows that filters over the source drop.
         """
-        block, items = self._key_items(lookup, key)
-        select = exp.Select(expressions=items, from_=exp.From(this=_source(block, [])))
-        before = block.lookups[: block.lookups.index(lookup)]
-        select.set("joins", [_join(join, join.left) for join in before])
-        self._filter(select, block)
-        return self.translated(select)
-
-    def _key_items(self, lookup: Lookup, key: Sequence[str]) -> tuple[SelectBlock, list[exp.Expr]]:
-        """The block of a lookup, and the values that it looks up, named as the columns of `key`."""
         block = next(level for level in self.top.innermost_first() if lookup in level.lookups)
         sides = equalities(lookup.on, lookup.alias)
-        return block, [exp.alias_(sides[name].copy(), _name(name)) for name in key]
-
-    def row_keys(self, lookup: Lookup, key: Sequence[str]) -> exp.Select | None:
-        """`_row` and the values of `lookup_values`, from `src` alone.
-
-        None if a value depends on the result of another lookup.
-        """
-        block, items = self._key_items(lookup, key)
-        if any(inner.lookups for inner in block.innermost_first()[:-1]):
-            return None
-        if not all(_reads_only(item, block.alias) for item in items):
-            return None
-        row = exp.column(_name(ROW), _name(block.alias))
-        select = exp.Select(
-            expressions=[exp.alias_(row, _name(ROW)), *items],
-            from_=exp.From(this=_source(block, [ROW])),
-        )
+        items = [exp.alias_(sides[name].copy(), _name(name)) for name in key]
+        before = block.lookups[: block.lookups.index(lookup)]
+        if alone:
+            if any(inner.lookups for inner in block.innermost_first()[:-1]):
+                return None
+            if not all(_reads_only(item, block.alias) for item in items):
+                return None
+            before = []
+        row = exp.alias_(exp.column(_name(ROW), _name(block.alias)), _name(ROW))
+        select = exp.Select(expressions=[row, *items], from_=exp.From(this=_source(block, [ROW])))
+        select.set("joins", [_join(join, join.left) for join in before])
         self._filter(select, block)
         return self.translated(select)
 
@@ -275,16 +262,20 @@ def lookup_join(stream: Stream, lookup: Lookup, columns: tuple[str, ...]) -> Loo
     Omits key columns whose type is not in the same group as the value's (see `same_group`).
     """
     column_types = {column.name: column.type for column in lookup.table.columns}
-    value_types = dict(bound(stream, stream.lookup_values(lookup, lookup.keys)))
+    values = stream.lookup_values(lookup, lookup.keys)
+    assert values is not None
+    value_types = dict(bound(stream, values))
     names = tuple(name for name in lookup.keys if same_group(column_types[name], value_types[name]))
     keys_sql = row_keys_sql = None
     if names:
         types = physical(lookup.table)
         casts = ", ".join(f"TRY_CAST({quote(n)} AS {types[n]}) AS {quote(n)}" for n in names)
         not_null = " AND ".join(f"{quote(name)} IS NOT NULL" for name in names)
-        values_sql = generate(stream.lookup_values(lookup, names))
-        keys_sql = f"SELECT DISTINCT * FROM (SELECT {casts} FROM ({values_sql})) WHERE {not_null}"
-        rows = stream.row_keys(lookup, names)
+        values = stream.lookup_values(lookup, names)
+        assert values is not None
+        casted = f"SELECT {casts} FROM ({generate(values)})"
+        keys_sql = f"SELECT DISTINCT * FROM ({casted}) WHERE {not_null}"
+        rows = stream.lookup_values(lookup, names, alone=True)
         if rows is not None:
             row_keys_sql = f"SELECT {quote(ROW)}, {casts} FROM ({generate(rows)})"
     return LookupJoin(

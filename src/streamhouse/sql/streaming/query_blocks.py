@@ -31,11 +31,11 @@ class Lookup:
 
     table: TableInfo
     alias: str
-    relation: str
     left: bool
     on: exp.Expr
     keys: tuple[str, ...]
     options: dict[str, str]
+    relation: str = ""
     retry: LookupRetry | None = None
     strategy: str | None = None
     ordered: bool = False
@@ -106,12 +106,11 @@ class SelectBlock:
 class QueryBlockReader:
     """Reads the blocks of a continuous query; `read` sets `source` and `source_options`."""
 
-    def __init__(self, script: Script, resolver: Resolver, dimensions: int = 0) -> None:
+    def __init__(self, script: Script, resolver: Resolver) -> None:
         self.script = script
         self.resolver = resolver
         self.source: TableInfo | None = None
         self.source_options: dict[str, str] = {}
-        self._dimensions = dimensions
 
     def parts(self, tree: exp.Expr) -> list[exp.Expr]:
         """The SELECTs that UNION ALL combines; each needs its own reader."""
@@ -131,6 +130,9 @@ class QueryBlockReader:
         if block.number is not None:
             ranks = (one.ranked.node for one in block.innermost_first() if one.ranked is not None)
             self._not_streamed(next(ranks), "a window function")
+        lookups = (lookup for level in block.innermost_first() for lookup in level.lookups)
+        for number, lookup in enumerate(lookups):
+            lookup.relation = f"dim_{number}"
         return block
 
     def _select(self, tree: exp.Expr) -> exp.Select:
@@ -300,9 +302,7 @@ class QueryBlockReader:
                 "to the conditions",
             )
         options = columns.table_options(self.script, table)
-        relation = f"dim_{self._dimensions}"
-        self._dimensions += 1
-        return Lookup(info, alias, relation, side == "LEFT", condition, keys, options)
+        return Lookup(info, alias, side == "LEFT", condition, keys, options)
 
     def _check_version(
         self, version: exp.Version, visible: Visible, alias: str, below: SelectBlock | None

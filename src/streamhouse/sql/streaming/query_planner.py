@@ -123,15 +123,10 @@ def _merged(
                 return unpaired_retractions.marked(query, target)
             analysis = _Analysis(analysis.parsed, analysis.tree, resolver, fixed=analysis.fixed)
         return analysis.run(target, insert_columns)
-    queries: list[StreamQuery] = []
+    for number, lookup in enumerate(each for part in group for each in part.stream.lookups):
+        lookup.relation = f"dim_{number}"
     ordered = not any(part.aggregates for part in group)
-    for number, analysis in enumerate(group):
-        if number:
-            dimensions = sum(len(part.lookups) for part in queries)
-            analysis = _Analysis(
-                analysis.parsed, analysis.tree, resolver, dimensions, analysis.fixed
-            )
-        queries.append(analysis.run(target, insert_columns, keep_row=ordered))
+    queries = [part.run(target, insert_columns, keep_row=ordered) for part in group]
     first, top = queries[0], group[-1].top
     for other in queries[1:]:
         kinds = [column.type for column in other.rows.columns]
@@ -153,13 +148,12 @@ class _Analysis:
         parsed: names.Parsed,
         tree: exp.Expr,
         resolver: Resolver,
-        dimensions: int = 0,
         fixed: Mapping[str, str] = _NO_VALUES,
     ) -> None:
         self.parsed = parsed
         self.tree = tree.copy()
         self.fixed = fixed
-        reader = QueryBlockReader(parsed.script, resolver, dimensions)
+        reader = QueryBlockReader(parsed.script, resolver)
         top = reader.read(tree)
         assert reader.source is not None
         self.source_options = reader.source_options

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, cast
 
 import pyarrow as pa
 
-from streamhouse.lookup.dimension import Dimension, DimensionSpec, ServerRows, is_server
+from streamhouse.lookup.dimension import DimensionSpec, ServerRows, is_server
 from streamhouse.lookup.strategies.background_refresh import DoubleBufferedDimension
 from streamhouse.lookup.strategies.selection import Choice, open_dimension, refresh_rule
 from streamhouse.runtime.query_operator import QueryOperator
@@ -23,10 +23,15 @@ class Dimensions:
 
     def __init__(self, specs: Sequence[DimensionSpec], choices: Sequence[Choice]) -> None:
         self._lookups = [spec.lookup for spec in specs]
-        self._held = [
-            DoubleBufferedDimension(open_dimension(spec, choice), _early(spec, choice))
-            for spec, choice in zip(specs, choices, strict=True)
-        ]
+        self._servers: dict[str, ServerDimension] = {}
+        self._held: dict[str, DoubleBufferedDimension] = {}
+        for spec, choice in zip(specs, choices, strict=True):
+            dimension, relation = open_dimension(spec, choice), spec.lookup.relation
+            if is_server(spec.lookup):
+                self._servers[relation] = cast("ServerDimension", dimension)
+            else:
+                early = refresh_rule(spec.lookup, choice).behind > 0
+                self._held[relation] = DoubleBufferedDimension(dimension, early)
 
     def at(self, end: Offset, recorded: Mapping[str, pa.Table] | None = None) -> None:
         """Switch to the versions in the offset of a batch (see `versions`).
@@ -34,11 +39,9 @@ class Dimensions:
         Also starts the preload of `coming` versions. `recorded` is what an earlier run of the batch
         found on servers.
         """
-        for lookup, held in zip(self._lookups, self._held, strict=True):
-            relation = lookup.relation
-            if is_server(lookup):
-                _server(held.current).begin(None if recorded is None else recorded[relation])
-                continue
+        for relation, server in self._servers.items():
+            server.begin(None if recorded is None else recorded[relation])
+        for relation, held in self._held.items():
             version = end["dims"][relation], pinned_partitions(end, relation)
             held.at(version, preloading_version(end, relation))
 
@@ -47,24 +50,16 @@ class Dimensions:
 
         These are preloaded, their preload has failed, or their strategy needs no preload.
         """
-        found = []
-        for lookup, held in zip(self._lookups, self._held, strict=True):
-            next_version = preloading_version(end, lookup.relation)
-            if next_version is not None and held.loaded(next_version):
-                found.append(lookup.relation)
-        return found
+        coming = ((relation, preloading_version(end, relation)) for relation in self._held)
+        return [name for name, next_ in coming if next_ and self._held[name].loaded(next_)]
 
     def server_rows(self) -> dict[str, ServerRows]:
         """The rows that the batch has found on servers so far, by relation."""
-        return {
-            lookup.relation: _server(held.current).server_rows()
-            for lookup, held in zip(self._lookups, self._held, strict=True)
-            if is_server(lookup)
-        }
+        return {relation: server.server_rows() for relation, server in self._servers.items()}
 
     def take(self, task: int, count: int) -> None:
         """In a bucket shuffle, hold only the buckets of task number `task` of `count`."""
-        for held in self._held:
+        for held in self._held.values():
             held.take(task, count)
 
     def bind(self, operator: QueryOperator, src: pa.Table) -> None:
@@ -73,22 +68,17 @@ class Dimensions:
         Binds in the order of the joins, since the keys of a lookup may be columns of an earlier
         one.
         """
-        for lookup, held in zip(self._lookups, self._held, strict=True):
-            keys = None
-            if held.current.keyed:
+        for lookup in self._lookups:
+            server, keys = self._servers.get(lookup.relation), None
+            dimension = self._held[lookup.relation].current if server is None else server
+            if dimension.keyed:
                 assert lookup.keys_sql is not None
                 keys = operator.keys(lookup.keys_sql, src)
-            operator.bind_dimension(lookup.relation, held.current.rows(keys))
+            operator.bind_dimension(lookup.relation, dimension.rows(keys))
 
     def close(self) -> None:
         """Free memory and files."""
-        for held in self._held:
+        for server in self._servers.values():
+            server.close()
+        for held in self._held.values():
             held.close()
-
-
-def _early(spec: DimensionSpec, choice: Choice) -> bool:
-    return not is_server(spec.lookup) and refresh_rule(spec.lookup, choice).behind > 0
-
-
-def _server(dimension: Dimension) -> ServerDimension:
-    return cast("ServerDimension", dimension)

@@ -94,30 +94,19 @@ class DimensionVersions:
         `before` is the end offset of the previous batch. `loaded` are the relations whose `coming`
         version all tasks of the previous batch had preloaded.
         """
-        dims: dict[str, int] = {}
-        partitions: dict[str, _Listed] = {}
-        refreshed: dict[str, dict[str, Any]] = {}
-        coming: dict[str, Mapping[str, Any]] = {}
+        found: dict[str, Any] = {"dims": {}}
         for lookup in self._lookups:
             version = lookup.next(before, now_ms, lookup.relation in loaded)
-            dims[lookup.relation] = version.snapshot
+            keys: dict[str, Any] = {"dims": version.snapshot}
             if version.partitions is not None:
-                partitions[lookup.relation] = version.partitions
-            if version.coming is not None:
-                coming[lookup.relation] = version.coming
+                keys["partitions"] = version.partitions
             if lookup.rule.allows_older:
-                refreshed[lookup.relation] = {
-                    **lookup.identity,
-                    "snapshot": version.refreshed_ms,
-                    "partitions": version.chosen_ms,
-                }
-        found: dict[str, Any] = {"dims": dims}
-        if partitions:
-            found["partitions"] = partitions
-        if refreshed:
-            found["refreshed"] = refreshed
-        if coming:
-            found["coming"] = coming
+                times = {"snapshot": version.refreshed_ms, "partitions": version.chosen_ms}
+                keys["refreshed"] = {**lookup.identity, **times}
+            if version.coming is not None:
+                keys["coming"] = version.coming
+            for key, value in keys.items():
+                found.setdefault(key, {})[lookup.relation] = value
         if self._queries_server:
             found["looked_up"] = True
         return found

@@ -7,12 +7,15 @@ is in the batch's offset, under `whole`, where the driver finds it too.
 
 from __future__ import annotations
 
+from typing import Any
+
 import pyarrow as pa
 
 from streamhouse.errors import StreamhouseError
 from streamhouse.lookup.options import CacheOptions
 from streamhouse.lookup.storage.bucket_key import BucketKey, bucket_key
 from streamhouse.paimon.write.buckets import BucketRefusal
+from streamhouse.runtime.query_operator import ROW, QueryOperator
 from streamhouse.runtime.query_source import source_offset
 from streamhouse.runtime.query_spec import QuerySpec
 from streamhouse.runtime.streaming.tasks.task_results import RESULT
@@ -24,12 +27,13 @@ _DIMENSION_ROWS = 100_000
 
 
 def block_row(
-    task: int, block: bytes | None, first_row: int = -1, report: str | None = None
+    task: int, block: bytes | None, first_row: int = -1, rows: int | None = None
 ) -> pa.RecordBatch:
     """A row of `RESULT` for a task; `first_row`: the number of the block's first row.
 
-    `report` is JSON with the offsets and the number of rows that were read.
+    `rows`: how many rows were read for it and other blocks.
     """
+    report = None if rows is None else str(rows)
     row = {"task": task, "first_row": first_row, "block": block, "report": report}
     return pa.RecordBatch.from_pylist([row], schema=RESULT)
 
@@ -44,16 +48,26 @@ def join_task_count(spec: QuerySpec) -> int:
     return max(1, min(spec.parallelism, spec.choices[spec.shuffle].buckets))
 
 
-def shuffle_key(spec: QuerySpec) -> BucketKey:
-    """The bucket function, with the number of buckets at the start of the query."""
-    assert spec.shuffle is not None
-    dimension = spec.dimensions()[spec.shuffle]
-    found = bucket_key(dimension, dimension.open())
-    if isinstance(found, BucketRefusal):
-        raise StreamhouseError(
-            f"lookup strategy 'bucket' is no longer possible: {found}; start the query again"
-        )
-    return BucketKey(found.fields, spec.choices[spec.shuffle].buckets)
+class TaskOfRow:
+    """Which of the `count` join tasks has the bucket of a row's key."""
+
+    def __init__(self, spec: QuerySpec) -> None:
+        assert spec.shuffle is not None
+        dimension = spec.dimensions()[spec.shuffle]
+        found = bucket_key(dimension, dimension.open())
+        if isinstance(found, BucketRefusal):
+            raise StreamhouseError(
+                f"lookup strategy 'bucket' is no longer possible: {found}; start the query again"
+            )
+        # The number of buckets at the start of the query.
+        self._key = BucketKey(found.fields, spec.choices[spec.shuffle].buckets)
+        self._sql = dimension.lookup.row_keys_sql or ""
+        self.count = join_task_count(spec)
+
+    def of(self, src: pa.Table, operator: QueryOperator) -> tuple[Any, Any]:
+        """The numbers of the rows that may be joined, and the task of each; -1: any task."""
+        keys = operator.keys(self._sql, src)
+        return keys.column(ROW).to_numpy(), self._key.tasks(keys, self.count)
 
 
 def needs_row_numbers(spec: QuerySpec) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -12,15 +11,14 @@ import pyarrow as pa
 from streamhouse.runtime.query_operator import ROW, numbered
 from streamhouse.runtime.query_spec import QuerySpec
 from streamhouse.runtime.streaming.shuffle.blocks import (
+    TaskOfRow,
     block_row,
     first_row_number,
-    join_task_count,
     needs_row_numbers,
-    shuffle_key,
 )
+from streamhouse.runtime.streaming.tasks import task as whole_task
 from streamhouse.runtime.streaming.tasks.row_files import to_ipc
 from streamhouse.runtime.streaming.tasks.steps import current_rows_last
-from streamhouse.runtime.streaming.tasks.task import Task
 from streamhouse.runtime.streaming.tasks.task_input import SplitsInput
 from streamhouse.runtime.streaming.tasks.task_run import TaskRun, chunks
 from streamhouse.runtime.streaming.tasks.worker_resources import resources_of
@@ -33,20 +31,15 @@ def run(spec: QuerySpec, task: SplitsInput) -> Iterator[pa.RecordBatch]:
     # A small batch is one task, with all buckets.
     spec = replace(spec, gathered=False)
     resources_of(spec).dimensions.take(0, 1)
-    return Task(spec, task).run()
+    return whole_task.run(spec, task)
 
 
 class ReadTask:
     """Reads the splits of a `SplitsInput` and yields blocks; executors."""
 
     def __init__(self, spec: QuerySpec, task: SplitsInput) -> None:
-        assert spec.shuffle is not None
         self._spec, self._task = spec, task
-        self._count = join_task_count(spec)
-        self._key = shuffle_key(spec)
-        sql = spec.query.lookups[spec.shuffle].row_keys_sql
-        assert sql is not None
-        self._sql = sql
+        self._tasks = TaskOfRow(spec)
         self._run = TaskRun(spec, task)
         self._operator = self._run.operator
 
@@ -57,10 +50,7 @@ class ReadTask:
         for src in self._numbered():
             yield from self._blocks(src)
             rows += src.num_rows
-        counted = self._task.index % self._count
-        for task in range(self._count):
-            report = self._report(rows if task == counted else 0)
-            yield block_row(task, None, report=report)
+        yield block_row(self._task.index % self._tasks.count, None, rows=rows)
 
     def _numbered(self) -> Iterator[pa.Table]:
         """The rows with their numbers, in chunks; all at once if they must be reordered."""
@@ -78,21 +68,16 @@ class ReadTask:
             whole = current_rows_last(pa.concat_tables(collected), reorder_key)
             yield numbered(whole, first_row_number(index, 0))
 
-    def _report(self, rows: int) -> str:
-        """What a join task needs to know; one of them counts the rows of this task."""
-        return json.dumps({"start": self._task.start, "end": self._task.end, "rows": rows})
-
     def _blocks(self, src: pa.Table) -> Iterator[pa.RecordBatch]:
-        keys = self._operator.keys(self._sql, src)
-        tasks = self._key.tasks(keys, self._count)
-        tasks[tasks < 0] = self._task.index % self._count
-        numbers = keys.column(ROW).to_numpy()
+        count = self._tasks.count
+        numbers, tasks = self._tasks.of(src, self._operator)
+        tasks[tasks < 0] = self._task.index % count
         # NumPy's stable sort is a radix sort for 16-bit integers, and slower for longer ones.
-        tasks = tasks.astype(np.int16 if self._count < 1 << 15 else np.int64)
+        tasks = tasks.astype(np.int16 if count < 1 << 15 else np.int64)
         order = np.argsort(tasks, kind="stable")
-        bounds = np.searchsorted(tasks[order], np.arange(self._count + 1))
+        bounds = np.searchsorted(tasks[order], np.arange(count + 1))
         first = src.column(ROW)[0].as_py()
-        for task in range(self._count):
+        for task in range(count):
             mine = np.sort(numbers[order[bounds[task] : bounds[task + 1]]])
             if len(mine):
                 rows = src.take(pa.array(mine - first))

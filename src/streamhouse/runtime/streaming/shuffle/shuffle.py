@@ -1,68 +1,78 @@
-"""The steps of a shuffled batch as Spark operations."""
+"""The steps of a shuffled batch after its rows are read, as Spark operations."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyspark import TaskContext
 
-from streamhouse.paimon.storage.object_store.store_retries import retried
+from streamhouse.paimon.storage.object_store.store_retries import retried, retried_task
 from streamhouse.runtime.query_operator import ROW
 from streamhouse.runtime.query_spec import QuerySpec
 from streamhouse.runtime.streaming.shuffle.blocks import join_task_count
-from streamhouse.runtime.streaming.shuffle.join_task import JoinStep
+from streamhouse.runtime.streaming.shuffle.join_task import JoinTask
 from streamhouse.runtime.streaming.tasks.result_types import RESULT_TYPE
 from streamhouse.runtime.streaming.tasks.row_files import RowFiles, from_ipc
 from streamhouse.runtime.streaming.tasks.task_input import SplitsInput
 from streamhouse.runtime.streaming.tasks.task_run import TaskRun
+from streamhouse.source import Offset
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 
 @dataclass(frozen=True)
-class GatherStep:
-    """Writes the joined rows of a batch; picklable. `files`: see `SplitsInput`."""
+class ShuffledBatch:
+    """Joins, and writes, the blocks of a batch; picklable. `files`: see `SplitsInput`."""
 
     spec: QuerySpec
+    start: Offset
+    end: Offset
     files: RowFiles | None = None
 
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def of(self, frame: DataFrame) -> DataFrame:
+        """The frame of `RESULT` rows for a frame of blocks."""
+        partitioned = frame.repartitionById(join_task_count(self.spec), frame["task"])
+        joined = partitioned.mapInArrow(self._join_own, RESULT_TYPE)
+        return (
+            joined.coalesce(1).mapInArrow(self.write, RESULT_TYPE) if self.spec.gathered else joined
+        )
+
+    def _join_own(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        context = TaskContext.get()
+        assert context is not None
+        return self.join(context.partitionId(), batches)
+
+    def join(self, index: int, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Run the join task number `index` on the blocks that were sent to it."""
+        rows = [row for batch in batches for row in batch.to_pylist()]
+        rows.sort(key=lambda row: row["first_row"])
+        blocks = [from_ipc(row["block"]) for row in rows if row["block"] is not None]
+        count = sum(int(row["report"] or 0) for row in rows)
+        task = self._input(index, self.end["pending"] > 0)
+        return retried_task(
+            self.spec.target.warehouse, lambda: JoinTask(self.spec, task, count).run(blocks)
+        )
+
+    def write(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Sort and write the joined rows of all tasks."""
         blocks: list[pa.Table] = []
-        report: dict[str, Any] | None = None
         for batch in batches:
-            for row in batch.to_pylist():
-                if row["block"] is not None:
-                    blocks.append(from_ipc(row["block"]))
-                elif row["report"] is not None:
-                    report = json.loads(row["report"])
-            yield batch.filter(pc.is_null(batch.column("block")))
-        if report is not None:
-            start, end = report["start"], report["end"]
-            task = SplitsInput(0, start, end, (), due=False, files=self.files)
-            yield retried(lambda: _written(TaskRun(self.spec, task), blocks))
+            is_block = pc.is_valid(batch.column("block"))
+            blocks += map(from_ipc, batch.filter(is_block).column("block").to_pylist())
+            yield batch.filter(pc.invert(is_block))
+        yield retried(lambda: _written(TaskRun(self.spec, self._input(0, False)), blocks))
+
+    def _input(self, index: int, due: bool) -> SplitsInput:
+        return SplitsInput(index, self.start, self.end, (), due, files=self.files)
 
 
 def _written(run: TaskRun, blocks: list[pa.Table]) -> pa.RecordBatch:
-    """Sort the joined rows of a whole batch, and write them; rows of `RESULT`."""
     rows = run.operator.combine(blocks)
     if ROW in rows.column_names:
         rows = rows.take(pc.sort_indices(rows.column(ROW))).drop_columns([ROW])
-    return run.result(run.write(rows), joined=False)
-
-
-def shuffled(frame: DataFrame, spec: QuerySpec, files: RowFiles) -> DataFrame:
-    """Join, and write, the blocks of a batch; returns a frame of `RESULT` rows.
-
-    `files` are for rows that the sink's committer writes.
-    """
-    count = join_task_count(spec)
-    partitioned = frame.repartitionById(count, frame["task"])
-    if not spec.gathered:
-        return partitioned.mapInArrow(JoinStep(spec, files), RESULT_TYPE)
-    joined = partitioned.mapInArrow(JoinStep(spec), RESULT_TYPE)
-    return joined.coalesce(1).mapInArrow(GatherStep(spec, files), RESULT_TYPE)
+    return run.result(run.write([rows]), joined=False)

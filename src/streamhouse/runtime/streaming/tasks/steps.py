@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streamhouse.connectors.base import Message, SinkWriter
+from streamhouse.connectors.base import Message
 from streamhouse.runtime.query_operator import ROW, numbered
 from streamhouse.runtime.streaming.tasks.task_run import TaskRun
 from streamhouse.source import ROW_KIND
@@ -37,68 +38,39 @@ class Steps:
         reorder_key: Sequence[str] = (),
     ) -> None:
         self._run, self._waiting, self._reorder_key = run, waiting, reorder_key
-        self._held: list[pa.Table] = []
-        self._writer: SinkWriter | None = None
         self.rows: list[pa.Table] = []
         """Collected rows of the target; if they are gathered, another task writes them."""
-        self._collects = run.operator.combines or run.spec.gathered
 
     def run(self, rows: Iterable[pa.Table]) -> list[tuple[str, Message]]:
         """Take numbered rows of the source; returns tables with messages."""
-        try:
-            self._run.bind()
-            # Rows that waited come before any other row.
-            for src in () if self._waiting is None else self._waiting.begin():
-                self._pass(src)
-            for src in rows:
-                self._take(src)
-            return self._finished()
-        finally:
-            if self._writer is not None:
-                self._writer.close()
-
-    def _take(self, src: pa.Table) -> None:
-        if self._waiting is not None:
-            self._pass(self._waiting.take(src))
-        elif self._reorder_key:
-            self._held.append(src)
-        else:
-            self._run.look_up(src)
-            self._write(src)
-
-    def _pass(self, src: pa.Table) -> None:
-        """Go on with rows that wait no longer, and are looked up."""
-        if self._reorder_key:
-            self._held.append(src)
-        else:
-            self._write(src)
-
-    def _write(self, src: pa.Table) -> None:
-        out = self._run.operator.rows(src)
-        if self._collects:
-            self.rows.append(out)
-        elif out.num_rows:
-            if self._writer is None:
-                self._writer = self._run.writer()
-            for part in out.combine_chunks().to_batches():
-                self._writer.write(part)
-
-    def _finished(self) -> list[tuple[str, Message]]:
-        """Process what was held back until all rows are known."""
         run, messages = self._run, list[tuple[str, Message]]()
-        if self._held:
-            whole = pa.concat_tables(self._held, promote_options="default")
-            src = numbered(current_rows_last(whole.drop_columns([ROW]), self._reorder_key), 0)
-            run.look_up(src)
-            self._write(src)
-        if self._writer is not None:
-            target = run.spec.target.identifier
-            messages += [(target, message) for message in self._writer.prepare()]
-        elif not run.spec.gathered:
-            messages += run.write(run.operator.combine(self.rows))
+        run.bind()
+        outputs = self._outputs(rows)
+        if run.operator.combines or run.spec.gathered:
+            self.rows = list(outputs)
+            outputs = iter(() if run.spec.gathered else (run.operator.combine(self.rows),))
+        messages += run.write(outputs)
         if self._waiting is not None:
             messages += self._waiting.finish()
         return messages
+
+    def _outputs(self, rows: Iterable[pa.Table]) -> Iterator[pa.Table]:
+        """The rows of the target, each part before the next one of the source is taken."""
+        run, waiting, held = self._run, self._waiting, list[pa.Table]()
+        # Rows that waited come before any other row.
+        sources = rows if waiting is None else chain(waiting.begin(), map(waiting.take, rows))
+        for src in sources:
+            if self._reorder_key:
+                held.append(src)
+                continue
+            if waiting is None:
+                run.look_up(src)
+            yield run.operator.rows(src)
+        if held:
+            whole = pa.concat_tables(held, promote_options="default")
+            src = numbered(current_rows_last(whole.drop_columns([ROW]), self._reorder_key), 0)
+            run.look_up(src)
+            yield run.operator.rows(src)
 
 
 def current_rows_last(changes: pa.Table, key: Sequence[str]) -> pa.Table:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +13,7 @@ from pyspark import TaskContext
 from pyspark.sql import Row
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from streamhouse.connectors.base import Message
+from streamhouse.connectors.base import Message, SinkWriter
 from streamhouse.runtime.streaming.tasks.result_types import RESULT_TYPE
 from streamhouse.runtime.streaming.tasks.row_files import (
     RowFiles,
@@ -43,6 +43,20 @@ class TaskAttempt:
         """The attempt that runs in this thread."""
         context = TaskContext.get()
         return cls(uuid.uuid4().hex[:12], context is not None and context.attemptNumber() > 0)
+
+
+def written(opened: Callable[[], SinkWriter], tables: Iterable[pa.Table]) -> list[Message]:
+    """Write tables, by a writer that is opened for the first row; returns its commit messages."""
+    writer: SinkWriter | None = None
+    try:
+        for part in (part for table in tables for part in table.combine_chunks().to_batches()):
+            if part.num_rows:
+                writer = writer or opened()
+                writer.write(part)
+        return [] if writer is None else list(writer.prepare())
+    finally:
+        if writer is not None:
+            writer.close()
 
 
 def results(

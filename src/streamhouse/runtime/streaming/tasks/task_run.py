@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import Any
 
@@ -17,7 +17,7 @@ from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.runtime.failpoint import TASK_STEP, reached
 from streamhouse.runtime.query_spec import QuerySpec
 from streamhouse.runtime.streaming.tasks.task_input import SplitsInput
-from streamhouse.runtime.streaming.tasks.task_results import TaskAttempt, results
+from streamhouse.runtime.streaming.tasks.task_results import TaskAttempt, results, written
 from streamhouse.runtime.streaming.tasks.worker_resources import resources_of
 from streamhouse.source import Source
 
@@ -89,41 +89,24 @@ class TaskRun:
             task, query_id = self.task, self.spec.query_id
             self._bad_records.append(rows_of(bad_records, name, task.now_ms, query_id, task.batch))
 
-    def writer(self) -> SinkWriter:
-        """A new writer of the target."""
-        return self._opened(self.open.sink.writer)
-
-    def write(self, rows: pa.Table) -> list[tuple[str, Message]]:
-        """Write rows of the target."""
-        return self._write(self.spec.target.identifier, [rows], self.open.sink.writer)
+    def write(self, tables: Iterable[pa.Table]) -> list[tuple[str, Message]]:
+        """Write rows of the target; returns its name with each message, none without rows."""
+        return self._write(self.spec.target.identifier, tables, self.open.sink.writer)
 
     def write_table(
-        self, address: TableAddress, tables: Sequence[pa.Table]
+        self, address: TableAddress, tables: Iterable[pa.Table]
     ) -> list[tuple[str, Message]]:
-        """Write rows of an auxiliary table."""
+        """Write rows of an auxiliary table; returns as `write`."""
         return self._write(address.identifier, tables, partial(PaimonSinkWriter, address))
 
     def _write(
         self,
         identifier: str,
-        tables: Sequence[pa.Table],
+        tables: Iterable[pa.Table],
         opened: Callable[[str, int, str], SinkWriter],
     ) -> list[tuple[str, Message]]:
-        """Write rows; returns the table with each commit message, none if there are no rows."""
-        if not any(table.num_rows for table in tables):
-            return []
-        writer = self._opened(opened)
-        try:
-            for table in tables:
-                for part in table.combine_chunks().to_batches():
-                    writer.write(part)
-            prepared = writer.prepare()
-        finally:
-            writer.close()
-        return [(identifier, message) for message in prepared]
-
-    def _opened(self, opened: Callable[[str, int, str], SinkWriter]) -> SinkWriter:
-        return opened(self.spec.query_id, self.task.batch, self._attempt.id)
+        begin = partial(opened, self.spec.query_id, self.task.batch, self._attempt.id)
+        return [(identifier, message) for message in written(begin, tables)]
 
     def write_met(self) -> list[tuple[str, Message]]:
         """Write the bad records, and what lookups on servers have found."""

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from functools import cached_property
+from collections.abc import Iterator
+from functools import cached_property, partial
 
 import pyarrow as pa
 
@@ -12,10 +12,11 @@ from streamhouse.connectors.specs import SinkSpec
 from streamhouse.duckdb_engine import Scanner
 from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.runtime.streaming.tasks.task_input import TaskInput
+from streamhouse.runtime.streaming.tasks.task_results import written
 from streamhouse.runtime.views.spec import ViewSpec
 from streamhouse.runtime.views.windows.late_changes import LateChanges, scanner_of_late
 from streamhouse.runtime.views.windows.session_changes import SessionChanges
-from streamhouse.source import ROW_KIND
+from streamhouse.source import of_kind
 
 
 class LateWriter:
@@ -39,24 +40,19 @@ class LateWriter:
 
     def write(self) -> Iterator[tuple[str, Message]]:
         """Write the late rows; yields the commit messages, with their tables."""
-        for address in self._spec.auxiliary_tables:
-            at = zip(self._spec.late, self._changes, strict=True)
-            changes = [each for own, each in at if own == address and not each.unchanged]
-            for message in self._written(address, changes) if changes else ():
+        spec = self._spec
+        for address in spec.auxiliary_tables:
+            sink = SinkSpec("paimon", {}, address.planned().columns, address).open()
+            opened = partial(sink.writer, spec.query_id, self._task.batch, self._attempt)
+            for message in written(opened, self._late_rows(address)):
                 yield address.identifier, message
 
-    def _written(self, address: TableAddress, changes: Sequence[LateChanges]) -> list[Message]:
-        sink = SinkSpec("paimon", {}, address.planned().columns, address).open()
-        writer = sink.writer(self._spec.query_id, self._task.batch, self._attempt)
-        try:
-            for late in (rows for each in changes for rows in each.rows()):
+    def _late_rows(self, address: TableAddress) -> Iterator[pa.Table]:
+        """The late rows of the batch for a table."""
+        for own, changes in zip(self._spec.late, self._changes, strict=True):
+            for late in () if own != address or changes.unchanged else changes.rows():
                 self.rows += late.num_rows
-                kinds = pa.repeat(pa.scalar("+I"), late.num_rows)
-                for part in late.append_column(ROW_KIND, kinds).combine_chunks().to_batches():
-                    writer.write(part)
-            return list(writer.prepare())
-        finally:
-            writer.close()
+                yield of_kind(late, "+I")
 
     def scanner(self, tables: Scanner) -> Scanner:
         """A scanner that also reads the late rows of sessions, those of the batch included."""
