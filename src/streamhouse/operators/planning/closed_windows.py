@@ -35,8 +35,8 @@ from streamhouse.sql.plan import BoundedQuery, Column, Name, Resolver, TableInfo
 from streamhouse.sql.resolution import columns as names
 from streamhouse.sql.resolution.columns import Parsed
 from streamhouse.sql.resolution.view_expansion import inlined
-from streamhouse.sql.statements.create_view import ticked
 from streamhouse.sql.syntax import Query, TextPosition
+from streamhouse.sql.text import ticked
 from streamhouse.sql.types import stored_type
 
 LATE = "late"

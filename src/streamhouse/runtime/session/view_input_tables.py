@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 from streamhouse.errors import TableError, UnsupportedSqlError
 from streamhouse.paimon.schema.options.computed_columns import options_of
 from streamhouse.sql.plan import AsOf, Name, TableInfo, ViewInfo, Watermark
-from streamhouse.sql.statements.create_view import ticked
 from streamhouse.sql.statements.script import parse_script
 from streamhouse.sql.statements.watermark import IDLE_OPTION
 from streamhouse.sql.syntax import Insert
+from streamhouse.sql.text import ticked
 
 if TYPE_CHECKING:
     from streamhouse.runtime.session.session import Session
