@@ -155,8 +155,6 @@ def plan_view_into(
         if closed:
             parsed = names.parse_query(query)
             windows = closed_plan(parsed, query_tree(parsed), resolver)
-            if windows.has_sessions:
-                raise UnsupportedSqlError("sessions may be joined by rows of any later time")
         analyzed = _analyzed(query, resolver, windows)
         final, bounded = planned_into(analyzed, target, columns)
         result = tree_of(final, bounded.scans)

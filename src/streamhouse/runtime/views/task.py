@@ -206,8 +206,7 @@ class RefreshTask:
         """Write what has changed in windows that may still change."""
         spec, windows = self._spec, self._spec.plan.windows
         assert windows is not None
-        before = spec.closed_at(self._task.start)
-        before = None if before is None else before - spec.lateness_ms
+        before, after = map(spec.final_at, (self._task.start, self._task.end))
         latest = table.latest_snapshot_id()
 
         def kept() -> Iterator[pa.RecordBatch]:
@@ -220,9 +219,11 @@ class RefreshTask:
                 yield batch.filter(pc.greater(column, limit.cast(column.type)))
 
         recompute = self._of_windows(before, FOREVER)
-        tables = inputs.scanner(recompute.plan.query)
-        changes = recompute.changes(tables, self._task.now_ms, (table.arrow_schema, kept))
+        tables = self._late.scanner(inputs.scanner(recompute.plan.query))
+        changes = recompute.changes(tables, NOW_MS, (table.arrow_schema, kept))
         self._put_all(writer, table, changes)
+        if after is not None:
+            self.open_since = self._late.open_since(after)
 
     def _put_all(
         self, writer: SinkWriter, table: Table, changes: Iterator[tuple[str, pa.RecordBatch]]

@@ -104,14 +104,18 @@ def _is_session(select: exp.Select) -> bool:
 
 def _limit(select: exp.Select) -> None:
     """Let scans skip files without times of windows that a batch closes."""
-    source, size = source_rows(select), select.meta[WINDOWED].size
-    source.where(*_limits(windowed_time(source), BEFORE, -size), copy=False)
+    source, window = source_rows(select), select.meta[WINDOWED]
+    first, last = window.reach or (-window.size, -1)
+    source.where(*_limits(windowed_time(source), BEFORE, first, last + 2), copy=False)
 
 
-def _limits(time: exp.Expr, first: str, more: int) -> Iterator[exp.Expr]:
-    """The conditions that a row is from a variable, `more` milliseconds later, up to `AFTER`."""
+def _limits(time: exp.Expr, first: str, more: int, last: int = 1) -> Iterator[exp.Expr]:
+    """The conditions that a row is from a variable, `more` milliseconds later, up to `AFTER`.
+
+    It is `last` milliseconds before that at least.
+    """
     column = time.expressions[0]
-    for kind, name, since in ((exp.GT, first, more), (exp.LT, AFTER, 1)):
+    for kind, name, since in ((exp.GT, first, more), (exp.LT, AFTER, last)):
         within = kind(this=time.copy(), expression=_variable(name, since))
         # No local time is more than a day from UTC.
         day = -_DAY_MS if kind is exp.GT else _DAY_MS
