@@ -184,15 +184,22 @@ def test_a_target_with_a_key_and_a_lookup_join_the_same_rows(tmp_path: Path) -> 
     [
         ("plain FOR SYSTEM_TIME AS OF o.at_ AS r ON o.k = r.k", "give it a WATERMARK"),
         ("sales FOR SYSTEM_TIME AS OF o.at_ AS r ON o.k = r.k", "a PRIMARY KEY and a WATERMARK"),
+        ("topic FOR SYSTEM_TIME AS OF o.at_ AS r ON o.k = r.k", "INSERT it into a table with"),
     ],
 )
 def test_tables_without_versions_are_refused(join: str, message: str, tmp_path: Path) -> None:
     shop, plain = LocalPipeline(tmp_path), "CREATE TABLE IF NOT EXISTS plain (k STRING PRIMARY KEY "
+    topic = (
+        "CREATE TEMPORARY TABLE topic (k STRING PRIMARY KEY NOT ENFORCED, at_ TIMESTAMP(3), "
+        "WATERMARK FOR at_ AS at_) WITH ('connector' = 'upsert-kafka', 'topic' = 't', "
+        "'properties.bootstrap.servers' = 'localhost:1', 'key.format' = 'json', 'value.format' = "
+        "'json')"
+    )
     for statement in ("CREATE MATERIALIZED VIEW t AS", ""):
         with pytest.raises(StreamhouseError, match=message):
             shop.run(
-                f"{TABLES} {plain} NOT ENFORCED, v INT); {statement} SELECT o.id, r.k FROM orders "
-                f"AS o JOIN {join};"
+                f"{TABLES} {plain} NOT ENFORCED, v INT); {topic}; {statement} SELECT o.id, r.k "
+                f"FROM orders AS o JOIN {join};"
             )
     assert not any("joined" in name for name in shop.warehouse.tables("default"))
 

@@ -31,6 +31,10 @@ from streamhouse.sql.text import span, ticked
 from streamhouse.sql.views.statement import CreateMaterializedView
 
 Reader: TypeAlias = Insert | Select | CreateMaterializedView
+_UPSERTS = (
+    "'{}' FOR SYSTEM_TIME AS OF a stored time needs the times of deletes, which its connector does "
+    "not give; INSERT it into a table with the same key and a WATERMARK, and join that"
+)
 _NO_TIME = (
     "'{}' FOR SYSTEM_TIME AS OF a stored time needs the times of its versions; give it a WATERMARK "
     "in CREATE TABLE, or ALTER TABLE … ADD WATERMARK FOR ts AS ts. To join its newest rows, write "
@@ -144,8 +148,9 @@ def _versioned(session: Session, statement: Reader, target: Name) -> StagedJoin 
             continue
         if not table.primary_key or is_processing_time(parsed.tree, time.name, session):
             continue
-        if table.watermark is None:
-            raise node_errors.unsupported(parsed.script, named, _NO_TIME.format(named.name))
+        if table.watermark is None or table.capabilities.upserts:
+            reason = _NO_TIME if table.watermark is None else _UPSERTS
+            raise node_errors.unsupported(parsed.script, named, reason.format(named.name))
         base = len(parsed.script.text) - len(statement.query.text)
         return _versions(session, statement, target, (named, base), table)
     return None
