@@ -107,6 +107,14 @@ def joined(groups: Groups, others: Groups) -> Iterator[Row]:
                 yield end, row[0], other[0]
 
 
+def unmatched(groups: Groups, others: Groups) -> Iterator[Row]:
+    for window, rows in groups.items():
+        found = {other[1] for other in others.get(window, [])}
+        for row in rows:
+            if row[1] not in found:
+                yield window[1], row[0]
+
+
 def unrelated(groups: Groups, others: Groups) -> Iterator[Row]:
     for rows in groups.values():
         for k in {row[1] for row in rows}:
@@ -221,6 +229,9 @@ CASES = [
          ("bookings",), one_minute, unrelated),
     Case(MINUTES + "SELECT window_end, COUNT(*), SUM(n) FROM TUMBLE(TABLE m, DESCRIPTOR(wt), "
          f"INTERVAL '2' MINUTE) GROUP BY {BY}", ("bookings",), of_minutes, summed),
+    Case(f"SELECT a.window_end, a.id FROM {TUMBLED} a WHERE NOT EXISTS (SELECT 1 FROM {TUMBLED} b "
+         "WHERE a.window_start = b.window_start AND a.window_end = b.window_end AND a.k = b.k)",
+         ("bookings", "events"), one_minute, unmatched),
     # Nexmark's q7: a row at the end of a window meets it, too.
     Case("SELECT x.id, x.v, w.e FROM {} x JOIN (SELECT MAX(v) AS m, window_end AS e FROM "
          f"{TUMBLED} GROUP BY {BY}) w ON x.v = w.m WHERE x.ts BETWEEN w.e - INTERVAL '1' MINUTE "

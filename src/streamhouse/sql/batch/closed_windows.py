@@ -206,7 +206,13 @@ def _filters(select: exp.Select) -> tuple[str, list[exp.Expr]]:
     from_, where = outer.args.get("from_"), outer.args.get("where")
     if from_ is None or from_.this is not element or outer.args.get("joins") or where is None:
         return "", []
-    plain = [each.copy() for each in conjuncts(where) if each.find(exp.Query) is None]
+    # In a subquery of a condition, other columns may be those of the query around it.
+    own = {element.alias} if outer.find_ancestor(exp.Where, exp.Having) else {element.alias, ""}
+    plain = [
+        each.copy()
+        for each in conjuncts(where)
+        if each.find(exp.Query) is None and {c.table for c in each.find_all(exp.Column)} <= own
+    ]
     return element.alias, plain
 
 
