@@ -99,6 +99,11 @@ def of_query(query: Query) -> Script:
     return Script(margin + query.text, query.position.line, query.functions)
 
 
+def ticked(name: str) -> str:
+    """A name in backticks, as Flink quotes it."""
+    return "`" + name.replace("`", "``") + "`"
+
+
 def span(node: exp.Expr) -> tuple[int, int] | None:
     """The range (start, end exclusive) of a node's parts with a position; None if none has one."""
     positions = [part.meta for part in node.walk() if "start" in part.meta]

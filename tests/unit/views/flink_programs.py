@@ -11,7 +11,7 @@ import os
 import re
 import subprocess
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -31,13 +31,14 @@ _OWN_CATALOG = re.compile(r"`default_catalog`\.`default_database`\.")
 class Table:
     """A table; a computed column has its expression, `AS …`, as type.
 
-    `stages` are the changes of a source before and after Flink's restart.
+    `stages` are the changes of a source before and after Flink's restart. `watermark` is a clause.
     """
 
     name: str
     columns: tuple[tuple[str, str], ...]
     key: tuple[str, ...]
     stages: tuple[tuple[Any, ...], ...] = ()
+    watermark: str = ""
 
     @property
     def stored(self) -> list[tuple[str, str]]:
@@ -54,11 +55,24 @@ class Table:
         columns.append(f"PRIMARY KEY ({key}) NOT ENFORCED")
         return f"CREATE TABLE `{self.name}` ({', '.join(columns)}) WITH ('bucket' = '1')"
 
+    @property
+    def growing_ddl(self) -> str:
+        """Its statement as a table that only grows, with its watermark."""
+        plain = replace(self, key=()).ddl
+        return f"{plain[:-1]}, {self.watermark})" if self.watermark else plain
+
     def insert(self, stage: int) -> str:
         """The statement that gives it the rows after a stage; empty without rows."""
+        rows = self._rows(stage)
+        return f"INSERT OVERWRITE `{self.name}` VALUES {self._values(rows)}" if rows else ""
+
+    def add(self, rows: Sequence[Sequence[Any]]) -> str:
+        """The statement that adds some rows."""
+        return f"INSERT INTO `{self.name}` VALUES {self._values(rows)}"
+
+    def _values(self, rows: Sequence[Sequence[Any]]) -> str:
         kinds = [kind for _, kind in self.stored]
-        rows = [f"({', '.join(map(_literal, row, kinds))})" for row in self._rows(stage)]
-        return f"INSERT OVERWRITE `{self.name}` VALUES {', '.join(rows)}" if rows else ""
+        return ", ".join(f"({', '.join(map(_literal, row, kinds))})" for row in rows)
 
     def _rows(self, stage: int) -> list[list[Any]]:
         changes = [change for rows in self.stages[: stage + 1] for change in rows]
@@ -169,19 +183,20 @@ def _add(made: Program, sql: str, sinks: dict[str, tuple[Table, list[list[str]]]
 
 
 def _table(step: dict[str, Any], stages: tuple[tuple[Any, ...], ...] = ()) -> Table:
-    columns, key = [], []
+    columns, key, watermark = [], [], ""
     for part in _parts(", ".join(step["schema"])):
         if found := _KEY.fullmatch(part):
             key = [name.strip(" `") for name in found[2].split(",")]
         elif found := _COLUMN.fullmatch(part):
             name, kind = found[1].strip("`"), found[2].strip()
             if name.upper() == "WATERMARK" and kind.upper().startswith("FOR "):
+                watermark = part
                 continue
             if re.search(r"\sprimary\s+key", kind, re.I):
                 key = [name]
             # Only keys need a NOT NULL, which these have anyway.
             columns.append((name, _NOT_NULL.sub("", _SUFFIX.sub("", kind)).strip()))
-    return Table(step["name"], tuple(columns), tuple(key), stages)
+    return Table(step["name"], tuple(columns), tuple(key), stages, watermark)
 
 
 def _parts(text: str) -> list[str]:

@@ -14,6 +14,7 @@ import pytest
 from tests.unit.views.test_closed_windows import (
     BY,
     DELAY,
+    KEYED,
     NOW,
     TABLES,
     ClosedView,
@@ -52,6 +53,7 @@ class Model:
     """The sessions of one table that have been closed, and its late rows."""
 
     key: Key
+    lateness: timedelta = timedelta(0)
     rows: Counter[Row] = field(default_factory=Counter)
     seen: Counter[Row] = field(default_factory=Counter)
     """The rows without the late changes."""
@@ -66,7 +68,7 @@ class Model:
             for change in (rows - self.rows, self.rows - rows)
         )
         self.rows, before = rows, self.watermark
-        times = [row[2] - DELAY for row in entered if row[2] is not None]
+        times = [row[2] - DELAY - self.lateness for row in entered if row[2] is not None]
         self.watermark = max((each for each in (before, *times) if each is not None), default=None)
         self._take(came, left, before)
         if self.watermark is None:
@@ -163,6 +165,8 @@ CASES = [
          "SESSION(ts, INTERVAL '40' SECOND)",
          "bookings", by_k, lambda session: (
              (row[0], row[1], row[2].upper(), *row[3:]) for row in totals(session))),
+    Case("SELECT k, COUNT(*) FROM {} GROUP BY k, SESSION(ts, INTERVAL '40' SECOND)",
+         "events", by_k, lambda session: iter([(session[0][1], len(session))])),
     Case(f"SELECT {BY}, id, v, n FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY {BY} ORDER BY v "
          f"DESC, id) AS n FROM {ALL_KEYS}) WHERE n <= 2", "bookings", by_nothing, best),
     Case(f"SELECT a.window_end, a.id, b.id FROM {SESSIONS} a JOIN {SESSIONS} b ON a.window_start = "
@@ -196,6 +200,38 @@ def test_each_session_is_there_once_and_late_rows_are_kept(
         assert view.result() == result, (view.result() - result, result - view.result())
         late = Counter({row: n for row, n in view.late().items() if row[1] == 0})
         assert late == model.late, (late - model.late, model.late - late)
+        if rng.random() < 0.2:
+            session.restart()
+            view.restart()
+            (session.folder / "open_since.json").unlink(missing_ok=True)
+    view.check_audit()
+
+
+@pytest.mark.parametrize(
+    ("case", "seed"),
+    [
+        pytest.param(case, seed, marks=() if seed == 0 and case == 2 else pytest.mark.soak)
+        for seed in range(40)
+        for case in range(3)
+    ],
+)
+def test_sessions_change_for_the_allowed_lateness(case: int, seed: int, tmp_path: Path) -> None:
+    rng, session, of = random.Random(seed * 100 + case), ViewSession(tmp_path / "lake"), CASES[case]
+    lateness = timedelta(seconds=rng.choice((20, 90)))
+    session.execute(f"{TABLES}; {KEYED}")
+    view, model = ClosedView(session, of.query.replace("{}", of.table), lateness), Model(of.key)
+    model.lateness = lateness
+    at, now = datetime(2026, 1, 1), NOW
+    for _ in range(12 if seed else 8):
+        now += 1_000
+        at += timedelta(seconds=rng.choice((0, 20, 40, 60, 200)))
+        rows, entered = change(rng, of.table, model.rows, at, session)
+        view.run(now, rng.choice(("", "", "before", "between")))
+        model.epoch(rows, entered)
+        # Those that are closed are among them, as they were.
+        expected = bag([row for each in sessions(model.seen, of.key) for row in of.result(each)])
+        assert view.result() == expected, (view.result() - expected, expected - view.result())
+        assert view.late() == model.late, (view.late() - model.late, model.late - view.late())
         if rng.random() < 0.2:
             session.restart()
             view.restart()

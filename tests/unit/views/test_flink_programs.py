@@ -5,11 +5,14 @@ from __future__ import annotations
 import datetime
 import shutil
 from collections import Counter
+from collections.abc import Iterator
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.unit.views.flink_programs import Program, programs, remaining
+from tests.unit.views.test_closed_windows import NOW, ClosedView
 from tests.unit.views.view_session import ViewSession
 
 from streamhouse.errors import StreamhouseError
@@ -29,6 +32,16 @@ _TIME = (
 
 Windows appear in Flink when the watermark passes their end, and late rows are dropped.
 """
+_CLOSED = (
+    "group-window-",
+    "tvf-agg",
+    "window-aggregate-",
+    "window-join",
+    "window-rank",
+    "window-dedup",
+)
+"""Parts of the names of programs whose results Flink writes when the watermark passes a window."""
+_LEAST_CLOSED = 35
 _UNCHECKED = ("sink-primary-key", "constraint-enforcer-drop")
 """Programs that declare a key or NOT NULL fields that their rows do not have."""
 _ANY_ROWS = ("LimitTestPrograms: limit",)
@@ -50,6 +63,70 @@ def test_flinks_test_programs(tmp_path: Path) -> None:
     refused = {outcome: names for outcome, names in outcomes.items() if "refused" in outcome}
     others = [n for reason, names in refused.items() for n in names if not _is_later(reason)]
     assert len(others) <= _MOST_REFUSED
+
+
+@pytest.mark.soak
+@pytest.mark.skipif(not shutil.which("mvn") or not shutil.which("javac"), reason="needs mvn, javac")
+def test_flinks_windows_are_closed_by_watermarks(tmp_path: Path) -> None:
+    """Also with what Flink drops as late: a batch ends before each row that is behind another."""
+    outcomes: dict[str, list[str]] = {}
+    chosen = {program.outputs[0][1]: program for program in programs(tmp_path / "flink")
+              if program.outputs and any(part in program.name for part in _CLOSED)}  # fmt: skip
+    for program in chosen.values():
+        outcome = program.unsupported or _closed_outcome(program, tmp_path / "closed")
+        outcomes.setdefault(outcome, []).append(program.name)
+    for outcome, names in outcomes.items():
+        print(f"{len(names)} {outcome}: {', '.join(names)}")
+    assert not [outcome for outcome in outcomes if outcome.startswith("wrong")]
+    assert len(outcomes["equal"]) >= _LEAST_CLOSED
+
+
+def _closed_outcome(program: Program, folder: Path) -> str:
+    """`equal`, or what is wrong with the windows of a program that watermarks close."""
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
+    session, now = ViewSession(folder / "lake"), NOW
+    (sink, query, changes), *_ = program.outputs
+    tables = [table for table in program.tables if table.name in query]
+    if any(change["kind"] != "+I" for table in tables for part in table.stages for change in part):
+        return "changes"
+    try:
+        for statement in [*(table.growing_ddl for table in program.tables), *program.views]:
+            session.run(statement)
+        view = ClosedView(session, _converted(session, "plain", query, sink.stored))
+        for stage in range(2):
+            rows = [[change["row"] for change in table.stages[stage]] for table in tables]
+            first = [table.stages[0][0]["row"] for table in tables]
+            far = [[["2030" + row[0][4:], *row[1:]]] for row in first]
+            batches = [*zip_longest(*map(_in_order, rows), fillvalue=[]), *([far] if stage else [])]
+            for parts in batches:
+                for table, part in zip(tables, parts, strict=True):
+                    if part:
+                        session.execute(table.add(part))
+                now += 1_000
+                view.run(now, "")
+            written = session.exact_rows("SELECT * FROM t__view")
+            found = Counter(", ".join(map(_java, row)) for row in written)
+            expected = Counter(sink.expected(changes[stage]))
+            # A source without a second part ends after the first one, and so closes all windows.
+            if found != expected and (stage or any(table.stages[1] for table in tables)):
+                return f"wrong: {query}: {found - expected}, not {expected - found}"
+    except StreamhouseError as error:
+        return f"refused: {str(error).splitlines()[0].split(': ', 1)[-1]}"
+    return "equal"
+
+
+def _in_order(rows: list[Any]) -> Iterator[list[Any]]:
+    """The rows in parts, of which none has a row whose time is behind one of another part."""
+    part: list[Any] = []
+    newest = ""
+    for row in rows:
+        if row[0] < newest:
+            yield part
+            part = []
+        part.append(row)
+        newest = max(newest, row[0])
+    yield part
 
 
 def test_what_remains_of_changes() -> None:

@@ -17,6 +17,7 @@ from streamhouse.operators.aggregate import Aggregate
 from streamhouse.operators.filter import Filter
 from streamhouse.operators.join import Join, JoinKind
 from streamhouse.operators.operator import Linear, Operator, walk
+from streamhouse.operators.planning import window_reach
 from streamhouse.operators.planning.query_tree import tree_of
 from streamhouse.operators.project import Project
 from streamhouse.operators.query_block import QueryBlock
@@ -29,6 +30,7 @@ from streamhouse.sql.batch.bounded_query import (
     planned_into,
     query_tree,
 )  # fmt: skip
+from streamhouse.sql.expressions.zones import UTC
 from streamhouse.sql.parser.windowed_rows import KEY, WINDOWED, Window
 from streamhouse.sql.plan import (
     CURRENT,
@@ -43,8 +45,8 @@ from streamhouse.sql.plan import (
 from streamhouse.sql.resolution import columns as names
 from streamhouse.sql.resolution.columns import Parsed
 from streamhouse.sql.resolution.view_expansion import inlined
-from streamhouse.sql.statements.create_view import ticked
 from streamhouse.sql.syntax import Query, TextPosition
+from streamhouse.sql.text import ticked
 from streamhouse.sql.types import stored_type
 
 LATE = "late"
@@ -88,9 +90,9 @@ class ClosedWindows:
     offset_ms: int = 0
 
     @property
-    def has_sessions(self) -> bool:
-        """Whether some windows are sessions."""
-        return any(late.sessions is not None for late in self.late)
+    def delay_ms(self) -> int:
+        """How long after their ends all windows are closed, since joins compare these."""
+        return max((late.window.delay_ms for late in self.late), default=0)
 
     def tables(self, resolver: Resolver) -> Resolver:
         """A resolver that also finds the tables of late rows."""
@@ -154,6 +156,11 @@ def closed_plan(parsed: Parsed, tree: exp.Query, resolver: Resolver) -> ClosedWi
                 f"no WATERMARK says when windows over {listed} are complete; declare one in CREATE "
                 "TABLE, or ALTER TABLE … ADD WATERMARK FOR ts AS ts - INTERVAL '5' SECOND"
             )
+        if window.reach and "LTZ" in analyzed.types[-1] and resolver.zone != UTC:
+            raise UnsupportedSqlError(
+                "a range of TIMESTAMP_LTZ by the end of a window has another length when clocks "
+                "are set; CAST the time to TIMESTAMP in a view"
+            )
         late.append(_late_rows(analyzed, plan, window))
         if sessions is not None:
             combined = analyze_tree(
@@ -215,6 +222,7 @@ def _late_rows(analyzed: Analyzed, plan: BoundedQuery, window: Window) -> LateRo
 def _expanded(parsed: Parsed, tree: exp.Query, resolver: Resolver) -> exp.Query:
     expanded = inlined(Parsed(parsed.script, tree.copy(), parsed.canonical), resolver).tree
     assert isinstance(expanded, exp.Query)
+    window_reach.join_windows(expanded)
     return expanded
 
 

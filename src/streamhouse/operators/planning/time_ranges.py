@@ -6,8 +6,9 @@ looks up the rows of a piece, not all rows, or all rows of its key.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from sqlglot import exp
 
@@ -27,14 +28,22 @@ _LEAST_MS = 1_000
 _LOWER = (exp.GT, exp.GTE)
 
 
+Times: TypeAlias = Callable[[exp.Expr], str]
+"""Which time of a side an expression is; empty for any other expression."""
+
+
 @dataclass(frozen=True)
-class _Bound:
-    """The right time is not before, or not after, the left one plus a duration."""
+class Bound:
+    """The right time is not before, or not after, the left one plus a duration.
+
+    Fractions of a millisecond are left out. `strict`: nor is it equal.
+    """
 
     left: str
     right: str
     ms: int
     lower: bool
+    strict: bool
 
 
 def in_pieces(
@@ -44,15 +53,18 @@ def in_pieces(
 
     Each right row is there for both pieces of left rows that it may meet; a left row is in one.
     """
-    found = None if kind is JoinKind.FULL else _range(left, right, terms)
+    times = _times_of(left), _times_of(right)
+    found = None if kind is JoinKind.FULL else range_of(terms, *times)
     if found is None:
         return left, right, terms
     first, last = found
+    # Fractions of a millisecond are left out of both.
+    start, end = first.ms - 1, last.ms + 1
     used = {*left.operator.columns, *right.operator.columns}
     number = next(n for n in range(len(used) + 1) if used.isdisjoint(_names(n)))
     own, other = _names(number)
-    length = max(_LEAST_MS, last.ms - first.ms)
-    piece, later = _piece(first.left, first.ms, length), _piece(first.right, 0, length)
+    length = max(_LEAST_MS, end - start)
+    piece, later = _piece(first.left, start, length), _piece(first.right, 0, length)
     items = (*map(Item.of, left.operator.columns), Item(own, piece))
     rows = Rows(checked(Project(left.operator, items)), left.names)
     present = exp.Not(this=exp.Is(this=reference(first.right), expression=exp.Null()))
@@ -75,18 +87,26 @@ def _piece(column: str, ms: int, length: int) -> str:
     return f"time_bucket(to_milliseconds({length}), {time})"
 
 
-def _range(left: Rows, right: Rows, terms: list[exp.Expr]) -> tuple[_Bound, _Bound] | None:
-    """The bounds of the time of the right side; None if it has no lower or no upper one."""
+def range_of(terms: list[exp.Expr], left: Times, right: Times) -> tuple[Bound, Bound] | None:
+    """The bounds of a time of the right side by one of the left, a lower and an upper one."""
     bounds = [bound for term in terms for bound in _bounds(term, left, right)]
     for first in bounds:
         for last in bounds:
             same = (first.left, first.right) == (last.left, last.right)
-            if same and first.lower and not last.lower and first.ms <= last.ms:
+            if same and first.lower and not last.lower and first.ms <= last.ms + 2:
                 return first, last
     return None
 
 
-def _bounds(term: exp.Expr, left: Rows, right: Rows) -> Iterator[_Bound]:
+def _times_of(rows: Rows) -> Times:
+    def time(node: exp.Expr) -> str:
+        column = plain_column(node, rows)
+        return column if column and rows.operator.types[column].startswith("TIMESTAMP") else ""
+
+    return time
+
+
+def _bounds(term: exp.Expr, left: Times, right: Times) -> Iterator[Bound]:
     pairs: list[tuple[type[exp.Expr], exp.Expr, exp.Expr]]
     if isinstance(term, exp.Between) and not term.args.get("symmetric"):
         pairs = [(exp.GTE, term.this, term.args["low"]), (exp.LTE, term.this, term.args["high"])]
@@ -99,20 +119,18 @@ def _bounds(term: exp.Expr, left: Rows, right: Rows) -> Iterator[_Bound]:
             time, start = _time(own, right), _time(other, left)
             if time is not None and start is not None:
                 lower = test in _LOWER
-                # Fractions of a millisecond are left out.
-                ms = start[1] - time[1] + (-1 if lower else 1)
-                yield _Bound(start[0], time[0], ms, lower)
+                strict = test in (exp.GT, exp.LT)
+                yield Bound(start[0], time[0], start[1] - time[1], lower, strict)
 
 
-def _time(node: exp.Expr, rows: Rows) -> tuple[str, int] | None:
+def _time(node: exp.Expr, times: Times) -> tuple[str, int] | None:
     """The column and the duration of a column of a side plus or minus a duration."""
     inner = node.unnest()
     if isinstance(inner, exp.Add | exp.Sub):
         length = intervals.milliseconds(inner.expression)
-        time = _time(inner.this, rows)
+        time = _time(inner.this, times)
         if length is None or time is None:
             return None
         return time[0], time[1] + (length if isinstance(inner, exp.Add) else -length)
-    column = plain_column(inner, rows)
-    kind = rows.operator.types[column] if column else ""
-    return (column, 0) if kind.startswith("TIMESTAMP") else None
+    column = times(inner)
+    return (column, 0) if column else None

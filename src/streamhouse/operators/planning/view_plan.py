@@ -31,6 +31,7 @@ from streamhouse.sql.nesting_depth import limited_depth
 from streamhouse.sql.plan import BoundedQuery, BoundedScan, Column, Resolver, TableInfo
 from streamhouse.sql.resolution import columns as names
 from streamhouse.sql.resolution.columns import Parsed
+from streamhouse.sql.resolution.event_time import VERSIONED
 from streamhouse.sql.resolution.view_expansion import inlined
 from streamhouse.sql.syntax import Query
 from streamhouse.sql.types import NULL, stored_type
@@ -154,8 +155,6 @@ def plan_view_into(
         if closed:
             parsed = names.parse_query(query)
             windows = closed_plan(parsed, query_tree(parsed), resolver)
-            if windows.has_sessions:
-                raise UnsupportedSqlError("sessions may be joined by rows of any later time")
         analyzed = _analyzed(query, resolver, windows)
         final, bounded = planned_into(analyzed, target, columns)
         result = tree_of(final, bounded.scans)
@@ -192,10 +191,9 @@ def _check_lookups(parsed: Parsed, resolver: Resolver) -> None:
                 parsed.script,
                 table,
                 "FOR SYSTEM_TIME AS OF a column joins each row once, as of its time, and a view is "
-                "computed from the tables as they are now. As of a stored time, name a view that "
-                "has the newest row of each key by ROW_NUMBER over a table that only grows. To "
-                "join the newest rows, leave the clause out: a change of this table then changes "
-                "rows that were joined before",
+                f"computed from the tables as they are now. As of a stored time, name {VERSIONED}. "
+                "To join the newest rows, leave the clause out: a change of this table then "
+                "changes rows that were joined before",
             )
 
 

@@ -10,9 +10,10 @@ from streamhouse.options import hide_secrets, is_secret
 from streamhouse.runtime.session.session import Session
 from streamhouse.sql import functions
 from streamhouse.sql.plan import Column, ComputedColumn, Name, TableInfo
-from streamhouse.sql.statements.create_view import create_text, ticked
+from streamhouse.sql.statements.create_view import create_text
 from streamhouse.sql.statements.watermark import IDLE_OPTION
 from streamhouse.sql.syntax import Describe, Show
+from streamhouse.sql.text import ticked
 from streamhouse.sql.views.stored_view import QUERY, StoredView, is_view
 
 ResultColumns = Mapping[str, Sequence[str | None]]

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 from streamhouse.errors import TableError, UnsupportedSqlError
 from streamhouse.sql.plan import CURRENT, AsOf, Name, ResolverAround, TableInfo, Watermark
-from streamhouse.sql.statements.create_view import ticked
 from streamhouse.sql.statements.watermark import IDLE_OPTION
 from streamhouse.sql.syntax import Insert, Query, TextPosition
+from streamhouse.sql.text import ticked
 
 if TYPE_CHECKING:
     from streamhouse.runtime.session.session import Session

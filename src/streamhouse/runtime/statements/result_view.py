@@ -31,8 +31,9 @@ from streamhouse.sql.batch.closed_windows import windows
 from streamhouse.sql.options.merge_functions import MERGING_ENGINES
 from streamhouse.sql.plan import Name, TableInfo
 from streamhouse.sql.resolution.columns import parse_query
-from streamhouse.sql.statements.create_view import ticked, with_full_names
+from streamhouse.sql.statements.create_view import with_full_names
 from streamhouse.sql.syntax import Insert, Query, Select
+from streamhouse.sql.text import ticked
 from streamhouse.sql.views.statement import CreateMaterializedView
 from streamhouse.sql.views.stored_view import keeps_result
 

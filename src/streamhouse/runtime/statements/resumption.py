@@ -211,7 +211,7 @@ def _is_orphaned(spec: QuerySpec, writer: StreamingWriter) -> bool:
 def _source(definition: Mapping[str, Any], target: TableAddress) -> tuple[Any, ...]:
     """The table that a query reads; if it has the result of a SELECT for `target`, the SELECT.
 
-    Each pipeline has such a table, and a table of joined rows, with a name of its own.
+    Each pipeline has such a table, and tables that the SELECT reads, with names of its own.
     """
     source = definition["source"]
     name = source["table"] or ".".join(definition["query"]["scan"]["table"]["name"][-2:])
@@ -220,7 +220,7 @@ def _source(definition: Mapping[str, Any], target: TableAddress) -> tuple[Any, .
         with suppress(TableError):
             view = StoredView.of(TableAddress(target.warehouse, name).open().options)
             if view is not None:
-                return _RESULT, view.query.replace(f"__joined{name.removeprefix(prefix)}", "")
+                return _RESULT, view.query.replace(name.removeprefix(prefix), "")
     return source["connector"], name, definition["warehouses"]["source"]
 
 

@@ -1,7 +1,7 @@
-"""A SELECT with lookup joins, or windows over processing time, that takes two queries.
+"""A SELECT with lookup joins, windows over processing time, or versions, that takes two queries.
 
-A streaming query joins the rows, or gives them their times, and keeps them in a table, which the
-rest of the SELECT reads.
+A streaming query joins the rows, gives them their times, or reads their versions, and keeps them in
+a table, which the rest of the SELECT reads.
 """
 
 from __future__ import annotations
@@ -16,19 +16,29 @@ from sqlglot import exp
 from streamhouse.errors import StreamhouseError, TableError
 from streamhouse.runtime.session.session import Session
 from streamhouse.runtime.statements.result_view import result_name
+from streamhouse.sql import node_errors
 from streamhouse.sql.parser.windowed_rows import WINDOWED, source_rows, windowed_time
 from streamhouse.sql.plan import Column, Name, TableInfo, Watermark
 from streamhouse.sql.resolution import columns as names
 from streamhouse.sql.resolution.event_time import is_processing_time
+from streamhouse.sql.resolution.versions import REMOVED, keeping, view_of
 from streamhouse.sql.resolution.view_expansion import inlined
-from streamhouse.sql.statements.create_view import ticked
 from streamhouse.sql.streaming.joined_rows import JoinedRows, joined_rows
 from streamhouse.sql.streaming.query_planner import plan_stream_queries
 from streamhouse.sql.syntax import Insert, Query, Select
-from streamhouse.sql.text import span
+from streamhouse.sql.text import span, ticked
 from streamhouse.sql.views.statement import CreateMaterializedView
 
 Reader: TypeAlias = Insert | Select | CreateMaterializedView
+_UPSERTS = (
+    "'{}' FOR SYSTEM_TIME AS OF a stored time needs the times of deletes, which its connector does "
+    "not give; INSERT it into a table with the same key and a WATERMARK, and join that"
+)
+_NO_TIME = (
+    "'{}' FOR SYSTEM_TIME AS OF a stored time needs the times of its versions; give it a WATERMARK "
+    "in CREATE TABLE, or ALTER TABLE … ADD WATERMARK FOR ts AS ts. To join its newest rows, write "
+    "AS OF a column that is computed as PROCTIME()"
+)
 
 
 @dataclass(frozen=True)
@@ -74,7 +84,7 @@ def staged_join(session: Session, statement: Reader, target: Name) -> StagedJoin
     if joined is None:
         joined, time = _timed_rows(statement.query, session)
     if joined is None:
-        return None
+        return _versioned(session, statement, target)
     query = plan_stream_queries(joined.query, session)[0]
     columns = tuple(
         Column(column.name, column.type, column.name not in joined.key)
@@ -114,6 +124,59 @@ def _timed_rows(query: Query, session: Session) -> tuple[JoinedRows | None, str]
             edits = {(first, first): "(SELECT * ", (last, last): ")"}
             return JoinedRows(read, (), query, edits, (first, last)), time
     return None, ""
+
+
+def _versioned(session: Session, statement: Reader, target: Name) -> StagedJoin | None:
+    """Split a statement at its first table with a key that is joined as of a stored time."""
+    parsed = names.parse_query(statement.query)
+    for named in names.leaves(parsed.tree):
+        version = named.args.get("version")
+        time = None if version is None else version.expression
+        if not isinstance(time, exp.Column) or view_of(session, named) is not None:
+            continue
+        try:
+            table = session.table(names.table_name(named))
+        except StreamhouseError:
+            # The error of the whole query says more.
+            continue
+        if not table.primary_key or is_processing_time(parsed.tree, time.name, session):
+            continue
+        if table.watermark is None or table.capabilities.upserts:
+            reason = _NO_TIME if table.watermark is None else _UPSERTS
+            raise node_errors.unsupported(parsed.script, named, reason.format(named.name))
+        base = len(parsed.script.text) - len(statement.query.text)
+        return _versions(session, statement, target, (named, base), table)
+    return None
+
+
+def _versions(
+    session: Session,
+    statement: Reader,
+    target: Name,
+    place: tuple[exp.Table, int],
+    table: TableInfo,
+) -> StagedJoin:
+    """Split a statement at a table; its `place` has the offset of the query's text, too."""
+    (named, base), query = place, statement.query
+    version, parts = named.args["version"], [part.meta for part in named.parts]
+    ends = [part.meta["end"] for part in version.walk() if "end" in part.meta]
+    first, last, after = (
+        at - base for at in (parts[0]["start"], version.meta["start"], max(ends) + 1)
+    )
+    assert table.watermark is not None
+    read = f"FROM {query.text[first:last]} WHERE {ticked(table.watermark.column)} IS NOT NULL"
+    rows = replace(query, text=f"SELECT * {read}", prefix="")
+    columns = plan_stream_queries(rows, session)[0].rows.columns
+    full = session.result_table(result_name(target, f"joined_{table.name[-1]}"))
+    flagged = replace(rows, text=f"SELECT *, FALSE AS {ticked(REMOVED)} {read}")
+    feed = Insert(statement.position, statement.text, full, (), flagged)
+    alias = "" if named.alias else f" AS {ticked(named.name)}"
+    text = (
+        f"{query.text[:first]}{'.'.join(map(ticked, full))} {query.text[last:after]}{alias}"
+        f"{query.text[after:]}"
+    )
+    kept = keeping(full, table, columns)
+    return StagedJoin(kept, feed, replace(statement, query=replace(query, text=text)))
 
 
 def _shape(table: TableInfo) -> tuple[object, ...]:

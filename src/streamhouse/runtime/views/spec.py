@@ -68,11 +68,16 @@ class ViewSpec:
         """The watermark by which windows are closed at an offset (epoch ms); None before it is.
 
         A session is closed a millisecond later than other windows: then no row that is after the
-        watermark can join it. If a query has both, all are, since it may join them.
+        watermark can join it.
         """
         at: int | None = offset.get("watermark", {}).get("at")
         windows = self.plan.windows
-        return at if at is None or windows is None or not windows.has_sessions else at - 1
+        return at if at is None or windows is None else at - windows.delay_ms
+
+    def final_at(self, offset: Offset) -> int | None:
+        """The watermark by which windows do not change any more; None before there is one."""
+        at = self.closed_at(offset)
+        return None if at is None else at - self.lateness_ms
 
     @property
     def tables(self) -> dict[str, TableAddress]:

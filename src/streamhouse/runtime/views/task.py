@@ -216,8 +216,7 @@ class RefreshTask:
         """What has changed in windows that may still change."""
         spec, windows = self._spec, self._spec.plan.windows
         assert windows is not None
-        before = spec.closed_at(self._task.start)
-        before = None if before is None else before - spec.lateness_ms
+        before, after = map(spec.final_at, (self._task.start, self._task.end))
         latest = table.latest_snapshot_id()
 
         def kept() -> Iterator[pa.RecordBatch]:
@@ -230,8 +229,10 @@ class RefreshTask:
                 yield batch.filter(pc.greater(column, limit.cast(column.type)))
 
         recompute = self._of_windows(before, FOREVER)
-        tables = self._inputs.scanner(recompute.plan.query)
-        return recompute.changes(tables, self._task.now_ms, (table.arrow_schema, kept))
+        tables = self._late.scanner(self._inputs.scanner(recompute.plan.query))
+        yield from recompute.changes(tables, NOW_MS, (table.arrow_schema, kept))
+        if after is not None:
+            self.open_since = self._late.open_since(after)
 
 
 def _free_memory() -> None:

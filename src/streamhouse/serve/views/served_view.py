@@ -17,8 +17,8 @@ from streamhouse.serve.access_log import LOGGER
 from streamhouse.serve.tokens import EVERYTHING, Scope
 from streamhouse.sql.batch.bounded_query import analyze_bounded
 from streamhouse.sql.plan import CURRENT, AsOf, Name, Resolver, TableInfo, ViewInfo
-from streamhouse.sql.statements.create_view import ticked
 from streamhouse.sql.syntax import Query, TextPosition
+from streamhouse.sql.text import ticked
 
 if TYPE_CHECKING:
     from streamhouse.paimon.catalog.warehouse import Warehouse

@@ -17,8 +17,8 @@ from streamhouse.sql.batch.bounded_query import Analyzed, analyze_tree, query_tr
 from streamhouse.sql.functions.expression_builders import current_time_name
 from streamhouse.sql.plan import CURRENT, AsOf, BoundedScan, Column, Name, Resolver, TableInfo
 from streamhouse.sql.resolution.columns import parse_query, visible_columns
-from streamhouse.sql.statements.create_view import ticked
 from streamhouse.sql.syntax import Query, TextPosition
+from streamhouse.sql.text import ticked
 from streamhouse.sql.types import NULL
 
 if TYPE_CHECKING:

@@ -77,8 +77,7 @@ def _clause(parsed: Parsed, tree: exp.Expr, table: exp.Table, resolver: Resolver
         parsed.script,
         version,
         "FOR SYSTEM_TIME AS OF takes a TIMESTAMP '…' or a column that is computed as PROCTIME(); "
-        "as of a stored time, name a view that has the newest row of each key by ROW_NUMBER over "
-        "a table that only grows",
+        f"as of a stored time, name {event_time.VERSIONED}",
     )
 
 

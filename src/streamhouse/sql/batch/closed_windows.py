@@ -104,14 +104,18 @@ def _is_session(select: exp.Select) -> bool:
 
 def _limit(select: exp.Select) -> None:
     """Let scans skip files without times of windows that a batch closes."""
-    source, size = source_rows(select), select.meta[WINDOWED].size
-    source.where(*_limits(windowed_time(source), BEFORE, -size), copy=False)
+    source, window = source_rows(select), select.meta[WINDOWED]
+    first, last = window.reach or (-window.size, -1)
+    source.where(*_limits(windowed_time(source), BEFORE, first, last + 2), copy=False)
 
 
-def _limits(time: exp.Expr, first: str, more: int) -> Iterator[exp.Expr]:
-    """The conditions that a row is from a variable, `more` milliseconds later, up to `AFTER`."""
+def _limits(time: exp.Expr, first: str, more: int, last: int = 1) -> Iterator[exp.Expr]:
+    """The conditions that a row is from a variable, `more` milliseconds later, up to `AFTER`.
+
+    It is `last` milliseconds before that at least.
+    """
     column = time.expressions[0]
-    for kind, name, since in ((exp.GT, first, more), (exp.LT, AFTER, 1)):
+    for kind, name, since in ((exp.GT, first, more), (exp.LT, AFTER, last)):
         within = kind(this=time.copy(), expression=_variable(name, since))
         # No local time is more than a day from UTC.
         day = -_DAY_MS if kind is exp.GT else _DAY_MS
@@ -202,7 +206,13 @@ def _filters(select: exp.Select) -> tuple[str, list[exp.Expr]]:
     from_, where = outer.args.get("from_"), outer.args.get("where")
     if from_ is None or from_.this is not element or outer.args.get("joins") or where is None:
         return "", []
-    plain = [each.copy() for each in conjuncts(where) if each.find(exp.Query) is None]
+    # In a subquery of a condition, other columns may be those of the query around it.
+    own = {element.alias} if outer.find_ancestor(exp.Where, exp.Having) else {element.alias, ""}
+    plain = [
+        each.copy()
+        for each in conjuncts(where)
+        if each.find(exp.Query) is None and {c.table for c in each.find_all(exp.Column)} <= own
+    ]
     return element.alias, plain
 
 

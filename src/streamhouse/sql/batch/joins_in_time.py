@@ -24,6 +24,8 @@ from streamhouse.sql.text import Script
 NEAREST = "nearest"
 """Key in the `meta` of a term of a join: the names of right columns. If there are some, and
 equalities of all of them, a left row has one match at most."""
+_GAPS = "gaps"
+"""Key in the `meta` of such a term: whether there are times between two rows at which none is."""
 _FROM, _UNTIL = "time$from", "time$until"
 """The columns of the times between which a row is the newest of its key."""
 FLIPPED: dict[type[exp.Expr], type[exp.Expr]] = {
@@ -64,16 +66,23 @@ def _join_versions(script: Script, join: exp.Join, mark: exp.Anonymous) -> None:
     if versions is None:
         raise node_errors.unsupported(script, join.this, _UNVERSIONED.format(alias))
     versions.show_times()
-    mark.replace(_between(time, exp.GTE, alias, versions.keys(alias)))
+    matched = _between(time, exp.GTE, alias, versions.keys(alias))
+    for term in matched.find_all(exp.Or):
+        term.meta[_GAPS] = bool(versions.conditions)
+    mark.replace(matched)
 
 
 @dataclass(frozen=True)
 class _Versions:
-    """A subquery of the rows that have the number 1, the `item`, from the last time on."""
+    """A subquery of the rows that have the number 1, the `item`, from the last time on.
+
+    `conditions` are those that its rows meet besides: of a version that does not there is no row.
+    """
 
     outer: exp.Select
     inner: exp.Select
     item: exp.Expr
+    conditions: Sequence[exp.Expr]
 
     @classmethod
     def of(cls, element: exp.Expr) -> _Versions | None:
@@ -85,13 +94,15 @@ class _Versions:
         inner = source.this if isinstance(source, exp.Subquery) else None
         if not isinstance(inner, exp.Select):
             return None
-        where = outer.args.get("where")
-        test = None if where is None else where.this.unnest()
-        if isinstance(test, exp.EQ | exp.LTE) and test.expression == exp.Literal.number(1):
-            for item in inner.selects:
-                named = isinstance(item, exp.Alias) and item.alias == test.this.name
-                if named and _numbers_down(item.this):
-                    return cls(outer, inner, item)
+        terms = conjuncts(outer.args.get("where"))
+        for term in terms:
+            test = term.unnest()
+            if isinstance(test, exp.EQ | exp.LTE) and test.expression == exp.Literal.number(1):
+                for item in inner.selects:
+                    named = isinstance(item, exp.Alias) and item.alias == test.this.name
+                    if named and _numbers_down(item.this):
+                        others = [each for each in terms if each is not term]
+                        return cls(outer, inner, item, others)
         return None
 
     def keys(self, alias: str) -> list[exp.Expr]:
@@ -121,6 +132,7 @@ class _Versions:
             column = column_of(source, name)
             self.outer.append("expressions", exp.alias_(column, name, quoted=True))
         self.outer.set("where", None)
+        self.outer.where(*self.conditions, copy=False)
 
 
 def _reads_one(select: exp.Select) -> bool:
@@ -231,7 +243,7 @@ def in_duckdb(tree: exp.Expr) -> exp.Expr:
     made = tree.copy()
     for join in made.find_all(exp.Join):
         terms = conjuncts(join.args.get("on"))
-        rest = [term for term in terms if NEAREST not in term.meta]
+        rest = [term for term in terms if NEAREST not in term.meta or term.meta.get(_GAPS)]
         times = [term for term in rest if not isinstance(term, exp.EQ)]
         if len(rest) < len(terms) and len(times) == 1 and isinstance(times[0], tuple(FLIPPED)):
             join.set("on", exp.and_(*rest))

@@ -72,8 +72,10 @@ def _rewrite(
     if window.name == "SESSION":
         _check_keys(script, keys)
     named = {id(call): _column(script, call, window) for call in calls}
-    # The start of a window is a key; of its other columns those that are read, too.
-    read = dict.fromkeys([_COLUMNS["START"], *named.values()])
+    # The start of a window is a key; of its other columns those that are read, too. A watermark
+    # closes sessions by their ends.
+    always = ("START", "END") if window.name == "SESSION" else ("START",)
+    read = dict.fromkeys([*(_COLUMNS[part] for part in always), *named.values()])
     group.set("expressions", [*keys, *(columns[name].copy() for name in read)])
     for call in calls:
         if call is not window:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from sqlglot import exp
@@ -48,13 +48,22 @@ MOMENT, BEGIN, UNTIL = f"{KEY}_time", f"{KEY}_first", f"{KEY}_until"
 class Window:
     """The kind of a window and its durations in milliseconds.
 
-    `step` is the slide of HOP and the step of CUMULATE. `size` is the gap of SESSION.
+    `step` is the slide of HOP and the step of CUMULATE. `size` is the gap of SESSION. `reach` is
+    that of the rows beside windows; see `reaching`.
     """
 
     kind: str
     size: int
     step: int = 0
     offset: int = 0
+    reach: tuple[int, int] | None = None
+
+    @property
+    def delay_ms(self) -> int:
+        """How long after its end a window is complete: until then rows may come."""
+        if self.kind == "SESSION":
+            return 1
+        return max(0, self.reach[1] + 1) if self.reach else 0
 
     def error(self) -> str | None:
         """What is wrong with the durations; None if they are valid."""
@@ -130,6 +139,29 @@ def _aligned(
     columns = _columns(start, _plus(start, window.size), time, names)
     select = exp.Select(expressions=[star, *columns], where=where)
     select.set("from_", exp.From(this=data))
+    return select
+
+
+def reaching(
+    window: Window,
+    reach: tuple[int, int],
+    data: exp.Expr,
+    time: exp.Expr,
+    names: Sequence[str],
+) -> exp.Select:
+    """All columns of `data`, and those of the windows of whose ends each row is within reach.
+
+    `reach` is from when to when, in milliseconds after the end, but for fractions of them.
+    """
+    first, last = reach[0] - 1, reach[1] + 1
+    step = window.step or window.size
+    near = Window("HOP", last - first + 1, step, (window.offset + window.size + first) % step)
+    select = windowed(near, data, time, names=names)
+    end = _plus(select.selects[-3].unalias().this, -first)
+    columns = _columns(_plus(end, -window.size), end, time, names)
+    select.set("expressions", [select.selects[0], *columns])
+    select.meta[WINDOWED] = replace(window, kind="REACH", reach=reach)
+    select.meta[SLICED] = None
     return select
 
 

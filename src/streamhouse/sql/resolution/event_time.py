@@ -14,6 +14,11 @@ from streamhouse.sql.plan import Resolver
 from streamhouse.sql.resolution import columns as names
 from streamhouse.sql.text import Script
 
+VERSIONED = (
+    "in a continuous query a table with a PRIMARY KEY and a WATERMARK, in any query a view that "
+    "has the newest row of each key by ROW_NUMBER over a table that only grows"
+)
+"""What can be joined as of a stored time, for errors."""
 JOINED_AS_OF = "__joined_as_of"
 """The placeholder of the term: a call with the time."""
 

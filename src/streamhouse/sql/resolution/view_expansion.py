@@ -13,7 +13,7 @@ from streamhouse.errors import SqlError
 from streamhouse.sql import node_errors
 from streamhouse.sql.plan import Name, Resolver, ViewInfo
 from streamhouse.sql.resolution import columns as names
-from streamhouse.sql.resolution import event_time
+from streamhouse.sql.resolution import event_time, versions
 from streamhouse.sql.resolution.columns import Parsed
 from streamhouse.sql.syntax import Query, TextPosition
 from streamhouse.sql.text import Script
@@ -49,7 +49,7 @@ class _Views:
         for table in names.leaves(tree):
             if not isinstance(table.this, exp.Identifier):
                 continue
-            view = self.resolver.view(names.table_name(table))
+            view = versions.view_of(self.resolver, table)
             if view is None:
                 continue
             self.used.append(view.query)

@@ -19,7 +19,7 @@ from streamhouse.sql.parser.token_cursor import Cursor
 from streamhouse.sql.plan import Column, Name, Resolver, ViewInfo
 from streamhouse.sql.resolution import columns as names
 from streamhouse.sql.syntax import Query, Statement
-from streamhouse.sql.text import of_query
+from streamhouse.sql.text import of_query, ticked
 from streamhouse.sql.types import NULL
 from streamhouse.sql.udf.call import declaration_of
 
@@ -134,11 +134,6 @@ def with_full_names(query: Query, full: Callable[[Name], Name]) -> str:
     for first, (last, new) in sorted(replacements.items(), reverse=True):
         text = text[:first] + new + text[last:]
     return text
-
-
-def ticked(name: str) -> str:
-    """A name in backticks, as Flink quotes it."""
-    return "`" + name.replace("`", "``") + "`"
 
 
 def create_text(view: ViewInfo) -> str:

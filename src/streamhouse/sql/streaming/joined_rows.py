@@ -20,11 +20,11 @@ from streamhouse.sql import node_errors
 from streamhouse.sql.parser import query_parser
 from streamhouse.sql.plan import Name, Resolver
 from streamhouse.sql.resolution import columns as names
+from streamhouse.sql.resolution import versions
 from streamhouse.sql.resolution.view_expansion import inlined
-from streamhouse.sql.statements.create_view import ticked
 from streamhouse.sql.streaming.query_blocks import QueryBlockReader
 from streamhouse.sql.syntax import Query
-from streamhouse.sql.text import span
+from streamhouse.sql.text import span, ticked
 
 _ALIAS = "joined_rows"
 _JOINS = (
@@ -86,7 +86,7 @@ def _is_lookup(join: exp.Join, resolver: Resolver) -> bool:
     table = join.this
     if not isinstance(table, exp.Table) or table.args.get("version") is None:
         return False
-    return resolver.view(names.table_name(table)) is None
+    return versions.view_of(resolver, table) is None
 
 
 class _Split:

@@ -15,6 +15,7 @@ from streamhouse.sql.parser import hints
 from streamhouse.sql.plan import LookupRetry, Resolver, TableInfo
 from streamhouse.sql.resolution import columns, window_columns
 from streamhouse.sql.resolution.columns import Visible
+from streamhouse.sql.resolution.event_time import VERSIONED
 from streamhouse.sql.select_parts import conjuncts
 from streamhouse.sql.streaming import row_number as ranked
 from streamhouse.sql.streaming import union_all
@@ -326,8 +327,7 @@ class QueryBlockReader:
             message = (
                 f"'{self.script.text[slice(*offsets)]}' is not a processing-time column, and a "
                 "join of a table as of another time is not supported, since a table has its newest "
-                "rows; name a view that has the newest row of each key by ROW_NUMBER over a table "
-                "that only grows"
+                f"rows; name {VERSIONED}"
             )
             self._refuse(timestamp, message)
 

@@ -27,6 +27,7 @@ from streamhouse.sql.plan import (
 )
 from streamhouse.sql.resolution import columns as names
 from streamhouse.sql.resolution import insert_target as targets
+from streamhouse.sql.resolution import versions
 from streamhouse.sql.resolution.insert_target import ColumnMapping
 from streamhouse.sql.resolution.view_expansion import inlined
 from streamhouse.sql.streaming import (
@@ -122,7 +123,8 @@ def _merged(
             if query.row_kinds:
                 return unpaired_retractions.marked(query, target)
             analysis = _Analysis(analysis.parsed, analysis.tree, resolver, fixed=analysis.fixed)
-        return analysis.run(target, insert_columns)
+        query = analysis.run(target, insert_columns)
+        return versions.kept(query) if _keeps_versions(query, target) else query
     for number, lookup in enumerate(each for part in group for each in part.stream.lookups):
         lookup.relation = f"dim_{number}"
     ordered = not any(part.aggregates for part in group)
@@ -138,6 +140,10 @@ def _merged(
     merged = union_all.merged(queries, ordered, target if marks else None)
     # One part may give a key of the target to other keys of the source than another part does.
     return key_moves.reordered(merged) if key_moves.matter(merged, target) else merged
+
+
+def _keeps_versions(query: StreamQuery, target: TableInfo | None) -> bool:
+    return query.row_kinds and versions.keeps_versions(target)
 
 
 class _Analysis:

@@ -73,8 +73,7 @@ class LateChanges:
         """`number`: the place of the table function in the query."""
         assert spec.plan.windows is not None
         self._spec, self._late, self._number = spec, spec.plan.windows.late[number], number
-        before = spec.closed_at(task.start)
-        self._before = None if before is None else before - spec.lateness_ms
+        self._before = spec.final_at(task.start)
         known = task.start.get("vector", {})
         # A table that the query did not read before had no rows for it.
         vector = {
