@@ -83,6 +83,10 @@ _R = "(VALUES (1, 'a'), (2, 'q'), (1, CAST(NULL AS STRING))) AS r (c, d)"
         ("SELECT * FROM UNNEST(ARRAY[1, 2])", [1, 2]),
         ("SELECT t.EXPR$0 FROM UNNEST(ARRAY[1, 2]) WITH ORDINALITY AS t WHERE ORDINALITY = 2", [2]),
         ("SELECT n FROM (VALUES (1, ARRAY[3])) AS l (n, v), UNNEST(l.v)", [1]),
+        ("SELECT x + x.x FROM UNNEST(ARRAY[1, 2]) AS x", [2, 4]),
+        ("SELECT v.n + w FROM (VALUES (1, ARRAY[3])) AS v (n, a), LATERAL UNNEST(a) AS w", [4]),
+        ("SELECT x FROM (VALUES 1, 2) AS x WHERE x.x > 1", [2]),
+        ("SELECT EXPR$1 FROM (VALUES (1, 'a'), (2, 'b')) WHERE EXPR$0 = 2", ["b"]),
         (
             "SELECT k FROM (VALUES (MAP['x', 1, 'y', 2])) AS t (m) CROSS JOIN UNNEST(t.m) AS u "
             "(k, v) WHERE v = 2",

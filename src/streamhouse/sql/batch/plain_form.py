@@ -33,14 +33,21 @@ def name_derived_tables(tree: exp.Query) -> None:
 
 
 def name_elements(tree: exp.Query) -> None:
-    """Name the column of each UNNEST that names none, as Flink does."""
-    for number, node in enumerate(tree.find_all(exp.Unnest)):
-        if isinstance(node.parent, exp.From | exp.Join) and not node.alias_column_names:
-            place = [exp.to_identifier("ORDINALITY")] if node.args.get("offset") else []
-            columns = [exp.to_identifier("EXPR$0"), *place]
-            alias = exp.to_identifier(node.alias or f"_u{number}", quoted=True)
-            node.set("alias", exp.TableAlias(this=alias, columns=columns))
-            node.meta[UNNAMED] = True
+    """Name the columns of each UNNEST and VALUES in FROM that names none, as Flink does.
+
+    The only column has the name of the alias.
+    """
+    for number, node in enumerate(tree.find_all(exp.Unnest, exp.Values)):
+        if not isinstance(node.parent, exp.From | exp.Join) or node.alias_column_names:
+            continue
+        place = ["ORDINALITY"] if node.args.get("offset") else []
+        width = len(node.expressions[0].expressions) if isinstance(node, exp.Values) else 1
+        names = [*(f"EXPR${i}" for i in range(width)), *place]
+        columns = [node.alias] if node.alias and len(names) == 1 else names
+        alias = exp.to_identifier(node.alias or f"_u{number}", quoted=True)
+        identifiers = [exp.to_identifier(name, quoted=True) for name in columns]
+        node.set("alias", exp.TableAlias(this=alias, columns=identifiers))
+        node.meta[UNNAMED] = True
 
 
 def tell_aliases_apart(tree: exp.Query) -> None:
