@@ -96,9 +96,9 @@ def parse_tokens(
     unsupported_constructs.check(script, query, tokens[0].start, tokens[-1].end + 1)
     if any(not select.expressions for select in query.find_all(exp.Select)):
         raise script.error("SELECT needs at least one column", tokens[0].start, tokens[0].end + 1)
-    if any(
-        select.is_star and not select.args.get("from_") for select in query.find_all(exp.Select)
-    ):
+    alone = (each for each in query.find_all(exp.Select) if not each.args.get("from_"))
+    items = (item for select in alone for item in select.expressions)
+    if any(item.is_star and not isinstance(item, exp.Subquery) for item in items):
         raise script.error("SELECT * needs a FROM", tokens[0].start, tokens[0].end + 1)
     return query
 
