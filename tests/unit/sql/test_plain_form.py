@@ -86,6 +86,8 @@ _R = "(VALUES (1, 'a'), (2, 'q'), (1, CAST(NULL AS STRING))) AS r (c, d)"
         ),
         ("SELECT * FROM UNNEST(ARRAY[1, 2])", [1, 2]),
         ("SELECT (SELECT * FROM (VALUES 7) AS v)", [7]),
+        (f"SELECT l.a FROM {_L} SEMI JOIN {_R} ON l.a < r.c AND d <> 'p'", [1]),
+        (f"SELECT a FROM {_L} ANTI JOIN (SELECT c FROM {_R}) AS r ON a < r.c", [2, None, 3]),
         ("SELECT 8 = (WITH w AS (SELECT 7 + 1) SELECT * FROM w)", [True]),
         ("SELECT 1 + (SELECT MAX(EXPR$0) FROM (SELECT 2 * 3))", [7]),
         ("SELECT t.EXPR$0 FROM UNNEST(ARRAY[1, 2]) WITH ORDINALITY AS t WHERE ORDINALITY = 2", [2]),

@@ -71,6 +71,8 @@ def tell_aliases_apart(tree: exp.Query) -> None:
 def rewrite(script: Script, tree: exp.Query, relations: Relations) -> None:
     """Rewrite all clauses, inner queries first."""
     row_comparisons.rewrite(tree)
+    for each in list(tree.find_all(exp.Select)):
+        _semi_joins(each)
     for each in tree.find_all(exp.Select):
         _named_windows(each)
         _plain_groups(each)
@@ -87,6 +89,22 @@ def rewrite(script: Script, tree: exp.Query, relations: Relations) -> None:
                 (i.alias_or_name for i in stars.items(script, scope, select, relations)),
             )
             stars.expand(script, scope, select, relations)
+
+
+def _semi_joins(select: exp.Select) -> None:
+    """`a SEMI JOIN b ON c` is `a WHERE EXISTS (SELECT 1 FROM b WHERE c)`, ANTI is NOT EXISTS.
+
+    Unless a join adds rows that meet no row of `a`.
+    """
+    joins: list[exp.Join] = select.args.get("joins") or []
+    tests = [join for join in joins if join.kind in ("SEMI", "ANTI") and join.args.get("on")]
+    if any(join.side in ("RIGHT", "FULL") for join in joins):
+        return
+    for join in tests:
+        source = exp.select("1").from_(join.this, copy=False)
+        found: exp.Expr = exp.Exists(this=source.where(join.args["on"], copy=False))
+        select.where(exp.Not(this=found) if join.kind == "ANTI" else found, copy=False)
+    select.set("joins", [join for join in joins if join not in tests])
 
 
 def _natural_joins(script: Script, scope: Scope, select: exp.Select, relations: Relations) -> None:
