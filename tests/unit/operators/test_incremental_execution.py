@@ -119,8 +119,8 @@ _PLAINER = (
     "visits)",
     "SELECT id FROM orders WHERE (SELECT COUNT(*) > 2 FROM visits)",
     "SELECT id, tag FROM orders o CROSS JOIN LATERAL UNNEST(o.tags) AS tag",
-    "SELECT o.* FROM orders o SEMI JOIN customers c ON o.amount = c.id ANTI JOIN (SELECT seconds + 1 "
-    "FROM visits) v ON v.EXPR$0 < o.amount",
+    "SELECT o.* FROM orders o SEMI JOIN customers c ON o.amount = c.id ANTI JOIN (SELECT seconds "
+    "+ 1 FROM visits) v ON v.EXPR$0 < o.amount",
     "SELECT c.id, (SELECT ARRAY_AGG(o.id ORDER BY o.id) FROM orders o WHERE o.customer_id = c.id) "
     "AS a, (SELECT STDDEV_POP(o.rate) FILTER (WHERE o.id > 2) FROM orders o WHERE o.customer_id = "
     "c.id) AS s FROM customers c",
